@@ -29,15 +29,15 @@ VENV := $(if $(UV),$(UV) venv --quiet --allow-existing --seed --python $(PYTHON)
 # $(call install,VENV,REQUIREMENTS…): Python compiles what is imported when it is.
 install = $(if $(UV),$(UV) pip install --quiet --python $(1)/bin/python,$(1)/bin/python $(PIP) install --no-compile) -r $(2)
 PYTEST := -m pytest --hypothesis-profile=ci
-SLOW := commands or crash or differential or interop or spark
+SLOW := commands or crash or differential or interop or one_build or pages or spark
 
-.PHONY: help setup demo serve test check orders differential model matrix chaos soak bench hostile fmt clean
+.PHONY: help setup demo serve test check sources interop pages orders differential model matrix chaos soak bench hostile wheel sdist fmt clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
 setup: ## build and install both builds
-	@+$(MAKE) --no-print-directory --jobs=2 SIDE_BY_SIDE=1 .venv/.built .venv/.spark .venv-pure/.deps
+	@+$(MAKE) --no-print-directory --jobs=2 SIDE_BY_SIDE=1 .venv/.built .venv/.spark .venv-pure/.deps $(BESIDE)
 	@# Not beside the other build: both work in build/.
 	@+$(MAKE) --no-print-directory --jobs=2 SIDE_BY_SIDE=1 .venv-pure/.built .venv/.classes
 
@@ -51,13 +51,31 @@ serve: .venv/.built ## run a broker (ARGS="--port 5673")
 
 test: setup ## all tests: both builds, then crash, interop and Spark on the compiled one
 	LEVERET_EXPECT_BUILD=pure .venv-pure/bin/python $(PYTEST) -m "not ($(SLOW))" $(ARGS)
-	LEVERET_EXPECT_BUILD=compiled .venv/bin/python $(PYTEST) -m "not differential" $(ARGS)
+	LEVERET_EXPECT_BUILD=compiled .venv/bin/python $(PYTEST) -m "not (differential or pages_more or toolchains)" $(ARGS)
 
+# The first part of compiling leaves a processor free.
+check: BESIDE := sources
 check: setup ## everything that must hold before a change lands
-	tools/check
+	tools/check tests
+
+sources: .venv/.spark ## format, lint, types and imports
+	@tools/check sources
+
+interop: .venv/.spark .venv/.built ## other people's clients and tools, and programs in other languages (ARGS="-k ruby")
+	.ci/packages amqp-tools openssl prometheus rabbitmq-server librabbitmq-dev \
+		golang-go golang-github-streadway-amqp-dev golang-github-rabbitmq-amqp091-go-dev \
+		librabbitmq-client-java libslf4j-java php-cli php-amqp ruby-bunny
+	command -v javac >/dev/null || .ci/packages default-jdk-headless
+	command -v npm >/dev/null || .ci/packages nodejs npm
+	npm install --silent --no-audit --no-fund --no-save --prefix .interop amqplib@2
+	LEVERET_TEST_EXPECT_TOOLCHAINS=1 LEVERET_EXPECT_BUILD=compiled .venv/bin/python $(PYTEST) tests/interop $(ARGS)
+
+pages: .venv/.spark .venv/.built ## every view of the pages in a browser, at both widths (ARGS="-k queues")
+	.ci/packages chromium
+	LEVERET_TEST_EXPECT_CHROMIUM=1 LEVERET_EXPECT_BUILD=compiled .venv/bin/python $(PYTEST) tests/pages $(ARGS)
 
 orders: setup ## each test file alone, then all tests in random orders (ARGS="--seed 7 tests/routing")
-	LEVERET_EXPECT_BUILD=compiled .venv/bin/python tools/orders.py $(ARGS) -- --hypothesis-profile=ci -m "not differential"
+	LEVERET_EXPECT_BUILD=compiled .venv/bin/python tools/orders.py $(ARGS) -- --hypothesis-profile=ci -m "not (differential or pages_more or toolchains)"
 
 differential: .venv/.deps .venv/.built ## the same scripts on RabbitMQ and on Leveret (ARGS="-k tx")
 	.ci/packages rabbitmq-server
@@ -76,6 +94,7 @@ chaos: .venv/.deps .venv/.built ## kills, power cuts and damage on real processe
 soak: .venv/.deps .venv/.built .venv/.spark ## Spark's driver, workers and the broker killed while streams are read and written (ARGS="--share 0.1")
 	.venv/bin/python -m soak.run $(ARGS)
 	.venv/bin/python -m soak.cluster
+	.venv/bin/python -m soak.clusters
 	.venv/bin/python $(PIP) install 'pyspark[pipelines]>=4.2,<4.4'
 	.venv/bin/python -m soak.declarative
 
@@ -91,16 +110,30 @@ bench: .venv/.deps .venv/.built .venv/.spark .venv-pure/.built ## speed beside R
 	.venv/bin/python bench/stream.py --messages 10000000
 	.venv/bin/python bench/spark.py
 	.venv/bin/python bench/route.py
+	.venv/bin/python bench/tls.py
+	.venv/bin/python bench/watched.py
 
 hostile: .venv/.deps .venv/.built ## what hostile users and strangers cost a neighbour (ARGS="--only gzip")
 	.venv/bin/python bench/hostile.py $(ARGS)
+
+wheel: ## a compiled wheel for PYTHON in dist/, tried in a bare environment (PYTHON=python3.12)
+	@rm -rf build/wheel && $(PYTHON) -m venv build/wheel
+	@tools/phase "compiling a wheel" env LEVERET_REQUIRE_COMPILED=1 build/wheel/bin/python $(PIP) wheel --no-deps --wheel-dir build/wheel/made .
+	@build/wheel/bin/python tools/try_package.py --expect compiled build/wheel/made/*.whl
+	@mkdir -p dist && mv build/wheel/made/*.whl dist/ && ls dist
+
+sdist: ## the sources as a package in dist/, tried in a bare environment (plain Python with LEVERET_PURE=1)
+	@rm -rf build/sdist && $(PYTHON) -m venv build/sdist && build/sdist/bin/python $(PIP) install 'setuptools>=77'
+	@build/sdist/bin/python -c "from setuptools import build_meta; build_meta.build_sdist('build/sdist/made')"
+	@build/sdist/bin/python tools/try_package.py build/sdist/made/*.tar.gz
+	@mkdir -p dist && mv build/sdist/made/*.tar.gz dist/ && ls dist
 
 fmt: .venv/.deps ## format, and mend what can be mended by rule
 	.venv/bin/ruff format
 	.venv/bin/ruff check --fix
 
 clean: ## remove what the targets made
-	rm -rf .venv .venv-pure build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache
+	rm -rf .venv .venv-pure .interop build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache
 
 # -- setting up ------------------------------------------------------------------------------------
 

@@ -15,8 +15,8 @@ import asyncio
 import time
 
 from leveret.client import asynchronous, blocking
-from leveret.client.events import ChannelEnded, Owner, Replied, Settled, Token
-from leveret.client.message import Message, ReturnedMessage
+from leveret.client.events import Replied, Token
+from leveret.client.recovery.revival import NoDeliveries
 from leveret.client.session.connection import Session
 from leveret.client.uri import Parameters
 from leveret.wire.buffer import COMPILED, BytesWriter
@@ -45,37 +45,6 @@ class Nobody(Token):
         """Take nothing."""
 
 
-class Nowhere(Owner):
-    """A channel of no shell."""
-
-    def ack(self, delivery_tag: int = 0, *, multiple: bool = False) -> None:
-        """Do nothing."""
-
-    def nack(self, delivery_tag: int = 0, *, multiple: bool = False, requeue: bool = True) -> None:
-        """Do nothing."""
-
-    def reject(self, delivery_tag: int, *, requeue: bool = True) -> None:
-        """Do nothing."""
-
-    def delivered(self, message: Message) -> None:
-        """Take nothing."""
-
-    def came_back(self, message: ReturnedMessage) -> None:
-        """Take nothing."""
-
-    def settled(self, event: Settled) -> None:
-        """Take nothing."""
-
-    def consumer_cancelled(self, consumer_tag: str) -> None:
-        """Take nothing."""
-
-    def flow_changed(self, active: bool) -> None:
-        """Take nothing."""
-
-    def ended(self, event: ChannelEnded) -> None:
-        """Take nothing."""
-
-
 def written(*methods: tuple[int, Method]) -> bytes:
     """Return methods as the frames that carry them."""
     w = BytesWriter()
@@ -88,7 +57,7 @@ def parse(count: int, body: bytes) -> float:
     """Return the seconds that a session takes for `count` deliveries in pieces of 64 KiB."""
     session = Session(Parameters(), 0)
     session.receive(written((0, ConnectionStart()), (0, ConnectionTune()), (0, ConnectionOpenOk())))
-    session.open_channel(Nowhere(), Nobody())
+    session.open_channel(NoDeliveries(), Nobody())
     session.receive(written((1, ChannelOpenOk())))
     w = BytesWriter()
     for tag in range(1, count + 1):

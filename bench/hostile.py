@@ -3,7 +3,7 @@
     .venv/bin/python bench/hostile.py [--only NAME,...] [--seconds 10] [--rate 200] [--list]
 
 For each scenario (`bench/hostile_*.py`, see `target.py`) a broker process starts on an empty data
-directory, with a neighbour beside it (`neighbour.py`).  After `--seconds` of peace the scenario
+directory, with ten neighbours beside it (`neighbour.py`).  After `--seconds` of peace the scenario
 attacks for as long.  Printed are the neighbour's latencies alone and under attack, what the broker
 took of a processor, its greatest resident set and number of descriptors, the neighbour's new
 logins, how often it was cut off, and whether the broker lives afterwards and lets somebody in anew.
@@ -278,7 +278,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--only", default="", help="names of scenarios, with commas between")
     parser.add_argument("--seconds", type=float, default=10.0, help="of peace, and of attack")
-    parser.add_argument("--rate", type=float, default=200.0, help="the neighbour's messages/s")
+    parser.add_argument("--rate", type=float, default=200.0, help="the neighbours' messages/s")
     parser.add_argument("--list", action="store_true", help="name the scenarios and end")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()

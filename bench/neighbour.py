@@ -1,13 +1,13 @@
-"""The well-behaved neighbour of a hostile scenario, in a process of its own.
+"""The well-behaved neighbours of a hostile scenario, in a process of their own.
 
     python bench/neighbour.py PORT RATE
 
-It publishes RATE persistent messages a second to a durable queue with confirms and consumes them.
-A latency is counted from the moment when the message was due, so that a broker which does not
-read for a second delays all that were due in it.  It logs in anew twice a second, each time
-as a user whose password the broker has not verified yet.
+Ten clients publish RATE persistent messages a second together, each to a durable queue of its own
+with confirms, and consume them.  A latency is counted from the moment when the message was due, so
+that a broker which does not read for a second delays all that were due in it.  One of them logs in
+anew twice a second, each time as a user whose password the broker has not verified yet.
 
-On a line from standard input it ends and prints JSON: `latencies` (when due, ms until the consumer
+On a line from standard input they end and print JSON: `latencies` (when due, ms until the consumer
 had it; what never came counts until the end), `logins` (when, ms; -1 for a failed one) and `drops`
 (when a connection was lost).
 """
@@ -27,16 +27,18 @@ from target import COLD_PASSWORD, COLD_USERS
 import raw
 from raw_codec import method
 
-QUEUE: Final = "neighbour"
+CLIENTS: Final = 10
 LOGIN_SECONDS: Final = 0.5
 HEARTBEAT_SECONDS: Final = 2
 BODY: Final = struct.Struct("!qd")
 
 
 class Neighbour:
-    """One publisher, one consumer, and logins now and then."""
+    """One publisher and one consumer of a queue; the first one also logs in now and then."""
 
-    def __init__(self, port: int, rate: float) -> None:
+    def __init__(self, number: int, port: int, rate: float) -> None:
+        self.number = number
+        self.queue = f"neighbour-{number}"
         self.uri = f"amqp://guest:guest@127.0.0.1:{port}/%2F"
         self.every = 1.0 / rate
         self.over = threading.Event()
@@ -47,22 +49,22 @@ class Neighbour:
         self.logging_in = 0.0
         self.drops: list[float] = []
 
-    def run(self) -> None:
-        """Work until a line comes from standard input, then print what was found."""
+    def start(self) -> None:
+        """Declare the queue and begin to work, in threads of its own."""
         with self._opened() as connection:
-            connection.declare(1, QUEUE, durable=True)
-        works = (self._publish, self._consume, self._log_in)
+            connection.declare(1, self.queue, durable=True)
+        works = [self._publish, self._consume]
+        if self.number == 0:
+            works.append(self._log_in)
         for work in works:
             threading.Thread(target=self._again, args=(work,), daemon=True).start()
-        print("ready", flush=True)
-        sys.stdin.readline()
+
+    def end(self, end: float) -> None:
+        """Publish no more; what has not come counts until `end`."""
         self.over.set()
-        end = time.monotonic()
-        lost = [(due, (end - due) * 1000) for due in list(self.due.values())]
+        self.latencies += [(due, (end - due) * 1000) for due in list(self.due.values())]
         if self.logging_in:
             self.logins.append((self.logging_in, -1.0))
-        told = {"latencies": self.latencies + lost, "logins": self.logins, "drops": self.drops}
-        print(json.dumps(told), flush=True)
 
     def _opened(self) -> raw.Connection:
         connection = raw.connect(self.uri, raw.Login(heartbeat=HEARTBEAT_SECONDS))
@@ -93,7 +95,7 @@ class Neighbour:
                 number += 1
                 self.due[number] = due
                 body = BODY.pack(number, due)
-                connection.send(raw.publish(1, "", QUEUE, body, delivery_mode=2))
+                connection.send(raw.publish(1, "", self.queue, body, delivery_mode=2))
 
     def _read(self, connection: raw.Connection, lost: threading.Event) -> None:
         """Read confirms and heartbeats until the connection ends; answer with heartbeats."""
@@ -105,7 +107,7 @@ class Neighbour:
     def _consume(self) -> None:
         with self._opened() as connection:
             connection.call(1, "basic.qos", prefetch_count=1000)
-            connection.call(1, "basic.consume", queue=QUEUE)
+            connection.call(1, "basic.consume", queue=self.queue)
             beaten = time.monotonic()
             while not self.over.is_set():
                 got = connection.next_method()
@@ -134,5 +136,23 @@ class Neighbour:
         self.over.wait()
 
 
+def main() -> None:
+    """Work until a line comes from standard input, then print what was found."""
+    port, rate = int(sys.argv[1]), float(sys.argv[2])
+    neighbours = [Neighbour(number, port, rate / CLIENTS) for number in range(CLIENTS)]
+    for neighbour in neighbours:
+        neighbour.start()
+    print("ready", flush=True)
+    sys.stdin.readline()
+    end = time.monotonic()
+    for neighbour in neighbours:
+        neighbour.end(end)
+    found = {
+        name: [one for neighbour in neighbours for one in getattr(neighbour, name)]
+        for name in ("latencies", "logins", "drops")
+    }
+    print(json.dumps(found), flush=True)
+
+
 if __name__ == "__main__":
-    Neighbour(int(sys.argv[1]), float(sys.argv[2])).run()
+    main()

@@ -155,13 +155,21 @@ def cores(broker_cpus: str) -> tuple[set[int], set[int]]:
     return broker, set(every[-1:])
 
 
+def has_metrics(python: str) -> bool:
+    """Tell whether the build of a Python knows `--metrics-port`, which older ones do not."""
+    told = subprocess.run(
+        [python, "-m", "leveret", "serve", "--help"], capture_output=True, text=True, check=True
+    )
+    return "--metrics-port" in told.stdout
+
+
 @contextlib.contextmanager
 def leveret(
     python: str, name: str, directory: Path, cpus: set[int], wrapper: Sequence[str] = ()
 ) -> Iterator[Side]:
     """Run the Leveret that a Python has installed, by `wrapper` where one is given."""
     data = Path(tempfile.mkdtemp(prefix="bench-leveret-", dir=directory))
-    process = BrokerProcess(data, python=python, wrapper=wrapper)
+    process = BrokerProcess(data, python=python, wrapper=wrapper, metrics=has_metrics(python))
     try:
         with placed(cpus):
             process.start()

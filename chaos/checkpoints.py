@@ -26,7 +26,7 @@ from chaos.board import Row
 from chaos.eio import BODY, SHORT, opened, publish_until_the_end
 from chaos.eio import WINDOW as IN_FLIGHT
 from core import Node, Peer, held
-from leveret.app import INTERNAL_ERROR
+from leveret.app.ground import INTERNAL_ERROR
 from leveret.broker.recovery.checkpoint import BrokerCheckpoint
 from leveret.store.disk import ReadDisk, StorageFailure
 from leveret.store.disks.faulty import Fault, FaultyDisk

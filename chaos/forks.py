@@ -1,6 +1,6 @@
 """Booting a broker on thousands of directories, each in a child that is forked with all imported.
 
-The child is a whole broker (`leveret.app.Node`: recovery, core, journal, sync thread, a real socket
+The child is a whole broker (`leveret.app.node`: recovery, core, journal, sync thread, a real socket
 and a real directory); what it saves is the start of an interpreter, which takes most of a cold
 start.  Who wants that too starts `leveret serve` by `BrokerProcess`.
 
@@ -30,7 +30,7 @@ from typing import Any, Final
 
 from broker_process import BrokerProcess
 from http_api import Api
-from leveret.app import Node
+from leveret.app.node import Node
 from leveret.broker.admin.definitions import export_definitions
 from leveret.broker.node.broker import Broker
 from leveret.broker.node.users import User, hash_password

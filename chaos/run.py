@@ -13,10 +13,12 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from chaos import (
+    address_space,
     board,
     checkpoints,
     churn,
     clocks,
+    costs,
     cuts,
     eio,
     enospc,
@@ -29,6 +31,7 @@ from chaos import (
     mutations,
     network,
     rabbit,
+    recovery,
     refusals,
     replay,
     slowdisk,
@@ -50,7 +53,8 @@ class Scenario(Protocol):
 
 SCENARIOS: Final[Sequence[Scenario]] = (
     kills, mixed, model, rabbit, cuts, syscalls, eio, checkpoints, enospc, slowdisk,
-    tails, missing, flips, refusals, replay, hostile, mutations, network, clocks, churn,
+    tails, missing, flips, refusals, replay, hostile, mutations, costs, address_space,
+    network, recovery, clocks, churn,
 )  # fmt: skip
 
 

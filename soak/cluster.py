@@ -97,7 +97,7 @@ def session(master: str) -> SparkSession:
 
 def publish(uri: str, queue: str) -> None:
     """Publish numbers."""
-    with blocking.connect(uri) as connection:
+    with blocking.connect(uri, recover=False) as connection:
         channel = connection.channel()
         channel.confirm_select()
         for number in range(MESSAGES):
@@ -118,7 +118,7 @@ def run(spark: SparkSession, uri: str, place: Path) -> None:
     from leveret.pipelines import archive
     from leveret.pipelines.source import read_archive
 
-    with blocking.connect(uri) as connection:
+    with blocking.connect(uri, recover=False) as connection:
         channel = connection.channel()
         for name in ("in", "out"):
             channel.queue_declare(name, durable=True, arguments=STREAM)
@@ -140,7 +140,7 @@ def run(spark: SparkSession, uri: str, place: Path) -> None:
 def wait_handed_on(uri: str) -> None:
     """Wait until a committed batch has gone on to its stream.  Raises: RuntimeError."""
     deadline = time.monotonic() + WAIT_SECONDS_MAX
-    with blocking.connect(uri) as connection:
+    with blocking.connect(uri, recover=False) as connection:
         channel = connection.channel()
         while channel.queue_declare("out", passive=True).message_count < MESSAGES:
             if time.monotonic() > deadline:

@@ -36,7 +36,7 @@ SECONDS_MAX: Final = 900
 
 def publish(uri: str, first: int, count: int) -> None:
     """Publish orders with bodies that are no two alike."""
-    with blocking.connect(uri) as connection:
+    with blocking.connect(uri, recover=False) as connection:
         channel = connection.channel()
         channel.confirm_select()
         for number in range(first, first + count):
@@ -69,7 +69,7 @@ def check(place: Path, uri: str, count: int) -> None:
     found = sorted(int(body) for body in pq.read_table(tables / "orders")["body"].to_pylist())
     view = pq.read_table(tables / "orders_by_key").to_pylist()
     by_key = {row["routing_key"]: row["count"] for row in view}
-    with blocking.connect(uri) as connection:
+    with blocking.connect(uri, recover=False) as connection:
         large = connection.channel().queue_declare("large-orders", passive=True).message_count
     print(
         f"{len(found)} in the table, {by_key} in the view, {large} long ones published", flush=True
@@ -90,7 +90,7 @@ def main() -> int:
         spec = place / "spark-pipeline.yml"
         text = spec.read_text().replace("file:///tmp/leveret-declarative", f"file://{scratch}")
         spec.write_text(text)
-        with blocking.connect(broker.uri) as connection:
+        with blocking.connect(broker.uri, recover=False) as connection:
             channel = connection.channel()
             channel.exchange_declare("shop", "topic", durable=True)
             for name in ("orders", "large-orders"):

@@ -54,7 +54,7 @@ def run(runs: int, seed: int, say: Callable[[str], None]) -> Iterator[Row]:
 
 def _with_events(row: Row, world: World) -> Row:
     """Return the row; events of staging queues count as what nobody published."""
-    with connect(world.broker.uri) as connection, connection.channel() as channel:
+    with connect(world.broker.uri, recover=False) as connection, connection.channel() as channel:
         count = channel.queue_declare(EVENTS, passive=True).message_count
         channel.qos(1000)
         consumer = channel.consume(EVENTS, arguments={STREAM_OFFSET: "first"})

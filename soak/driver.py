@@ -38,7 +38,7 @@ Start = Callable[["SparkSession", Mapping[str, Any]], "StreamingQuery"]
 
 def start_archive(spark: SparkSession, given: Mapping[str, Any]) -> StreamingQuery:
     """Archive the stream `in`."""
-    from leveret.pipelines.archive import start_archive as start
+    from leveret.pipelines.archive.job import start_archive as start
 
     return start(
         spark,

@@ -54,7 +54,7 @@ class Load:
         try:
             while not self._is_done:
                 try:
-                    with connect(self._uri) as connection:
+                    with connect(self._uri, recover=False) as connection:
                         channel = connection.channel()
                         channel.confirm_select()
                         self._publish(channel)

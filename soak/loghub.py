@@ -103,7 +103,7 @@ def lines(directory: Path) -> list[tuple[str, bytes]]:
 
 def declare(uri: str) -> None:
     """Make the topology."""
-    with blocking.connect(uri) as connection:
+    with blocking.connect(uri, recover=False) as connection:
         channel = connection.channel()
         channel.exchange_declare(EXCHANGE, "topic", durable=True)
         channel.exchange_declare(DEAD, "fanout", durable=True)
@@ -118,7 +118,7 @@ def declare(uri: str) -> None:
 def publish(uri: str, found: list[tuple[str, bytes]], times: int, account: Account) -> None:
     """Publish every line so many times, all of it confirmed."""
     persistent = BasicProperties(delivery_mode=2, content_type="text/plain")
-    with blocking.connect(uri) as connection:
+    with blocking.connect(uri, recover=False) as connection:
         channel = connection.channel()
         channel.confirm_select()
         sent = 0
@@ -137,7 +137,7 @@ def publish(uri: str, found: list[tuple[str, bytes]], times: int, account: Accou
 def reject_all(uri: str) -> Counter[str]:
     """Reject what waits in the queues for alerts; return how much of each."""
     rejected: Counter[str] = Counter()
-    with blocking.connect(uri) as connection:
+    with blocking.connect(uri, recover=False) as connection:
         for queue in ALERTS:
             channel = connection.channel()
             channel.qos(2000)
@@ -152,7 +152,7 @@ def reject_all(uri: str) -> Counter[str]:
 
 def count_of(uri: str, queue: str) -> int:
     """Return how many messages a queue or stream holds."""
-    with blocking.connect(uri) as connection:
+    with blocking.connect(uri, recover=False) as connection:
         return connection.channel().queue_declare(queue, passive=True).message_count
 
 
@@ -246,7 +246,7 @@ def triaged(
         account.check(f"reason of {group.queue}", group.reason, "rejected")
     if found.groups_total == len(found.groups):
         account.check("dead letters by queue", dict(by_queue), dict(rejected))
-    with blocking.connect(uri) as connection:
+    with blocking.connect(uri, recover=False) as connection:
         channel = connection.channel()
         for queue, key in ALERTS.items():
             channel.queue_unbind(queue, EXCHANGE, key)
@@ -294,7 +294,7 @@ def run(
         {"configure": ".*", "write": ".*", "read": ".*"},
     )
     other = f"{uri.rstrip('/').removesuffix('/%2F')}/{OTHER_VHOST}"
-    with blocking.connect(other) as connection:
+    with blocking.connect(other, recover=False) as connection:
         channel = connection.channel()
         for stream in (STREAM, "errors"):
             channel.queue_declare(stream, durable=True, arguments={"x-queue-type": "stream"})

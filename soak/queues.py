@@ -46,7 +46,7 @@ def run(runs: int, seed: int, say: Callable[[str], None]) -> Iterator[Row]:
 
 def _with_left(row: Row, world: World) -> Row:
     """Return the row; what is still in the queue, ready or unacked, counts as lost."""
-    with connect(world.broker.uri) as connection, connection.channel() as channel:
+    with connect(world.broker.uri, recover=False) as connection, connection.channel() as channel:
         # The driver's connection has ended: what it had unacked is ready again.
         left = channel.queue_declare("waiting", passive=True).message_count
     if not left:

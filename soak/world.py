@@ -72,7 +72,7 @@ class World:
         self.broker.flags = ["--port", str(self.broker.port)]
         self._given["uri"] = self.broker.uri
         source = "waiting" if self.jobs == ["queue"] else "in"
-        with connect(self.broker.uri) as connection, connection.channel() as channel:
+        with connect(self.broker.uri, recover=False) as connection, connection.channel() as channel:
             if source == "waiting":
                 channel.queue_declare(source, durable=True)
             else:
@@ -203,7 +203,7 @@ class World:
     def judge_out(self, name: str, where: str = "out") -> Row:
         """Count what the sink has published to the stream `out`, or to the queue `kept`."""
         by_task: dict[object, list[int]] = {}
-        with connect(self.broker.uri) as connection, connection.channel() as channel:
+        with connect(self.broker.uri, recover=False) as connection, connection.channel() as channel:
             count = self._released(channel, where)
             channel.qos(1000)
             arguments: dict[str, object] = {STREAM_OFFSET: "first"} if where == "out" else {}

@@ -15,7 +15,7 @@
                     message and cannot be counted; a connection of `guest` that bears no change of
                     what he may do
 
-The parts are handed in (`leveret.app.Node`, a `Disk`, a `Clock`, a `CheckpointSource`); nothing is
+The parts are handed in (`leveret.app.parts`: a `Disk`, a `Clock`, a `CheckpointSource`); nothing is
 patched.  Faults count from the moment that the broker is ready.
 """
 
@@ -24,21 +24,26 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from broker_process import BrokerProcess
-from leveret.app import Node, SystemClock, run
+from idle_queues import IdleQueue, IdleTarget
+from leveret.app.node import Node
+from leveret.app.parts import Parts, SystemClock
 from leveret.broker.core.timers import Timed
 from leveret.broker.core.turn import Link
-from leveret.broker.queue.queue import Queue
+from leveret.broker.node.broker import Broker
+from leveret.broker.queue.target import RECORDS_NONE, Target
 from leveret.broker.recovery.compaction import Compaction
-from leveret.clock import LivedClock
+from leveret.broker.values.queue_attributes import QueueAttributes
+from leveret.cli.serving import run
+from leveret.clock import Clock
 from leveret.config import Settings, load
 from leveret.message import Message
 from leveret.names import Name
 from leveret.store.checkpoint.checkpoint import CheckpointOutput, CheckpointSource, NewChunk
-from leveret.store.disk import Disk, RealDisk
+from leveret.store.disk import Disk
 from leveret.store.disks.faulty import Fault, FaultyDisk
 
 #: What every fault of ours says.
@@ -112,29 +117,48 @@ class BrokenClock(SystemClock):
         return super().wall_ms()
 
 
+class BrokenParts(Parts):
+    """The parts of a broker, one of them with a fault."""
+
+    def __init__(self, settings: Settings, kind: str, countdown: Countdown) -> None:
+        super().__init__(settings)
+        self.kind = kind
+        self.countdown = countdown
+        self.faulty = FaultyDisk(super().disk())
+        self.steps = 0
+
+    def clock(self) -> Clock:
+        return BrokenClock(self.countdown) if self.kind == "clock" else super().clock()
+
+    def disk(self) -> Disk:
+        if self.kind == "room":
+            return _Room(self.faulty, self.countdown)
+        if self.kind == "recovery":
+            self.countdown.armed = True
+            return _Folders(self.faulty, self.countdown)
+        return self.faulty
+
+    def checkpoint_source(self, broker: Broker, compaction: Compaction | None) -> CheckpointSource:
+        source = super().checkpoint_source(broker, compaction)
+        if self.kind == "step":
+            return BrokenSource(source, self.countdown)
+        if self.kind == "definition":
+            return _Worsening(source, self, broker)
+        return source
+
+
 class BrokenNode(Node):
     """A broker with the fault that `sys.argv` names."""
 
     kind = ""
     words: Sequence[str] = ()
 
-    def __init__(self, settings: Settings, *given: object) -> None:
+    def __init__(
+        self, settings: Settings, _parts: Parts, on_failure: Callable[[int], None]
+    ) -> None:
         self.countdown = Countdown(int(self.words[0]))
-        self.steps = 0
-        super().__init__(settings, *given)  # type: ignore[arg-type]
-        if self.kind == "clock":
-            self.clock = LivedClock(BrokenClock(self.countdown))
-
-    def disk(self, real: RealDisk) -> Disk:
-        if self.kind == "room":
-            return _Room(real, self.countdown)
-        if self.kind == "recovery":
-            self.countdown.armed = True
-            return _Folders(real, self.countdown)
-        if self.kind not in ("disk", "error", "kill"):
-            return real
-        self.faulty = FaultyDisk(real)
-        return self.faulty
+        self.broken = BrokenParts(settings, self.kind, self.countdown)
+        super().__init__(settings, self.broken, on_failure)
 
     async def start(self) -> None:
         """Start, and let the fault count from here on."""
@@ -145,18 +169,19 @@ class BrokenNode(Node):
         if self.kind == "timer":
             turn = self.broker.turn
             turn.timers.set(_Due(), turn.now_ms + self.countdown.at)
-            self.runner.run()
+            self.engine.runner.run()
         if self.kind in ("disk", "error", "kill"):
             at, verb, place = self.words
             kind = "error" if self.kind == "error" else "wait"
             wait = _die if self.kind == "kill" else _raise
-            self.faulty.faults.append(Fault(kind, int(at), verbs=(verb,), within=place, wait=wait))
+            fault = Fault(kind, int(at), verbs=(verb,), within=place, wait=wait)
+            self.broken.faulty.faults.append(fault)
 
     def _put_parts(self) -> None:
         broker = self.broker
         vhost = broker.vhost("/")
         vhost.queues.by_name["broken"] = BrokenQueue(
-            broker.turn, 1_000_000, "broken", False, False, False, {}
+            broker.turn, 1_000_000, "broken", QueueAttributes()
         )
         vhost.exchanges.bind(Name("amq.fanout"), Name("broken"), True, "", {}, None)
         link = BrokenLink(broker.turn, "broken")
@@ -164,41 +189,41 @@ class BrokenNode(Node):
         link.vhost_name = "/"
         broker.links[link] = None
 
-    def checkpoint_source(self, compaction: Compaction | None) -> CheckpointSource:
-        source = super().checkpoint_source(compaction)
-        if self.kind == "step":
-            return BrokenSource(source, self.countdown)
-        if self.kind == "definition":
-            return _Worsening(source, self)
-        return source
-
 
 class _Worsening(CheckpointSource):
     """A hand-over before one of whose steps a user gets a limit that cannot be written."""
 
-    def __init__(self, source: CheckpointSource, node: BrokenNode) -> None:
+    def __init__(self, source: CheckpointSource, parts: BrokenParts, broker: Broker) -> None:
         self._source = source
-        self._node = node
+        self._parts = parts
+        self._broker = broker
 
     def begin(self, group: int) -> None:
         self._source.begin(group)
 
     def step(self, out: CheckpointOutput, limit: int) -> bool:
-        node = self._node
-        node.steps += 1
-        if node.steps == node.countdown.at:
-            node.broker.users.limits["guest"] = {"max-connections": 10**20}
+        parts = self._parts
+        parts.steps += 1
+        if parts.steps == parts.countdown.at:
+            self._broker.users.limits["guest"] = {"max-connections": 10**20}
         return self._source.step(out, min(limit, 5))
 
     def chunked(self, chunk: NewChunk) -> None:
         self._source.chunked(chunk)
 
 
-class BrokenQueue(Queue):
-    """A queue that takes no message and cannot be counted."""
+class BrokenTarget(IdleTarget):
+    """What takes no message."""
 
     def publish(self, message: Message) -> int:
         raise ZeroDivisionError(BUG)
+
+
+class BrokenQueue(IdleQueue):
+    """A queue that takes no message and cannot be counted."""
+
+    def new_target(self) -> Target:
+        return BrokenTarget(self.turn, self.name, self.queue_id, RECORDS_NONE)
 
     def ready_count(self) -> int:
         raise ZeroDivisionError(BUG)
@@ -210,8 +235,20 @@ class BrokenLink(Link):
     def access_changed(self) -> None:
         raise ZeroDivisionError(BUG)
 
+    def synced(self, group: int) -> None:
+        """Wait for nothing."""
+
+    def spilled(self) -> None:
+        """Wait for nothing."""
+
+    def alarm(self, blocked: bool, reason: str) -> None:
+        """Publish nothing."""
+
     def force(self, text: str) -> None:
         """End in silence."""
+
+    def take_turn(self) -> None:
+        """Ask for nothing."""
 
     def channel_count(self) -> int:
         return 0
@@ -261,7 +298,7 @@ def main() -> int:
     _, _, host, _, data_dir, kind, *words = sys.argv
     BrokenNode.kind = kind
     BrokenNode.words = words
-    given = {"host": host, "port": 0, "http_port": 0, "data_dir": Path(data_dir)}
+    given = {"host": host, "port": 0, "http_port": 0, "metrics": False, "data_dir": Path(data_dir)}
     return run(load(given), BrokenNode)
 
 

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 from typing import Final, Self, TypeVar
 
-from leveret.client.events import ChannelEnded, Event, Owner, Replied, Settled, Token
+from leveret.client.events import ChannelEnded, Delivered, Event, Owner, Replied, Settled, Token
 from leveret.client.message import Message, ReturnedMessage
 from leveret.client.session.channel import ChannelSession
 from leveret.client.session.connection import Session
@@ -129,7 +129,7 @@ class Application(Owner):
         """Remember a reject."""
         self.acks.append(("reject", delivery_tag, requeue))
 
-    def delivered(self, message: Message) -> None:
+    def delivered(self, event: Delivered) -> None:
         """Take a delivery: tests read events."""
 
     def came_back(self, message: ReturnedMessage) -> None:
@@ -157,12 +157,18 @@ class Peer:
         self.application = Application()
         self._reader = FrameReader(0)
 
-    def feed(self, *data: bytes) -> list[Event]:
-        """Give bytes to the session, whole or one by one; return all events."""
+    def feed(self, *data: bytes) -> list[Event | Message]:
+        """Give bytes to the session, whole or one by one; return all events.
+
+        Of deliveries, which come together or not, it returns the messages.
+        """
         whole = b"".join(data)
-        if not self.bytewise:
-            return self.session.receive(whole)
-        return [event for byte in whole for event in self.session.receive(bytes((byte,)))]
+        pieces = [bytes((byte,)) for byte in whole] if self.bytewise else [whole]
+        found: list[Event | Message] = []
+        for piece in pieces:
+            for event in self.session.receive(piece):
+                found += event.messages if isinstance(event, Delivered) else [event]
+        return found
 
     def sent(self) -> list[tuple[int, Method | bytes]]:
         """Return what the session has to send: methods, and payloads of other frames."""
@@ -241,18 +247,28 @@ class Line:
             self.send(HEARTBEAT)
             self._reader.feed(self.socket.recv(65_536))
 
-    def handshake(self, tune: ConnectionTune = TUNE) -> Self:
-        """Do the handshake."""
+    def receive_header(self) -> None:
+        """Read the protocol header."""
         first = b""
         while len(first) < len(PROTOCOL_HEADER):
             first += self.socket.recv(len(PROTOCOL_HEADER) - len(first)) or b"?"
         assert first == PROTOCOL_HEADER
+
+    def handshake(
+        self, tune: ConnectionTune = TUNE, refusal: ConnectionClose | None = None
+    ) -> Self:
+        """Do the handshake; with a `refusal` it ends with that close, which is answered."""
+        self.receive_header()
         self.send(frame(0, START))
         self.receive(ConnectionStartOk)
         self.send(frame(0, tune))
         self.receive(ConnectionTuneOk)
         self.receive(ConnectionOpen)
-        self.send(frame(0, ConnectionOpenOk()))
+        if refusal is None:
+            self.send(frame(0, ConnectionOpenOk()))
+        else:
+            self.send(frame(0, refusal))
+            self.receive(ConnectionCloseOk)
         return self
 
     def open_channel(self) -> int:
@@ -308,6 +324,12 @@ class ScriptedBroker:
         self._listener.close()
         if kind is None and self._error is not None:
             raise self._error
+
+    def next_line(self) -> Line:
+        """Take the next client, which the script is to hang up on."""
+        sock, _ = self._listener.accept()
+        sock.settimeout(SECONDS_MAX)
+        return Line(sock)
 
     def _play(self) -> None:
         try:

@@ -1,11 +1,14 @@
 """What all tests share: marks by folder and the hypothesis profiles.
 
-Tests run against the installed package, never against `src/`.  `crash`, `differential`, `interop`
-and `spark` are folders and marks at once, so that no test in them can miss its mark.
+Tests run against the installed package, never against `src/`.  `crash`, `differential`, `interop`,
+`pages` and `spark` are folders and marks at once, so that no test in them can miss its mark.  What
+is the same in each build is tested on one of them: `ONE_BUILD_FOLDERS` are about the sources, or
+about modules that are never compiled, against a broker that other folders test on both builds.
 """
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +16,21 @@ import hypothesis
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-MARKED_FOLDERS = ("crash", "differential", "interop", "spark")
+from nursery import NURSERY
+
+MARKED_FOLDERS = ("crash", "differential", "interop", "pages", "spark")
+ONE_BUILD_FOLDERS = (
+    "cli",
+    "clusters",
+    "house",
+    "kept",
+    "pipelines",
+    "scoreboard",
+    "testing",
+    "tools",
+)
+
+NURSERY.open = True
 
 # A shared machine is no stopwatch: no deadlines.  `ci` draws the same examples in every run.
 hypothesis.settings.register_profile("default", deadline=None)
@@ -28,7 +45,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         folder = item.path.relative_to(tests).parts[0]
         if folder in MARKED_FOLDERS:
             item.add_marker(folder)
+        elif folder in ONE_BUILD_FOLDERS and item.get_closest_marker("both_builds") is None:
+            item.add_marker("one_build")
     items.sort(key=lambda item: item.get_closest_marker("spark") is None)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Have the collector pass over what the collection made, which stays to the end.
+
+    Tests that measure memory collect several times each, and would look at all of it again.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -17,8 +17,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from leveret.broker.backlog.source import Returned
+from leveret.broker.admin.super_stream_declare import SuperStreamDeclare
+from leveret.broker.backlog.window import Returned
 from leveret.broker.classic.classic import ClassicQueue
+from leveret.broker.classic.waiting import WaitingQueue
 from leveret.broker.core.effects import ChunkReader, ChunkWanted
 from leveret.broker.core.turn import Link
 from leveret.broker.node.broker import Broker
@@ -28,10 +30,12 @@ from leveret.broker.recovery.compaction import Compaction
 from leveret.broker.recovery.restore import Restore
 from leveret.broker.staging.area import StagingArea, area_of
 from leveret.broker.stream.stream import Stream
+from leveret.broker.values.arguments import Arguments
 from leveret.broker.vhost.ids import StreamIds
 from leveret.broker.vhost.vhost import Vhost
 from leveret.clock import ManualClock
-from leveret.limits import INPUT_BYTES_HELD_MAX, OUTPUT_BYTES_HIGH
+from leveret.limits import FLUSHES_PER_TURN, OUTPUT_BYTES_HIGH, STEPS_PER_SLICE
+from leveret.names import Name
 from leveret.session.authentication import Authenticator
 from leveret.session.connection.connection import Connection
 from leveret.session.settings import Peer as PeerAddress
@@ -68,6 +72,14 @@ TURNS_MAX: Final = 10_000
 
 def _ignore(group: int) -> None:
     """Hear of a sealed group and do nothing."""
+
+
+def declare_super_stream(vhost: Vhost, name: Name, arguments: Arguments) -> bool:
+    """Declare a super stream as the operator, to the end; return whether it is new."""
+    wish = SuperStreamDeclare(vhost, name, arguments)
+    while wish.advance(vhost.turn.steps + STEPS_PER_SLICE):
+        pass
+    return wish.is_new
 
 
 class SeededTokens(Tokens):
@@ -107,7 +119,7 @@ class Slices(CheckpointSource):
         self._source.chunked(chunk)
 
 
-def all_waiting(queue: ClassicQueue) -> list[Returned]:
+def all_waiting(queue: WaitingQueue) -> list[Returned]:
     """Return all that waits in a queue, on the disk too, in the order of the sequences."""
     found = {item.sequence: item for item in queue.ready.waiting()}
     pages = queue.ready.pages
@@ -119,7 +131,7 @@ def all_waiting(queue: ClassicQueue) -> list[Returned]:
     return [found[sequence] for sequence in sorted(found)]
 
 
-def held(queue: ClassicQueue) -> list[Returned]:
+def held(queue: WaitingQueue) -> list[Returned]:
     """Return all persistent messages of a queue, handed out or not."""
     found = {item.sequence: item for item in all_waiting(queue) if item.message.persistent}
     found |= {item.sequence: item for item in queue.live()}
@@ -130,6 +142,7 @@ class Reader(ChunkReader):
     """Reads chunks at once."""
 
     def __init__(self, disk: Disk) -> None:
+        super().__init__()
         self._disk = disk
 
     def read(self, ref: ChunkRef) -> bytes:
@@ -222,6 +235,12 @@ class Node:
         assert isinstance(queue, ClassicQueue)
         return queue
 
+    def waiting(self, name: str) -> WaitingQueue:
+        """A classic queue or a staging queue of the default vhost."""
+        queue = self.vhost.queues.by_name[name]
+        assert isinstance(queue, WaitingQueue)
+        return queue
+
     def stream(self, name: str) -> Stream:
         """A stream of the default vhost."""
         stream = self.vhost.queues.by_name[name]
@@ -243,11 +262,12 @@ class Node:
         """Do what the core noted, until it rests; nothing is synced."""
         for _ in range(TURNS_MAX):
             self.broker.settle()
-            for link in self.turn.take_woken():
+            for link in self.turn.take_woken(FLUSHES_PER_TURN):
                 if link in self.peers:
                     self.peers[link].flush()
             if not self.hold_spill:
                 self.write_spilled()
+            reads = bool(self.turn.wanted) and not self.hold_reads
             if self.hold_reads:
                 self.wanted += self.turn.take_wanted()
             else:
@@ -255,7 +275,7 @@ class Node:
             turn = self.turn
             listed = turn.dispatchers or turn.woken or turn.wanted
             spills = self.spill.waits and not self.hold_spill
-            if not (turn.resume or listed or spills):
+            if not (turn.resume or listed or spills or reads):
                 for peer in self.peers.values():
                     peer.check_read()
                 return
@@ -436,6 +456,8 @@ class Peer:
     def __init__(self, node: Node, capabilities: dict[str, bool]) -> None:
         self.node = node
         self.capabilities = capabilities
+        #: The publish session that it names.
+        self.session = ""
         self.reads = True
         #: Whether the shell reads the socket, as it found when it last looked.
         self.is_read = True
@@ -443,7 +465,7 @@ class Peer:
         self.waiting = b""
         self.heard: list[Heard] = []
         self.inbox = Inbox()
-        self.sent_by_broker = b""
+        self._sent_by_broker: list[bytes] = []
         self._taken = 0
         address = PeerAddress("127.0.0.1", 40_000 + len(node.peers), "127.0.0.1", 5672, True)
         self.connection = Connection(
@@ -474,7 +496,9 @@ class Peer:
         self, user: str, vhost: str, *, heartbeat: int = 0, frame_max: int = 131_072
     ) -> None:
         """Do all of the handshake but its last answer."""
-        client = {"product": "core test", "capabilities": self.capabilities}
+        client: dict[str, Any] = {"product": "core test", "capabilities": self.capabilities}
+        if self.session:
+            client["leveret-session"] = self.session
         self.send(PROTOCOL_HEADER)
         self.expect(0, "connection.start")
         self.send(
@@ -512,6 +536,7 @@ class Peer:
         self.waiting += b"".join(connection.take_output())
         if self.reads:
             self._read()
+        connection.account.hold_output(len(self.waiting))
         if connection.finished:
             self.lose()
         else:
@@ -522,11 +547,21 @@ class Peer:
     def _holds(self) -> bool:
         """Whether the session is halted with so much input that no more is to be read."""
         connection = self.connection
-        return bool(connection.halted) and connection.reader.held() > INPUT_BYTES_HELD_MAX
+        return bool(connection.halted) and not connection.reads_on()
 
     def check_read(self) -> None:
         """Check that the shell was told to look when it can read the socket again."""
         assert self.is_read or self._holds, "nobody reads this socket any more"
+
+    @property
+    def sent_by_broker(self) -> bytes:
+        """All bytes that the broker has sent, which are joined only when a test asks for them."""
+        self._sent_by_broker = [b"".join(self._sent_by_broker)]
+        return self._sent_by_broker[0]
+
+    def forget_sent(self) -> None:
+        """Let go of the bytes that the broker has sent."""
+        self._sent_by_broker.clear()
 
     @property
     def full(self) -> bool:
@@ -549,7 +584,7 @@ class Peer:
 
     def _read(self) -> None:
         data, self.waiting = self.waiting, b""
-        self.sent_by_broker += data
+        self._sent_by_broker.append(data)
         at = self.node.trace_length()
         self.heard += [Heard(at, got) for got in self.inbox.feed(data)]
 

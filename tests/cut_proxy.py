@@ -1,12 +1,16 @@
 """A proxy between a client and a broker whose connections a test can cut, with what is on its way.
 
-Bytes go both ways by a thread each.  `cut` closes all connections of now; new ones are taken.  With
-`last_words` set, the answer to what holds them does not come: it is swallowed, and all is cut.
+Bytes go both ways by a thread each.  `cut` closes all connections of now; new ones are taken.
+`reset` does so by a reset, which drops what is on its way, and `stall` keeps the connections of now
+open and forwards nothing more on them.  With `last_words` set, the answer to what holds them does
+not come: it is swallowed, and all is cut.  While `is_stalled`, what comes from either side is
+swallowed and the connections stay; while `is_deaf`, what comes from the broker.
 """
 
 from __future__ import annotations
 
 import socket
+import struct
 import threading
 from contextlib import suppress
 from typing import Self
@@ -19,9 +23,12 @@ class CutProxy:
         self._target = ("127.0.0.1", port)
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._sockets: list[socket.socket] = []
+        self._stalled: set[socket.socket] = set()
         self._lock = threading.Lock()
         self.accepted = 0
         self.last_words = b""
+        self.is_stalled = False
+        self.is_deaf = False
         self._is_mute = False
 
     @property
@@ -29,6 +36,11 @@ class CutProxy:
         """The port that it listens on."""
         port: int = self._listener.getsockname()[1]
         return port
+
+    @property
+    def uri(self) -> str:
+        """The URI of the broker behind it."""
+        return f"amqp://guest:guest@127.0.0.1:{self.port}/"
 
     def __enter__(self) -> Self:
         threading.Thread(target=self._accept, daemon=True).start()
@@ -45,12 +57,30 @@ class CutProxy:
 
     def cut(self) -> None:
         """Close all connections at once."""
-        with self._lock:
-            sockets, self._sockets = self._sockets, []
-        for sock in sockets:
+        for sock in self._take_all():
             with suppress(OSError):
                 sock.shutdown(socket.SHUT_RDWR)
             sock.close()
+
+    def reset(self) -> None:
+        """Reset all connections at once."""
+        for sock in self._take_all():
+            with suppress(OSError):
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                # A thread that still reads would keep the socket open.
+                sock.shutdown(socket.SHUT_RD)
+            sock.close()
+
+    def stall(self) -> None:
+        """Forward nothing more on the connections of now, in either direction."""
+        with self._lock:
+            self._stalled.update(self._sockets)
+
+    def _take_all(self) -> list[socket.socket]:
+        with self._lock:
+            # Those that are stalled stay so: after what was swallowed nothing may come through.
+            sockets, self._sockets = self._sockets, []
+        return sockets
 
     def _accept(self) -> None:
         while True:
@@ -58,7 +88,11 @@ class CutProxy:
                 client, _ = self._listener.accept()
             except OSError:
                 return
-            broker = socket.create_connection(self._target)
+            try:
+                broker = socket.create_connection(self._target)
+            except OSError:
+                client.close()  # the broker is down: so is what leads to it
+                continue
             with self._lock:
                 self.accepted += 1
                 self._sockets += [client, broker]
@@ -68,6 +102,8 @@ class CutProxy:
     def _forward(self, source: socket.socket, target: socket.socket, is_asking: bool) -> None:
         with suppress(OSError):
             while data := source.recv(65_536):
+                if self.is_stalled or (self.is_deaf and not is_asking):
+                    continue
                 if is_asking and self.last_words and self.last_words in data:
                     self._is_mute = True
                 elif not is_asking and self._is_mute:
@@ -75,6 +111,8 @@ class CutProxy:
                     self._is_mute = False
                     self.cut()
                     return
+                if source in self._stalled:
+                    continue
                 target.sendall(data)
         with suppress(OSError):
             target.shutdown(socket.SHUT_WR)

@@ -166,7 +166,7 @@ def read_stream(channel: Channel, queue: str, count: int) -> list[bytes]:
     found: list[bytes] = []
     channel.qos(100)
     arguments: dict[str, object] = {"x-stream-offset": "first"}
-    with channel.consume(queue, arguments=arguments, inactivity_timeout=10) as consumer:
+    with channel.consume(queue, arguments=arguments, inactivity_timeout=60) as consumer:
         for message in consumer:
             found.append(message.body)
             message.ack()

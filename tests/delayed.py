@@ -7,6 +7,7 @@ from typing import Any
 from core import Node, Peer
 from leveret.broker.admin.stats import DelayedListing, DelayedStats
 from leveret.broker.classic.delayed import DelayedMessages
+from leveret.message import Message
 from leveret.store.disks.recording import Image, RecordingDisk
 from raw_codec import publish
 
@@ -47,6 +48,21 @@ def store_of(node: Node) -> DelayedMessages:
     store = node.vhost.exchanges.by_name["e"].delayed
     assert store is not None
     return store
+
+
+def kept(store: DelayedMessages) -> list[tuple[int, Message]]:
+    """The ids and messages of a store, in memory and on the disk."""
+    found: list[tuple[int, Message]] = []
+    start = 1
+    while start > 0:
+        rows, start = store.pages.rows_from(start, 3)
+        found += [(int(sequence), delayed.message) for sequence, delayed in rows]
+    return found
+
+
+def ids(store: DelayedMessages) -> list[int]:
+    """The ids of what a store keeps."""
+    return [sequence for sequence, _ in kept(store)]
 
 
 def listed(node: Node) -> list[DelayedStats]:

@@ -33,6 +33,8 @@ GOOD: Final[dict[str, str]] = {
     "routing_key": "#", "headers": "{}", "message": "1", "form": "json", "file": str(_FILE),
     "columns": "name",
     "publisher": "p", "stream": "s", "consumer": "c", "sink": "sink", "destination": "d",
+    "connection": "c", "reason": "r", "per_connection_delay": "0",
+    "close_all_connections limit": "1",
     "add_user user": "new", "add_vhost vhost": "new",
     "rewind_queue queue": "kept",
     "set_parameter name": "limits", "set_parameter value": '{"max-queues": 500}',

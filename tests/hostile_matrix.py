@@ -27,17 +27,19 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
 
-from core import Node, Peer
+from core import Node, Peer, declare_super_stream
 from hostile_methods import COMMIT_KEY
 from hostile_node import HostileNode, Tally, exported, others
-from leveret.broker.admin.super_stream import declare_super_stream
-from leveret.broker.classic.classic import ClassicQueue
 from leveret.broker.core.ownership import key_of
 from leveret.broker.node.users import User, hash_password
+from leveret.broker.policy.policy import make_policy
 from leveret.broker.staging.area import area_of
+from leveret.broker.staging.staging import StagingQueue
 from leveret.broker.stream.stream import Stream
+from leveret.broker.values.queue_attributes import QueueAttributes
 from leveret.broker.vhost.vhost import Vhost
-from leveret.management.api import MODULES, USERS_MODULES
+from leveret.management.api import routes as all_routes
+from leveret.management.api import users_routes
 from leveret.names import Name
 from leveret.wire.spec import METHODS
 from raw_codec import method, publish
@@ -98,6 +100,8 @@ class Matrix:
     #: Those that no client sends on an open connection.
     never: list[Row]
     routes: list[Row]
+    #: The tags that each right of HTTP needs one of, and those whose users see every vhost.
+    rights: dict[str, dict[str, list[str]]]
     operator_routes: list[str]
     operator_status: int
 
@@ -110,6 +114,7 @@ def read_matrix() -> Matrix:
         [Row(row["method"], row.get("case", ""), row) for row in amqp["row"]],
         [Row(name, "", group) for group in amqp["never"] for name in group["methods"]],
         [Row(row["route"], row.get("case", ""), row) for row in http["row"]],
+        http["rights"],
         http["operator"]["routes"],
         http["operator"]["status"],
     )
@@ -120,8 +125,8 @@ def undeclared(matrix: Matrix) -> list[str]:
     methods = {row.name for row in [*matrix.methods, *matrix.never]}
     missing = [f"no row for the method {name}" for name in METHODS if name not in methods]
     missing += [f"there is no method {name}" for name in methods if name not in METHODS]
-    users = {f"{route.method} {route.path}" for one in USERS_MODULES for route in one.ROUTES}
-    every = {f"{route.method} {route.path}" for one in MODULES for route in one.ROUTES}
+    every = {f"{route.method} {route.path}" for route in all_routes()}
+    users = {f"{route.method} {route.path}" for route in users_routes()}
     rows, operator = {row.name for row in matrix.routes}, set(matrix.operator_routes)
     missing += [f"no row for the route {name}" for name in sorted(users - rows)]
     missing += [
@@ -195,8 +200,31 @@ def _exact(name: str, needs: Iterable[str], one_of_any: str, which: int = 0) -> 
     return Actor(name, rights, tuple(tags), owns=owns)
 
 
+def tagged(row: Row, *, whole: bool) -> Iterator[Actor]:
+    """The users that a row with rights by tags is tried with; see `actors`."""
+    every = dict.fromkeys(RIGHTS, frozenset({"*"}))
+    for tag in ("", *TAGS):
+        tags = (tag,) if tag else ()
+        yield Actor(f"stranger, tag {tag}", {}, tags, enters=False)
+        yield Actor(f"everything, tag {tag}", every, tags)
+        if whole or tag in ("management", "administrator"):
+            yield Actor(f"nothing, tag {tag}", {}, tags)
+            yield Actor(f"elsewhere, tag {tag}", every, tags, ELSEWHERE)
+    needs = [need for need in row.needs if not need.startswith("tag ")]
+    if not needs:
+        return
+    for tag in TAGS if whole else ("management",):
+        for count in range(len(needs) - 1, len(needs) + 1):
+            for some in itertools.combinations(needs, count):
+                exact = _exact(f"needs {', '.join(some)}, tag {tag}", some, "read")
+                yield Actor(exact.name, exact.rights, (tag,))
+
+
 def actors(row: Row, *, whole: bool) -> Iterator[Actor]:
     """The users that a row is tried with; `whole` takes every subset of its needs and of rights."""
+    if "right" in row.declared:
+        yield from tagged(row, whole=whole)
+        return
     every = frozenset({"*"})
     yield Actor("nothing", {})
     yield Actor("everything", dict.fromkeys(RIGHTS, every))
@@ -254,12 +282,15 @@ def _furnish(node: Node) -> None:
     vhost.exchanges.declare(Name("canary-internal"), "fanout", True, False, True, {})
     staging: dict[str, object] = {"x-staging-sink": "canary-sink", "x-staging-batch": 5}
     stream: dict[str, object] = {"x-queue-type": "stream"}
-    vhost.queues.declare(None, Name("canary-queue"), True, False, False, {})
-    vhost.queues.declare(None, Name("canary-stream"), True, False, False, stream)
+    vhost.queues.declare(None, Name("canary-queue"), QueueAttributes(True))
+    vhost.queues.declare(None, Name("canary-stream"), QueueAttributes(True, arguments=stream))
     declare_super_stream(vhost, Name("canary-super"), {"x-super-stream-partitions": 2})
+    _furnish_settings(node)
     owner = node.connect_as("guest", vhost=VHOST)
     owner.declare("canary-staging", arguments=staging)
     owner.declare("canary-locked", exclusive=True)
+    owner.declare("canary-watched", exclusive=True)
+    owner.call(1, "basic.consume", queue="canary-watched")
     topic = Name("canary-topic")
     for queue in ("canary-queue", "canary-locked"):
         vhost.exchanges.bind(topic, Name(queue), True, "canary-key", {}, owner.connection)
@@ -281,6 +312,22 @@ def _furnish(node: Node) -> None:
     found = vhost.queues.by_name["canary-stream"]
     assert isinstance(found, Stream)
     found.offsets.set("canary-reader", 0, node.broker.users.owner("guest"))
+
+
+def _furnish_settings(node: Node) -> None:
+    """Make policies, parameters, limits, and a user with permissions, of each kind there is."""
+    broker, users = node.broker, node.broker.users
+    vhost = broker.vhosts[VHOST]
+    vhost.policies.set(make_policy("canary-policy", "^none$", {"max-length": 5}))
+    policy = make_policy("canary-policy", "^none$", {"max-length": 5}, operator=True)
+    vhost.policies.set_operator(policy)
+    vhost.metadata.set_limits({"max-queues": 1000})
+    broker.parameters.set(VHOST, "canary-component", "canary-parameter", 1)
+    broker.parameters.set_global("canary-global", 1)
+    users.put(User("canary-user", b"", []))
+    users.set_limits("canary-user", {"max-channels": 5})
+    users.set_permission("canary-user", VHOST, "", "", "")
+    users.set_topic_permission("canary-user", VHOST, "canary-topic", "", "")
 
 
 def state(node: Node, but: str = "") -> tuple[object, ...]:
@@ -306,8 +353,8 @@ def _owners(vhost: Vhost) -> list[tuple[str, str, str]]:
     found: list[tuple[str, str, str]] = [
         (queue.name, str(name), key_of(one.owner))
         for queue in vhost.queues.by_name.values()
-        if queue.publishers is not None
-        for name, one in queue.publishers.by_name.items()
+        if queue.target.publishers is not None
+        for name, one in queue.target.publishers.by_name.items()
     ]
     found += [
         ("sink", str(place), key_of(one.owner))
@@ -316,8 +363,8 @@ def _owners(vhost: Vhost) -> list[tuple[str, str, str]]:
     for queue in vhost.queues.by_name.values():
         if isinstance(queue, Stream):
             found += [(queue.name, name, key_of(one)) for name, one in queue.offsets.owners.items()]
-        if isinstance(queue, ClassicQueue) and queue.staging is not None:
-            found.append((queue.name, "staging", key_of(queue.staging.owner)))
+        if isinstance(queue, StagingQueue):
+            found.append((queue.name, "staging", key_of(queue.staged_by)))
     return sorted(found)
 
 
@@ -331,13 +378,15 @@ def hand_over(node: Node, user: str) -> None:
     for sink in list(area.sinks.by_place.values()):
         area.give(sink, to)
     for queue in vhost.queues.by_name.values():
-        for name in [] if queue.publishers is None else list(queue.publishers.by_name):
-            queue.give_publisher(name, to)
+        for name in (
+            [] if queue.target.publishers is None else list(queue.target.publishers.by_name)
+        ):
+            queue.target.give_publisher(name, to)
         if isinstance(queue, Stream):
             for reader in list(queue.offsets.owners):
                 queue.offsets.give(reader, to)
-        if isinstance(queue, ClassicQueue) and queue.staging is not None:
-            queue.staging.owner = to
+        if isinstance(queue, StagingQueue):
+            queue.staged_by = to
     node.sync()
 
 
@@ -515,9 +564,51 @@ class Http:
     report: Report
     full: HostileNode
     bare: HostileNode
+    rights: dict[str, dict[str, list[str]]]
+
+    async def try_tagged(self, row: Row, actor: Actor) -> bool:
+        """Try a row with rights by tags; tell whether the broker is another one now."""
+        outcome = await self._ask(self.full, row, actor)
+        self.report.tries += 1
+        right = self.rights[row.declared["right"]]
+        everywhere = any(tag in right["everywhere"] for tag in actor.tags)
+        sees = everywhere or (actor.has("enter") and not row.declared.get("own", False))
+        sees = sees or row.declared.get("global", False)
+        allowed = any(tag in right["tags"] for tag in actor.tags)
+        allowed = allowed and (everywhere or actor.has("enter") or "{vhost}" not in row.name)
+        for need in row.needs:
+            allowed = allowed and actor.has(need) and (actor.has("enter") or need[:4] == "tag ")
+        # What is another's is as what is not there, for who does not see it.
+        unseen = allowed and not sees and "unseen" in row.declared
+        status = str(row.declared.get("status", 200)) if allowed else "401"
+        if unseen:
+            told = row.declared.get("unseen_of", {})
+            status = str(
+                next((told[tag] for tag in actor.tags if tag in told), row.declared["unseen"])
+            )
+        if outcome.answer != status:
+            text = f"{outcome.answer}, not {status}: {outcome.raw[:200]!r}"
+            self.report.differs(row, actor, text)
+        if outcome.changed != (row.changes and allowed and not unseen):
+            self.report.differs(row, actor, f"changed: {outcome.changed}")
+        shows = str(row.declared.get("shows", ""))
+        if allowed and sees and shows.encode() not in outcome.raw:
+            self.report.differs(row, actor, f"it does not show {shows}: {outcome.raw[:200]!r}")
+        if allowed and not sees and (found := _CANARY.findall(outcome.raw)):
+            self.report.differs(row, actor, f"it tells of {found}")
+        if not allowed or unseen:
+            self.report.refused += 1
+            self.report.compared += 1
+            blind = await self._ask(self.bare, row, actor)
+            if blind.raw != outcome.raw:
+                text = f"it tells what is there: {outcome.raw!r}, else {blind.raw!r}"
+                self.report.differs(row, actor, text)
+        return outcome.changed
 
     async def try_row(self, row: Row, actor: Actor) -> bool:
         """Try a row with a user; tell whether the broker is another one now."""
+        if "right" in row.declared:
+            return await self.try_tagged(row, actor)
         outcome = await self._ask(self.full, row, actor)
         self.report.tries += 1
         lacked = [need for need in row.needs if not actor.has(need)]
@@ -610,7 +701,7 @@ async def _try_routes(matrix: Matrix, directory: Path, report: Report, *, whole:
         full = _hostile(directory / f"full{number}", things=True)
         bare = _hostile(directory / f"bare{number}", things=False)
         async with full.serving(), bare.serving():
-            http = Http(report, full, bare)
+            http = Http(report, full, bare, matrix.rights)
             while left:
                 row, actor = left.pop(0)
                 if await http.try_row(row, actor):

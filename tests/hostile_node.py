@@ -17,35 +17,43 @@ import contextlib
 import json
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
 
-from core import Node, held
+from core import Node, declare_super_stream, held
+from delayed import ids
 from hostile_commands import Case, run_command
 from hostile_methods import COMMIT_KEY
 from hostile_requests import Request
-from leveret.app import SystemClock
+from leveret.app.parts import SystemClock
 from leveret.broker.admin.definitions import export_definitions
 from leveret.broker.admin.definitions_import import import_definitions
-from leveret.broker.admin.super_stream import declare_super_stream
-from leveret.broker.classic.classic import ClassicQueue
+from leveret.broker.classic.waiting import WaitingQueue
 from leveret.broker.core.ownership import key_of
+from leveret.broker.core.turn import Link
 from leveret.broker.node.users import User, hash_password
 from leveret.broker.policy.policy import make_policy
 from leveret.broker.staging.area import area_of
 from leveret.broker.stream.stream import Stream
+from leveret.broker.values.queue_attributes import QueueAttributes
 from leveret.cli import exits
 from leveret.errors import NotFound
 from leveret.management.chunk_source import ChunkSource
 from leveret.management.definitions import read_definitions, write_definitions
 from leveret.management.keeper import Keeper
+from leveret.management.listening.address import ListenAddress
 from leveret.management.listening.doors import Doors
 from leveret.management.listening.listener import UnixListener
 from leveret.management.listening.tcp import TcpListener
+from leveret.management.metrics.totals import Scrapes
 from leveret.management.operator import Operator
+from leveret.management.sampling.sampler import Sampler
 from leveret.message import Address, Message
 from leveret.names import Name
 from leveret.server.acceptor import accepting
+from leveret.server.client_socket import ClientSocket
+from leveret.server.direct.client import DirectClients
 from leveret.session.admission import Admission
 from leveret.session.settings import RABBITMQ_VERSION
 from leveret.store.disks.recording import RecordingDisk
@@ -122,14 +130,14 @@ def others(node: Node) -> str:
         for place, sink in area_of(vhost).sinks.by_place.items():
             found.append(("sink", vhost.name, place, int(sink.batch), key_of(sink.owner)))
         found += [
-            ("delayed", exchange.name, sorted(exchange.delayed.messages))
+            ("delayed", exchange.name, sorted(ids(exchange.delayed)))
             for exchange in vhost.exchanges.by_name.values()
             if exchange.durable and exchange.delayed is not None
         ]
         for queue in vhost.queues.by_name.values():
             if not queue.recorded:
                 continue
-            numbers = {} if queue.publishers is None else queue.publishers.by_name
+            numbers = {} if queue.target.publishers is None else queue.target.publishers.by_name
             known = sorted(
                 (name, int(one.number), key_of(one.owner)) for name, one in numbers.items()
             )
@@ -140,7 +148,7 @@ def others(node: Node) -> str:
                     for name, offset in queue.offsets.stored.items()
                 )
                 found.append((vhost.name, queue.name, int(queue.next_offset), offsets, known))
-            elif isinstance(queue, ClassicQueue):
+            elif isinstance(queue, WaitingQueue):
                 kept = [int(item.sequence) for item in held(queue)]
                 found.append((vhost.name, queue.name, kept, known))
     return repr(sorted(found, key=repr))
@@ -189,6 +197,40 @@ def difference(before: dict[str, list[str]], after: dict[str, list[str]]) -> str
     return "; ".join(said)[:2_000]
 
 
+class _Shell:
+    """The shell of a client within the process, as the simulated broker knows it."""
+
+    def __init__(self, shell: ClientSocket) -> None:
+        self.connection = shell.connection
+        self.flush = shell.flush
+
+    def check_read(self) -> None:
+        """Look at no socket: there is none."""
+
+
+class _Runs:
+    """Runs the effects of a simulated broker; each sync is done at once."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self.now = node.now
+        self.run = node.sync
+
+    def broken(self, bug: BaseException) -> None:
+        """Hear what nobody expected."""
+        raise bug
+
+    def add(self, link: Link, shell: ClientSocket) -> None:
+        """Know the shell of a connection."""
+        peers: dict[Link, Any] = dict(self._node.peers)
+        peers[link] = _Shell(shell)
+        self._node.peers = peers
+
+    def remove(self, link: Link) -> None:
+        """Forget it."""
+        self._node.peers = {one: peer for one, peer in self._node.peers.items() if one is not link}
+
+
 # -- the broker ------------------------------------------------------------------------------------
 
 
@@ -204,7 +246,7 @@ def prepare(node: Node) -> None:
     }
     for name, arguments in declared.items():
         if name not in vhost.queues.by_name:
-            vhost.queues.declare(None, Name(name), True, False, False, arguments)
+            vhost.queues.declare(None, Name(name), QueueAttributes(True, arguments=arguments))
     exchanges: dict[str, tuple[str, dict[str, object]]] = {
         "e": ("x-delayed-message", {"x-delayed-type": "topic"}),
         "hash": ("x-consistent-hash", {}),
@@ -233,10 +275,10 @@ def _prepare_used(node: Node) -> None:
     area = area_of(vhost)
     if area.sinks.known("sink", "d") is None:
         area.decide("sink", "d", 0, [], "fail", owner)
-    if queue.publishers is None or queue.publishers.known(b"p") is None:
+    if queue.target.publishers is None or queue.target.publishers.known(b"p") is None:
         numbered = properties(headers={"x-publisher": "p", "x-publishing-id": 1}, delivery_mode=2)
         message = Message(Address(b"", b"q"), numbered, b"m", node.now(), True, False, True)
-        vhost.publish(message, [queue], owner)
+        vhost.publish(message, [queue.target], owner)
 
 
 def _prepare_users(node: Node) -> None:
@@ -325,23 +367,40 @@ class HostileNode:
         def broken(bug: BaseException) -> None:
             self.tally.fails(f"this stops the broker: {bug!r}")
 
-        operator = Operator(node.now, durable_, hashed, nothing, lambda: None, broken)
+        scrapes = Scrapes(node.broker, SystemClock(), "rabbitmq", "3.13.7")
+        sampler = Sampler(node.broker, node.clock.wall_ms)
+        places = {"sockets_used": 1, "sockets_total": 1000}
+        operator = Operator(
+            node.now,
+            durable_,
+            hashed,
+            nothing,
+            lambda: None,
+            broken,
+            sampler,
+            lambda: places,
+            scrapes,
+            lambda: [ListenAddress("amqp", "127.0.0.1", 5672)],
+            DirectClients(_Runs(node), node.broker, node.settings, node.tokens).channel,
+        )
         chunks = ChunkSource(part)
         keeper = Keeper(judged, lambda _address: True, ("guest",), 0)
         socket = self._directory / "management.sock"
         whole = Admission(1000)
-        doors = Doors(accepting(self._said), whole, SystemClock())
+        doors = Doors(accepting(self._said), whole, SystemClock(), accepting(self._said))
         broker = node.broker
         unix = UnixListener(socket, broker, operator, chunks, doors, self._said)
-        tcp = TcpListener("127.0.0.1", 0, broker, operator, chunks, doors, keeper, self._said)
+        tcp = TcpListener(broker, operator, chunks, doors, keeper, self._said)
         unix.start()
+        port = tcp.bind("127.0.0.1", 0)
         tcp.start()
-        self.unix, self.tcp = Wire(path=socket), Wire(port=tcp.port)
+        self.unix, self.tcp = Wire(path=socket), Wire(port=port)
         try:
             yield
         finally:
             self.unix.close()
             self.tcp.close()
+            sampler.stop()
             await unix.stop()
             await tcp.stop()
 
@@ -360,7 +419,7 @@ class HostileNode:
             self.tally.fails(f"{request}: no answer: {error!r}")
             return
         what = " ".join(request.route)
-        if status >= 500 or status < 200:
+        if is_failure(request, status):
             self.tally.fails(f"{request}: {status} {answer[:300]!r} {self._log[-1:]}")
         is_taken = 200 <= status < 300
         self.tally.counted(what, is_taken)
@@ -476,6 +535,16 @@ class HostileNode:
             self.tally.differs(f"{label}: {said}")
         if (found := others(node)) != more:
             self.tally.differs(f"{label}: {more[:1_000]} became {found[:1_000]}")
+
+
+def is_failure(request: Request, status: int) -> bool:
+    """Tell whether a status is neither success nor refusal.
+
+    A health check that finds something wrong answers 503.
+    """
+    if status == HTTPStatus.SERVICE_UNAVAILABLE and b"/health/checks/" in request.path:
+        return False
+    return not 200 <= status < 500
 
 
 def is_reasoned(status: int, answer: bytes) -> bool:

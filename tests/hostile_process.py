@@ -25,7 +25,7 @@ import hostile_requests
 import raw
 from broker_process import BrokerProcess
 from hostile_commands import run_command
-from hostile_node import Tally, Wire, difference, durable, is_reasoned, rows
+from hostile_node import Tally, Wire, difference, durable, is_failure, is_reasoned, rows
 from hostile_requests import Request
 from hostile_values import spread
 from leveret.cli import exits
@@ -139,7 +139,7 @@ class HostileProcess:
             return "", str(request)
         is_taken = 200 <= status < 300
         self.tally.counted(" ".join(request.route), is_taken)
-        if not 200 <= status < 500:
+        if is_failure(request, status):
             self.tally.fails(f"{request}: {status} {answer[:300]!r}")
         if not is_taken and not is_reasoned(status, answer):
             self.tally.differs(f"{request}: {status} without a reason: {answer[:200]!r}")

@@ -25,7 +25,8 @@ from urllib.parse import quote_from_bytes
 from aiohttp.web import RouteDef
 
 from hostile_values import ARGUMENTS, HUGE_TEXTS, JSON_VALUES, PATH_NAMES, QUERY_VALUES, RAW_JSON
-from leveret.management.api import MODULES, USERS_MODULES
+from leveret.management.api import routes as all_routes
+from leveret.management.rights import USER, right_of
 
 #: What a name in a path is where the example says nothing else: `prepare` makes these, and so it
 #: does what `{name}` is of routes that begin so.
@@ -33,6 +34,9 @@ NAMES: Final = {
     "vhost": "h", "user": "u", "name": "q", "queue": "q", "exchange": "e",
     "component": "vhost-limits",
     "id": "1", "consumer": "reader", "sink": "sink", "publisher": "p",
+    "connection": "127.0.0.1:5 -> 127.0.0.1:5672", "channel": "127.0.0.1:5 -> 127.0.0.1:5672 (1)",
+    "source": "e", "destination": "q", "kind": "q", "props": "~", "end": "source",
+    "port": "5672", "protocol": "amqp", "within": "1", "unit": "months", "password": "secret",
 }  # fmt: skip
 
 _NAMED: Final = {
@@ -132,6 +136,12 @@ EXAMPLES: Final[dict[tuple[str, str], Example]] = {
         {"name": "limits"}, {"value": _LIMITS}
     ),
     ("PUT", "/api/global-parameters/{name}"): Example({"name": "g"}, {"value": {"any": [1, "x"]}}),
+    ("GET", "/metrics"): Example({}, query={"prefix": "rabbitmq_"}),
+    ("GET", "/metrics/per-object"): Example({}, query={"prefix": "rabbitmq"}),
+    ("GET", "/metrics/detailed"): Example(
+        {}, query={"prefix": "r", "family": "queue_metrics", "vhost": "/"}
+    ),
+    ("GET", "/metrics/memory-breakdown"): Example({}, query={"prefix": "m"}),
     ("POST", "/api/definitions"): Example({}, _DEFINITIONS),
     ("POST", "/api/definitions/{vhost}"): Example(
         {},
@@ -155,6 +165,43 @@ EXAMPLES: Final[dict[tuple[str, str], Example]] = {
         {"name": "s"}, {"offset": 0}
     ),
     ("POST", "/api/backup"): Example({}, {}),
+    ("POST", "/api/login"): Example({}, {}),
+    ("POST", "/api/logout"): Example({}, {}),
+    ("PUT", "/api/queues/{vhost}/{name}"): Example(
+        {"name": "other"}, {"durable": True, "auto_delete": False, "arguments": {"x-max-length": 5}}
+    ),
+    ("POST", "/api/queues/{vhost}/{name}/actions"): Example({}, {"action": "sync"}),
+    ("POST", "/api/queues/{vhost}/{name}/get"): Example(
+        {}, {"count": 1, "ackmode": "ack_requeue_true", "encoding": "auto", "truncate": 5}
+    ),
+    ("POST", "/api/queues/{vhost}/{name}/move"): Example(
+        {}, {"to": "kept", "count": 1, "reason": "rejected", "queue": "q"}
+    ),
+    ("PUT", "/api/exchanges/{vhost}/{name}"): Example(
+        {"name": "f"},
+        {
+            "type": "fanout", "durable": True, "auto_delete": False, "internal": False,
+            "arguments": {"alternate-exchange": "e"},
+        },
+    ),
+    ("DELETE", "/api/exchanges/{vhost}/{name}"): Example({}, None, {"if-unused": "false"}),
+    ("POST", "/api/exchanges/{vhost}/{name}/publish"): Example(
+        {},
+        {
+            "routing_key": "q", "payload": "x", "payload_encoding": "string",
+            "properties": {"headers": {"x": 1}, "delivery_mode": 2, "timestamp": 5},
+        },
+    ),
+    ("POST", "/api/exchanges/{vhost}/{name}/route"): Example(
+        {}, {"routing_key": "q", "headers": {"x": 1}}
+    ),
+    ("POST", "/api/bindings/{vhost}/e/{source}/{kind}/{destination}"): Example(
+        {}, {"routing_key": "", "arguments": {}}
+    ),
+    ("POST", "/api/users/bulk-delete"): Example({}, {"users": ["nobody"]}),
+    ("POST", "/api/vhosts/{vhost}/deletion/protection"): Example({}, {}),
+    ("PUT", "/api/cluster-name"): Example({}, {"name": "rabbits"}),
+    ("GET", "/api/nodes/{name}"): Example({}, None, {"memory": "true"}),
     ("DELETE", "/api/queues/{vhost}/{name}"): Example(
         {}, None, {"if-unused": "true", "if-empty": "false"}
     ),
@@ -199,11 +246,11 @@ class Request:
 
 
 def routes(users: bool = False) -> list[RouteDef]:
-    """The routes of the operator's API, or of the users'."""
-    found: list[RouteDef] = []
-    for module in USERS_MODULES if users else MODULES:
-        found += module.ROUTES
-    return found
+    """All routes, or those that any user may ask for."""
+    found = all_routes()
+    if not users:
+        return found
+    return [one for one in found if right_of(one.method, one.path) is USER]
 
 
 def key_of(route: RouteDef) -> tuple[str, str]:

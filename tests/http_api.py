@@ -10,7 +10,7 @@ from typing import Final
 from leveret.management.listening import unix_socket
 
 #: How long an answer may take on a busy machine.
-ANSWER_SECONDS_MAX: Final = 30.0
+ANSWER_SECONDS_MAX: Final = 120.0
 
 
 class Api(http.client.HTTPConnection):

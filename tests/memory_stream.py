@@ -20,8 +20,7 @@ from leveret.errors import NotFound
 from leveret.spark.columns.messages import STREAM_TIMESTAMP, BatchBuilder
 from leveret.spark.options.read import Options
 from leveret.spark.source import LeveretDataSource
-from leveret.spark.stream.finder import StreamFinder
-from leveret.spark.transports import TransportOpener
+from leveret.spark.stream.access import StreamAccess
 from leveret.spark.transports.base import Bounds, Interrupted, Piece, Redeclared, Tail, Transport
 
 PIECE_RECORDS = 7
@@ -38,11 +37,14 @@ class Delivery:
     redelivered: bool = False
     timestamp_ms: int | None = None
 
-    @property
-    def headers(self) -> dict[str, object]:
-        """The properties' headers, and what the broker puts there."""
-        own = {} if self.timestamp_ms is None else {STREAM_TIMESTAMP: self.timestamp_ms}
-        return {**(self.properties.headers or {}), **own}
+    def on_the_wire(self, **own: object) -> Delivery:
+        """Return the message with the headers that a broker puts on it, and with `own` ones."""
+        headers: dict[str, object] = {**(self.properties.headers or {}), **own}
+        if self.timestamp_ms is not None:
+            headers[STREAM_TIMESTAMP] = self.timestamp_ms
+        fields = {name: getattr(self.properties, name) for name in BasicProperties.FIELDS}
+        properties = BasicProperties(**{**fields, "headers": headers or None})
+        return dataclasses.replace(self, properties=properties, timestamp_ms=None)
 
 
 @dataclass
@@ -129,7 +131,7 @@ class MemoryTransport(Transport):
             yield self._piece(run)
 
     def _piece(self, run: list[int]) -> Piece:
-        messages = [self._stream.messages[offset] for offset in run]
+        messages = [self._stream.messages[offset].on_the_wire() for offset in run]
         return Piece(run[0], run[-1] + 1, self._builder.build(run[0], messages))
 
     def offset_at(self, timestamp_ms: int) -> int:
@@ -158,11 +160,8 @@ class MemoryTransport(Transport):
 class MemorySource(LeveretDataSource):
     """The data source on streams of this process."""
 
-    def opener(self) -> TransportOpener:
-        return MemoryTransport
-
-    def finder(self) -> StreamFinder:
-        return find_in_memory
+    def access(self) -> StreamAccess:
+        return StreamAccess(MemoryTransport, find_in_memory)
 
 
 def find_in_memory(options: Options) -> tuple[str, ...]:

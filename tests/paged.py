@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from core import Node, Peer, all_waiting
 from leveret.broker.classic.classic import ClassicQueue
+from leveret.limits import RETURN_COUNT_BYTES
 from raw_codec import method
 
 
@@ -35,6 +36,9 @@ def exact(node: Node) -> None:
         memory = queue.ready.waiting()
         held_bytes += sum(int(item.message.size) for item in memory) + int(queue.unacked_bytes)
         held_messages += len(memory) + int(queue.unacked_count)
+        pages = queue.ready.pages
+        if pages is not None:
+            held_bytes += len(pages.counts) * int(RETURN_COUNT_BYTES)
         retained = queue.retained
         if retained is not None:
             held_bytes += sum(int(one.size) for one in retained.messages.values())

@@ -10,6 +10,7 @@ frame fails the test at once with what came.
 from __future__ import annotations
 
 import socket
+import ssl
 import struct
 import urllib.parse
 from dataclasses import dataclass, field
@@ -131,11 +132,20 @@ class Login:
 
 
 class Connection:
-    """One socket.  `bytewise` sends every byte by itself."""
+    """One socket.  `bytewise` sends every byte by itself; `context` has it speak TLS."""
 
-    def __init__(self, host: str, port: int, *, bytewise: bool = False) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        bytewise: bool = False,
+        context: ssl.SSLContext | None = None,
+    ) -> None:
         self.socket = socket.create_connection((host, port), SECONDS_MAX)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if context is not None:
+            self.socket = context.wrap_socket(self.socket, server_hostname=host)
         self.bytewise = bytewise
         self.buffer = b""
         self.server_properties: dict[str, Any] = {}
@@ -220,12 +230,16 @@ class Connection:
         class_id, weight, size = struct.unpack(">HHQ", head.payload[:12])
         assert (class_id, weight) == (60, 0)
         got.properties = head.payload[12:]
-        while len(got.body) < size:
+        pieces: list[bytes] = []
+        left = size
+        while left > 0:
             piece = self._frame_but_heartbeats()
             assert (piece.kind, piece.channel) == (BODY, got.channel)
             assert piece.payload, "an empty body frame"
-            got.body += piece.payload
-        assert len(got.body) == size
+            pieces.append(piece.payload)
+            left -= len(piece.payload)
+        assert left == 0
+        got.body = b"".join(pieces)
 
     def expect(self, channel: int, name: str) -> Method:
         """Expect this method next and return it."""

@@ -35,6 +35,8 @@ class Inbox:
         self.frame_bytes_seen_max = 0
         self._input = b""
         self._content: Method | None = None
+        #: The body so far, joined once: adding up a large one would copy it again for each frame.
+        self._body: list[bytes] = []
         self._left = 0
 
     def feed(self, data: bytes) -> list[Method]:
@@ -84,9 +86,11 @@ class Inbox:
         else:
             assert kind == BODY
             assert 0 < len(payload) <= self._left
-            got.body += payload
+            self._body.append(payload)
             self._left -= len(payload)
         if self._left != 0:
             return None
         self._content = None
+        got.body = b"".join(self._body)
+        self._body.clear()
         return got

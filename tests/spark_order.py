@@ -22,6 +22,7 @@ from pyspark.sql.types import StructType
 from leveret.spark.connection.retries import Pause
 from leveret.spark.options.read import parse_options
 from leveret.spark.queue.stream import QueueStreamReader
+from leveret.spark.stream.access import StreamAccess
 from leveret.spark.stream.batch import PrunedBatchReader
 from leveret.spark.stream.stream import StreamReader
 from memory_stream import MemorySource, MemoryTransport, find_in_memory
@@ -72,7 +73,7 @@ def batch_rows(
     reader = made.reader(schema=chosen)
     if filters is not None:
         reader = PrunedBatchReader(
-            parse_options(made.options), chosen, MemoryTransport, find_in_memory
+            parse_options(made.options), chosen, StreamAccess(MemoryTransport, find_in_memory)
         )
         assert reader.pushFilters(filters) == filters
     # Spark reads one partition of its own kind where a source plans none.
@@ -111,9 +112,7 @@ class StreamingRun:
             self.planner = StreamReader(
                 parse_options(CaseInsensitiveDict(options)),
                 schema,
-                MemoryTransport,
-                find_in_memory,
-                pause,
+                StreamAccess(MemoryTransport, find_in_memory, pause),
             )
         self.reader = made.streamReader(schema=schema)
         self.initial = as_json(self.planner.initialOffset())

@@ -155,13 +155,7 @@ class State(Replay):
             queue.chunked_below = int(queue.refs[-1].last) + 1 if queue.refs else 0
 
     def chunk_message(
-        self,
-        queue_id: int,
-        sequence: int,
-        message: Message,
-        delivery_count: int,
-        _expiry_ms: int,
-        _priority: int,
+        self, queue_id: int, sequence: int, message: Message, delivery_count: int
     ) -> None:
         queue = self.queues[queue_id]
         queue.live[sequence] = message
@@ -226,6 +220,9 @@ class Told(Replay):
 
     def consumer_offset(self, queue_id: int, consumer: bytes, offset: int) -> None:
         self.calls.append(("consumer_offset", queue_id, consumer, offset))
+
+    def consumer_forgotten(self, queue_id: int, consumer: bytes) -> None:
+        self.calls.append(("consumer_forgotten", queue_id, consumer))
 
     def publisher_sequence(
         self, queue_id: int, publisher: bytes, sequence: int, time_ms: int

@@ -1,3 +1,58 @@
-"""Leveret: an AMQP 0-9-1 message broker in typed Python, whose streams are tables to Spark."""
+"""Leveret: an AMQP 0-9-1 message broker in typed Python, whose streams are tables to Spark.
+
+The names of producers and consumer clusters are loaded when they are first used, so that importing
+this package loads nothing else.  Type checkers read them in `__init__.pyi`: the broker's rooms
+import this package for its version, and must not import the client by it.
+"""
+
+from __future__ import annotations
+
+import importlib
 
 __version__ = "0.1.0"
+
+_CLUSTERS = {
+    "Acknowledgement": ("producer", "Acknowledgement"),
+    "BlockingConsumer": ("blocking", "Consumer"),
+    "BlockingProducer": ("blocking", "Producer"),
+    "ClusterDeleted": ("outcome", "ClusterDeleted"),
+    "ClusterMessage": ("message", "ClusterMessage"),
+    "ClusterMismatch": ("outcome", "ClusterMismatch"),
+    "Consumer": ("consumer", "Consumer"),
+    "DeliveryStatus": ("producer", "DeliveryStatus"),
+    "HandlerStopped": ("outcome", "HandlerStopped"),
+    "MemberInUse": ("outcome", "MemberInUse"),
+    "Outcome": ("outcome", "Outcome"),
+    "Outgoing": ("producer", "Outgoing"),
+    "Producer": ("producer", "Producer"),
+}
+
+__all__ = [
+    "Acknowledgement",
+    "BlockingConsumer",
+    "BlockingProducer",
+    "ClusterDeleted",
+    "ClusterMessage",
+    "ClusterMismatch",
+    "Consumer",
+    "DeliveryStatus",
+    "HandlerStopped",
+    "MemberInUse",
+    "Outcome",
+    "Outgoing",
+    "Producer",
+    "__version__",
+]
+
+
+def __getattr__(name: str) -> object:
+    """Load a name of this package when it is first used."""
+    if name not in _CLUSTERS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module, attribute = _CLUSTERS[name]
+    return getattr(importlib.import_module(f"leveret.client.clusters.{module}"), attribute)
+
+
+def __dir__() -> list[str]:
+    """Return the names for completion, loaded or not."""
+    return sorted({*globals(), *__all__})

@@ -70,6 +70,10 @@ class LivedClock(Clock):
         #: All pauses so far.
         self.paused_ms: i64 = 0
 
+    def moved(self, by_ms: int) -> None:
+        """Count `by_ms` that the other clock was moved on by as lived, and not as a pause."""
+        self._looked_ms += by_ms
+
     def wall_ms(self) -> int:
         """Return milliseconds since the Unix epoch; they pass in pauses too."""
         return self._clock.wall_ms()

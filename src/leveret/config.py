@@ -16,8 +16,9 @@ import difflib
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, get_args, get_origin
 
@@ -57,6 +58,9 @@ RABBITMQ_VARIABLES: Final = {
 #: Variables that begin like those of settings and are none: of commands, of the build, of tests.
 OTHER_VARIABLES: Final = (
     "LEVERET_URI",
+    "LEVERET_API",
+    "LEVERET_API_PASSWORD",
+    "LEVERET_CONTEXT",
     "LEVERET_TRACEBACK",
     "LEVERET_PURE",
     "LEVERET_REQUIRE_COMPILED",
@@ -139,14 +143,45 @@ def _http_host(data: dict[str, Any]) -> str:
     return str(data.get("host", "127.0.0.1"))
 
 
+def _https_host(data: dict[str, Any]) -> str:
+    """Return the address that HTTP is listened for on."""
+    return str(data.get("http_host", _http_host(data)))
+
+
+def _haremq_user(data: dict[str, Any]) -> str:
+    """Return the user of an empty data directory."""
+    return str(data.get("default_user", "guest"))
+
+
+def _haremq_vhost(data: dict[str, Any]) -> str:
+    """Return the vhost of an empty data directory."""
+    return str(data.get("default_vhost", "/"))
+
+
 def _memory_window(data: dict[str, Any]) -> int:
     """Return half of what messages may take of memory."""
     return int(data.get("memory_bytes_max", _memory())) // 2
 
 
+def _definition_bytes(data: dict[str, Any]) -> int:
+    """Return a quarter of what clients may take of memory."""
+    return int(data.get("memory_bytes_max", _memory())) // 4
+
+
+def _connection_bytes(data: dict[str, Any]) -> int:
+    """Return half of what clients may take of memory."""
+    return int(data.get("memory_bytes_max", _memory())) // 2
+
+
+def _unacked_bytes(data: dict[str, Any]) -> int:
+    """Return a quarter of what clients may take of memory."""
+    return int(data.get("memory_bytes_max", _memory())) // 4
+
+
 Size = Annotated[int, BeforeValidator(_size)]
 EventSample = Annotated[int, AfterValidator(_power_of_two)]
 Name = Annotated[str, StringConstraints(min_length=1), AfterValidator(_short_string)]
+MetricsPrefix = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z_][a-zA-Z0-9_]{0,31}$")]
 Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_names)]
 
 
@@ -173,6 +208,74 @@ class Settings(BaseSettings):
     )
     port: int = Field(
         5672, ge=0, le=65_535, description="The port to listen on; 0 chooses a free one."
+    )
+    amqp: bool = Field(
+        True,
+        description="Whether to listen for AMQP without TLS on `port`; `false` leaves TLS alone.",
+    )
+    tls_certificate: Path | None = Field(
+        None,
+        description="The file of the broker's certificate (PEM), which may be followed by its "
+        "chain. With it the broker listens for TLS on `tls_port` and `https_port`.",
+    )
+    tls_key: Path | None = Field(
+        None,
+        description="The file of the certificate's private key (PEM); without it the key is in "
+        "the file of `tls_certificate`.",
+    )
+    tls_key_passphrase: SecretStr = Field(
+        SecretStr(""),
+        description="The passphrase of an encrypted key. It has no flag.",
+    )
+    tls_key_passphrase_file: Path | None = Field(
+        None, description="A file with the passphrase of an encrypted key."
+    )
+    tls_chain: Path | None = Field(
+        None,
+        description="The file of the certificates between the broker's and its authority's (PEM), "
+        "where they are not in the file of `tls_certificate`.",
+    )
+    tls_sni_dir: Path | None = Field(
+        None,
+        description="A directory of further certificates by the name that a client asks for (SNI): "
+        "`broker.example.org.pem`, or `*.example.org.pem`, each with its chain and its key.",
+    )
+    tls_ca: Path | None = Field(
+        None,
+        description="The file of the authorities' certificates that those of clients are verified "
+        "by (PEM).",
+    )
+    tls_verify: Literal["none", "optional", "required"] = Field(
+        "none",
+        description="Whether clients are asked for a certificate, and whether they must have one. "
+        "One that is shown must be valid.",
+    )
+    tls_version_min: Literal["1.2", "1.3"] = Field(
+        "1.2", description="The lowest version of TLS that clients may use."
+    )
+    tls_login_from: Literal[
+        "distinguished_name", "common_name", "san_dns", "san_email", "san_uri"
+    ] = Field(
+        "distinguished_name",
+        description="What in a client's certificate is the name of the user that the mechanism "
+        "EXTERNAL logs in.",
+    )
+    tls_port: int = Field(
+        5671,
+        ge=0,
+        le=65_535,
+        description="The port to listen on for AMQP over TLS if there is a `tls_certificate`; 0 "
+        "chooses a free one.",
+    )
+    proxy_protocol: bool = Field(
+        False,
+        description="Whether AMQP clients come through a proxy that names each one's address by "
+        "the PROXY protocol, version 1 or 2; others get no connection then.",
+    )
+    http_proxy_protocol: bool = Field(
+        False,
+        description="Whether clients of the HTTP API on TCP come through such a proxy; others get "
+        "no connection then. Metrics on their own port take no header.",
     )
     data_dir: Path = Field(
         Path("./leveret-data"),
@@ -257,8 +360,16 @@ class Settings(BaseSettings):
         default_factory=_memory,
         ge=1024 * 1024,
         le=2**62,
-        description="How much memory messages may use before publishers are blocked; 40 % of the"
-        " memory of the machine (or the container) by default.",
+        description="How much memory messages, definitions and connections may use before "
+        "publishers are blocked; 40 % of the memory of the machine (or the container) by default.",
+    )
+    definition_bytes_max: Size = Field(
+        default_factory=_definition_bytes,
+        ge=0,
+        le=2**62,
+        description="How much memory queues, exchanges, bindings, policies and parameters may use; "
+        "beyond it new ones are refused. A quarter of `memory_bytes_max` by default. What a data "
+        "directory holds is always restored.",
     )
     queue_window_bytes: Size = Field(
         limits.QUEUE_WINDOW_BYTES,
@@ -273,6 +384,21 @@ class Settings(BaseSettings):
         le=2**62,
         description="How much memory messages may use before all queues write their waiting "
         "messages to disk; half of `memory_bytes_max` by default.",
+    )
+    connection_bytes_max: Size = Field(
+        default_factory=_connection_bytes,
+        ge=0,
+        le=2**62,
+        description="How much memory connections may use beside messages; beyond it no client "
+        "can log in, and the connection that uses most is closed. Half of `memory_bytes_max` by "
+        "default.",
+    )
+    unacked_bytes_max: Size = Field(
+        default_factory=_unacked_bytes,
+        ge=65_536,
+        le=2**62,
+        description="How much memory messages that wait for their ack may use before those who "
+        "hold most of them get no more deliveries; a quarter of `memory_bytes_max` by default.",
     )
     compact_records_min: int = Field(
         limits.COMPACT_RECORDS_MIN,
@@ -344,8 +470,8 @@ class Settings(BaseSettings):
     )
     http: bool = Field(
         True,
-        description="Whether to listen on TCP for HTTP, which serves streams in bulk to users of "
-        "the broker.",
+        description="Whether to listen on TCP for HTTP, which serves the HTTP API and streams in "
+        "bulk to users of the broker.",
     )
     http_host: str = Field(
         default_factory=_http_host,
@@ -354,6 +480,63 @@ class Settings(BaseSettings):
     )
     http_port: int = Field(
         15672, ge=0, le=65_535, description="The port to listen on for HTTP; 0 takes any free one."
+    )
+    metrics: bool = Field(
+        True,
+        description="Whether there are metrics for Prometheus, on a port of their own and on those "
+        "of the HTTP API.",
+    )
+    metrics_port: int = Field(
+        15692,
+        ge=0,
+        le=65_535,
+        description="The port to listen on for Prometheus; 0 takes any free one.",
+    )
+    metrics_host: str = Field(
+        "127.0.0.1",
+        min_length=1,
+        description="The address to listen on for Prometheus. It needs no password, as in RabbitMQ:"
+        " whoever reaches it reads the names of queues, vhosts and connections.",
+    )
+    metrics_prefix: MetricsPrefix = Field(
+        "rabbitmq",
+        description="What the names of those metrics begin with that RabbitMQ has too.",
+    )
+    https: bool = Field(
+        True,
+        description="Whether to listen for HTTP over TLS if there is a `tls_certificate`.",
+    )
+    https_host: str = Field(
+        default_factory=_https_host,
+        min_length=1,
+        description="The address to listen on for HTTP over TLS; `http_host` by default.",
+    )
+    https_port: int = Field(
+        15671,
+        ge=0,
+        le=65_535,
+        description="The port to listen on for HTTP over TLS; 0 takes any free one.",
+    )
+    haremq_port: int | None = Field(
+        None,
+        ge=0,
+        le=65_535,
+        description="The port to listen on for clients of HareMQ; 0 chooses a free one. Without it "
+        "there is no such listener. It needs the extra `haremq`.",
+    )
+    haremq_host: str = Field(
+        "127.0.0.1",
+        min_length=1,
+        description="The address to listen on for clients of HareMQ. They do not log in: whoever "
+        "reaches it has the rights of `haremq_user`.",
+    )
+    haremq_user: Name = Field(
+        default_factory=_haremq_user,
+        description="The user whose rights clients of HareMQ have; `default_user` by default.",
+    )
+    haremq_vhost: Name = Field(
+        default_factory=_haremq_vhost,
+        description="The vhost that clients of HareMQ are in; `default_vhost` by default.",
     )
     uvloop: bool = Field(
         True, description="Whether to run on uvloop, which is faster, if it is installed."
@@ -417,7 +600,40 @@ def load(flags: Mapping[str, object] | None = None) -> Settings:
         return Settings(**given)  # type: ignore[arg-type]  # checked by pydantic
     except ValidationError as error:
         faults = error.errors(include_url=False)
-        lines = [_line(fault, given) for fault in faults if fault["type"] != _FOLLOWS]
+        lines = [
+            _line(fault, partial(_place, flags=given))
+            for fault in faults
+            if fault["type"] != _FOLLOWS
+        ]
+        raise ConfigError(*lines) from None
+
+
+class _GivenSettings(Settings):
+    """The settings that a program names itself; the environment and files say nothing."""
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],  # noqa: ARG003 (pydantic's signature)
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003 (as above)
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 (as above)
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003 (as above)
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Return the program's own source alone."""
+        return (init_settings,)
+
+
+def given(settings: Mapping[str, object]) -> Settings:
+    """Return the settings of a program that names them itself, whatever the environment says.
+
+    Raises: ConfigError.
+    """
+    try:
+        return _GivenSettings(**settings)  # type: ignore[arg-type]  # checked by pydantic
+    except ValidationError as error:
+        faults = error.errors(include_url=False)
+        lines = [_line(fault, _of_program) for fault in faults if fault["type"] != _FOLLOWS]
         raise ConfigError(*lines) from None
 
 
@@ -438,18 +654,23 @@ def _unknown_variables(environment: Mapping[str, str]) -> list[str]:
     return lines
 
 
-def _line(details: ErrorDetails, flags: Mapping[str, object]) -> str:
+def _line(details: ErrorDetails, place: Callable[[str], str]) -> str:
     """Return the line of one fault: name, what is wrong, where it was set."""
     name = str(details["loc"][0]) if details["loc"] else "settings"
     if details["type"] == "extra_forbidden":
         near = difflib.get_close_matches(name, Settings.model_fields, 1)
         hint = f"; did you mean {near[0]}?" if near else ""
-        return f"{name}: there is no such setting{hint} ({_place(name, flags)})"
+        return f"{name}: there is no such setting{hint} ({place(name)})"
     text = details["msg"].removeprefix("Value error, ")
     text = text[:1].lower() + text[1:]
     if os.environ.get(ENVIRONMENT_PREFIX + name.upper(), "").startswith("tcp://"):
         text += "; Kubernetes sets it for a service of that name unless enableServiceLinks is false"
-    return f"{name}: {text} ({_place(name, flags)})"
+    return f"{name}: {text} ({place(name)})"
+
+
+def _of_program(_name: str) -> str:
+    """Return where a setting was set that a program names."""
+    return "keyword argument"
 
 
 def _place(name: str, flags: Mapping[str, object]) -> str:
@@ -508,7 +729,7 @@ def _kind(name: str, field: FieldInfo) -> str:
         return " | ".join(str(choice) for choice in get_args(kind))
     if kind is bool:
         return "true | false"
-    if kind is int:
+    if kind in {int, int | None}:
         return "size" if "bytes" in name else "number"
     if get_origin(kind) is tuple:
         return "names"

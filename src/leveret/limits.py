@@ -37,6 +37,30 @@ MESSAGE_BYTES_MAX: Final = 128 * 1024 * 1024
 
 # -- session ---------------------------------------------------------------------------------------
 
+#: What a peer may send before its TLS handshake is done.  OpenSSL takes a chain of 100 kB.
+TLS_HANDSHAKE_BYTES_MAX: Final = 131_072
+
+#: What goes to OpenSSL or comes from it at once: its buffers stay as large as the largest piece.
+TLS_PIECE_BYTES: Final = 32_768
+
+#: Records of one peer that are decrypted before others get their turn: one of a byte takes 1 µs.
+TLS_RECORDS_PER_TURN: Final = 512
+
+#: What a connection with TLS takes more: OpenSSL's state, and pieces on both ways.
+TLS_CONNECTION_BYTES: Final = 130_000
+
+#: A header of the PROXY protocol; its addresses take 52 bytes, and further fields some hundreds.
+PROXY_HEADER_BYTES_MAX: Final = 4096
+
+#: A file with certificates or a key; a bundle of all public authorities has 230 kB.
+CERTIFICATE_FILE_BYTES_MAX: Final = 1024 * 1024
+
+#: Certificates that are chosen by the name that a client asks for.
+SNI_CERTIFICATES_MAX: Final = 1024
+
+#: How often files with certificates are looked at.
+CERTIFICATES_CHECK_SECONDS: Final = 30
+
 #: Channels open at once on a connection, as RabbitMQ offers; the numbers may be any of 65,535.
 CHANNELS_MAX: Final = 2047
 
@@ -55,12 +79,48 @@ OUTPUT_BYTES_HIGH: Final = 1024 * 1024
 #: Output of one connection beyond which its input is not read either: replies need room too.
 OUTPUT_BYTES_MAX: Final = 4 * 1024 * 1024
 
+#: Memory that a connection keeps for its next output when that was sent; a longer buffer is let go
+#: once a second.
+OUTPUT_BYTES_KEPT: Final = 16_384
+
 #: Input kept while a connection waits for a sync, beyond which its socket is not read.
 INPUT_BYTES_HELD_MAX: Final = 262_144
+
+#: The same while it waits for the end of an alarm: that may take hours, and there may be many.
+INPUT_BYTES_BLOCKED_MAX: Final = 16_384
+
+#: What a frame of HareMQ's protocol may announce, as its own programs judge it: the least holds a
+#: name of one byte, the most is 64 MiB.
+HAREMQ_FRAME_BYTES_MIN: Final = 10
+HAREMQ_FRAME_BYTES_MAX: Final = 64 * 1024 * 1024
+
+#: A request's and a channel's id of HareMQ: its client makes ids of 155 characters, and each answer
+#: repeats both; a longer one ends the connection, because it cannot be answered.
+HAREMQ_ID_BYTES_MAX: Final = 1024
+
+#: Requests of one HareMQ connection whose answers wait for a sync, beyond which no more is parsed.
+HAREMQ_ANSWERS_WAITING_MAX: Final = 16_384
+
+#: Deliveries of one HareMQ channel that wait for their ack: its protocol has no prefetch, so this
+#: is the one its consumers have.
+HAREMQ_UNACKED_MAX: Final = 65_536
+
+#: Exchanges, queues and bindings that the answer to a HareMQ query lists of each, at most.
+HAREMQ_LISTED_MAX: Final = 1000
+
+#: Refused requests of one HareMQ connection that are logged: none of them ends it.
+HAREMQ_REFUSALS_LOGGED_MAX: Final = 100
 
 #: Resolved routes remembered per connection, and names and addresses as events tell them; beyond it
 #: the memory starts afresh.
 ROUTES_CACHED_MAX: Final = 1024
+
+#: Targets of all resolved routes that one connection remembers; beyond it the memory starts afresh.
+ROUTE_TARGETS_CACHED_MAX: Final = 65_536
+
+#: What a connection may hold beside messages while connections take more memory than they may: the
+#: one that holds most is closed, and no honest client holds that much when memory is short.
+GREEDY_CONNECTION_BYTES: Final = 65_536
 
 #: Consumers on one channel.
 CONSUMERS_PER_CHANNEL_MAX: Final = 65_535
@@ -68,9 +128,12 @@ CONSUMERS_PER_CHANNEL_MAX: Final = 65_535
 #: Deliveries of one channel that wait for their ack; prefetch bounds it earlier where it is set.
 UNACKED_PER_CHANNEL_MAX: Final = 1_000_000
 
-#: Messages that one transaction holds before its commit, and the bytes of all but the largest: any
-#: one message that may be published may be part of a transaction.
-TX_MESSAGES_MAX: Final = 65_536
+#: Messages that one transaction holds before its commit, published and settled ones together; their
+#: copies in queues; and the bytes of all but the largest: any one message that may be published may
+#: be part of a transaction.  A commit is one record of the journal and so is done at once: some
+#: 1 µs a message and 0.15 µs a copy, or 0.4 µs where each pushes another one out of a full queue.
+TX_MESSAGES_MAX: Final = 16_384
+TX_COPIES_MAX: Final = 32_768
 TX_BYTES_MAX: Final = 64 * 1024 * 1024
 
 #: Bytes of contents that one connection has begun and not completed, with those of transactions
@@ -80,6 +143,10 @@ ASSEMBLING_BYTES_MAX: Final = 512 * 1024 * 1024
 #: Bytes above the memory's watermark that contents and transactions begun before the alarm may
 #: still fill, but not more than the watermark again; beyond it their connections end (506).
 OVERFULL_BYTES_MAX: Final = 512 * 1024 * 1024
+
+#: Memory of definitions and connections that does not count for the memory alarm: what a broker
+#: with some hundred queues or fifty clients holds, so that small settings count messages alone.
+ACCOUNTS_FREE_BYTES: Final = 1024 * 1024
 
 #: Connections open at once, logged in or not, but no more than the system gives descriptors for;
 #: one more takes the place of the oldest that has not logged in, or is dropped.
@@ -127,10 +194,89 @@ LOGINS_KNOWN_SECONDS: Final = 86_400
 #: GIL for the whole turn).
 SLICE_MESSAGES: Final = 4096
 
+#: Steps (`broker.core.work`) that a connection or a long operation has in one turn, before others
+#: have theirs: some 2 ms of compiled code; those of all long operations together, and those in
+#: which queues deliver.
+STEPS_PER_SLICE: Final = 2048
+WORK_STEPS_PER_TURN: Final = 4096
+DISPATCH_STEPS_PER_TURN: Final = 4096
+
+#: Steps of one turn: some 8 ms.  What connections, deliveries and long operations leave of them is
+#: for deadlines and dead letters; each has a least share, also where the turn has no steps left.
+STEPS_PER_TURN: Final = 8192
+TURN_SHARE_MIN: Final = 512
+
+#: Messages that each of many queues may deliver in a turn: fewer would cost more than they save.
+DISPATCH_SHARE_MIN: Final = 64
+
+#: Steps of a round, after which all connections wait for the next look at the sockets.
+STEPS_PER_ROUND: Final = 4096
+
+#: Steps that are left then for connections which ask for little, and those that each of them has.
+LATE_STEPS_PER_ROUND: Final = 1024
+LATE_STEPS_PER_SLICE: Final = 128
+
+#: What a method costs in steps, on the average, beside those that its own loops count: one that
+#: changes definitions (a declare takes 20 to 40 µs), and any other.
+DEFINING_METHOD_STEPS: Final = 32
+METHOD_STEPS: Final = 2
+
+#: Steps of an import of definitions that are one record of the journal, and so are done at once: a
+#: file of some hundred entries is there whole after a crash, or not at all.
+IMPORT_STEPS_PER_RECORD: Final = 4096
+
+#: Connections whose output one turn hands to their sockets (some 8 µs each), and what a look at
+#: the clock of one connection costs in steps, beside its channels.
+FLUSHES_PER_TURN: Final = 512
+TICK_STEPS: Final = 3
+
+#: Messages in memory that are dropped without a look at them in one step.
+MESSAGES_FREED_PER_STEP: Final = 8
+
+#: What the end of a queue costs in steps, and a partition of a super stream that is prepared,
+#: beside the bytes of its definitions.
+QUEUE_DROP_STEPS: Final = 3
+PARTITION_STEPS: Final = 20
+
+#: What the end of a connection that the operator closes costs in steps, beside what it held.
+CLOSE_STEPS: Final = 32
+
+#: Bytes of input that count as a step where they are no whole message yet, and bytes of a method,
+#: or of a message's properties, that are read entry by entry.
+INPUT_BYTES_PER_STEP: Final = 256
+TABLE_BYTES_PER_STEP: Final = 16
+
 #: Queues and exchanges of one vhost, and bindings from one exchange.
 QUEUES_PER_VHOST_MAX: Final = 1_000_000
 EXCHANGES_PER_VHOST_MAX: Final = 100_000
 BINDINGS_PER_EXCHANGE_MAX: Final = 1_000_000
+
+#: What a user may have on a broker whose data directory this release or a later one has made, where
+#: his own limits do not say otherwise (global parameter `default_user_limits`).  No program meets
+#: them by design; one that leaks or attacks does, before everybody else feels it.
+#: Queues: they take two thirds of a gigabyte of memory, and each checkpoint writes them.
+QUEUES_PER_USER: Final = 250_000
+#: Bindings: as many as one exchange may have; they take half a gigabyte.
+BINDINGS_PER_USER: Final = 1_000_000
+#: Connections: four fifths of `CONNECTIONS_MAX`, so that no user takes all places.
+CONNECTIONS_PER_USER: Final = 40_000
+#: Messages: what 10,000 a second that nobody reads become in a day.
+MESSAGES_PER_USER: Final = 1_000_000_000
+#: Bytes of messages, in percent of the file system with the data directory: the rest is what the
+#: journal, checkpoints and others need before the alarm of the disk blocks everybody.
+MESSAGE_BYTES_PER_USER_PERCENT: Final = 80
+
+#: Messages and bytes that one queue takes at most between two counts for a quota: a classic queue
+#: is counted with each 64th message and each large one, a stream with each block.  Until all queues
+#: of a user together may take him to his quota, none of his publishes is judged.
+QUOTA_SLACK_MESSAGES: Final = 4096
+QUOTA_SLACK_BYTES: Final = 64 * 65_536
+
+#: Queues that are counted again in one turn before publishes are refused by a quota, 0.7 ms in all,
+#: and how many of them make a step.  With more queues, or where more is refused in a turn, a
+#: publish may be refused some times more after messages have left.
+QUOTA_RECOUNT_QUEUES: Final = 4096
+QUOTA_RECOUNT_QUEUES_PER_STEP: Final = 2
 
 #: Users, the tags of one and his topic permissions in one vhost; vhosts.
 USERS_MAX: Final = 100_000
@@ -160,9 +306,20 @@ POLICIES_PER_VHOST_MAX: Final = 4096
 #: Routing keys in the headers CC and BCC of one message: each is as much work as a publish.
 COPY_KEYS_MAX: Final = 1024
 
-#: Bindings that the routing keys in CC and BCC may match in all: as many as one exchange may have,
-#: which a single key may match too.
-ROUTING_MATCHES_MAX: Final = 1_000_000
+#: Bindings of a queue from exchanges that choose one of theirs for each message: these are removed
+#: at once when the queue is deleted, up to 0.2 ms each, so that no message is lost by choosing it.
+CHOICES_PER_QUEUE_MAX: Final = 1024
+
+#: Bindings that match a message, by all its keys and in all exchanges that it reaches, with what is
+#: looked at to find them: places in patterns of topic bindings (two each), conditions on headers.
+#: It is done at once, some 0.1 µs each; the fan-out to 100,000 queues stays below.
+ROUTING_LOOKS_MAX: Final = 131_072
+
+#: Queues that a message is published to at once: more have it in parts of at least so many, between
+#: which others are served.  Each part is recorded with the whole message; as many parts are made as
+#: keep these records below so many bytes.
+FAN_OUT_COPIES: Final = 2048
+FAN_OUT_RECORDED_BYTES: Final = 16 * 1024 * 1024
 
 #: Words in a topic key; the matching cost is bounded by it (a short string holds 256 at most).
 TOPIC_WORDS_MAX: Final = 256
@@ -179,6 +336,9 @@ RING_WEIGHTS_MAX: Final = 10_000
 #: bind replays all of them at once.
 HISTORY_MESSAGES: Final = 20
 HISTORY_MESSAGES_MAX: Final = 4096
+#: Copies that one bind replays, the newest messages first to count, where the destination is an
+#: exchange with many queues: 0.25 µs each, all at once, because they come before newer messages.
+HISTORY_COPIES_MAX: Final = 16_384
 
 #: Values, or patterns of routing keys, in the filter of one consumer of a stream; and the routing
 #: keys whose verdict it remembers before it starts afresh.
@@ -199,6 +359,10 @@ STREAM_OFFSETS_MS: Final = 1000
 #: Partitions of one super stream: each is a stream, and every consumer of all reads them all.
 SUPER_STREAM_PARTITIONS_MAX: Final = 1024
 
+#: The definitions of what one declare of a super stream makes are one record: copying it takes a
+#: millisecond or two.  4 KiB for each of 1,024 partitions are twenty times what one needs.
+SUPER_STREAM_BYTES_MAX: Final = 4_194_304
+
 #: The longest `x-message-ttl` and `x-expires`: ten years of 365 days, as RabbitMQ takes.  Celery's
 #: delayed delivery declares a queue of 2^27 s, which is four.
 TTL_MS_MAX: Final = 315_360_000_000
@@ -213,9 +377,13 @@ PATTERN_DEPTH_MAX: Final = 50
 PATTERN_REPEATS_MAX: Final = 1000
 PATTERN_STATES_MAX: Final = 2000
 
-#: Steps of one match, after which it is none: twice what the largest pattern without lookaround
-#: takes on the longest name; one with many lookarounds can want more.
-PATTERN_STEPS_MAX: Final = 1_048_576
+#: Steps of one match, some 0.1 µs each, after which it is none: each character of the longest name
+#: can be at 500 places of the pattern at once, where honest ones are at two or three.
+PATTERN_STEPS_MAX: Final = 131_072
+
+#: Steps of the patterns of all policies on the name of a queue or an exchange, after which the
+#: others do not match: 4,096 patterns of plain words take so many on a name of 50 characters.
+POLICIES_STEPS_MAX: Final = 262_144
 
 #: Copies that dead-lettering may make by itself (expiry, limits) of a message that a client put
 #: into a queue or rejected there: a fan-out of so many queues, or a chain of them.  One small
@@ -228,14 +396,26 @@ DEATHS_LISTED_MAX: Final = 128
 DEATH_KEYS_LISTED_MAX: Final = 2048
 DEATHS_BYTES_MAX: Final = 32_768
 
-#: Steps of dead-lettering in one turn (a letter, a copy and a binding that matched are one each: 10
-#: to 20 ms), and letters that wait for theirs before no more messages expire.
-LETTER_STEPS_PER_TURN: Final = 1024
+#: What a letter costs in steps, beside its routing and its copies: headers are read and written
+#: anew, in some 8 µs.
+LETTER_STEPS: Final = 8
+#: Steps of dead-lettering in one turn: some 2 ms.
+LETTER_STEPS_PER_TURN: Final = 2048
+#: Bytes by which it may let memory grow before the broker looks whether there is room: without it
+#: letters are not multiplied.
+LETTER_BYTES_PER_TURN: Final = 262_144
+#: Such steps that the letters of one transaction take as a part of it; the others follow it.
+TX_LETTER_STEPS_MAX: Final = 4096
+#: Letters that wait for theirs before no more messages expire.
 LETTERS_WAITING_MAX: Final = 4096
 
-#: Messages of all queues that expire in one turn, or come back to them from a delay; and deadlines
-#: that are looked at in one turn.
-TIMED_STEPS_PER_TURN: Final = 4096
+#: Steps in one turn of what deadlines bring: messages of all queues that expire (2 µs each),
+#: or come back to them from a delay; and deadlines that are looked at in one turn.
+TIMED_STEPS_PER_TURN: Final = 2048
+#: What a message costs in steps that expires, beside its dead letter.
+EXPIRY_STEPS: Final = 2
+#: What a message costs in steps that a delayed exchange lets go, beside its routing and its copies.
+DELAYED_STEPS: Final = 4
 TIMERS_PER_TURN: Final = 256
 
 #: After this a letter that no queue took is offered again (dead-letter strategy at-least-once).
@@ -267,6 +447,25 @@ PUBLISHERS_PER_USER_MAX: Final = 10_000
 #: failed on a Friday may be started again on a Monday.
 PUBLISHER_EXPIRY_MS: Final = 604_800_000
 
+#: The same for the name that a client's connection made for itself.  Nobody uses it after that
+#: connection, which may be lost and try to come back for so long.
+CLIENT_PUBLISHER_EXPIRY_MS: Final = 3_600_000
+
+#: How long is known how far the publishes of a client came whose connection was lost: as long as it
+#: may try to come back.
+PUBLISH_SESSION_EXPIRY_MS: Final = 3_600_000
+
+#: Such clients of one user, connected or not (some 1,500 bytes each): more than a user's programs
+#: have connections.  The one lost first is forgotten for one more, and sends everything again.
+PUBLISH_SESSIONS_PER_USER_MAX: Final = 4_096
+
+#: Their channels, of this connection and of the lost one: more than clients open.
+PUBLISH_SESSION_CHANNELS_MAX: Final = 4_096
+
+#: Runs of publishes that were not taken, of all channels of such a client: as many as a publisher
+#: has unconfirmed at a time, by far.  The oldest are forgotten for one more.
+PUBLISH_SESSION_GAPS_MAX: Final = 4_096
+
 #: Sinks that a vhost remembers (each takes some 300 bytes); one more is refused until one of them
 #: was idle for long enough.
 SINKS_PER_VHOST_MAX: Final = 40_000
@@ -293,6 +492,26 @@ RELEASE_BYTES: Final = 1024 * 1024
 #: bytes: they lie in memory.
 RETAINED_BYTES_MAX: Final = 256 * 1024 * 1024
 RETAINED_OVERHEAD_BYTES: Final = 256
+
+#: The part of `memory_bytes_max` that acked messages which queues retain and the histories of
+#: exchanges may take together: nobody has to take them out, so that they would keep publishers
+#: blocked.  For a moment they may take twice as much.
+RETENTION_SHARE: Final = 8
+
+#: The part of `memory_bytes_max` that returned messages may take which wait for their retry: they
+#: lie in memory for as long as their queue says.  And what each counts for it beside its bytes,
+#: most of which is its due time.
+RETRY_SHARE: Final = 8
+RETRY_OVERHEAD_BYTES: Final = 550
+RETRY_TIME_BYTES: Final = 250
+
+#: The part of `memory_bytes_max` that marks may take together: what queues and streams remember
+#: beside messages, which goes only with time or with its owner.  And what each takes beside a name:
+#: a publisher's number, a key of deduplication, a stored offset.
+MARK_SHARE: Final = 8
+PUBLISHER_BYTES: Final = 250
+KEY_BYTES: Final = 260
+OFFSET_BYTES: Final = 280
 
 # -- store -----------------------------------------------------------------------------------------
 
@@ -342,6 +561,9 @@ CHECKPOINT_BYTES_HELD_MAX: Final = 4 * 1024 * 1024
 QUEUE_WINDOW_BYTES_LEAST: Final = 262_144
 EVICT_QUEUES: Final = 64
 
+#: What it takes to remember how often a message on the disk came back.
+RETURN_COUNT_BYTES: Final = 100
+
 #: Chunks that queues write when their memory is full: as many of their bytes go to the disk and are
 #: synced at once, and as many wait at most; beyond it publishers are not read.
 SPILL_BATCH_BYTES: Final = 4 * 1024 * 1024
@@ -351,6 +573,17 @@ SPILL_BYTES_MAX: Final = 8 * 1024 * 1024
 #: each counts there beside its bytes.
 QUEUE_WINDOW_BYTES: Final = 16 * 1024 * 1024
 MESSAGE_OVERHEAD_BYTES: Final = 200
+
+#: How long before it is due a delayed message comes back from the disk: a chunk with many that are
+#: due one after the other is read every half of it.  Where memory is short only those stay in it
+#: that are due within a second, which would be read at once again.
+DELAYED_NEAR_MS: Final = 60_000
+DELAYED_EVICTED_MS: Final = 1000
+
+#: What a delayed message in memory counts beside its bytes, as its time is kept in a heap; and what
+#: a chunk of delayed messages on the disk takes of memory.
+DELAYED_OVERHEAD_BYTES: Final = 500
+DELAYED_PAGE_BYTES: Final = 1000
 
 #: A segment file with more messages is compacted when less than this share of them lives.
 COMPACT_RECORDS_MIN: Final = 2000
@@ -391,17 +624,49 @@ CLIENT_INPUT_BYTES_MAX: Final = 128 * 1024 * 1024
 #: What one such message counts beside its body: objects and property bytes.
 CLIENT_MESSAGE_OVERHEAD_BYTES: Final = 512
 
+#: Messages that were handed to the application and count as waiting still, as they are counted
+#: together.
+CLIENT_TAKEN_BYTES_MAX: Final = 64 * 1024
+
 #: Bytes gathered before they go to the socket even if nothing else asks for it.
 CLIENT_OUTPUT_BYTES_HIGH: Final = 65_536
 
 #: Bytes that wait for a broker that does not read; beyond it a publish that may not wait fails.
 CLIENT_OUTPUT_BYTES_MAX: Final = 64 * 1024 * 1024
 
+#: After the last time that something was sent acks wait so long for others, when messages of the
+#: channel wait to be handed out: sending each alone costs more than all else with a message.
+CLIENT_ACK_DELAY_NS: Final = 1_000_000
+
+#: Acks that a client sends out of the order of the deliveries while an older one is not acked.
+#: With more the older one is taken to stay, and acks of the channel are put together no more.
+CLIENT_EARLY_ACKS_MAX: Final = 65_536
+
 #: The largest body a client takes: RabbitMQ's cap on its own setting.
 CLIENT_MESSAGE_BYTES_MAX: Final = 512 * 1024 * 1024
 
+#: Frames of unconfirmed messages that are kept to be sent again after a lost connection; beyond it
+#: a publish that may not wait fails.
+CLIENT_UNCONFIRMED_BYTES_MAX: Final = 128 * 1024 * 1024
+
+#: Queues, exchanges and bindings, each, that a client remembers to declare them again after a lost
+#: connection: for a client that declares without end and lets the broker expire it.
+CLIENT_TOPOLOGY_MAX: Final = 100_000
+
 #: Refused or returned publishes that are kept until someone asks for them.
 CLIENT_FAILURES_MAX: Final = 1024
+
+#: Partitions of a consumer cluster: each is a queue, and a consumer of every member.  With the
+#: weight that each has they stay below `RING_WEIGHTS_MAX`.
+CLUSTER_PARTITIONS_MAX: Final = 256
+
+#: Members of a consumer cluster that have a number; more members than partitions have no work.
+CLUSTER_MEMBERS_MAX: Final = 256
+
+#: How often a message of a cluster may come back before the broker dead-letters it: a message that
+#: kills every member that gets it must end, and members are killed without its fault more often
+#: than the 20 times that are a quorum queue's default.
+CLUSTER_DELIVERIES_MAX: Final = 100
 
 # -- HTTP on TCP -----------------------------------------------------------------------------------
 
@@ -412,9 +677,15 @@ HTTP_CONNECTIONS_MAX: Final = 1024
 #: the connections, so that nobody takes all places.
 HTTP_REQUESTS_PER_USER_MAX: Final = 512
 
-#: How long a connection may be open without a whole request, and how long a peer may read nothing
-#: of what was written to it; slower ones are cut off.
+#: Those of them that are not of streams: lists and changes, which hold memory while they last and
+#: do not wait for anything.
+HTTP_API_REQUESTS_PER_USER_MAX: Final = 64
+
+#: How long a connection may be open without a whole request, how long the head of a request may
+#: take from its first byte on (of the first request, from the connect on), and how long a peer may
+#: read nothing of what was written to it; slower ones are cut off.
 HTTP_IDLE_SECONDS_MAX: Final = 60
+HTTP_HEAD_SECONDS_MAX: Final = 10
 HTTP_STALL_SECONDS_MAX: Final = 60
 
 #: What a peer may send of a body that is refused before it came, and for how long, so that it
@@ -426,6 +697,26 @@ HTTP_DISCARD_SECONDS_MAX: Final = 1
 HTTP_BODY_BYTES_MAX: Final = 1024 * 1024
 HTTP_BODY_SECONDS_MAX: Final = 30
 
+#: The body of a form by which somebody logs in, who is not known when it is read: two AMQP short
+#: strings, percent-encoded, fit twice.
+HTTP_LOGIN_BYTES_MAX: Final = 4096
+
+#: Sessions of the broker's page, each some 500 bytes, in all and of one user; and how long one may
+#: last, and be unused (a page that is open asks every few seconds): RabbitMQ's 8 hours, and 1.
+HTTP_SESSIONS_MAX: Final = 1024
+HTTP_SESSIONS_PER_USER_MAX: Final = 32
+HTTP_SESSION_SECONDS_MAX: Final = 28_800
+HTTP_SESSION_IDLE_SECONDS_MAX: Final = 3600
+
+#: The end of the log that is kept for readers over HTTP, in lines and characters of one (4 MB at
+#: the very most, mostly 0.1); how many may read it as it grows, in all and of one user, and for how
+#: long with one request.
+LOG_LINES_KEPT: Final = 1000
+LOG_LINE_CHARACTERS_MAX: Final = 1024
+LOG_TAIL_READERS_MAX: Final = 16
+LOG_TAIL_READERS_PER_USER_MAX: Final = 8
+LOG_TAIL_SECONDS_MAX: Final = 3600
+
 #: How long a request may wait for a message at the end of a stream.
 HTTP_WAIT_MS_MAX: Final = 60_000
 
@@ -436,6 +727,48 @@ HTTP_CHUNKS_BYTES_MAX: Final = 1024 * 1024 * 1024
 #: A chunk is read and written in parts of this size: what an answer holds in memory.  A full block
 #: of small messages is 0.4 MB and so goes in one (in two it costs the broker a quarter more).
 HTTP_WRITE_BYTES_MAX: Final = 524_288
+
+# -- metrics ---------------------------------------------------------------------------------------
+
+#: Connections for Prometheus open at once: one is enough for a server that scrapes.
+METRICS_CONNECTIONS_MAX: Final = 32
+
+#: Queues or connections that a scrape looks at before the loop does something else: less than a
+#: millisecond of compiled code.
+SCRAPE_SLICE: Final = 2000
+
+#: Queues and connections for which a total that is a millisecond old is told again, once for each
+#: millisecond: who asks all the time takes no more than a small part of a core.
+SCRAPE_OBJECTS_PER_MS: Final = 100
+
+#: Answers with an entry for each object that are made at once: each holds its entries in memory.
+SCRAPES_PER_OBJECT_MAX: Final = 2
+
+#: Entries of each kind (queues, connections, channels, readers of streams) in such an answer: that
+#: of a queue has thirteen lines of 100 bytes.
+SCRAPE_OBJECTS_MAX: Final = 10_000
+
+#: Rows of one page of a list, and characters of the name that it is filtered by: RabbitMQ's limits.
+PAGE_ROWS_MAX: Final = 500
+PAGE_FILTER_CHARACTERS_MAX: Final = 1024
+
+#: Columns that one list is sorted by.  Each row has a key of all of them while the list is made.
+LIST_SORTS_MAX: Final = 8
+
+#: Steps that a client's pattern may take on all names of one list: about a second of work, in
+#: slices between which others are served.
+LIST_PATTERN_STEPS_MAX: Final = 8_388_608
+
+#: Queues whose rates, and whose histories, are kept while somebody looks at them: some 500 bytes,
+#: and up to 16 KiB, each.
+RATES_MAX: Final = 20_000
+HISTORIES_MAX: Final = 1_000
+
+#: How long samples are kept, and taken, after somebody asked for them.
+SAMPLES_KEPT_SECONDS: Final = 300
+
+#: Points of one history in an answer, as in RabbitMQ.
+SAMPLE_POINTS_MAX: Final = 500
 
 # -- backup ----------------------------------------------------------------------------------------
 
@@ -505,3 +838,32 @@ SPARK_STREAMS_MAX: Final = 1_000
 
 #: The broker's list of streams, as JSON: some 100,000 names.
 SPARK_LISTING_BYTES_MAX: Final = 64 * 1024 * 1024
+
+#: Addresses that one `connect` tries in turn: each may take the whole time to connect.
+CLIENT_ADDRESSES_MAX: Final = 64
+
+#: Connections that a pool has to one address, unless the program says otherwise.
+CLIENT_POOL_CONNECTIONS: Final = 8
+
+#: How long one waits for a connection of a pool: longer is mostly one that was never returned.
+CLIENT_POOL_WAIT_SECONDS: Final = 30
+
+#: Who waits for one address of a pool; more cannot be served in time anyway.
+CLIENT_POOL_WAITERS_MAX: Final = 10_000
+
+#: After it a connection that nobody used is closed.
+CLIENT_POOL_IDLE_SECONDS: Final = 300
+
+#: After it an idle connection is asked whether it lives before it is lent.
+CLIENT_POOL_CHECK_SECONDS: Final = 10
+
+# -- the shell -------------------------------------------------------------------------------------
+
+#: A line of `leveret shell`: a body of some size may be typed; larger ones are files.
+SHELL_LINE_BYTES_MAX: Final = 1024 * 1024
+
+#: Lines of the shell's history that the next start still has.
+SHELL_HISTORY_LINES_MAX: Final = 1_000
+
+#: Names that are offered for completion: nobody reads more.
+SHELL_COMPLETIONS_MAX: Final = 1_000

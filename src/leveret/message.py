@@ -17,6 +17,9 @@ from mypy_extensions import i64, mypyc_attr
 #: What stands for all the copies that dead-lettering may make of a message by itself.
 ALL_LETTERS: Final = -1
 
+#: The length of a short string as it precedes the string.
+_LENGTHS: Final = [bytes((length,)) for length in range(256)]
+
 
 @final
 @mypyc_attr(acyclic=True)
@@ -45,7 +48,7 @@ class Address:
         self.blind_bytes: Final[i64] = len(blind)
         self.letters_left: Final[i64] = letters_left
         self.wire: Final = (
-            bytes((len(exchange),)) + exchange + bytes((len(routing_key),)) + routing_key
+            _LENGTHS[len(exchange)] + exchange + _LENGTHS[len(routing_key)] + routing_key
         )
 
 

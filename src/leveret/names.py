@@ -34,6 +34,10 @@ _REFUSED: Final = (
 )
 
 
+#: The refusal of a name without a character besides line ends.
+_NAMES_NOTHING: Final = "a name of line ends alone names nothing: line ends are stripped from names"
+
+
 def cleaned(text: str) -> Name:
     """Return the name that a client means by `text`: without line ends (behaviour 41).
 
@@ -41,15 +45,19 @@ def cleaned(text: str) -> Name:
     """
     name = text.replace("\r", "").replace("\n", "")
     if text and not name:
-        raise PreconditionFailed(
-            "a name of line ends alone names nothing: line ends are stripped from names"
-        )
+        raise PreconditionFailed(_NAMES_NOTHING)
     return Name(name)
 
 
 def cleaned_bytes(raw: bytes) -> bytes:
-    """Return what `cleaned` does; line ends alone stay, because nothing has such a name."""
-    return raw.replace(b"\r", b"").replace(b"\n", b"") or raw
+    """Return the encoded name that a client means by `raw`, as `cleaned` does.
+
+    Raises: PreconditionFailed (406) for line ends alone, which name nothing.
+    """
+    name = raw.replace(b"\r", b"").replace(b"\n", b"")
+    if raw and not name:
+        raise PreconditionFailed(_NAMES_NOTHING)
+    return name
 
 
 def clean_argument(arguments: dict[str, object], key: str) -> None:

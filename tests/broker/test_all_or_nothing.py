@@ -10,11 +10,11 @@ from collections.abc import Callable
 
 import pytest
 
-from core import Node
+from core import Node, declare_super_stream
 from leveret.broker.admin.definitions import export_definitions
 from leveret.broker.admin.definitions_import import import_definitions
-from leveret.broker.admin.super_stream import declare_super_stream
 from leveret.broker.values.arguments import Arguments
+from leveret.broker.values.queue_attributes import QueueAttributes
 from leveret.errors import PreconditionFailed
 from leveret.limits import DEFINITION_BYTES_MAX, PASSWORD_HASH_BYTES_MAX, TABLE_ENTRIES_MAX
 from leveret.management.definitions import read_definitions, write_definitions
@@ -33,7 +33,7 @@ def bind(node: Node, key: str, arguments: Arguments) -> None:
 
 
 def declare(node: Node, **arguments: object) -> None:
-    node.vhost.queues.declare(None, Name("new"), False, False, False, dict(arguments))
+    node.vhost.queues.declare(None, Name("new"), QueueAttributes(arguments=dict(arguments)))
 
 
 REFUSED: dict[str, tuple[Callable[[Node], object], str]] = {
@@ -112,7 +112,7 @@ REFUSED: dict[str, tuple[Callable[[Node], object], str]] = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_refused_change_changes_nothing(node: Node, name: str) -> None:
     change, text = REFUSED[name]
-    node.vhost.queues.declare(None, Name("q"), True, False, False, {})
+    node.vhost.queues.declare(None, Name("q"), QueueAttributes(True))
     node.sync()
     before = write_definitions(export_definitions(node.broker), "3")
     topics = dict(node.broker.users.topic_permissions)

@@ -8,7 +8,6 @@ import pytest
 
 from core import Node, Peer, all_waiting
 from leveret.broker.admin.stats import QueueStats
-from leveret.broker.backlog.source import NOTHING
 from leveret.broker.classic.browse import BrowseFilter, browse
 from leveret.limits import OUTPUT_BYTES_HIGH, SLICE_MESSAGES
 from leveret.store.disks.recording import RecordingDisk
@@ -283,13 +282,13 @@ def test_pages_follow_each_other(owner: Peer) -> None:
     put(owner, *range(25))
     before = state(node)
     queue = node.classic("q")
-    after: int = NOTHING
+    after: int | None = None
     pages: list[list[int]] = []
     while True:
         page = browse(queue, BrowseFilter(position=3), after, 10)
         pages.append([int(item.message.body) for item in page.items])
         after = page.after
-        if after == NOTHING:
+        if after is None:
             break
     assert pages == [list(range(3, 13)), list(range(13, 23)), [23, 24]]
     assert state(node) == before
@@ -302,7 +301,7 @@ def test_a_page_looks_at_no_more_than_a_slice(owner: Peer) -> None:
     wanted = BrowseFilter(headers={"id": 1})
     page = browse(queue, wanted)
     assert page.items == []
-    assert page.after != NOTHING
+    assert page.after is not None
     page = browse(queue, wanted, page.after)
     assert [int(item.message.body) for item in page.items] == [7]
 

@@ -17,7 +17,7 @@ from raw_codec import method, publish
 
 def fill(peer: Peer, count: int) -> None:
     """Publish persistent messages, each with a body of its own, and a transient one between."""
-    start = int(peer.node.vhost.queues.by_name["q"].published)
+    start = int(peer.node.vhost.queues.by_name["q"].target.published)
     for number in range(start, start + count):
         peer.send(publish(1, "", "q", b"%d" % number, delivery_mode=2))
 

@@ -10,6 +10,7 @@ import pytest
 from core import Node, Peer
 from leveret.broker.staging.commit import COMMIT_KEY, read_command
 from leveret.broker.staging.release import Sink
+from leveret.broker.values.queue_attributes import QueueAttributes
 from leveret.errors import PreconditionFailed
 from leveret.limits import (
     COMMIT_BYTES_MAX,
@@ -112,7 +113,7 @@ def test_a_commit_of_the_most_queues_survives() -> None:
     names = [f"q{number}" for number in range(STAGING_QUEUES_PER_COMMIT_MAX)]
     for name in names:
         arguments: dict[str, object] = {"x-staging-sink": "s", "x-staging-batch": 1}
-        node.vhost.queues.declare(None, Name(name), True, False, False, arguments)
+        node.vhost.queues.declare(None, Name(name), QueueAttributes(True, arguments=arguments))
     node.sync()
     body = {"sink": "s", "batch": 1, "queues": names, "unroutable": "drop"}
     peer.send(publish(1, "", COMMIT_KEY, json.dumps(body).encode()))

@@ -11,14 +11,25 @@ from hypothesis import strategies as st
 from core import Node
 from leveret.broker.queue.consumer import Consumer, DeliveryChannel
 from leveret.broker.queue.consumers import ConsumerPriorities, RoundRobin, SingleActive
+from leveret.message import Message
 from raw_codec import method, publish
+
+
+class Silent(DeliveryChannel):
+    """A channel whose client gets nothing."""
+
+    def deliver(self, consumer: Consumer, message: Message, sequence: int, count: int) -> None:
+        """Send nothing."""
+
+    def cancelled(self, consumer: Consumer) -> None:
+        """Send nothing."""
 
 
 def make(node: Node, priority: int = 0) -> Consumer:
     """A consumer of a queue that nothing is published to."""
     link = node.connect().connection
     queue = node.vhost.queues.by_name["q"]
-    consumer = Consumer(DeliveryChannel(link), queue, "c", True, False, 0, {})
+    consumer = Consumer(Silent(link), queue, "c", True, False, 0, {})
     consumer.priority = priority
     return consumer
 

@@ -59,7 +59,7 @@ def test_a_message_of_a_known_value_is_dropped_and_counted() -> None:
     put(peer, "a", "b", "a", "a", "c", "b")
     assert bodies(peer) == [b"a", b"b", b"c"]
     queue = node.classic("q")
-    assert (queue.published, queue.deduplicated) == (3, 3)
+    assert (queue.target.published, queue.target.deduplicated) == (3, 3)
     # Also when the first one is gone.
     put(peer, "a")
     assert bodies(peer) == []
@@ -119,7 +119,7 @@ def test_by_default_a_thousand_are_known() -> None:
     peer = declare(node)
     put(peer, *range(1000), 0, 1000, 0)
     assert bodies(peer)[-2:] == [b"1000", b"0"]
-    assert node.classic("q").deduplicated == 1
+    assert node.classic("q").target.deduplicated == 1
 
 
 def test_the_window_has_an_age() -> None:
@@ -135,7 +135,7 @@ def test_the_window_has_an_age() -> None:
     node.tick(1)
     put(peer, "a", "b")
     assert bodies(peer) == [b"a"]
-    deduplication = node.classic("q").deduplication
+    deduplication = node.classic("q").deduplication()
     assert deduplication is not None
     assert len(deduplication.times) == 2
 
@@ -212,7 +212,7 @@ def test_what_is_refused_is_not_known() -> None:
     assert bodies(peer) == [b"a"]
     put(peer, "b")
     assert bodies(peer) == [b"b"]
-    assert node.classic("q").deduplicated == 0
+    assert node.classic("q").target.deduplicated == 0
 
 
 def test_a_limited_queue_drops_its_head_all_the_same() -> None:
@@ -338,7 +338,7 @@ def test_what_was_published_during_a_checkpoint_is_known() -> None:
     put(peer, *range(number + 1))
     assert bodies(peer)[-1] == b"%d" % number
     assert again.classic("q").ready_count() == 0
-    assert again.classic("q").deduplicated == number
+    assert again.classic("q").target.deduplicated == number
 
 
 def test_what_a_crash_took_is_new() -> None:

@@ -22,6 +22,7 @@ from leveret.broker.node.parameters import ParameterComponent
 from leveret.broker.node.users import ARGON2, User
 from leveret.broker.policy.policy import effective_definition, make_policy, restored_policy
 from leveret.broker.topology.exchanges import EXCHANGE_TYPES
+from leveret.broker.values.queue_attributes import QueueAttributes
 from leveret.errors import NotFound, PreconditionFailed
 from leveret.management.definitions import read_definitions, write_definitions
 from leveret.names import Name
@@ -310,7 +311,7 @@ def test_definitions_add_and_replace_and_take_nothing_away(node: Node) -> None:
     load(node, SMALL)
     vhost = node.broker.vhosts["v"]
     vhost.policies.set(make_policy("mine", ".*", {"expires": 9}))
-    vhost.queues.create(Name("mine"), True, False, {})
+    vhost.queues.create(Name("mine"), QueueAttributes(True))
     changed = copy.deepcopy(SMALL)
     changed["users"][0]["tags"] = "administrator,monitoring"
     changed["permissions"][0]["read"] = ".*"
@@ -461,7 +462,7 @@ OTHERS: dict[str, Any] = {
 def test_parts_that_are_not_here_are_kept_and_told_and_exported(
     node: Node, restart: Callable[[Node], Node]
 ) -> None:
-    node.vhost.queues.declare(None, Name("fast"), True, False, False, {})
+    node.vhost.queues.declare(None, Name("fast"), QueueAttributes(True))
     report = load(node, OTHERS)
     assert report.notes == []
     assert report.kept == [

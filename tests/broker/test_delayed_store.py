@@ -11,8 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core import Node, Peer, held
-from delayed import bind, declare, delay, drain, listed, restarted, started
+from delayed import (
+    bind,
+    declare,
+    delay,
+    drain,
+    kept,
+    listed,
+    restarted,
+    store_of,
+)
 from leveret.broker.admin.stats import DelayedListing, DelayedStats
+from leveret.limits import DELAYED_PAGE_BYTES
 from leveret.names import Name
 from leveret.store.disks.recording import Image, RecordingDisk, crash_states
 from raw_codec import properties, publish
@@ -62,7 +72,7 @@ def test_a_cancelled_message_does_not_come(ready: Peer) -> None:
     assert not vhost.exchanges.cancel_delayed(Name("e"), 9)
     assert not vhost.exchanges.cancel_delayed(Name("amq.direct"), 1)
     assert [stats.id for stats in listed(ready.node)] == [1, 3]
-    assert ready.node.turn.held_messages == 2
+    assert store_of(ready.node).ready_count() == 2
     node = restarted(ready.node)
     assert [stats.id for stats in listed(node)] == [1, 3]
     node.tick(30)
@@ -263,21 +273,28 @@ def test_a_checkpoint_hands_over_while_messages_leave(ready: Peer) -> None:
     assert len(waiting(again)) == 30
 
 
-@settings(max_examples=40)
+@settings(max_examples=80)
 @given(
+    st.sampled_from([-1, 0, 2000]),
     st.lists(
         st.one_of(
             st.tuples(st.just("delay"), st.integers(1, 50)),
+            st.tuples(st.just("delay"), st.sampled_from([60_000, 200_000])),
+            st.tuples(st.just("tick"), st.sampled_from([25_000, 100_000])),
             st.tuples(st.just("tick"), st.integers(1, 30)),
             st.tuples(st.just("cancel"), st.integers(1, 8)),
+            st.tuples(st.sampled_from(["evict", "compact", "purge"]), st.just(0)),
             st.tuples(st.sampled_from(["kill", "checkpoint", "stop"]), st.just(0)),
         ),
         max_size=25,
-    )
+    ),
 )
-def test_any_story(steps: list[tuple[str, int]]) -> None:
-    """Against a dict of deadlines: every message comes at its time, once, over any stop."""
-    node = Node()
+def test_any_story(window: int, steps: list[tuple[str, int]]) -> None:
+    """Against a dict of deadlines: every message comes at its time, once, over any stop.
+
+    Whether messages wait in memory or on the disk makes no difference.
+    """
+    node = Node(window_bytes=window)
     peer = node.connect()
     declare(peer)
     bind(peer)
@@ -299,9 +316,19 @@ def test_any_story(steps: list[tuple[str, int]]) -> None:
         elif step == "checkpoint":
             node.sync()
             node.take_checkpoint()
+        elif step == "evict":
+            store_of(node).evict()
+            node.run()
+        elif step == "compact":
+            node.compact()
+        elif step == "purge":
+            assert node.vhost.exchanges.purge_delayed(Name("e")) == len(waits)
+            waits.clear()
         else:
-            image = node.stop() if step == "stop" else None
-            node = restarted(node) if image is None else started(image, node)
+            node.sync()
+            image = node.stop() if step == "stop" else node.image()
+            node = Node(RecordingDisk(image), clock=node.clock, window_bytes=window)
+            node.run()
             peer = node.connect()
         due = sorted((at, number) for number, at in waits.items() if at <= now)
         expected += [b"%d" % number for _, number in due]
@@ -309,6 +336,52 @@ def test_any_story(steps: list[tuple[str, int]]) -> None:
             del waits[number]
         assert [item.message.body for item in waiting(node)] == expected
         assert [stats.id for stats in listed(node)] == sorted(waits)
+        check_counts(node)
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_compaction_keeps_what_is_not_persistent(restarts: bool) -> None:
+    """A delayed message outlives a stop whatever its mode, and so do its bytes in every count."""
+    node = Node(window_bytes=0)
+    peer = node.connect()
+    declare(peer)
+    bind(peer)
+    for number in range(40):
+        delay(peer, 200_000, b"%d" % number * 20, delivery_mode=1)
+    node.sync()
+    if restarts:
+        node = Node(RecordingDisk(node.image()), clock=node.clock, window_bytes=0)
+    for number in range(1, 41):
+        if number % 4:
+            assert node.vhost.exchanges.cancel_delayed(Name("e"), number)
+    assert node.compact() > 0
+    for _ in range(3):
+        # The old files go, so that all is read from the copies.
+        node.take_checkpoint()
+        node.sync()
+    check_counts(node)
+    again = Node(RecordingDisk(node.image()), clock=node.clock, window_bytes=0)
+    sizes = [int(message.size) for _, message in kept(store_of(node))]
+    assert len(sizes) == 10
+    assert store_of(again).ready_bytes() == sum(sizes)
+    assert [stats.id for stats in listed(again)] == list(range(4, 41, 4))
+    check_counts(again)
+    again.tick(200_000)
+    assert drain(again.connect()) == [b"%d" % (number - 1) * 20 for number in range(4, 41, 4)]
+
+
+def check_counts(node: Node) -> None:
+    """What is booked is what is there."""
+    store = store_of(node)
+    sizes = [int(message.size) for _, message in kept(store)]
+    assert (store.ready_count(), store.ready_bytes()) == (len(sizes), sum(sizes))
+    in_queue = [item.message for item in node.classic("q").ready.waiting()]
+    in_memory = [item.message for item in store.live()] + in_queue
+    pages = len(store.pages.by_key) * DELAYED_PAGE_BYTES
+    assert node.turn.held_messages == len(in_memory)
+    assert node.turn.held_bytes == sum(int(message.size) for message in in_memory) + pages
+    assert store.memory.leaving == 0
+    assert len(store.pages.by_key) == len(store.stored.items)
 
 
 # -- damage ---------------------------------------------------------------------------------------
@@ -323,3 +396,52 @@ def test_a_store_whose_exchange_no_record_explains_is_kept(ready: Peer) -> None:
     (name,) = node.orphaned
     node = restarted(node)
     assert [item.message.body for item in held(node.classic(name))] == [b"m"]
+
+
+def go_to(node: Node, by_ms: int) -> None:
+    """Let time pass and do what is due, but read nothing from the disk."""
+    node.clock.advance(by_ms)
+    node.now()
+    node.broker.settle()
+
+
+def paged_store(node: Node) -> Peer:
+    """A store with a page on the disk, all of which is due after 100 s."""
+    peer = node.connect()
+    declare(peer)
+    bind(peer)
+    for number in range(4):
+        delay(peer, 100_000, b"%d" % number + bytes(70_000))
+    node.run()
+    store = store_of(node)
+    assert store.pages.away == 4
+    return peer
+
+
+def test_what_is_in_memory_waits_for_a_page_that_is_being_read() -> None:
+    """It comes after what is on the page, and what is due before that does not wait."""
+    node = Node(window_bytes=100_000)
+    peer = paged_store(node)
+    delay(peer, 99_995, b"before")
+    delay(peer, 100_001, b"behind")
+    go_to(node, 99_990)
+    assert len(node.turn.wanted) == 1
+    go_to(node, 20)
+    assert node.classic("q").ready_count() == 1
+    node.run()
+    bodies = [body.rstrip(b"\0") for body in drain(peer)]
+    assert bodies == [b"before", b"0", b"1", b"2", b"3", b"behind"]
+
+
+def test_no_page_is_read_ahead_without_room() -> None:
+    node = Node(window_bytes=100_000)
+    peer = paged_store(node)
+    for _ in range(3):
+        delay(peer, 200_000, bytes(70_000))
+    assert not store_of(node).pages.has_room()
+    go_to(node, 99_000)
+    assert node.turn.wanted == []
+    go_to(node, 1_000)
+    assert len(node.turn.wanted) == 1
+    node.run()
+    assert node.classic("q").ready_count() == 4

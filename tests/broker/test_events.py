@@ -9,8 +9,10 @@ import pytest
 
 import leveret.limits
 from core import Node, Peer
-from leveret.broker.node.events import EVENT_STREAM, Events
+from leveret.broker.node.events import Events
 from leveret.broker.stream.stream import Stream
+from leveret.broker.values.event_names import EVENT_STREAM
+from leveret.broker.values.queue_attributes import QueueAttributes
 from leveret.names import Name
 from leveret.store.disks.recording import RecordingDisk
 from raw_codec import method, publish
@@ -205,7 +207,7 @@ def test_each_vhost_has_its_own() -> None:
     assert noted is not None
     node.broker.add_vhost("other")
     other = node.broker.vhosts["other"]
-    queue = other.queues.create(Name("q"), True, False, {})
+    queue = other.queues.create(Name("q"), QueueAttributes(True))
     noted.queue_event("routed", "other", queue.name, 1, None)
     node.run()
     assert [e["vhost"] for e in events(node, "other")] == ["other"]
@@ -261,7 +263,7 @@ def test_a_turn_notes_so_many_events_and_counts_the_rest() -> None:
 
 def test_a_queue_of_that_name_that_is_no_stream_gets_none() -> None:
     node, peer = followed()
-    node.broker.vhosts["/"].queues.create(EVENT_STREAM, True, False, {})
+    node.broker.vhosts["/"].queues.create(EVENT_STREAM, QueueAttributes(True))
     put(peer, 1)
     assert node.classic(EVENT_STREAM).ready_count() == 0
     assert node.turn.events is not None

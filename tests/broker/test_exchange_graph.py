@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leveret.broker.core.turn import Turn
+from leveret.broker.values.queue_attributes import QueueAttributes
 from leveret.broker.vhost.ids import Ids
 from leveret.broker.vhost.vhost import StagingRoom, Vhost
 from leveret.names import Name
@@ -34,7 +35,7 @@ def make(kinds: dict[str, str], alternates: dict[str, str]) -> Vhost:
             arguments["alternate-exchange"] = alternates[name]
         vhost.exchanges.declare(Name(name), kinds[name], False, False, False, arguments)
     for name in QUEUES:
-        vhost.queues.declare(None, Name(name), False, False, False, {})
+        vhost.queues.declare(None, Name(name), QueueAttributes())
     return vhost
 
 
@@ -49,7 +50,7 @@ def bind(vhost: Vhost, edge: tuple[str, str, str], *, unbind: bool = False) -> N
 def reached(
     start: str, key: str, edges: Edges, kinds: dict[str, str], alternates: dict[str, str]
 ) -> set[str]:
-    """The queues that a message reaches, the plain way."""
+    """The queues and the exchanges that a message reaches, the plain way."""
     seen = {start}
     todo = [start]
     queues = set()
@@ -68,21 +69,21 @@ def reached(
             elif destination not in seen:
                 seen.add(destination)
                 todo.append(destination)
-    return queues
+    return queues | seen
 
 
 def routed(vhost: Vhost, start: str, key: str) -> list[str]:
     """What the broker says."""
-    return sorted(
-        queue.name for queue in vhost.route(vhost.exchanges.existing(Name(start)), key, b"").queues
-    )
+    routing = vhost.route(vhost.exchanges.existing(Name(start)), key, b"")
+    exchanges = [exchange.name for exchange in routing.visited()]
+    return sorted([target.name for target in routing.targets] + exchanges)
 
 
 @given(kinds=KINDS, alternates=ALTERNATES, edges=EDGES, removed=EDGES, key=st.sampled_from(KEYS))
 def test_any_graph(
     kinds: dict[str, str], alternates: dict[str, str], edges: Edges, removed: Edges, key: str
 ) -> None:
-    """Cycles end, each queue is there once, an alternate counts only where nothing matched."""
+    """Cycles end; each queue and exchange is there once; an alternate is only for no match."""
     vhost = make(kinds, alternates)
     for edge in sorted(edges):
         bind(vhost, edge)
@@ -105,7 +106,7 @@ def test_a_deleted_end_takes_its_bindings_along(
         bind(vhost, edge)
     if gone in QUEUES:
         vhost.queues.delete(None, Name(gone), False, False)
-        vhost.queues.declare(None, Name(gone), False, False, False, {})
+        vhost.queues.declare(None, Name(gone), QueueAttributes())
     else:
         vhost.exchanges.delete(Name(gone), False)
         vhost.exchanges.declare(Name(gone), kinds[gone], False, False, False, {})

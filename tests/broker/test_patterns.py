@@ -94,7 +94,8 @@ def test_what_python_does_not_know_is_taken(text: str) -> None:
 def test_what_makes_others_run_for_years_answers(text: str) -> None:
     start = process_time()
     Pattern(text).matches("a" * 254 + "!")
-    assert process_time() - start < 5
+    # A part of a second on most machines; the fence is against years.
+    assert process_time() - start < 60
 
 
 def test_a_walk_beyond_its_limit_finds_nothing() -> None:

@@ -8,14 +8,15 @@ import pytest
 
 from broker_restarts import RESTARTS, checkpointed, killed
 from core import Node
+from idle_queues import IdleQueue
 from leveret.broker.policy.policy import APPLY_TO, effective_definition, make_policy
-from leveret.broker.queue.queue import Queue
+from leveret.broker.values.queue_attributes import QueueAttributes
 from leveret.broker.vhost.vhost import Vhost
 from leveret.errors import NotFound, PreconditionFailed
 from leveret.names import Name
 
 
-class Configured(Queue):
+class Configured(IdleQueue):
     """A queue that keeps what it was told to follow."""
 
     told: dict[str, object] | None = None
@@ -31,7 +32,7 @@ def vhost(node: Node) -> Vhost:
 
 def declare(vhost: Vhost, name: str, **arguments: object) -> None:
     given = {name.replace("_", "-"): value for name, value in arguments.items()}
-    vhost.queues.declare(None, Name(name), True, False, False, given)
+    vhost.queues.declare(None, Name(name), QueueAttributes(True, arguments=given))
 
 
 def put(vhost: Vhost, name: str, pattern: str, priority: int = 0, to: str = "all") -> None:
@@ -75,7 +76,9 @@ def test_the_highest_priority_counts_then_the_first_name(vhost: Vhost) -> None:
 @pytest.mark.parametrize("apply_to", APPLY_TO)
 def test_what_it_applies_to(vhost: Vhost, apply_to: str) -> None:
     for kind in ("classic", "quorum", "stream"):
-        vhost.queues.declare(None, Name(kind), True, False, False, {"x-queue-type": kind})
+        vhost.queues.declare(
+            None, Name(kind), QueueAttributes(True, arguments={"x-queue-type": kind})
+        )
     vhost.exchanges.declare(Name("e"), "fanout", True, False, False, {})
     vhost.policies.set(make_policy("p", ".*", {"max-length-bytes": 5}, 0, apply_to))
     found = {name for name in vhost.queues.by_name if policy_of(vhost, name)}
@@ -90,7 +93,9 @@ def test_what_it_applies_to(vhost: Vhost, apply_to: str) -> None:
 
 
 def test_a_queue_of_a_type_that_lacks_a_key_does_not_have_the_policy(vhost: Vhost) -> None:
-    vhost.queues.declare(None, Name("s"), True, False, False, {"x-queue-type": "stream"})
+    vhost.queues.declare(
+        None, Name("s"), QueueAttributes(True, arguments={"x-queue-type": "stream"})
+    )
     declare(vhost, "q")
     put(vhost, "p", ".*")
     assert (policy_of(vhost, "s"), policy_of(vhost, "q")) == ("", "p")
@@ -98,7 +103,7 @@ def test_a_queue_of_a_type_that_lacks_a_key_does_not_have_the_policy(vhost: Vhos
 
 def test_a_queue_is_told_the_merged_arguments(vhost: Vhost) -> None:
     arguments: dict[str, object] = {"x-max-length": 7, "x-max-priority": 3}
-    queue = Configured(vhost.turn, 99, "q", True, False, False, arguments)
+    queue = Configured(vhost.turn, 99, "q", QueueAttributes(True, arguments=arguments))
     vhost.queues.by_name["q"] = queue
     put(vhost, "p", "q")
     assert queue.told == {"x-max-length": 5, "x-max-priority": 3}
@@ -116,20 +121,20 @@ def test_an_alternate_exchange_by_policy_routes(vhost: Vhost) -> None:
     vhost.exchanges.declare(Name("ae"), "fanout", True, False, False, {})
     vhost.exchanges.bind(Name("ae"), Name("lost"), True, "", {}, None)
     source = vhost.exchanges.existing(Name("amq.topic"))
-    assert vhost.route(source, "k", b"").queues == []
+    assert vhost.route(source, "k", b"").targets == []
     revision = vhost.revision
     vhost.policies.set(make_policy("p", r"^amq\.topic$", {"alternate-exchange": "ae"}))
     assert vhost.revision > revision, "routes that were remembered are dead"
-    assert [queue.name for queue in vhost.route(source, "k", b"").queues] == ["lost"]
+    assert [queue.name for queue in vhost.route(source, "k", b"").targets] == ["lost"]
     vhost.exchanges.declare(Name("new"), "direct", True, False, False, {})
     vhost.policies.set(make_policy("p", "^new", {"alternate-exchange": "ae"}))
-    assert vhost.route(source, "k", b"").queues == []
+    assert vhost.route(source, "k", b"").targets == []
     vhost.exchanges.declare(Name("new2"), "direct", True, False, False, {})
-    assert vhost.route(vhost.exchanges.existing(Name("new2")), "k", b"").queues == [
-        vhost.queues.by_name["lost"]
+    assert vhost.route(vhost.exchanges.existing(Name("new2")), "k", b"").targets == [
+        vhost.queues.by_name["lost"].target
     ]
     vhost.policies.clear("p")
-    assert vhost.route(vhost.exchanges.existing(Name("new2")), "k", b"").queues == []
+    assert vhost.route(vhost.exchanges.existing(Name("new2")), "k", b"").targets == []
 
 
 def test_what_is_not_there_cannot_be_cleared(vhost: Vhost) -> None:

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from core import Node
 from leveret.broker.policy.policy import APPLY_TO, make_policy
+from leveret.broker.values.queue_attributes import QueueAttributes
 from leveret.names import Name
 
 NAMES = ["a", "ab", "b", "s"]
@@ -55,7 +56,7 @@ def test_each_has_the_policy_that_counts(steps: Steps) -> None:
             del known[operator][name]
         elif step == "declare":
             arguments: dict[str, object] = {"x-queue-type": "stream"} if name == "s" else {}
-            vhost.queues.declare(None, Name(name), True, False, False, arguments)
+            vhost.queues.declare(None, Name(name), QueueAttributes(True, arguments=arguments))
             vhost.exchanges.declare(Name(name), "fanout", True, False, False, {})
         elif step == "delete":
             vhost.queues.delete(None, Name(name), False, False)

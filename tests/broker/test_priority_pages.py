@@ -18,11 +18,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from core import Node, Peer, all_waiting, held
 from leveret.broker.backlog.priorities import PriorityReady
 from leveret.broker.backlog.priority_pages import PriorityPage, PriorityPages
-from leveret.broker.backlog.source import Returned
+from leveret.broker.backlog.window import Returned
 from leveret.broker.classic.browse import BrowseFilter, browse
 from leveret.broker.classic.classic import ClassicQueue
-from leveret.broker.classic.retained import RETAINED_COUNT
 from leveret.store.disks.recording import RecordingDisk
+from leveret.store.records.record import RETAINED_COUNT
 from raw import Method
 from raw_codec import method, publish
 

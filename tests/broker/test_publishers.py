@@ -14,7 +14,11 @@ from leveret.broker.core.ownership import Owner
 from leveret.broker.core.turn import Turn
 from leveret.broker.queue.publishers import Publishers
 from leveret.errors import PreconditionFailed
-from leveret.limits import PUBLISHER_EXPIRY_MS, PUBLISHERS_PER_QUEUE_MAX
+from leveret.limits import (
+    CLIENT_PUBLISHER_EXPIRY_MS,
+    PUBLISHER_EXPIRY_MS,
+    PUBLISHERS_PER_QUEUE_MAX,
+)
 from leveret.message import Address, Message
 from leveret.store.disks.recording import RecordingDisk
 from leveret.store.journal.journal import Journal
@@ -63,7 +67,7 @@ def bodies(node: Node, queue: str = "q") -> list[bytes]:
 
 def highest(node: Node, queue: str = "q") -> dict[str, int]:
     """The highest number of each publisher."""
-    publishers = node.vhost.queues.by_name[queue].publishers
+    publishers = node.vhost.queues.by_name[queue].target.publishers
     known = {} if publishers is None else publishers.by_name
     return {name.decode(): int(publisher.number) for name, publisher in known.items()}
 
@@ -128,7 +132,7 @@ def test_each_number_is_taken_once_and_none_behind_a_higher_one(arguments: Any) 
     peer = declare(node, **arguments)
     put(peer, 0, 1, 1, 0, 5, 4, 5, 6)
     assert bodies(node) == [b"0", b"1", b"5", b"6"]
-    assert node.vhost.queues.by_name["q"].deduplicated == 4
+    assert node.vhost.queues.by_name["q"].target.deduplicated == 4
     assert highest(node) == {"p": 6}
 
 
@@ -266,6 +270,36 @@ def test_an_idle_publisher_is_forgotten_and_no_sooner() -> None:
     assert highest(node) == {}
 
 
+def test_the_name_of_a_clients_connection_is_forgotten_sooner() -> None:
+    """Connections that come and go must not use up the names that a user may have."""
+    node = Node()
+    peer = declare(node)
+    mine = "leveret-client.1"
+    put(peer, 7)
+    node.tick(1000)
+    put(peer, 7, publisher=mine)
+    node.tick(CLIENT_PUBLISHER_EXPIRY_MS)
+    put(peer, 7, publisher=mine)
+    node.tick(CLIENT_PUBLISHER_EXPIRY_MS)
+    assert highest(node) == {"p": 7, mine: 7}
+    assert bodies(node) == [b"7", b"7"]
+    node.tick(1)
+    put(peer, 3, publisher=mine)
+    put(peer, 3)
+    assert bodies(node) == [b"7", b"7", b"3"]
+    node.tick(2 * CLIENT_PUBLISHER_EXPIRY_MS + 2)
+    assert highest(node) == {"p": 7}, "its table is looked through in time, too"
+
+
+def test_an_expiry_below_that_of_clients_is_theirs_too() -> None:
+    node = Node()
+    peer = declare(node)
+    node.turn.publisher_expiry_ms = 10_000
+    put(peer, 7, publisher="leveret-client.1")
+    node.tick(10_001)
+    assert highest(node) == {}
+
+
 def test_the_most_publishers_and_one_more() -> None:
     turn = Turn(Journal())
     publishers = Publishers(turn)
@@ -288,9 +322,9 @@ def test_one_publisher_too_many_is_told_so() -> None:
     peer.call(1, "confirm.select")
     put(peer, 1)
     queue = node.vhost.queues.by_name["q"]
-    assert queue.publishers is not None
+    assert queue.target.publishers is not None
     for number in range(PUBLISHERS_PER_QUEUE_MAX - 1):
-        queue.publishers.learn(b"%d" % number, 1, node.clock.wall_ms())
+        queue.target.publishers.learn(b"%d" % number, 1, node.clock.wall_ms())
     put(peer, 1, publisher="more")
     put(peer, 2)
     node.sync()
@@ -309,7 +343,10 @@ def test_replayed_it_is_what_it_was(steps: list[tuple[int, int, int]]) -> None:
     for publisher, number, later in steps:
         turn.now_ms += later
         one = Numbered(b"%d" % publisher, number)
-        if not live.has(one):
+        known = live.known(one.publisher)
+        if known is not None and number <= known.number:
+            live.took_before(known)
+        else:
             live.note(one, None)
             taken.append((one, int(turn.now_ms)))
     for snapshot in (False, True):

@@ -54,7 +54,7 @@ def test_a_value_is_taken_once_until_it_is_acked(node: Node, mode: int) -> None:
     peer = declare(node)
     put(peer, "a", "b", "a", "c", "b", mode=mode)
     assert ready(peer) == 3
-    assert node.classic("q").deduplicated == 2
+    assert node.classic("q").target.deduplicated == 2
     tag = peer.call_get("q").delivery_tag
     put(peer, "a", mode=mode)
     assert ready(peer) == 2, "an unacked message is in the queue"
@@ -184,7 +184,7 @@ def test_what_is_queued_is_known_after_a_restart(
     peer = again.connect()
     put(peer, *range(20))
     assert ready(peer) == 20
-    assert again.classic("q").deduplicated == 15
+    assert again.classic("q").target.deduplicated == 15
 
 
 @pytest.mark.parametrize("level", [0, 3])

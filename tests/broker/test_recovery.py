@@ -27,6 +27,7 @@ from hypothesis.stateful import (
 from broker_model import Delivery, Model, ModelBinding, ModelMessage, Transaction
 from core import Node, Peer, all_waiting
 from leveret.store.disks.recording import Image, RecordingDisk
+from leveret.wire.buffer import COMPILED
 from raw_codec import decode_properties, method, publish
 
 QUEUES = st.sampled_from(["q1", "q2", "q3"])
@@ -441,7 +442,9 @@ class BrokerMachine(RuleBasedStateMachine):
 
 TestRecovery = BrokerMachine.TestCase
 TestRecovery.settings = settings(
-    max_examples=150, stateful_step_count=60, suppress_health_check=list(HealthCheck)
+    max_examples=150 if COMPILED else 60,
+    stateful_step_count=60,
+    suppress_health_check=list(HealthCheck),
 )
 
 

@@ -11,8 +11,9 @@ import pytest
 from core import Node, Peer
 from leveret.broker.admin.stats import QueueStats
 from leveret.broker.classic.classic import ClassicQueue
+from leveret.broker.classic.retained import Rewinding
 from leveret.broker.policy.policy import make_policy
-from leveret.limits import RETAINED_BYTES_MAX, RETAINED_OVERHEAD_BYTES
+from leveret.limits import RETAINED_BYTES_MAX, RETAINED_OVERHEAD_BYTES, STEPS_PER_SLICE
 from leveret.store.disks.recording import RecordingDisk
 from raw_codec import method, publish
 
@@ -54,9 +55,9 @@ def drain(peer: Peer) -> list[tuple[int, bool]]:
 
 def rewind(node: Node, timestamp_ms: int = 0) -> int:
     """Rewind `q`."""
-    count = int(node.classic("q").rewind(timestamp_ms))
+    rewinding = node.classic("q").rewind(timestamp_ms)
     node.run()
-    return count
+    return 0 if rewinding is None else int(rewinding.count)
 
 
 def kept(queue: ClassicQueue) -> tuple[int, int]:
@@ -476,3 +477,59 @@ def test_any_load_with_crashes_and_checkpoints(seed: int) -> None:
     peer.lose()
     found = [number for number, _ in drain(node.connect())]
     assert found == sorted(model.ready + model.kept)
+
+
+def test_much_is_put_back_in_slices() -> None:
+    """Between two of them others are served, and what is acked again stays acked."""
+    node = Node()
+    peer = declare(node)
+    count = 3 * STEPS_PER_SLICE
+    for number in range(count):
+        peer.send(publish(1, "", "q", b"%d" % number, delivery_mode=2))
+    peer.send(method(1, "basic.consume", queue="q", consumer_tag="c", no_wait=True))
+    peer.send(method(1, "basic.ack", delivery_tag=0, multiple=True))
+    peer.send(method(1, "basic.cancel", consumer_tag="c", no_wait=True))
+    peer.take()
+    queue = node.classic("q")
+    assert kept(queue) == (0, count)
+
+    def begin() -> Rewinding:
+        before = node.turn.steps
+        rewinding = queue.rewind(0)
+        assert rewinding is not None
+        assert node.turn.steps - before <= STEPS_PER_SLICE + 2
+        assert not rewinding.over
+        return rewinding
+
+    first, second = begin(), begin()
+    assert 0 < queue.ready_count() < count
+    # The first ones are there, in their order, and may be acked again meanwhile.
+    assert ack(peer, 3) == [0, 1, 2]
+    node.run()
+    assert first.over
+    assert second.over
+    assert first.count + second.count == count
+    assert kept(queue) == (count - 3, 3)
+    assert rewind(node) == 3
+    assert drain(peer) == [(number, True) for number in range(count)]
+    assert kept(queue) == (0, count)
+    # What a rewind left to the heap is dropped by age like all the rest.
+    node.tick(2 * 24 * HOUR_MS)
+    assert kept(queue) == (0, 0)
+
+
+def test_a_queue_is_deleted_during_a_rewind() -> None:
+    node = Node()
+    peer = declare(node)
+    for _ in range(2 * STEPS_PER_SLICE):
+        peer.send(publish(1, "", "q", b"m"))
+    peer.send(method(1, "basic.consume", queue="q", consumer_tag="c", no_wait=True))
+    peer.send(method(1, "basic.ack", delivery_tag=0, multiple=True))
+    queue = node.classic("q")
+    rewinding = queue.rewind(0)
+    assert rewinding is not None
+    assert queue.retained_count() > 0
+    peer.send(method(1, "queue.delete", queue="q", no_wait=True))
+    node.run()
+    assert rewinding.over
+    assert node.turn.held_messages == 0

@@ -10,9 +10,11 @@ import pytest
 
 from core import Node
 from leveret.broker.admin.definitions import export_definitions
-from leveret.broker.admin.stats import QueueListing, SinkListing, Totals
-from leveret.broker.node.events import EVENT_STREAM, Events
+from leveret.broker.admin.stats import QueueListing, SinkListing
+from leveret.broker.admin.totals import QueueSums
+from leveret.broker.node.events import Events
 from leveret.broker.policy.policy import make_policy
+from leveret.broker.values.event_names import EVENT_STREAM
 from leveret.errors import PreconditionFailed
 from leveret.limits import (
     SLICE_MESSAGES,
@@ -58,6 +60,7 @@ def test_the_headers_are_read_and_taken_off() -> None:
         {"x-staged-exchange": b"x", "x-staged-routing-key": "k"},
         {"x-staged-exchange": "x", "x-staged-routing-key": 1},
         {"x-staged-exchange": "x", "x-staged-routing-key": "k" * 256},
+        {"x-staged-exchange": "\r\n", "x-staged-routing-key": "k"},
     ],
 )
 def test_what_says_not_where_to_go_is_refused(headers: dict[str, object] | None) -> None:
@@ -104,7 +107,7 @@ def test_messages_are_as_their_publisher_meant_them() -> None:
     stage(peer, "a", b"n", key="copy", delivery_mode=2)
     node.tick(1000)
     assert released(peer, "a") == ["basic.ack"]
-    queue = node.classic("q")
+    queue = node.waiting("q")
     item = queue.ready.waiting()[0].message
     assert (item.address.exchange, item.address.routing_key) == (b"x", b"a.b")
     assert (item.persistent, int(item.timestamp_ms)) == (False, node.clock.wall_ms())
@@ -112,7 +115,7 @@ def test_messages_are_as_their_publisher_meant_them() -> None:
         "headers": {"a": {"b": [1]}, "CC": ["more"]}, "app_id": "app", "expiration": "60000",
         "delivery_mode": 1, "message_id": "id",
     }  # fmt: skip
-    other = node.classic("copy").ready.waiting()[0].message
+    other = node.waiting("copy").ready.waiting()[0].message
     assert (other.persistent, other.properties) == (True, properties(delivery_mode=2))
     # Its time to live began when it was released.
     node.tick(59_999)
@@ -402,7 +405,7 @@ def test_what_no_queue_takes_is_dead_lettered() -> None:
     stage(peer, "a", b"3", exchange="amq.topic", key="nobody", headers={"h": 1})
     assert released(peer, "a", unroutable="dead-letter:dead") == ["basic.ack"]
     assert bodies(node) == [b"1", b"2"]
-    letter = node.classic("lost").ready.waiting()[0].message
+    letter = node.waiting("lost").ready.waiting()[0].message
     headers = decode_properties(letter.properties)["headers"]
     assert (letter.address.exchange, letter.address.routing_key) == (b"dead", b"nobody")
     assert (headers["h"], headers["x-first-death-reason"]) == (1, "unroutable")
@@ -514,7 +517,9 @@ def test_staging_queues_are_in_no_listing_export_or_policy() -> None:
     listed = QueueListing(node.broker, None).take(100)
     assert [stats.name for stats in listed] == ["q"]
     assert node.vhost.queues.by_name["a"].policy is None
-    assert Totals(node.broker).queue_count == 1
+    sums = QueueSums(node.broker)
+    assert not sums.add(100)
+    assert sums.queues == 1
     exported = json.loads(json.dumps(export_definitions(node.broker)))
     assert [row["name"] for row in exported["queues"]] == ["q"]
     assert int(node.turn.held_messages) == 2
@@ -531,7 +536,7 @@ def test_sinks_show_what_they_have_staged_and_whose_it_is() -> None:
         (row,) = SinkListing(of.broker, "/").take(10)
         assert (row.name, row.batch, row.owners) == ("s", -1, ["guest"])
         assert (row.staging_queues, row.staged) == (2, 1)
-        assert row.staged_bytes == of.classic("a").ready_bytes() > 4
+        assert row.staged_bytes == of.waiting("a").ready_bytes() > 4
         assert row.age_ms >= 5000
     assert SinkListing(again.broker, "/").take(1)[0].age_ms >= 6000
     assert released(start(again, mode="confirm.select"), "a", "b") == ["basic.ack"]

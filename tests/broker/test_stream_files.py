@@ -392,6 +392,7 @@ class Counting(ChunkReader):
     """Counts what is read."""
 
     def __init__(self, reader: ChunkReader) -> None:
+        super().__init__()
         self.reader = reader
         self.count = 0
 

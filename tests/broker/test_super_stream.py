@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from core import Node, Peer
-from leveret.broker.admin.super_stream import declare_super_stream
+from core import Node, Peer, declare_super_stream
 from leveret.errors import PreconditionFailed
 from leveret.limits import SUPER_STREAM_PARTITIONS_MAX
 from leveret.names import Name

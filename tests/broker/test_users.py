@@ -11,6 +11,7 @@ import pytest
 from core import Node
 from leveret.broker.node.access import Access
 from leveret.broker.node.users import ARGON2, SHA256, SHA512, User, Users, check_hash, hash_password
+from leveret.broker.values.permission import CONFIGURE, READ, WRITE
 from leveret.errors import AccessRefused, AmqpError, NotFound, PreconditionFailed
 from leveret.limits import (
     ACCESS_CACHED_MAX,
@@ -277,7 +278,7 @@ def test_what_is_not_there_is_404(node: Node, change: Callable[[Users], None]) -
         lambda users: users.set_permission("guest", "/", "(", "", ""),
         lambda users: users.set_permission("guest", "/", "", "a{2", "["),
         lambda users: users.set_topic_permission("guest", "/", "x", "", "*"),
-        lambda users: users.set_limits("guest", {"max-queues": 1}),
+        lambda users: users.set_limits("guest", {"max-cows": 1}),
     ],
 )
 def test_what_cannot_be_is_406_and_changes_nothing(
@@ -379,6 +380,22 @@ def test_access_remembers_no_more_than_it_may(node: Node) -> None:
     for number in range(ACCESS_CACHED_MAX + 1):
         with pytest.raises(AccessRefused):
             access.read("queue", Name(f"q{number}"))
+
+
+@pytest.mark.parametrize("granted", range(8))
+def test_access_remembers_each_permission_of_a_name(node: Node, granted: int) -> None:
+    kinds = (CONFIGURE, WRITE, READ)
+    patterns = ["^q$" if granted & kind else "^$" for kind in kinds]
+    node.broker.users.set_permission("guest", "/", *patterns)
+    access = Access(node.broker.users, "guest", "/")
+    for _ in range(2):
+        for kind in kinds:
+            assert access.allows(kind, Name("q")) == bool(granted & kind)
+            assert not access.allows(kind, Name("other"))
+    node.broker.users.clear_permission("guest", "/")
+    assert [access.allows(kind, Name("q")) for kind in kinds] == [
+        bool(granted & kind) for kind in kinds
+    ], "what is remembered holds until it is forgotten"
 
 
 def test_access_of_a_default_exchange_and_of_a_queue_without_a_name(node: Node) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from leveret.broker.node.broker import Broker
+from leveret.broker.values.queue_attributes import QueueAttributes
 from leveret.broker.vhost.vhost import Vhost
 from leveret.errors import PreconditionFailed
 from leveret.names import Name
@@ -17,7 +18,7 @@ def vhost() -> Vhost:
 
 
 def declare(vhost: Vhost, name: str) -> None:
-    vhost.queues.declare(None, Name(name), False, False, False, {})
+    vhost.queues.declare(None, Name(name), QueueAttributes())
 
 
 def test_queues_have_a_limit(vhost: Vhost) -> None:

@@ -9,6 +9,7 @@ import pytest
 from broker_restarts import RESTARTS
 from core import Node
 from leveret.broker.values.arguments import Arguments
+from leveret.broker.values.queue_attributes import QueueAttributes
 from leveret.broker.vhost.vhost import Vhost
 from leveret.errors import NotFound, PreconditionFailed
 from leveret.limits import VHOST_DESCRIPTION_BYTES_MAX, VHOST_TAGS_MAX
@@ -23,7 +24,7 @@ def vhost(node: Node) -> Vhost:
 
 def declare(vhost: Vhost, name: str, **arguments: object) -> str:
     given = {name.replace("_", "-"): value for name, value in arguments.items()}
-    return vhost.queues.declare(None, Name(name), True, False, False, given).kind
+    return vhost.queues.declare(None, Name(name), QueueAttributes(True, arguments=given)).kind
 
 
 # -- limits ----------------------------------------------------------------------------------------
@@ -108,7 +109,7 @@ def test_a_queue_that_could_not_be_of_it_stays_classic(
     vhost: Vhost, durable: bool, exclusive: bool, auto_delete: bool
 ) -> None:
     vhost.metadata.set({"default_queue_type": "quorum"})
-    queue = vhost.queues.declare(None, Name("q"), durable, exclusive, auto_delete, {})
+    queue = vhost.queues.declare(None, Name("q"), QueueAttributes(durable, exclusive, auto_delete))
     assert (queue.kind, queue.arguments) == ("classic", {})
 
 

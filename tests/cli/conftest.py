@@ -8,9 +8,10 @@ import pytest
 
 from broker_process import BrokerProcess
 from command_process import Command
+from leveret.client.blocking import connect
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     """A running broker."""
     with BrokerProcess(tmp_path_factory.mktemp("data")) as process:
@@ -24,8 +25,9 @@ def leveret(broker: BrokerProcess) -> Command:
 
 
 @pytest.fixture
-def queue(leveret: Command, request: pytest.FixtureRequest) -> str:
+def queue(broker: BrokerProcess, request: pytest.FixtureRequest) -> str:
     """A queue of the test's own."""
     name = f"q-{request.node.name}"
-    assert leveret("declare", "queue", name).returncode == 0
+    with connect(broker.uri) as connection:
+        connection.channel().queue_declare(name, durable=True)
     return name

@@ -72,7 +72,7 @@ def test_policies_and_limits(leveret: Command, queue: str) -> None:
     assert leveret("get", queue).returncode == exits.NOTHING
     ctl(leveret, "clear_policy", "short")
     ctl(leveret, "set_operator_policy", "cap", "^cap", '{"expires": 60000}')
-    assert lines(leveret, "list_operator_policies")[1][0] == "cap"
+    assert "cap" in [row[0] for row in lines(leveret, "list_operator_policies")]
     ctl(leveret, "clear_operator_policy", "cap")
     ctl(leveret, "set_vhost_limits", '{"max-queues": 1000}')
     assert ["/", '{"max-queues": 1000}'] in lines(leveret, "list_vhost_limits")

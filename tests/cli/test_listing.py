@@ -58,6 +58,24 @@ def test_exchanges_bindings_and_connections_are_listed(leveret: Command, queue: 
     assert json.loads(connections.stdout) == []
 
 
+def test_quotas_are_listed(leveret: Command, queue: str) -> None:
+    assert leveret("ctl", "set_vhost_limits", '{"max-queues": 7000}').returncode == 0
+    lines = leveret("list", "quotas", "--format", "tsv").stdout.decode().splitlines()
+    assert lines[0].split() == ["of", "name", "limit", "used", "max", "refused"]
+    row = [line.split("\t") for line in lines if line.startswith("vhost\t/\tmax-queues\t")]
+    assert row[0][4] == "7000"
+    assert int(row[0][3]) >= 1
+    assert leveret("ctl", "clear_vhost_limits").returncode == 0
+
+
+def test_the_account_of_memory_is_listed(leveret: Command) -> None:
+    lines = leveret("list", "memory", "--format", "tsv").stdout.decode().splitlines()
+    assert lines[0].split() == ["kind", "of", "bytes", "max"]
+    rows = {line.split("\t")[0]: line.split("\t") for line in lines[1:]}
+    assert int(rows["all"][3]) > int(rows["definitions"][3]) > int(rows["definitions"][2]) > 0
+    assert rows["retained"][1] == "messages"
+
+
 def test_names_cannot_break_a_line(leveret: Command, tmp_path: Path) -> None:
     name = "[red]tab\there\\"
     # No new name has a tab; definitions of before may.

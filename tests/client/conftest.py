@@ -8,6 +8,8 @@ import pytest
 
 from brokers import running_broker, unique
 from client_peer import Peer
+from cut_proxy import CutProxy
+from leveret.client.uri import parse_uri
 
 
 @pytest.fixture(params=[False, True], ids=["whole", "bytewise"])
@@ -33,3 +35,10 @@ def broker_uri(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def name() -> str:
     """A name that no other test has."""
     return unique("client")
+
+
+@pytest.fixture
+def proxy(broker_uri: str) -> Iterator[CutProxy]:
+    """A way to the broker that can be cut."""
+    with CutProxy(parse_uri(broker_uri).port) as proxy:
+        yield proxy

@@ -518,3 +518,33 @@ async def until(done: Callable[[], bool]) -> None:
         if done():
             return
         await asyncio.sleep(0)
+
+
+@in_loop
+async def test_a_browse_hands_out_everything_before_its_end(channel: Channel) -> None:
+    queue = await own_queue(channel)
+    await fill(channel, queue, b"1", b"2", b"3")
+    for no_ack in (False, True):
+        browse = await channel.consume(queue, no_ack=no_ack, arguments={"x-browse": True})
+        # The reply comes after the broker's cancel, so that the end is known before the messages.
+        await channel.queue_declare(queue, passive=True)
+        assert await take(browse, 3) == [b"1", b"2", b"3"]
+        with pytest.raises(ConsumerCancelled):
+            await asyncio.wait_for(anext(browse), SECONDS)
+
+
+@in_loop
+async def test_messages_that_came_before_the_broker_cancelled_can_be_acked(
+    channel: Channel,
+) -> None:
+    name = unique()
+    await channel.queue_declare(name)
+    await fill(channel, name, b"1", b"2")
+    consumer = await channel.consume(name)
+    await channel.queue_delete(name)
+    taken = [await asyncio.wait_for(anext(consumer), SECONDS) for _ in range(2)]
+    assert [message.body for message in taken] == [b"1", b"2"]
+    for message in taken:
+        message.ack()
+    await channel.queue_declare(name)
+    await channel.queue_delete(name)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 from client_peer import Peer, Waiter, content, frame
 from leveret.client.errors import Nacked, PublishFailed, Returned
 from leveret.client.events import CameBack, ChannelEnded, Ended, Event, Settled, Token
-from leveret.client.message import ReturnedMessage
+from leveret.client.message import Message, ReturnedMessage
 from leveret.client.session.channel import ChannelSession
 from leveret.client.session.confirms import Confirms
 from leveret.limits import CLIENT_FAILURES_MAX
@@ -33,7 +35,7 @@ def confirming(peer: Peer) -> ChannelSession:
     return channel
 
 
-def outcomes(events: list[Event]) -> list[tuple[Token, PublishFailed | None]]:
+def outcomes(events: Sequence[Event | Message]) -> list[tuple[Token, PublishFailed | None]]:
     """Return the outcomes that the events report."""
     return [one for event in events if isinstance(event, Settled) for one in event.outcomes]
 

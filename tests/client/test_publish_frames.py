@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leveret.client.publish_frames import FRAME_END_OCTET, PublishFrames
-from leveret.client.session.output import Output
+from leveret.client.session.output import Output, publish_frame
 from leveret.limits import FRAME_BYTES_MIN
 from leveret.wire.basic_properties import BasicProperties
 from leveret.wire.methods.basic import BasicPublish
@@ -42,7 +42,7 @@ def test_the_parts_together_are_a_publish(
     parts = PublishFrames(channel, FRAME_BYTES_MIN)
     body = body[:size]
     try:
-        output.publish(channel, method, properties, body)
+        output.publish(channel, publish_frame(channel, method), properties, body)
     except ValueError:
         with pytest.raises(ValueError, match="bytes of properties"):
             parts.header_start(len(properties))

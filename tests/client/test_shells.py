@@ -59,7 +59,7 @@ SECONDS = 60.0
 def in_blocking(script: Script, use: Callable[[blocking.Channel], T]) -> T:
     """Play `script` while `use` uses a channel of the blocking shell."""
     with ScriptedBroker(script) as broker:
-        return use(blocking.connect(broker.uri).channel())
+        return use(blocking.connect(broker.uri, recover=False).channel())
 
 
 def in_asyncio(script: Script, use: Callable[[Channel], Coroutine[Any, Any, T]]) -> T:
@@ -67,7 +67,7 @@ def in_asyncio(script: Script, use: Callable[[Channel], Coroutine[Any, Any, T]])
 
     async def run(uri: str) -> T:
         async with asyncio.timeout(SECONDS):
-            return await use(await (await connect(uri)).channel())
+            return await use(await (await connect(uri, recover=False)).channel())
 
     with ScriptedBroker(script) as broker:
         return asyncio.run(run(broker.uri))
@@ -502,7 +502,7 @@ def test_a_broker_that_never_answers_blocking() -> None:
     with ScriptedBroker(deaf) as broker, pytest.raises(TimeoutError):
         blocking.connect(impatient(broker))
     with ScriptedBroker(mute) as broker:
-        connection = blocking.connect(broker.uri)
+        connection = blocking.connect(broker.uri, recover=False)
         connection.parameters = impatient(broker)
         connection.close()
         assert not connection.is_open
@@ -510,7 +510,7 @@ def test_a_broker_that_never_answers_blocking() -> None:
 
 def test_a_broker_that_never_answers_asyncio() -> None:
     async def open_and_close(broker: ScriptedBroker) -> Connection:
-        connection = await connect(broker.uri)
+        connection = await connect(broker.uri, recover=False)
         connection.parameters = impatient(broker)
         await connection.close()
         return connection

@@ -37,7 +37,7 @@ def publish_batch(uri: str, batch: int, chance: random.Random) -> None:
     """Stage a batch, in another order each time, and commit it."""
     rows = list(range(batch * ROWS, (batch + 1) * ROWS))
     queues = []
-    with blocking.connect(uri) as connection:
+    with blocking.connect(uri, recover=False) as connection:
         channel = connection.channel()
         channel.confirm_select()
         for part in range(QUEUES):
@@ -64,7 +64,7 @@ def test_each_batch_is_there_once_whole_and_in_turn(tmp_path: Path) -> None:
     chance = random.Random(11)
     kills = 0
     with BrokerProcess(tmp_path, settings={"journal_bytes_max": "256KiB"}) as broker:
-        with blocking.connect(broker.uri) as connection:
+        with blocking.connect(broker.uri, recover=False) as connection:
             channel = connection.channel()
             channel.queue_declare("q", durable=True)
             channel.queue_declare("s", durable=True, arguments={"x-queue-type": "stream"})
@@ -97,5 +97,5 @@ def test_each_batch_is_there_once_whole_and_in_turn(tmp_path: Path) -> None:
             # One batch after the other.
             assert [row // ROWS for row in found] == sorted(row // ROWS for row in found)
         assert kills >= KILLS // 2
-        with blocking.connect(broker.uri) as connection:
+        with blocking.connect(broker.uri, recover=False) as connection:
             assert connection.channel().queue_declare("q", passive=True).message_count == 0

@@ -37,7 +37,7 @@ PADDING = bytes(32 * 1024)
 #: Far more than the disk holds.
 PUBLISHES_MAX = 4000
 #: How soon all goes on when there is room: a second on a quiet machine.
-RESUME_SECONDS_MAX = 30.0
+RESUME_SECONDS_MAX = 60.0
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from broken_broker import BUG, broken
 from broker_process import BrokerProcess, BrokerProcessError
 from brokers import need_own_broker
 from http_api import Api
-from leveret.app import INTERNAL_ERROR
+from leveret.app.ground import INTERNAL_ERROR
 
 #: A journal of 64 KiB, so that checkpoints run all the time: a message takes 3 KB of it.
 SHORT = {"journal_bytes_max": "65536", "journal_file_bytes": "65536"}

@@ -29,7 +29,7 @@ def send(broker: BrokerProcess, numbers: range, kill_at: int) -> int:
     """Send messages, and kill the broker before that one; return the first that is not sure."""
     sure = numbers.start
     try:
-        with blocking.connect(broker.uri) as connection:
+        with blocking.connect(broker.uri, recover=False) as connection:
             channel = connection.channel()
             channel.confirm_select()
             for number in numbers:
@@ -50,7 +50,7 @@ def send(broker: BrokerProcess, numbers: range, kill_at: int) -> int:
 def test_each_is_there_once_and_in_order(tmp_path: Path) -> None:
     chance = random.Random(5)
     with BrokerProcess(tmp_path, settings={"journal_bytes_max": "64KiB"}) as broker:
-        with blocking.connect(broker.uri) as connection:
+        with blocking.connect(broker.uri, recover=False) as connection:
             channel = connection.channel()
             channel.queue_declare("q", durable=True)
             channel.queue_declare("s", durable=True, arguments={"x-queue-type": "stream"})
@@ -65,5 +65,5 @@ def test_each_is_there_once_and_in_order(tmp_path: Path) -> None:
         assert send(broker, range(sure, MESSAGES), -1) == MESSAGES
         for queue in ("q", "s"):
             assert read_numbers(broker.uri, queue, MESSAGES) == list(range(MESSAGES))
-        with blocking.connect(broker.uri) as connection:
+        with blocking.connect(broker.uri, recover=False) as connection:
             assert connection.channel().queue_declare("q", passive=True).message_count == 0

@@ -63,6 +63,14 @@ def rabbitmq(directory: Path) -> Iterator[Host]:
         yield Host("rabbitmq", broker.uri, api)
 
 
+def over_tcp(host: Host) -> Host:
+    """Return the same broker asked as its user guest on TCP, not by who operates it."""
+    _, overview = host.api("GET", "/api/overview", None)
+    (port,) = [one["port"] for one in overview["listeners"] if one["protocol"] == "http"]
+    api = asker(lambda: http.client.HTTPConnection("127.0.0.1", port, ANSWER_SECONDS_MAX))
+    return Host(host.name, host.uri, api)
+
+
 @contextlib.contextmanager
 def leveret(directory: Path) -> Iterator[Host]:
     """Run Leveret."""

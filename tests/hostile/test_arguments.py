@@ -314,7 +314,7 @@ def test_every_number_in_every_header_and_property() -> None:
     targets = [("", "q"), ("", "s"), *((f"e-{kind}", "k") for kind in KINDS)]
     for number in TABLE_NUMBERS:
         for header in known:
-            for exchange, key in random.Random(header).sample(targets, 4):
+            for exchange, key in random.Random(header).sample(targets, 2):
                 trial.send(
                     f"{exchange} {key} {header}={number}",
                     publish(1, exchange, key, b"m", headers={header: number}, delivery_mode=2),

@@ -14,16 +14,22 @@ import pytest
 import raw
 from broker_process import BrokerProcess
 from core import Node, Peer, all_waiting
+from delayed import kept
 from http_api import Api
 from leveret.broker.classic.classic import ClassicQueue
 from leveret.broker.classic.dead_letter import DeadLetter
 from leveret.broker.node.events import Events
 from leveret.broker.policy.policy import make_policy
 from leveret.broker.stream.stream import Stream
+from leveret.broker.values.queue_attributes import QueueAttributes
 from leveret.limits import (
     COPY_KEYS_MAX,
     DEAD_LETTER_COPIES_MAX,
     DEATHS_BYTES_MAX,
+    DEATHS_LISTED_MAX,
+    EXPIRY_STEPS,
+    LETTER_BYTES_PER_TURN,
+    LETTER_STEPS,
     LETTER_STEPS_PER_TURN,
     LETTERS_WAITING_MAX,
     TABLE_ENTRIES_MAX,
@@ -39,6 +45,9 @@ from raw_codec import decode_properties, method, publish
 TURNS_MAX: Final = 3_000
 
 QUEUES: Final = [f"q{number}" for number in range(10)]
+
+#: Letters that a turn makes of them, each of which goes to all.
+LETTERS_PER_TURN: Final = LETTER_STEPS_PER_TURN // (LETTER_STEPS + len(QUEUES)) + 1
 
 
 # -- attacks ---------------------------------------------------------------------------------------
@@ -164,7 +173,7 @@ ATTACKS: Final[list[Callable[[Peer], bytes]]] = [
 
 def published(node: Node) -> int:
     """How many messages queues took, or were to take."""
-    return sum(int(queue.published) for queue in node.vhost.queues.by_name.values())
+    return sum(int(queue.target.published) for queue in node.vhost.queues.by_name.values())
 
 
 def alive(node: Node) -> list[Message]:
@@ -175,8 +184,8 @@ def alive(node: Node) -> list[Message]:
         found += [item.message for item in all_waiting(queue)]
     for exchange in node.vhost.exchanges.by_name.values():
         if exchange.delayed is not None:
-            found += exchange.delayed.messages.values()
-    waiting = node.turn.dead_lettering[int(node.turn.dead_lettered) :] + node.turn.dead_messages
+            found += [message for _, message in kept(exchange.delayed)]
+    waiting = node.turn.letters.waiting()
     found += [one.message for one in waiting if isinstance(one, DeadLetter)]
     return found
 
@@ -241,7 +250,7 @@ def test_one_message_becomes_a_bounded_number_of_copies(
         copies += made
         # Before anything else: what multiplies without a limit would fill the machine.
         assert copies <= DEAD_LETTER_COPIES_MAX * published_by_client
-        assert made <= LETTER_STEPS_PER_TURN + len(QUEUES)
+        assert made <= LETTERS_PER_TURN * len(QUEUES)
         node.clock.advance(1)
         node.now()
         if rests(node) and not node.turn.due():
@@ -280,7 +289,7 @@ def test_a_fan_out_of_so_many_queues_is_whole_and_one_more_is_counted() -> None:
     _exchange(peer, "all")
     for number in range(DEAD_LETTER_COPIES_MAX + 1):
         name = f"d{number}"
-        node.vhost.queues.declare(None, Name(name), False, False, False, {})
+        node.vhost.queues.declare(None, Name(name), QueueAttributes())
         node.vhost.exchanges.bind(Name("all"), Name(name), True, "", {}, None)
     peer.declare("q0", arguments={"x-message-ttl": 0, "x-dead-letter-exchange": "all"})
     peer.send(publish(1, "", "q0", b"m"))
@@ -345,6 +354,18 @@ def test_a_chain_of_queues_makes_no_letter_that_the_broker_cannot_read() -> None
     assert len(got.properties) <= DEATHS_BYTES_MAX + 1024
 
 
+def test_a_letter_counts_the_deaths_that_it_tells_of() -> None:
+    node = Node()
+    peer = node.connect()
+    length = 2 * DEATHS_LISTED_MAX
+    _chain(peer, length)
+    before = int(node.turn.steps)
+    peer.send(publish(1, "", "c0", b"m"))
+    assert node.classic(f"c{length}").ready_count() == 1
+    told = sum(min(deaths, DEATHS_LISTED_MAX - 1) for deaths in range(length))
+    assert int(node.turn.steps) - before >= 3 * told + length * LETTER_STEPS
+
+
 @pytest.mark.parametrize(
     "headers",
     [
@@ -391,14 +412,14 @@ def test_a_neighbour_is_served_in_the_next_turn() -> None:
     turns = 0
     while True:
         neighbour.connection.receive(publish(1, "", "mine", b"%d" % turns), node.now())
-        assert turn(node) <= LETTER_STEPS_PER_TURN + len(QUEUES) + 1
+        assert turn(node) <= LETTERS_PER_TURN * len(QUEUES) + 1
         neighbour.flush()
         assert neighbour.bodies() == [b"%d" % turns]
-        assert node.turn.waiting_letters() <= LETTERS_WAITING_MAX + LETTER_STEPS_PER_TURN
+        assert node.turn.waiting_letters() <= LETTERS_WAITING_MAX + LETTERS_PER_TURN * len(QUEUES)
         turns += 1
         if rests(node) and not node.turn.due():
             break
-    assert turns > 50
+    assert turns > DEAD_LETTER_COPIES_MAX * 50 // (LETTERS_PER_TURN * len(QUEUES))
 
 
 def test_an_expiry_of_many_queues_at_once_is_spread_over_turns() -> None:
@@ -407,7 +428,7 @@ def test_an_expiry_of_many_queues_at_once_is_spread_over_turns() -> None:
     peer = node.connect()
     for number in range(300):
         arguments: dict[str, object] = {"x-message-ttl": 1000, "x-expires": 5000}
-        vhost.queues.declare(None, Name(f"t{number}"), False, False, False, arguments)
+        vhost.queues.declare(None, Name(f"t{number}"), QueueAttributes(arguments=arguments))
         peer.connection.receive(publish(1, "", f"t{number}", b"m") * 50, node.now())
     node.run()
     for by_ms in (1000, 4000):
@@ -418,7 +439,8 @@ def test_an_expiry_of_many_queues_at_once_is_spread_over_turns() -> None:
         while node.turn.due():
             node.broker.settle()
             after = [len(vhost.queues.by_name), int(node.turn.held_messages)]
-            assert before[0] - after[0] + before[1] - after[1] <= TIMED_STEPS_PER_TURN
+            assert before[0] - after[0] <= TIMED_STEPS_PER_TURN
+            assert before[1] - after[1] <= TIMED_STEPS_PER_TURN // EXPIRY_STEPS
             before = after
             turns += 1
         assert turns > 1
@@ -450,7 +472,7 @@ def test_without_memory_a_letter_is_not_multiplied() -> None:
     for _ in range(90):
         peer.send(publish(1, "", "source", bytes(1000)))
     node.tick(1000)
-    one_turn = LETTER_STEPS_PER_TURN // (1 + 2 * len(QUEUES)) * len(QUEUES) * 1500
+    one_turn = LETTER_BYTES_PER_TURN + len(QUEUES) * 1500
     assert int(node.broker.memory_bytes()) <= 2 * 200_000 + one_turn
     assert node.turn.letters_dropped.memory > 0
     assert node.classic("q0").ready_count() == 90
@@ -477,6 +499,7 @@ def test_what_is_dropped_is_an_event() -> None:
     assert b'"reason":"copies"' in bodies[0]
 
 
+@pytest.mark.one_build
 def test_what_is_dropped_is_counted_and_in_the_log(tmp_path: Path) -> None:
     """In a real process, whose neighbour publishes and gets meanwhile."""
     with BrokerProcess(tmp_path / "data") as process, raw.connect(process.uri) as attacker:

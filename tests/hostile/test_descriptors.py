@@ -22,7 +22,10 @@ from http_api import Api
 from leveret.limits import OPERATOR_CONNECTIONS, STORE_FILES_MAX
 from leveret.session.admission import FULL, ROOM, WAIT, Admission, Slot, network_of
 from leveret.store.disk import File, RealDisk, StorageFailure
+from leveret.store.disks.wrapping import WrappedFile
 from raw_codec import PROTOCOL_HEADER, method, publish
+
+pytestmark = pytest.mark.one_build
 
 #: Descriptors of the broker, and connections that strangers hold beyond them.
 DESCRIPTORS = 100
@@ -232,42 +235,19 @@ def test_spare_descriptors_make_room_for_files(tmp_path: Path) -> None:
     disk.close()
 
 
-class CountedFile(File):
+class CountedFile(WrappedFile):
     """A file that counts as open until it is closed."""
 
     def __init__(self, disk: CountingDisk, file: File) -> None:
-        self._disk, self._file = disk, file
+        super().__init__(file)
+        self._disk = disk
         self._open = True
-
-    def append(self, parts: list[bytes]) -> None:
-        self._file.append(parts)
-
-    def pwrite(self, data: bytes, position: int) -> None:
-        self._file.pwrite(data, position)
-
-    def read(self, position: int, size: int) -> bytes:
-        return self._file.read(position, size)
-
-    def size(self) -> int:
-        return self._file.size()
-
-    def truncate(self, size: int) -> None:
-        self._file.truncate(size)
-
-    def allocate(self, size: int) -> None:
-        self._file.allocate(size)
-
-    def write_ahead(self, size: int) -> None:
-        self._file.write_ahead(size)
-
-    def sync(self) -> None:
-        self._file.sync()
 
     def close(self) -> None:
         if self._open:
             self._open = False
             self._disk.now -= 1
-        self._file.close()
+        super().close()
 
 
 class CountingDisk(RealDisk):

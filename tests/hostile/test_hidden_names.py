@@ -12,6 +12,7 @@ import pytest
 from core import Node
 from hostile_node import HostileNode, Tally
 from leveret.broker.node.users import User, hash_password
+from leveret.broker.values.queue_attributes import QueueAttributes
 from leveret.names import Name
 from raw_codec import method
 
@@ -28,7 +29,7 @@ def node() -> Node:
     guest.declare("stream", arguments={"x-queue-type": "stream"})
     guest.declare("super", arguments={"x-super-stream-partitions": 2})
     guest.call(1, "exchange.declare", exchange="exchange", type="topic")
-    node.broker.vhosts["/"].queues.create(Name("amq.own"), True, False, {})
+    node.broker.vhosts["/"].queues.create(Name("amq.own"), QueueAttributes(True))
     node.add_user("outsider", configure="^mine$", write="^mine$", read="^mine$")
     node.add_user("stranger")
     node.add_user("tagged", "administrator")

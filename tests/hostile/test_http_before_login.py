@@ -23,10 +23,11 @@ import pytest
 from broker_process import BrokerProcess
 from core import Node
 from http_api import Api
-from leveret.app import SystemClock
+from leveret.app.parts import SystemClock
 from leveret.broker.node.users import User, hash_password
+from leveret.broker.values.queue_attributes import QueueAttributes
 from leveret.clock import Clock, LivedClock, ManualClock
-from leveret.limits import HTTP_DISCARD_BYTES_MAX
+from leveret.limits import HTTP_DISCARD_BYTES_MAX, HTTP_WRITE_BYTES_MAX
 from leveret.management.alarm import Alarm, timeout
 from leveret.management.api import make_users_runner
 from leveret.management.chunk_source import ChunkSource
@@ -34,6 +35,7 @@ from leveret.management.gate import Gate
 from leveret.management.keeper import Keeper
 from leveret.management.listening.connection import HttpConnections
 from leveret.management.operator import Operator
+from leveret.management.sampling.sampler import Sampler
 from leveret.names import Name
 from leveret.server.acceptor import Acceptor
 from leveret.session.admission import Admission
@@ -107,9 +109,11 @@ async def ended(reader: asyncio.StreamReader) -> bytes:
 @contextlib.asynccontextmanager
 async def listening(
     places: int = 100,
+    *,
     idle_seconds: float = LONG,
     clock: Clock | None = None,
     requests_per_user: int = 100,
+    api_requests_per_user: int = 100,
 ) -> AsyncIterator[Api80]:
     """Listen with so many places."""
     node = Node()
@@ -125,9 +129,11 @@ async def listening(
     def ignored(*_: str) -> None:
         return
 
-    hands: Any = (node.now, nothing, nothing, nothing, node.now, repr)
-    gate = Gate(node.broker, Keeper(judged, lambda _: True, (), 0), ignored, requests_per_user)
+    sampler = Sampler(node.broker, node.clock.wall_ms)
+    hands: Any = (node.now, nothing, nothing, nothing, node.now, repr, sampler)
+    keeper = Keeper(judged, lambda _: True, (), 0)
     clock = clock or node.clock
+    gate = Gate(node.broker, keeper, ignored, clock, requests_per_user, api_requests_per_user)
     runner = make_users_runner(
         node.broker, Operator(*hands), ChunkSource(nothing), gate, clock, ignored
     )
@@ -159,11 +165,16 @@ def run(
     scene: Callable[[Api80], Coroutine[Any, Any, None]],
     places: int = 100,
     requests_per_user: int = 100,
+    api_requests_per_user: int = 100,
 ) -> None:
     """Play a scene."""
 
     async def play() -> None:
-        async with listening(places, requests_per_user=requests_per_user) as api:
+        async with listening(
+            places,
+            requests_per_user=requests_per_user,
+            api_requests_per_user=api_requests_per_user,
+        ) as api:
             await scene(api)
 
     asyncio.run(play())
@@ -386,6 +397,37 @@ def test_one_user_takes_some_of_the_places_only() -> None:
     run(scene, requests_per_user=3)
 
 
+def test_a_user_has_so_many_lists_at_once() -> None:
+    """Each holds memory while its peer reads nothing; long polls, which hold none, may be more."""
+
+    async def scene(api: Api80) -> None:
+        vhost = api.node.broker.vhost("/")
+        # More than the buffers of a connection hold.
+        arguments: dict[str, object] = {"x-none": "x" * 30_000}
+        for number in range(600):
+            attributes = QueueAttributes(True, arguments=arguments)
+            vhost.queues.declare(None, Name(f"q-{number}"), attributes)
+        lists = [await api.dial() for _ in range(3)]
+        for reader, writer in lists:
+            writer.write(head(RIGHT, path="/api/queues"))
+            assert b" 200 " in await reader.readuntil(b"\r\n\r\n")
+        refused = await api.ask(head(RIGHT, "Connection: close", path="/api/vhosts"))
+        assert refused.startswith(b"HTTP/1.1 503 ")
+        streams = await api.ask(head(RIGHT, "Connection: close", path="/api/streams/%2F"))
+        assert streams.startswith(b"HTTP/1.1 200 ")
+        # What nobody reads is held a part at a time.
+        transports = [one.transport for one in api.connections.server.connections]
+        held = [one.get_write_buffer_size() for one in transports if one is not None]
+        assert max(held) < 4 * HTTP_WRITE_BYTES_MAX
+        for _, writer in lists:
+            writer.close()
+        await until(lambda: len(api.connections.server.connections) == 0)
+        again = await api.ask(head(RIGHT, "Connection: close", path="/api/vhosts"))
+        assert again.startswith(b"HTTP/1.1 200 ")
+
+    run(scene, api_requests_per_user=3)
+
+
 def test_who_sends_a_body_slowly_leaves_his_place() -> None:
     """It is asked for before it is known what its user may do: he need not have any right."""
 
@@ -447,6 +489,7 @@ def test_a_pause_of_the_process_is_no_silence_of_a_request() -> None:
 # -- a real broker --------------------------------------------------------------------------------
 
 
+@pytest.mark.one_build
 def test_a_broker_refuses_compressed_definitions_of_its_operator(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "data") as broker:
         api = Api(broker.data_dir / "management.sock")

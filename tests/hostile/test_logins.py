@@ -221,6 +221,10 @@ def test_a_flood_is_turned_away_and_counted(users: Users) -> None:
             "logins_refused": 0,
             "logins_turned_away": 1000 - waiting,
             "passwords_verified": 0,
+            "amqp_logins_accepted": 0,
+            "amqp_logins_refused": 0,
+            "http_logins_accepted": 0,
+            "http_logins_refused": 0,
         }
         assert answers == [True] * (1000 - waiting)
         assert len(judge.asked) == waiting
@@ -483,6 +487,7 @@ def counts(broker: BrokerProcess) -> dict[str, int]:
     return found
 
 
+@pytest.mark.one_build
 @pytest.mark.parametrize("over_http", [False, True], ids=["amqp", "http"])
 @pytest.mark.parametrize("elsewhere", ["127.0.0.1", "127.0.0.2"])
 def test_a_user_logs_in_while_strangers_guess(

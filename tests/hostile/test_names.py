@@ -41,6 +41,8 @@ NO_NAMES: Final = {
     "connection.close reply_text", "channel.close reply_text",
     "connection.update-secret new_secret", "connection.update-secret reason",
     "access.request realm", "exchange.declare type",
+    # Numbers as text, by which a client asks for its own publishes.
+    "channel.open key",
     # A key is matched, never cleaned: to the default exchange only the very name of a queue leads.
     "exchange.bind routing_key", "exchange.unbind routing_key", "queue.bind routing_key",
     "queue.unbind routing_key", "basic.publish routing_key",
@@ -79,12 +81,16 @@ NO_ARGUMENT_NAMES: Final = {
 CLEANED_PARTS: Final = {
     ("/api/queues/", "name"), ("/api/streams/", "name"), ("/api/super-streams/", "name"),
     ("/api/publishers/", "queue"), ("/api/exchanges/", "name"),
+    ("/api/bindings/", "source"), ("/api/bindings/", "destination"),
 }  # fmt: skip
 EXACT_PARTS: Final = {
     "vhost", "user", "component", "id", "consumer", "sink", "publisher",
     "/api/policies/ name", "/api/operator-policies/ name", "/api/parameters/ name",
     "/api/global-parameters/ name", "/api/vhost-limits/ name", "/api/user-limits/ name",
     "/api/nodes/ name",
+    # Of connections and channels, and what names nothing.
+    "connection", "channel", "port", "protocol", "within", "unit", "password", "kind", "end",
+    "props",
     # Found as it is, so that one from before can be taken away; what is set is cleaned.
     "/api/topic-permissions/ exchange",
 }  # fmt: skip
@@ -94,7 +100,11 @@ NO_FIELDS: Final = {
     "password", "password_hash", "hashing_algorithm", "tags", "value", "configure", "write", "read",
     "pattern", "definition", "priority", "apply-to", "timestamp", "count", "after", "position",
     "routing-key", "headers", "partitions", "arguments", "offset", "if-unused", "if-empty",
-    "destination", "before", "end", "wait_ms", "max_bytes",
+    "destination", "before", "end", "wait_ms", "max_bytes", "memory", "prefix", "action", "ackmode",
+    "truncate", "encoding", "type", "payload_encoding", "properties", "routing_key", "payload",
+    "users",
+    # The cluster's.
+    "name",
 }  # fmt: skip
 CLEANED_FIELDS: Final = {"exchange"}
 
@@ -107,6 +117,8 @@ NEW_NAMES: Final = {
     "/api/parameters/{component}/{vhost}/{name}": ("component", "name"),
     "/api/global-parameters/{name}": ("name",),
     "/api/super-streams/{vhost}/{name}": ("name",),
+    "/api/queues/{vhost}/{name}": ("name",),
+    "/api/exchanges/{vhost}/{name}": ("name",),
     "/api/streams/{vhost}/{name}/consumers/{consumer}": ("consumer",),
 }
 
@@ -118,6 +130,7 @@ NO_NEW_NAMES: Final = {
     "/api/streams/{vhost}/{name}/consumers/{consumer}/owner/{user}",
     "/api/publishers/{vhost}/{queue}/{publisher}/owner/{user}",
     "/api/sinks/{vhost}/{sink}/owner/{user}",
+    "/api/cluster-name",
 }  # fmt: skip
 
 #: One of each kind that no new name may hold, but for line ends.
@@ -454,6 +467,7 @@ def test_no_new_name_of_a_route_holds_a_control_character(world: World) -> None:
 ODD: Final = "odd\tname\x1bwith\x7fcontrols"
 
 
+@pytest.mark.one_build
 def test_what_has_such_a_name_is_used_exported_and_deleted(tmp_path: Path) -> None:
     """Definitions are the way in that is left: what a broker exported, another takes."""
     definitions = {

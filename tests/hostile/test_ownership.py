@@ -25,6 +25,7 @@ from leveret.broker.core.ownership import Owner
 from leveret.broker.queue.publishers import Publishers
 from leveret.broker.staging.commit import COMMIT_KEY
 from leveret.broker.staging.release import Sink
+from leveret.broker.staging.staging import staging_of
 from leveret.client import BasicProperties
 from leveret.client.blocking import connect
 from leveret.client.errors import Returned
@@ -37,7 +38,7 @@ from leveret.limits import (
     STREAM_OFFSET_NAMES_MAX,
     STREAM_OFFSET_NAMES_PER_USER_MAX,
 )
-from leveret.management.api import USERS_MODULES
+from leveret.management.api import users_routes
 from leveret.session.settings import SessionSettings
 from leveret.store.records.record import is_kind, kind_name
 from leveret.wire.spec import METHODS
@@ -57,7 +58,8 @@ RECORDS: Final = {
     "define": "declared", "delete": "declared", "publish": "message", "ack": "message",
     "requeue": "message", "move": "message", "purge": "message", "tx": "own", "trim": "message",
     "consumer_offset": "used", "publisher_sequence": "used", "checkpoint": "own",
-    "clean_stop": "own", "spill": "own", "snapshot": "own", "counter": "own", "queue": "own",
+    "clean_stop": "own", "spill": "own", "publish_session": "own",
+    "snapshot": "own", "counter": "own", "queue": "own",
     "acked": "message", "chunk": "own", "end": "own",
 }  # fmt: skip
 
@@ -87,7 +89,7 @@ def test_every_kind_of_record_is_told_apart() -> None:
 def test_every_kind_of_definition_is_told_apart() -> None:
     found: set[str] = set()
     source = Path(__file__).parents[2] / "src" / "leveret"
-    for path in [*source.glob("broker/**/*.py"), *source.glob("*.py")]:
+    for path in [*source.glob("broker/**/*.py"), *source.glob("app/*.py")]:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and node.args and _called(node.func) in DEFINING:
                 found |= _texts(node.args[0])
@@ -228,13 +230,13 @@ def _make_publisher(node: Node, peer: Peer) -> None:
 
 def _publisher_state(node: Node) -> object:
     queue = node.vhost.queues.by_name["q"]
-    publishers = queue.publishers
+    publishers = queue.target.publishers
     assert publishers is not None
     known = {
         name: (int(one.number), int(one.time_ms), _name(one.owner))
         for name, one in publishers.by_name.items()
     }
-    return known, int(queue.ready_count()), int(queue.deduplicated)
+    return known, int(queue.ready_count()), int(queue.target.deduplicated)
 
 
 def _in_tx(act: Callable[[Peer], None]) -> Callable[[Peer], None]:
@@ -586,11 +588,11 @@ def test_junk_publishers_of_one_user_leave_room_for_others() -> None:
     alice = node.connect_as("alice")
     alice.declare("q")
     queue = node.vhost.queues.by_name["q"]
-    queue.publishers = Publishers(node.turn)
+    queue.target.publishers = Publishers(node.turn)
     owner = node.broker.users.owner("mallory")
     for number in range(PUBLISHERS_PER_USER_MAX):
-        queue.publishers.learn(b"%d" % number, 1, node.clock.wall_ms())
-        queue.publishers.give(queue.publishers.by_name[b"%d" % number], owner)
+        queue.target.publishers.learn(b"%d" % number, 1, node.clock.wall_ms())
+        queue.target.publishers.give(queue.target.publishers.by_name[b"%d" % number], owner)
     mallory = node.connect_as("mallory")
     mallory.call(1, "confirm.select")
     _numbered(1)(mallory)
@@ -638,7 +640,7 @@ def test_an_operator_sets_a_users_quota(most: int) -> None:
         arguments = {"x-stream-consumer": f"c{number}"}
         peer.send(method(1, "basic.consume", queue="s", arguments=arguments))
         node.sync()
-    publishers = node.vhost.queues.by_name["q"].publishers
+    publishers = node.vhost.queues.by_name["q"].target.publishers
     found = [
         len(node.staging.sinks.by_place),
         0 if publishers is None else len(publishers.by_name),
@@ -680,13 +682,13 @@ def _unowned(kind: str) -> Node:
 
 def _disown_sink(node: Node) -> None:
     node.staging.sinks.by_place["job", ""].owner = None
-    staging = node.classic("b").staging
+    staging = staging_of(node.vhost.queues.by_name["b"])
     assert staging is not None
-    staging.owner = None
+    staging.staged_by = None
 
 
 def _disown_publisher(node: Node) -> None:
-    publishers = node.vhost.queues.by_name["q"].publishers
+    publishers = node.vhost.queues.by_name["q"].target.publishers
     assert publishers is not None
     publishers.by_name[b"job"].owner = None
 
@@ -768,8 +770,8 @@ def _give(node: Node, kind: str, to: Owner) -> None:
         node.staging.give(node.staging.sinks.by_place["job", ""], to)
     elif kind == "publisher":
         queue = node.vhost.queues.by_name["q"]
-        assert queue.publishers is not None
-        queue.give_publisher(b"job", to)
+        assert queue.target.publishers is not None
+        queue.target.give_publisher(b"job", to)
     else:
         node.stream("s").offsets.give("job", to)
 
@@ -915,14 +917,13 @@ def _changing(kind: str, name: str) -> list[tuple[str, str]]:
     """The methods and paths of the routes that change a thing, as a stranger would ask."""
     prefix = PATHS[kind][1].split("%2F")[0]
     found = []
-    for each in USERS_MODULES:
-        for route in each.ROUTES:
-            path = route.path.replace("{vhost}", "%2F").replace("{user}", "mallory")
-            for part in ("sink", "publisher", "consumer"):
-                path = path.replace(f"{{{part}}}", name)
-            path = path.replace("{queue}", "q").replace("{name}", "s")
-            if route.method != "GET" and path.startswith(prefix) and name in path:
-                found.append((route.method, path))
+    for route in users_routes():
+        path = route.path.replace("{vhost}", "%2F").replace("{user}", "mallory")
+        for part in ("sink", "publisher", "consumer"):
+            path = path.replace(f"{{{part}}}", name)
+        path = path.replace("{queue}", "q").replace("{name}", "s")
+        if route.method != "GET" and path.startswith(prefix) and name in path:
+            found.append((route.method, path))
     assert len(found) >= 2
     return found
 

@@ -21,7 +21,9 @@ from hostile_node import HostileNode, Tally
 from leveret.broker.node.users import User, Users, hash_password
 from leveret.broker.staging.commit import COMMIT_KEY
 from leveret.broker.stream.stream import Stream
+from leveret.broker.values.queue_attributes import QueueAttributes
 from leveret.management.gate import Gate
+from leveret.names import Name
 from raw_codec import method, publish
 from staged import stage, stage_queue
 
@@ -174,6 +176,50 @@ def test_a_download_that_is_open_ends_with_the_right(
             port = broker.hostile.tcp.port
             reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=65_536)
             head = b"GET /api/streams/h/s/chunks?max_bytes=16000000 HTTP/1.1\r\nHost: x\r\n"
+            writer.write(head + b"Authorization: " + basic("reader", "reader") + b"\r\n\r\n")
+            await reader.readuntil(b"\r\n\r\n")
+            revoke(broker)
+            rest = b""
+            with contextlib.suppress(ConnectionError):
+                while data := await reader.read(1 << 20):
+                    rest += data
+            assert not rest.endswith(b"0\r\n\r\n")
+            writer.close()
+
+    asyncio.run(run())
+
+
+def tag_gone(broker: Served) -> None:
+    broker.users.set_tags("reader", ["policymaker"])
+
+
+def vhost_closed(broker: Served) -> None:
+    broker.users.clear_permission("reader", "h")
+
+
+@pytest.mark.parametrize(
+    ("tag", "revoke"), [("monitoring", tag_gone), ("management", vhost_closed)]
+)
+def test_a_long_list_ends_with_the_right(
+    tmp_path: Path, tag: str, revoke: Callable[[Served], None]
+) -> None:
+    """Who reads slowly gets no more of a list than what was sent while he might see it."""
+
+    async def run() -> None:
+        broker = served(tmp_path)
+        broker.users.set_tags("reader", [tag])
+        vhost = broker.node.broker.vhosts["h"]
+        # More than the buffers of a connection hold.
+        arguments: dict[str, object] = {"x-none": "x" * 30_000}
+        for number in range(600):
+            vhost.queues.declare(
+                None, Name(f"q-{number}"), QueueAttributes(True, arguments=arguments)
+            )
+        broker.node.sync()
+        async with broker.hostile.serving():
+            port = broker.hostile.tcp.port
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=65_536)
+            head = b"GET /api/queues HTTP/1.1\r\nHost: x\r\n"
             writer.write(head + b"Authorization: " + basic("reader", "reader") + b"\r\n\r\n")
             await reader.readuntil(b"\r\n\r\n")
             revoke(broker)

@@ -14,8 +14,12 @@ import pytest
 import leveret
 from leveret.wire.buffer import COMPILED
 
+pytestmark = pytest.mark.both_builds
+
 #: Modules that are compiled in a compiled build, one of each compiled room that has modules.
 ROOMS = ("wire", "routing", "store", "broker", "session")
+#: Modules of the client that handle each message.
+CLIENT = ("message", "session.acks", "session.intake", "session.numbering", "session.output")
 GROUND_FLOOR = ("message", "clock", "limits", "errors", "chunk")
 INTERPRETED = (
     "leveret.wire.buffer",
@@ -31,6 +35,7 @@ def core_modules() -> list[str]:
     """Return the names of all modules that a compiled build compiles, as installed."""
     names = [name for name in GROUND_FLOOR if importlib.util.find_spec(f"leveret.{name}")]
     found = [f"leveret.{name}" for name in names]
+    found += [f"leveret.client.{name}" for name in CLIENT]
     for room in ROOMS:
         package = importlib.import_module(f"leveret.{room}")
         for module in pkgutil.walk_packages(package.__path__, f"leveret.{room}."):

@@ -61,3 +61,30 @@ def test_shared_names_are_found() -> None:
     )
     assert list(shared_names(text)) == ["line 1: f catches ['A', 'B'] as error"]
     assert list(shared_names(text.replace("B as error", "B as other"))) == []
+
+
+def class_defaults(text: str) -> Iterator[str]:
+    """Yield the attributes of objects whose first value stands in the class."""
+    for node in ast.walk(ast.parse(text)):
+        if not isinstance(node, ast.ClassDef):
+            continue
+        for part in node.body:
+            if not isinstance(part, ast.AnnAssign) or part.value is None:
+                continue
+            if not ast.unparse(part.annotation).startswith(("ClassVar", "Final")):
+                yield f"line {part.lineno}: {node.name}.{ast.unparse(part.target)}"
+
+
+def test_objects_of_the_core_get_their_attributes_in_init() -> None:
+    offences = [
+        f"{source.relative_to(ROOT)}: {offence}"
+        for source in compiled_sources()
+        if "broker/core/" in source.as_posix()
+        for offence in class_defaults(source.read_text())
+    ]
+    assert offences == []
+
+
+def test_class_defaults_are_found() -> None:
+    text = "class A:\n    late: int = 0\n    named: int\n    kind: ClassVar[int] = 1\n"
+    assert list(class_defaults(text)) == ["line 2: A.late"]

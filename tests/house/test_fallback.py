@@ -26,11 +26,16 @@ def build() -> ModuleType:
     return module
 
 
-def compile_into(folder: Path, build: ModuleType, sources: dict[str, str]) -> list[str]:
-    """Compile one extension per source by the project's rule; return the modules that are left."""
+def compile_into(
+    folder: Path, build: ModuleType, sources: dict[str, str], prefix: str = "__native_"
+) -> list[str]:
+    """Compile one extension per source by the project's rule; return the modules that are left.
+
+    mypyc names the file that has all the code with `__native_`, and no other.
+    """
     extensions = []
     for name, text in sources.items():
-        path = folder / f"{name}.c"
+        path = folder / f"{prefix}{name}.c"
         path.write_text(text)
         extensions.append(Extension(name, [str(path)]))
     command = build.CompileOrFallBack(Distribution({"name": "x", "ext_modules": extensions}))
@@ -58,14 +63,18 @@ exec gcc "$@"
 
 
 def compile_with(
-    folder: Path, build: ModuleType, patch: pytest.MonkeyPatch, refused: str
+    folder: Path,
+    build: ModuleType,
+    patch: pytest.MonkeyPatch,
+    refused: str,
+    prefix: str = "__native_",
 ) -> tuple[list[str], list[str]]:
     """Compile with that compiler; return the modules that are left and what it was asked."""
     compiler, log = folder / "cc", folder / "log"
     compiler.write_text(COMPILER.format(log=log, refused=refused))
     compiler.chmod(0o755)
     patch.setenv("CC", str(compiler))
-    found = compile_into(folder, build, {"good": GOOD})
+    found = compile_into(folder, build, {"good": GOOD}, prefix)
     return found, [line for line in log.read_text().splitlines() if "good" in line]
 
 
@@ -87,12 +96,34 @@ def test_a_compiler_that_cannot_divide_its_work_compiles_as_well(
     assert not any("-flto" in line for line in asked)
 
 
+def test_a_file_of_a_few_lines_is_not_divided(
+    tmp_path: Path, build: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, asked = compile_with(tmp_path, build, monkeypatch, "-nothing", prefix="")
+    assert found == ["good"]
+    assert asked
+    assert not any("-flto" in line for line in asked)
+
+
 def test_c_is_made_lighter_and_says_the_same(build: ModuleType) -> None:
     text = b'char CPyDef_x_____top_level__(void) {\n\t  return f(" a  b");\n}\nint g(void)\n'
     assert build.lighten(text) == (
         b"__attribute__((cold)) char CPyDef_x_____top_level__(void) {\n"
         b'return f(" a  b");\n}\nint g(void)\n'
     )
+
+
+def test_what_loads_a_module_is_compiled_without_the_headers(
+    tmp_path: Path, build: ModuleType
+) -> None:
+    declared = build.declare(GOOD.encode()).decode()
+    assert "#include" not in declared
+    assert compile_into(tmp_path, build, {"good": declared}, prefix="") == ["good"]
+
+
+def test_what_is_not_declared_is_not_guessed(tmp_path: Path, build: ModuleType) -> None:
+    text = build.declare(GOOD.replace("return NULL", "return PyList_New(0)").encode()).decode()
+    assert compile_into(tmp_path, build, {"good": text}, prefix="") == []
 
 
 def test_what_compiles_is_compiled(tmp_path: Path, build: ModuleType) -> None:
@@ -104,6 +135,22 @@ def test_a_failure_leaves_no_half_compiled_package(
 ) -> None:
     assert compile_into(tmp_path, build, {"good": GOOD, "bad": BAD}) == []
     assert "NOT COMPILED: compiling failed" in capfd.readouterr().err
+
+
+def test_a_wheel_that_is_plain_python_says_so(tmp_path: Path, build: ModuleType) -> None:
+    path = tmp_path / "bad.c"
+    path.write_text(BAD)
+    modules = [Extension("bad", [str(path)])]
+    distribution = Distribution({"name": "x", "version": "1", "ext_modules": modules})
+    wheel = distribution.get_command_obj("bdist_wheel")
+    wheel.ensure_finalized()
+    assert wheel.get_tag() != ("py3", "none", "any")
+    command = build.CompileOrFallBack(distribution)
+    command.build_lib = str(tmp_path / "lib")
+    command.build_temp = str(tmp_path / "temp")
+    command.ensure_finalized()
+    command.run()
+    assert wheel.get_tag() == ("py3", "none", "any")
 
 
 def test_no_compiler_means_plain_python(
@@ -147,4 +194,6 @@ def test_the_compiled_rooms_are_those_of_the_house(
     names = {Path(path).relative_to("src/leveret").as_posix() for path in build.modules()}
     assert {"message.py", "errors.py", "routing/topic.py"} <= names
     assert not {"wire/buffer.py", "wire/generate.py", "store/disk.py"} & names
-    assert not [name for name in names if name.startswith(("client/", "server/", "cli/"))]
+    assert not [name for name in names if name.startswith(("server/", "cli/"))]
+    engine = {f"client/session/{name}.py" for name in ("acks", "intake", "numbering", "output")}
+    assert {name for name in names if name.startswith("client/")} == {"client/message.py", *engine}

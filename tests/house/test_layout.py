@@ -31,11 +31,22 @@ CLASS_LINES_MAX = 500
 LONG_CLASSES = {
     "leveret.broker.backlog.fifo_pages.FifoPages": "one chain on the delivery path",
     "leveret.broker.backlog.priority_pages.PriorityPages": "one chain on the delivery path",
-    "leveret.broker.classic.classic.ClassicQueue": "the life of a message, in one chain of bases",
-    "leveret.broker.classic.delayed.DelayedMessages": "a queue to the store, with its own order",
-    "leveret.broker.recovery.restore.Restore": "a method for each record of snapshot and journal",
-    "leveret.broker.stream.stream.Stream": "a queue in one chain of bases",
+    "leveret.broker.classic.classic.ClassicQueue": "how messages go out, settle and count",
+    "leveret.broker.classic.consumed.ConsumedQueue": "what the classic queue's parts know of it",
+    "leveret.broker.classic.waiting.WaitingQueue": "where messages lie, after a queue with chunks",
+    "leveret.broker.classic.delayed.DelayedMessages": "a store of pages, after a queue with chunks",
+    "leveret.broker.recovery.restore.Restore": "what each kind of record means to a start",
+    "leveret.broker.vhost.exchanges.Exchanges": "exchanges and bindings end with each other",
+    "leveret.broker.staging.staging.StagingQueue": "400 lines are what every queue with chunks is",
+    "leveret.broker.stream.stream.Stream": "blocks and what readers see, after a queue's base",
+    "leveret.client.asynchronous.transport_connection.TransportConnection": "its base, too",
+    "leveret.client.asynchronous.connection.Connection": "socket, recovery and calls of one state",
+    "leveret.client.blocking.connection.Connection": "socket, recovery and calls of one state",
+    "leveret.client.session.channel.ChannelSession": "what is asked and what comes, by one state",
     "leveret.session.connection.connection.Connection": "what channels ask of it is its base",
+    "leveret.session.haremq.connection.HareConnection": "what the broker asks of any client is too",
+    "leveret.client.asynchronous.connection.TracedChannel": "each call of a channel, with spans",
+    "leveret.client.blocking.connection.TracedChannel": "each call of a channel, with spans",
 }
 
 

@@ -6,10 +6,13 @@ Each measure is a function of a text, so that it is shown to catch what it is fo
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[2]
 FUNCTION_LINES_MAX = 60
@@ -33,9 +36,15 @@ def python_files() -> list[Path]:
     return [path for path in paths if path.exists()]
 
 
+@functools.lru_cache(maxsize=1)
+def parsed(text: str) -> ast.Module:
+    """Return the tree of a file, which several measures take one after the other."""
+    return ast.parse(text)
+
+
 def too_long(text: str) -> Iterator[str]:
     """Yield the functions that are longer than a screen."""
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(parsed(text)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             lines = (node.end_lineno or node.lineno) - node.lineno + 1
             if lines > FUNCTION_LINES_MAX:
@@ -51,7 +60,7 @@ def left_behind(text: str) -> Iterator[str]:
 
 def sleeping(text: str) -> Iterator[str]:
     """Yield calls that sleep; giving way with `asyncio.sleep(0)` is no sleep."""
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(parsed(text)):
         if not isinstance(node, ast.Call):
             continue
         called = node.func
@@ -67,41 +76,60 @@ def is_zero(node: ast.expr) -> bool:
 
 def silent(text: str) -> Iterator[str]:
     """Yield a note where a module does not say what it is."""
-    if not ast.get_docstring(ast.parse(text)):
+    if not ast.get_docstring(parsed(text)):
         yield "no module docstring"
 
 
 def bare_excepts(text: str) -> Iterator[str]:
     """Yield `except:` without a kind of error."""
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(parsed(text)):
         if isinstance(node, ast.ExceptHandler) and node.type is None:
             yield f"line {node.lineno}: except without a kind of error"
 
 
-def offences(find: Callable[[str], Iterator[str]], paths: list[Path]) -> list[str]:
-    """Return what `find` finds, each with its file."""
-    return [f"{p.relative_to(ROOT)}: {o}" for p in paths for o in find(p.read_text())]
+Measure = Callable[[str], Iterator[str]]
 
 
-def test_functions_fit_on_a_screen() -> None:
-    written = [path for path in python_files() if not GENERATED.match(path.read_text())]
-    assert offences(too_long, written) == []
+def measures(path: Path, text: str) -> Iterator[Measure]:
+    """Yield the measures of a file."""
+    yield from (silent, left_behind, bare_excepts)
+    if not GENERATED.match(text):
+        yield too_long
+    if path.is_relative_to(ROOT / "tests"):
+        yield sleeping
 
 
-def test_every_module_says_what_it_is() -> None:
-    assert offences(silent, python_files()) == []
+@pytest.fixture(scope="module")
+def offences() -> dict[Measure, list[str]]:
+    """What each measure finds, each with its file, which is read once for all."""
+    found: dict[Measure, list[str]] = {
+        measure: [] for measure in (silent, left_behind, bare_excepts, too_long, sleeping)
+    }
+    for path in python_files():
+        text = path.read_text()
+        for measure in measures(path, text):
+            found[measure] += [f"{path.relative_to(ROOT)}: {each}" for each in measure(text)]
+    return found
 
 
-def test_nothing_is_left_behind() -> None:
-    assert offences(left_behind, python_files()) == []
+def test_functions_fit_on_a_screen(offences: dict[Measure, list[str]]) -> None:
+    assert offences[too_long] == []
 
 
-def test_errors_are_caught_by_kind() -> None:
-    assert offences(bare_excepts, python_files()) == []
+def test_every_module_says_what_it_is(offences: dict[Measure, list[str]]) -> None:
+    assert offences[silent] == []
 
 
-def test_no_test_sleeps() -> None:
-    assert offences(sleeping, [p for p in python_files() if p.is_relative_to(ROOT / "tests")]) == []
+def test_nothing_is_left_behind(offences: dict[Measure, list[str]]) -> None:
+    assert offences[left_behind] == []
+
+
+def test_errors_are_caught_by_kind(offences: dict[Measure, list[str]]) -> None:
+    assert offences[bare_excepts] == []
+
+
+def test_no_test_sleeps(offences: dict[Measure, list[str]]) -> None:
+    assert offences[sleeping] == []
 
 
 def test_the_measures_catch_what_they_are_for() -> None:

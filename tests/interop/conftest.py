@@ -9,7 +9,7 @@ import pytest
 from brokers import Broker, running_broker, unique
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """The broker under test.  A refused login ends after 0.1 s, not after some seconds."""
     settings = {"login_failure_delay_ms": "100"}

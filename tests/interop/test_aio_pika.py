@@ -46,7 +46,7 @@ def run(broker: Broker, test: Test) -> None:
     """Run a test with a connection and a channel of it."""
 
     async def main() -> None:
-        async with asyncio.timeout(30), opened(broker) as (connection, channel):
+        async with asyncio.timeout(120), opened(broker) as (connection, channel):
             await test(connection, channel)
 
     asyncio.run(main())
@@ -261,7 +261,7 @@ def test_many_channels_of_any_number(broker: Broker) -> None:
 
 def test_robust_connection(broker: Broker) -> None:
     async def main() -> None:
-        async with asyncio.timeout(30), await aio_pika.connect_robust(broker.uri) as connection:
+        async with asyncio.timeout(120), await aio_pika.connect_robust(broker.uri) as connection:
             channel = await connection.channel()
             queue = await channel.declare_queue(unique("robust"), auto_delete=True)
             await send(channel, queue.name, b"m")

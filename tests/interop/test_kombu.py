@@ -49,7 +49,7 @@ def test_producer_and_consumer(connection: Connection, name: str) -> None:
                     compression="zlib", declare=[queue], retry=True,
                 )  # fmt: skip
         while len(got) < len(sent):
-            connection.drain_events(timeout=10)
+            connection.drain_events(timeout=SECONDS_MAX)
     assert got == sent
 
 
@@ -124,7 +124,7 @@ def test_arguments_of_celerys_event_queues(connection: Connection, name: str) ->
         with connection.Producer() as producer:
             producer.publish({"hello": 1}, exchange=exchange)
         while not got:
-            connection.drain_events(timeout=10)
+            connection.drain_events(timeout=SECONDS_MAX)
     assert got == [{"hello": 1}]
 
 
@@ -138,7 +138,7 @@ def test_pidbox(connection: Connection, name: str) -> None:
         return {"ok": "pong"}
 
     consumer = node.listen(channel=connection.default_channel)
-    replies = mailbox.call(["worker"], "ping", timeout=10)
+    replies = mailbox.call(["worker"], "ping", timeout=SECONDS_MAX)
     consumer.cancel()
     assert replies == [{"worker": {"ok": "pong"}}]
 

@@ -79,7 +79,7 @@ def test_consume_and_ack(connection: amqp.Connection, channel: amqp.Channel) -> 
     for i in range(100):
         channel.basic_publish(amqp.Message(str(i)), "", queue)
     while len(got) < 100:
-        connection.drain_events(timeout=10)
+        connection.drain_events(timeout=60)
     assert got == [str(i) for i in range(100)]
     channel.basic_cancel(tag)
     assert channel.queue_declare(queue, passive=True).message_count == 0
@@ -148,7 +148,7 @@ def test_immediate_is_not_implemented(broker: Broker, name: str) -> None:
     channel = connection.channel()
     channel.basic_publish(amqp.Message("x"), "", name, immediate=True)
     with pytest.raises(amqp.AMQPNotImplementedError, match="NOT_IMPLEMENTED - immediate=true"):
-        connection.drain_events(timeout=10)
+        connection.drain_events(timeout=60)
 
 
 def test_wrong_password_and_missing_vhost(broker: Broker) -> None:
@@ -243,5 +243,5 @@ def test_cancel_by_the_broker(connection: amqp.Connection, name: str) -> None:
     tag = channel.basic_consume(name, on_cancel=cancelled.append)
     other.queue_delete(name)
     while not cancelled:
-        connection.drain_events(timeout=10)
+        connection.drain_events(timeout=60)
     assert cancelled == [tag]

@@ -217,7 +217,7 @@ def _read_by_name(
     reader = channel.connection.channel()
     reader.qos(prefetch_count=10)
     wish: dict[str, object] = {"x-stream-consumer": name, "x-stream-offset": "first"}
-    with reader.consume(queue, arguments=wish | dict(more or {}), inactivity_timeout=5) as found:
+    with reader.consume(queue, arguments=wish | dict(more or {}), inactivity_timeout=60) as found:
         for place, message in enumerate(found, 1):
             message.ack()
             if place == count:

@@ -198,7 +198,9 @@ def record(message: Message) -> Row:
             for name in BasicProperties.FIELDS
             if name != "headers" and (value := getattr(properties, name)) is not None
         },
-        "headers": {name: _header(name, value) for name, value in message.headers.items()},
+        "headers": {
+            name: _header(name, value) for name, value in (properties.headers or {}).items()
+        },
         "body": message.body.decode("latin-1"),
     }
 

@@ -196,6 +196,17 @@ def commit_again(channel: Channel, queue: str) -> None:
     assert count(channel, "results") == 0
 
 
+def test_its_users_have_no_quotas(kept: Kept) -> None:
+    """Unlike those of a directory that this build makes."""
+    with kept.broker() as broker, closing(Api(broker.data_dir / "management.sock")) as api:
+        status, rows, _ = api.answer("/api/quotas")
+        assert status == 200
+        assert isinstance(rows, list)
+        users = [row for row in rows if row["of"] == "user"]
+        assert {row["max"] for row in users if row["limit"] != "max-connections"} <= {None}
+        assert api.answer("/api/global-parameters/default_user_limits")[0] == 404
+
+
 def test_what_nobody_owned_is_its_first_users(kept: Kept) -> None:
     """Builds before owners recorded none: guest goes on, and mallory is kept out from then on."""
     every = {"configure": ".*", "write": ".*", "read": ".*"}

@@ -11,7 +11,7 @@ from http_api import Api
 from leveret.client.blocking import Channel, Connection, connect
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     """A running broker."""
     with BrokerProcess(tmp_path_factory.mktemp("data")) as process:

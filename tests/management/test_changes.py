@@ -31,6 +31,20 @@ def test_a_vhost_comes_changes_and_goes(api: Api) -> None:
     assert api.ask("GET", "/api/vhosts/made")[0] == NOT_FOUND
 
 
+def test_a_deleted_vhost_is_gone_when_that_is_answered(api: Api) -> None:
+    """However much was in it: its name is free at once."""
+    queues = [
+        {"name": f"q{number}", "vhost": "full", "durable": True, "arguments": {}}
+        for number in range(4000)
+    ]
+    definitions = {"vhosts": [{"name": "full"}], "queues": queues}
+    assert api.ask("POST", "/api/definitions", definitions)[0] == 200
+    assert api.change("DELETE", "/api/vhosts/full") == 204
+    assert api.change("PUT", "/api/vhosts/full", {}) == 201
+    assert api.ask("GET", "/api/queues/full")[1] == []
+    api.change("DELETE", "/api/vhosts/full")
+
+
 def test_vhost_limits(api: Api, broker: BrokerProcess) -> None:
     api.change("PUT", "/api/vhosts/limited")
     api.change("PUT", "/api/permissions/limited/guest", dict.fromkeys(RIGHTS, ".*"))
@@ -173,6 +187,7 @@ def test_what_cannot_be_is_refused_and_changes_nothing(
     assert reason in answer["reason"]
 
 
+@pytest.mark.one_build
 def test_changes_last(tmp_path: Path) -> None:
     """A kill right after the answer loses nothing: it came after the sync."""
     policy = {"pattern": ".*", "definition": {"message-ttl": 1000}}

@@ -10,9 +10,22 @@ from broker_process import BrokerProcess
 from brokers import unique
 from http_api import Api
 from http_streams import HttpUser, http_port
-from leveret.management.api import USERS_MODULES
+from leveret.management.api import routes, users_routes
+from leveret.management.rights import OPERATOR, RIGHTS, USER, right_of
 
-ROUTES = [(route.method, route.path) for module in USERS_MODULES for route in module.ROUTES]
+ROUTES = [
+    (route.method, route.path)
+    for route in users_routes()
+    if right_of(route.method, route.path) is USER
+]
+
+
+def test_every_route_says_what_it_asks_for() -> None:
+    """Whoever adds a route adds a row to the table of rights, and rows to the hostile matrix."""
+    there = {f"{route.method} {route.path}" for route in routes()}
+    assert there == set(RIGHTS)
+    served = {f"{route.method} {route.path}" for route in users_routes()}
+    assert there - served == {name for name in RIGHTS if RIGHTS[name] is OPERATOR}
 
 
 @pytest.fixture

@@ -8,10 +8,11 @@ import select
 import socket
 from collections.abc import AsyncIterator
 
+import pytest
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from leveret.app import SystemClock
+from leveret.app.parts import SystemClock
 from leveret.management.listening.connection import HttpConnection, HttpConnections
 from leveret.server.acceptor import Acceptor
 from leveret.session.admission import Admission
@@ -45,7 +46,10 @@ async def _told(request: web.Request, handler: Handler) -> web.StreamResponse:
 
 @contextlib.asynccontextmanager
 async def listening(
-    connections_max: int = 100, idle_seconds: float = LONG, stall_seconds: float = LONG
+    connections_max: int = 100,
+    idle_seconds: float = LONG,
+    stall_seconds: float = LONG,
+    head_seconds: float = LONG,
 ) -> AsyncIterator[tuple[int, HttpConnections]]:
     """Listen on a free port with these limits."""
     app = web.Application(middlewares=[_told])
@@ -54,7 +58,12 @@ async def listening(
     await runner.setup()
     assert runner.server is not None
     connections = HttpConnections(
-        runner.server, Admission(connections_max), SystemClock(), idle_seconds, stall_seconds
+        runner.server,
+        Admission(connections_max),
+        SystemClock(),
+        idle_seconds,
+        stall_seconds,
+        head_seconds,
     )
     sock = socket.create_server(("127.0.0.1", 0))
     acceptor = Acceptor(sock, connections.admission, connections.make, lambda *_: None)
@@ -71,7 +80,7 @@ async def dialled(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter
 
 async def ended(reader: asyncio.StreamReader) -> bytes:
     """Return what comes before the broker ends a connection."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         try:
             return await reader.read()
         except ConnectionResetError:
@@ -91,11 +100,14 @@ def test_who_says_nothing_is_cut_off() -> None:
     asyncio.run(run())
 
 
-def test_who_trickles_is_cut_off_too() -> None:
+@pytest.mark.parametrize(
+    ("idle", "head"), [(0.2, LONG), (LONG, 0.2)], ids=["a-request", "its-head"]
+)
+def test_who_trickles_is_cut_off_too(idle: float, head: float) -> None:
     """Bytes that make no whole request are no life."""
 
     async def run() -> None:
-        async with listening(idle_seconds=0.2) as (port, _):
+        async with listening(idle_seconds=idle, head_seconds=head) as (port, _):
             reader, writer = await dialled(port)
             ending = asyncio.ensure_future(ended(reader))
             sent = 0

@@ -21,6 +21,7 @@ from leveret.limits import HTTP_WRITE_BYTES_MAX
 from leveret.management.api import make_runner
 from leveret.management.chunk_source import ChunkSource
 from leveret.management.operator import Operator
+from leveret.management.sampling.sampler import Sampler
 from leveret.store.segments.segments import ChunkRef, moved_ref, read_part_if_readable
 from raw_codec import method, publish
 
@@ -88,7 +89,8 @@ def asked(node: Node, reads: Reads) -> tuple[bytes, http.client.HTTPMessage]:
         return b""
 
     async def run() -> tuple[bytes, http.client.HTTPMessage]:
-        hands: Any = (node.now, nothing, nothing, nothing, node.now, repr)
+        sampler = Sampler(node.broker, node.clock.wall_ms)
+        hands: Any = (node.now, nothing, nothing, nothing, node.now, repr, sampler)
         operator = Operator(*hands)
         runner = make_runner(
             node.broker, operator, ChunkSource(reads.read), node.clock, lambda *_: None

@@ -283,6 +283,9 @@ class Notes(Replay):
     def consumer_offset(self, queue_id: int, consumer: bytes, offset: int) -> None:
         self.change.calls.append(("offset", (int(queue_id), consumer, int(offset))))
 
+    def consumer_forgotten(self, queue_id: int, consumer: bytes) -> None:
+        self.consumer_offset(queue_id, consumer, FORGOTTEN)
+
     def spill(self, queue_id: int, ref: ChunkRef, gone: RangeSet) -> None:
         """Count it: what lies in the chunk was told before."""
         self.change.spills += 1

@@ -44,6 +44,7 @@ class BatchActs(Acts):
             name = self.chance.choice(names)
         else:
             self.number += 1
+            self.ledger.staged = self.number
             name = f"staged-{self.number}"
             at, _ = self.ask(
                 self.publisher, CONFIRM, "queue.declare", queue=name, durable=True,
@@ -116,7 +117,7 @@ class BatchActs(Acts):
     def forget(self, name: str) -> None:
         """Note that what is staged in a queue is about to go with it."""
         self.ledger.loose.add(name)
-        for item in self.machine.classic(name).ready.waiting():
+        for item in self.machine.waiting(name).ready.waiting():
             self.ledger.let_go[name, number_of(item.message.body)] += 1
         for number, sent in self.ledger.sent.items():
             if sent.key == name:

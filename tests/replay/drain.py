@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from core import Node, Peer
 from leveret.broker.classic.classic import ClassicQueue
-from leveret.broker.classic.retained import RETAINED_COUNT
 from leveret.clock import ManualClock
 from leveret.store.disks.recording import Image, RecordingDisk
+from leveret.store.records.record import RETAINED_COUNT
 from raw_codec import decode_properties, method
 from replay.account import Content
 from replay.found import Found, recovered

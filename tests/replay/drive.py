@@ -21,10 +21,12 @@ from typing import Any
 from core import TURNS_MAX, UUID, Node, Peer, Slices
 from leveret.broker.core.effects import ChunkWanted
 from leveret.broker.queue.queue import Queue
+from leveret.broker.queue.target import RECORDS_ALL
 from leveret.broker.recovery.checkpoint import BrokerCheckpoint
 from leveret.broker.recovery.compaction import UNBOUNDED, Compaction
 from leveret.broker.staging.area import StagingArea
 from leveret.clock import ManualClock
+from leveret.limits import FLUSHES_PER_TURN
 from leveret.store.disk import Disk, StorageFailure
 from leveret.store.disks.faulty import Fault, FaultyDisk
 from leveret.store.disks.recording import Image, RecordingDisk
@@ -139,7 +141,7 @@ class Machine(Node):
         """Do what the core noted; chunks are written and read now or later."""
         for _ in range(TURNS_MAX):
             self.broker.settle()
-            for link in self.turn.take_woken():
+            for link in self.turn.take_woken(FLUSHES_PER_TURN):
                 if link in self.peers:
                     self.peers[link].flush()
             while self.spill.waits and self.chance.random() < 0.5:
@@ -256,7 +258,8 @@ class Drive:
         """Know what was sent in an earlier life, and go on from its time."""
         self.ledger.sent.update(last.ledger.sent)
         self.ledger.loose |= last.ledger.loose
-        self.number = max(self.ledger.sent, default=0)
+        self.ledger.staged = last.ledger.staged
+        self.number = max(self.ledger.staged, max(self.ledger.sent, default=0))
         self.life.clock.advance(last.clock.wall_ms() - self.life.clock.wall_ms())
 
     def start_machine(self) -> None:
@@ -383,7 +386,11 @@ class Drive:
             queue.name
             for queue in queues
             if queue.recorded
-            and (persistent or queue.keeps_all or "x-staging-sink" in queue.arguments)
+            and (
+                persistent
+                or queue.target.records_from == RECORDS_ALL
+                or "x-staging-sink" in queue.arguments
+            )
             and not _knows(queue, headers)
             and not _is_committed(self.machine.staging, queue)
         )
@@ -509,9 +516,9 @@ class Drive:
 
 def _knows(queue: Queue, headers: dict[str, Any]) -> bool:
     """Whether a queue has taken that number of a publisher, or a higher one."""
-    if queue.publishers is None or "x-publishing-id" not in headers:
+    if queue.target.publishers is None or "x-publishing-id" not in headers:
         return False
-    known = queue.publishers.by_name.get(headers["x-publisher"].encode())
+    known = queue.target.publishers.by_name.get(headers["x-publisher"].encode())
     return known is not None and known.number >= headers["x-publishing-id"]
 
 

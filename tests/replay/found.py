@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from core import Node
-from leveret.broker.backlog.source import NOTHING
+from delayed import kept as delayed_messages
 from leveret.broker.classic.browse import BrowseFilter, browse
 from leveret.broker.classic.classic import ClassicQueue
 from leveret.broker.classic.delayed import DelayedMessages
+from leveret.broker.classic.waiting import WaitingQueue
 from leveret.broker.queue.publishers import publisher_record
 from leveret.broker.queue.queue import Queue
 from leveret.broker.staging.area import area_of
@@ -100,8 +101,8 @@ def look(node: Node) -> Found:
                 found.holding.queues[int(queue.queue_id)] = (vhost.name, queue.name)
                 if "x-staging-sink" in queue.arguments:
                     found.holding.staging.add(int(queue.queue_id))
-                if queue.publishers is not None:
-                    for publisher, known in queue.publishers.by_name.items():
+                if queue.target.publishers is not None:
+                    for publisher, known in queue.target.publishers.by_name.items():
                         place = (int(queue.queue_id), publisher)
                         found.holding.publishers[place] = int(known.number)
                 _look_at(node, queue, found)
@@ -144,8 +145,8 @@ def _definitions(node: Node) -> Iterator[tuple[str, dict[str, object]]]:
 
 def _owned(queue: Queue) -> Iterator[tuple[str, dict[str, object]]]:
     """Whose the names are that users took in a queue."""
-    if queue.publishers is not None:
-        for name, known in queue.publishers.by_name.items():
+    if queue.target.publishers is not None:
+        for name, known in queue.target.publishers.by_name.items():
             if known.owner is not None:
                 yield "publisher", publisher_record(queue.queue_id, name, known.owner)
     if isinstance(queue, Stream):
@@ -170,11 +171,16 @@ def _look_at(node: Node, queue: Queue, found: Found) -> None:
             found.holding.definitions[offset_identity(queue_id, name.encode())] = str(offset)
         return
     if isinstance(queue, DelayedMessages):
-        for sequence, message in queue.messages.items():
+        for sequence, message in delayed_messages(queue):
             messages[queue_id, int(sequence)] = (content(message), 0)
             size += int(message.size)
+        if any(
+            page.away < page.stored.ref.count for page in queue.pages.by_key.values() if page.stored
+        ):
+            # The bytes of what went of a chunk are not known before it is read.
+            size = int(queue.ready_bytes())
     else:
-        assert isinstance(queue, ClassicQueue)
+        assert isinstance(queue, WaitingQueue)
         last = -1
         for item in _waiting(queue):
             messages[queue_id, int(item[0])] = (item[1], item[2])
@@ -191,16 +197,16 @@ def _look_at(node: Node, queue: Queue, found: Found) -> None:
             messages[queue_id, int(kept.sequence)] = (content(kept.message), int(kept.count))
 
 
-def _waiting(queue: ClassicQueue) -> Iterator[tuple[int, Content, int, int]]:
+def _waiting(queue: WaitingQueue) -> Iterator[tuple[int, Content, int, int]]:
     """Yield sequence, content, count and size of what waits."""
-    after: int = NOTHING
+    after: int | None = None
     while True:
         page = browse(queue, BrowseFilter(), after, PAGE_MESSAGES)
         for item in page.items:
             message = item.message
             yield int(item.sequence), content(message), max(int(item.count), 0), int(message.size)
-        after = int(page.after)
-        if after == NOTHING:
+        after = page.after
+        if after is None:
             return
 
 

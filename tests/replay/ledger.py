@@ -74,6 +74,8 @@ class Ledger:
     seen: list[tuple[int, str, int]] = field(default_factory=list)
     #: Queues that may let go by themselves: their limits, TTLs, purges and deletes.
     loose: set[str] = field(default_factory=set)
+    #: The highest number that a staging queue was named by, whether it was declared or not.
+    staged: int = 0
 
 
 def number_of(body: bytes) -> int:

@@ -23,7 +23,7 @@ STEPS = 100
 LIVES = 2
 
 #: Points of a life that are looked at, and the states that each load must make of them.
-POINTS = 150 if COMPILED else 80
+POINTS = 80 if COMPILED else 40
 STATES_MIN = 150
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from decimal import Decimal
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leveret.errors import PreconditionFailed
-from leveret.routing.headers import HeadersMatcher
+from leveret.routing.headers import HeadersIndex, HeadersMatcher
 
 MODES = ["all", "any", "all-with-x", "any-with-x"]
 NAMES = st.sampled_from(["a", "b", "x-a", "x-b"])
@@ -168,3 +169,79 @@ def test_behaviour_40_no_arguments_that_count() -> None:
             assert not matches({"x-match": "any", **nothing}, headers)
         assert matches({"x-match": "all-with-x"}, headers)
         assert not matches({"x-match": "any-with-x"}, headers)
+
+
+# -- the index of many bindings --------------------------------------------------------------------
+
+ARGUMENTS = st.builds(
+    lambda arguments, mode: arguments if mode is None else {**arguments, "x-match": mode},
+    st.dictionaries(NAMES, st.sampled_from([None, 1, 1.0, True, "1", b"1", [1], {"k": "v"}])),
+    st.sampled_from([*MODES, None]),
+)
+HEADERS = st.dictionaries(NAMES, st.sampled_from([None, 1, 1.0, "1", b"1", [1], [1.0], {"k": "v"}]))
+
+
+@given(st.lists(st.tuples(st.integers(0, 8), ARGUMENTS), max_size=20), HEADERS)
+def test_the_index_finds_what_each_matcher_tells(
+    steps: list[tuple[int, dict[str, object]]], headers: dict[str, object]
+) -> None:
+    """Each step adds a binding of a number, or removes the one that is there."""
+    index = HeadersIndex()
+    there: dict[int, HeadersMatcher] = {}
+    for number, arguments in steps:
+        if number in there:
+            index.remove(number)
+            del there[number]
+        else:
+            there[number] = HeadersMatcher(arguments)
+            index.insert(number, there[number])
+    found = index.find(headers, 1 << 40)
+    assert len(set(found)) == len(found)
+    assert set(found) == {one for one, matcher in there.items() if matcher.matches(headers)}
+    for number in list(there):
+        index.remove(number)
+    assert index.places == 0
+    assert index.find(headers, 1 << 40) == []
+
+
+@pytest.mark.parametrize("mode", ["all", "any"])
+@pytest.mark.parametrize(("wanted", "other"), [([1], [2]), ({"k": 1}, {"k": 2}), ([1], 1)])
+def test_arrays_and_tables_are_compared_where_they_are_found(
+    mode: str, wanted: object, other: object
+) -> None:
+    index = HeadersIndex()
+    index.insert("q", HeadersMatcher({"x-match": mode, "a": wanted}))
+    assert index.find({"a": wanted}, 1 << 40) == ["q"]
+    assert index.find({"a": other}, 1 << 40) == []
+    assert index.find({"b": wanted}, 1 << 40) == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        lambda number: {"kind": "order", "id": number},
+        lambda number: {"id": number, "kind": "order"},
+        lambda number: {"x-match": "any", "id": number, f"own-{number}": None},
+        lambda number: {"id": number % 100, "other": number // 100},
+    ],
+)
+def test_bindings_that_differ_in_a_value_are_not_all_looked_at(
+    arguments: Callable[[int], dict[str, object]],
+) -> None:
+    index = HeadersIndex()
+    for number in range(10_000):
+        index.insert(number, HeadersMatcher(arguments(number)))
+    found = index.find({"kind": "order", "id": 77, "other": 3, "more": 1}, 1 << 40)
+    assert len(found) == 1
+    assert index.looks < 500
+
+
+def test_what_a_message_may_cost_ends_the_look_for_bindings() -> None:
+    index = HeadersIndex()
+    for number in range(1000):
+        index.insert(number, HeadersMatcher({"a": [1, 2, 3, number], "b": None}))
+    assert index.find({"a": [1, 2, 3, 7], "b": 1}, 1 << 40) == [7]
+    assert index.looks > 5000
+    before = index.looks
+    assert index.find({"a": [1, 2, 3, 999], "b": 1}, 100) == []
+    assert index.looks - before < 110

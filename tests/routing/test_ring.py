@@ -109,3 +109,44 @@ def test_the_ring_depends_on_what_is_there_and_not_on_the_way(
     assert ring.size == sum(weights.values()) * RING_POINTS_PER_WEIGHT
     again = ring_of(dict(sorted(weights.items())))
     assert [ring.find(v) for v in VALUES[:200]] == [again.find(v) for v in VALUES[:200]]
+
+
+def test_a_change_costs_what_it_adds_or_takes_away() -> None:
+    ring = ring_of({f"t{number}": 30 for number in range(300)})
+    assert ring.find(VALUES[0])
+    points = 30 * RING_POINTS_PER_WEIGHT
+    for number in range(300):
+        before = ring.work
+        name = f"t{number}"
+        ring.remove(name)
+        # What is put in order counts twice.
+        assert ring.work - before <= 2 * (2 * points + 2 * ring.size // 256) + 256
+        before = ring.work
+        ring.insert(name, name, 30)
+        assert ring.work - before == points
+        before = ring.work
+        assert ring.find(VALUES[number]) is not None
+        # One segment is put in order, with points of targets that went and are not swept yet.
+        assert ring.work - before <= 2 * 4 * 300 * points // 256
+
+
+def test_points_of_targets_that_went_do_not_gather() -> None:
+    ring = ring_of({"a": 1})
+    for number in range(2000):
+        ring.insert("b", f"b{number}", 5)
+        ring.remove("b")
+    assert ring.size == RING_POINTS_PER_WEIGHT
+    assert ring.held < 200 * RING_POINTS_PER_WEIGHT
+    # Their places are given to others.
+    assert len(ring.places) < 1000
+    assert {ring.find(value) for value in VALUES[:100]} == {"a"}
+
+
+def test_great_weights_come_and_go() -> None:
+    ring = ring_of({"a": 1, "heavy": 1000})
+    counts = Counter(owners(ring))
+    assert counts["a"] < counts["heavy"] / 500
+    ring.remove("heavy")
+    assert set(owners(ring)) == {"a"}
+    ring.insert("heavy", "heavy", 1000)
+    assert Counter(owners(ring)) == counts

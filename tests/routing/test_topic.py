@@ -250,6 +250,18 @@ def test_a_match_does_not_hand_out_what_the_trie_holds() -> None:
     assert trie.match("a") == ["q1"]
 
 
+def test_finding_targets_of_several_keys_adds_them_to_none() -> None:
+    """`find` may hand out a key's own dict, so it must not gather the others' in it."""
+    trie = TopicTrie()
+    for key, target in (("a", "q1"), ("*", "q2"), ("#", "q3"), ("b.#", "q4")):
+        trie.insert(key, target)
+    assert set(trie.find("a")) == {"q1", "q2", "q3"}
+    assert set(trie.find("x")) == {"q2", "q3"}
+    assert set(trie.find("x.y")) == {"q3"}
+    assert set(trie.find("b.c")) == {"q3", "q4"}
+    assert set(trie.find("a")) == {"q1", "q2", "q3"}
+
+
 def test_keys_that_match_the_same_share_their_nodes() -> None:
     """`#.#` is `#`, and of neighbouring wildcards the `*` come first."""
     trie = TopicTrie()

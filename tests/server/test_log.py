@@ -13,12 +13,15 @@ from pathlib import Path
 import pytest
 
 import leveret
+import raw
 from broker_process import BrokerProcess
 from command_process import run_leveret
 from leveret.client.blocking import connect
 from leveret.config import MANAGEMENT_SOCKET
 from leveret.escaping import escaped
 from leveret.management.listening.unix_socket import connect as connect_unix
+
+pytestmark = pytest.mark.one_build
 
 
 @pytest.mark.parametrize(
@@ -65,7 +68,7 @@ def test_a_broker_runs_on_without_its_log_and_its_output(tmp_path: Path) -> None
             with connect(f"amqp://127.0.0.1:{port}") as connection:
                 connection.channel().queue_declare("q")
         process.terminate()
-        assert process.wait(30) == 0
+        assert process.wait(120) == 0
     finally:
         process.kill()
         process.wait()
@@ -81,7 +84,7 @@ def test_a_broker_starts_without_streams(tmp_path: Path, redirection: str) -> No
         codes = (run_leveret("list", "queues", settings=asked).returncode for _ in range(100))
         assert 0 in codes
         process.terminate()
-        assert process.wait(30) == 0
+        assert process.wait(120) == 0
     finally:
         process.kill()
         process.wait()
@@ -176,3 +179,20 @@ def test_what_is_no_http_is_one_line_of_the_log(tmp_path: Path) -> None:
         broker.expect_line("HTTP: Error handling request from 127.0.0.1: 400, message: http")
         assert broker.terminate() == 0
         assert "Traceback" not in broker.output
+
+
+def test_a_start_with_more_definitions_than_may_be_says_so(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path) as broker:
+        with raw.connect(broker.uri) as connection:
+            connection.open_channel(1)
+            connection.declare(1, "q", durable=True)
+        broker.terminate()
+        assert "take more memory than they may" not in broker.output
+    with BrokerProcess(tmp_path, settings={"DEFINITION_BYTES_MAX": "1000"}) as broker:
+        line = broker.expect_line("the definitions take more memory than they may")
+        assert "definition_bytes_max=1000" in line
+        with raw.connect(broker.uri) as connection:
+            connection.open_channel(1)
+            connection.declare(1, "q", durable=True, passive=True)
+            connection.send(raw.method(1, "queue.declare", queue="r"))
+            assert connection.expect(1, "channel.close").code == 406

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from core import Node, Peer
+from delayed import ids
 from leveret.broker.admin.definitions import export_definitions
 from leveret.broker.classic.delayed import DelayedMessages
 from leveret.broker.node.users import User, hash_password
@@ -78,7 +79,7 @@ def picture(node: Node) -> list[object]:
     return [
         str(export_definitions(node.broker)),
         [
-            (queue.name, queue.published, int(queue.ready_count()), int(queue.unacked_count),
+            (queue.name, queue.target.published, int(queue.ready_count()), int(queue.unacked_count),
              int(queue.retained_count()), len(queue.consumers))
             for queue in queues
         ],
@@ -178,7 +179,7 @@ CHANGES: dict[str, Callable[[Peer], object]] = {
     "clear_global": lambda peer: peer.node.broker.parameters.clear_global("known"),
     "cancel_delayed": lambda peer: peer.node.vhost.exchanges.cancel_delayed(
         Name("late"),
-        next(iter(late(peer.node).messages)),
+        ids(late(peer.node))[0],
     ),
     "purge_delayed": lambda peer: peer.node.vhost.exchanges.purge_delayed(Name("late")),
     "rewind": lambda peer: peer.node.classic("kept").rewind(0),

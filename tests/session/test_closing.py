@@ -101,7 +101,7 @@ def test_exclusive_queues_that_are_gone_are_not_kept(peer: Peer) -> None:
         queue = peer.declare("", durable=False, exclusive=True).queue
         peer.call(1, "queue.delete", queue=queue)
     peer.declare("last", durable=False, exclusive=True)
-    assert [queue.name for queue in peer.connection.exclusive_queues] == ["last"]
+    assert [queue.name for queue in peer.connection.exclusive_queues.values()] == ["last"]
 
 
 def test_a_soft_error_ends_its_channel_only(node: Node) -> None:

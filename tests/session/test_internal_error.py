@@ -9,10 +9,13 @@ from __future__ import annotations
 import pytest
 
 from core import Node, Peer
+from idle_queues import IdleQueue, IdleTarget
 from leveret.broker.core.effects import ChunkReader
 from leveret.broker.core.turn import Link
-from leveret.broker.queue.queue import Queue
-from leveret.broker.topology.exchange import Exchange, Routing
+from leveret.broker.queue.target import RECORDS_NONE, Target
+from leveret.broker.topology.binding import Binding
+from leveret.broker.topology.exchange import Declared, Exchange, Routing
+from leveret.broker.values.queue_attributes import QueueAttributes
 from leveret.message import Message
 from leveret.session.settings import Tokens
 from leveret.store.segments.segments import ChunkRef
@@ -26,19 +29,37 @@ class BrokenTokens(Tokens):
         raise ZeroDivisionError("no tokens left")
 
 
-class BrokenQueue(Queue):
-    """A queue that takes no message, and says so in no way that is expected."""
+class BrokenTarget(IdleTarget):
+    """What takes no message, and says so in no way that is expected."""
 
     def publish(self, message: Message) -> int:
         raise ZeroDivisionError("no queue")
 
 
-class BrokenOut(Queue):
-    """A queue that hands nothing out."""
+class BrokenQueue(IdleQueue):
+    """A queue that takes no message."""
+
+    def new_target(self) -> Target:
+        return BrokenTarget(self.turn, self.name, self.queue_id, RECORDS_NONE)
+
+
+class WakingTarget(IdleTarget):
+    """What has its queue dispatch."""
+
+    def __init__(self, queue: BrokenOut) -> None:
+        super().__init__(queue.turn, queue.name, queue.queue_id, RECORDS_NONE)
+        self.queue = queue
 
     def publish(self, message: Message) -> int:
-        self.schedule()
+        self.queue.schedule()
         return 0
+
+
+class BrokenOut(IdleQueue):
+    """A queue that hands nothing out."""
+
+    def new_target(self) -> Target:
+        return WakingTarget(self)
 
     def dispatch(self, limit: int) -> bool:
         raise ZeroDivisionError("no dispatch")
@@ -46,6 +67,12 @@ class BrokenOut(Queue):
 
 class BrokenExchange(Exchange):
     """An exchange that leads nowhere."""
+
+    def add(self, binding: Binding) -> None:
+        """Index nothing."""
+
+    def remove(self, binding: Binding) -> None:
+        """Index nothing."""
 
     def route(self, routing: Routing) -> None:
         raise ZeroDivisionError("no route")
@@ -71,10 +98,28 @@ class BrokenLink(Link):
     def access_changed(self) -> None:
         raise ZeroDivisionError("no link")
 
+    def synced(self, group: int) -> None:
+        """Wait for nothing."""
 
-def put(node: Node, kind: type[Queue], name: str) -> None:
+    def spilled(self) -> None:
+        """Wait for nothing."""
+
+    def take_turn(self) -> None:
+        """Ask for nothing."""
+
+    def alarm(self, blocked: bool, reason: str) -> None:
+        """Publish nothing."""
+
+    def channel_count(self) -> int:
+        return 0
+
+    def force(self, text: str) -> None:
+        """End in silence."""
+
+
+def put(node: Node, kind: type[IdleQueue], name: str) -> None:
     """Put a queue of a type of ours into the default vhost."""
-    node.vhost.queues.by_name[name] = kind(node.turn, 1000, name, False, False, False, {})
+    node.vhost.queues.by_name[name] = kind(node.turn, 1000, name, QueueAttributes())
 
 
 def ended(peer: Peer) -> None:
@@ -131,7 +176,8 @@ def test_a_socket_that_goes_before_the_answer_is_no_fault(node: Node) -> None:
 def test_a_publish_that_no_queue_has_yet_ends_the_connection(node: Node) -> None:
     """The bug is met while the arguments of the publish are resolved."""
     peer = node.connect()
-    node.vhost.exchanges.by_name["x"] = BrokenExchange("x", "headers", False, False, False, {})
+    declared = Declared("x", "headers", False, False, False, {})
+    node.vhost.exchanges.by_name["x"] = BrokenExchange(declared)
     peer.send(publish(1, "x", "", b"m"))
     ended(peer)
 

@@ -51,13 +51,17 @@ class Model:
 
     def take_up_to(self, tag: int) -> None:
         expected = [self.open.pop(one) for one in list(self.open) if one <= tag]
-        assert self.list.take_up_to(tag) == expected
+        taken: list[Unacked] = []
+        while self.list.has_up_to(tag):
+            taken += self.list.take_up_to(tag, 7)
+        assert taken == expected
+        assert self.list.take_up_to(tag, 7) == []
         self.rolled += expected
 
     def take_all(self, _: int) -> None:
         expected = list(self.open.values())
         self.open = {}
-        assert self.list.take_all() == expected
+        assert self.list.take_up_to(self.tag, self.tag) == expected
         self.rolled += expected
 
     def restore(self, _: int) -> None:

@@ -23,13 +23,20 @@ def test_archiving_again_adds_what_is_new_and_only_that(
     spark: SparkSession, stream: LiveStream, tmp_path: Path
 ) -> None:
     bodies = stream.publish_numbers(0, 25)
-    result = archive(spark, stream.uri, stream.name, tmp_path, max_offsets_per_trigger=10)
+    page = tmp_path.with_suffix(".html")
+    result = archive(
+        spark, stream.uri, stream.name, tmp_path, max_offsets_per_trigger=10, html_path=page
+    )
     assert (result.records, result.batches, result.next_offset) == (25, 3, 25)
-    again = archive(spark, stream.uri, stream.name, tmp_path)
+    assert [step.records for step in result.steps] == [10, 10, 5]
+    assert f"leveret pipeline archive {stream.name} " in page.read_text(encoding="utf-8")
+    again = archive(spark, stream.uri, stream.name, tmp_path, html_path=page)
+    assert again.steps == ()
     assert (again.records, again.batches, again.next_offset) == (0, 0, 25)
     bodies += stream.publish_numbers(25, 30)
     more = archive(spark, stream.uri, stream.name, tmp_path)
     assert (more.records, more.batches, more.next_offset) == (5, 1, 30)
+    assert more.first_offsets == {stream.name: 25}
     assert archived(spark, tmp_path) == list(enumerate(bodies))
 
 

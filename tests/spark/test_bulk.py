@@ -17,10 +17,11 @@ from broker_process import BrokerProcess
 from brokers import need_own_broker
 from leveret.client import BasicProperties, Timestamp
 from leveret.client.blocking import connect
+from leveret.client.uri import parse_uri
 from leveret.errors import AccessRefused, AccessRefusedHard, NotFound, PreconditionFailed
 from leveret.spark.columns.schema import ROW
 from leveret.spark.connection import http_link
-from leveret.spark.connection.http_link import NoHttp
+from leveret.spark.connection.http_link import NoHttp, told_address
 from leveret.spark.options.read import parse_options
 from leveret.spark.stream.planner import OffsetRange
 from leveret.spark.stream.ranges import DataLossError, read_range
@@ -309,3 +310,21 @@ def test_nothing_is_chosen_while_the_broker_is_away(tmp_path: Path, name: str) -
             broker.start()
             assert bodies([*way.read(0, 10)]) == made
             assert chosen(way) is BulkTransport
+
+
+@pytest.mark.parametrize(
+    ("uri", "said", "address"),
+    [
+        ("amqp://h", {"http_port": 1, "https_port": 2}, "http://h:1"),
+        ("amqp://h", {"https_port": 2}, "https://h:2"),
+        ("amqps://h", {"http_port": 1, "https_port": 2}, "https://h:2"),
+        ("amqps://[::1]", {"https_port": 2}, "https://[::1]:2"),
+        # A password that came through TLS goes nowhere without it.
+        ("amqps://h", {"http_port": 1}, None),
+        ("amqp://h", {"http_port": "1"}, None),
+    ],
+)
+def test_the_address_is_the_one_that_the_broker_tells(
+    uri: str, said: dict[str, object], address: str | None
+) -> None:
+    assert told_address(parse_uri(uri), said) == address

@@ -7,8 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-#: It takes half a minute on a quiet machine.
-SECONDS_MAX = 280.0
+#: It takes half a minute on a quiet machine; a busy one may take many times as long.
+SECONDS_MAX = 1500.0
 
 
 def test_every_check_holds(tmp_path: Path) -> None:
@@ -29,7 +29,7 @@ def test_every_check_holds(tmp_path: Path) -> None:
     assert "checks hold" in result.stdout
     assert result.stderr == "", "what the JVM warns of is in its log"
     assert "Spark" in (output / "spark.log").read_text()
-    assert "<svg" in (output / "report.html").read_text()
+    assert '"job":"report"' in (output / "report.html").read_text()
     assert list((output / "archive").rglob("*.parquet"))
 
 
@@ -44,7 +44,7 @@ def test_the_report_can_be_opened_after_a_plain_run() -> None:
     last = result.stdout.splitlines()[-1]
     report = Path(last.removeprefix("the report, for a browser: file://"))
     try:
-        assert "<svg" in report.read_text()
+        assert '"job":"report"' in report.read_text()
         assert [path.name for path in report.parent.iterdir()] == ["report.html"]
     finally:
         shutil.rmtree(report.parent)

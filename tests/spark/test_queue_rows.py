@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import cast
 
 import pyarrow as pa
 import pytest
 from pyspark.sql.types import StructField, StructType
 
 from leveret.client import BasicProperties, Message
-from leveret.client.events import Owner
+from leveret.client.message import delivered
+from leveret.client.recovery.revival import NoDeliveries
 from leveret.spark.columns.messages import BatchBuilder
 from leveret.spark.columns.schema import PROPERTIES, ROW
 from leveret.spark.queue.rows import SpoolBatchBuilder, to_spool
@@ -26,13 +26,13 @@ SCHEMAS = [
 
 
 #: Of messages that came from no channel.
-NOBODY = cast("Owner", None)
+NOBODY = NoDeliveries()
 
 
 def message(number: int, properties: BasicProperties, body: bytes) -> Message:
     key = f"orders.{number % 3}" if number % 4 else "größe"
     method = BasicDeliver("c", number + 1, number % 5 == 0, "ex" if number % 2 else "", key)
-    return Message(NOBODY, method, properties.encode(), body)
+    return delivered(NOBODY, method, properties.encode(), body)
 
 
 def alike(number: int) -> BasicProperties:
@@ -65,7 +65,7 @@ def test_rows_are_what_messages_are(
 
 def test_a_spool_keeps_names_that_are_no_text() -> None:
     method = BasicDeliver("c", 1, False, "", b"\xff.k".decode("utf-8", "surrogateescape"))
-    odd = Message(NOBODY, method, BasicProperties().encode(), b"")
+    odd = delivered(NOBODY, method, BasicProperties().encode(), b"")
     rows = SpoolBatchBuilder("q", ROW).build(0, to_spool([odd]))
     assert rows.column("routing_key").to_pylist() == ["\\xff.k"]
     assert rows.column("body").type == pa.binary()

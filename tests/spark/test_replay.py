@@ -86,7 +86,10 @@ def test_a_stream_again_in_order_and_only_once(
     again = replay(spark, to, uri=stream.uri, stream=stream.name, checkpoint=checkpoint)
     assert again.messages == 0
     stream.publish([Sent(b"999", "app.9")])
-    more = replay(spark, to, uri=stream.uri, stream=stream.name)
+    page = tmp_path / "replay.html"
+    more = replay(spark, to, uri=stream.uri, stream=stream.name, html_path=page)
+    assert sum(step.messages for step in more.steps) == more.messages
+    assert f"leveret pipeline replay --stream {stream.name} " in page.read_text(encoding="utf-8")
     assert (more.name, more.messages) == (sent.name, COUNT + 1)
     assert take(stream.uri, queue) == [(999, None, {})]
 

@@ -15,6 +15,7 @@ from leveret.errors import AmqpError, NotFound
 from leveret.spark.columns.schema import ROW
 from leveret.spark.connection.retries import Pause, Retries, Unreachable, ask
 from leveret.spark.options.read import Options, parse_options
+from leveret.spark.stream.access import StreamAccess
 from leveret.spark.stream.batch import BatchReader
 from leveret.spark.stream.offsets import from_json
 from leveret.spark.stream.planner import OffsetRange
@@ -142,12 +143,12 @@ def test_a_task_waits_for_it(late: tuple[LiveStream, StepPause], transport: str)
 
 
 def planned_batch(options: Options, pause: Pause) -> int:
-    ranges = BatchReader(options, ROW, pause=pause).partitions()
+    ranges = BatchReader(options, ROW, StreamAccess(pause=pause)).partitions()
     return sum(one.length for one in ranges if isinstance(one, OffsetRange))
 
 
 def planned_stream(options: Options, pause: Pause) -> int:
-    reader = StreamReader(options, ROW, pause=pause)
+    reader = StreamReader(options, ROW, StreamAccess(pause=pause))
     start: Any = reader.initialOffset()
     try:
         end = from_json(reader.latestOffset(start, reader.getDefaultReadLimit()))

@@ -80,7 +80,7 @@ def is_there(broker: Broker, queue: str) -> bool:
 
 def vanishes(broker: Broker, queue: str) -> bool:
     """Tell whether a queue is gone soon: the broker deletes it after its last message."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while is_there(broker, queue):
         if time.monotonic() > deadline:
             return False

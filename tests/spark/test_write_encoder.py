@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from leveret.client import BasicProperties
 from leveret.client.publish_frames import PublishFrames
-from leveret.client.session.output import Output
+from leveret.client.session.output import Output, publish_frame
 from leveret.limits import FRAME_BYTES_MIN, SPARK_WRITE_PIECE_BYTES, SPARK_WRITE_PIECE_RECORDS
 from leveret.spark.write.encoder import Encoder, Envelope
 from leveret.spark.write.rows import RowError
@@ -128,7 +128,7 @@ def one_by_one(
             headers = {**(headers or {}), **numbered}
         method = BasicPublish(exchange=exchange, routing_key=key, mandatory=envelope.mandatory)
         properties = BasicProperties(headers=headers, **said).encode()
-        output.publish(CHANNEL, method, properties, row["body"])
+        output.publish(CHANNEL, publish_frame(CHANNEL, method), properties, row["body"])
     return output.take()
 
 

@@ -22,6 +22,7 @@ from leveret.store.records.record import (
     PUBLISH,
     PURGE,
     REQUEUE,
+    RETAINED_COUNT,
     TX,
 )
 from leveret.store.recovery.apply import Applier
@@ -64,6 +65,8 @@ def test_every_verb_is_told_again_as_it_was_called() -> None:
     journal.purge(2, 21)
     journal.trim(4, 400)
     journal.consumer_offset(4, b"reader", 17)
+    journal.forget_consumer(4, b"reader")
+    journal.retain(1, 11)
     journal.delete("queue", {"id": 1})
     journal.checkpoint(5)
     journal.ack(2, 20, 20)
@@ -78,6 +81,8 @@ def test_every_verb_is_told_again_as_it_was_called() -> None:
         ("purge", 2, 21),
         ("trim", 4, 400),
         ("consumer_offset", 4, b"reader", 17),
+        ("consumer_forgotten", 4, b"reader"),
+        ("requeue", 1, 11, RETAINED_COUNT),
         ("delete", "queue", {"id": 1}),
         ("ack", 2, 20, 20),
     ]

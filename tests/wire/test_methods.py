@@ -96,8 +96,8 @@ def test_what_is_reserved_is_skipped_and_written_empty() -> None:
     assert payload(declare)[4:6] == b"\x00\x00"
     opened = decode(b"\x00\x0a\x00\x28" + short("/") + short("capabilities") + b"\x01")
     assert payload(opened) == b"\x00\x0a\x00\x28" + short("/") + b"\x00\x00"
-    ok = decode(b"\x00\x14\x00\x0b\x00\x00\x00\x02id")
-    assert payload(ok) == b"\x00\x14\x00\x0b" + bytes(4)
+    opened = decode(b"\x00\x0a\x00\x29" + short("known hosts"))
+    assert payload(opened) == b"\x00\x0a\x00\x29\x00"
     empty = decode(b"\x00\x3c\x00\x48" + short("cluster"))
     assert payload(empty) == b"\x00\x3c\x00\x48\x00"
 

@@ -9,7 +9,8 @@ Where the two differ, on purpose:
 - pamqp reads a decimal as unsigned and writes it as signed; we do both unsigned, as RabbitMQ does.
 - pamqp checks names against the specification's patterns; RabbitMQ and we do not.
 - pamqp does not write an empty string as a property and ignores what follows the properties.
-- pamqp puts "0" into the reserved text of channel.open and open-ok, where ours is empty.
+- pamqp has nothing but "0" in the reserved text of channel.open and open-ok, where ours is empty or
+  of publish sessions.
 - pamqp does not know class access.
 """
 
@@ -78,6 +79,9 @@ kinds: dict[str, st.SearchStrategy[object]] = {
     "table": tables,
 }
 
+#: The methods of whose reserved text pamqp knows one value only.
+RESERVED = {"channel.open", "channel.open-ok"}
+
 
 def theirs(value: Any) -> Any:
     """Return a value of ours as pamqp has it."""
@@ -102,7 +106,7 @@ def pairs(draw: st.DrawFn, name: str) -> tuple[Method, pamqp.base.Frame]:
     arguments = {}
     assert len(other.__slots__) == len(spec.fields)
     for slot, field in zip(other.__slots__, spec.fields, strict=True):
-        if field.reserved:
+        if field.reserved or name in RESERVED:
             continue
         value = draw(kinds[field.kind])
         arguments[field.name] = value
@@ -114,6 +118,8 @@ def pairs(draw: st.DrawFn, name: str) -> tuple[Method, pamqp.base.Frame]:
 def meant(frame: pamqp.base.Frame, name: str) -> list[object]:
     """Return the arguments of a method of theirs without the reserved ones."""
     fields = zip(frame.__slots__, METHODS[name].fields, strict=True)
+    if name in RESERVED:
+        return []
     return [getattr(frame, slot) for slot, field in fields if not field.reserved]
 
 
@@ -133,10 +139,12 @@ def test_methods_are_the_same_in_both(name: str, data: st.DataObject) -> None:
     reader.feed(raw)
     assert reader.next()
     again = decode_method(reader.data, reader.start, reader.end)
+    assert type(again) is type(ours)
+    if name in RESERVED:
+        return
     for field in ours.FIELDS:
         assert getattr(again, field) == getattr(ours, field)
-    differ = {"channel.open", "channel.open-ok"}
-    if name not in differ and "table" not in {field.kind for field in METHODS[name].fields}:
+    if "table" not in {field.kind for field in METHODS[name].fields}:
         assert w.getvalue() == raw
 
 

@@ -1,4 +1,8 @@
-"""Connecting for one command: our blocking client, and its errors as ends of the command."""
+"""Connecting for one command: our blocking client, and its errors as ends of the command.
+
+A command trusts the authorities of the system, or those of the file that OpenSSL's own variable
+`SSL_CERT_FILE` names; a URI names no file (`client.uri` says why).
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,9 @@ from contextlib import contextmanager
 
 from leveret.cli import exits, options
 from leveret.client.blocking import Channel, Connection, connect
+from leveret.client.certificates import UNKNOWN_AUTHORITY
 from leveret.client.errors import ClientError, ConsumerCancelled, PublishFailed
+from leveret.client.uri import Parameters
 from leveret.errors import AmqpError
 
 
@@ -30,16 +36,29 @@ def failures() -> Iterator[None]:
 @contextmanager
 def open_channel(uri: str) -> Iterator[tuple[Connection, Channel]]:
     """Give a connection and a channel on it, both closed at the end.  Raises: Failure."""
-    parameters = options.read_uri(uri)
+    with failures(), open_connection(options.read_uri(uri), "leveret") as connection:
+        yield connection, connection.channel()
+
+
+def open_connection(parameters: Parameters, name: str) -> Connection:
+    """Return a new connection, which lists show under `name`.  Raises: Failure."""
     with failures():
         try:
-            connection = connect(parameters, connection_name="leveret")
+            return connect(parameters, connection_name=name, recover=False)
         except ssl.SSLError as error:
-            where = f"{parameters.host}:{parameters.port}"
-            text = f"no TLS with {where}: {error.reason or error}; amqp:// is without TLS"
-            raise exits.Failure(text, exits.PROTOCOL) from None
+            raise no_tls(error, parameters) from None
         except OSError as error:
             text = f"cannot connect to {parameters.host}:{parameters.port}: {error}"
             raise exits.Failure(text, exits.UNAVAILABLE) from None
-        with connection:
-            yield connection, connection.channel()
+
+
+def no_tls(error: ssl.SSLError, parameters: Parameters) -> exits.Failure:
+    """Return the end of a command that got no TLS with a broker."""
+    where = f"{parameters.host}:{parameters.port}"
+    if not isinstance(error, ssl.SSLCertVerificationError):
+        text = f"no TLS with {where}: {error.reason or error}; amqp:// is without TLS"
+        return exits.Failure(text, exits.PROTOCOL)
+    text = f"no TLS with {where}: its certificate was refused: {error.verify_message}"
+    if error.verify_code in UNKNOWN_AUTHORITY:
+        text += "; SSL_CERT_FILE names a file with the authorities to trust"
+    return exits.Failure(text, exits.PROTOCOL)

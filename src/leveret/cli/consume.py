@@ -58,7 +58,7 @@ def consume(
     """Print messages and ack each that was read; end by SIGINT, --count, --timeout or `| head`."""
     from leveret.cli.connecting import open_channel
 
-    arguments = _stream_arguments(offset, name, value or [], key or [])
+    arguments = stream_options(offset, name, value or [], key or [])
     with open_channel(uri) as (_, channel):
         channel.qos(min(prefetch, count) if count else prefetch)
         consumer = channel.consume(queue, arguments=arguments, inactivity_timeout=timeout or None)
@@ -70,9 +70,7 @@ def consume(
                     break
 
 
-def _stream_arguments(
-    offset: str, name: str, values: list[str], keys: list[str]
-) -> dict[str, object]:
+def stream_options(offset: str, name: str, values: list[str], keys: list[str]) -> dict[str, object]:
     """Return what the options ask of a stream; without any, nothing, for a queue."""
     from leveret.client.streams import stream_arguments
 

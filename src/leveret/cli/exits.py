@@ -22,7 +22,7 @@ REFUSED: Final = 65
 NO_INPUT: Final = 66
 #: EX_UNAVAILABLE: no broker answers, or it went away.
 UNAVAILABLE: Final = 69
-#: EX_SOFTWARE: a fault of the command, or one that ended the broker (`leveret.app.INTERNAL_ERROR`).
+#: EX_SOFTWARE: a fault of the command, or one that ended the broker (`app.ground.INTERNAL_ERROR`).
 INTERNAL: Final = 70
 #: EX_OSERR: something of the system that the command needs is missing or does not work.
 SYSTEM: Final = 71

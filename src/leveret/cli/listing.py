@@ -1,6 +1,6 @@
-"""`leveret list`: what a broker on this machine holds, asked through its Unix socket.
+"""`leveret list`: what a broker holds, asked through its HTTP API.
 
-No password is needed: the socket lets in only the user who runs the broker.
+On the broker's machine no password is needed: its socket lets in only the user who runs the broker.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from urllib.parse import quote
 import typer
 
 from leveret.cli import exits
-from leveret.cli.place import Config, DataDir, PlaceGroup, find_socket
+from leveret.cli.place import Api, Config, ContextName, DataDir, Place, PlaceGroup
 
 #: The columns that are shown unless others are asked for.
 COLUMNS: Final = {
@@ -25,8 +25,17 @@ COLUMNS: Final = {
     ),
     "exchanges": ("vhost", "name", "type", "durable", "internal"),
     "bindings": ("vhost", "source", "destination_type", "destination", "routing_key", "arguments"),
+    "quotas": ("of", "name", "limit", "used", "max", "refused"),
+    "memory": ("kind", "of", "bytes", "max"),
+    "channels": (
+        "name", "user", "vhost", "number", "consumer_count", "messages_unacknowledged",
+    ),
+    "consumers": (
+        "queue.vhost", "queue.name", "consumer_tag", "channel_details.name", "ack_required",
+        "prefetch_count", "active",
+    ),
     "connections": ("name", "user", "vhost", "state", "channels", "recv_oct", "send_oct"),
-}
+}  # fmt: skip
 
 Columns = Annotated[
     list[str] | None,
@@ -75,6 +84,24 @@ def connections(
     _list(context, "connections", columns, "", form)
 
 
+def quotas(
+    context: typer.Context,
+    columns: Columns = None,
+    form: Format = "table",
+) -> None:
+    """List what users and vhosts have of what is limited, and how much they may have."""
+    _list(context, "quotas", columns, "", form)
+
+
+def memory(
+    context: typer.Context,
+    columns: Columns = None,
+    form: Format = "table",
+) -> None:
+    """List what the broker counts as memory that clients have taken, by kind."""
+    _list(context, "memory", columns, "", form)
+
+
 def _list(
     context: typer.Context,
     what: str,
@@ -87,7 +114,7 @@ def _list(
     from leveret.cli.printing.rows import print_rows
 
     where = f"/{quote(vhost, safe='')}" if vhost else ""
-    found = get_json(find_socket(*context.obj), f"/api/{what}{where}")
+    found = get_json(context.obj.find_api(), f"/api/{what}{where}")
     if not isinstance(found, list):
         raise exits.Failure("the broker's answer is no listing", exits.PROTOCOL)
     # JSON shows everything unless less is asked for.
@@ -95,9 +122,15 @@ def _list(
     print_rows(found, chosen, form)
 
 
-def _where(context: typer.Context, data_dir: DataDir = None, config: Config = None) -> None:
-    """List queues, exchanges, bindings or connections of a broker on this machine."""
-    context.obj = (data_dir, config)
+def _where(
+    context: typer.Context,
+    data_dir: DataDir = None,
+    config: Config = None,
+    api: Api = "",
+    name: ContextName = "",
+) -> None:
+    """List what a broker has."""
+    context.obj = Place(data_dir, config, api, name)
 
 
 def app() -> typer.Typer:
@@ -109,6 +142,6 @@ def app() -> typer.Typer:
         no_args_is_help=True,
     )
     made.callback()(_where)
-    for command in (queues, exchanges, bindings, connections):
+    for command in (queues, exchanges, bindings, connections, quotas, memory):
         made.command()(command)
     return made

@@ -1,13 +1,16 @@
-"""Asking the HTTP API of a broker on this machine, by its Unix socket."""
+"""Asking the HTTP API of a broker: on this machine by its Unix socket, on another by HTTP(S)."""
 
 from __future__ import annotations
 
 import http.client
 import json
+import ssl
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 from leveret.cli import exits
+from leveret.cli.contexts.remote import Remote
 from leveret.errors import in_plain_words
 from leveret.management.listening.unix_socket import connect
 
@@ -21,42 +24,80 @@ class UnixConnection(http.client.HTTPConnection):
     def __init__(self, path: Path) -> None:
         super().__init__("localhost")
         self._path = path
+        self.sock = None
 
     def connect(self) -> None:
         """Connect to the path.  Raises: OSError."""
         self.sock = connect(self._path, ANSWER_SECONDS_MAX)
 
 
-def get_json(socket: Path, path: str) -> object:
+def get_json(place: Path | Remote, path: str) -> object:
     """Return what a path of the API holds.  Raises: Failure."""
-    return ask(socket, "GET", path)
+    return ask(place, "GET", path)
 
 
-def ask(socket: Path, method: str, path: str, body: object = None) -> object:
+def ask(
+    place: Path | Remote,
+    method: str,
+    path: str,
+    body: object = None,
+    headers: Mapping[str, str] | None = None,
+) -> object:
     """Send a request with a JSON body; return the answer's JSON, None without.  Raises: Failure."""
-    connection = UnixConnection(socket)
+    text = None if body is None else json.dumps(body)
     try:
-        connection.request(method, path, None if body is None else json.dumps(body))
-        response = connection.getresponse()
-        raw = response.read()
+        response, raw = _exchange(place, method, path, text, headers or {})
     except PermissionError:
-        text = f"{socket} is another user's: only who runs the broker may ask it"
-        raise exits.Failure(text, exits.NO_PERMISSION) from None
+        reason = f"{place} is another user's: only who runs the broker may ask it"
+        raise exits.Failure(reason, exits.NO_PERMISSION) from None
+    except ssl.SSLError as error:
+        cause = getattr(error, "verify_message", "") or error.reason or error
+        reason = f"no TLS with {place}: {cause}; ca_file of a context says who is trusted"
+        raise exits.Failure(reason, exits.PROTOCOL) from None
     except (OSError, http.client.HTTPException) as error:
-        text = f"no broker answers at {socket} ({error}); is --data-dir its data directory?"
-        raise exits.Failure(text, exits.UNAVAILABLE) from None
-    finally:
-        connection.close()
+        hint = "is --data-dir its data directory?"
+        if isinstance(place, Remote):
+            hint = "is that the address of its HTTP API?"
+        reason = f"no broker answers at {place} ({error}); {hint}"
+        raise exits.Failure(reason, exits.UNAVAILABLE) from None
+    if response.status in {http.client.UNAUTHORIZED, http.client.FORBIDDEN}:
+        raise exits.Failure(f"{place}: {_reason(raw)}", exits.NO_PERMISSION)
     if response.status == http.client.NOT_FOUND:
         raise exits.Failure(_reason(raw, "detail"), exits.REFUSED)
     if response.status == http.client.BAD_REQUEST:
         raise exits.Failure(in_plain_words(_reason(raw)), exits.REFUSED)
+    if response.status == http.client.SERVICE_UNAVAILABLE:
+        # What a health check says that does not hold.
+        raise exits.Failure(_reason(raw), exits.UNAVAILABLE)
     if response.status >= http.client.BAD_REQUEST:
         text = f"the broker answered {response.status} {response.reason}: {_reason(raw)}"
         ours = response.status >= http.client.INTERNAL_SERVER_ERROR
         raise exits.Failure(text, exits.INTERNAL if ours else exits.REFUSED)
     found: object = json.loads(raw) if raw else None
     return found
+
+
+def _exchange(
+    place: Path | Remote, method: str, path: str, body: str | None, more: Mapping[str, str]
+) -> tuple[http.client.HTTPResponse, bytes]:
+    """Send one request; return the answer and its body.
+
+    Raises: OSError; HTTPException; Failure for files of a context that do not fit.
+    """
+    connection: http.client.HTTPConnection
+    headers = dict(more)
+    if isinstance(place, Remote):
+        connection = place.connection()
+        headers |= place.headers()
+        path = place.prefix + path
+    else:
+        connection = UnixConnection(place)
+    try:
+        connection.request(method, path, body, headers)
+        response = connection.getresponse()
+        return response, response.read()
+    finally:
+        connection.close()
 
 
 def _reason(raw: bytes, field: str = "reason") -> str:

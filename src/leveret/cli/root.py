@@ -30,19 +30,31 @@ from leveret.escaping import escaped
 #: The commands and the modules that hold them, in the order of the help.
 COMMANDS: Final = {
     "serve": "leveret.cli.serve",
+    "ping": "leveret.cli.ping",
+    "status": "leveret.cli.watching.status",
+    "top": "leveret.cli.watching.top",
     "declare": "leveret.cli.declare",
     "publish": "leveret.cli.publish",
     "consume": "leveret.cli.consume",
     "get": "leveret.cli.get",
     "list": "leveret.cli.listing",
+    "shell": "leveret.cli.shell",
     "ctl": "leveret.cli.ctl",
+    "rabbitmqctl": "leveret.cli.rabbitmqctl.command",
+    "context": "leveret.cli.contexts.command",
     "backup": "leveret.cli.backup.backup",
     "restore": "leveret.cli.backup.restore",
     "store": "leveret.cli.store.store",
     "perf": "leveret.cli.perf",
     "pipeline": "leveret.cli.pipeline.group",
     "demo": "leveret.cli.demo",
+    "man": "leveret.cli.manual.command",
 }
+
+#: Those that speak AMQP.
+CONNECTING: Final = frozenset(
+    {"ping", "declare", "publish", "consume", "get", "shell", "perf", "pipeline"}
+)
 
 #: What click gives to a wrong command line.
 _CLICK_USAGE: Final = 2
@@ -279,12 +291,46 @@ def _root(
     uri: str = typer.Option(
         "", "--uri", "-U", metavar="URI", help="The broker, for every command that connects."
     ),
+    api: str = typer.Option(
+        "", "--api", "-A", metavar="URL", help="The broker's HTTP API, for every command that asks."
+    ),
+    broker: str = typer.Option(
+        "", "--context", metavar="NAME", help="A broker of `leveret context`, for every command."
+    ),
 ) -> None:
     """Leveret, an AMQP 0-9-1 message broker whose streams are tables to Spark."""
-    given = {"LEVERET_DATA_DIR": data_dir, "LEVERET_CONFIG_FILE": config, "LEVERET_URI": uri}
+    if data_dir or config:
+        # An option takes precedence over the environment.
+        _set_variable(context, "LEVERET_API", "")
+        _set_variable(context, "LEVERET_CONTEXT", "")
+    given = {
+        "LEVERET_DATA_DIR": data_dir,
+        "LEVERET_CONFIG_FILE": config,
+        "LEVERET_URI": uri,
+        "LEVERET_API": api,
+        "LEVERET_CONTEXT": broker,
+    }
+    if broker and not api:
+        _set_variable(context, "LEVERET_API", "")
     for variable, value in given.items():
         if value:
             _set_variable(context, variable, value)
+    if context.invoked_subcommand in CONNECTING and not uri:
+        _connect_by_context(context, asked=bool(broker))
+
+
+def _connect_by_context(context: typer.Context, *, asked: bool) -> None:
+    """Have a command connect to the broker of a context, where no URI says otherwise.
+
+    Raises: Failure.
+    """
+    from leveret.cli.contexts.kept import chosen
+
+    if os.environ.get("LEVERET_URI") and not asked:
+        return
+    found = chosen()
+    if found is not None and found.uri:
+        _set_variable(context, "LEVERET_URI", found.uri)
 
 
 def _set_variable(context: typer.Context, name: str, value: str) -> None:

@@ -3,7 +3,7 @@
 `from leveret.client import connect` gives the asyncio shell, `leveret.client.blocking` the blocking
 one.  Names are loaded when they are first used, so that a blocking program does not load asyncio.
 
-Not here: recovery of lost connections, pools and clusters.
+Not here: producers and clusters, which are in `clusters`.
 """
 
 from __future__ import annotations
@@ -12,21 +12,34 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from leveret.client.asynchronous import Channel, Connection, Consumer, connect
+    from leveret.client.asynchronous import Channel, Connection, Consumer, Pool, connect
+    from leveret.client.certificates import CertificateRefused, TlsFailed
     from leveret.client.errors import (
         ClientError,
         Closed,
         ConnectionInUse,
         ConnectionLost,
         ConsumerCancelled,
+        DeliveryLost,
         InputFull,
         Nacked,
         NoFreeChannel,
         OutputFull,
+        PoolExhausted,
         PublishFailed,
         Returned,
+        TransactionLost,
+        Unreachable,
     )
     from leveret.client.message import Message, ReturnedMessage
+    from leveret.client.recovery.settings import (
+        Disconnected,
+        GaveUp,
+        Reconnecting,
+        Recovered,
+        Recovery,
+        RecoveryEvent,
+    )
     from leveret.client.shell.requests import DeclareOk
     from leveret.client.streams import stream_arguments
     from leveret.client.uri import Parameters, parse_uri
@@ -35,6 +48,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BasicProperties",
+    "CertificateRefused",
     "Channel",
     "ClientError",
     "Closed",
@@ -44,16 +58,28 @@ __all__ = [
     "Consumer",
     "ConsumerCancelled",
     "DeclareOk",
+    "DeliveryLost",
+    "Disconnected",
+    "GaveUp",
     "InputFull",
     "Message",
     "Nacked",
     "NoFreeChannel",
     "OutputFull",
     "Parameters",
+    "Pool",
+    "PoolExhausted",
     "PublishFailed",
+    "Reconnecting",
+    "Recovered",
+    "Recovery",
+    "RecoveryEvent",
     "Returned",
     "ReturnedMessage",
     "Timestamp",
+    "TlsFailed",
+    "TransactionLost",
+    "Unreachable",
     "connect",
     "parse_uri",
     "stream_arguments",
@@ -61,14 +87,23 @@ __all__ = [
 
 _PLACES = {
     "BasicProperties": "leveret.wire.properties",
+    "CertificateRefused": "leveret.client.certificates",
     "Channel": "leveret.client.asynchronous",
     "Connection": "leveret.client.asynchronous",
     "Consumer": "leveret.client.asynchronous",
     "DeclareOk": "leveret.client.shell.requests",
+    "Disconnected": "leveret.client.recovery.settings",
+    "GaveUp": "leveret.client.recovery.settings",
     "Message": "leveret.client.message",
     "Parameters": "leveret.client.uri",
+    "Pool": "leveret.client.asynchronous",
+    "Reconnecting": "leveret.client.recovery.settings",
+    "Recovered": "leveret.client.recovery.settings",
+    "Recovery": "leveret.client.recovery.settings",
+    "RecoveryEvent": "leveret.client.recovery.settings",
     "ReturnedMessage": "leveret.client.message",
     "Timestamp": "leveret.wire.tables",
+    "TlsFailed": "leveret.client.certificates",
     "connect": "leveret.client.asynchronous",
     "parse_uri": "leveret.client.uri",
     "stream_arguments": "leveret.client.streams",

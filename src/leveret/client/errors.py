@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from leveret.client.message import ReturnedMessage
+    from leveret.client.uri import Parameters
 
 
 class ClientError(Exception):
@@ -20,6 +21,43 @@ class ClientError(Exception):
 
 class ConnectionLost(ClientError, ConnectionError):
     """The connection ended without a close: the socket, the peer or its heartbeats."""
+
+
+class Unreachable(ClientError, ConnectionError):
+    """None of several addresses answered; `failures` are their URIs with what went wrong."""
+
+    def __init__(self, failures: Sequence[tuple[Parameters, Exception]]) -> None:
+        shown = "; ".join(f"{where}: {told(error)}" for where, error in failures)
+        super().__init__(f"none of {len(failures)} addresses answered: {shown}")
+        self.failures = tuple((str(where), error) for where, error in failures)
+
+
+class DeliveryLost(ConnectionLost):
+    """A message was acknowledged that came over a connection which is lost.
+
+    The broker has taken the message back and delivers it again; what was done for it is done twice
+    unless the application recognizes it.
+    """
+
+    def __init__(self, delivery_tag: int) -> None:
+        what = (
+            f"delivery tag {delivery_tag} came" if delivery_tag else "some of all deliveries came"
+        )
+        super().__init__(
+            f"{what} over a connection that was lost: nothing was acknowledged, and the broker "
+            "delivers what was not acknowledged before again"
+        )
+        self.delivery_tag = delivery_tag
+
+
+class TransactionLost(ConnectionLost):
+    """A transaction went with its connection; after a lost commit it may have been done or not."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the connection was lost during a transaction: what was published and acknowledged in "
+            "it is gone, unless its commit was on the way; do all of it again"
+        )
 
 
 class Closed(ClientError):
@@ -31,6 +69,10 @@ class ConnectionInUse(ClientError, RuntimeError):
 
     The call has done nothing.
     """
+
+
+class PoolExhausted(ClientError, TimeoutError):
+    """A pool lends all its connections to an address, and none came back in time."""
 
 
 class NoFreeChannel(ClientError):
@@ -73,6 +115,11 @@ class ConsumerCancelled(ClientError):
     def __init__(self, consumer_tag: str) -> None:
         super().__init__(f"the broker cancelled consumer {consumer_tag!r}")
         self.consumer_tag = consumer_tag
+
+
+def told(error: Exception) -> str:
+    """Return what an error says, at least its name: a `TimeoutError` often says nothing."""
+    return str(error) or type(error).__name__
 
 
 def _some(sequences: Sequence[int]) -> str:

@@ -1,6 +1,6 @@
 """What a session reports of the bytes it was given, in the order of those bytes, and to whom.
 
-Besides these, a delivery is reported as its `Message`.  A token is whatever the caller gave with a
+A token is whatever the caller gave with a
 request or a publish; it comes back once: answered, settled, or in the end of its channel.
 
 A session holds tokens and owners and calls none of them: they come back to the shell in events.  A
@@ -21,9 +21,15 @@ if TYPE_CHECKING:
 
 
 class Token(ABC):
-    """Someone who waits for the reply to a request or the confirm of a publish."""
+    """Someone who waits for the reply to a request or the confirm of a publish.
+
+    What `is_internal` waits for is asked by the engine itself: it is not asked again by who asks
+    for the application's requests again.
+    """
 
     __slots__ = ()
+
+    is_internal = False
 
     @abstractmethod
     def replied(self, reply: Replied) -> None:
@@ -36,6 +42,10 @@ class Token(ABC):
 
 class Owner(Receiver):
     """A shell's channel: it takes what is reported of its session."""
+
+    @abstractmethod
+    def delivered(self, event: Delivered) -> None:
+        """Take deliveries."""
 
     @abstractmethod
     def came_back(self, message: ReturnedMessage) -> None:
@@ -57,8 +67,17 @@ class Owner(Receiver):
     def ended(self, event: ChannelEnded) -> None:
         """Take the end of the channel."""
 
+    def suspended(self) -> None:
+        """Take the loss of the connection, which is to be recovered."""
 
-class OwnedChannel:
+    def consumer_refused(self, consumer_tag: str, error: Exception) -> None:
+        """Take that a consumer could not be started again on another connection."""
+
+    def resumed(self, session: OwnedChannel) -> None:
+        """Take the session by which the channel goes on."""
+
+
+class OwnedChannel(ABC):
     """A channel of a session, as its events name it: its number, and the shell's channel."""
 
     __slots__ = ("number", "owner")
@@ -66,6 +85,14 @@ class OwnedChannel:
     def __init__(self, number: int, owner: Owner) -> None:
         self.number = number
         self.owner = owner
+
+    @abstractmethod
+    def end(self, error: Exception | None, events: list[Event]) -> None:
+        """Take the channel as ended, and report it once."""
+
+    @abstractmethod
+    def request(self, method: Method, token: Token) -> None:
+        """Send a method that is answered; its `Replied` carries `token`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +108,17 @@ class Ended:
     """
 
     error: Exception | None
+    tokens: tuple[Token, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The connection has ended and is to be recovered; its channels wait for another.
+
+    `tokens` are those of requests on the connection itself, which are not sent again.
+    """
+
+    error: Exception
     tokens: tuple[Token, ...] = ()
 
 
@@ -103,6 +141,16 @@ class Replied:
     token: Token
     method: Method
     message: Message | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """Deliveries that came together, all of one consumer; `size` is what they count as waiting."""
+
+    owner: Owner
+    consumer_tag: str
+    messages: list[Message]
+    size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,9 +195,10 @@ class Settled:
 
 
 Event = (
-    Message
-    | Opened
+    Opened
+    | Delivered
     | Ended
+    | Lost
     | Blocked
     | Unblocked
     | Replied

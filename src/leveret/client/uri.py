@@ -13,7 +13,7 @@ Source: https://www.rabbitmq.com/docs/uri-spec and uri-query-parameters.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal, TypedDict
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from leveret.limits import FRAME_BYTES_MIN, HANDSHAKE_SECONDS_MAX, SHORT_STRING_BYTES_MAX
@@ -50,8 +50,25 @@ class Parameters:
         return f"{'amqps' if self.tls else 'amqp'}://{where}"
 
 
+class Said(TypedDict, total=False):
+    """Parameters that something sets: a URI, or keyword arguments."""
+
+    host: str
+    port: int
+    username: str
+    password: str
+    vhost: str
+    tls: bool
+    heartbeat_seconds: int | None
+    connection_timeout_ms: int
+    channel_max: int | None
+    frame_max: int | None
+
+
+Number = Literal["heartbeat_seconds", "connection_timeout_ms", "channel_max", "frame_max"]
+
 #: What a query may say: the parameter it sets and its least and greatest value.
-QUERY: Final[dict[str, tuple[str, int, int]]] = {
+QUERY: Final[dict[str, tuple[Number, int, int]]] = {
     "heartbeat": ("heartbeat_seconds", 0, 65_535),
     "connection_timeout": ("connection_timeout_ms", 1, 2**31 - 1),
     "channel_max": ("channel_max", 0, 65_535),
@@ -61,22 +78,37 @@ QUERY: Final[dict[str, tuple[str, int, int]]] = {
 
 def parse_uri(uri: str) -> Parameters:
     """Return what `uri` says.  Raises: ValueError, whose text never quotes the password."""
+    return parameters_of(said_by(uri))
+
+
+def parameters_of(said: Said) -> Parameters:
+    """Return what was said, with the defaults for the rest; TLS has a port of its own."""
+    if said.get("tls", False):
+        said = {"port": PORT_TLS, **said}
+    return Parameters(**said)
+
+
+def said_by(uri: str) -> Said:
+    """Return the parameters that `uri` itself sets, without those that it leaves to their defaults.
+
+    The scheme says whether TLS is used, and a user without a password has the empty one.
+
+    Raises: ValueError, whose text never quotes the password.
+    """
     parts = _split(uri)
-    tls = parts.scheme == "amqps"
-    username, password = _credentials(parts)
-    numbers = _query(parts.query)
-    return Parameters(
-        host=_decode(parts.hostname or "localhost", "host"),
-        port=_port(parts, PORT_TLS if tls else PORT),
-        username=username,
-        password=password,
-        vhost=_vhost(parts.path),
-        tls=tls,
-        heartbeat_seconds=numbers.get("heartbeat_seconds"),
-        connection_timeout_ms=numbers.get("connection_timeout_ms", HANDSHAKE_SECONDS_MAX * 1000),
-        channel_max=numbers.get("channel_max"),
-        frame_max=numbers.get("frame_max"),
-    )
+    said = Said(tls=parts.scheme == "amqps")
+    if parts.hostname:
+        said["host"] = _decode(parts.hostname, "host")
+    port = _port(parts)
+    if port is not None:
+        said["port"] = port
+    if parts.username is not None:
+        said["username"] = _decode(parts.username, "user name")
+        said["password"] = _decode(parts.password or "", "password")
+    if parts.path not in {"", "/"}:
+        said["vhost"] = _vhost(parts.path)
+    _query(parts.query, said)
+    return said
 
 
 def _split(uri: str) -> SplitResult:
@@ -102,14 +134,7 @@ def _decode(text: str, what: str) -> str:
         raise ValueError(f"the {what} in the URI is not UTF-8") from None
 
 
-def _credentials(parts: SplitResult) -> tuple[str, str]:
-    """Return user name and password: guest's when the URI names no user."""
-    if parts.username is None:
-        return "guest", "guest"
-    return _decode(parts.username, "user name"), _decode(parts.password or "", "password")
-
-
-def _port(parts: SplitResult, default: int) -> int:
+def _port(parts: SplitResult) -> int | None:
     """Return the port.  An unescaped / in a password ends up here, so nothing is quoted."""
     try:
         port = parts.port
@@ -118,13 +143,11 @@ def _port(parts: SplitResult, default: int) -> int:
         raise ValueError(text) from None
     if port == 0:
         raise ValueError("the port in the URI is 0")
-    return default if port is None else port
+    return port
 
 
 def _vhost(path: str) -> str:
     """Return the vhost that a URI's path names."""
-    if path in {"", "/"}:
-        return "/"
     if "/" in path[1:]:
         raise ValueError("the vhost in the URI holds a /; write it as %2F")
     vhost = _decode(path[1:], "vhost")
@@ -133,22 +156,22 @@ def _vhost(path: str) -> str:
     return vhost
 
 
-def _query(query: str) -> dict[str, int]:
-    """Return the numbers that the query sets, by parameter name."""
-    numbers: dict[str, int] = {}
+def _query(query: str, said: Said) -> None:
+    """Add the numbers that the query sets."""
+    seen: set[str] = set()
     if "@" in query:
         raise ValueError("the query parameters hold an @ (is a ? in the password %3F?)")
     for key, value in parse_qsl(query, keep_blank_values=True):
         if key not in QUERY:
             raise ValueError(f"unknown query parameter {key!r}; known: {', '.join(sorted(QUERY))}")
         name, least, most = QUERY[key]
-        if name in numbers:
+        if key in seen:
             raise ValueError(f"query parameter {key!r} is given twice")
         if not (
             value.isascii() and value.isdigit() and len(value) < 11 and least <= int(value) <= most
         ):
             raise ValueError(f"query parameter {key!r} is not a number from {least} to {most}")
-        numbers[name] = int(value)
-    if 0 < numbers.get("frame_max", 0) < FRAME_BYTES_MIN:
+        seen.add(key)
+        said[name] = int(value)
+    if 0 < (said.get("frame_max") or 0) < FRAME_BYTES_MIN:
         raise ValueError(f"query parameter 'frame_max' is below {FRAME_BYTES_MIN}")
-    return numbers

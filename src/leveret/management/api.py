@@ -7,31 +7,56 @@ the framework's routing on the raw path keeps apart from the path's own slashes.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+import re
 from functools import partial
 from http import HTTPStatus
-from types import ModuleType
 from typing import TYPE_CHECKING
 
-from aiohttp import web
+from aiohttp import web, web_app
 from aiohttp.typedefs import Handler, Middleware
 
 from leveret.clock import Clock
 from leveret.errors import AccessRefused, AmqpError, NotFound, PreconditionFailed
-from leveret.limits import HTTP_BODY_BYTES_MAX, HTTP_BODY_SECONDS_MAX
-from leveret.management.alarm import timeout
-from leveret.management.audit import change_of, sender_of
+from leveret.limits import HTTP_BODY_BYTES_MAX
+from leveret.management.audit import change_of, named, sender_of
 from leveret.management.bodies import BODY_BYTES_MAX
 from leveret.management.chunk_source import ChunkSource
 from leveret.management.fields import is_unicode
-from leveret.management.gate import CHALLENGE, VISIT, Gate, TurnedAway, Unauthorized, Visit
+from leveret.management.gate import CHALLENGE, VISIT, Barred, Gate, TurnedAway, Visit
 from leveret.management.listening.connection import HttpConnection
 from leveret.management.listening.log import Log, make_logger
+from leveret.management.login.credentials import Unauthorized
+from leveret.management.login.origin import is_page
+from leveret.management.login.reading import read_whole
 from leveret.management.operator import Operator
+from leveret.management.page import serving
+from leveret.management.rights import ADMINISTRATION, right_of
+from leveret.management.rights import OPERATOR as OPERATOR_ONLY
 from leveret.management.routes import vhosts
-from leveret.management.routes.exchanges import bindings, delayed, exchanges
-from leveret.management.routes.node import backup, connections, nodes, overview
-from leveret.management.routes.queues import actions, publishers, queues, sinks
+from leveret.management.routes.exchanges import bindings, delayed, exchanges, publish, route
+from leveret.management.routes.node import (
+    about,
+    backup,
+    channels,
+    connections,
+    health,
+    logs,
+    memory,
+    metrics,
+    nodes,
+    openapi,
+    overview,
+)
+from leveret.management.routes.node import consumers as all_consumers
+from leveret.management.routes.queues import (
+    actions,
+    declare,
+    messages,
+    move,
+    publishers,
+    queues,
+    sinks,
+)
 from leveret.management.routes.settings import definitions, parameters, policies
 from leveret.management.routes.shared import (
     BROKER,
@@ -44,14 +69,18 @@ from leveret.management.routes.shared import (
 from leveret.management.routes.streams import chunks as stream_chunks
 from leveret.management.routes.streams import consumers as stream_consumers
 from leveret.management.routes.streams import streams, super_streams
-from leveret.management.routes.users import permissions, users
+from leveret.management.routes.users import login, permissions, quotas, users
 from leveret.management.steps import Steps
+from leveret.pages.assets import assets
 
 if TYPE_CHECKING:
     from leveret.broker.node.broker import Broker
 
 #: What changes nothing, so that it may end anywhere.
 _READING = ("GET", "HEAD")
+
+#: A name in a path; aiohttp takes none with braces unless it is told what a name may have in it.
+_NAME_IN_PATH = re.compile(r"\{(\w+)\}")
 
 #: When who was turned away may ask again, in seconds.
 _AGAIN_SECONDS = "5"
@@ -62,14 +91,29 @@ _STOP_SECONDS = 1.0
 #: The routes, a module for each concept.
 MODULES = (
     overview,
+    openapi,
+    about,
+    health,
+    login,
     nodes,
+    memory,
+    metrics,
+    logs,
+    channels,
+    all_consumers,
     queues,
     actions,
+    declare,
+    messages,
+    move,
     exchanges,
+    publish,
+    route,
     bindings,
     connections,
     vhosts,
     users,
+    quotas,
     permissions,
     policies,
     parameters,
@@ -85,8 +129,22 @@ MODULES = (
 )
 
 
-#: Those of them that the broker's users may ask for on TCP; each route checks what they may do.
-USERS_MODULES = (streams, stream_chunks, stream_consumers, publishers, sinks, super_streams)
+def routes() -> list[web.RouteDef]:
+    """Return all routes, which who operates the broker has on the Unix socket."""
+    return [one for module in MODULES for one in module.ROUTES]
+
+
+def users_routes() -> list[web.RouteDef]:
+    """Return those of them that the broker's users may ask for on TCP, with the rights for it.
+
+    Raises: KeyError for a route without a row in `rights`.
+    """
+    return [one for one in routes() if right_of(one.method, one.path) is not OPERATOR_ONLY]
+
+
+def metrics_routes() -> list[web.RouteDef]:
+    """Return what Prometheus may ask for without a password."""
+    return list(metrics.ROUTES)
 
 
 def make_runner(
@@ -94,10 +152,15 @@ def make_runner(
 ) -> web.AppRunner:
     """Return the API for who operates a broker, ready to be set up."""
     app = web.Application(
-        middlewares=[_errors_as_json(log, names=True), _as_it_is, _check_names],
+        middlewares=[
+            _errors_as_json(log, names=True),
+            serving(assets()),
+            _as_it_is,
+            _check_names,
+        ],
         client_max_size=BODY_BYTES_MAX,
     )
-    return _runner(app, MODULES, broker, operator, chunks, clock, False, log)
+    return _runner(app, routes(), broker, operator, chunks, clock, False, log)
 
 
 def make_users_runner(
@@ -113,6 +176,7 @@ def make_users_runner(
         middlewares=[
             _one_at_a_time,
             _errors_as_json(log),
+            serving(assets()),
             _through(gate, clock),
             _check_names,
         ],
@@ -120,12 +184,24 @@ def make_users_runner(
     )
     app.on_response_prepare.append(_begin_answer)
     app.on_cleanup.append(partial(_close_gate, gate))
-    return _runner(app, USERS_MODULES, broker, operator, chunks, clock, True, log)
+    return _runner(app, users_routes(), broker, operator, chunks, clock, True, log)
+
+
+def make_metrics_runner(
+    broker: Broker, operator: Operator, chunks: ChunkSource, clock: Clock, log: Log
+) -> web.AppRunner:
+    """Return the metrics for whoever asks, ready to be set up."""
+    app = web.Application(
+        middlewares=[_one_at_a_time, _errors_as_json(log), _whole(clock)],
+        client_max_size=1024,
+    )
+    app.on_response_prepare.append(_begin_answer)
+    return _runner(app, metrics_routes(), broker, operator, chunks, clock, True, log)
 
 
 def _runner(
     app: web.Application,
-    modules: Iterable[ModuleType],
+    served: list[web.RouteDef],
     broker: Broker,
     operator: Operator,
     chunks: ChunkSource,
@@ -134,15 +210,16 @@ def _runner(
     log: Log,
 ) -> web.AppRunner:
     """Return what serves `app`; a request of `users` ends when its client has gone."""
+    app.on_cleanup.append(_forget)
     app[BROKER] = broker
     app[OPERATOR] = operator
     app[CHUNKS] = chunks
     app[CLOCK] = clock
-    for module in modules:
-        for route in module.ROUTES:
-            # Who is no operator is asked who he is before he is told to go on.
-            kwargs = {**route.kwargs, "expect_handler": _wait} if users else route.kwargs
-            app.add_routes([web.RouteDef(route.method, route.path, route.handler, kwargs)])
+    for one in served:
+        # Who is no operator is asked who he is before he is told to go on.
+        kwargs = {**one.kwargs, "expect_handler": _wait} if users else one.kwargs
+        path = _NAME_IN_PATH.sub(r"{\1:[^/]+}", one.path)
+        app.add_routes([web.RouteDef(one.method, path, one.handler, kwargs)])
     return web.AppRunner(
         app,
         access_log=None,
@@ -156,9 +233,21 @@ def _runner(
 async def _begin_answer(request: web.Request, response: web.StreamResponse) -> None:
     """Say what answers, by which clients know that they found it, and not what it is made of."""
     response.headers["Server"] = "Leveret"
+    response.headers["X-Content-Type-Options"] = "nosniff"
     visit = request.get(VISIT)
     if visit is not None:
         visit.begun = True
+
+
+async def _forget(_app: web.Application) -> None:
+    """Have aiohttp forget the application when the API ends.
+
+    A cache in its module holds the last 1,024 handlers with their applications, and so would hold
+    the broker for as long as the process lives.
+    """
+    cached = getattr(web_app, "_cached_build_middleware", None)
+    if cached is not None:
+        cached.cache_clear()
 
 
 async def _close_gate(gate: Gate, _app: web.Application) -> None:
@@ -203,7 +292,10 @@ async def _visited(
     if (refused := _compressed(request)) is not None:
         return refused
     try:
-        await _read_whole(request, clock)
+        if visit.right is ADMINISTRATION:
+            # Who may do everything may send the definitions of everything.
+            request = request.clone(client_max_size=BODY_BYTES_MAX)
+        await read_whole(request, clock)
         visit.ends = request.method in _READING
         return await handler(request)
     except asyncio.CancelledError:
@@ -231,13 +323,38 @@ def _through(gate: Gate, clock: Clock) -> Middleware:
                 gate.left(visit)
         except Unauthorized as refused:
             body = {"error": "not_authorised", "reason": str(refused)}
-            return _unread(request, json_response(body, HTTPStatus.UNAUTHORIZED, CHALLENGE))
+            # The page has a form of its own; a browser would put its own before it.
+            asks = {} if is_page(request) else CHALLENGE
+            return _unread(request, json_response(body, HTTPStatus.UNAUTHORIZED, asks))
         except TurnedAway as busy:
             body = {"error": "service_unavailable", "reason": str(busy)}
             again = {"Retry-After": _AGAIN_SECONDS}
             return _unread(request, json_response(body, HTTPStatus.SERVICE_UNAVAILABLE, again))
+        except Barred as refused:
+            return json_response({"error": "not_authorised", "reason": refused.text}, 401)
         except AccessRefused as refused:
-            return json_response({"error": "forbidden", "reason": refused.text}, 403)
+            return _unread(request, _refused(request, refused))
+
+    return answer
+
+
+def _refused(request: web.Request, refusal: AccessRefused) -> web.Response:
+    """Return what a user hears who lacks a permission, in RabbitMQ's way where it has the route."""
+    visit = request.get(VISIT)
+    if visit is None or not visit.right.tags:
+        return json_response({"error": "forbidden", "reason": refusal.text}, 403)
+    return json_response({"error": "not_authorised", "reason": refusal.reply_text}, 401)
+
+
+def _whole(clock: Clock) -> Middleware:
+    """Return the middleware that has a request come whole from somebody who is not known."""
+
+    @web.middleware
+    async def answer(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if (refused := _compressed(request)) is not None:
+            return refused
+        await read_whole(request, clock)
+        return await handler(request)
 
     return answer
 
@@ -251,35 +368,8 @@ def _unread(request: web.Request, response: web.Response) -> web.Response:
     return response
 
 
-async def _read_whole(request: web.Request, clock: Clock) -> None:
-    """Have a body come whole.  Raises: HTTPRequestTimeout (408): it does not come in time."""
-    if request.can_read_body:
-        await _go_on(request)
-        connection = request.protocol
-        assert isinstance(connection, HttpConnection)
-        connection.awaits_body()
-        try:
-            async with timeout(clock, HTTP_BODY_SECONDS_MAX):
-                await request.read()
-        except TimeoutError:
-            raise web.HTTPRequestTimeout from None
-        finally:
-            connection.has_body()
-
-
 async def _wait(_request: web.Request) -> None:
     """Let a client wait that asked whether it may send its body (RFC 9110, section 10.1.1)."""
-
-
-async def _go_on(request: web.Request) -> None:
-    """Tell such a client to send it.  Raises: HTTPExpectationFailed (417) if it expects more."""
-    expected = request.headers.get("Expect", "").lower()
-    if expected not in ("", "100-continue"):
-        raise web.HTTPExpectationFailed
-    if expected and not request.content.is_eof():
-        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        # It is no part of the answer.
-        request.writer.output_size = 0
 
 
 def _compressed(request: web.Request) -> web.Response | None:
@@ -329,7 +419,7 @@ def _errors_as_json(log: Log, *, names: bool = False) -> Middleware:
             body = {"error": fault.reason.lower().replace(" ", "_"), "reason": fault.reason}
             return json_response(body, fault.status, dict(fault.headers))
         except Exception as bug:  # noqa: BLE001 (it is judged by what the request changed)
-            log("error", f"{request.method} {request.path}: {bug!r}")
+            log("error", f"{request.method} {named(request)}: {bug!r}")
             if steps.changed or isinstance(bug, MemoryError):
                 request.app[OPERATOR].broken(bug)
             return json_response({"error": "internal_error", "reason": "see the log"}, 500)

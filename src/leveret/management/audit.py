@@ -15,8 +15,17 @@ from aiohttp import web
 
 from leveret.management.gate import ACCESS
 
-#: Requests that change nothing although they are sent as if: they look, or keep files for a while.
-_LOOKING: Final = ("/browse", "/api/backup")
+#: Routes that change no definition although they are sent as if: they look, keep files for a while,
+#: do with messages what clients do, or begin and end sessions of their own.
+_LOOKING: Final = (
+    "/api/queues/{vhost}/{name}/browse",
+    "/api/queues/{vhost}/{name}/get",
+    "/api/exchanges/{vhost}/{name}/publish",
+    "/api/exchanges/{vhost}/{name}/route",
+    "/api/backup",
+    "/api/login",
+    "/api/logout",
+)
 
 #: `struct ucred` of unix(7): process, user, group.
 _CREDENTIALS: Final = struct.Struct("3i")
@@ -50,8 +59,21 @@ def change_of(request: web.Request, status: int, sender: str) -> str:
 
 
 def _may_change(request: web.Request) -> bool:
-    looks = request.method in {"GET", "HEAD", "OPTIONS"}
-    return not looks and not request.rel_url.raw_path.endswith(_LOOKING)
+    if request.method in {"GET", "HEAD", "OPTIONS"}:
+        return False
+    # The route and not the path, which may end with a name.
+    return request.method != "POST" or _route(request) not in _LOOKING
+
+
+def named(request: web.Request) -> str:
+    """Return a request's path as an error of the log names it: without a password in it."""
+    return _route(request) if "password" in request.match_info else request.path
+
+
+def _route(request: web.Request) -> str:
+    """Return the path as its route declares it; empty for a path that has no route."""
+    resource = request.match_info.route.resource
+    return "" if resource is None else resource.canonical
 
 
 def _who(request: web.Request, sender: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -16,6 +17,10 @@ BODY_BYTES_MAX: Final = 20 * 1024 * 1024
 
 #: A longer number is not written out: Python refuses beyond 4,300 digits, and nobody reads it.
 _BITS_QUOTED_MAX: Final = 256
+
+#: A whole number as text, and how long one may be.
+_WRITTEN: Final = re.compile(r"-?[0-9]+")
+_DIGITS_MAX: Final = 20
 
 
 async def object_of(request: web.Request) -> dict[str, object]:
@@ -57,6 +62,17 @@ def number_of(body: Mapping[str, object], name: str, default: int | None = None)
     return value
 
 
+def written_number_of(body: Mapping[str, object], name: str, default: int | None = None) -> int:
+    """Return a field that is a whole number, which RabbitMQ's own client also writes as text.
+
+    Raises: PreconditionFailed (400 in HTTP).
+    """
+    value = body.get(name)
+    if isinstance(value, str) and len(value) <= _DIGITS_MAX and _WRITTEN.fullmatch(value):
+        return number_of({name: int(value)}, name)
+    return number_of(body, name, default)
+
+
 def number_said(value: int) -> str:
     """Return a number as an error quotes it: of a very long one its size only."""
     bits = value.bit_length()
@@ -69,3 +85,27 @@ def table_of(body: Mapping[str, object], name: str) -> dict[str, object]:
     if not isinstance(value, dict):
         raise PreconditionFailed(f"the field '{name}' must be an object")
     return value
+
+
+def flag_of(body: Mapping[str, object], name: str) -> bool:
+    """Return a field that is true or false, which clients also write as text; false without.
+
+    Raises: PreconditionFailed (400 in HTTP).
+    """
+    value = body.get(name)
+    if value in (None, False, "false", ""):
+        return False
+    if value is True or value == "true":
+        return True
+    raise PreconditionFailed(f"the field '{name}' must be true or false")
+
+
+def table_or_none(body: Mapping[str, object], name: str) -> dict[str, object] | None:
+    """Return a field that is an object; None without, or for an empty list, as PHP writes it.
+
+    Raises: PreconditionFailed (400 in HTTP).
+    """
+    value = body.get(name)
+    if value is None or value == []:
+        return None
+    return table_of(body, name)

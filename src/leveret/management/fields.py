@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import math
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from decimal import Decimal
 
 from leveret.wire.tables import Timestamp
@@ -34,6 +35,11 @@ def plain(value: object) -> object:
     if isinstance(value, Timestamp):
         return int(value.seconds)
     return float(value) if isinstance(value, Decimal) else value
+
+
+def time_text(wall_ms: int) -> str:
+    """Return a wall time as RabbitMQ writes it: `2026-01-31T12:00:00.000+00:00`."""
+    return datetime.fromtimestamp(wall_ms / 1000, UTC).isoformat(timespec="milliseconds")
 
 
 def is_unicode(text: str) -> bool:

@@ -2,10 +2,14 @@
 
 Users and passwords are those of AMQP, as Basic credentials with each request (RFC 7617).  A right
 one costs a slow hash once in some minutes, because who judges them remembers; a wrong one waits as
-it does over AMQP, so that guessing is slow.
+it does over AMQP, so that guessing is slow.  A browser says them once, to `LOGIN`, and has a cookie
+from then on, which stands for a session (`login.sessions`).
 
-A route that is served on TCP asks `may_read` or `may_see` before it answers; for who operates the
-broker, on the Unix socket, they let everything through.
+What a route asks of the user's tags and of the vhost in its path is declared (`rights`), and judged
+before it hears of a request.  What it does with a queue or an exchange it asks for by `may_read`,
+`may_write`, `may_configure` or `may_see` before it looks whether the thing is there; what it lists,
+by `seen_vhosts` and `only_of`.  For who operates the broker, on the Unix socket, all of these let
+everything through.
 
 Each request is a login of its own, and it holds no longer than what it rests on: when the user, his
 password or his permissions change so that he might not ask again, a request that waits or is being
@@ -18,21 +22,31 @@ tell whether the user is there.
 from __future__ import annotations
 
 import asyncio
-import base64
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from aiohttp import web
+from aiohttp import hdrs, web
 
 from leveret.broker.core.ownership import Owner, foreign
 from leveret.broker.node.access import Access
 from leveret.broker.node.users import ADMINISTRATOR, RightsWatcher
 from leveret.broker.values.permission import READ
+from leveret.clock import Clock
 from leveret.errors import AccessRefused, AmqpError, NotFound
-from leveret.limits import HTTP_REQUESTS_PER_USER_MAX
+from leveret.limits import HTTP_API_REQUESTS_PER_USER_MAX, HTTP_REQUESTS_PER_USER_MAX
 from leveret.management.listening.connection import HttpConnection
+from leveret.management.login.credentials import (
+    WRONG,
+    Unauthorized,
+    basic,
+    form,
+    has_form,
+)
+from leveret.management.login.origin import check_origin, check_session
+from leveret.management.login.sessions import Session, Sessions, cookie_of
+from leveret.management.rights import MANAGING, USER, Right, right_of
 from leveret.names import Name
 
 if TYPE_CHECKING:
@@ -46,27 +60,37 @@ ACCESS: Final = web.RequestKey("access", Access)
 #: What an answer says that asks for credentials.
 CHALLENGE: Final = {"WWW-Authenticate": 'Basic realm="Leveret", charset="UTF-8"'}
 
-#: What every refused login is told.
-WRONG: Final = "the user or the password is wrong, or not allowed from here"
-
-#: The longest credentials that are looked at: two AMQP short strings fit many times.
-_CREDENTIALS_CHARACTERS_MAX: Final = 4096
-
-
-class Unauthorized(Exception):
-    """A request without right credentials (401); the text says no more than the client may know."""
+#: Where a user begins a session: there he may say who he is by a form.
+LOGIN: Final = "POST /api/login"
 
 
 class TurnedAway(Exception):
     """A request that has no place now (503); the text says why."""
 
 
+class Barred(AccessRefused):
+    """A request whose user has no tag for it, or may not enter its vhost (401)."""
+
+
 class Visit:
     """One request that was let in, until it is answered; `task` answers it."""
 
-    def __init__(self, access: Access, user: User, task: asyncio.Task[object] | None) -> None:
+    def __init__(
+        self,
+        gate: Gate,
+        access: Access,
+        right: Right,
+        user: User,
+        task: asyncio.Task[object] | None,
+        session: Session | None = None,
+    ) -> None:
         self.access: Final = access
-        self._login: Final = (user.password_hash, user.algorithm)
+        #: The session that it rests on; None with credentials.
+        self.session: Final[Session | None] = session
+        #: What its route asks for.
+        self.right: Final[Right] = right
+        self.gate: Final[Gate] = gate
+        self.login: Final = (user.password_hash, user.algorithm)
         self._task = task
         #: What it may do, as it was asked for.
         self.asked: list[Callable[[], None]] = []
@@ -77,13 +101,13 @@ class Visit:
         #: Why it was ended.
         self.refusal: Exception | None = None
 
-    def look(self, gate: Gate) -> None:
+    def look(self) -> None:
         """End it if it would not be let in any more, or not be allowed what it does."""
         self.access.forget()
         try:
-            gate.check_login(self.access.user, self._login)
-            if self.access.vhost:
-                gate.check_vhost(self.access.user, self.access.vhost)
+            self.gate.check_login(self.access.user, self.login)
+            self.gate.check_goes_on(self.session)
+            self.gate.check_right(self.access.user, self.right, self.access.vhost or None)
             for ask in self.asked:
                 ask()
         except (Unauthorized, AmqpError) as refusal:
@@ -110,17 +134,24 @@ class Gate(RightsWatcher):
         broker: Broker,
         keeper: Keeper,
         log: Callable[[str, str], None],
+        clock: Clock,
         requests_per_user: int = HTTP_REQUESTS_PER_USER_MAX,
+        api_requests_per_user: int = HTTP_API_REQUESTS_PER_USER_MAX,
     ) -> None:
         super().__init__()
         self._broker = broker
         #: The requests that are being answered, and how many are each user's.
         self.visits: set[Visit] = set()
         self._visits_of: Counter[str] = Counter()
+        #: Of these, those that need a tag.
+        self._tagged_of: Counter[str] = Counter()
         self._requests_per_user = requests_per_user
+        self._api_requests_per_user = api_requests_per_user
         broker.users.watchers.append(self)
         self._keeper = keeper
         self._log = log
+        self._clock = clock
+        self._sessions = Sessions(clock)
 
     def close(self) -> None:
         """Watch nothing more."""
@@ -128,19 +159,23 @@ class Gate(RightsWatcher):
             self._broker.users.watchers.remove(self)
 
     def rights_changed(self, user: str) -> None:
-        """End what a user may not ask for any more."""
+        """End what a user may not ask for any more, and his sessions with an older password."""
+        known = self._broker.users.by_name.get(user)
+        login = None if known is None else (known.password_hash, known.algorithm)
+        self._sessions.keep_only(user, login)
         for visit in list(self.visits):
             if visit.access.user == user:
-                visit.look(self)
+                visit.look()
 
     def left(self, visit: Visit) -> None:
         """Hear that a request is answered."""
         if visit in self.visits:
             self.visits.remove(visit)
             user = visit.access.user
-            self._visits_of[user] -= 1
-            if not self._visits_of[user]:
-                del self._visits_of[user]
+            for counter in (self._visits_of, self._tagged_of)[: 1 + bool(visit.right.tags)]:
+                counter[user] -= 1
+                if not counter[user]:
+                    del counter[user]
 
     async def _refuse(self, user: str, peer: str, verdict: bool | None, allowed: bool) -> None:
         """Log a refusal and let it wait.  Raises: TurnedAway (503): nobody looked at it."""
@@ -159,15 +194,49 @@ class Gate(RightsWatcher):
         """Let a request in and note what its user may do in the vhost of its path.
 
         Raises: Unauthorized (401) without right credentials; TurnedAway (503) when too many wait,
-        or the user has too many requests open; AccessRefused (403 in HTTP) where the user may not
-        enter the vhost, or there is none; an administrator is told which (NotFound, 404).
+        or the user has too many requests open; AccessRefused (403) for one that another site's
+        page sends; what `check_right` raises.
         """
-        user, password = _credentials(request)
-        keeper = self._keeper
+        check_origin(request)
+        token = None if hdrs.AUTHORIZATION in request.headers else cookie_of(request)
+        right = _right(request)
+        login = f"{request.method} {_route(request)}" == LOGIN
+        if token is None or login:
+            session = None
+            user, known = await self._judged(request, login)
+        else:
+            session = self._session_of(request, token)
+            user, known = session.user, self._broker.users.get(session.user)
+        vhost = request.match_info.get("vhost")
+        self.check_right(user, right, vhost)
+        # Without it a route would take who asks for the one who operates the broker.
+        access = Access(self._broker.users, user, vhost or "")
+        self._check_open(user, self._visits_of, self._requests_per_user)
+        if right.tags:
+            self._check_open(user, self._tagged_of, self._api_requests_per_user)
+            self._tagged_of[user] += 1
+        visit = Visit(self, access, right, known, asyncio.current_task(), session)
+        self.visits.add(visit)
+        self._visits_of[user] += 1
+        request[ACCESS] = access
+        request[VISIT] = visit
+        return visit
+
+    async def _judged(self, request: web.Request, login: bool) -> tuple[str, User]:
+        """Return the user whose name and password a request has; that of `login` may have a form.
+
+        Raises: Unauthorized (401); TurnedAway (503) when too many wait; AccessRefused (403) for a
+        form that a page of another site may have sent.
+        """
+        if login and has_form(request):
+            check_session(request)
+            user, password = await form(request, self._clock)
+        else:
+            user, password = basic(request)
         peer = request.remote or ""
-        allowed = user not in keeper.loopback_users or keeper.is_local(peer)
+        allowed = self._may_come_from(user, peer)
         known = self._broker.users.by_name.get(user)
-        verdict = await keeper.judge(user, password, peer) if allowed else False
+        verdict = await self._keeper.judge(user, password, peer) if allowed else False
         if not verdict or known is None:
             connection = request.protocol
             if isinstance(connection, HttpConnection):
@@ -176,28 +245,114 @@ class Gate(RightsWatcher):
             raise Unauthorized(WRONG)
         # The password may have been changed since the judge answered.
         self.check_login(user, (known.password_hash, known.algorithm))
-        vhost = request.match_info.get("vhost")
-        if vhost is not None:
-            self.check_vhost(user, vhost)
-        # Without it a route would take who asks for the one who operates the broker.
-        access = Access(self._broker.users, user, vhost or "")
-        if self._visits_of[user] >= self._requests_per_user:
+        return user, known
+
+    def _session_of(self, request: web.Request, token: str) -> Session:
+        """Return the session that a request rests on.
+
+        Raises: Unauthorized (401) when it is over; AccessRefused (403) where another page asks.
+        """
+        session = self._sessions.find(token)
+        connection = request.protocol
+        if session is None or not self._may_come_from(session.user, request.remote or ""):
+            if isinstance(connection, HttpConnection):
+                connection.refused()
+            raise Unauthorized("the session is over; log in again")
+        self.check_login(session.user, session.login)
+        check_session(request)
+        return session
+
+    def _may_come_from(self, user: str, peer: str) -> bool:
+        return user not in self._keeper.loopback_users or self._keeper.is_local(peer)
+
+    def begin_session(self, visit: Visit, peer: str) -> str:
+        """Begin a session of who asks, and return its token."""
+        user = visit.access.user
+        self._log("info", f"HTTP session begins: user '{user}' from {peer}")
+        token = self._sessions.begin(user, visit.login)
+        # It may have taken the place of another one, whose requests end with it.
+        self._end_visits(visit)
+        return token
+
+    def end_session(self, visit: Visit) -> None:
+        """End the session that a request rests on, with its other requests; no effect for none."""
+        session = visit.session
+        if session is not None:
+            self._sessions.end(session)
+            self._end_visits(visit)
+
+    def _end_visits(self, visit: Visit) -> None:
+        """End the requests of sessions that are over; `visit` is the one that is being answered."""
+        for other in list(self.visits):
+            session = other.session
+            if other is not visit and session is not None and not self._sessions.holds(session):
+                other.look()
+
+    def check_goes_on(self, session: Session | None) -> None:
+        """Check that a session, if it is one, is not over.  Raises: Unauthorized (401)."""
+        if session is not None and not self._sessions.holds(session):
+            raise Unauthorized("the session is over; log in again")
+
+    def _check_open(self, user: str, visits: Counter[str], most: int) -> None:
+        """Check that a user has a request left.  Raises: TurnedAway (503)."""
+        if visits[user] >= most:
             raise TurnedAway(
-                f"user '{user}' has {self._requests_per_user} requests open, which is the limit; "
-                "try again when some are answered"
+                f"user '{user}' has {most} requests open, which is the limit; try again when some "
+                "are answered"
             )
-        visit = Visit(access, known, asyncio.current_task())
-        self.visits.add(visit)
-        self._visits_of[user] += 1
-        request[ACCESS] = access
-        request[VISIT] = visit
-        return visit
 
     def check_login(self, name: str, login: tuple[bytes, str]) -> None:
         """Check that a login is still the user's.  Raises: Unauthorized (401)."""
         user = self._broker.users.by_name.get(name)
         if user is None or login != (user.password_hash, user.algorithm):
             raise Unauthorized(WRONG)
+
+    def check_right(self, user: str, right: Right, vhost: str | None) -> None:
+        """Check that a user has what a route asks for; `vhost` is that of the path, if it has one.
+
+        Raises: Barred (401), which does not tell whether the vhost is there; for a route of any
+        user what `check_vhost` raises.
+        """
+        users = self._broker.users
+        if right.tags and not self._has_any(user, MANAGING):
+            raise Barred("Not management user")
+        if right.tags and not self._has_any(user, right.tags):
+            raise Barred(right.lacking)
+        if vhost is None or self._has_any(user, right.everywhere):
+            return
+        if not right.tags:
+            self.check_vhost(user, vhost)
+        elif (user, vhost) not in users.permissions:
+            raise Barred("User not authorised to access virtual host")
+
+    def sees_all(self, user: str, right: Right) -> bool:
+        """Tell whether a user sees all vhosts in the lists of a route."""
+        return self._has_any(user, right.everywhere)
+
+    def check_sees_all(self, user: str, right: Right) -> None:
+        """Check that he does.  Raises: Barred (401)."""
+        if not self.sees_all(user, right):
+            raise Barred(right.lacking or "Not management user")
+
+    def vhosts_of(self, user: str) -> list[str]:
+        """Return the vhosts that a user may enter."""
+        return [name for name in self._broker.vhosts if self.may_enter(user, name)]
+
+    def may_enter(self, user: str, vhost: str) -> bool:
+        """Tell whether a user has a permission in a vhost."""
+        return (user, vhost) in self._broker.users.permissions
+
+    def check_vhosts(self, user: str, vhosts: list[str]) -> None:
+        """Check that a user may enter those vhosts, as far as they are there.
+
+        Raises: Barred (401).
+        """
+        for vhost in vhosts:
+            if vhost in self._broker.vhosts and not self.may_enter(user, vhost):
+                raise Barred("User not authorised to access virtual host")
+
+    def _has_any(self, user: str, tags: tuple[str, ...]) -> bool:
+        return any(self._broker.users.has_tag(user, tag) for tag in tags)
 
     def check_vhost(self, user: str, vhost: str) -> None:
         """Check that a user may enter a vhost.
@@ -213,28 +368,99 @@ class Gate(RightsWatcher):
         raise AccessRefused(f"access to vhost '{vhost}' refused for user '{user}'")
 
 
-def may_read(request: web.Request, queue: Name) -> None:
-    """Check that who asks may read a queue or a stream.  Raises: AccessRefused (403 in HTTP)."""
-    access = request.get(ACCESS)
-    if access is not None:
-        _ask(request, partial(access.read, "queue", queue))
+def _right(request: web.Request) -> Right:
+    """Return what the route of a request asks for; a path that has none may be asked for by all."""
+    path = _route(request)
+    return right_of(request.method, path) if path else USER
 
 
-def may_see(request: web.Request, queue: Name) -> None:
-    """Check that who asks may do anything with a queue.  Raises: AccessRefused (403)."""
-    access = request.get(ACCESS)
-    if access is not None:
-        _ask(request, partial(access.see, "queue", queue))
+def _route(request: web.Request) -> str:
+    """Return the path as its route declares it; empty for a path that has no route."""
+    resource = request.match_info.route.resource
+    return "" if resource is None else resource.canonical
 
 
-def may_configure(request: web.Request, name: Name) -> None:
-    """Check that who asks may declare or delete a queue of that name.
+def may_read(request: web.Request, name: Name, kind: str = "queue") -> None:
+    """Check that who asks may read from a queue, a stream or (`kind`) an `exchange`.
 
-    Raises: AccessRefused (403 in HTTP).
+    Raises: AccessRefused (403 or 401 in HTTP).
     """
     access = request.get(ACCESS)
     if access is not None:
-        _ask(request, partial(access.configure, "queue", name))
+        _ask(request, partial(access.read, kind, name))
+
+
+def may_write(request: web.Request, name: Name, kind: str = "queue") -> None:
+    """Check that who asks may write to it.  Raises: AccessRefused (403 or 401 in HTTP)."""
+    access = request.get(ACCESS)
+    if access is not None:
+        _ask(request, partial(access.write, kind, name))
+
+
+def may_see(request: web.Request, name: Name, kind: str = "queue") -> None:
+    """Check that who asks may do anything with it.  Raises: AccessRefused (403 or 401 in HTTP)."""
+    access = request.get(ACCESS)
+    if access is not None:
+        _ask(request, partial(access.see, kind, name))
+
+
+def may_configure(request: web.Request, name: Name, kind: str = "queue") -> None:
+    """Check that who asks may declare or delete a queue, or an `exchange`, of that name.
+
+    Raises: AccessRefused (403 or 401 in HTTP).
+    """
+    access = request.get(ACCESS)
+    if access is not None:
+        _ask(request, partial(access.configure, kind, name))
+
+
+def seen_vhosts(request: web.Request) -> list[str] | None:
+    """Return the vhosts that a list may show to who asks; None for all that there are.
+
+    The request ends when he may see one of them no more.
+    """
+    visit: Visit | None = request.get(VISIT)
+    if visit is None:
+        return None
+    gate, user = visit.gate, visit.access.user
+    if gate.sees_all(user, visit.right):
+        visit.asked.append(partial(gate.check_sees_all, user, visit.right))
+        return None
+    names = gate.vhosts_of(user)
+    visit.asked.append(partial(gate.check_vhosts, user, names))
+    return names
+
+
+def sees_vhost(request: web.Request, vhost: str) -> bool:
+    """Tell whether a list may show a vhost to who asks."""
+    visit: Visit | None = request.get(VISIT)
+    if visit is None:
+        return True
+    user = visit.access.user
+    return visit.gate.sees_all(user, visit.right) or visit.gate.may_enter(user, vhost)
+
+
+def only_of(request: web.Request) -> str | None:
+    """Return the user whose connections and channels alone who asks may see; None for all."""
+    visit: Visit | None = request.get(VISIT)
+    if visit is None:
+        return None
+    gate, user = visit.gate, visit.access.user
+    if not gate.sees_all(user, visit.right):
+        return user
+    visit.asked.append(partial(gate.check_sees_all, user, visit.right))
+    return None
+
+
+def access_of(request: web.Request) -> Access | None:
+    """Return what who asks may do in the vhost of the path; None for who operates the broker."""
+    return request.get(ACCESS)
+
+
+def must_administer(request: web.Request) -> None:
+    """Check that who asks operates the broker or is an administrator.  Raises: Barred (401)."""
+    if not is_administrator(request):
+        raise Barred("Not administrator user")
 
 
 def _ask(request: web.Request, ask: Callable[[], None]) -> None:
@@ -271,23 +497,3 @@ def can_read(request: web.Request, queue: Name) -> bool:
     """Tell whether who asks may read a queue or a stream; the request does not rest on it."""
     access = request.get(ACCESS)
     return access is None or access.allows(READ, queue)
-
-
-def _credentials(request: web.Request) -> tuple[str, bytes]:
-    """Return user and password of a request.  Raises: Unauthorized (401)."""
-    header = request.headers.get("Authorization")
-    if header is None:
-        raise Unauthorized("this needs a user and a password")
-    scheme, _, encoded = header.partition(" ")
-    if scheme.lower() != "basic" or len(encoded) > _CREDENTIALS_CHARACTERS_MAX:
-        raise Unauthorized("credentials are of the scheme Basic")
-    try:
-        raw = base64.b64decode(encoded.strip(), validate=True)
-        name, colon, password = raw.partition(b":")
-        user = name.decode()
-    except ValueError:
-        # Base 64 that is none, a header or a name that is no text: errors of three kinds.
-        raise Unauthorized("the credentials cannot be read") from None
-    if not colon:
-        raise Unauthorized("the credentials have no password")
-    return user, password

@@ -11,13 +11,15 @@ def _usual(_user: str, _address: str) -> int:
     return 1
 
 
-@dataclass(frozen=True)
+@dataclass
 class Keeper:
     """The keeper of a gate.
 
     `judge` tells whether a password is the user's who asks from an address, None if too many wait
     to look; `is_local` whether an address is of the broker's own machine; `loopback_users` come in
     from there only.  `backoff` says by how many times the delay a user from an address waits.
+    Where settings are reloaded, `loopback_users` and `login_failure_delay_ms` change, and hold from
+    the next login on.
     """
 
     judge: Callable[[str, bytes, str], Awaitable[bool | None]]

@@ -6,9 +6,43 @@ has what it noted done afterwards, as the sockets' side does for each batch of i
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from leveret.broker.core.work import EndWaiter, WaitedWork
+from leveret.management.listening.address import ListenAddress
+from leveret.management.sampling.recent_log import RecentLog
+from leveret.management.sampling.sampler import Sampler
+
+if TYPE_CHECKING:
+    from leveret.management.direct import OpenDirect
+    from leveret.management.metrics.totals import Scrapes
+
+
+class _Waiter(EndWaiter):
+    """Resolves a future at the end of a long operation."""
+
+    def __init__(self, future: asyncio.Future[None]) -> None:
+        self.future = future
+
+    def work_ended(self) -> None:
+        """Let who waits go on, if anybody does."""
+        if not self.future.done():
+            self.future.set_result(None)
+
+
+async def ended(work: WaitedWork, durable: Callable[[], Awaitable[None]]) -> None:
+    """Wait until a long operation that was begun is over, and what it recorded is `durable`."""
+    await durable()
+    if not work.over:
+        waiter = _Waiter(asyncio.get_running_loop().create_future())
+        work.tell(waiter)
+        await waiter.future
+        await durable()
 
 
 @dataclass(frozen=True)
@@ -19,7 +53,8 @@ class Operator:
     `hash_password` hashes a password beside the loop, `hold_files` keeps all files of the data
     directory from then on, and `release_files` lets go of them again.  `broken` stops the broker
     for an exception that nobody expected.  `counts` returns what the sockets have to tell, by the
-    names of the API.
+    names of the API; `scrapes` makes the totals of metrics, where there are any.  `sampler` knows
+    rates, `addresses` returns what the broker listens on.
     """
 
     begin: Callable[[], object]
@@ -28,7 +63,18 @@ class Operator:
     hold_files: Callable[[], Awaitable[None]]
     release_files: Callable[[], object]
     broken: Callable[[BaseException], object]
+    sampler: Sampler
     counts: Callable[[], Mapping[str, int]] = dict
+    scrapes: Scrapes | None = None
+    addresses: Callable[[], Sequence[ListenAddress]] = tuple
+    #: Opens a channel of AMQP as a user in a vhost.
+    direct: OpenDirect | None = None
+    #: Returns the settings that are in effect, without secrets.
+    settings: Callable[[], Mapping[str, object]] = dict
+    #: The end of the log.
+    recent: RecentLog = field(default_factory=RecentLog)
+    #: When it was made, in seconds of a monotonic clock.
+    started: float = field(default_factory=time.monotonic)
 
     @asynccontextmanager
     async def changing(self) -> AsyncIterator[None]:
@@ -36,6 +82,10 @@ class Operator:
         self.begin()
         yield
         await self.durable()
+
+    async def ended(self, work: WaitedWork) -> None:
+        """Wait until a long operation that was begun is over, and what it recorded is synced."""
+        await ended(work, self.durable)
 
     @asynccontextmanager
     async def holding(self) -> AsyncIterator[None]:

@@ -1,14 +1,15 @@
-"""Spark jobs over what went through the broker, each a function of a session.
+"""Spark jobs over the broker's traffic, each a function of a session.
 
-`archive` writes a stream to Parquet, `report` tells what traffic a stream or an archive holds,
-`route` where it would go in a topology, `deadletter` why messages died, and `republish` and
-`replay` publish some of them again.  The command line calls these functions; nothing here
-parses arguments or prints.
+`archive` writes a stream to Parquet, `report` summarizes the traffic of a stream or an archive,
+`route` computes where it would go in a topology, `deadletter` explains why messages were
+dead-lettered, and `republish` and `replay` publish messages again.  The command line calls these
+functions; nothing here parses arguments or prints.
 """
 
 from __future__ import annotations
 
-from leveret.pipelines.archive import ArchiveResult, archive, start_archive
+from leveret.pipelines.archive.job import archive, start_archive
+from leveret.pipelines.archive.result import ArchiveResult
 from leveret.pipelines.deadletter.job import deadletter, republish
 from leveret.pipelines.deadletter.result import DeadLetters
 from leveret.pipelines.lifecycle.job import lifecycle, lives

@@ -1,14 +1,15 @@
-"""Dead letters as rows: why, where and when each died, where it was published to, and what error.
+"""Dead letters as rows: why, where and when each died, where it was published, and its error.
 
-All of it is in the headers that a broker puts on a letter (`x-death`, `x-first-death-*`), which the
-data source gives as text, `x-death` as JSON; so this is plain SQL that Spark runs without Python.
+All of this is in the headers that a broker puts on a letter (`x-death`, `x-first-death-*`), which
+the data source returns as text, `x-death` as JSON; so this is plain SQL that Spark runs without
+Python.
 
-What was published first is the oldest death's: of the entry that `x-first-death-*` name, because
-a letter that goes round has its entries moved.
+The first publish is that of the oldest death, the entry that the `x-first-death-*` headers name;
+entries of a letter in a cycle change places.
 
-An error's fingerprint is that of its text without what differs from letter to letter: numbers, ids,
-quoted text.  A broker knows no errors: the text is a header that the consumer's framework sets, or
-a field of a JSON body.
+The fingerprint of an error is that of its text without the parts that differ from letter to letter:
+numbers, ids, quoted text.  A broker does not know errors: the text is a header that the consumer's
+framework sets, or a field of a JSON body.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-#: Headers in which frameworks leave what went wrong; the first that is there counts.
+#: The headers in which frameworks store the error; the first that exists counts.
 ERROR_HEADERS: Final = (
     "x-exception-message",
     "x-exception-stacktrace",
@@ -32,10 +33,10 @@ ERROR_HEADERS: Final = (
     "traceback",
 )
 
-#: Of a reason that nothing tells.
+#: The reason of letters without one.
 UNKNOWN: Final = "unknown"
 
-#: Of what no queue took when it was published, and a sink sent to its dead-letter exchange.
+#: The reason of messages that no queue took and a sink sent to its dead-letter exchange.
 UNROUTABLE: Final = "unroutable"
 
 _DEATHS: Final = (
@@ -43,11 +44,11 @@ _DEATHS: Final = (
     "`routing-keys`: array<string>>>"
 )
 
-#: Characters of an error's line that are looked at, and bytes of a body that are shown.
+#: Characters of an error's line that are examined, and bytes of a body that are shown.
 ERROR_CHARACTERS: Final = 300
 BODY_BYTES_SHOWN: Final = 240
 
-#: What differs from letter to letter, and what stands for it; in this order.
+#: The parts that differ from letter to letter, and their replacements, in this order.
 _VARIABLE: Final = (
     ("[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}", "<id>"),
     (r"0x[0-9a-fA-F]+|\b(?=[a-fA-F]*[0-9])[0-9a-fA-F]{8,}\b", "<hex>"),
@@ -62,7 +63,7 @@ def letters(
     error_headers: Sequence[str] = ERROR_HEADERS,
     error_path: str | None = None,
 ) -> DataFrame:
-    """Return the dead letters among rows, with what is known of their death; see `described`."""
+    """Return the dead letters among rows, with the facts of their death; see `described`."""
     return described(rows, error_headers, error_path).where("is_letter").drop("is_letter")
 
 
@@ -71,11 +72,11 @@ def described(
     error_headers: Sequence[str] = ERROR_HEADERS,
     error_path: str | None = None,
 ) -> DataFrame:
-    """Return rows with what is known of their death; all columns stay.
+    """Return rows with the facts of their death; all columns stay.
 
-    Added are is_letter, died_at, reason, queue, died_times, first_exchange, first_routing_key,
-    error and fingerprint (`""` without an error).  `error_path` is a path into a JSON body, as
-    `$.error`.
+    The new columns are is_letter, died_at, reason, queue, died_times, first_exchange,
+    first_routing_key, error and fingerprint (`""` without an error).  `error_path` is a path into a
+    JSON body, such as `$.error`.
     """
     from pyspark.sql import functions as f
 
@@ -117,7 +118,7 @@ def described(
 
 
 def _error(error_headers: Sequence[str], error_path: str | None) -> Column:
-    """Return the line that tells the error: the first, or of a Python traceback the last."""
+    """Return the line with the error: the first, or the last one of a Python traceback."""
     from pyspark.sql import functions as f
 
     texts = [f.col("headers")[name] for name in error_headers]
@@ -134,7 +135,7 @@ def _error(error_headers: Sequence[str], error_path: str | None) -> Column:
 
 
 def fingerprint(column: str) -> Column:
-    """Return twelve hexadecimal digits that errors of one kind have in common; `""` of no error."""
+    """Return twelve hexadecimal digits, equal for errors of one kind; `""` without an error."""
     from pyspark.sql import functions as f
 
     kind = error_kind(column)
@@ -143,7 +144,7 @@ def fingerprint(column: str) -> Column:
 
 
 def error_kind(column: str) -> Column:
-    """Return an error's text with what differs from letter to letter taken out."""
+    """Return an error's text without the parts that differ from letter to letter."""
     from pyspark.sql import functions as f
 
     text = f.col(column)

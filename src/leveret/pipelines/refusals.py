@@ -1,4 +1,4 @@
-"""Refusals of options that make no sense, in words that say what would.
+"""Checks of options, whose errors name what is allowed.
 
 Every job checks its options by these before it starts anything.
 """
@@ -15,11 +15,11 @@ _SPAN: Final = re.compile(r"(\d{1,9}) *(second|minute|hour|day|week)s?")
 
 
 class JobError(ValueError):
-    """A job was asked for what makes no sense; the text names the option and what would do."""
+    """An argument of a job is invalid; the text names the option and the allowed values."""
 
 
 def one_of(option: str, value: str, known: Sequence[str]) -> str:
-    """Return a value that is one of those known.  Raises: JobError."""
+    """Return a value that is one of the known ones.  Raises: JobError."""
     if value not in known:
         raise JobError(f"{option}: {value!r} is none of {', '.join(known)}")
     return value
@@ -42,7 +42,7 @@ def only_one(**given: object) -> str:
 
 
 def span_seconds(option: str, text: str) -> int:
-    """Return the seconds of a span such as `1 minute` or `6 hours`.  Raises: JobError."""
+    """Parse a span such as `1 minute` or `6 hours` into seconds.  Raises: JobError."""
     found = _SPAN.fullmatch(text.strip().lower())
     seconds = int(found[1]) * _UNIT_SECONDS[found[2]] if found else 0
     if seconds == 0:
@@ -52,12 +52,12 @@ def span_seconds(option: str, text: str) -> int:
 
 
 def moment(option: str, value: str | datetime | None) -> datetime | None:
-    """Return a moment given as such or in ISO 8601; without a zone it is UTC.  Raises: JobError."""
+    """Return a moment, parsed if it is ISO 8601; without a zone it is UTC. Raises: JobError."""
     if value is None:
         return None
     try:
         found = datetime.fromisoformat(value) if isinstance(value, str) else value
         return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
     except (ValueError, OverflowError):
-        # Also a moment that falls out of the calendar in UTC.
+        # This includes moments that are outside of the calendar in UTC.
         raise JobError(f"{option}: {value!r} is no moment such as 2026-11-21T05:40:00Z") from None

@@ -1,4 +1,4 @@
-"""Where a job reads: a stream of a broker, or an archive of one."""
+"""The input of a job: a stream of a broker, or an archive of one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-#: The columns that name the directories of an archive.
+#: The columns that are in the names of an archive's directories.
 STREAM_COLUMN = "stream"
 DATE_COLUMN = "date"
 HOUR_COLUMN = "hour"
@@ -23,7 +23,7 @@ PARTITION_COLUMNS = (STREAM_COLUMN, DATE_COLUMN, HOUR_COLUMN)
 def stream_options(
     uri: str, stream: str, password_env: str | None, options: Mapping[str, str] | None
 ) -> dict[str, str]:
-    """Return the data source's options for a stream; `options` may add any that it has."""
+    """Return the data source's options for a stream; `options` may add further ones."""
     texts = {**(options or {}), "uri": uri, "stream": stream}
     if password_env is not None:
         texts["passwordEnv"] = password_env
@@ -31,7 +31,7 @@ def stream_options(
 
 
 def read_stream(spark: SparkSession, options: Mapping[str, str], columns: str = "") -> DataFrame:
-    """Return what a stream holds now; `columns` as DDL, by default all."""
+    """Return the present messages of a stream; `columns` as DDL, by default all."""
     reader = spark.read.format("leveret").options(**options)
     return (reader.schema(columns) if columns else reader).load()
 
@@ -46,10 +46,10 @@ def messages(
     options: Mapping[str, str] | None = None,
     columns: str = "",
 ) -> tuple[DataFrame, str]:
-    """Return the messages of a stream or of an archive, and what to call where they are from.
+    """Return the messages of a stream or of an archive, and a label of the source.
 
-    With a path, `stream` chooses one of the archive's.  `columns` are of a stream, as DDL: what is
-    not asked for is not read.  An archive's columns are all there and read where they are used.
+    With a path, `stream` selects one of the archive's streams.  `columns` are those of a stream, as
+    DDL: others are not read.  An archive's columns are all available and read on demand.
 
     Raises: JobError for neither or both.
     """
@@ -65,7 +65,7 @@ def messages(
 
 
 def archive_schema() -> StructType:
-    """Return the columns of an archive, so that Spark guesses none of them from file names."""
+    """Return the columns of an archive, so that Spark does not guess any from file names."""
     from pyspark.sql.types import DateType, StructField, StructType
 
     from leveret.spark.columns.schema import ROW
@@ -78,7 +78,7 @@ def archive_schema() -> StructType:
 def read_archive(
     spark: SparkSession, path: str | Path, *, table: str = "", catalog: str = ""
 ) -> DataFrame:
-    """Return what an archive holds: Parquet, Delta or Iceberg, only files of finished batches.
+    """Return the rows of an archive: Parquet, Delta or Iceberg, only files of finished batches.
 
     `table` and `catalog` name an Iceberg table that has no catalog of its own at the path.
 

@@ -21,11 +21,14 @@ nodes it has seen.
 
 from __future__ import annotations
 
-from typing import final
+from typing import Final, final
 
 from mypy_extensions import i64
 
 from leveret.routing.keys import ANY_WORDS, ONE_WORD, pattern_words, split_words
+
+#: More states than any match visits.
+_NO_LIMIT: Final[i64] = 1 << 60
 
 
 @final
@@ -81,12 +84,14 @@ class Node:
 class TopicTrie:
     """Targets under binding keys, found by routing key.
 
-    `states_visited` counts the states of all matches so far: the cost, in a unit that is the same
-    on every machine.
+    `nodes` counts the nodes but the root: what the trie takes of the memory.  `states_visited`
+    counts the states of all matches so far: the cost, in a unit that is the same on every machine.
+    A match that would cost too much can be given up (`find_within`).
     """
 
     def __init__(self) -> None:
         self._root = Node(repeats=False)
+        self.nodes: i64 = 0
         self._step: i64 = 0
         self.states_visited: i64 = 0
 
@@ -97,7 +102,11 @@ class TopicTrie:
         """
         node = self._root
         for word in pattern_words(binding_key):
-            node = node.grow(word)
+            following = node.child(word)
+            if following is None:
+                following = node.grow(word)
+                self.nodes += 1
+            node = following
         node.targets[target] = node.targets.get(target, 0) + 1
 
     def remove(self, binding_key: str, target: object) -> bool:
@@ -128,11 +137,31 @@ class TopicTrie:
 
         Raises: PreconditionFailed (406) for a key of more than `TOPIC_WORDS_MAX` words.
         """
+        return list(self.find(routing_key))
+
+    def find(self, routing_key: str) -> dict[object, int]:
+        """Return what `match` does as the keys of a dict, which may be the trie's own.
+
+        The caller neither changes the dict nor uses it after the trie has changed.
+
+        Raises: PreconditionFailed (406) for a key of more than `TOPIC_WORDS_MAX` words.
+        """
+        found = self.find_within(routing_key, _NO_LIMIT)
+        return {} if found is None else found
+
+    def find_within(self, routing_key: str, states_max: i64) -> dict[object, int] | None:
+        """Return what `find` does, or None where it would visit more than so many states.
+
+        Raises: PreconditionFailed (406) for a key of more than `TOPIC_WORDS_MAX` words.
+        """
+        last = self.states_visited + states_max
         states = self._first_states()
         for word in split_words(routing_key):
             if not states:
                 break
-            states = self._next_states(states, word)
+            states = self._next_states(states, word, last)
+            if self.states_visited > last:
+                return None
         return _targets_of(states)
 
     def is_empty(self) -> bool:
@@ -145,6 +174,7 @@ class TopicTrie:
         while depth > 0 and path[depth].is_bare():
             depth -= 1
             path[depth].cut(words[depth])
+            self.nodes -= 1
 
     def _first_states(self) -> list[Node]:
         """Return the states before the first word."""
@@ -154,15 +184,23 @@ class TopicTrie:
         self.states_visited += len(states)
         return states
 
-    def _next_states(self, states: list[Node], word: str) -> list[Node]:
-        """Return the states that one more word leads to from any of `states`."""
+    def _next_states(self, states: list[Node], word: str, last: i64) -> list[Node]:
+        """Return the states that one more word leads to from any of `states`.
+
+        It ends early where `states_visited` comes to exceed `last`.
+        """
         following: list[Node] = []
         self._step += 1
+        room = last - self.states_visited
         for node in states:
+            if len(following) > room:
+                break
             if node.repeats:
                 self._reach(node, following)
-            self._reach(node.words.get(word), following)
-            self._reach(node.one_word, following)
+            if node.words:
+                self._reach(node.words.get(word), following)
+            if node.one_word is not None:
+                self._reach(node.one_word, following)
         self.states_visited += len(following)
         return following
 
@@ -175,8 +213,8 @@ class TopicTrie:
             node = node.any_words
 
 
-def _targets_of(states: list[Node]) -> list[object]:
-    """Return the distinct targets of the states."""
+def _targets_of(states: list[Node]) -> dict[object, int]:
+    """Return the distinct targets of the states as keys; those of one node in its own dict."""
     found: dict[object, int] | None = None
     several = False
     for node in states:
@@ -189,4 +227,4 @@ def _targets_of(states: list[Node]) -> list[object]:
         else:
             found = {**found, **node.targets}
             several = True
-    return list(found) if found is not None else []
+    return found if found is not None else {}

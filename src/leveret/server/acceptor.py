@@ -12,11 +12,13 @@ spin.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import socket
 from collections.abc import Callable
 from typing import Final
 
+from leveret.server.opening.opening import Open
 from leveret.session.admission import FULL, ROOM, Admission, Slot, network_of
 
 #: Connections that are accepted before others get their turn.
@@ -28,11 +30,14 @@ AGAIN_SECONDS: Final = 0.25
 _SHORT: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
 
 #: Makes the protocol of a connection from a network, and its slot.
-Make = Callable[[str], tuple[asyncio.BaseProtocol, Slot]]
+Make = Callable[[str], tuple[asyncio.Protocol, Slot]]
 
 
 class Acceptor:
-    """Accepts on one listening socket; `authenticated` connections are so from the start."""
+    """Accepts on one listening socket; `authenticated` connections are so from the start.
+
+    `opening` puts before a connection's protocol what its peer does first.
+    """
 
     def __init__(
         self,
@@ -41,6 +46,7 @@ class Acceptor:
         make: Make,
         log: Callable[[str, str], None],
         authenticated: bool = False,
+        opening: Open | None = None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._sock = sock
@@ -48,6 +54,7 @@ class Acceptor:
         self._make = make
         self._log = log
         self._authenticated = authenticated
+        self._before = opening
         #: Accepted, and without a place so far.
         self._held: tuple[socket.socket, str] | None = None
         self._again: asyncio.TimerHandle | None = None
@@ -62,6 +69,9 @@ class Acceptor:
             return
         self._stopped = True
         self._loop.remove_reader(self._sock)
+        with contextlib.suppress(OSError):
+            # A process that was forked from this one may have a copy: nobody is to connect to it.
+            self._sock.shutdown(socket.SHUT_RDWR)
         self._sock.close()
         if self._again is not None:
             self._again.cancel()
@@ -130,6 +140,8 @@ class Acceptor:
     def _begin(self, sock: socket.socket, network: str) -> None:
         protocol, slot = self._make(network)
         self._admission.enter(slot, self._authenticated)
+        if self._before is not None:
+            protocol = self._before(protocol, slot, self._admission)
         task = self._loop.create_task(self._open(sock, protocol, slot))
         self._opening.add(task)
         task.add_done_callback(self._opening.discard)
@@ -145,13 +157,13 @@ class Acceptor:
 
 
 def accepting(
-    log: Callable[[str, str], None],
+    log: Callable[[str, str], None], opening: Open | None = None
 ) -> Callable[[socket.socket, Admission, Make, bool], Callable[[], None]]:
     """Return what accepts on a listening socket and returns what ends that."""
 
     def accept(
         sock: socket.socket, admission: Admission, make: Make, authenticated: bool
     ) -> Callable[[], None]:
-        return Acceptor(sock, admission, make, log, authenticated).close
+        return Acceptor(sock, admission, make, log, authenticated, opening).close
 
     return accept

@@ -1,4 +1,4 @@
-"""The asyncio shell around one AMQP connection: bytes to and fro, backpressure both ways.
+"""The asyncio shell around one client's session: bytes to and fro, backpressure both ways.
 
 A peer that does not read is not fed: the transport's buffer is bounded by asking the core for no
 more while it is above its mark, and above a second mark the peer's input is not read either, since
@@ -11,69 +11,64 @@ the broker (`Runner.broken`).
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
-from typing import cast
+from typing import Final, cast
 
 from leveret.limits import (
-    INPUT_BYTES_HELD_MAX,
     OUTPUT_BYTES_HIGH,
     OUTPUT_BYTES_MAX,
+    TLS_CONNECTION_BYTES,
 )
 from leveret.server.client_socket import ClientSocket
+from leveret.server.opening.peer_address import is_loopback
 from leveret.server.runner import Runner
 from leveret.session.admission import Admission, Slot
-from leveret.session.connection.connection import Connection
-from leveret.session.settings import Peer
-from leveret.session.states import AWAITING_OPEN, AWAITING_TUNE_OK, VERIFYING_LOGIN
+from leveret.session.client_session import ClientSession
+from leveret.session.settings import Peer, Security
 
 #: One write to the transport is at most this long, so that no call holds the loop.
 WRITE_BYTES_MAX = 262_144
 
 
-def is_loopback(host: str) -> bool:
-    """Tell whether an address of the peer is of this machine's loopback."""
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
-        return address.ipv4_mapped.is_loopback
-    return address.is_loopback
-
-
 #: Takes the level of a line for the log, the connection that it is about, and its text.
-Log = Callable[[str, Connection, str], None]
+Log = Callable[[str, ClientSession, str], None]
 
 
 class Accepting(ABC):
-    """What accepted a connection, as the connection's protocol knows it; `AmqpListener` is one."""
+    """What accepted a connection, as the connection's socket knows it: a `Listener`.
 
-    def __init__(self, runner: Runner, admission: Admission, log: Log) -> None:
+    `speaks` is the protocol's name, as the log has it.
+    """
+
+    def __init__(self, runner: Runner, admission: Admission, log: Log, speaks: str) -> None:
         self.runner = runner
         self.admission = admission
         self.log = log
+        self.speaks = speaks
 
     @abstractmethod
-    def connect(self, peer: Peer) -> Connection:
+    def connect(self, peer: Peer) -> ClientSession:
         """Return the session of a new connection."""
 
     @abstractmethod
-    def expelled(self, connection: Connection) -> None:
+    def expelled(self, connection: ClientSession) -> None:
         """Hear that a connection goes that has not logged in, to make room for another one."""
 
 
-class AmqpProtocol(asyncio.Protocol, ClientSocket):
-    """One connection's socket."""
+#: Stands for the transport until the loop hands one over; whatever is asked of it raises.
+_NO_TRANSPORT: Final = asyncio.Transport()
 
-    _transport: asyncio.Transport
+
+class ClientProtocol(asyncio.Protocol, ClientSocket):
+    """One connection's socket; its session begins when the loop hands the transport over."""
 
     def __init__(self, listener: Accepting, network: str) -> None:
         self._listener = listener
         self.slot = Slot(network, self.expel, self._is_authenticated, self._is_authenticating)
-        self._begun = False
+        self._transport = _NO_TRANSPORT
+        self._session: ClientSession | None = None
         self._expelled = False
         self._runner = listener.runner
         self._full = False
@@ -82,6 +77,8 @@ class AmqpProtocol(asyncio.Protocol, ClientSocket):
         #: Output for which the transport had no room.
         self._waiting: deque[bytes | memoryview] = deque()
         self._waiting_bytes = 0
+        #: What was not sent when the session heard of it last.
+        self._unsent = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Start the session of a new connection."""
@@ -97,36 +94,55 @@ class AmqpProtocol(asyncio.Protocol, ClientSocket):
         peer = transport.get_extra_info("peername") or ("unknown", 0)
         local = transport.get_extra_info("sockname") or ("unknown", 0)
         host = str(peer[0])
-        self.connection = self._listener.connect(
-            Peer(host, int(peer[1]), str(local[0]), int(local[1]), is_loopback(host))
+        tls = transport.get_extra_info("ssl_object")
+        name = transport.get_extra_info("certificate_name") if tls is not None else ""
+        facts = (tls.version() or "", (tls.cipher() or ("",))[0]) if tls is not None else ("", "")
+        connection = self._session = self._listener.connect(
+            Peer(
+                host,
+                int(peer[1]),
+                str(local[0]),
+                int(local[1]),
+                is_loopback(host),
+                Security(*facts, name),
+            )
         )
-        self._runner.add(self.connection, self)
-        self._begun = True
-        self._listener.log("info", self.connection, "accepting AMQP connection")
+        if tls is not None:
+            connection.account.book(TLS_CONNECTION_BYTES)
+        self._runner.add(connection, self)
+        self._listener.log("info", connection, f"accepting {self._listener.speaks} connection")
         if self._expelled:
             self.abort()
+        elif connection.finished:
+            self._runner.run()
+
+    @property
+    def connection(self) -> ClientSession:
+        """The session, once the socket is open."""
+        assert self._session is not None
+        return self._session
 
     def _is_authenticated(self) -> bool:
         """Tell whether the client has logged in and entered a vhost."""
-        return self._begun and self.connection.vhost is not None
+        return self._session is not None and self._session.is_authenticated()
 
     def _is_authenticating(self) -> bool:
         """Tell whether the client's password is being verified, or was right."""
-        if not self._begun:
-            return False
-        return self.connection.state in (VERIFYING_LOGIN, AWAITING_TUNE_OK, AWAITING_OPEN)
+        return self._session is not None and self._session.is_authenticating()
 
     def expel(self) -> None:
         """Leave the place to another connection: this one has not logged in."""
         self._expelled = True
-        if self._begun:
-            self._listener.expelled(self.connection)
+        if self._session is not None:
+            self._listener.expelled(self._session)
             self.abort()
 
     def data_received(self, data: bytes) -> None:
         """Feed the session, then do what the core noted."""
+        connection = self._session
+        assert connection is not None
         try:
-            self.connection.receive(data, self._runner.now())
+            connection.receive(data, self._runner.now())
             self._runner.run()
             self._judge_reading()
         except Exception as bug:  # noqa: BLE001 (else the loop would end the connection alone)
@@ -161,7 +177,8 @@ class AmqpProtocol(asyncio.Protocol, ClientSocket):
 
     def flush(self) -> None:
         """Send what the session has written, as far as the transport has room."""
-        connection = self.connection
+        connection = self._session
+        assert connection is not None
         for part in connection.take_output():
             self._waiting.append(part)
             self._waiting_bytes += len(part)
@@ -191,9 +208,16 @@ class AmqpProtocol(asyncio.Protocol, ClientSocket):
 
     def _judge_reading(self) -> None:
         """Read the socket unless the session has enough in hand, or its peer does not read."""
-        connection = self.connection
-        held = connection.halted and connection.reader.held() > INPUT_BYTES_HELD_MAX
+        connection = self._session
+        assert connection is not None
+        held = connection.halted and not connection.reads_on()
+        # One who waits for a turn is not read at all: a loop that reads again and again as long as
+        # the socket has more would otherwise let nobody else in between.
+        held = held or connection.waits_for_turn()
         unsent = self._transport.get_write_buffer_size() + self._waiting_bytes
+        if unsent != self._unsent:
+            self._unsent = unsent
+            connection.account.hold_output(unsent)
         blocked = self._full and unsent > OUTPUT_BYTES_MAX
         reading = not (held or blocked)
         if reading != self._reading and not self._closing:
@@ -203,6 +227,12 @@ class AmqpProtocol(asyncio.Protocol, ClientSocket):
                 self._transport.resume_reading()
             else:
                 self._transport.pause_reading()
+
+    def tick(self, now_ms: int) -> None:
+        """Look at the clock (monotonic ms), and at what the transport has sent meanwhile."""
+        self.connection.tick(now_ms)
+        if self._unsent and not self._closing:
+            self._judge_reading()
 
     def _close(self) -> None:
         if not self._closing:
@@ -229,7 +259,7 @@ class AmqpProtocol(asyncio.Protocol, ClientSocket):
         for level, text in connection.log:
             self._listener.log(level, connection, text)
         connection.log.clear()
-        self._listener.log("info", connection, "closed AMQP connection")
+        self._listener.log("info", connection, f"closed {self._listener.speaks} connection")
         self._listener.admission.leave(self.slot)
         self._runner.remove(connection)
         self._runner.run()

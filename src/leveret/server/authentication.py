@@ -70,6 +70,13 @@ def verify_argon2(password_hash: bytes, password: bytes) -> bool:
         return False
 
 
+def has_password(user: User, password: bytes) -> bool:
+    """Tell whether a password is the user's; it takes some 20 ms."""
+    if user.algorithm == ARGON2:
+        return verify_argon2(user.password_hash, password)
+    return user.verify_fast(password)
+
+
 class PasswordAuthenticator(Authenticator):
     """Judges logins by the users of one broker, for the loop that the broker runs in."""
 
@@ -94,10 +101,12 @@ class PasswordAuthenticator(Authenticator):
         self.passwords_verified = 0
         self.refused = 0
         self.turned_away = 0
+        #: How many logins succeeded, and failed, by the protocol.
+        self.judged: dict[str, tuple[int, int]] = {"amqp091": (0, 0), "http": (0, 0)}
 
     def stop(self) -> None:
-        """Verify nothing more."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        """Verify nothing more; wait some 20 ms for a hash that is being verified."""
+        self._threads.shutdown(cancel_futures=True)
 
     async def hash(self, password: bytes) -> bytes:
         """Return the Argon2id hash of `password`, made in a thread."""
@@ -115,6 +124,7 @@ class PasswordAuthenticator(Authenticator):
         place = self._place(login.user, login.password)
         if user is not None and (user.verify_fast(login.password) or self._knows(place, user)):
             self.backoff.accepted(login.network, login.user)
+            self._count(login, True)
             login.answer(True)
             return
         self.asked.setdefault(place, []).append(login)
@@ -236,11 +246,16 @@ class PasswordAuthenticator(Authenticator):
         if accepted:
             self.remember(waiting[0].user, waiting[0].password, password_hash)
         for login in waiting:
-            self._tell(login, accepted)
+            self._answer_login(login, accepted)
         self._go_on()
         self._run()
 
-    def _tell(self, login: Login, accepted: bool) -> None:
+    def _count(self, login: Login, accepted: bool) -> None:
+        right, wrong = self.judged.get(login.protocol, (0, 0))
+        self.judged[login.protocol] = (right + 1, wrong) if accepted else (right, wrong + 1)
+
+    def _answer_login(self, login: Login, accepted: bool) -> None:
+        self._count(login, accepted)
         if accepted:
             self.backoff.accepted(login.network, login.user)
         else:
@@ -256,6 +271,10 @@ class PasswordAuthenticator(Authenticator):
             "logins_refused": self.refused,
             "logins_turned_away": self.turned_away,
             "passwords_verified": self.passwords_verified,
+            "amqp_logins_accepted": self.judged["amqp091"][0],
+            "amqp_logins_refused": self.judged["amqp091"][1],
+            "http_logins_accepted": self.judged["http"][0],
+            "http_logins_refused": self.judged["http"][1],
         }
 
 
@@ -266,6 +285,7 @@ class _AwaitedLogin(Login):
         self, name: str, password: bytes, network: str, waiting: asyncio.Future[bool | None]
     ) -> None:
         super().__init__(name, password, network)
+        self.protocol = "http"
         self._waiting = waiting
 
     def fail(self, bug: Exception) -> None:

@@ -5,6 +5,8 @@ Invariant: a read that fails costs the chunk, as damage does; a write that fails
 
 from __future__ import annotations
 
+import time
+
 from leveret.broker.core.effects import ChunkReader
 from leveret.store.disk import Disk
 from leveret.store.segments.segments import ChunkRef, read_if_readable, read_part_if_readable
@@ -16,6 +18,7 @@ class ChunkFiles(ChunkReader):
     """The chunks of one data directory.  Each method is called by one thread at a time."""
 
     def __init__(self, disk: Disk) -> None:
+        super().__init__()
         self._disk = disk
         self._spilled = SpillFiles(disk)
 
@@ -29,11 +32,17 @@ class ChunkFiles(ChunkReader):
 
     def read(self, ref: ChunkRef) -> bytes:
         """Return a chunk's bytes, fewer where they cannot be read."""
-        return read_if_readable(self._disk, ref)
+        began = time.monotonic_ns()
+        data = read_if_readable(self._disk, ref)
+        self.count_read(len(data), time.monotonic_ns() - began)
+        return data
 
     def read_part(self, ref: ChunkRef, at: int, size: int) -> bytes:
         """Return `size` bytes of a chunk from `at` on, fewer where they cannot be read."""
-        return read_part_if_readable(self._disk, ref, at, size)
+        began = time.monotonic_ns()
+        data = read_part_if_readable(self._disk, ref, at, size)
+        self.count_read(len(data), time.monotonic_ns() - began)
+        return data
 
     def close(self) -> None:
         """Close the open files."""

@@ -1,16 +1,23 @@
-"""The socket of one AMQP connection, as the runner of effects knows it."""
+"""The socket of one client, as the runner of effects knows it."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-from leveret.session.connection.connection import Connection
+from leveret.session.client_session import ClientSession
 
 
 class ClientSocket(ABC):
     """A connection's session and the socket that its output goes to."""
 
-    connection: Connection
+    @property
+    @abstractmethod
+    def connection(self) -> ClientSession:
+        """The session, once the socket is open."""
+
+    @abstractmethod
+    def tick(self, now_ms: int) -> None:
+        """Look at the clock (monotonic ms), about once a second."""
 
     @abstractmethod
     def flush(self) -> None:

@@ -1,4 +1,4 @@
-"""A listener: the sockets that accept AMQP connections and what their sessions are made of."""
+"""Listeners: the sockets that accept connections of a protocol, and what their sessions are of."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from collections.abc import Callable
 
 from leveret.broker.node.broker import Broker
 from leveret.server.acceptor import Acceptor
-from leveret.server.amqp import Accepting, AmqpProtocol, Log
+from leveret.server.amqp import Accepting, ClientProtocol, Log
+from leveret.server.opening.opening import Open
 from leveret.server.runner import Runner
 from leveret.session.admission import Admission, Slot
 from leveret.session.authentication import Authenticator
+from leveret.session.client_session import ClientSession
 from leveret.session.connection.connection import Connection
 from leveret.session.settings import Peer, SessionSettings, Tokens
 
@@ -20,51 +22,35 @@ from leveret.session.settings import Peer, SessionSettings, Tokens
 BACKLOG = 1024
 
 
-class AmqpListener(Accepting):
-    """Accepts connections on one address."""
+class Listener(Accepting):
+    """Accepts connections on one address; `connect` makes their sessions."""
 
     def __init__(
         self,
         runner: Runner,
-        broker: Broker,
-        settings: SessionSettings,
-        authenticator: Authenticator,
-        tokens: Tokens,
         admission: Admission,
         log: Log,
         say: Callable[[str, str], None],
+        speaks: str,
     ) -> None:
         """`log` takes what a connection has to tell, `say` what there is to tell of the socket."""
-        super().__init__(runner, admission, log)
+        super().__init__(runner, admission, log, speaks)
         self._say = say
-        self._broker = broker
-        self._settings = settings
-        self._authenticator = authenticator
-        self._tokens = tokens
         self._acceptors: list[Acceptor] = []
 
-    def connect(self, peer: Peer) -> Connection:
-        """Return the session of a new connection."""
-        return Connection(
-            self._broker,
-            self._settings,
-            self._authenticator,
-            self._tokens,
-            peer,
-            self.runner.now(),
-        )
-
-    def make(self, network: str) -> tuple[asyncio.BaseProtocol, Slot]:
+    def make(self, network: str) -> tuple[asyncio.Protocol, Slot]:
         """Return the protocol of a new connection, and its slot."""
-        protocol = AmqpProtocol(self, network)
+        protocol = ClientProtocol(self, network)
         return protocol, protocol.slot
 
-    def expelled(self, connection: Connection) -> None:
+    def expelled(self, connection: ClientSession) -> None:
         """Hear that a connection goes that has not logged in, to make room for another one."""
         self.log("warning", connection, "too many connections: closing one that has not logged in")
 
-    async def start(self, host: str, port: int) -> int:
+    async def start(self, host: str, port: int, opening: Open | None = None) -> int:
         """Listen; return the port, which is the kernel's choice where `port` is 0.
+
+        `opening` puts before each connection's protocol what its peer does first, such as TLS.
 
         Raises: OSError.
         """
@@ -82,13 +68,47 @@ class AmqpListener(Accepting):
                 sockets.append(sock)
             opened.pop_all()
         for sock in sockets:
-            self._acceptors.append(Acceptor(sock, self.admission, self.make, self._say))
+            acceptor = Acceptor(sock, self.admission, self.make, self._say, opening=opening)
+            self._acceptors.append(acceptor)
         return port
 
     def stop(self) -> None:
         """Accept no more connections."""
         for acceptor in self._acceptors:
             acceptor.close()
+
+
+class AmqpListener(Listener):
+    """Accepts AMQP connections on one address."""
+
+    def __init__(
+        self,
+        runner: Runner,
+        broker: Broker,
+        settings: SessionSettings,
+        authenticator: Authenticator,
+        tokens: Tokens,
+        admission: Admission,
+        log: Log,
+        say: Callable[[str, str], None],
+    ) -> None:
+        super().__init__(runner, admission, log, say, "AMQP")
+        self._broker = broker
+        #: What new connections begin with; others may take their place.
+        self.settings = settings
+        self._authenticator = authenticator
+        self._tokens = tokens
+
+    def connect(self, peer: Peer) -> ClientSession:
+        """Return the session of a new connection."""
+        return Connection(
+            self._broker,
+            self.settings,
+            self._authenticator,
+            self._tokens,
+            peer,
+            self.runner.now(),
+        )
 
 
 def _bind(sock: socket.socket, address: tuple[object, ...]) -> None:

@@ -13,7 +13,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import sys
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
+from datetime import UTC, datetime
 from typing import Any, Final, Literal, TextIO
 
 import structlog
@@ -22,6 +23,12 @@ from leveret.escaping import escaped, escaped_json
 
 #: The one field of an event that may have several lines: a traceback of ours.
 _LINES: Final = "exception"
+
+#: Takes the time, the level and the text of an event that is logged.
+Keep = Callable[[str, str, str], None]
+
+#: Fields of an event that are no part of its text: a traceback is for who has the log itself.
+_BESIDE: Final = ("event", "timestamp", "level", _LINES)
 
 #: What each of them begins with, so that none passes for an event.
 _INDENT: Final = "    "
@@ -49,6 +56,29 @@ def _as_json(
     return escaped_json(str(structlog.processors.JSONRenderer(default=repr)(log, method, event)))
 
 
+class Threshold:
+    """The lowest level that is logged; it may change while the broker runs."""
+
+    def __init__(self, level: str) -> None:
+        self._number = _number_of(level)
+
+    def set(self, level: str) -> None:
+        """Log events of at least this level from now on."""
+        self._number = _number_of(level)
+
+    def __call__(
+        self, _log: object, method: str, event: MutableMapping[str, Any]
+    ) -> MutableMapping[str, Any]:
+        """Let an event pass, or drop it."""
+        if _number_of(method) < self._number:
+            raise structlog.DropEvent
+        return event
+
+
+def _number_of(level: str) -> int:
+    return logging.getLevelNamesMapping()[level.upper()]
+
+
 class Lines:
     """Writes lines to a stream; one that cannot be written is left out."""
 
@@ -64,26 +94,64 @@ class Lines:
     debug = info = warning = error = critical = msg
 
 
-def make_log(level: str, form: Literal["text", "json"]) -> structlog.typing.FilteringBoundLogger:
-    """Return the logger for events of at least `level`."""
+class _Keeping:
+    """Hands on what is logged, before it becomes a line."""
+
+    def __init__(self, keep: Keep) -> None:
+        self._keep = keep
+
+    def __call__(
+        self, _log: object, method: str, event: MutableMapping[str, Any]
+    ) -> MutableMapping[str, Any]:
+        """Hand on an event; it stays as it is."""
+        more = [f"{name}={value}" for name, value in event.items() if name not in _BESIDE]
+        time = str(event.get("timestamp") or datetime.now(UTC).isoformat())
+        self._keep(time, method, " ".join([str(event.get("event", "")), *more]))
+        return event
+
+
+def make_log(
+    level: str | Threshold, form: Literal["text", "json"], keep: Keep
+) -> structlog.typing.FilteringBoundLogger:
+    """Return the logger for events of at least `level`, which `keep` is told too."""
+    threshold = level if isinstance(level, Threshold) else Threshold(level)
     renders: list[Any]
     if form == "json":
         renders = [_as_json]
     else:
         text = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), pad_event_to=0)
         renders = [_escape_fields, text]
-    structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info,
-            *renders,
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(
-            logging.getLevelNamesMapping()[level.upper()]
-        ),
-        logger_factory=lambda *_: Lines(sys.stderr),
+    processors = [
+        threshold,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.format_exc_info,
+        _Keeping(keep),
+        *renders,
+    ]
+    return _bound(Lines(sys.stderr), "debug", processors)
+
+
+def forward_log(name: str, level: str, keep: Keep) -> structlog.typing.FilteringBoundLogger:
+    """Return the logger that gives events of at least `level` to Python's logger `name`.
+
+    `keep` is told of them too.
+    """
+    text = structlog.dev.ConsoleRenderer(
+        colors=False, pad_event_to=0, exception_formatter=structlog.dev.plain_traceback
+    )
+    processors = [structlog.processors.format_exc_info, _Keeping(keep), _escape_fields, text]
+    return _bound(logging.getLogger(name), level, processors)
+
+
+def _bound(
+    logger: object, level: str, processors: list[Any]
+) -> structlog.typing.FilteringBoundLogger:
+    """Return a logger of our own: what structlog is set to in this process stays as it is."""
+    bound: structlog.typing.FilteringBoundLogger = structlog.wrap_logger(
+        logger,
+        processors=processors,
+        wrapper_class=structlog.make_filtering_bound_logger(_number_of(level)),
         cache_logger_on_first_use=True,
     )
-    log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
-    return log
+    return bound

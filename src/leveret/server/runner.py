@@ -23,6 +23,7 @@ from leveret.broker.core.effects import ChunkWanted, SyncWaiter
 from leveret.broker.core.turn import Link
 from leveret.broker.node.broker import Broker
 from leveret.clock import NO_DEADLINE, LivedClock
+from leveret.limits import FLUSHES_PER_TURN, STEPS_PER_SLICE, TICK_STEPS
 from leveret.server.chunk_files import ChunkFiles
 from leveret.server.client_socket import ClientSocket
 from leveret.store.checkpoint.checkpoint import Checkpoint, CheckpointWork
@@ -169,8 +170,11 @@ class Runner:
         self._turn = broker.turn
         self._journal = broker.turn.journal
         self._clock = clock
-        #: The pauses that connections have heard of.
+        #: The pauses that connections have heard of, and whether there was one since the last tick.
         self._paused_ms = 0
+        self._woke = False
+        #: The connections that the tick at hand has not come to, the next one last.
+        self._unticked: list[ClientSocket] = []
         self._thread = threads.sync
         self._spill_thread = threads.spill
         self._read_thread = threads.read
@@ -201,6 +205,7 @@ class Runner:
     def fail(self) -> None:
         """Do nothing more: the broker ends.  Who starts or stops goes on and finds out."""
         self.failed = True
+        self._disarm()
         _resolve(self._idle)
 
     # -- connections ------------------------------------------------------------------------------
@@ -227,15 +232,19 @@ class Runner:
 
     # -- effects ----------------------------------------------------------------------------------
 
-    def run(self) -> None:
-        """Do what the core noted since the last call."""
+    def run(self, continues: bool = False) -> None:
+        """Do what the core noted since the last call.
+
+        A round of the core begins, in which all `continues` that takes long, once between two looks
+        at the sockets.
+        """
         if self.failed:
             return
-        self._broker.settle()
+        self._broker.settle(continues)
         turn = self._turn
         if turn.damaged:
             self._observer.found_damage()
-        for link in turn.take_woken():
+        for link in turn.take_woken(FLUSHES_PER_TURN):
             shell = self._shells.get(link)
             if shell is not None:
                 shell.flush()
@@ -249,7 +258,8 @@ class Runner:
         if not self._syncing and self._journal.has_records():
             self._sync()
         self._arm()
-        if (turn.resume or turn.dispatchers or turn.woken) and not self._resuming:
+        more = turn.resume or turn.has_more() or turn.is_round_long() or turn.woken
+        if more and not self._resuming:
             self._resuming = True
             self._loop.call_soon(self._resume)
 
@@ -258,13 +268,35 @@ class Runner:
         next_ms = int(self._turn.timers.next_ms())
         if next_ms == self._armed_ms:
             return
-        if self._alarm is not None:
-            self._alarm.cancel()
-            self._alarm = None
+        self._disarm()
         self._armed_ms = next_ms
         if next_ms != NO_DEADLINE:
             wait_ms = min(max(next_ms - self._clock.wall_ms(), 0), TIMER_MS_MAX)
             self._alarm = self._loop.call_later(wait_ms / 1000, self._due)
+
+    def _disarm(self) -> None:
+        """Come back for no deadline."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        self._armed_ms = NO_DEADLINE
+
+    @property
+    def next_deadline_ms(self) -> int:
+        """The next deadline of the core in wall time, or `NO_DEADLINE`."""
+        return int(self._turn.timers.next_ms())
+
+    @property
+    def has_more_to_do(self) -> bool:
+        """Tell whether the core has more to do at once than one turn allows."""
+        turn = self._turn
+        pending = bool(turn.woken) or bool(self._unticked)
+        return turn.resume or turn.has_more() or turn.due() or pending
+
+    def clock_moved(self) -> None:
+        """Do what is due by a clock that was moved on, and wait for the next deadline anew."""
+        self._disarm()
+        self.tick()
 
     def _due(self) -> None:
         """Let what is due go on; a long wait is taken in parts."""
@@ -275,7 +307,8 @@ class Runner:
 
     def _resume(self) -> None:
         self._resuming = False
-        self.run()
+        self.now()
+        self.run(continues=True)
 
     def _sync(self) -> None:
         group = self._journal.seal()
@@ -320,12 +353,12 @@ class Runner:
         self._rest()
 
     @property
-    def _busy(self) -> bool:
+    def busy(self) -> bool:
         """Tell whether anything is on its way to the disk that will get there."""
         return self._syncing or (self._spilling and not self._spill_waits)
 
     def _rest(self) -> None:
-        if not self._busy:
+        if not self.busy:
             _resolve(self._idle)
 
     # -- chunks -----------------------------------------------------------------------------------
@@ -394,7 +427,7 @@ class Runner:
     async def synced(self) -> None:
         """Wait until all that is on its way to the disk is there, or the storage fails."""
         self.run()
-        if self._busy and not self.failed:
+        if self.busy and not self.failed:
             waiting = self._loop.create_future()
             self._idle.append(waiting)
             await waiting
@@ -466,16 +499,40 @@ class Runner:
         self.run()
 
     def tick(self) -> None:
-        """Look at the clock for all connections and streams, about once a second."""
-        now_ms = self.now()
-        woke = self._clock.paused_ms > self._paused_ms
-        self._paused_ms = int(self._clock.paused_ms)
-        for shell in self.shells:
-            if woke:
-                shell.connection.resumed()
-            shell.connection.tick(now_ms)
+        """Look at the clock for all connections and streams, about once a second.
+
+        Many connections take more than one turn; no other look begins before the end of this one.
+        """
+        if not self._unticked:
+            self._woke = self._clock.paused_ms > self._paused_ms
+            self._paused_ms = int(self._clock.paused_ms)
+            self._unticked = self.shells
+            self._unticked.reverse()
+            self._tick_some()
         self._broker.tick()
         self.run()
+
+    def _tick_some(self) -> None:
+        """Look at the clock for as many connections as a turn has steps for."""
+        now_ms = self.now()
+        turn = self._turn
+        last = turn.steps + STEPS_PER_SLICE
+        unticked = self._unticked
+        while unticked and turn.steps < last:
+            shell = unticked.pop()
+            if shell.connection not in self._shells:
+                continue
+            if self._woke:
+                shell.connection.resumed()
+            shell.tick(now_ms)
+            turn.steps += TICK_STEPS
+        if unticked:
+            self._loop.call_soon(self._tick_on)
+
+    def _tick_on(self) -> None:
+        if not self.failed:
+            self._tick_some()
+            self.run()
 
 
 def _give(waiting: asyncio.Future[bytes], data: bytes) -> None:

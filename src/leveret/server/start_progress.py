@@ -51,7 +51,7 @@ class StartProgress:
         figures: dict[str, object] = {
             "done": f"{done // _MIB} of {total // _MIB} MiB",
             "percent": 100 * done // total if total else 0,
-            "records": int(recovery.records_told),
+            "records": int(recovery.records_replayed),
         }
         if 0 < done < total:
             figures["seconds_left"] = passed_ms * (total - done) // done // 1000
@@ -60,7 +60,7 @@ class StartProgress:
     def end(self) -> None:
         """Say that all is read and the queues are put together, if something was said before."""
         if self.spoke:
-            records = int(self._recovery.records_told)
+            records = int(self._recovery.records_replayed)
             self._say("recovered the records, putting the queues together", records=records)
 
     def _total(self) -> int:

@@ -64,7 +64,8 @@ class Upkeep(Observer):
         self.wanted = False
         #: True once the broker has started.
         self.started = False
-        self._limits = limits
+        #: When it begins to work; others may take their place.
+        self.limits = limits
         self._broker = broker
         self._clock = clock
         self._log = log
@@ -106,6 +107,10 @@ class Upkeep(Observer):
 
     def checkpoint_ended(self) -> None:
         """Look at the room that a checkpoint gave back, and plan what the next one compacts."""
+        counts = self._broker.turn.counts
+        counts.checkpoints += 1
+        counts.checkpoint_ms += self._clock.monotonic_ms() - counts.checkpoint_since_ms
+        counts.checkpoint_since_ms = 0
         self._space.checkpoint_ended()
         self._look_at_room()
         compaction = self._compaction
@@ -153,7 +158,7 @@ class Upkeep(Observer):
         """Begin a checkpoint: for a long journal, a memory or disk that fills, or recovery."""
         broker = self._broker
         journal = broker.turn.journal
-        long = journal.bytes_since_roll > self._limits.journal_bytes_max
+        long = journal.bytes_since_roll > self.limits.journal_bytes_max
         wanted = self.wanted or broker.wants_chunks() or self._reclaim.wants()
         # A stop's last record must stay the last one.
         busy = self._runner.in_checkpoint or self._runner.failed or self._stopping()
@@ -162,7 +167,7 @@ class Upkeep(Observer):
         self.wanted = False
         compaction = self._compaction
         if compaction is None:
-            limits = self._limits
+            limits = self.limits
             compaction = self._compaction = Compaction(
                 broker.turn, limits.compact_records_min, limits.compact_live_percent
             )
@@ -170,6 +175,7 @@ class Upkeep(Observer):
         self._compact_below = int(broker.turn.spill.numbers.next)
         self._log.info("checkpoint", journal_bytes=int(journal.bytes_since_roll))
         self._space.owed_bytes = int(broker.checkpoint_bytes())
+        broker.turn.counts.checkpoint_since_ms = self._clock.monotonic_ms()
         self._runner.begin_checkpoint(
             self._checkpoints.begin(journal, source, self._clock.wall_ms()), self._write
         )

@@ -193,6 +193,21 @@ class Admission:
         if self._whole is not None:
             self._whole.authenticated(slot)
 
+    def relocate(self, slot: Slot, network: str) -> None:
+        """Count a connection that has not authenticated by the address that its proxy named."""
+        self._relocate(slot, network)
+        if self._whole is not None:
+            self._whole._relocate(slot, network)  # noqa: SLF001 (of the same class)
+        slot.network = network
+
+    def _relocate(self, slot: Slot, network: str) -> None:
+        if slot in self._unauthenticated:
+            own = self._by_network[slot.network]
+            own.pop(slot, None)
+            if not own:
+                del self._by_network[slot.network]
+            self._by_network.setdefault(network, {})[slot] = None
+
     def idle(self, slot: Slot) -> None:
         """Note that an authenticated connection is idle, or that the broker waits for it."""
         if slot in self.slots and slot not in self._unauthenticated and not slot.leaving:

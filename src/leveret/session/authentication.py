@@ -16,6 +16,8 @@ class Login:
         self.user = user
         self.password = password
         self.network = network
+        #: The protocol that it came by, as metrics name it.
+        self.protocol = "amqp091"
         self.answered = False
         self.accepted = False
         #: True where the password was not verified, because too many logins wait.

@@ -47,6 +47,8 @@ class SessionSettings:
         cluster_name: str = "leveret@localhost",
         consumer_timeout_ms: int = 0,
         http_port: int = 0,
+        tls_port: int = 0,
+        https_port: int = 0,
     ) -> None:
         self.version = version
         self.frame_bytes_max: i64 = frame_bytes_max
@@ -60,8 +62,11 @@ class SessionSettings:
         self.cluster_name = cluster_name
         #: How long a delivery may stay unacked, where its queue says nothing; 0 for no limit.
         self.consumer_timeout_ms: i64 = consumer_timeout_ms
-        #: Where the broker's HTTP listens on TCP; 0 where it does not.
+        #: Where the broker's HTTP listens on TCP, without TLS and with it; 0 where it does not.
         self.http_port: i64 = http_port
+        self.https_port: i64 = https_port
+        #: Where it listens for AMQP over TLS; 0 where it does not.
+        self.tls_port: i64 = tls_port
 
     def server_properties(self) -> dict[str, object]:
         """Return what the broker says of itself in connection.start.
@@ -92,20 +97,46 @@ class SessionSettings:
         if self.http_port > 0:
             # An addition of Leveret: clients that read streams in bulk find the listener by it.
             properties["http_port"] = int(self.http_port)
+        if self.https_port > 0:
+            properties["https_port"] = int(self.https_port)
         return properties
+
+
+class Security:
+    """What protects a connection: the version of TLS and its cipher, both empty without TLS.
+
+    `certificate_name` is the name in the verified certificate of the client, which EXTERNAL logs
+    in; empty where there is none.
+    """
+
+    def __init__(self, version: str = "", cipher: str = "", certificate_name: str = "") -> None:
+        self.version = version
+        self.cipher = cipher
+        self.certificate_name = certificate_name
+
+
+#: Of connections without TLS.
+PLAIN: Final = Security()
 
 
 class Peer:
     """The two ends of the socket; `loopback` tells of the peer's own address."""
 
     def __init__(
-        self, host: str, port: int, local_host: str, local_port: int, loopback: bool
+        self,
+        host: str,
+        port: int,
+        local_host: str,
+        local_port: int,
+        loopback: bool,
+        security: Security = PLAIN,
     ) -> None:
         self.host = host
         self.port = port
         self.local_host = local_host
         self.local_port = local_port
         self.loopback = loopback
+        self.security = security
 
     @property
     def name(self) -> str:

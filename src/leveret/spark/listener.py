@@ -1,4 +1,4 @@
-"""How far streaming queries are behind, and what came of what they wrote, batch by batch.
+"""The lag of streaming queries, and the results of what they wrote, batch by batch.
 
     from leveret.spark.listener import watch_lag
 
@@ -6,11 +6,11 @@
     ...
     lags.of(query).messages
 
-Spark tells a query's progress with each batch, and nothing while it has nothing to do: the lag of
-an idle query is that after its last batch.
+Spark reports a query's progress with each batch, and nothing while it is idle: the lag of an idle
+query is that after its last batch.
 
-The progress says of a sink no more than its name.  What a write to a broker dropped is in the file
-of its option `resultFile`, and `watch_writes` hands it over with the progress of its batch:
+The progress contains only the name of a sink.  What a write to a broker dropped is in the file of
+its option `resultFile`, and `watch_writes` hands it over with the progress of its batch:
 
     writes = watch_writes(spark, "/data/copy/results.jsonl", print)
 """
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """What a query had not read yet after a batch: messages by stream."""
+    """The messages of each stream that a query had not read after a batch."""
 
     query_id: str
     query_name: str | None
@@ -56,7 +56,7 @@ class Lag:
 
 
 class LagListener(StreamingQueryListener):
-    """Keeps the lag of each query that runs, and hands it to `on_lag` after each batch."""
+    """Stores the lag of each running query, and hands it to `on_lag` after each batch."""
 
     def __init__(self, on_lag: Callable[[Lag], object] | None = None) -> None:
         self._on_lag = on_lag
@@ -67,10 +67,10 @@ class LagListener(StreamingQueryListener):
         return self._lags.get(str(query.id))
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802  Spark's name
-        """Nothing is known yet."""
+        """Do nothing: no lag is known yet."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802  Spark's name
-        """Take note of a batch."""
+        """Store the lag after a batch."""
         lag = lag_of(event.progress)
         if lag is not None:
             self._lags[lag.query_id] = lag
@@ -78,7 +78,7 @@ class LagListener(StreamingQueryListener):
                 self._on_lag(lag)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802  Spark's name
-        """Nothing has changed."""
+        """Do nothing: the lag has not changed."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802  Spark's name
         """Forget a query."""
@@ -86,7 +86,7 @@ class LagListener(StreamingQueryListener):
 
 
 def watch_lag(spark: SparkSession, on_lag: Callable[[Lag], object] | None = None) -> LagListener:
-    """Follow the lag of all streaming queries of a session; return what tells it."""
+    """Follow the lag of all streaming queries of a session; return the listener."""
     listener = LagListener(on_lag)
     spark.streams.addListener(listener)
     return listener
@@ -104,19 +104,19 @@ class WriteListener(StreamingQueryListener):
         self._on_written = on_written
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802  Spark's name
-        """Nothing is written yet."""
+        """Do nothing: nothing is written yet."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802  Spark's name
-        """Find the results of a batch."""
+        """Find the results of a batch and hand them over."""
         found = written_by(event.progress, self._result_file)
         if found:
             self._on_written(event.progress, found)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802  Spark's name
-        """Nothing has changed."""
+        """Do nothing: nothing was written."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802  Spark's name
-        """Nothing more comes."""
+        """Do nothing: nothing more is written."""
 
 
 def watch_writes(
@@ -124,16 +124,16 @@ def watch_writes(
     result_file: str | Path,
     on_written: Callable[[StreamingQueryProgress, Sequence[WriteResult]], object],
 ) -> WriteListener:
-    """Follow what the streaming queries of a session write, by the file of their `resultFile`."""
+    """Follow the writes of a session's streaming queries through the file of their `resultFile`."""
     listener = WriteListener(result_file, on_written)
     spark.streams.addListener(listener)
     return listener
 
 
 def written_by(progress: StreamingQueryProgress, result_file: str | Path) -> list[WriteResult]:
-    """Return what came of the batch that a progress tells of; the query is the sink.
+    """Return the results of the batch in a progress, whose query has this sink.
 
-    A batch without rows, or one of `foreachBatch`, whose sinks are the user's, has none.
+    There are none for a batch without rows, or one of `foreachBatch`, whose sinks are the user's.
     """
     query, batch = str(progress.id), progress.batchId
     return [
@@ -144,7 +144,7 @@ def written_by(progress: StreamingQueryProgress, result_file: str | Path) -> lis
 
 
 def lag_of(progress: StreamingQueryProgress) -> Lag | None:
-    """Return the lag that a batch's progress tells; None when it read no stream of ours."""
+    """Return the lag in a batch's progress; None if it read no stream of this source."""
     streams: dict[str, int] = {}
     for source in progress.sources:
         latest, read = _offsets(source.latestOffset), _offsets(source.endOffset)

@@ -1,8 +1,8 @@
 """A Spark session that works on a fresh machine: Java, Python, addresses and time zone are set.
 
-It is for one machine (`local[…]`) and for a driver on a cluster alike; on a cluster only what the
-driver decides is set.  A session that runs already is returned, with the settings that can still be
-changed in it.
+It suits one machine (`local[…]`) and a driver on a cluster; on a cluster only the driver's own
+settings are changed.  A running session is returned as it is, with those settings changed that can
+still be changed.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from leveret.spark.java import find_java_home
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: Rows are in UTC whatever the machine's zone; bodies may be large, so Arrow everywhere; filters
-#: reach sources in Python, which spares reading what they leave out.
+#: Rows are in UTC whatever the machine's zone; bodies may be large, so Arrow is used everywhere;
+#: filters reach Python sources, which then read less.
 COMMON: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
@@ -35,9 +35,9 @@ COMMON: Final = {
 
 JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 
-#: One machine: nothing listens beyond loopback, few partitions do for a shuffle, and a heap of a
-#: few GB is collected by what leaves the most time to the work.  Python and the JVM talk over Unix
-#: sockets: over TCP each task waits 40 ms for an acknowledgement that is delayed.
+#: One machine: nothing listens beyond loopback, a shuffle needs few partitions, and a heap of a few
+#: GB is collected by the collector that leaves most time to the work.  Python and the JVM use Unix
+#: sockets: over TCP each task waits 40 ms for a delayed acknowledgement.
 LOCAL: Final = {
     JAVA_OPTIONS: "-XX:+UseParallelGC",
     "spark.driver.host": "127.0.0.1",
@@ -48,8 +48,8 @@ LOCAL: Final = {
     "spark.sql.shuffle.partitions": "4",
 }
 
-#: Short runs on a local disk, such as tests: a JVM that starts soon instead of one that runs fast
-#: for long, and checkpoints by plain renames (a streaming batch 151 -> 94 ms).
+#: Short runs on a local disk, such as tests: a JVM that starts fast rather than runs fast, and
+#: checkpoints by plain renames (a streaming batch 151 -> 94 ms).
 FAST: Final = {
     JAVA_OPTIONS: "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xshare:auto",
     "spark.sql.shuffle.partitions": "2",
@@ -71,11 +71,11 @@ def session(
 ) -> SparkSession:
     """Return a Spark session; `memory` is the driver's, `fast` is for short runs and tests.
 
-    Without a `master` it is what spark-submit was told, whose other settings stay too.
+    Without a `master` it is the one given to spark-submit, whose other settings stay too.
 
-    `config` are Spark settings that win over those of this function.
+    `config` holds Spark settings that override those of this function.
 
-    Raises: JavaError when there is no Java; ImportError without PySpark.
+    Raises: JavaError if there is no Java; ImportError without PySpark.
     """
     try:
         from pyspark.sql import SparkSession
@@ -103,11 +103,11 @@ def session(
 
 
 def _prepare_environment(local: bool) -> Path | None:
-    """Set what Spark reads from the environment, unless the user has.
+    """Set the environment variables that Spark reads, unless the user has.
 
-    Return where the JVM that is to be started may find its classes, for one that we know well.
+    Return where the JVM that will be started may find its classes, for a known one.
     """
-    # Otherwise a worker runs the system's python3, which may have neither pyarrow nor us.
+    # Otherwise a worker runs the system's python3, which may have neither pyarrow nor this package.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     if "PYSPARK_GATEWAY_PORT" in os.environ:

@@ -1,7 +1,7 @@
-"""The data source as Spark sees it: options and a schema to readers and writers.
+"""The data source as Spark sees it: options and a schema become readers and writers.
 
-Spark makes one in a process of its own for each `load()`, pickles it, and asks it for a reader; all
-is decided by the options, so that it needs no state.
+Spark makes one in a separate process for each `load()`, pickles it, and asks it for a reader;
+everything depends on the options, so it needs no state.
 """
 
 from __future__ import annotations
@@ -17,14 +17,13 @@ from leveret.spark.columns.schema import check_schema, default_schema
 from leveret.spark.options.read import Options, parse_options
 from leveret.spark.queue.batch import QueueBatchReader
 from leveret.spark.queue.stream import QueueStreamReader
+from leveret.spark.stream.access import STREAM_ACCESS, StreamAccess
 from leveret.spark.stream.batch import BatchReader, PrunedBatchReader
-from leveret.spark.stream.finder import StreamFinder, find_streams
 from leveret.spark.stream.stream import StreamReader
-from leveret.spark.transports import TransportOpener, open_transport
 from leveret.spark.write.options import parse_write_options
 from leveret.spark.write.writer import BatchWriter, StreamWriter
 
-#: PySpark's worker that pushes filters.
+#: The PySpark worker that pushes filters.
 _PUSHING_FILE: Final = "data_source_pushdown_filters.py"
 
 
@@ -37,7 +36,7 @@ class LeveretDataSource(DataSource):
         return "leveret"
 
     def schema(self) -> StructType:
-        """Return the columns of a read whose user named none.  Raises: OptionError."""
+        """Return the columns of a read without a schema of the user.  Raises: OptionError."""
         options = self._parsed()
         return default_schema(options.columns, options.include_headers)
 
@@ -48,7 +47,7 @@ class LeveretDataSource(DataSource):
         if options.queue is not None:
             return QueueBatchReader(options, schema)
         kind = PrunedBatchReader if _is_told_filters(sys._getframe(1)) else BatchReader  # noqa: SLF001
-        return kind(options, schema, self.opener(), self.finder())
+        return kind(options, schema, self.access())
 
     def streamReader(  # noqa: N802  Spark's name
         self, schema: StructType
@@ -58,7 +57,7 @@ class LeveretDataSource(DataSource):
         check_schema(schema, options.columns)
         if options.queue is not None:
             return QueueStreamReader(options, schema)
-        return StreamReader(options, schema, self.opener(), self.finder())
+        return StreamReader(options, schema, self.access())
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         """Return the writer of a batch save.  Raises: OptionError; SchemaError."""
@@ -68,21 +67,17 @@ class LeveretDataSource(DataSource):
         """Return the writer of a streaming query.  Raises: OptionError; SchemaError."""
         return StreamWriter(parse_write_options(self.options), schema, overwrite)
 
-    def opener(self) -> TransportOpener:
-        """Return how its readers reach a stream."""
-        return open_transport
-
-    def finder(self) -> StreamFinder:
-        """Return how its readers learn which streams there are."""
-        return find_streams
+    def access(self) -> StreamAccess:
+        """Return how its readers reach the streams."""
+        return STREAM_ACCESS
 
     def _parsed(self) -> Options:
         return parse_options(self.options)
 
 
 def _is_told_filters(caller: FrameType) -> bool:
-    """Tell whether a reader is made by the part of Spark that goes on to push filters to it.
+    """Return whether the calling part of Spark pushes filters to the reader.
 
-    Only there may a reader have `pushFilters`: elsewhere Spark 4.3.0 refuses one that has.
+    Only there may a reader have `pushFilters`: elsewhere Spark 4.3.0 refuses such a reader.
     """
     return caller.f_code.co_filename.endswith(_PUSHING_FILE)

@@ -1,1 +1,1 @@
-"""What survives a crash: journal, chunks, state snapshot, recovery."""
+"""Durable storage: the journal, chunks, the state snapshot, and recovery."""

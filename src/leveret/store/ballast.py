@@ -1,13 +1,13 @@
-"""The ballast: a file of nothing, given up when the disk is full.
+"""The ballast: a file that only takes up space, and is truncated when the disk is full.
 
-    ballast    zeros that take room on the disk; 0 bytes long once it is given up
+    ballast    zeros that occupy space on the disk; 0 bytes long after it was given up
 
-A full disk stops publishers, but what makes room needs some first: acks, deletes, the checkpoint
-after which old files go.  Who finds no room for those gives the ballast up and tries again; it is
-made again when the disk has room.
+A full disk blocks publishers, but freeing space needs some space first: for acks, deletes, and the
+checkpoint after which old files are removed.  If a write for one of these finds no space, the
+ballast is given up and the write repeated.  The ballast is created again when the disk has space.
 
-Not a promise: a disk that was full from the start has none, and some file systems do not give room
-back at once.
+This is no guarantee: a disk that was full from the start has no ballast, and some file systems do
+not free space at once.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ BALLAST_PATH: Final = "ballast"
 
 
 def give_up_ballast(disk: Disk) -> bool:
-    """Give the room of the ballast back; tell whether there was any.
+    """Free the space of the ballast; return whether there was any.
 
-    A disk that fails in it gives nothing back: who needed the room finds out.
+    If the disk fails meanwhile, nothing is freed, and the write that needs the space fails.
     """
     try:
         if BALLAST_PATH not in disk.list(""):
@@ -43,18 +43,18 @@ def give_up_ballast(disk: Disk) -> bool:
 
 @final
 class Ballast:
-    """The ballast of one store: `bytes_max` when it is whole.  One thread at a time calls it."""
+    """The ballast of one store: `bytes_max` when complete.  One thread at a time calls it."""
 
     def __init__(self, disk: Disk, bytes_max: i64) -> None:
         self.bytes_max: Final[i64] = bytes_max
-        #: Tells whether all of it is there; false until `fill` was called.
+        #: Whether the ballast is complete; false until `fill` is called.
         self.whole = False
         self._disk = disk
 
     def fill(self) -> bool:
-        """Make it whole, durably; tell whether there was room.
+        """Complete it, durably; return whether there was enough space.
 
-        A larger one of an earlier start is cut.  Raises: StorageFailure: the disk failed.
+        A larger ballast of an earlier start is cut.  Raises: StorageFailure: the disk failed.
         """
         file = self._disk.open(BALLAST_PATH, create=True)
         try:
@@ -75,6 +75,6 @@ class Ballast:
         return True
 
     def give_up(self) -> bool:
-        """Give its room back; tell whether there was any."""
+        """Free its space; return whether there was any."""
         self.whole = False
         return give_up_ballast(self._disk)

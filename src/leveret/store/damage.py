@@ -1,7 +1,7 @@
-"""What was found damaged, said so that an operator can act on it, and kept in `quarantine/`.
+"""Damage that was found, described so that an operator can act, and copied to `quarantine/`.
 
-Nothing damaged is thrown away: its bytes are copied before anything else happens to them.  The
-copy's name says where they lay, so that the same damage, met again at the next start, is known.
+Nothing damaged is discarded: its bytes are copied before anything else happens to them.  The name
+of the copy says where they were, so that a later start recognises the same damage.
 """
 
 from __future__ import annotations
@@ -20,23 +20,34 @@ from leveret.store.format import QUARANTINE_DIR
 class Damage:
     """One damaged place: `size` bytes at `position` of the file `path`.
 
-    `what` says what lay there; `records` is how many records are lost by it, as far as that can be
-    told (-1: it cannot).  `group` is the journal group concerned, else 0.  `torn` tells that the
-    bytes were never durable, so that nothing of them was confirmed: a crash left them so.  `known`
-    tells that an earlier start reported the same.
+    `what` says what the bytes were; `records` is the number of records lost, or None if it is
+    unknown.  `group` is the journal group concerned, else 0.  `torn` means that the bytes were
+    never durable, so that nothing in them was confirmed: a crash left them.  `known` means that an
+    earlier start reported the same damage.
     """
 
     def __init__(
-        self, path: str, position: i64, size: i64, what: str, records: i64 = -1, group: i64 = 0
+        self,
+        path: str,
+        position: i64,
+        size: i64,
+        what: str,
+        records: int | None = None,
+        group: i64 = 0,
     ) -> None:
         self.path: Final = path
         self.position: Final[i64] = position
         self.size: Final[i64] = size
         self.what: Final = what
-        self.records: Final[i64] = records
+        self.records: Final = records
         self.group: Final[i64] = group
         self.torn = False
         self.known = False
+
+    @property
+    def lost(self) -> int:
+        """The number of records lost; an unknown number counts as one."""
+        return 1 if self.records is None else self.records
 
     def __str__(self) -> str:
         return f"{self.path} at {self.position}, {self.size} bytes: {self.what}"
@@ -44,12 +55,12 @@ class Damage:
 
 @final
 class DamageCounts:
-    """What this process has found damaged, for whoever asks; the log names each place too.
+    """Counts of the damage that this process has found; the log names each place too.
 
-    `places` are damaged places, those among them that an earlier start had found are `known`;
-    `records_lost` are the records of the others, a part that cannot be told counting as one.
-    `torn` are ends of the journal that a crash left: nothing of them was confirmed.  `named` are
-    the first `DAMAGE_PLACES_MAX` places, in words.
+    `places` are damaged places, of which `known` were found by an earlier start; `records_lost` are
+    the records of the others, where an unknown number counts as one.  `torn` are ends of the
+    journal that a crash left: nothing in them was confirmed.  `named` describes the first
+    `DAMAGE_PLACES_MAX` places in words.
     """
 
     def __init__(self) -> None:
@@ -67,14 +78,14 @@ class DamageCounts:
             self.torn += 1
             return
         else:
-            self.records_lost += damage.records if damage.records >= 0 else 1
+            self.records_lost += damage.lost
         self.places += 1
         if len(self.named) < DAMAGE_PLACES_MAX:
             self.named.append(str(damage))
 
 
 def quarantine_at_start(disk: Disk, damage: Damage, data: bytes) -> None:
-    """Quarantine what recovery found; where there is no room, the ballast pays for it."""
+    """Quarantine what recovery found, giving up the ballast if there is no space."""
     try:
         quarantine(disk, damage, data)
     except StorageFailure as failure:
@@ -84,7 +95,7 @@ def quarantine_at_start(disk: Disk, damage: Damage, data: bytes) -> None:
 
 
 def quarantine(disk: Disk, damage: Damage, data: bytes) -> None:
-    """Copy the damaged bytes `data` to the quarantine, durably; mark damage that lies there."""
+    """Copy damaged bytes to the quarantine, durably; set `known` if they are there already."""
     name = f"{damage.path.replace('/', '-')}-{damage.position}-{len(data)}"
     path = f"{QUARANTINE_DIR}/{name}"
     there = name in disk.list(QUARANTINE_DIR)

@@ -1,15 +1,15 @@
-"""The disk: the one place of the broker that opens files.
+"""The disk: the only module of the broker that opens files.
 
-The store speaks to a `Disk` with paths relative to the data directory, and so runs on a real disk,
-on one that fails on command (`disks/faulty.py`) and on one that records (`disks/recording.py`).
-This module is interpreted on purpose: each call ends in the kernel, and interpreted classes can be
-subclassed and can release the GIL around each of them.
+The store calls a `Disk` with paths relative to the data directory, and so runs on a real disk, on
+one that fails on command (`disks/faulty.py`) and on one that records (`disks/recording.py`).  This
+module is interpreted on purpose: each call ends in the kernel, and interpreted classes can be
+subclassed and can release the GIL around each call.
 
-Invariants: a write is whole or raises; after a raise nothing is known of what reached the disk, and
-the caller gives the file up (a failed sync is never tried again: the kernel marks the lost pages
-clean).  One case is better: a write that found no room (`full`) changed nothing but the end of the
-file, so who cuts that off may try again.  Files are made with mode 0600, directories with 0700,
-whatever the umask allows.
+Invariants: a write is complete or raises.  After an exception the contents of the disk are unknown,
+and the caller stops using the file; a failed sync is never repeated, because the kernel marks the
+lost pages clean.  One exception is milder: a write that found no space (`full`) changed nothing but
+the end of the file, so a caller that truncates the file there may try again.  Files are created
+with mode 0600 and directories with 0700, whatever the umask allows.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ T = TypeVar("T")
 class StorageFailure(Exception):
     """A call to the disk failed: nothing may be confirmed any more.
 
-    `verb` and `path` say what was tried, `errno` is the operating system's number (0 when there is
-    none), `full` tells whether the disk or a quota ran out.
+    `verb` and `path` say what was tried, `errno` is the operating system's number (0 if there is
+    none), `full` means that the disk or a quota has no space left.
     """
 
     def __init__(self, verb: str, path: str, reason: str, number: int = 0) -> None:
@@ -40,17 +40,17 @@ class StorageFailure(Exception):
 
     @property
     def full(self) -> bool:
-        """Tell whether space ran out."""
+        """Return whether there is no space left."""
         return self.errno in (errno.ENOSPC, errno.EDQUOT)
 
     @classmethod
     def of(cls, verb: str, path: str, error: OSError) -> StorageFailure:
-        """Return the failure that `error` of the operating system stands for."""
+        """Return the failure that represents `error` of the operating system."""
         return cls(verb, path, error.strerror or str(error), error.errno or 0)
 
 
 class DiskLocked(StorageFailure):
-    """Another process has the data directory; `pid` is its number, 0 where that is not known."""
+    """Another process has locked the data directory; `pid` is its number, or 0 if it is unknown."""
 
     def __init__(self, directory: str, path: str, pid: int = 0) -> None:
         super().__init__("lock", path, "another process has it", errno.EAGAIN)
@@ -63,7 +63,7 @@ class DiskLocked(StorageFailure):
 
 
 class DiskFull(StorageFailure):
-    """There was no room for a write, and what it had begun is taken back: it may be tried again."""
+    """There was no space for a write; its beginning was removed, so that it may be repeated."""
 
 
 class File(ABC):
@@ -91,11 +91,11 @@ class File(ABC):
 
     @abstractmethod
     def allocate(self, size: int) -> None:
-        """Make the file at least `size` bytes long, with room on the disk for all of them."""
+        """Make the file at least `size` bytes long, and reserve disk space for all of them."""
 
     @abstractmethod
     def write_ahead(self, size: int) -> None:
-        """Write `size` zeros behind the end, which stays where it is: appends go over them."""
+        """Write `size` zeros after the end, which does not move: appends overwrite them."""
 
     @abstractmethod
     def sync(self) -> None:
@@ -103,15 +103,15 @@ class File(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Close the file; nothing is synced by it."""
+        """Close the file without syncing it."""
 
 
 class Disk(ABC):
-    """The store's verbs.  Every method raises `StorageFailure`; paths are relative, with `/`."""
+    """The store's operations.  All raise `StorageFailure`; paths are relative, with `/`."""
 
     @abstractmethod
     def make_dir(self, path: str) -> None:
-        """Make the directory `path` unless it is there."""
+        """Create the directory `path` unless it exists."""
 
     @abstractmethod
     def list(self, path: str) -> list[str]:
@@ -119,11 +119,11 @@ class Disk(ABC):
 
     @abstractmethod
     def open(self, path: str, *, create: bool = False) -> File:
-        """Open the file `path` to read and write; `create` makes it where it is not there."""
+        """Open the file `path` to read and write; `create` creates it if it does not exist."""
 
     @abstractmethod
     def rename(self, old: str, new: str) -> None:
-        """Give the file `old` the name `new`, in one step, over what had that name."""
+        """Rename the file `old` to `new` in one step, replacing a file of that name."""
 
     @abstractmethod
     def unlink(self, path: str) -> None:
@@ -135,20 +135,34 @@ class Disk(ABC):
 
     @abstractmethod
     def free(self) -> int:
-        """Return how many bytes more the disk has room for, for this process."""
+        """Return how many bytes this process can still write to the disk."""
+
+    def capacity(self) -> int:
+        """Return how many bytes there are on the disk in all; UNBOUNDED where nobody knows."""
+        return UNBOUNDED
 
     @abstractmethod
     def lock(self, path: str) -> None:
-        """Take the file `path` for this process until it ends.
+        """Lock the file `path` for this process until it ends.
 
-        Raises: DiskLocked: another process has it.
+        Raises: DiskLocked: another process has locked it.
         """
+
+    def spare(self, count: int) -> bool:
+        """Keep `count` spare descriptors, as far as the system gives them; tell whether all are.
+
+        A disk that needs none has all.
+        """
+        return True
+
+    def close(self) -> None:  # noqa: B027 (a disk may have nothing to let go of)
+        """Let go of the locks and of the spare descriptors."""
 
 
 def append_whole(file: File, parts: list[bytes], end: int) -> None:
     """Append all of `parts` at `end`, where the file ends, or nothing of them.
 
-    Raises: DiskFull: there was no room, and the file ends where it did.  StorageFailure.
+    Raises: DiskFull: there was no space, and the file ends where it did.  StorageFailure.
     """
     try:
         file.append(parts)
@@ -160,9 +174,9 @@ def append_whole(file: File, parts: list[bytes], end: int) -> None:
 
 
 def make_file(disk: Disk, path: str) -> File:
-    """Open the file `path`, made where it is not there.
+    """Open the file `path`, and create it if it does not exist.
 
-    Raises: DiskFull: there was no room for a new one.  StorageFailure.
+    Raises: DiskFull: there was no space for a new file.  StorageFailure.
     """
     try:
         return disk.open(path, create=True)
@@ -172,17 +186,17 @@ def make_file(disk: Disk, path: str) -> File:
         raise DiskFull(failure.verb, path, str(failure), failure.errno) from failure
 
 
-#: What a disk has free that does not know its size.
+#: The free space of a disk that does not report it.
 UNBOUNDED: Final = 1 << 62
 
-#: Parts that one `pwritev` takes.
+#: The number of parts that one `pwritev` accepts.
 PARTS_MAX: Final = min(1024, os.sysconf("SC_IOV_MAX"))
 
 
 class RealFile(File):
     """A file of the operating system.
 
-    It keeps the end itself: with `O_APPEND` Linux would let `pwrite` append too.
+    It tracks its end itself, because with `O_APPEND` Linux would make `pwrite` append too.
     """
 
     def __init__(self, descriptor: int, path: str) -> None:
@@ -191,7 +205,7 @@ class RealFile(File):
         self._end = self.size()
 
     def append(self, parts: list[bytes]) -> None:
-        """Write all of `parts` at the end; the kernel may take them in pieces."""
+        """Write all of `parts` at the end; the kernel may accept them in pieces."""
         try:
             for first in range(0, len(parts), PARTS_MAX):
                 self._append_some(parts[first : first + PARTS_MAX])
@@ -199,7 +213,7 @@ class RealFile(File):
             raise StorageFailure.of("append", self._path, error) from error
 
     def _append_some(self, parts: list[bytes]) -> None:
-        """Write at most `PARTS_MAX` parts, again and again until none is left."""
+        """Write up to `PARTS_MAX` parts at a time until none is left."""
         left: list[bytes | memoryview] = [part for part in parts if part]
         while left:
             written = os.pwritev(self._descriptor, left, self._end)
@@ -252,7 +266,7 @@ class RealFile(File):
             raise StorageFailure.of("truncate", self._path, error) from error
 
     def allocate(self, size: int) -> None:
-        """Call `posix_fallocate`, which writes where the file system cannot do it otherwise."""
+        """Call `posix_fallocate`, which writes zeros if the file system cannot reserve space."""
         try:
             os.posix_fallocate(self._descriptor, 0, size)
             self._end = max(self._end, size)
@@ -260,7 +274,7 @@ class RealFile(File):
             raise StorageFailure.of("allocate", self._path, error) from error
 
     def write_ahead(self, size: int) -> None:
-        """Write zeros behind the end that this object keeps; fewer of them do no harm."""
+        """Write zeros after the tracked end; a short write does no harm."""
         try:
             os.pwrite(self._descriptor, bytes(size), self._end)
         except OSError as error:
@@ -286,27 +300,27 @@ class RealFile(File):
 
 
 def _locker(descriptor: int) -> int:
-    """Return the process that a lock file names, 0 where none is named or it does not live."""
+    """Return the process that a lock file names, or 0 if it names none that is running."""
     try:
         pid = int(os.pread(descriptor, 20, 0))
         os.kill(pid, 0)
     except PermissionError:
-        # It lives, and is another user's.
+        # It is running, as another user.
         return pid
     except (OSError, ValueError, OverflowError):
         return 0
     return max(0, pid)
 
 
-#: What the system says when it has no descriptor left for the process, or for any.
+#: The error numbers that mean no descriptor is left for the process, or for the system.
 _NO_DESCRIPTOR: Final = (errno.EMFILE, errno.ENFILE)
 
 
 class RealDisk(Disk):
-    """A directory of the operating system; it is made where it is not there.
+    """A directory of the operating system, which is created if it does not exist.
 
-    It may keep spare descriptors open (`spare`): where the system has none left, a spare one makes
-    room for the one that is needed, so that what else takes descriptors stops no write.
+    It can hold spare descriptors open (`spare`): if the system has none left, one of them is closed
+    for the one that is needed, so that other users of descriptors stop no write.
     """
 
     def __init__(self, directory: str) -> None:
@@ -319,7 +333,7 @@ class RealDisk(Disk):
         return os.path.join(self._directory, path)
 
     def spare(self, count: int) -> bool:
-        """Keep `count` spare descriptors, as far as the system gives them; tell whether all are."""
+        """Hold `count` spare descriptors, if the system has them; return whether it has."""
         try:
             while len(self._spares) < count:
                 self._spares.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
@@ -328,7 +342,7 @@ class RealDisk(Disk):
         return True
 
     def _opening(self, call: Callable[[], T]) -> T:
-        """Make a call that opens a descriptor; spare ones make room.  Raises: OSError."""
+        """Make a call that opens a descriptor, closing spare ones if needed.  Raises: OSError."""
         while True:
             try:
                 return call()
@@ -342,14 +356,14 @@ class RealDisk(Disk):
                 os.close(spare)
 
     def _make(self, full: str, path: str) -> None:
-        """Make a directory with mode 0700; one that is there keeps its mode."""
+        """Create a directory with mode 0700; an existing one keeps its mode."""
         try:
             os.makedirs(full, mode=0o700, exist_ok=True)
         except OSError as error:
             raise StorageFailure.of("make_dir", path or full, error) from error
 
     def make_dir(self, path: str) -> None:
-        """Make the directory `path` unless it is there."""
+        """Create the directory `path` unless it exists."""
         self._make(self._at(path), path)
 
     def list(self, path: str) -> list[str]:
@@ -360,7 +374,7 @@ class RealDisk(Disk):
             raise StorageFailure.of("list", path, error) from error
 
     def open(self, path: str, *, create: bool = False) -> File:
-        """Open the file `path` to read and write; `create` makes it."""
+        """Open the file `path` to read and write; `create` creates it."""
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
         try:
             return RealFile(self._opening(lambda: os.open(self._at(path), flags, 0o600)), path)
@@ -368,7 +382,7 @@ class RealDisk(Disk):
             raise StorageFailure.of("open", path, error) from error
 
     def rename(self, old: str, new: str) -> None:
-        """Give the file `old` the name `new`, in one step."""
+        """Rename the file `old` to `new` in one step."""
         try:
             os.rename(self._at(old), self._at(new))
         except OSError as error:
@@ -394,16 +408,25 @@ class RealDisk(Disk):
             raise StorageFailure.of("fsync_dir", path, error) from error
 
     def free(self) -> int:
-        """Ask `statvfs`; what is kept for root does not count."""
+        """Call `statvfs`; space that is reserved for root does not count."""
         try:
             found = os.statvfs(self._directory)
         except OSError as error:
             raise StorageFailure.of("statvfs", self._directory, error) from error
-        # Some file systems of user space do not say.
+        # Some user-space file systems do not report it.
         return found.f_bavail * found.f_frsize if found.f_blocks else UNBOUNDED
 
+    def capacity(self) -> int:
+        """Call `statvfs`; space that is reserved for root does not count."""
+        try:
+            found = os.statvfs(self._directory)
+        except OSError as error:
+            raise StorageFailure.of("statvfs", self._directory, error) from error
+        blocks = found.f_blocks - found.f_bfree + found.f_bavail
+        return blocks * found.f_frsize if found.f_blocks else UNBOUNDED
+
     def lock(self, path: str) -> None:
-        """Take a `flock` on the file `path`; it goes with the process, however that ends."""
+        """Take a `flock` on the file `path`, which ends with the process, however that ends."""
         try:
             descriptor = os.open(self._at(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
@@ -416,30 +439,30 @@ class RealDisk(Disk):
             raise StorageFailure.of("lock", path, error) from error
         self._locks.append(descriptor)
         with contextlib.suppress(OSError):
-            # For who finds it locked; on a full disk it is not known who has it.
+            # For a process that finds it locked; on a full disk the holder stays unknown.
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, b"%d\n" % os.getpid(), 0)
 
     def close(self) -> None:
-        """Let go of the locks and of the spare descriptors."""
+        """Release the locks and the spare descriptors."""
         for descriptors in (self._locks, self._spares):
             while descriptors:
                 os.close(descriptors.pop())
 
 
 class ReadDisk(RealDisk):
-    """A directory that is looked at and not changed by a byte: what would change it raises.
+    """A directory that is only read: every operation that would change it raises.
 
-    Raises: StorageFailure: it is no directory.
+    Raises: StorageFailure: it is not a directory.
     """
 
     def _make(self, full: str, path: str) -> None:
-        """Make nothing."""
+        """Create nothing."""
         if not os.path.isdir(full):
             raise StorageFailure("open", path or full, "there is no such directory", errno.ENOENT)
 
     def open(self, path: str, *, create: bool = False) -> File:
-        """Open the file `path` to read; the system refuses all that would change it."""
+        """Open the file `path` read-only; the system refuses every change."""
         if create:
             raise StorageFailure("open", path, "nothing is made here", errno.EROFS)
         try:
@@ -456,7 +479,7 @@ class ReadDisk(RealDisk):
         raise StorageFailure("unlink", path, "nothing is changed here", errno.EROFS)
 
     def lock(self, path: str) -> None:
-        """Keep brokers away, but not others who only look; where no lock file is, none runs."""
+        """Exclude brokers, but not other readers; without a lock file no broker is running."""
         try:
             descriptor = os.open(self._at(path), os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:

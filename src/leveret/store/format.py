@@ -43,7 +43,7 @@ _BLOCK_BYTES: Final = 64
 
 
 class UnknownFormat(StorageFailure):
-    """The directory is not this store's, or is of a version that this release does not know."""
+    """The directory is not a store's, or has a layout that this release does not support."""
 
     def __init__(self, reason: str) -> None:
         super().__init__("open", FORMAT_PATH, reason)
@@ -51,7 +51,7 @@ class UnknownFormat(StorageFailure):
 
 @final
 class Format:
-    """What the file says; `damaged` tells whether one of its copies did not check."""
+    """The contents of the file; `damaged` is true if one of its copies failed its check."""
 
     def __init__(self, uuid: bytes, created_ms: i64, damaged: bool) -> None:
         self.uuid: Final = uuid
@@ -61,9 +61,9 @@ class Format:
 
 
 def open_format(disk: Disk, new_uuid: bytes, now_ms: i64) -> Format:
-    """Return what the directory's format file says; make the file and the folders in a new one.
+    """Return the contents of the format file; create it and the folders in a new store.
 
-    Raises: UnknownFormat: the directory is not this store's.  StorageFailure: the disk failed.
+    Raises: UnknownFormat: the directory is not a store's.  StorageFailure: the disk failed.
     """
     check_directory(disk)
     names = disk.list("")
@@ -79,11 +79,11 @@ def open_format(disk: Disk, new_uuid: bytes, now_ms: i64) -> Format:
 
 
 def look_at_format(disk: Disk) -> list[Format | None]:
-    """Return what each copy of the file says, None for one that does not check; change nothing.
+    """Return the contents of each copy in the file, None for a damaged one; change nothing.
 
-    An empty list tells that there is no such file.
+    An empty list means that there is no such file.
 
-    Raises: UnknownFormat: a true copy is of a layout that is not known.  StorageFailure.
+    Raises: UnknownFormat: an intact copy has an unknown layout.  StorageFailure.
     """
     if FORMAT_PATH not in disk.list(""):
         return []
@@ -99,10 +99,10 @@ def look_at_format(disk: Disk) -> list[Format | None]:
 
 
 def check_directory(disk: Disk) -> None:
-    """Refuse a directory that is not this store's; nothing is written.
+    """Refuse a directory that is not a store's; nothing is written.
 
-    Raises: UnknownFormat: it is someone else's, or of a later layout.  StorageFailure: the disk
-    failed.
+    Raises: UnknownFormat: it belongs to something else, or to a later layout.  StorageFailure: the
+    disk failed.
     """
     names = disk.list("")
     if FORMAT_PATH in names:
@@ -127,7 +127,7 @@ def _blocks(disk: Disk) -> tuple[bytes, bytes, i64]:
 
 
 def _version(block: bytes) -> None:
-    """Refuse a block that is not true, or of another layout.  Raises: UnknownFormat."""
+    """Refuse a damaged block, or one of another layout.  Raises: UnknownFormat."""
     if not _is_block(block):
         raise UnknownFormat("both copies of the format file are damaged, or it is not ours")
     version = read_i32_le(block, 8)
@@ -149,7 +149,7 @@ def _block(uuid: bytes, created_ms: i64) -> bytes:
 
 
 def _write(disk: Disk, block: bytes) -> None:
-    """Make the file, whole under its name or not at all."""
+    """Create the file: complete under its name, or not at all."""
     path = FORMAT_PATH + ".new"
     file = disk.open(path, create=True)
     file.truncate(0)
@@ -161,7 +161,7 @@ def _write(disk: Disk, block: bytes) -> None:
 
 
 def _read(disk: Disk) -> Format:
-    """Return what the file says; one true copy is enough, and puts the other right."""
+    """Return the contents of the file; one intact copy is enough, and repairs the other."""
     first, second, size = _blocks(disk)
     block = first if _is_block(first) else second
     _version(block)
@@ -172,7 +172,7 @@ def _read(disk: Disk) -> Format:
 
 
 def _is_block(block: bytes) -> bool:
-    """Tell whether a copy of the block is whole and true."""
+    """Return whether a copy of the block is complete and undamaged."""
     return (
         len(block) == _BLOCK_BYTES
         and block.startswith(_MAGIC)

@@ -1,19 +1,41 @@
-"""What writing and syncing the journal has cost since the start: counts for whoever asks.
+"""Counts of what writing and syncing the journal has cost since the start.
 
-They are counted once per group and per sync, by the thread that writes; others only read them.  It
-is not where anything is decided: no limit hangs on these figures.
+The writing thread updates them once per group and per sync; others only read them.  No limit or
+decision depends on these figures.
 """
 
 from __future__ import annotations
 
-from typing import final
+from typing import Final, final
 
 from mypy_extensions import i64
+
+#: The upper ends of the classes of how long a sync took, in ns; longer ones are in a last class.
+SYNC_CLASSES_NS: Final = (
+    100_000,
+    250_000,
+    500_000,
+    1_000_000,
+    2_500_000,
+    5_000_000,
+    10_000_000,
+    25_000_000,
+    50_000_000,
+    100_000_000,
+    250_000_000,
+    500_000_000,
+    1_000_000_000,
+    2_500_000_000,
+    10_000_000_000,
+)
 
 
 @final
 class IoCounts:
-    """Writes with their bytes and records, and syncs; times in ns of a monotonic clock."""
+    """Writes with their bytes and records, and syncs; times in ns of a monotonic clock.
+
+    `sync_classes` says how many syncs took at most as long as the end of each class.
+    """
 
     def __init__(self) -> None:
         self.writes: i64 = 0
@@ -22,6 +44,7 @@ class IoCounts:
         self.write_ns: i64 = 0
         self.syncs: i64 = 0
         self.sync_ns: i64 = 0
+        self.sync_classes = [0] * (len(SYNC_CLASSES_NS) + 1)
 
     def wrote(self, records: i64, size: i64, took_ns: i64) -> None:
         """Count one group that was written."""
@@ -34,18 +57,24 @@ class IoCounts:
         """Count one sync."""
         self.syncs += 1
         self.sync_ns += took_ns
+        place = 0
+        for end_ns in SYNC_CLASSES_NS:
+            if took_ns <= end_ns:
+                break
+            place += 1
+        self.sync_classes[place] += 1
 
     @property
     def records_per_sync(self) -> float:
-        """How many records one sync made durable, on average."""
+        """The number of records that one sync made durable, on average."""
         return float(self.records) / float(self.syncs) if self.syncs > 0 else 0.0
 
     @property
     def write_ms(self) -> float:
-        """How long a write took on average."""
+        """The duration of a write, on average."""
         return float(self.write_ns) / float(self.writes) / 1e6 if self.writes > 0 else 0.0
 
     @property
     def sync_ms(self) -> float:
-        """How long a sync took on average."""
+        """The duration of a sync, on average."""
         return float(self.sync_ns) / float(self.syncs) / 1e6 if self.syncs > 0 else 0.0

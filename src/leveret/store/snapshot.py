@@ -33,7 +33,9 @@ from typing import Final, final
 from mypy_extensions import i32, i64
 
 from leveret.store.format import STATE_DIR
+from leveret.store.journal.scan import JournalScan
 from leveret.store.records.definition import write_definition
+from leveret.store.records.publish_session import PublishProgress, write_progress
 from leveret.store.records.record import (
     ACKED,
     CHUNK,
@@ -41,6 +43,7 @@ from leveret.store.records.record import (
     COUNTER,
     DEFINE,
     END,
+    PUBLISH_SESSION,
     PUBLISHER_SEQUENCE,
     QUEUE,
     REQUEUE,
@@ -57,7 +60,7 @@ from leveret.wire.buffer import BytesWriter, read_i64_le, write_i32_le, write_i6
 
 _RANGES_PER_RECORD_MAX: Final = 4096
 
-#: The fields that tell people which definition one is.
+#: The fields that identify a definition to people.
 _NAMES: Final = ("vhost", "user", "component", "name", "id", "source", "destination")
 
 
@@ -76,9 +79,23 @@ def snapshot_seed(seed: int) -> int:
     return seed ^ SEED_MASK
 
 
+def scan_snapshot(data: bytes, seed: int, path: str) -> JournalScan:
+    """Return a scan over the bytes of the snapshot at `path`; `seed` is the store's."""
+    generation = state_generation(path.rpartition("/")[2])
+    return JournalScan(data, snapshot_seed(seed), path, generation, generation)
+
+
+def read_acked(data: bytes, start: i64, end: i64) -> list[tuple[int, int]]:
+    """Return the ranges of sequences that a record of gone ones holds behind its queue's id."""
+    return [
+        (int(read_i64_le(data, at)), int(read_i64_le(data, at + 8)))
+        for at in range(start + 8, end - 15, 16)
+    ]
+
+
 @final
 class SnapshotHead:
-    """What a snapshot's first record says."""
+    """The contents of a snapshot's first record."""
 
     def __init__(
         self,
@@ -92,13 +109,13 @@ class SnapshotHead:
         self.replay_from_lsn: Final[i64] = replay_from_lsn
         self.journal_file: Final[i64] = journal_file
         self.time_ms: Final[i64] = time_ms
-        #: Segment files with lower numbers hold nothing that the journal before this snapshot,
-        #: as far as it is kept, could tell as well.
+        #: Segment files with lower numbers hold nothing that the kept journal before this snapshot
+        #: does not hold too.
         self.newest_segment: Final[i64] = newest_segment
 
 
 def read_snapshot_head(data: bytes, position: i64) -> SnapshotHead:
-    """Return the payload of the first record, which lies at `position`."""
+    """Return the contents of the first record, which is at `position`."""
     return SnapshotHead(
         read_i64_le(data, position),
         read_i64_le(data, position + 8),
@@ -110,7 +127,7 @@ def read_snapshot_head(data: bytes, position: i64) -> SnapshotHead:
 
 @final
 class SnapshotWriter:
-    """Gathers a snapshot's records; `take` hands over what is there, so that none is held long."""
+    """Gathers a snapshot's records; `take` returns the new ones, so that none is held for long."""
 
     def __init__(self, seed: int, head: SnapshotHead) -> None:
         self.head: Final = head
@@ -180,14 +197,14 @@ class SnapshotWriter:
         self._add(REQUEUE, writer)
 
     def trim(self, queue_id: i64, first_offset: i64) -> None:
-        """Add where a stream begins."""
+        """Add the first offset of a stream."""
         writer = BytesWriter()
         write_i64_le(writer, queue_id)
         write_i64_le(writer, first_offset)
         self._add(TRIM, writer)
 
     def consumer_offset(self, queue_id: i64, consumer: bytes, offset: i64) -> None:
-        """Add how far a named consumer of a stream has come."""
+        """Add the stored offset of a named consumer of a stream."""
         self._add_named(CONSUMER_OFFSET, queue_id, consumer, offset)
 
     def publisher_sequence(
@@ -201,8 +218,14 @@ class SnapshotWriter:
         write_i64_le(writer, time_ms)
         self._add(PUBLISHER_SEQUENCE, writer)
 
+    def publish_session(self, progress: PublishProgress) -> None:
+        """Add how far the publishes of a client's channel have come."""
+        writer = BytesWriter()
+        write_progress(writer, progress)
+        self._add(PUBLISH_SESSION, writer)
+
     def end(self) -> bytes:
-        """Add the last record; return the header that belongs before all of them."""
+        """Add the last record; return the header that precedes all of them."""
         writer = BytesWriter()
         write_i64_le(writer, self._records)
         self._add(END, writer)
@@ -213,17 +236,17 @@ class SnapshotWriter:
 
     @property
     def waiting(self) -> int:
-        """The bytes that `take` would return."""
+        """The number of bytes that `take` would return."""
         return len(self._out)
 
     def take(self) -> bytes:
-        """Return the records added since the last take."""
+        """Return the records added since the last call."""
         data = self._out.getvalue()
         self._out = BytesWriter()
         return data
 
     def _add_named(self, kind: i64, queue_id: i64, name: bytes, value: i64) -> None:
-        """Add a number that a queue keeps under a name."""
+        """Add a number that a queue stores under a name."""
         writer = BytesWriter()
         write_i64_le(writer, queue_id)
         write_string(writer, name)

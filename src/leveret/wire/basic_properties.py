@@ -8,6 +8,7 @@ the order of the flags.  `properties.py` reads single ones.
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import ClassVar, Final, TypedDict, Unpack, final
 
 from mypy_extensions import i16, i64
@@ -15,7 +16,7 @@ from mypy_extensions import i16, i64
 from leveret.errors import SyntaxFault
 from leveret.wire.buffer import BytesWriter, read_i16_be, write_i16_be
 from leveret.wire.fields import FieldReader
-from leveret.wire.primitives import write_octet, write_shortstr, write_timestamp
+from leveret.wire.primitives import seconds_of, write_octet, write_shortstr, write_timestamp
 from leveret.wire.tables import skim_table, write_table
 
 CONTENT_TYPE: Final = 0x8000
@@ -49,7 +50,7 @@ class PropertyFields(TypedDict, total=False):
     reply_to: str | None
     expiration: str | None
     message_id: str | None
-    timestamp: int | None
+    timestamp: int | datetime | None
     type: str | None
     user_id: str | None
     app_id: str | None
@@ -60,7 +61,9 @@ class PropertyFields(TypedDict, total=False):
 class BasicProperties:
     """The properties of one message; None stands for one that is absent.
 
-    They are given by name.  Raises: TypeError, which names the property.
+    They are given by name; a time may be a datetime with its zone, kept in seconds.
+
+    Raises: TypeError, which names the property.
     """
 
     FIELDS: ClassVar[tuple[str, ...]] = (
@@ -94,7 +97,7 @@ class BasicProperties:
         self.reply_to = _text(given, "reply_to")
         self.expiration = _text(given, "expiration")
         self.message_id = _text(given, "message_id")
-        self.timestamp = _number(given, "timestamp")
+        self.timestamp = _moment(given, "timestamp")
         self.type = _text(given, "type")
         self.user_id = _text(given, "user_id")
         self.app_id = _text(given, "app_id")
@@ -215,6 +218,14 @@ def _number(given: dict[str, object], name: str) -> int | None:
     if value is None or isinstance(value, int):
         return value
     raise _wrong_type(name, "an int", value)
+
+
+def _moment(given: dict[str, object], name: str) -> int | None:
+    """Return the property `name` in seconds.  Raises: TypeError; ValueError without a zone."""
+    value = given.get(name)
+    if isinstance(value, datetime):
+        return seconds_of(value)
+    return _number(given, name)
 
 
 def _table(given: dict[str, object], name: str) -> dict[str, object] | None:

@@ -145,35 +145,24 @@ def header_body_size(data: bytes, start: i64, end: i64) -> i64:
     return size
 
 
-@final
-class FrameReader:
-    """Finds frames in pieces of input.
+class PieceReader:
+    """Input that comes in pieces: `data` from `position` on is what no frame was made of yet.
 
-    `feed` a piece, then call `next` until it is False; while it is True, `kind` and `channel` tell
-    the frame and its payload is `data[start:end]`.  A session may also parse `data` itself from
-    `position` on and move `position` over whole frames.
-
-    `frame_max` bounds a payload (0: no limit) and may be changed between two frames.
+    Pieces of one frame are gathered and joined once, when the frame is whole.
     """
 
-    def __init__(self, frame_max: i64 = FRAME_BYTES_MAX) -> None:
-        self.frame_max: i64 = frame_max
+    def __init__(self) -> None:
         self.data: bytes = b""
         self.position: i64 = 0
-        self.kind: i64 = 0
-        self.channel: i64 = 0
-        self.start: i64 = 0
-        self.end: i64 = 0
         self._pieces: list[bytes] = []
+        self._gathered: i64 = 0
         self._missing: i64 = 0
 
     def feed(self, piece: bytes) -> None:
-        """Take more input.
-
-        Pieces of one frame are gathered and joined once, when the frame is whole.
-        """
+        """Take more input."""
         if self._missing > 0:
             self._pieces.append(piece)
+            self._gathered += len(piece)
             self._missing -= len(piece)
             if self._missing <= 0:
                 self._join()
@@ -189,11 +178,46 @@ class FrameReader:
         self.data = self.data[self.position :] + b"".join(self._pieces)
         self.position = 0
         self._pieces = []
+        self._gathered = 0
         self._missing = 0
 
     def held(self) -> int:
         """Return how many bytes wait for more."""
-        return len(self.data) - self.position + sum([len(piece) for piece in self._pieces])
+        return int(i64(len(self.data)) - self.position + self._gathered)
+
+    def memory(self) -> i64:
+        """Return the memory of the input: what was parsed of the last piece is there still."""
+        return i64(len(self.data)) + self._gathered
+
+    def trim(self) -> None:
+        """Let go of what was parsed."""
+        if self.position > 0:
+            self.data = self.data[self.position :]
+            self.position = 0
+
+    def wait_for(self, missing: i64, there: i64) -> None:
+        """Note how much is missing; with nothing there the next piece can stand for itself."""
+        self._missing = missing if there > 0 else 0
+
+
+@final
+class FrameReader(PieceReader):
+    """Finds frames in pieces of input.
+
+    `feed` a piece, then call `next` until it is False; while it is True, `kind` and `channel` tell
+    the frame and its payload is `data[start:end]`.  A session may also parse `data` itself from
+    `position` on and move `position` over whole frames.
+
+    `frame_max` bounds a payload (0: no limit) and may be changed between two frames.
+    """
+
+    def __init__(self, frame_max: i64 = FRAME_BYTES_MAX) -> None:
+        super().__init__()
+        self.frame_max: i64 = frame_max
+        self.kind: i64 = 0
+        self.channel: i64 = 0
+        self.start: i64 = 0
+        self.end: i64 = 0
 
     def next(self) -> bool:
         """Move to the next frame if it is whole.
@@ -207,13 +231,17 @@ class FrameReader:
         at = self.position
         there: i64 = i64(len(data)) - at
         if there < FRAME_HEAD_BYTES:
-            self._wait_for(FRAME_HEAD_BYTES - there, there)
+            if there == 0:
+                # A connection may be idle for long: it keeps nothing of what it has parsed.
+                self.data = b""
+                self.position = 0
+            self.wait_for(FRAME_HEAD_BYTES - there, there)
             return False
         kind: i64 = i64(data[at])
         size: i64 = i64(read_i32_be(data, at + 3)) & 0xFFFF_FFFF
         self._check(kind, size)
         if there < size + FRAME_OVERHEAD_BYTES:
-            self._wait_for(size + FRAME_OVERHEAD_BYTES - there, there)
+            self.wait_for(size + FRAME_OVERHEAD_BYTES - there, there)
             return False
         start = at + FRAME_HEAD_BYTES
         if data[start + size] != FRAME_END:
@@ -224,10 +252,6 @@ class FrameReader:
         self.end = start + size
         self.position = start + size + 1
         return True
-
-    def _wait_for(self, missing: i64, there: i64) -> None:
-        """Note how much is missing; with nothing there the next piece can stand for itself."""
-        self._missing = missing if there > 0 else 0
 
     def _check(self, kind: i64, size: i64) -> None:
         """Refuse a frame by its head."""

@@ -64,6 +64,7 @@ the order of the flags.  `properties.py` reads single ones.
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import ClassVar, Final, TypedDict, Unpack, final
 
 from mypy_extensions import i16, i64
@@ -71,7 +72,7 @@ from mypy_extensions import i16, i64
 from leveret.errors import SyntaxFault
 from leveret.wire.buffer import BytesWriter, read_i16_be, write_i16_be
 from leveret.wire.fields import FieldReader
-from leveret.wire.primitives import write_octet, write_shortstr, write_timestamp
+from leveret.wire.primitives import seconds_of, write_octet, write_shortstr, write_timestamp
 from leveret.wire.tables import skim_table, write_table
 
 '''
@@ -102,7 +103,9 @@ def decode_properties(raw: bytes) -> BasicProperties:
 #: What a property of each kind is in Python.
 _TYPES = {"shortstr": "str", "octet": "int", "timestamp": "int", "table": "dict[str, object]"}
 #: The function of `_PROPERTIES_GIVEN` that checks a property of each kind.
-_CHECKS = {"shortstr": "_text", "octet": "_number", "timestamp": "_number", "table": "_table"}
+_CHECKS = {"shortstr": "_text", "octet": "_number", "timestamp": "_moment", "table": "_table"}
+#: What a property may be given as where that is more than what it is.
+_GIVEN = {"timestamp": "int | datetime"}
 
 
 def _properties_class() -> Iterator[str]:
@@ -110,14 +113,17 @@ def _properties_class() -> Iterator[str]:
     yield "class PropertyFields(TypedDict, total=False):"
     yield '    """What `BasicProperties` is made of, by name."""'
     yield ""
-    yield from (f"    {field.name}: {_TYPES[field.kind]} | None" for field in PROPERTIES)
+    given = _TYPES | _GIVEN
+    yield from (f"    {field.name}: {given[field.kind]} | None" for field in PROPERTIES)
     yield ""
     yield ""
     yield "@final"
     yield "class BasicProperties:"
     yield '    """The properties of one message; None stands for one that is absent.'
     yield ""
-    yield "    They are given by name.  Raises: TypeError, which names the property."
+    yield "    They are given by name; a time may be a datetime with its zone, kept in seconds."
+    yield ""
+    yield "    Raises: TypeError, which names the property."
     yield '    """'
     yield ""
     yield "    FIELDS: ClassVar[tuple[str, ...]] = ("
@@ -170,6 +176,14 @@ def _number(given: dict[str, object], name: str) -> int | None:
     if value is None or isinstance(value, int):
         return value
     raise _wrong_type(name, "an int", value)
+
+
+def _moment(given: dict[str, object], name: str) -> int | None:
+    """Return the property `name` in seconds.  Raises: TypeError; ValueError without a zone."""
+    value = given.get(name)
+    if isinstance(value, datetime):
+        return seconds_of(value)
+    return _number(given, name)
 
 
 def _table(given: dict[str, object], name: str) -> dict[str, object] | None:

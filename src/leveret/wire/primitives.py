@@ -8,6 +8,8 @@ Source: AMQP 0-9-1 section 4.2.5.
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from mypy_extensions import i16, i32, i64
 
 from leveret.limits import SHORT_STRING_BYTES_MAX
@@ -56,6 +58,19 @@ def write_timestamp(w: BytesWriter, value: int) -> None:
     if value > 0x7FFF_FFFF_FFFF_FFFF:
         value -= 0x1_0000_0000_0000_0000
     write_i64_be(w, value)
+
+
+def seconds_of(moment: datetime) -> int:
+    """Return a moment as AMQP has it: whole seconds since 1970, rounded down.
+
+    Raises: ValueError for one without its zone, or before 1970.
+    """
+    if moment.tzinfo is None:
+        raise ValueError(f"{moment} needs a zone, as datetime.now(UTC) has")
+    seconds = int(moment.timestamp() // 1)
+    if seconds < 0:
+        raise ValueError(f"{moment}: AMQP has no time before 1970")
+    return seconds
 
 
 def checked_i64(value: int) -> i64:

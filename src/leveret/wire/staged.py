@@ -30,7 +30,7 @@ _STRING: Final = 0x53
 
 @final
 class Staged:
-    """Where a message is to go."""
+    """Where a message is to go: the name of an exchange, without line ends, and a routing key."""
 
     def __init__(self, exchange: bytes, routing_key: bytes) -> None:
         self.exchange: Final = exchange
@@ -40,7 +40,8 @@ class Staged:
 def read_staged(properties: bytes) -> Staged:
     """Return what the two headers say.
 
-    Raises: PreconditionFailed (406) unless both are there, as texts of at most 255 bytes.
+    Raises: PreconditionFailed (406) unless both are there, as texts of at most 255 bytes, and for
+    an exchange's name of line ends alone.
     """
     exchange: bytes | None = None
     routing_key: bytes | None = None

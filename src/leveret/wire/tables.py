@@ -8,7 +8,8 @@ Types on the wire and in Python (RabbitMQ's letters and signedness):
     x bytes                    T Timestamp (unsigned seconds)
     A list                     F dict                     V None
 
-Written are t, I or l (by range), d, D, S, x, T, A, F, V: RabbitMQ reads every one of them.
+Written are t, I or l (by range), d, D, S, x, T, A, F, V: RabbitMQ reads every one of them.  A
+datetime with its zone is written as T too.
 
 Invariants: hostile bytes raise `SyntaxFault` and nothing else; no value is built before the whole
 table was checked; nesting is bounded by `TABLE_DEPTH_MAX`, the entries of a table with all in it by
@@ -20,6 +21,7 @@ Source: AMQP 0-9-1 section 4.2.5.5 and RabbitMQ's errata (section "field types")
 
 from __future__ import annotations
 
+from datetime import datetime
 from decimal import Decimal
 from typing import Any, Final, final
 
@@ -38,7 +40,7 @@ from leveret.wire.buffer import (
     write_i32_be,
     write_i64_be,
 )
-from leveret.wire.primitives import write_longstr, write_shortstr, write_timestamp
+from leveret.wire.primitives import seconds_of, write_longstr, write_shortstr, write_timestamp
 
 #: Width codes: below 16 the bytes of a fixed value, else one of these.
 _LONG: Final = 16
@@ -441,6 +443,9 @@ class _TableWriter:
             write_timestamp(w, value.seconds)
         elif isinstance(value, Decimal):
             self.decimal(value)
+        elif isinstance(value, datetime):
+            w.append(0x54)  # T
+            write_timestamp(w, seconds_of(value))
         else:
             raise _refused(type(value).__name__)
 

@@ -1,1 +1,1 @@
-"""What operators see and load: definitions, statistics, super streams."""
+"""The administration of a broker: definitions, statistics and super streams."""

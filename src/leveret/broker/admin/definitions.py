@@ -1,17 +1,20 @@
-"""Definitions: all that a broker was told to be, in the form of RabbitMQ's definitions files.
+"""Definitions: the configuration of a broker in the form of RabbitMQ's definitions files.
 
-Here they are taken out of a broker; `definitions_import` puts them into one.  They hold no
-messages.  The values are those of JSON but for arguments, which may hold any value of a field
-table; whoever writes them chooses their form.
+This module exports them; `definitions_import` imports them.  Definitions hold no messages.  Values
+are those of JSON except in arguments, which may hold any value of a field table; the caller that
+writes the file chooses how to represent those.
 
-Not among them: exclusive queues, which end with their connection, and what every vhost has.
-Passwords are in them as hashes only.
+Exclusive queues, which end with their connection, and the exchanges that every vhost has are not
+exported.  Passwords are exported as hashes only.
 """
 
 from __future__ import annotations
 
 import base64
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64
 
 from leveret.broker.admin.definitions_values import TYPED, typed_arguments
 from leveret.broker.node.broker import Broker
@@ -21,103 +24,171 @@ from leveret.errors import NotFound
 
 if TYPE_CHECKING:
     from leveret.broker.node.users import User
+    from leveret.broker.queue.queue import Queue
     from leveret.broker.topology.binding import Binding
+    from leveret.broker.topology.exchange import Exchange
     from leveret.broker.vhost.vhost import Vhost
 
 Rows = list[Arguments]
 
+#: Steps of a row: it is made, written as JSON and sent.
+_ROW_STEPS: Final = 16
+
 
 def export_definitions(broker: Broker) -> Arguments:
     """Return the definitions of the whole broker."""
-    vhosts = list(broker.vhosts.values())
-    users = broker.users
-    permissions: Rows = []
-    for (user, vhost_name), permission in users.permissions.items():
-        permissions.append(permission.definition(user, vhost_name))
-    topic_permissions: Rows = []
-    for (user, vhost_name), of_user in users.topic_permissions.items():
-        for exchange, topic_permission in of_user.items():
-            topic_permissions.append(topic_permission.definition(user, vhost_name, exchange))
-    global_parameters: Rows = [
-        {"name": name, "value": value} for name, value in broker.parameters.global_values.items()
-    ]
-    definitions: Arguments = {
-        "users": [_user(user, users.limits.get(user.name, {})) for user in users.by_name.values()],
-        "vhosts": [vhost.metadata.record() for vhost in vhosts],
-        "permissions": permissions,
-        "topic_permissions": topic_permissions,
-        "global_parameters": global_parameters,
-    }
-    sections: list[tuple[str, Rows]] = [(name, []) for name in _OF_VHOST]
-    for vhost in vhosts:
-        for place, rows in enumerate(_vhost_sections(broker, vhost)):
-            for row in rows:
-                row["vhost"] = vhost.name
-            sections[place][1].extend(rows)
-    for name, rows in sections:
-        definitions[name] = rows
-    return definitions
+    return _gathered({}, DefinitionsExport(broker))
 
 
 def export_vhost(broker: Broker, name: str) -> Arguments:
-    """Return the definitions of one vhost, which name no vhost: they fit into any.
+    """Return the definitions of one vhost, which name no vhost and so fit into any.
+
+    Raises: NotFound (404).
+    """
+    return _gathered(vhost_head(broker, name), DefinitionsExport(broker, name))
+
+
+def vhost_head(broker: Broker, name: str) -> Arguments:
+    """Return what the definitions of one vhost have before their sections.
 
     Raises: NotFound (404).
     """
     vhost = broker.vhosts.get(name)
     if vhost is None:
         raise NotFound(f"no vhost '{name}'")
-    definitions: Arguments = {
+    return {
         "rabbitmq_definition_format": "single_virtual_host",
         "original_vhost_name": name,
         "metadata": vhost.metadata.fields(),
     }
-    for place, rows in enumerate(_vhost_sections(broker, vhost)):
-        definitions[_OF_VHOST[place]] = rows
+
+
+def _gathered(definitions: Arguments, export: DefinitionsExport) -> Arguments:
+    """Return all sections of an export in one table, after what is in `definitions`."""
+    for section in export.sections:
+        rows: Rows = []
+        while taken := export.take(section, _GATHERED_AT_ONCE):
+            rows.extend(taken)
+        definitions[section] = rows
     return definitions
 
 
-_OF_VHOST = ("parameters", "policies", "queues", "exchanges", "bindings")
+_OF_BROKER: Final = ("users", "vhosts", "permissions", "topic_permissions", "global_parameters")
+_OF_VHOST: Final = ("parameters", "policies", "queues", "exchanges", "bindings")
+
+#: Rows that are taken at once where all are gathered.
+_GATHERED_AT_ONCE: Final = 1024
 
 
-def _vhost_sections(broker: Broker, vhost: Vhost) -> list[Rows]:
-    """Return the sections of a vhost in the order of `_OF_VHOST`."""
-    parameters: Rows = [
-        {"component": component, "name": name, "value": value}
-        for component, name, value in broker.parameters.of_vhost(vhost.name)
-    ]
-    policies: Rows = [
-        {"name": policy.name, **policy_value(policy)} for policy in vhost.policies.by_name.values()
-    ]
-    queues: Rows = [
-        _with_arguments(
-            {
-                "name": queue.name,
-                "durable": queue.durable,
-                "auto_delete": queue.auto_delete,
-                "type": queue.kind,
-            },
-            queue.arguments,
-        )
-        for queue in vhost.queues.by_name.values()
-        if not queue.exclusive and not queue.hidden
-    ]
-    exchanges: Rows = []
-    bindings: Rows = []
-    for exchange in vhost.exchanges.by_name.values():
-        if exchange.name and not exchange.name.startswith("amq."):
-            fields: Arguments = {
-                "name": exchange.name,
-                "type": exchange.kind,
-                "durable": exchange.durable,
-                "auto_delete": exchange.auto_delete,
-                "internal": exchange.internal,
-            }
-            exchanges.append(_with_arguments(fields, exchange.arguments))
-        for binding in exchange.bindings.values():
-            if binding.queue is None or not binding.queue.exclusive:
-                bindings.append(_binding(binding))
-    return [parameters, policies, queues, exchanges, bindings]
+@final
+class DefinitionsExport:
+    """An export that is taken section by section, some rows at a time.
+
+    Others may change the broker meanwhile: each row is of the time when it is taken, what is
+    deleted before is not in it, and what is declared after its section was begun may not be.
+    """
+
+    def __init__(self, broker: Broker, vhost: str | None = None) -> None:
+        """Export the whole broker, or one vhost, whose rows do not name it."""
+        self._broker: Final = broker
+        self._vhost: Final = vhost
+        self.sections: Final = _OF_VHOST if vhost is not None else _OF_BROKER + _OF_VHOST
+        self._section = ""
+        self._rows: Iterator[Arguments] = iter(())
+
+    def take(self, section: str, limit: int) -> Rows:
+        """Return the next rows of a section, `limit` at most; none at its end."""
+        if section != self._section:
+            self._section = section
+            self._rows = self._all_rows(section)
+        rows: Rows = []
+        looked: i64 = 0
+        while looked < limit:
+            looked += 1
+            row = next(self._rows, None)
+            if row is None:
+                break
+            rows.append(row)
+        self._broker.turn.steps += looked * _ROW_STEPS
+        return rows
+
+    def _all_rows(self, section: str) -> Iterator[Arguments]:
+        if section in _OF_BROKER:
+            yield from _broker_rows(self._broker, section)
+            return
+        for vhost in list(self._broker.vhosts.values()):
+            if self._vhost is not None and vhost.name != self._vhost:
+                continue
+            for row in _vhost_rows(self._broker, vhost, section):
+                if self._vhost is None:
+                    row["vhost"] = vhost.name
+                yield row
+
+
+def _broker_rows(broker: Broker, section: str) -> Iterator[Arguments]:
+    """Yield the rows of a section that no vhost has."""
+    users = broker.users
+    if section == "users":
+        for user in list(users.by_name.values()):
+            yield _user(user, users.limits.get(user.name, {}))
+    elif section == "vhosts":
+        for vhost in list(broker.vhosts.values()):
+            if not vhost.deleted:
+                yield vhost.metadata.record()
+    elif section == "permissions":
+        for (user_name, vhost_name), permission in list(users.permissions.items()):
+            yield permission.definition(user_name, vhost_name)
+    elif section == "topic_permissions":
+        for (user_name, vhost_name), of_user in list(users.topic_permissions.items()):
+            for exchange, topic_permission in list(of_user.items()):
+                yield topic_permission.definition(user_name, vhost_name, exchange)
+    else:
+        for name, value in list(broker.parameters.global_values.items()):
+            yield {"name": name, "value": value}
+
+
+def _vhost_rows(broker: Broker, vhost: Vhost, section: str) -> Iterator[Arguments]:
+    """Yield the rows of a vhost in a section."""
+    if section == "parameters":
+        for component, name, value in broker.parameters.of_vhost(vhost.name):
+            yield {"component": component, "name": name, "value": value}
+    elif section == "policies":
+        for policy in list(vhost.policies.by_name.values()):
+            yield {"name": policy.name, **policy_value(policy)}
+    elif section == "queues":
+        for queue in list(vhost.queues.by_name.values()):
+            if not (queue.exclusive or queue.hidden or queue.deleted):
+                yield _queue(queue)
+    elif section == "exchanges":
+        for exchange in list(vhost.exchanges.by_name.values()):
+            if exchange.name and not exchange.name.startswith("amq.") and not exchange.deleted:
+                yield _exchange(exchange)
+    else:
+        for exchange in list(vhost.exchanges.by_name.values()):
+            for binding in list(exchange.bindings.values()):
+                if not binding.has_ended() and not (binding.queue and binding.queue.exclusive):
+                    yield _binding(binding)
+
+
+def _queue(queue: Queue) -> Arguments:
+    fields: Arguments = {
+        "name": queue.name,
+        "durable": queue.durable,
+        "auto_delete": queue.auto_delete,
+        "type": queue.kind,
+    }
+    return _with_arguments(fields, queue.arguments)
+
+
+def _exchange(exchange: Exchange) -> Arguments:
+    fields: Arguments = {
+        "name": exchange.name,
+        "type": exchange.kind,
+        "durable": exchange.durable,
+        "auto_delete": exchange.auto_delete,
+        "internal": exchange.internal,
+    }
+    return _with_arguments(fields, exchange.arguments)
 
 
 def _binding(binding: Binding) -> Arguments:
@@ -131,7 +202,7 @@ def _binding(binding: Binding) -> Arguments:
 
 
 def _with_arguments(fields: Arguments, arguments: Arguments) -> Arguments:
-    """Return an entry with its arguments, and those again that JSON would change."""
+    """Return an entry with its arguments, and separately those whose values JSON would change."""
     fields["arguments"] = arguments
     if typed := typed_arguments(arguments):
         fields[TYPED] = typed

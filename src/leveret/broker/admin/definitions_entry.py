@@ -1,15 +1,15 @@
-"""One entry of a definitions file: its fields by type, and its place for whoever has to mend it.
+"""One entry of a definitions file: its fields by type, and its position for error messages.
 
-The forms are those that RabbitMQ's files have had: a list of pairs may stand for an object, a text
-where commas part names for a list, and nothing for what is empty.
+The accepted forms are those that RabbitMQ's files have had: a list of pairs may stand for an
+object, a text with commas for a list, and nothing for an empty value.
 
-Invariant: every error of a field is a PreconditionFailed (406); whoever applies the entry adds the
-place where it is not named.
+Invariant: every error in a field is a PreconditionFailed (406).  The caller that applies the entry
+adds the position if the error does not name it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final, final
 
 from leveret.broker.node.parameters import as_table
@@ -19,7 +19,7 @@ from leveret.broker.vhost.metadata import tag_list
 from leveret.errors import PreconditionFailed
 from leveret.limits import SHORT_STRING_BYTES_MAX
 
-#: The sections whose names come over AMQP, where a declare strips line ends.
+#: The sections whose names also arrive over AMQP, where a declare strips line ends.
 _AMQP_NAMES: Final = ("queues", "exchanges")
 
 
@@ -31,12 +31,12 @@ class Entry:
         self.section: Final = section
         self._index: Final = index
         self.fields: Final = fields
-        #: The vhost that all entries go to, whatever they say; None where each says it.
+        #: The vhost of all entries, whatever they name; None if each entry names its own.
         self._vhost: Final = vhost
 
     @property
     def place(self) -> str:
-        """Where the entry stands and what it is called: `queues[3] 'orders'`."""
+        """Where the entry is in the file and what it is called: `queues[3] 'orders'`."""
         for field in ("name", "source", "user"):
             value = self.fields.get(field)
             if isinstance(value, str):
@@ -48,7 +48,7 @@ class Entry:
         return PreconditionFailed(f"{self.place}: {why}")
 
     def text(self, field: str) -> str:
-        """Return a text that must be there."""
+        """Return a required text."""
         value = self.fields.get(field)
         if not isinstance(value, str):
             raise self.bad(f"{field} should be a text")
@@ -56,11 +56,11 @@ class Entry:
         return value
 
     def optional_text(self, field: str) -> str:
-        """Return a text, empty where it is not there."""
+        """Return a text, empty if it is absent."""
         return self.text(field) if self.fields.get(field) is not None else ""
 
     def name(self, field: str) -> str:
-        """Return a text that can be the name of something."""
+        """Return a text that is a valid name of an entity."""
         name = self.text(field)
         if not 0 < utf8_size(name) <= SHORT_STRING_BYTES_MAX:
             raise self.bad(f"{field} has 1 to {SHORT_STRING_BYTES_MAX} bytes")
@@ -73,19 +73,19 @@ class Entry:
         return self._vhost if self._vhost is not None else self.text("vhost")
 
     def switch(self, field: str, otherwise: bool) -> bool:
-        """Return what is true or false, `otherwise` where it is not there."""
+        """Return a Boolean, `otherwise` if it is absent."""
         value = self.fields.get(field, otherwise)
         if not isinstance(value, bool):
             raise self.bad(f"{field} should be true or false")
         return value
 
     def table(self, field: str) -> Arguments:
-        """Return an object, empty where it is not there."""
+        """Return an object, empty if it is absent."""
         value = self.fields.get(field)
         return {} if value is None else as_table(value, field)
 
     def numbers(self, field: str) -> dict[str, int]:
-        """Return an object of whole numbers, empty where it is not there."""
+        """Return an object of integers, empty if it is absent."""
         found: dict[str, int] = {}
         for name, value in self.table(field).items():
             if not is_int(value) or not isinstance(value, int) or abs(value) >= 2**53:
@@ -94,7 +94,7 @@ class Entry:
         return found
 
     def tags(self, field: str) -> list[str]:
-        """Return a list of texts, empty where it is not there."""
+        """Return a list of texts, empty if it is absent."""
         value = self.fields.get(field)
         if value is None:
             return []
@@ -104,22 +104,20 @@ class Entry:
         return tags
 
 
-def entries(definitions: Mapping[str, object], section: str, vhost: str | None) -> list[Entry]:
-    """Return the entries of a section; none where it is not there.
+def entries(definitions: Mapping[str, object], section: str, vhost: str | None) -> Iterator[Entry]:
+    """Yield the entries of a section, none if it is absent.
 
-    Raises: PreconditionFailed (406) for a section that is no list of objects.
+    Raises: PreconditionFailed (406) for a section that is not a list of objects.
     """
     rows = definitions.get(section)
     if rows is None:
-        return []
+        return
     if not isinstance(rows, list):
         raise PreconditionFailed(f"{section} should be a list")
-    found: list[Entry] = []
     for index, row in enumerate(rows):
         if not isinstance(row, dict):
             raise PreconditionFailed(f"{section}[{index}] should be an object")
         fields: Arguments = {}
         for key, value in row.items():
             fields[str(key)] = value
-        found.append(Entry(section, index, fields, vhost))
-    return found
+        yield Entry(section, index, fields, vhost)

@@ -1,14 +1,14 @@
-"""Putting definitions into a broker: first into a stage that nobody sees, then into the broker.
+"""Importing definitions into a broker: first into a private copy, then into the broker itself.
 
-The stage is a broker of its own that holds copies of what the definitions touch.  What goes wrong
-goes wrong there, with the place of the entry, so that definitions are applied as a whole or not at
-all.  Both passes are the same code.
+The copy (the stage) is a separate broker that holds copies of what the definitions touch.  Every
+error occurs there, with the position of the entry, so that definitions are applied as a whole or
+not at all.  Both passes run the same code.
 
-Definitions add to what is there: users, permissions, parameters and policies replace those of the
-same name; a queue or an exchange that is there stays as it is, and a note tells where it differs.
-What cannot be applied in any broker (RabbitMQ's files have bindings of queues that ended with their
-connection) is left out with a note.  Parameters of components that are not here, and keys of
-policies that are not known here, are kept with a note: they have no effect, and are exported again.
+Definitions add to the existing configuration: users, permissions, parameters and policies replace
+those of the same name; an existing queue or exchange stays as it is, and a note says where it
+differs.  Entries that no broker can apply are left out with a note: RabbitMQ's files contain
+bindings of queues that ended with their connection.  Parameters of unknown components, and unknown
+keys of policies, are kept with a note; they have no effect and are exported again.
 
 Invariants: importing the same definitions again changes nothing and journals nothing; nothing is
 deleted.
@@ -19,11 +19,14 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final, final
+
+from mypy_extensions import i64
 
 from leveret.broker.admin.definitions_entry import Entry, entries
 from leveret.broker.admin.definitions_values import TYPED, is_same, read_typed_arguments
+from leveret.broker.core.work import WaitedWork
 from leveret.broker.node.broker import Broker
 from leveret.broker.node.parameters import (
     OPERATOR_POLICY,
@@ -37,85 +40,185 @@ from leveret.broker.topology.binding import Binding, binding_identity
 from leveret.broker.topology.exchange import Exchange
 from leveret.broker.topology.exchanges import make_exchange
 from leveret.broker.values.arguments import Arguments, check_equivalent
+from leveret.broker.values.queue_attributes import QueueAttributes
 from leveret.broker.vhost.metadata import check_limits
 from leveret.broker.vhost.vhost import Vhost
 from leveret.errors import AmqpError, NotFound, PreconditionFailed
+from leveret.limits import DEFINING_METHOD_STEPS, IMPORT_STEPS_PER_RECORD, STEPS_PER_SLICE
 from leveret.names import Name, clean_argument, cleaned
 from leveret.store.journal.journal import Journal
 from leveret.store.records.definition import Definition
 
-#: The sections of the whole broker and those of one vhost, in the order in which they are applied.
+#: The sections of the whole broker and those of one vhost, in the order of their application.
 _OF_BROKER: Final = ("vhosts", "users", "permissions", "topic_permissions", "global_parameters")
 _OF_VHOST: Final = ("parameters", "policies", "queues", "exchanges", "bindings")
+
+#: Steps for an entry that is read, and for what is copied to the stage.
+_READ_STEPS: Final = 4
 
 
 @final
 class ImportReport:
-    """What an import did: how many entries changed something, and what has no effect."""
+    """The result of an import: how many entries changed something, and which have no effect."""
 
     def __init__(self) -> None:
         self.changed: dict[str, int] = {}
-        #: What was left out, each with its place.
+        #: The entries that were left out, each with its position.
         self.notes: list[str] = []
-        #: What was kept and has no effect, each with its place.
+        #: The entries that were kept without effect, each with its position.
         self.kept: list[str] = []
 
 
 @final
 class _OnStage(ParameterComponent):
-    """A component whose values are judged and come to nothing."""
+    """A component of the stage, which checks values and applies none."""
 
     def __init__(self, component: ParameterComponent) -> None:
         self._component = component
 
     def check(self, vhost: str, name: str, value: object) -> None:
-        """Judge a value."""
         self._component.check(vhost, name, value)
 
 
 def import_definitions(
     broker: Broker, definitions: Mapping[str, object], salt: bytes, vhost: str | None = None
 ) -> ImportReport:
-    """Add definitions to a broker, or those of one vhost to `vhost`, whatever vhost they name.
+    """Add definitions to a broker at once and by one record: see `Importing`.
 
-    `salt` is bytes of chance, for passwords in clear text.
-
-    Raises: NotFound (404) without the vhost; PreconditionFailed (406), with the place, for anything
-    that cannot be; then nothing is changed.
+    Raises: NotFound (404) without the vhost; PreconditionFailed (406), with the position, for an
+    entry that cannot be applied; then nothing is changed.
     """
-    if vhost is not None and vhost not in broker.vhosts:
-        raise NotFound(f"no vhost '{vhost}'")
-    found: list[Entry] = []
-    for section in _OF_VHOST if vhost is not None else _OF_BROKER + _OF_VHOST:
-        found += entries(definitions, section, vhost)
-    _check_room(broker, found)
-    _Import(_stage(broker, found), salt).run(found)
-    journal = broker.turn.journal
-    # One record, so that a crash leaves all of it or nothing.
-    journal.begin_tx()
-    try:
-        report = _Import(broker, salt).run(found)
-    finally:
-        journal.end_tx()
-    for section, rows in definitions.items():
-        if isinstance(rows, list) and rows and section not in _OF_BROKER + _OF_VHOST:
-            report.notes.append(f"{section}: a section that is not known here")
-    return report
+    importing = Importing(broker, definitions, salt, vhost, one_record=True)
+    while importing.step(STEPS_PER_SLICE):
+        pass
+    importing.ended()
+    if importing.error is not None:
+        raise importing.error
+    return importing.report
+
+
+@final
+class Importing(WaitedWork):
+    """Adds definitions to a broker, or to one vhost regardless of the vhost that they name.
+
+    All of them are tried on the stage before the first is applied, so that what is refused
+    (`error`) has changed nothing: NotFound (404) without the vhost; PreconditionFailed (406), with
+    the position, for an entry that cannot be applied.  What others change between two slices may
+    keep an entry from being applied later: it is left out then, with a note.
+
+    A slice that applies entries is one record of the journal: after a crash those of the first
+    slices are there, in their order, and importing the same again completes them.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        definitions: Mapping[str, object],
+        salt: bytes,
+        vhost: str | None = None,
+        *,
+        one_record: bool = False,
+    ) -> None:
+        """`salt` is random bytes, for passwords in clear text.
+
+        With `one_record` nobody else comes between, and all entries are applied in one slice.
+        """
+        super().__init__()
+        self._broker: Final = broker
+        self._definitions: Final = definitions
+        self._salt: Final = salt
+        self._vhost: Final = vhost
+        self._one_record: Final = one_record
+        self._sections: Final = _OF_VHOST if vhost is not None else _OF_BROKER + _OF_VHOST
+        self._found: Final[list[Entry]] = []
+        self._stages: Final = self._all_stages()
+        #: What came of it, unless it was refused.
+        self.report = ImportReport()
+        self.error: AmqpError | None = None
+
+    def step(self, steps: i64) -> bool:
+        """Do more of it; return whether some is left."""
+        turn = self._broker.turn
+        last: i64 = turn.steps + steps
+        try:
+            for _ in self._stages:
+                if turn.steps >= last:
+                    return True
+        except AmqpError as error:
+            self.error = error
+        return False
+
+    def _all_stages(self) -> Iterator[None]:
+        """Do all of it, with a stop after each entry."""
+        yield from self._read()
+        stage = Broker(Journal(), self._broker.memory_bytes_max)
+        yield from _stage(self._broker, stage, self._found)
+        trial = _Import(stage, self._salt)
+        before: i64 = stage.turn.steps
+        for entry in self._found:
+            trial.take(entry)
+            self._broker.turn.steps += DEFINING_METHOD_STEPS + stage.turn.steps - before
+            before = stage.turn.steps
+            yield
+        yield from self._apply()
+
+    def _read(self) -> Iterator[None]:
+        """Find the entries, and check that there is room for new ones."""
+        broker = self._broker
+        vhost = self._vhost
+        if vhost is not None and vhost not in broker.vhosts:
+            raise NotFound(f"no vhost '{vhost}'")
+        room = _Room(broker)
+        for section in self._sections:
+            for entry in entries(self._definitions, section, vhost):
+                self._found.append(entry)
+                room.check(entry)
+                broker.turn.steps += _READ_STEPS
+                yield
+
+    def _apply(self) -> Iterator[None]:
+        """Apply all entries, some by each record."""
+        turn = self._broker.turn
+        real = _Import(self._broker, self._salt)
+        self.report = real.report
+        found = self._found
+        at: i64 = 0
+        while at < len(found):
+            last: i64 = turn.steps + IMPORT_STEPS_PER_RECORD
+            turn.journal.begin_tx()
+            try:
+                while at < len(found) and (self._one_record or turn.steps < last):
+                    turn.steps += DEFINING_METHOD_STEPS
+                    entry = found[at]
+                    at += 1
+                    if self._one_record:
+                        real.take(entry)
+                    else:
+                        real.take_or_leave(entry)
+            finally:
+                turn.journal.end_tx()
+            yield
+        for section, rows in self._definitions.items():
+            if isinstance(rows, list) and rows and section not in _OF_BROKER + _OF_VHOST:
+                self.report.notes.append(f"{section}: a section that is not known here")
 
 
 # -- the stage -------------------------------------------------------------------------------------
 
 
-def _stage(broker: Broker, found: list[Entry]) -> Broker:
-    """Return a broker with copies of what is there, as far as the entries have to do with it."""
-    stage = Broker(Journal(), broker.memory_bytes_max)
-    for name, vhost in broker.vhosts.items():
+def _stage(broker: Broker, stage: Broker, found: list[Entry]) -> Iterator[None]:
+    """Put copies of all existing entities that the entries concern on a stage."""
+    for name, vhost in list(broker.vhosts.items()):
+        broker.turn.steps += DEFINING_METHOD_STEPS
+        yield
         copy = stage.restore_vhost(name)
         copy.metadata.restore(vhost.metadata.record())
         copy.policies.by_name.update(vhost.policies.by_name)
         copy.policies.operator_by_name.update(vhost.policies.operator_by_name)
         copy.exchanges.bindings_max = vhost.exchanges.bindings_max
         copy.policies.count_max = vhost.policies.count_max
+    # Their names are not free.
+    stage.dissolving.update(broker.dissolving)
     users = broker.users
     stage.users.by_name.update(users.by_name)
     stage.users.permissions.update(users.permissions)
@@ -128,24 +231,35 @@ def _stage(broker: Broker, found: list[Entry]) -> Broker:
     stage.parameters.values.update(broker.parameters.values)
     stage.parameters.global_values.update(broker.parameters.global_values)
     for entry in found:
-        _bring(broker, stage, entry)
-    return stage
+        broker.turn.steps += _READ_STEPS
+        yield from _bring(broker, stage, entry)
+        yield
+    # What is there already counts as in the broker.
+    theirs, ours = broker.turn.accounts, stage.turn.accounts
+    ours.definition_bytes = theirs.definition_bytes
+    ours.definition_bytes_max = theirs.definition_bytes_max
 
 
-def _check_room(broker: Broker, found: list[Entry]) -> None:
-    """Check that what is new has room beside what is there, of which the stage holds a part."""
-    new: dict[tuple[str, str], set[str]] = {}
-    for entry in found:
+@final
+class _Room:
+    """Checks the limits for new entities together with the existing ones, many not on the stage."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker: Final = broker
+        self._new: dict[tuple[str, str], set[str]] = {}
+
+    def check(self, entry: Entry) -> None:
+        """Count an entry.  Raises: PreconditionFailed (406) for one too many."""
         if entry.section not in ("queues", "exchanges"):
-            continue
+            return
         of_queues = entry.section == "queues"
-        vhost = broker.vhosts.get(entry.vhost())
+        vhost = self._broker.vhosts.get(entry.vhost())
         name = entry.fields.get("name")
         if vhost is None or not isinstance(name, str):
-            continue
+            return
         if name in (vhost.queues.by_name if of_queues else vhost.exchanges.by_name):
-            continue
-        names = new.setdefault((entry.section, vhost.name), set())
+            return
+        names = self._new.setdefault((entry.section, vhost.name), set())
         names.add(name)
         there = len(vhost.queues.by_name) if of_queues else len(vhost.exchanges.by_name)
         most = vhost.queues.count_max if of_queues else vhost.exchanges.count_max
@@ -153,24 +267,24 @@ def _check_room(broker: Broker, found: list[Entry]) -> None:
             raise entry.bad(f"a vhost has at most {most} {entry.section}")
 
 
-def _bring(broker: Broker, stage: Broker, entry: Entry) -> None:
-    """Copy the queues and exchanges that an entry names and that are there."""
+def _bring(broker: Broker, stage: Broker, entry: Entry) -> Iterator[None]:
+    """Copy the existing queues and exchanges that an entry names."""
     if entry.section not in ("queues", "exchanges", "bindings"):
         return
     name = entry.vhost()
     vhost = broker.vhosts.get(name)
-    if vhost is None:
+    copy = stage.vhosts.get(name)
+    if vhost is None or copy is None:
         return
-    copy = stage.vhosts[name]
     fields = entry.fields
     if entry.section == "queues":
         _bring_queue(vhost, copy, fields.get("name"))
     elif entry.section == "exchanges":
-        _bring_exchange(vhost, copy, fields.get("name"))
+        yield from _bring_exchange(broker, vhost, copy, fields.get("name"))
     else:
-        _bring_exchange(vhost, copy, fields.get("source"))
+        yield from _bring_exchange(broker, vhost, copy, fields.get("source"))
         if fields.get("destination_type") == "exchange":
-            _bring_exchange(vhost, copy, fields.get("destination"))
+            yield from _bring_exchange(broker, vhost, copy, fields.get("destination"))
         else:
             _bring_queue(vhost, copy, fields.get("destination"))
 
@@ -182,16 +296,13 @@ def _bring_queue(vhost: Vhost, copy: Vhost, name: object) -> None:
     made = copy.queues.make(
         copy.ids.next_queue_id(),
         queue.name,
-        queue.durable,
-        queue.exclusive,
-        queue.auto_delete,
-        queue.arguments,
+        QueueAttributes(queue.durable, queue.exclusive, queue.auto_delete, queue.arguments),
     )
     made.owner = queue.owner
 
 
-def _bring_exchange(vhost: Vhost, copy: Vhost, name: object) -> None:
-    """Copy an exchange with its bindings, which bound what its type takes."""
+def _bring_exchange(broker: Broker, vhost: Vhost, copy: Vhost, name: object) -> Iterator[None]:
+    """Copy an exchange with its bindings, which limit the types that it may have."""
     exchange = vhost.exchanges.by_name.get(name) if isinstance(name, str) else None
     if exchange is None:
         return
@@ -208,8 +319,12 @@ def _bring_exchange(vhost: Vhost, copy: Vhost, name: object) -> None:
         copy.exchanges.add(made)
     if made.bindings:
         return
-    for binding in exchange.bindings.values():
-        # Its destination stays the broker's own: nothing is published on a stage.
+    for binding in list(exchange.bindings.values()):
+        broker.turn.steps += _READ_STEPS
+        yield
+        if binding.has_ended():
+            continue
+        # The destination stays that of the broker: nothing is published on a stage.
         image = Binding(
             made, binding.queue, binding.exchange, binding.binding_key, binding.arguments
         )
@@ -227,24 +342,29 @@ class _Import:
     def __init__(self, broker: Broker, salt: bytes) -> None:
         self._broker: Final = broker
         self._salt: Final = salt
-        self._report: Final = ImportReport()
+        self.report: Final = ImportReport()
 
-    def run(self, found: list[Entry]) -> ImportReport:
-        """Apply all entries.  Raises: PreconditionFailed (406), with the place of the bad one."""
-        for entry in found:
-            try:
-                changed = self._apply(entry)
-            except AmqpError as error:
-                place = entry.place
-                text = error.text if error.text.startswith(place) else f"{place}: {error.text}"
-                raise PreconditionFailed(text) from None
-            if changed:
-                counts = self._report.changed
-                counts[entry.section] = counts.get(entry.section, 0) + 1
-        return self._report
+    def take(self, entry: Entry) -> None:
+        """Apply an entry.  Raises: PreconditionFailed (406), with its place."""
+        try:
+            changed = self._apply(entry)
+        except AmqpError as error:
+            place = entry.place
+            text = error.text if error.text.startswith(place) else f"{place}: {error.text}"
+            raise PreconditionFailed(text) from None
+        if changed:
+            counts = self.report.changed
+            counts[entry.section] = counts.get(entry.section, 0) + 1
+
+    def take_or_leave(self, entry: Entry) -> None:
+        """Apply an entry, or note why it cannot be applied any more."""
+        try:
+            self.take(entry)
+        except PreconditionFailed as error:
+            self.report.notes.append(error.text)
 
     def _apply(self, entry: Entry) -> bool:
-        """Apply one entry; tell whether it changed something."""
+        """Apply one entry; return whether it changed something."""
         section = entry.section
         if section == "bindings":
             return self._bind(entry)
@@ -272,14 +392,14 @@ class _Import:
         return vhost
 
     def _note(self, entry: Entry, text: str) -> bool:
-        self._report.notes.append(f"{entry.place}: {text}")
+        self.report.notes.append(f"{entry.place}: {text}")
         return False
 
     def _kept(self, entry: Entry, why: str) -> None:
-        self._report.kept.append(f"{entry.place}: {why}")
+        self.report.kept.append(f"{entry.place}: {why}")
 
     def _keep_keys(self, entry: Entry, policy: Policy) -> None:
-        """Note the keys of a policy that are kept and have no effect."""
+        """Note the keys of a policy that are kept without effect."""
         keys = policy.without_effect()
         if keys:
             self._kept(entry, f"no effect here: {', '.join(keys)}")
@@ -318,7 +438,7 @@ class _Import:
         return changed
 
     def _password(self, entry: Entry, known: User | None) -> tuple[bytes, str]:
-        """Return the hash of an entry's password, and how it was made."""
+        """Return the hash of an entry's password, and its algorithm."""
         if entry.fields.get("password_hash") is not None:
             try:
                 found = base64.b64decode(entry.text("password_hash"), validate=True)
@@ -403,11 +523,12 @@ class _Import:
         kind = entry.optional_text("type")
         if kind and kind != "classic" and "x-queue-type" not in arguments:
             arguments["x-queue-type"] = kind
+        attributes = QueueAttributes(durable, False, auto_delete, arguments)
         known = vhost.queues.by_name.get(name)
         if known is None:
-            vhost.queues.create(Name(name), durable, auto_delete, arguments)
+            vhost.queues.create(Name(name), attributes)
             return True
-        if not _is_like(known, durable, auto_delete, arguments):
+        if not _is_like(known, attributes):
             self._note(entry, f"{vhost.queue_label(name)} is there and differs; it stays as it is")
         return False
 
@@ -446,7 +567,8 @@ class _Import:
         missing = _missing(vhost, source, destination, to_queue)
         if missing is not None:
             return self._note(entry, missing) if missing else False
-        if binding_identity(to_queue, destination, key, arguments) in source.bindings:
+        known = source.bindings.get(binding_identity(to_queue, destination, key, arguments))
+        if known is not None and not known.has_ended():
             return False
         vhost.exchanges.bind(source.name, Name(destination), to_queue, key, arguments, None)
         return True
@@ -464,7 +586,7 @@ class _Import:
 
 
 def _missing(vhost: Vhost, source: Exchange, destination: str, to_queue: bool) -> str | None:
-    """Return why a binding cannot be made, "" where it always is there, None where it can."""
+    """Return why a binding cannot be made, "" if it always exists, or None if it can be made."""
     if not source.name:
         return ""
     if not to_queue:
@@ -478,12 +600,13 @@ def _missing(vhost: Vhost, source: Exchange, destination: str, to_queue: bool) -
     return f"{vhost.queue_label(destination)} is exclusive" if queue.exclusive else None
 
 
-def _is_like(queue: Queue, durable: bool, auto_delete: bool, arguments: Arguments) -> bool:
-    """Tell whether a queue is as a declare would want it."""
-    if queue.exclusive or (queue.durable, queue.auto_delete) != (durable, auto_delete):
+def _is_like(queue: Queue, attributes: QueueAttributes) -> bool:
+    """Return whether a queue equals the one that a declare asks for."""
+    same_flags = queue.durable == attributes.durable and queue.auto_delete == attributes.auto_delete
+    if queue.exclusive or not same_flags:
         return False
     try:
-        check_equivalent(queue.arguments, arguments, "")
+        check_equivalent(queue.arguments, attributes.arguments, "")
     except PreconditionFailed:
         return False
     return True

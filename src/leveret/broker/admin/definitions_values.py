@@ -1,9 +1,9 @@
-"""Values of arguments that JSON has no form for, as definitions files keep them.
+"""Arguments with values that JSON cannot represent, as definitions files keep them.
 
-A file shows bytes as base 64, times as seconds and decimals as numbers, which whoever reads it may
-want to see, and which come back as texts and numbers.  So the entries of arguments that hold one
-stand beside, in the field `typed_arguments`, as an AMQP field table in base 64, and count there
-when the file is imported.  Other brokers pass over that field.
+A file shows bytes as base 64, times as seconds and decimals as numbers, so that people can read
+them; read back, they would be texts and numbers.  Therefore the entries of such arguments are
+written a second time, in the field `typed_arguments`, as an AMQP field table in base 64, and an
+import takes them from there.  Other brokers ignore that field.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TYPED: Final = "typed_arguments"
 
 
 def typed_arguments(arguments: Arguments) -> str:
-    """Return the entries that JSON would change as `TYPED` holds them; empty for none."""
+    """Return the entries that JSON would change, in the form of `TYPED`; or nothing."""
     typed: Arguments = {name: value for name, value in arguments.items() if _is_changed(value)}
     if not typed:
         return ""
@@ -32,7 +32,7 @@ def typed_arguments(arguments: Arguments) -> str:
 
 
 def read_typed_arguments(text: str) -> Arguments:
-    """Return the entries that `TYPED` holds.  Raises: PreconditionFailed (406)."""
+    """Return the entries in `TYPED`.  Raises: PreconditionFailed (406)."""
     try:
         data = base64.b64decode(text, validate=True)
         table, end = read_table(data, 0, len(data))
@@ -44,7 +44,7 @@ def read_typed_arguments(text: str) -> Arguments:
 
 
 def is_same(one: object, other: object) -> bool:
-    """Tell whether two values are the same to who reads them as JSON: 1, 1.0 and true are not."""
+    """Return whether two values are equal in JSON, where 1, 1.0 and true are different values."""
     if isinstance(one, dict) and isinstance(other, dict):
         if len(one) != len(other):
             return False
@@ -63,7 +63,7 @@ def is_same(one: object, other: object) -> bool:
 
 
 def _is_changed(value: object) -> bool:
-    """Tell whether JSON would give back something else."""
+    """Return whether a value would be changed by writing it as JSON and reading it back."""
     if isinstance(value, dict):
         for inner in value.values():
             if _is_changed(inner):

@@ -1,11 +1,11 @@
-"""Snapshots of the model for those who show it: plain values, taken at one moment.
+"""Snapshots of the model for its readers: plain values, taken at one moment.
 
-Whoever shows the broker (the HTTP API, metrics) reads these and nothing else of the core.  A long
-listing is taken in slices, so that no call holds the loop: `take` gives the next ones, and what was
-deleted since the listing began is left out.
+The HTTP API and the metrics read these snapshots and nothing else of the core.  A long listing is
+taken in slices, so that no call occupies the event loop for long: `take` returns the next entities,
+and leaves out those that were deleted since the listing began.
 
 Invariants: a snapshot holds no part of the core, only numbers, texts and tables that nobody changes
-(arguments are never changed after a declaration).
+(arguments never change after a declaration).
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from leveret.broker.classic.classic import ClassicQueue
+from leveret.broker.admin.metrics import head_timestamp, persistent_share
 from leveret.broker.node.broker import Broker
 from leveret.broker.policy.policy import effective_definition
 from leveret.broker.queue.publishers import Publisher
 from leveret.broker.queue.queue import Queue
 from leveret.broker.staging.area import StagingArea, area_of
 from leveret.broker.staging.release import Sink
-from leveret.broker.staging.staging import staging_of
+from leveret.broker.staging.staging import StagingQueue, staging_of
 from leveret.broker.topology.binding import Binding
 from leveret.broker.topology.exchange import Exchange
 from leveret.broker.values.delay import due_ms
@@ -43,27 +43,61 @@ class QueueStats:
         self.arguments: Final = queue.arguments
         policy = queue.policy
         operator = queue.operator_policy
-        #: The policies that count for it; None for none.
+        #: The names of the policies in effect; None if there is none.
         self.policy: Final = None if policy is None else policy.name
         self.operator_policy: Final = None if operator is None else operator.name
         self.effective_policy: Final = effective_definition(policy, operator)
         self.consumer_count: Final = len(queue.consumers)
+        #: True where a consumer could take a message at once.
+        self.has_ready_consumer: Final = queue.consumer_order.has_ready()
+        self.single_active: Final = queue.single_active
+        #: The consumer that gets everything, for an exclusive or a single active one.
+        self.sole_consumer: Final = _sole_consumer(queue)
+        owner = queue.owner
+        #: The connection of an exclusive queue; empty for others.
+        self.owner: Final = "" if owner is None else owner.name
+        self.memory_bytes: Final = int(queue.booked)
         self.ready_count: Final = int(queue.ready_count())
         self.ready_bytes: Final = int(queue.ready_bytes())
         self.retry_count: Final = int(queue.retry_count())
         self.retry_bytes: Final = int(queue.retry_bytes())
+        #: Of those that wait, the ones in memory.
+        self.memory_ready_count: Final = int(queue.memory_count())
+        self.memory_ready_bytes: Final = int(queue.memory_bytes())
+        #: The part of all messages that outlives a restart: an estimate, as in the metrics.
+        self.persistent_share: Final = 1.0 if queue.kind == "stream" else persistent_share(queue)
+        #: The timestamp of the first message (Unix epoch, seconds); None for none, or on the disk.
+        self.head_timestamp: Final = _head_timestamp(queue)
         self.unacked_count: Final = int(queue.unacked_count)
         self.unacked_bytes: Final = int(queue.unacked_bytes)
-        self.published: Final = int(queue.published)
+        self.published: Final = int(queue.target.published)
         self.delivered: Final = int(queue.delivered)
         self.delivered_no_ack: Final = int(queue.delivered_no_ack)
-        self.got: Final = int(queue.got)
+        #: With acks, and without; requests that found nothing.
+        self.got: Final = int(queue.got - queue.got_no_ack)
+        self.got_no_ack: Final = int(queue.got_no_ack)
+        self.got_nothing: Final = int(queue.got_nothing)
         self.redelivered: Final = int(queue.redelivered)
         self.acked: Final = int(queue.acked)
-        self.deduplicated: Final = int(queue.deduplicated)
+        self.deduplicated: Final = int(queue.target.deduplicated)
         self.rewound: Final = int(queue.rewound)
         self.retained_count: Final = int(queue.retained_count())
         self.retained_bytes: Final = int(queue.retained_bytes())
+
+
+def _head_timestamp(queue: Queue) -> int | None:
+    found: i64 = head_timestamp(queue)
+    return None if found < 0 else int(found)
+
+
+def _sole_consumer(queue: Queue) -> str | None:
+    """Return the tag of the consumer that gets all messages of a queue; None if there is none."""
+    if not queue.exclusive_consumer and not queue.single_active:
+        return None
+    for consumer in queue.consumers:
+        if queue.consumer_order.is_active(consumer):
+            return consumer.tag
+    return None
 
 
 @final
@@ -79,7 +113,7 @@ class ExchangeStats:
         self.internal: Final = exchange.internal
         self.arguments: Final = exchange.arguments
         policy = exchange.policy
-        #: The policy that counts for it; None for none.
+        #: The name of the policy in effect; None if there is none.
         self.policy: Final = None if policy is None else policy.name
         self.published_in: Final = int(exchange.published_in)
         delayed = exchange.delayed
@@ -88,7 +122,7 @@ class ExchangeStats:
 
 @final
 class BindingStats:
-    """A binding; `arguments_key` tells apart those that differ in their arguments only."""
+    """A binding; `arguments_key` distinguishes bindings that differ only in their arguments."""
 
     def __init__(
         self,
@@ -111,9 +145,9 @@ class BindingStats:
 
 @final
 class DelayedStats:
-    """A delayed message: `due_ms` and `taken_ms` are of the Unix epoch, `id` is its exchange's.
+    """A delayed message; times are of the Unix epoch in ms, `id` is unique in its exchange.
 
-    `exchange` keeps it; `source` and `routing_key` are what it was published to.
+    `exchange` holds the message; `source` and `routing_key` are those of its publish.
     """
 
     def __init__(self, vhost: str, exchange: Exchange, sequence: i64, message: Message) -> None:
@@ -130,7 +164,7 @@ class DelayedStats:
 
 @final
 class PublisherStats:
-    """A publisher that numbers its messages: its highest number in a queue, and its last time."""
+    """A publisher that numbers its messages: the highest number in a queue, and when it came."""
 
     def __init__(self, name: bytes, known: Publisher) -> None:
         self.name: Final = name.decode("utf-8", "replace")
@@ -141,55 +175,50 @@ class PublisherStats:
 
 @final
 class SinkStats:
-    """A sink: its highest committed batch, when it came, and what waits in its staging queues.
+    """A sink: its highest committed batch, when that came, and the messages in its staging queues.
 
-    One that has staged and never committed has the batch -1.
+    A sink that has staged and never committed has the batch -1.
     """
 
-    def __init__(self, vhost: str, sink: Sink, queues: list[ClassicQueue]) -> None:
+    def __init__(self, vhost: str, sink: Sink, queues: list[StagingQueue]) -> None:
         self.vhost: Final = vhost
         self.name: Final = sink.name
-        #: Empty for a sink that is its name alone.
+        #: Empty for a sink that is identified by its name alone.
         self.destination: Final = sink.destination
         self.batch: Final = int(sink.batch)
         self.time_ms: Final = int(sink.time_ms)
-        #: Batches that are committed and not all released, and the messages left of them.
+        #: Batches that are committed and not fully released, and how many of their messages are
+        #: left.
         self.releasing: Final = len(sink.releases)
         self.waiting: Final = int(sink.waiting())
         self.released: Final = int(sink.released)
         self.unroutable: Final = int(sink.unroutable)
-        #: Messages, and commits, of batches that were committed before.
+        #: Messages, and commits, of batches that had been committed before.
         self.dropped: Final = int(sink.dropped)
         self.repeats: Final = int(sink.repeats)
-        # What is staged, committed or not; the age is that of the oldest queue, in ms.
+        # All staged messages, committed or not; the age is that of the oldest queue, in ms.
         self.staging_queues: Final = len(queues)
         self.staged: Final = sum([int(queue.ready_count()) for queue in queues])
         self.staged_bytes: Final = sum([int(queue.ready_bytes()) for queue in queues])
-        found = [staging_of(queue) for queue in queues]
-        stagings = [staging for staging in found if staging is not None]
-        ages = [max(0, int(one.queue.turn.now_ms) - int(one.made_ms)) for one in stagings]
+        ages = [max(0, int(one.turn.now_ms) - int(one.made_ms)) for one in queues]
         self.age_ms: Final = max(ages, default=0)
-        self.owners: Final = sorted({one.owner.name for one in stagings if one.owner is not None})
+        owners = [one.staged_by for one in queues]
+        self.owners: Final = sorted({owner.name for owner in owners if owner is not None})
         self.owner: Final = sink.owner
 
 
 @final
 class Totals:
-    """What there is in all vhosts together."""
+    """The totals of all vhosts but those of queues, which may be many (`totals`)."""
 
     def __init__(self, broker: Broker) -> None:
         self.connection_count: Final = len(broker.links)
         self.exchange_count: Final = sum([len(v.exchanges.by_name) for v in broker.vhosts.values()])
-        self.queue_count: Final = sum(
-            [
-                len([queue for queue in v.queues.by_name.values() if not queue.hidden])
-                for v in broker.vhosts.values()
-            ]
-        )
+        self.channel_count: Final = sum([int(link.channel_count()) for link in broker.links])
 
 
 def _vhosts(broker: Broker, name: str | None) -> list[Vhost]:
-    """Return the vhost of a name, or all; none for a name that is not there."""
+    """Return the vhost of a name, or all vhosts; none if the name is unknown."""
     if name is None:
         return list(broker.vhosts.values())
     vhost = broker.vhosts.get(name)
@@ -197,12 +226,12 @@ def _vhosts(broker: Broker, name: str | None) -> list[Vhost]:
 
 
 def has_vhost(broker: Broker, name: str) -> bool:
-    """Tell whether there is such a vhost."""
+    """Return whether a vhost exists."""
     return name in broker.vhosts
 
 
 def queue_stats(broker: Broker, vhost: str, name: str) -> QueueStats | None:
-    """Return a queue's snapshot; None where there is no such queue."""
+    """Return the snapshot of a queue, or None if there is no such queue."""
     found = broker.vhosts.get(vhost)
     queue = None if found is None else found.queues.by_name.get(name)
     return None if queue is None else QueueStats(vhost, queue)
@@ -210,25 +239,53 @@ def queue_stats(broker: Broker, vhost: str, name: str) -> QueueStats | None:
 
 @final
 class QueueListing:
-    """The queues of a vhost or of all but hidden ones, in slices."""
+    """The queues of a vhost, or of all vhosts that are not hidden, in slices."""
 
     def __init__(self, broker: Broker, vhost: str | None) -> None:
         self._left: Final = [
-            (v.name, queue)
-            for v in _vhosts(broker, vhost)
-            for queue in v.queues.by_name.values()
-            if not queue.hidden
+            (v.name, list(v.queues.by_name.values())) for v in reversed(_vhosts(broker, vhost))
         ]
         self._next: i64 = 0
 
     def take(self, count: i64) -> list[QueueStats]:
-        """Return the snapshots of the next `count` queues at most; none at the end."""
+        """Return the snapshots of the next `count` queues at most; an empty list at the end."""
         taken: list[QueueStats] = []
-        while len(taken) < count and self._next < len(self._left):
-            vhost, queue = self._left[self._next]
+        while len(taken) < count and self._left:
+            vhost, queues = self._left[-1]
+            if self._next >= len(queues):
+                self._left.pop()
+                self._next = 0
+                continue
+            queue = queues[self._next]
             self._next += 1
-            if not queue.deleted:
+            if not queue.hidden and not queue.deleted:
                 taken.append(QueueStats(vhost, queue))
+        return taken
+
+
+@final
+class QueueNames:
+    """The names of the queues of a vhost or of all, with their vhosts', in slices."""
+
+    def __init__(self, broker: Broker, vhost: str | None) -> None:
+        self._left: Final = [
+            (v.name, list(v.queues.by_name.values())) for v in reversed(_vhosts(broker, vhost))
+        ]
+        self._next: i64 = 0
+
+    def take(self, count: i64) -> list[tuple[str, str]]:
+        """Return the next `count` names at most; an empty list at the end."""
+        taken: list[tuple[str, str]] = []
+        while len(taken) < count and self._left:
+            vhost, queues = self._left[-1]
+            if self._next >= len(queues):
+                self._left.pop()
+                self._next = 0
+                continue
+            queue = queues[self._next]
+            self._next += 1
+            if not queue.hidden and not queue.deleted:
+                taken.append((vhost, queue.name))
         return taken
 
 
@@ -245,7 +302,7 @@ class ExchangeListing:
         self._next: i64 = 0
 
     def take(self, count: i64) -> list[ExchangeStats]:
-        """Return the snapshots of the next `count` exchanges at most; none at the end."""
+        """Return the snapshots of the next `count` exchanges at most; an empty list at the end."""
         taken: list[ExchangeStats] = []
         while len(taken) < count and self._next < len(self._left):
             vhost, exchange = self._left[self._next]
@@ -265,39 +322,36 @@ class DelayedListing:
         self._exchange: Final = None if found is None else found.exchanges.by_name.get(exchange)
         store = None if self._exchange is None else self._exchange.delayed
         self._store: Final = store
-        self._left: Final[list[i64]] = [] if store is None else list(store.messages)
-        self._next: i64 = 0
+        #: The id from which it goes on; 0 at the end.
+        self._next: i64 = 1
 
     def take(self, count: i64) -> list[DelayedStats]:
-        """Return the snapshots of the next `count` messages at most; none at the end."""
+        """Return the snapshots of the next `count` messages at most; an empty list at the end."""
         taken: list[DelayedStats] = []
         exchange = self._exchange
         store = self._store
         if exchange is None or store is None:
             return taken
-        while len(taken) < count and self._next < len(self._left):
-            sequence = self._left[self._next]
-            self._next += 1
-            message = store.messages.get(sequence)
-            if message is not None:
-                taken.append(DelayedStats(self._vhost, exchange, sequence, message))
+        while not taken and self._next > 0:
+            rows, self._next = store.pages.rows_from(self._next, count)
+            taken = [DelayedStats(self._vhost, exchange, at, one.message) for at, one in rows]
         return taken
 
 
 @final
 class PublisherListing:
-    """The publishers of a queue that are not forgotten, in slices."""
+    """The known publishers of a queue, in slices."""
 
     def __init__(self, broker: Broker, vhost: str, queue: str) -> None:
         found = broker.vhosts.get(vhost)
         named = None if found is None else found.queues.by_name.get(queue)
-        self._publishers: Final = None if named is None else named.publishers
+        self._publishers: Final = None if named is None else named.target.publishers
         publishers = self._publishers
         self._left: Final[list[bytes]] = [] if publishers is None else list(publishers.by_name)
         self._next: i64 = 0
 
     def take(self, count: i64) -> list[PublisherStats]:
-        """Return the snapshots of the next `count` publishers at most; none at the end."""
+        """Return the snapshots of the next `count` publishers at most; an empty list at the end."""
         taken: list[PublisherStats] = []
         publishers = self._publishers
         while publishers is not None and len(taken) < count and self._next < len(self._left):
@@ -320,7 +374,7 @@ class SinkListing:
         self._next: i64 = 0
 
     def take(self, count: i64) -> list[SinkStats]:
-        """Return the snapshots of the next `count` sinks at most; none at the end."""
+        """Return the snapshots of the next `count` sinks at most; an empty list at the end."""
         taken: list[SinkStats] = []
         while len(taken) < count and self._next < len(self._left):
             sink = self._left[self._next]
@@ -334,7 +388,7 @@ class SinkListing:
 
 
 def _sinks(area: StagingArea) -> list[Sink]:
-    """Return the sinks of a vhost, and such that have staged and never committed."""
+    """Return the sinks of a vhost, with those that have staged and never committed."""
     found = list(area.sinks.by_place.values())
     new: dict[tuple[str, str], Sink] = {}
     for name, queues in area.sinks.staged.items():
@@ -347,19 +401,19 @@ def _sinks(area: StagingArea) -> list[Sink]:
     return found + list(new.values())
 
 
-def _of_nobody(area: StagingArea, sink: Sink) -> list[ClassicQueue]:
-    """Return the staging queues of a sink that never committed."""
-    found: list[ClassicQueue] = []
+def _of_nobody(area: StagingArea, sink: Sink) -> list[StagingQueue]:
+    """Return the staging queues of a sink that has never committed."""
+    found: list[StagingQueue] = []
     for queue in area.sinks.staged.get(sink.name, {}).values():
         staging = staging_of(queue)
         if staging is not None and staging.destination == sink.destination:
-            found.append(queue)
+            found.append(staging)
     return found
 
 
 @final
 class BindingListing:
-    """The bindings of a vhost or of all, in slices: of each queue to the default exchange first."""
+    """The bindings of a vhost or of all, in slices: those to the default exchange come first."""
 
     def __init__(self, broker: Broker, vhost: str | None) -> None:
         self._queues: Final = QueueListing(broker, vhost)
@@ -372,7 +426,7 @@ class BindingListing:
         self._next: i64 = 0
 
     def take(self, count: i64) -> list[BindingStats]:
-        """Return the snapshots of the next `count` bindings at most; none at the end."""
+        """Return the snapshots of the next `count` bindings at most; an empty list at the end."""
         taken = [_default_binding(queue) for queue in self._queues.take(count)]
         while len(taken) < count and self._next < len(self._left):
             vhost, binding = self._left[self._next]
@@ -383,8 +437,8 @@ class BindingListing:
 
 
 def _is_bound(binding: Binding) -> bool:
-    """Tell whether a binding is still there."""
-    return not binding.source.deleted and binding.identity in binding.source.bindings
+    """Return whether a binding still exists."""
+    return not binding.has_ended() and binding.identity in binding.source.bindings
 
 
 def _binding_stats(vhost: str, binding: Binding) -> BindingStats:
@@ -401,5 +455,5 @@ def _binding_stats(vhost: str, binding: Binding) -> BindingStats:
 
 
 def _default_binding(queue: QueueStats) -> BindingStats:
-    """Return the binding that each queue has to the default exchange, under its name."""
+    """Return the binding of a queue to the default exchange, whose key is the queue's name."""
     return BindingStats(queue.vhost, "", queue.name, True, queue.name, {}, b"")

@@ -1,6 +1,6 @@
-"""Snapshots of streams, super streams and of what reads a stream: plain values of one moment.
+"""Snapshots of streams, super streams and the readers of streams: plain values of one moment.
 
-As `stats`, of which this is the part that knows streams.
+`stats` describes the rules; this is the part of it for streams.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from leveret.broker.admin.super_stream import (
     partitions_of,
     waiting_in,
 )
-from leveret.broker.backlog.source import NOTHING
 from leveret.broker.node.broker import Broker
 from leveret.broker.stream.offsets import NamedReaders
 from leveret.broker.stream.stream import Stream
@@ -50,7 +49,7 @@ class StreamListing:
         self._next: i64 = 0
 
     def take(self, count: i64) -> list[StreamStats]:
-        """Return the snapshots of the next `count` streams at most; none at the end."""
+        """Return the snapshots of the next `count` streams at most; an empty list at the end."""
         taken: list[StreamStats] = []
         while len(taken) < count and self._next < len(self._left):
             stream = self._left[self._next]
@@ -62,20 +61,20 @@ class StreamListing:
 
 @final
 class NamedReaderStats:
-    """A name under which a stream is read, and who reads under it now."""
+    """A name under which a stream is read, and its current reader."""
 
     def __init__(self, stream: Stream, name: str) -> None:
         group = stream.offsets.groups.get(name)
-        stored: i64 = stream.offsets.get(name)
+        stored = stream.offsets.get(name)
         self.name: Final = name
         self.owner: Final = stream.offsets.owners.get(name)
-        #: What is stored; None while nothing is, because a time is looked for still.
-        self.offset: Final = None if stored == NOTHING else int(stored)
-        #: Messages that are not done.
-        self.lag: Final = None if stored == NOTHING else int(_lag(stream, stored))
+        #: The stored offset; None while it is unknown because a timestamp is still being looked up.
+        self.offset: Final = stored
+        #: Messages that are not processed yet.
+        self.lag: Final = None if stored is None else int(_lag(stream, stored))
         self.consumer_count: Final = 0 if group is None else len(group.consumers)
         self.unacked_count: Final = 0 if group is None else int(group.unsettled_count())
-        #: The consumer that gets the messages, by the name of its connection and its tag.
+        #: The consumer that gets the messages: the name of its connection, and its tag.
         self.active: Final = None if group is None else _active(group)
 
 
@@ -90,7 +89,7 @@ def _active(group: NamedReaders) -> tuple[str, str] | None:
 
 @final
 class NamedReaderListing:
-    """The names of one stream, in slices."""
+    """The reader names of one stream, in slices."""
 
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
@@ -99,7 +98,7 @@ class NamedReaderListing:
         self._place = 0
 
     def take(self, limit: int) -> list[NamedReaderStats]:
-        """Return up to `limit` more; what was forgotten meanwhile is left out."""
+        """Return up to `limit` more; names that were forgotten meanwhile are left out."""
         found: list[NamedReaderStats] = []
         offsets = self._stream.offsets
         while len(found) < limit and self._place < len(self._names):
@@ -112,15 +111,15 @@ class NamedReaderListing:
 
 @final
 class SuperStreamStats:
-    """A super stream: all partitions together."""
+    """A super stream with totals over its partitions."""
 
     def __init__(self, vhost: Vhost, exchange: Exchange) -> None:
         streams = partitions_of(vhost, exchange)
         self.vhost: Final = vhost.name
         self.name: Final = exchange.name
-        #: The names of those that are there, in their order.
+        #: The names of the existing partitions, in their order.
         self.partitions: Final = [stream.name for stream in streams]
-        #: What each was declared with.
+        #: The arguments of each partition.
         self.arguments: Final = partition_arguments(streams)
         self.messages: Final = int(waiting_in(streams))
         self.bytes: Final = sum([int(stream.ready_bytes()) for stream in streams])
@@ -128,7 +127,7 @@ class SuperStreamStats:
 
 
 def super_stream_stats(vhost: Vhost, name: str) -> SuperStreamStats | None:
-    """Return a super stream, or None where there is none of that name."""
+    """Return a super stream, or None if there is none of that name."""
     exchange = find_super_stream(vhost, name)
     return None if exchange is None else SuperStreamStats(vhost, exchange)
 
@@ -144,7 +143,7 @@ class SuperStreamListing:
         self._place = 0
 
     def take(self, limit: int) -> list[SuperStreamStats]:
-        """Return up to `limit` more; what was deleted meanwhile is left out."""
+        """Return up to `limit` more; super streams that were deleted meanwhile are left out."""
         found: list[SuperStreamStats] = []
         while len(found) < limit and self._place < len(self._names):
             name = self._names[self._place]

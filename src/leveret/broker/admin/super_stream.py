@@ -1,17 +1,21 @@
-"""A super stream: one name for a stream in partitions, each of them a stream of its own.
+"""A super stream: one name for several partitions, each of which is a stream.
 
     exchange `orders`, type x-super-stream ── 0 ─► stream `orders-0`
                                            ── 1 ─► stream `orders-1`
                                            ── 2 ─► stream `orders-2`
 
-It is nothing beside these: the exchange says by its argument how many partitions there are, the
-bindings by their keys which is which.  Publishers use the exchange, and the hash of the routing key
-names the partition; consumers read single partitions, or all of them by the super stream's name
-(`super_reader`).  The number of partitions never changes: keys would move.
+It consists of these entities alone: an argument of the exchange gives the number of partitions, and
+the binding keys give their order.  Publishers publish to the exchange, and the hash of the routing
+key selects the partition; consumers read single partitions, or all of them under the super stream's
+name (`super_reader`).  The number of partitions never changes, because keys would then move between
+them.
 
-Invariant: a super stream is made, and deleted, by one record of the journal.
+Declaring one is in `super_stream_declare`.
 
-Source: RabbitMQ's super streams; there a stream client, or `rabbitmq-streams`, declares the parts.
+Invariant: a super stream is created, and deleted, by one record of the journal.
+
+Source: RabbitMQ's super streams, whose parts are declared by a stream client or by
+`rabbitmq-streams`.
 """
 
 from __future__ import annotations
@@ -21,17 +25,10 @@ from typing import TYPE_CHECKING, Final
 from mypy_extensions import i64
 
 from leveret.broker.stream.stream import Stream
-from leveret.broker.values.arguments import (
-    Arguments,
-    check_equivalent,
-    check_queue_arguments,
-    differs,
-    type_name,
-)
-from leveret.errors import AccessRefused, NotFound, PreconditionFailed
-from leveret.limits import SHORT_STRING_BYTES_MAX, SUPER_STREAM_PARTITIONS_MAX
-from leveret.names import Name, check_new
-from leveret.store.records.definition import Definition
+from leveret.broker.values.arguments import Arguments, type_name
+from leveret.errors import NotFound, PreconditionFailed
+from leveret.limits import SUPER_STREAM_PARTITIONS_MAX
+from leveret.names import Name
 
 if TYPE_CHECKING:
     from leveret.broker.node.access import Access
@@ -41,19 +38,19 @@ if TYPE_CHECKING:
 #: The type of a super stream's exchange.
 SUPER_STREAM: Final = "x-super-stream"
 
-#: The argument of `queue.declare`, and of the exchange, that says how many partitions there are.
+#: The argument of `queue.declare`, and of the exchange, that gives the number of partitions.
 PARTITIONS: Final = "x-super-stream-partitions"
 
-#: The argument of a binding by which RabbitMQ's stream clients put partitions in order.
-_ORDER: Final = "x-stream-partition-order"
-
 #: Arguments of a partition: its super stream, and its number.
-_OF: Final = "x-super-stream"
-_NUMBER: Final = "x-super-stream-partition"
+PARTITION_OF: Final = "x-super-stream"
+PARTITION_NUMBER: Final = "x-super-stream-partition"
+
+#: Steps for a look at a partition, with the user's rights to it.
+_LOOK_STEPS: Final = 2
 
 
 def partition_names(name: str, partitions: int) -> list[Name]:
-    """Return what the partitions of a super stream are called."""
+    """Return the names of the partitions of a super stream."""
     return [Name(f"{name}-{number}") for number in range(partitions)]
 
 
@@ -75,7 +72,7 @@ def _invalid(where: str, why: str) -> PreconditionFailed:
 
 
 def super_stream_label(vhost: Vhost, name: str) -> str:
-    """Return how errors speak of a super stream."""
+    """Return the description of a super stream for error messages."""
     return f"super stream '{name}' in vhost '{vhost.name}'"
 
 
@@ -83,7 +80,7 @@ def super_stream_label(vhost: Vhost, name: str) -> str:
 
 
 def find_super_stream(vhost: Vhost, name: str) -> Exchange | None:
-    """Return the exchange of a super stream, or None where there is none."""
+    """Return the exchange of a super stream, or None if there is none."""
     exchange = vhost.exchanges.by_name.get(name)
     return exchange if exchange is not None and is_super_stream(exchange) else None
 
@@ -94,55 +91,46 @@ def super_stream_names(vhost: Vhost) -> list[str]:
 
 
 def is_super_stream(exchange: Exchange) -> bool:
-    """Tell whether an exchange was declared as a super stream, with its partitions."""
+    """Return whether an exchange was declared as a super stream together with its partitions."""
     return exchange.kind == SUPER_STREAM and PARTITIONS in exchange.arguments
 
 
 def partitions_of(vhost: Vhost, exchange: Exchange) -> list[Stream]:
-    """Return the partitions of a super stream that are there, in their order."""
+    """Return the existing partitions of a super stream, in their order."""
     found: list[Stream] = []
-    for name in partition_names(exchange.name, _declared(exchange)):
+    names = partition_names(exchange.name, declared_count(exchange))
+    vhost.turn.steps += _LOOK_STEPS * len(names)
+    for name in names:
         queue = vhost.queues.by_name.get(name)
         if isinstance(queue, Stream):
             found.append(queue)
     return found
 
 
-def _declared(exchange: Exchange) -> int:
+def declared_count(exchange: Exchange) -> int:
+    """Return how many partitions a super stream has."""
     value = exchange.arguments.get(PARTITIONS)
-    # An older build took any number.
+    # An older build did not limit the number.
     return min(value, SUPER_STREAM_PARTITIONS_MAX) if isinstance(value, int) else 0
 
 
 def partition_arguments(streams: list[Stream]) -> Arguments:
-    """Return what each of a super stream's partitions was declared with."""
+    """Return the arguments with which each partition of a super stream was declared."""
     if not streams:
         return {}
-    own = (_OF, _NUMBER)
+    own = (PARTITION_OF, PARTITION_NUMBER)
     return {key: value for key, value in streams[0].arguments.items() if key not in own}
 
 
 def waiting_in(streams: list[Stream]) -> i64:
-    """Return how many messages all of these hold."""
+    """Return the number of messages in all of these streams."""
     count: i64 = 0
     for stream in streams:
         count += stream.ready_count()
     return count
 
 
-# -- declaring -------------------------------------------------------------------------------------
-
-
-def check_declare_access(access: Access, name: Name, partitions: int) -> None:
-    """Check that a user may declare the parts of a super stream and bind them.
-
-    Raises: AccessRefused (403).
-    """
-    access.configure("exchange", name)
-    access.read("exchange", name)
-    for partition in partition_names(name, partitions):
-        access.configure("queue", partition)
-        access.write("queue", partition)
+# -- deleting --------------------------------------------------------------------------------------
 
 
 def check_delete_access(access: Access, vhost: Vhost, name: Name) -> None:
@@ -153,102 +141,10 @@ def check_delete_access(access: Access, vhost: Vhost, name: Name) -> None:
         access.configure("queue", stream.name)
 
 
-def declare_super_stream(vhost: Vhost, name: Name, arguments: Arguments) -> bool:
-    """Declare a super stream, or check that it is there and the same; tell whether it is new.
-
-    `arguments` are those of each partition, with how many there are.  A partition that was deleted
-    by itself is made again, empty.
-
-    Raises: AccessRefused (403) for a name that begins with `amq.`; PreconditionFailed (406) for bad
-    arguments, a difference, or a name that something else has.
-    """
-    where = super_stream_label(vhost, name)
-    partitions = partition_count(arguments, where)
-    wanted = _stream_arguments(arguments, where)
-    names = partition_names(name, partitions)
-    if not name or len(names[-1].encode("utf-8", "surrogateescape")) > SHORT_STRING_BYTES_MAX:
-        raise PreconditionFailed(f"{where}: its name, or that of a partition, has no fit length")
-    if name.startswith("amq."):
-        raise AccessRefused(f"super stream name '{name}' contains reserved prefix 'amq.*'")
-    exchange = vhost.exchanges.by_name.get(name)
-    if exchange is not None:
-        _check_same(exchange, partitions, where)
-    _check_parts(vhost, exchange is not None, name, names, wanted)
-    _make(vhost, name, names, wanted)
-    return exchange is None
-
-
-def _stream_arguments(arguments: Arguments, where: str) -> Arguments:
-    """Return the arguments that each partition has, checked."""
-    wanted = {key: value for key, value in arguments.items() if key != PARTITIONS}
-    if wanted.setdefault("x-queue-type", "stream") != "stream":
-        raise PreconditionFailed(f"{where}: its partitions are of the type stream")
-    check_queue_arguments(wanted, where)
-    # Each part is checked again when it is made, but then others are made already.
-    longest: Arguments = {**wanted, _OF: "", _NUMBER: SUPER_STREAM_PARTITIONS_MAX}
-    Definition("super_stream", {"arguments": longest})
-    return wanted
-
-
-def _check_same(exchange: Exchange, partitions: int, where: str) -> None:
-    """Check that an exchange is that of the super stream which is declared again."""
-    if not is_super_stream(exchange):
-        raise PreconditionFailed(f"{where}: there is an exchange of that name, and it is none")
-    if _declared(exchange) != partitions:
-        raise differs(PARTITIONS, where, partitions, _declared(exchange))
-
-
-def _check_parts(
-    vhost: Vhost, is_there: bool, name: Name, names: list[Name], wanted: Arguments
-) -> None:
-    """Check that all can be made before the first is: what is there already must be a part of it.
-
-    Raises: PreconditionFailed (406).
-    """
-    where = super_stream_label(vhost, name)
-    if name in vhost.queues.by_name:
-        raise PreconditionFailed(f"{where}: there is a queue of that name")
-    missing = 0
-    for number, partition in enumerate(names):
-        queue = vhost.queues.by_name.get(partition)
-        if queue is None:
-            missing += 1
-            continue
-        if not is_there or queue.arguments.get(_OF) != name:
-            raise PreconditionFailed(f"{where}: there is a queue '{partition}' already")
-        theirs = {**wanted, _OF: name, _NUMBER: number}
-        check_equivalent(queue.arguments, theirs, vhost.queue_label(partition))
-    if missing:
-        check_new(name, "super stream")
-        vhost.queues.check_room(name, missing)
-    if not is_there and len(vhost.exchanges.by_name) >= vhost.exchanges.count_max:
-        raise PreconditionFailed(f"a vhost has at most {vhost.exchanges.count_max} exchanges")
-
-
-def _make(vhost: Vhost, name: Name, names: list[Name], wanted: Arguments) -> None:
-    """Make what is missing, by one record."""
-    journal = vhost.turn.journal
-    journal.begin_tx()
-    try:
-        arguments: Arguments = {"x-super-stream": True, PARTITIONS: len(names)}
-        vhost.exchanges.declare(name, SUPER_STREAM, True, False, False, arguments)
-        for number, partition in enumerate(names):
-            if partition in vhost.queues.by_name:
-                continue
-            theirs: Arguments = {**wanted, _OF: name, _NUMBER: number}
-            vhost.queues.declare(None, partition, True, False, False, theirs)
-            vhost.exchanges.bind(name, partition, True, str(number), {_ORDER: number}, None)
-    finally:
-        journal.end_tx()
-
-
-# -- deleting --------------------------------------------------------------------------------------
-
-
 def delete_super_stream(vhost: Vhost, name: Name, if_unused: bool, if_empty: bool) -> i64:
     """Delete a super stream with its partitions; return how many messages they held.
 
-    Raises: NotFound (404); PreconditionFailed (406) when in use or not empty.
+    Raises: NotFound (404); PreconditionFailed (406) if it is in use or not empty.
     """
     exchange = find_super_stream(vhost, name)
     where = super_stream_label(vhost, name)
@@ -266,7 +162,7 @@ def delete_super_stream(vhost: Vhost, name: Name, if_unused: bool, if_empty: boo
     try:
         vhost.exchanges.delete(name, False)
         for stream in streams:
-            if stream.arguments.get(_OF) == name:
+            if stream.arguments.get(PARTITION_OF) == name:
                 vhost.queues.drop(stream)
     finally:
         journal.end_tx()

@@ -1,9 +1,14 @@
-"""Opening a stored chunk of a queue, and reporting the damage that is found.
+"""Opening a stored chunk of a queue or a stream, and reporting the damage that is found.
 
-The caller reads the bytes, and decides what the damage costs its queue.
+Everybody who reads chunks of queues reads them here: pages, streams, recovery and compaction.  The
+caller gets the bytes, and decides what the damage costs its queue.
+
+Invariant: damage is reported with the bytes that were there, so that the shell can keep them.
 """
 
 from __future__ import annotations
+
+from typing import Final
 
 from mypy_extensions import i64
 
@@ -12,24 +17,47 @@ from leveret.broker.queue.queue import Queue
 from leveret.chunk import Chunk, ChunkDamaged
 from leveret.store.segments.segments import ChunkRef, check_chunk
 
+#: How many damaged messages of a chunk are named.
+_NAMED_MAX: Final = 20
 
-def open_chunk(
-    queue: Queue, ref: ChunkRef, data: bytes, records: i64, report: bool
-) -> Chunk | None:
-    """Return a stored chunk of a queue, or None if it is damaged.
 
-    Such a chunk costs `records` messages, which is reported where `report` asks for it.
-    """
+def chunk_if_true(owner: i64, ref: ChunkRef, data: bytes) -> Chunk | None:
+    """Return a stored chunk of the queue with the id `owner`, or None if it is damaged."""
+    try:
+        return check_chunk(data, ref, owner)
+    except ChunkDamaged:
+        return None
+
+
+def whole_chunk(owner: i64, ref: ChunkRef, data: bytes) -> Chunk | None:
+    """Return a stored chunk, or None if it or one of its messages is damaged."""
+    chunk = chunk_if_true(owner, ref, data)
+    return chunk if chunk is not None and not chunk.damaged() else None
+
+
+def open_chunk(queue: Queue, ref: ChunkRef, data: bytes, records: i64) -> Chunk | None:
+    """Return a stored chunk, or None if it is damaged, which is reported to cost `records`."""
     try:
         return check_chunk(data, ref, queue.queue_id)
     except ChunkDamaged as damage:
-        if report:
-            what = f"queue '{queue.name}': the chunk {ref.first}-{ref.last}: {damage}"
-            queue.turn.damaged.append(DamagedChunk(ref, data, what, records))
+        report_chunk(queue, ref, data, damage, records)
         return None
+
+
+def report_chunk(
+    queue: Queue, ref: ChunkRef, data: bytes, damage: ChunkDamaged, records: i64
+) -> None:
+    """Report a chunk that is damaged as a whole; it costs `records` messages."""
+    what = f"queue '{queue.name}': the chunk {ref.first}-{ref.last}: {damage}"
+    if queue.kind == "stream":
+        what = f"stream '{queue.name}': {ref} is damaged: {damage}"
+    queue.turn.damaged.append(DamagedChunk(ref, data, what, records))
 
 
 def report_messages(queue: Queue, ref: ChunkRef, data: bytes, sequences: list[int]) -> None:
     """Report the messages of a chunk that fail their check while the chunk does not."""
-    what = f"queue '{queue.name}': the messages {sequences[:20]} do not check"
+    named = sequences[:_NAMED_MAX]
+    what = f"queue '{queue.name}': the messages {named} do not check"
+    if queue.kind == "stream":
+        what = f"stream '{queue.name}': {ref}: the messages {str(named)[1:-1]}"
     queue.turn.damaged.append(DamagedChunk(ref, data, what, len(sequences)))

@@ -15,14 +15,16 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from leveret.broker.backlog.detached import Detached
+from leveret.broker.backlog.folding import Runs, lowest, place_of, window_of_run, within
 from leveret.broker.backlog.in_memory import InMemory
 from leveret.broker.backlog.owner import BacklogOwner
 from leveret.broker.backlog.page import Page
 from leveret.broker.backlog.page_cutter import PageCutter
 from leveret.broker.backlog.pages import Pages
-from leveret.broker.backlog.source import NOTHING, TAKEN, Returned, Window, window_of
 from leveret.broker.backlog.spill_record import SpillRecord
 from leveret.broker.backlog.stored import StoredChunks
+from leveret.broker.backlog.window import NOTHING, TAKEN, Returned, Window, window_of
 from leveret.broker.queue.queue import Queue
 from leveret.broker.values.expiration import deadline_of
 from leveret.chunk import NEVER, ROW_BYTES, Chunk
@@ -47,7 +49,6 @@ class FifoPages(Pages):
         self, queue: Queue, ready: InMemory, stored: StoredChunks, owner: BacklogOwner
     ) -> None:
         super().__init__(queue, ready, stored, owner)
-        self.cutter = PageCutter(queue, ready, stored, owner, self)
         #: What is handed out next, while `active`.
         self.front = Window(1)
         #: The messages that wait in pages.
@@ -57,6 +58,10 @@ class FifoPages(Pages):
         self.tail_end: i64 = 0
         #: The messages that waited in the chunk read last and are damaged.
         self._lost: list[int] = []
+
+    def _cutter(self) -> PageCutter:
+        """Return what cuts pages, which is not kept: it knows these."""
+        return PageCutter(self.queue, self.ready, self.stored, self.owner, self)
 
     # -- filling ----------------------------------------------------------------------------------
 
@@ -106,7 +111,7 @@ class FifoPages(Pages):
         self.ready.window = Window(window.next_sequence)
         self.tail_bytes = 0
         self.tail_end = window.next_sequence
-        for page in self.cutter.cut(window):
+        for page in self._cutter().cut(window):
             self.items.append(page)
             self.count += page.waiting
 
@@ -147,28 +152,66 @@ class FifoPages(Pages):
         if page.window is None:
             return
         page.release(self.stored.gone, self.owner.expires())
-        turn = self.queue.turn
-        turn.held_bytes -= page.size
-        turn.held_messages -= page.waiting
+        self.queue.turn.release_all(page.waiting, page.size)
         self._count_as_away(page)
         self.note_deadline(page)
 
-    def evict(self) -> None:
-        """Move all waiting messages in memory to disk; none of them was requeued."""
+    def evict(self) -> bool:
+        """Move waiting messages in memory to disk; return whether there are more for another call.
+
+        Those that came back follow slice by slice once nothing else is in memory.
+        """
         if not self.active:
             self._begin()
         self.settle()
+        if self.front.first() == NOTHING:
+            return self._fold_returns()
         front = self.front
-        cut = self.cutter.cut_front(front)
+        back = within(self.ready.returns, front)
         self.front = Window(front.next_sequence)
-        self.items[self.head : self.head] = cut
-        for page in cut:
-            self.count += page.waiting
+        if back:
+            self._fold([*front.waiting(), *back])
+        else:
+            cut = self._cutter().cut_front(front)
+            self.items[self.head : self.head] = cut
+            for page in cut:
+                self.count += page.waiting
         for page in self.items[self.head :]:
-            page.evicted = True
-            stored = page.stored
-            if stored is not None and stored.written:
-                self._unload(page)
+            self._leave(page)
+        return self.ready.returns.count() > 0
+
+    def _leave(self, page: Page) -> None:
+        """Drop a page from memory as soon as it is written."""
+        page.evicted = True
+        stored = page.stored
+        if stored is not None and stored.written:
+            self._unload(page)
+
+    def _fold_returns(self) -> bool:
+        """Have a slice of what came back lie in pages; return whether some more may."""
+        returns = self.ready.returns
+        before = returns.count()
+        if before == 0:
+            return False
+        self._fold(lowest(returns))
+        return 0 < returns.count() < before
+
+    def _fold(self, items: list[Returned]) -> None:
+        """Have messages lie in pages as far as they can; the others are those that came back."""
+        if self.head > 0:
+            del self.items[: self.head]
+            self.head = 0
+        runs = Runs(self.owner, self.stored, self.items, self.queue.turn.page_bytes)
+        for run in runs.cut(items):
+            for item in run:
+                self.keep_count(item.sequence, item.count)
+            for page in self._cutter().cut_front(window_of_run(run)):
+                self.items.insert(place_of(self.items, page.first), page)
+                self.count += page.waiting
+                self._leave(page)
+        for item in runs.rest:
+            self.ready.returns.put(item)
+        self.queue.turn.steps += len(items) // 4
 
     # -- emptying ---------------------------------------------------------------------------------
 
@@ -193,6 +236,7 @@ class FifoPages(Pages):
                 self._load_now(page)
                 back = self.ready.returns.first()
             self._enter(page)
+            back = self.ready.returns.first()
             front = self.front.first()
         return front if back == NOTHING or front < back else back
 
@@ -207,6 +251,8 @@ class FifoPages(Pages):
         self.count -= page.waiting
         if page.window is not None:
             self.front = page.window
+            if self.counts:
+                self._part_returned(page.window)
         self.head += 1
         if self.head >= _COMPACT_AT and self.head * 2 >= len(self.items):
             del self.items[: self.head]
@@ -218,6 +264,16 @@ class FifoPages(Pages):
             if ahead.window is None and ahead.waiting > 0:
                 self.want(ahead)
             place += 1
+
+    def _part_returned(self, window: Window) -> None:
+        """Put what came back once into its own place, where its count goes with it."""
+        sequence: i64 = window.head_sequence
+        for message in window.items[window.head :]:
+            count = self.counts.get(sequence, 0)
+            if count > 0 and message is not TAKEN:
+                self.take_count(sequence)
+                self.ready.returns.put(Returned(sequence, window.remove(sequence), count))
+            sequence += 1
 
     def load(self, page: Page, data: bytes) -> None:
         """Load a page into memory from its chunk's bytes."""
@@ -234,7 +290,7 @@ class FifoPages(Pages):
         items: list[Message] = []
         for item in found:
             if self.counts:
-                self.counts.pop(item.sequence, None)
+                self.take_count(item.sequence)
             message = item.message
             size += message.size
             bodies += len(message.body)
@@ -245,9 +301,7 @@ class FifoPages(Pages):
             while page.start + len(items) < item.sequence:
                 items.append(TAKEN)
             items.append(message)
-        turn = queue.turn
-        turn.held_bytes += size
-        turn.held_messages += len(found)
+        queue.turn.hold_all(len(found), size)
         if len(found) < page.waiting:
             self.ready.size -= page.size - size
             self.ready.bodies -= page.bodies - bodies
@@ -330,13 +384,33 @@ class FifoPages(Pages):
         page.size -= message.size
         page.bodies -= len(message.body)
         self.count -= 1
-        return Returned(sequence, message, 0)
+        return Returned(sequence, message, self.take_count(sequence) if self.counts else 0)
 
     def look(self, sequence: i64) -> Returned | None:
         """Return a waiting message without taking it, or None if it does not wait."""
         if self.front.has(sequence):
             return Returned(sequence, self.front.at(sequence), 0)
         return super().look(sequence)
+
+    def behind(self, sequence: i64, count: i64) -> tuple[i64, i64]:
+        """Return where to go on to pass over `count` messages from `sequence` on, and what is left.
+
+        Those that are left are fewer than the next page has: none is read from the disk for this.
+        """
+        front = self.front
+        if sequence < front.next_sequence:
+            sequence, count = front.behind(sequence, count)
+        place: i64 = self.head
+        while count > 0 and place < len(self.items):
+            page = self.items[place]
+            place += 1
+            if page.last < sequence:
+                continue
+            if page.waiting > count or page.start < sequence:
+                break
+            count -= page.waiting
+            sequence = page.last + 1
+        return sequence, count
 
     def waiting(self) -> list[Returned]:
         """Return the waiting messages in memory, in the order of their sequences."""
@@ -358,21 +432,26 @@ class FifoPages(Pages):
 
     # -- all --------------------------------------------------------------------------------------
 
-    def let_go(self) -> None:
-        """Forget the messages on disk, page by page, in the journal too."""
+    def let_go_of(self, page: Page) -> None:
+        """Forget the messages on disk of a page that was detached, in the journal too."""
         queue = self.queue
-        for page in self.away():
-            stored = page.stored
-            if stored is None:
-                continue
-            first: i64 = page.start
-            for absent in [*sorted(page.absent), page.last + 1]:
-                if queue.recorded and first < absent:
-                    queue.turn.journal.ack(queue.queue_id, first, absent - 1)
-                if stored.live > page.waiting:
-                    self.stored.gone.add(first, absent - 1)
-                first = absent + 1
-            self.stored.forget_count(stored, page.waiting)
+        stored = page.stored
+        if stored is None:
+            return
+        queue.turn.steps += 1 + len(page.absent)
+        first: i64 = page.start
+        for absent in [*sorted(page.absent), page.last + 1]:
+            if queue.recorded and first < absent:
+                queue.turn.journal.ack(queue.queue_id, first, absent - 1)
+            if stored.live > page.waiting:
+                self.stored.gone.add(first, absent - 1)
+            first = absent + 1
+        self.stored.forget_count(stored, page.waiting)
+
+    def detach(self, detached: Detached) -> None:
+        """Let all messages leave."""
+        detached.add_window(self.front)
+        super().detach(detached)
 
     def clear(self) -> None:
         """Drop all messages."""

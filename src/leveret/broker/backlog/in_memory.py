@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from mypy_extensions import i64
 
-from leveret.broker.backlog.source import NOTHING, Returns, Window
+from leveret.broker.backlog.window import NOTHING, Returns, Window
 
 
 class InMemory:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from mypy_extensions import i64
 
-from leveret.broker.backlog.source import Returned
+from leveret.broker.backlog.window import Returned
 
 
 class BacklogOwner:
@@ -28,6 +28,10 @@ class BacklogOwner:
 
     def is_out(self, sequence: i64) -> bool:
         """Return whether a persistent message was taken and is not gone yet."""
+        return False
+
+    def gaps_return(self) -> bool:
+        """Return whether messages are out that may come back and that `is_out` does not tell."""
         return False
 
     def out_from(self, start: i64) -> list[Returned]:

@@ -8,12 +8,13 @@ the window, if there is one.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import final
 
 from mypy_extensions import i64
 
-from leveret.broker.backlog.source import TAKEN, Window
 from leveret.broker.backlog.stored import StoredChunk
+from leveret.broker.backlog.window import TAKEN, Window
 from leveret.broker.core.effects import ChunkWanted
 from leveret.broker.values.expiration import own_expiry
 from leveret.chunk import NEVER, Chunk
@@ -25,17 +26,17 @@ from leveret.store.segments.spill import SpillOwner
 class PageOwner:
     """The owner of a page: the pages of one queue."""
 
+    @abstractmethod
     def spilled(self, page: Page, ref: ChunkRef) -> None:
         """Take note that a page's chunk is written."""
-        raise RuntimeError("who holds pages hears when one is written")
 
+    @abstractmethod
     def want(self, page: Page) -> None:
         """Request that a page be read, unless that was done."""
-        raise RuntimeError("who holds pages has them read")
 
+    @abstractmethod
     def load(self, page: Page, data: bytes) -> None:
         """Load a page into memory from its chunk's bytes."""
-        raise RuntimeError("who holds pages takes them into memory")
 
 
 class Page(SpillOwner):

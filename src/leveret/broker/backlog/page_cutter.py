@@ -12,8 +12,8 @@ from mypy_extensions import i64
 from leveret.broker.backlog.in_memory import InMemory
 from leveret.broker.backlog.owner import BacklogOwner
 from leveret.broker.backlog.page import Page, PageOwner
-from leveret.broker.backlog.source import TAKEN, Returned, Window
 from leveret.broker.backlog.stored import StoredChunk, StoredChunks
+from leveret.broker.backlog.window import TAKEN, Returned, Window
 from leveret.broker.queue.queue import Queue
 from leveret.broker.values.expiration import own_expiry
 from leveret.chunk import ROW_BYTES, ChunkBuilder

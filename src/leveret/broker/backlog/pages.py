@@ -14,16 +14,20 @@ has a lower sequence than the tail's.
 
 from __future__ import annotations
 
+from abc import abstractmethod
+
 from mypy_extensions import i64
 
-from leveret.broker.backlog.damage import open_chunk, report_messages
+from leveret.broker.backlog.damage import chunk_if_true, open_chunk, report_messages
+from leveret.broker.backlog.detached import Detached
 from leveret.broker.backlog.in_memory import InMemory
 from leveret.broker.backlog.owner import BacklogOwner
 from leveret.broker.backlog.page import Page, PageOwner, PageWanted
-from leveret.broker.backlog.source import NOTHING, Returned
 from leveret.broker.backlog.stored import StoredChunks
+from leveret.broker.backlog.window import NOTHING, Returned
 from leveret.broker.queue.queue import Queue
 from leveret.chunk import NEVER, Chunk
+from leveret.limits import RETURN_COUNT_BYTES
 from leveret.store.segments.segments import ChunkRef
 
 
@@ -55,16 +59,20 @@ class Pages(PageOwner):
 
     # -- writing ----------------------------------------------------------------------------------
 
+    @abstractmethod
     def bound(self) -> None:
         """Keep the memory of waiting messages within the window: begin paging, or write a page."""
-        raise RuntimeError("pages say what they write")
 
+    @abstractmethod
     def settle(self) -> None:
         """Write the tail, so that a checkpoint finds it in chunks."""
-        raise RuntimeError("pages say what they write")
 
-    def evict(self) -> None:
-        """Move the waiting messages in memory to disk, as far as their order allows."""
+    def evict(self) -> bool:
+        """Move waiting messages in memory to disk; return whether there are more for another call.
+
+        One call moves as many as take a slice of time.
+        """
+        return False
 
     def note_deadline(self, page: Page) -> None:
         """Set the deadline at which a page on disk is read, for a message in it may expire."""
@@ -115,7 +123,9 @@ class Pages(PageOwner):
         """Return a page's chunk, or None if it is damaged, which is reported once."""
         stored = page.stored
         assert stored is not None
-        chunk = open_chunk(self.queue, stored.ref, data, page.waiting, not page.reported)
+        if page.reported:
+            return chunk_if_true(self.queue.queue_id, stored.ref, data)
+        chunk = open_chunk(self.queue, stored.ref, data, page.waiting)
         if chunk is None:
             page.reported = True
         return chunk
@@ -127,9 +137,9 @@ class Pages(PageOwner):
             page.reported = True
             report_messages(self.queue, stored.ref, data, broken)
 
+    @abstractmethod
     def _decode(self, page: Page, data: bytes) -> list[Returned]:
         """Return the waiting messages of a page; damaged ones are left out and reported once."""
-        raise RuntimeError("pages say which rows of a chunk wait")
 
     # -- single messages --------------------------------------------------------------------------
 
@@ -155,7 +165,9 @@ class Pages(PageOwner):
             return None
         window = page.window
         if window is not None:
-            return Returned(sequence, window.at(sequence), 0) if window.has(sequence) else None
+            if not window.has(sequence):
+                return None
+            return Returned(sequence, window.at(sequence), self.counts.get(sequence, 0))
         if self._peeked is not page:
             self._peek(page)
         return self._peeked_items.get(sequence)
@@ -181,11 +193,31 @@ class Pages(PageOwner):
         """Return the pages that are only on disk."""
         return [page for page in self.items[self.head :] if page.window is None]
 
+    def keep_count(self, sequence: i64, count: i64) -> None:
+        """Remember how often a message came back, which its chunk does not say."""
+        if count > 0 and sequence not in self.counts:
+            self.queue.turn.hold_all(0, RETURN_COUNT_BYTES)
+            self.counts[sequence] = count
+
+    def take_count(self, sequence: i64) -> i64:
+        """Forget how often a message came back, and return it; 0 where it is not known."""
+        count = self.counts.pop(sequence, 0)
+        if count > 0:
+            self.queue.turn.release_all(0, RETURN_COUNT_BYTES)
+        return count
+
     # -- all --------------------------------------------------------------------------------------
 
     def let_go(self) -> None:
-        """Forget the messages on disk, page by page, in the journal too."""
-        raise RuntimeError("pages say what waits in them")
+        """Forget the messages on disk, in the journal too, but for those of `let_go_of`."""
+
+    def let_go_of(self, page: Page) -> None:
+        """Forget the messages on disk of a page that was detached, in the journal too."""
+
+    def detach(self, detached: Detached) -> None:
+        """Let all messages leave."""
+        detached.pages = self.items[self.head :]
+        self.clear()
 
     def _end(self) -> None:
         """Stop paging: only the tail is left."""
@@ -200,12 +232,14 @@ class Pages(PageOwner):
         self._end()
         self.away_count = 0
         self.away_bytes = 0
+        self.queue.turn.release_all(0, len(self.counts) * RETURN_COUNT_BYTES)
         self.counts = {}
         self._forget_peeked()
 
     def restore(self, restored: list[Page], counts: dict[i64, i64]) -> None:
         """Start with pages on disk, in the order of their sequences."""
         self.counts = counts
+        self.queue.turn.hold_all(0, len(counts) * RETURN_COUNT_BYTES)
         for page in restored:
             self.ready.size += page.size
             self.ready.bodies += page.bodies

@@ -16,8 +16,9 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from leveret.broker.backlog.ready import Ready
-from leveret.broker.backlog.source import NOTHING, Returned, sequence_of
+from leveret.broker.backlog.detached import Detached
+from leveret.broker.backlog.ready import Ready, is_dense
+from leveret.broker.backlog.window import NOTHING, Returned, sequence_of
 from leveret.broker.values.priority import level_of
 from leveret.message import Message
 
@@ -200,15 +201,33 @@ class PriorityReady(Ready):
     def scattered(self) -> list[int]:
         """Return the sequences that lie before `first_in_order`, in order."""
         first = self.first_in_order()
+        if self._lowest(first) >= first:
+            return []
         return sorted(int(sequence) for sequence in self.at if sequence < first)
 
     def first_in_order(self) -> i64:
         """Return the sequence from which on they are looked at one by one: where the disk begins.
 
-        Of a queue that has nothing there it is the next one.
+        Of a queue that has nothing there it is the next one, unless it has many close together.
         """
         first = self.pages.first_sequence() if self.pages is not None else NOTHING
-        return self.next if first == NOTHING else first
+        if first == NOTHING:
+            first = self.next
+        lowest = self._lowest(first)
+        return lowest if is_dense(len(self.at), first - lowest) else first
+
+    def _lowest(self, most: i64) -> i64:
+        """Return the lowest sequence that may lie in memory; `most` where none is below it."""
+        for level in self.levels.values():
+            if level.head < len(level.items):
+                most = min(most, level.items[level.head].sequence)
+            if level.back:
+                most = min(most, level.back[0][0])
+        return most
+
+    def behind(self, sequence: i64, count: i64) -> tuple[i64, i64]:
+        """Pass over nothing: what is behind `first_in_order` lies on the disk."""
+        return sequence, count
 
     def remove(self, sequence: i64) -> Returned | None:
         """Take a message out of memory; return None if it is not there."""
@@ -223,16 +242,24 @@ class PriorityReady(Ready):
         """Return all waiting messages in memory, in the order of their sequences."""
         return [self.at[sequence] for sequence in sorted(self.at)]
 
-    def clear(self) -> None:
-        """Drop all messages; the sequences continue."""
+    def detach(self) -> Detached:
+        """Let all messages leave; the sequences continue."""
+        detached = Detached()
+        detached.items = list(self.at.values())
+        for level in self.levels.values():
+            detached.add_list(level.items)
+            detached.add_list(level.back)
+        detached.add_table(self.at)
+        detached.add_table(self.tail)
         self.size = 0
         self.bodies = 0
-        self.at.clear()
-        self.levels.clear()
+        self.at = {}
+        self.levels = {}
         self.highest = 0
         self.end_tail()
         if self.pages is not None:
-            self.pages.clear()
+            self.pages.detach(detached)
+        return detached
 
     def fill(self, returned: list[Returned], next_sequence: i64) -> None:
         """Start with messages in the order of their sequences, all below `next_sequence`."""

@@ -25,9 +25,9 @@ from leveret.broker.backlog.owner import BacklogOwner
 from leveret.broker.backlog.page import Page, PageOwner
 from leveret.broker.backlog.pages import Pages
 from leveret.broker.backlog.priorities import PriorityReady
-from leveret.broker.backlog.source import Returned, sequence_of
 from leveret.broker.backlog.spill_record import SpillRecord
 from leveret.broker.backlog.stored import StoredChunks
+from leveret.broker.backlog.window import Returned, sequence_of
 from leveret.broker.queue.queue import Queue
 from leveret.broker.values.expiration import deadline_of, own_expiry
 from leveret.broker.values.priority import level_of
@@ -236,9 +236,7 @@ class PriorityPages(Pages):
             ]
         )
         ready.forget_range(page.first, page.last)
-        turn = self.queue.turn
-        turn.held_bytes -= page.size
-        turn.held_messages -= page.waiting
+        self.queue.turn.release_all(page.waiting, page.size)
         self._list(page)
         self.items.append(page)
         self._count_as_away(page)
@@ -390,18 +388,17 @@ class PriorityPages(Pages):
         for level, items in found.items():
             self.priorities.enter(level, items)
             for item in items:
-                turn.held_bytes += item.message.size
+                turn.hold(item.message.size)
                 if self.counts:
-                    self.counts.pop(item.sequence, None)
+                    self.take_count(item.sequence)
                 if expires:
                     self.owner.note_deadline(deadline_of(item.message, ttl), item.sequence)
-            turn.held_messages += len(items)
 
     def _lose_rows(self, page: PriorityPage, chunk: Chunk, broken: list[int]) -> None:
         """Forget messages that cannot be read: they are in quarantine."""
         self._report(page, chunk.data, broken)
         for sequence in broken:
-            self.counts.pop(sequence, None)
+            self.take_count(sequence)
             self.stored.forget(sequence)
 
     def _keep_levels(self, page: PriorityPage, left: int) -> None:

@@ -12,11 +12,29 @@ from __future__ import annotations
 
 from mypy_extensions import i64
 
+from leveret.broker.backlog.detached import Detached
 from leveret.broker.backlog.fifo_pages import FifoPages
 from leveret.broker.backlog.in_memory import InMemory
 from leveret.broker.backlog.pages import Pages
-from leveret.broker.backlog.source import NOTHING, Returned, Returns, sequence_of, window_of
+from leveret.broker.backlog.window import (
+    NOTHING,
+    Returned,
+    Returns,
+    Window,
+    sequence_of,
+    window_of,
+)
 from leveret.message import Message
+
+#: Messages that are put in order in a moment, however far apart they lie; and places for each of
+#: more messages that are looked up in less time than it takes to put it in order.
+_FEW: i64 = 4096
+_PLACES_EACH: i64 = 64
+
+
+def is_dense(count: i64, places: i64) -> bool:
+    """Return whether `count` messages in `places` are found faster place by place."""
+    return count > _FEW and places <= count * _PLACES_EACH
 
 
 class Ready(InMemory):
@@ -28,6 +46,11 @@ class Ready(InMemory):
         self.pages: Pages | None = None
         #: The same pages, if the queue has no priorities.
         self.fifo: FifoPages | None = None
+
+    def shallow(self) -> None:
+        """Forget the pages, in which nothing is left."""
+        self.pages = None
+        self.fifo = None
 
     def deepen(self, pages: Pages) -> None:
         """Keep messages for which memory has no room in `pages` from now on."""
@@ -137,16 +160,46 @@ class Ready(InMemory):
     def scattered(self) -> list[int]:
         """Return the sequences that lie before `first_in_order`, in order."""
         first = self.first_in_order()
+        if not self.returns.is_before(first):
+            return []
         return [sequence for sequence in self.returns.in_order() if sequence < first]
 
     def first_in_order(self) -> i64:
-        """Return the sequence from which on every sequence has to be looked up."""
+        """Return the sequence from which on every sequence has to be looked up.
+
+        Many messages that came back, and lie close together, are looked up too: to put a million of
+        them in order takes longer.
+        """
+        first = self._first_of_new()
+        back = self.returns.first()
+        if back != NOTHING and back < first and is_dense(self.returns.count(), first - back):
+            return back
+        return first
+
+    def _first_of_new(self) -> i64:
+        """Return the lowest sequence of those that did not come back."""
         pages = self.fifo
         if pages is not None and pages.active:
             first = pages.first_sequence()
             if first != NOTHING:
                 return first
         return self.window.head_sequence
+
+    def behind(self, sequence: i64, count: i64) -> tuple[i64, i64]:
+        """Return where to go on to pass over `count` messages, and how many of them are left.
+
+        The messages are those from `sequence` on that do not lie before `first_in_order`.  Those
+        that are left have to be looked up one by one.
+        """
+        if self.returns.count() > 0:
+            # They lie among the others.
+            return sequence, count
+        pages = self.fifo
+        if pages is not None and pages.active:
+            sequence, count = pages.behind(sequence, count)
+            if count == 0 or pages.page_at(sequence) is not None:
+                return sequence, count
+        return self.window.behind(sequence, count)
 
     def remove(self, sequence: i64) -> Returned | None:
         """Take a waiting message out of its place; return None if it does not wait."""
@@ -173,14 +226,19 @@ class Ready(InMemory):
             return sorted(back + fresh, key=sequence_of)
         return back + fresh
 
-    def clear(self) -> None:
-        """Drop all messages; the sequences continue."""
+    def detach(self) -> Detached:
+        """Let all messages leave; the sequences continue."""
+        detached = Detached()
+        pages = self.pages
+        if pages is not None:
+            pages.detach(detached)
+        detached.add_window(self.window)
+        detached.returns = self.returns
         self.size = 0
         self.bodies = 0
         self.returns = Returns()
-        self.window.restart(self.window.next_sequence)
-        if self.pages is not None:
-            self.pages.clear()
+        self.window = Window(self.window.next_sequence)
+        return detached
 
     def fill(self, returned: list[Returned], next_sequence: i64) -> None:
         """Start with messages in the order of their sequences, all below `next_sequence`.

@@ -11,10 +11,11 @@ messages is forgotten.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from typing import final
+from typing import Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
+from leveret.chunk import Chunk
 from leveret.store.records.ranges import RangeSet
 from leveret.store.segments.segments import ChunkRef
 from leveret.store.segments.spill import Spill
@@ -27,6 +28,8 @@ class StoredChunk:
 
     def __init__(self, ref: ChunkRef, live: i64) -> None:
         self.ref: ChunkRef = ref
+        #: Its first sequence when it was added, which stays when it is copied without some.
+        self.key: Final[i64] = ref.first
         self.live: i64 = live
         #: False once no message of it is left.
         self.kept = True
@@ -45,6 +48,8 @@ class StoredChunks:
     """The chunks of one queue."""
 
     def __init__(self, spill: Spill) -> None:
+        #: True where the queue's messages outlive a restart whether persistent or not.
+        self.keeps_all = False
         self.items: list[StoredChunk] = []
         self.gone = RangeSet()
         #: The last sequence that lies in a chunk; 0 when none does.
@@ -53,6 +58,10 @@ class StoredChunks:
         self._spill = spill
         #: Where a sequence was found last: acks mostly come in order.
         self._place: i64 = 0
+
+    def outlives(self, chunk: Chunk, index: i64) -> bool:
+        """Return whether a message of a chunk outlives a restart."""
+        return self.keeps_all or chunk.persistent(index)
 
     def add(self, ref: ChunkRef, live: i64) -> StoredChunk:
         """Add a chunk; `live` of its messages are not gone."""
@@ -84,6 +93,16 @@ class StoredChunks:
             return None
         self._place = place
         return stored
+
+    def next_from(self, sequence: i64) -> StoredChunk | None:
+        """Return the first chunk that ends at a sequence or later, or None."""
+        place = max(bisect_right(self._firsts, int(sequence)) - 1, 0)
+        items = self.items
+        while place < len(items):
+            if items[place].ref.last >= sequence:
+                return items[place]
+            place += 1
+        return None
 
     def holds(self, sequence: i64) -> bool:
         """Return whether a chunk has a message of that sequence that is not gone."""

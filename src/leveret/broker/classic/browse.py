@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
-from leveret.broker.backlog.source import NOTHING, Returned
+from leveret.broker.backlog.window import Returned
 from leveret.broker.classic.classic import ClassicQueue
+from leveret.broker.classic.waiting import WaitingQueue
 from leveret.broker.queue.consumer import Consumer, Source
 from leveret.broker.values.arguments import NUMBER_MAX
 from leveret.broker.values.queue_settings import QueueSettings
@@ -102,10 +103,9 @@ def make_browser(queue: Source, value: object, where: str) -> Browser:
     for a staging queue.
     """
     wanted = browse_filter(value, where)
+    queue.check_consumed()
     if not isinstance(queue, ClassicQueue):
         raise _invalid(where, "a stream is read by its x-stream-offset")
-    if queue.staging is not None:
-        queue.staging.refuse_consumer()
     return Browser(queue, wanted)
 
 
@@ -117,7 +117,7 @@ def _invalid(where: str, why: str) -> PreconditionFailed:
 class Look:
     """One pass over what waited when it began, in the order of the sequences."""
 
-    def __init__(self, queue: ClassicQueue, wanted: BrowseFilter, after: i64 = NOTHING) -> None:
+    def __init__(self, queue: WaitingQueue, wanted: BrowseFilter, after: i64 | None = None) -> None:
         self.queue = queue
         self.wanted = wanted
         ready = queue.ready
@@ -128,15 +128,25 @@ class Look:
         self.end: i64 = ready.next_sequence()
         #: Waiting messages that are passed over first.
         self.skip: i64 = wanted.position
-        if after != NOTHING:
+        if after is not None:
             self.skip = 0
             self._start_behind(after)
         elif wanted.position < 0:
             self.skip = max(queue.ready_count() + wanted.position, 0)
-        #: The sequence that was looked at last.
-        self.last: i64 = after
+        if after is None:
+            self._pass_over()
+        queue.turn.steps += len(self.scattered)
+        #: The sequence that was looked at last; None before the first one.
+        self.last: i64 | None = after
         self.looked: i64 = 0
         self.ended = False
+
+    def _pass_over(self) -> None:
+        """Pass over messages where they need not be looked at one by one."""
+        self.place = min(self.skip, len(self.scattered))
+        self.skip -= self.place
+        if self.skip > 0:
+            self.at, self.skip = self.queue.ready.behind(self.at, self.skip)
 
     def _start_behind(self, after: i64) -> None:
         while self.place < len(self.scattered) and self.scattered[self.place] <= after:
@@ -146,47 +156,46 @@ class Look:
     def next(self, limit: i64) -> Returned | None:
         """Return the next message wanted; None at the end, or when `limit` were looked at in all.
 
-        What is passed over by its position does not count.
+        What is passed over by its position counts too.
         """
         while self.looked < limit:
             sequence = self._next_sequence()
-            if sequence == NOTHING:
+            if sequence is None:
                 self.ended = True
                 return None
             self.last = sequence
+            self.looked += 1
             returned = self.queue.ready.look(sequence)
             if returned is None:
-                self.looked += 1
-            elif self.skip > 0:
+                continue
+            if self.skip > 0:
                 self.skip -= 1
-            else:
-                self.looked += 1
-                if self.wanted.matches(returned.message):
-                    return returned
+            elif self.wanted.matches(returned.message):
+                return returned
         return None
 
-    def _next_sequence(self) -> i64:
+    def _next_sequence(self) -> i64 | None:
         if self.place < len(self.scattered):
             sequence: i64 = self.scattered[self.place]
             self.place += 1
             return sequence
         if self.at >= self.end:
-            return NOTHING
+            return None
         self.at += 1
         return self.at - 1
 
 
 @final
 class BrowsePage:
-    """Some of what waits; `after` begins the next page, NOTHING when this was the last."""
+    """Some of what waits; `after` begins the next page, None when this was the last."""
 
-    def __init__(self, items: list[Returned], after: i64) -> None:
+    def __init__(self, items: list[Returned], after: i64 | None) -> None:
         self.items: Final = items
-        self.after: Final[i64] = after
+        self.after: Final = after
 
 
 def browse(
-    queue: ClassicQueue, wanted: BrowseFilter, after: i64 = NOTHING, limit: i64 = 100
+    queue: WaitingQueue, wanted: BrowseFilter, after: i64 | None = None, limit: i64 = 100
 ) -> BrowsePage:
     """Return up to `limit` waiting messages that are wanted; `after` is the page's before it.
 
@@ -199,14 +208,15 @@ def browse(
         if returned is None:
             break
         items.append(returned)
-    return BrowsePage(items, NOTHING if look.ended else look.last)
+    return BrowsePage(items, None if look.ended else look.last)
 
 
 @final
 class Browser(Source):
     """A queue's stand-in for a consumer that browses: its deliveries belong to nobody.
 
-    Acks, rejects and requeues of what it delivered mean nothing but credit for more.
+    Acks, rejects and requeues of what it delivered mean nothing but credit for more, as to any
+    source that keeps no account.
     """
 
     def __init__(self, queue: ClassicQueue, wanted: BrowseFilter) -> None:
@@ -244,6 +254,7 @@ class Browser(Source):
                     self._end(consumer)
                 return not look.ended
             consumer.channel.deliver(consumer, returned.message, returned.sequence, returned.count)
+        self.turn.steps += look.looked
         return True
 
     def _end(self, consumer: Consumer) -> None:
@@ -251,15 +262,3 @@ class Browser(Source):
         self.deleted = True
         self.consumers.clear()
         consumer.cancel()
-
-    def ack(self, sequence: i64, message: Message) -> None:
-        """Schedule the consumer, which can take more."""
-        self.schedule()
-
-    def reject(self, sequence: i64, message: Message, count: i64) -> None:
-        """Schedule the consumer, which can take more."""
-        self.schedule()
-
-    def requeue(self, sequence: i64, message: Message, count: i64, failed: bool = False) -> None:
-        """Schedule the consumer, which can take more; the message never left its queue."""
-        self.schedule()

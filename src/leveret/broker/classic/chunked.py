@@ -10,63 +10,30 @@ in a stored chunk.
 
 from __future__ import annotations
 
+from abc import abstractmethod
+
 from mypy_extensions import i64, mypyc_attr
 
-from leveret.broker.backlog.source import Returned
 from leveret.broker.backlog.stored import StoredChunks
+from leveret.broker.backlog.window import Returned
 from leveret.broker.core.turn import Turn
-from leveret.broker.queue.queue import Queue
-from leveret.broker.values.death_reasons import REASON_EXPIRED
-from leveret.broker.values.event_names import DEAD_LETTERED, DROPPED, EXPIRED, LETTERS_DROPPED
+from leveret.broker.queue.queue import HoldingQueue
+from leveret.broker.values.queue_attributes import QueueAttributes
 from leveret.message import Message
 from leveret.store.checkpoint.checkpoint import NewChunk
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class ChunkedQueue(Queue):
+class ChunkedQueue(HoldingQueue):
     """The base of the queues that keep messages in memory and in stored chunks."""
 
-    def __init__(
-        self,
-        turn: Turn,
-        queue_id: i64,
-        name: str,
-        durable: bool,
-        exclusive: bool,
-        auto_delete: bool,
-        arguments: dict[str, object],
-    ) -> None:
-        super().__init__(turn, queue_id, name, durable, exclusive, auto_delete, arguments)
+    def __init__(self, turn: Turn, queue_id: i64, name: str, attributes: QueueAttributes) -> None:
+        super().__init__(turn, queue_id, name, attributes)
         self.stored = StoredChunks(turn.spill)
 
-    def note_event(
-        self, event: str, sequence: i64, message: Message | None, count: i64 = 0
-    ) -> None:
-        """Record an event of a traced message, or of the queue; see `events.py`."""
-        self._note(event, sequence, message, "", count)
-
-    def note_death(self, sequence: i64, message: Message, reason: str, count: i64) -> None:
-        """Record that a traced message is dead-lettered or dropped."""
-        event = EXPIRED if reason == REASON_EXPIRED else DROPPED
-        if self.settings.dead_letter_exchange is not None:
-            event = DEAD_LETTERED
-        self._note(event, sequence, message, reason, count)
-
-    def note_dropped_copies(self, sequence: i64, message: Message, reason: str, count: i64) -> None:
-        """Record that copies of a traced message are not made when it is dead-lettered."""
-        self._note(LETTERS_DROPPED, sequence, message, reason, count)
-
-    def _note(
-        self, event: str, sequence: i64, message: Message | None, reason: str, count: i64
-    ) -> None:
-        events = self.turn.events
-        vhost = self.vhost
-        if events is not None and vhost is not None and not self.hidden:
-            events.queue_event(event, vhost.name, self.name, sequence, message, reason, count)
-
+    @abstractmethod
     def live(self) -> list[Returned]:
         """Return the messages in memory that are journaled, in the order of sequences."""
-        raise RuntimeError("a chunked queue knows its messages")
 
     def unstored(self, boundary: i64) -> list[Returned]:
         """Return those of them below `boundary` that lie in no chunk."""
@@ -87,24 +54,24 @@ class ChunkedQueue(Queue):
             if item.count > 0 and stored.find(item.sequence) is not None
         ]
 
+    @abstractmethod
     def holds(self, sequence: i64) -> bool:
         """Return whether a message that `live` returned is still here."""
-        raise RuntimeError("a chunked queue knows its messages")
 
+    @abstractmethod
     def let_go(self, sequence: i64, message: Message) -> None:
         """Forget a message for good, here and in the journal."""
-        raise RuntimeError("a chunked queue lets go of its messages")
 
-    def moved(self, sequence: i64, message: Message, recorded: bool) -> None:
-        """Forget a message that was moved on; `recorded` tells that the journal knows it left."""
-        raise RuntimeError("a chunked queue lets go of its messages")
-
+    @abstractmethod
     def restore(self, returned: list[Returned], next_sequence: i64, unclean: bool) -> None:
         """Start with the messages of the journal, in the order of their sequences."""
-        raise RuntimeError("a chunked queue takes its messages back")
 
-    def settle_pages(self) -> None:
-        """Write messages that are about to be written anyway to chunks, before a checkpoint."""
+    def settle_pages(self, boundary: i64) -> bool:
+        """Write messages that are about to be written anyway to chunks, before a checkpoint.
+
+        Returns whether some below `boundary` are left; it is asked again then.
+        """
+        return False
 
     def chunked(self, chunk: NewChunk) -> None:
         """Add a new chunk of messages, of which some may be gone by now."""

@@ -7,6 +7,10 @@ one record of the journal: after a crash a letter is in its old queue or in its 
 Source: behaviours 68 to 72.  The `x-death` of a message that this broker did not dead-letter is
 the publisher's own: it is replaced and not read.
 
+A letter for more than `FAN_OUT_COPIES` queues comes to them in parts, each with a record of its
+own, as a message does that a client publishes; the last of them takes it out of its old queue.  A
+crash before brings it back there, though it is in some of the others.
+
 Invariants: a letter is in no queue until the hand-over, but a checkpoint finds it in its queue's
 `out`; with the strategy `at-least-once` it stays there until a queue took it.
 
@@ -24,10 +28,13 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from leveret.broker.classic.chunked import ChunkedQueue
+from leveret.broker.classic.tracing import note_dropped_copies
 from leveret.broker.core.effects import DeadMessage
 from leveret.broker.core.timers import Timed
+from leveret.broker.queue.host import QueueHost
+from leveret.broker.queue.target import Target
 from leveret.broker.values.copies import blind_copies, carbon_copies
-from leveret.broker.values.death_reasons import REASON_REJECTED
+from leveret.broker.values.death_reasons import REASON_MAXLEN, REASON_REJECTED
 from leveret.broker.values.letters import COPIES, MEMORY, shared
 from leveret.limits import (
     DEAD_LETTER_COPIES_MAX,
@@ -35,6 +42,9 @@ from leveret.limits import (
     DEATH_KEYS_LISTED_MAX,
     DEATHS_BYTES_MAX,
     DEATHS_LISTED_MAX,
+    FAN_OUT_COPIES,
+    FAN_OUT_RECORDED_BYTES,
+    LETTER_STEPS,
 )
 from leveret.message import ALL_LETTERS, Address, Message
 from leveret.wire.buffer import BytesWriter, write_i32_be, write_i64_be
@@ -43,11 +53,13 @@ from leveret.wire.primitives import write_longstr, write_shortstr
 from leveret.wire.properties import EXPIRATION, property_expiration, property_headers
 from leveret.wire.tables import Timestamp, patch_length
 
-#: Entries of `x-death` that count as one step of work.
-_DEATHS_PER_STEP: Final = 4
+#: What an entry of `x-death` costs in steps, which is read and written anew in some 3 µs, and how
+#: many of its routing keys make another step.
+_DEATH_STEPS: Final = 3
+_DEATH_KEYS_PER_STEP: Final = 4
 
-#: The sequence of a letter that its queue refused.
-NEVER_TAKEN: Final = -1
+#: The sequence that an event tells of a message that was in no queue.
+_NO_SEQUENCE: Final = -1
 
 
 @final
@@ -164,6 +176,16 @@ def _listed(deaths: list[Death]) -> list[Death]:
     return deaths[:place]
 
 
+def _steps_of(deaths: list[Death]) -> i64:
+    """Return what it costs to read and write what tells of deaths before the last one."""
+    if len(deaths) == 1:
+        return 0
+    keys: i64 = 0
+    for death in deaths:
+        keys += len(death.routing_keys)
+    return _DEATH_STEPS * (len(deaths) - 1) + keys // _DEATH_KEYS_PER_STEP
+
+
 def _is_cycle(queue: str, deaths: list[Death]) -> bool:
     """Return whether a letter returns to `queue` without a reject on the way (behaviour 69)."""
     for death in deaths:
@@ -175,52 +197,128 @@ def _is_cycle(queue: str, deaths: list[Death]) -> bool:
 
 
 @final
+class Spread:
+    """One letter on its way to thousands of queues: which of them have it."""
+
+    def __init__(self, letter: Message, targets: list[Target]) -> None:
+        self.letter: Final = letter
+        self.targets: Final = targets
+        #: How many have it, and how many get it at once; each part is recorded with the message.
+        self.place: i64 = 0
+        parts: i64 = max(1, FAN_OUT_RECORDED_BYTES // max(1, letter.size))
+        self.size: i64 = max(FAN_OUT_COPIES, len(targets) // parts + 1)
+        #: True while a queue of the next part has no room for it.
+        self.waits = False
+
+    def next_part(self) -> list[Target]:
+        """Return the queues that get it next."""
+        return self.targets[self.place : self.place + self.size]
+
+
+@final
 class DeadLetter(DeadMessage):
     """One message on its way from its queue to a dead-letter exchange."""
 
-    def __init__(self, queue: ChunkedQueue, sequence: i64, message: Message, reason: str) -> None:
+    def __init__(
+        self,
+        queue: ChunkedQueue,
+        sequence: i64,
+        message: Message,
+        reason: str,
+        was_queued: bool = True,
+    ) -> None:
         self.queue = queue
+        #: Its sequence in the queue, which has no meaning unless it `was_queued`.
         self.sequence: i64 = sequence
+        #: False for a message that the queue refused: it never was in it.
+        self.was_queued = was_queued
         self.message = message
         self.reason = reason
         self.retry: LetterRetry | None = None
+        #: What goes to thousands of queues, in parts.
+        self._spread: Spread | None = None
 
-    def dead_letter(self) -> i64:
+    def is_under_way(self) -> bool:
+        """Return whether some of its queues have the letter, and more are to get it at once."""
+        spread = self._spread
+        return spread is not None and spread.place < len(spread.targets) and not spread.waits
+
+    def dead_letter(self) -> None:
         """Hand the letter over; without a dead-letter exchange it goes for good (behaviour 70)."""
+        if self._spread is not None:
+            self._go_on(self._spread)
+            return
         queue = self.queue
+        turn = queue.turn
         vhost = queue.vhost
         name = queue.settings.dead_letter_exchange
+        turn.steps += 1
         if vhost is None or name is None or queue.deleted or not vhost.has_exchange(name):
             if name is None or queue.deleted or not self._wait():
-                queue.moved(self.sequence, self.message, False)
-            return 1
+                self._leave()
+            return
         letters_left = self._letters_left()
         if letters_left == 0:
             self._drop(1, COPIES)
-            queue.moved(self.sequence, self.message, False)
-            return 1
+            self._leave()
+            return
         deaths, keys = self._history()
         properties = self._properties(deaths)
+        turn.steps += LETTER_STEPS + _steps_of(deaths)
         if queue.settings.dead_letter_routing_key is not None:
             keys = [queue.settings.dead_letter_routing_key]
         else:
             keys = keys + blind_copies(self.message.address)
         routing = vhost.route_letter(name, keys[0], keys[1:], properties)
-        matched = routing.queues
+        matched = routing.targets
         targets = [target for target in matched if not _is_cycle(target.name, deaths)]
         most: i64 = len(targets)
         if letters_left != ALL_LETTERS:
-            most = 1 if queue.turn.overfull else letters_left
+            most = 1 if turn.overfull else letters_left
         letter = self._letter(properties, name, shared(letters_left, len(targets)))
         full = [target for target in targets if target.checks_admission and target.is_full(letter)]
         if (not matched or full) and self._wait():
-            return 1 + routing.matched
+            return
         if len(targets) > most:
-            self._drop(len(targets) - most, MEMORY if queue.turn.overfull else COPIES)
+            self._drop(len(targets) - most, MEMORY if turn.overfull else COPIES)
             targets = targets[:most]
-        vhost.move(queue, self.sequence, self.message, letter, targets)
-        # It takes as long again to read and write some of what tells of its deaths.
-        return 1 + routing.matched + len(targets) + len(deaths) // _DEATHS_PER_STEP
+        if queue.settings.at_least_once and targets:
+            turn.counts.letters_confirmed += 1
+        if len(targets) > FAN_OUT_COPIES:
+            self._spread = Spread(letter, targets)
+            self._go_on(self._spread)
+            return
+        turn.steps += len(targets)
+        self._hand_over(vhost, letter, targets)
+
+    def _hand_over(self, vhost: QueueHost, letter: Message, targets: list[Target]) -> None:
+        """Put the letter into queues, and take the message out of its own by the same record."""
+        if self.was_queued:
+            vhost.move(self.queue, self.sequence, self.message, letter, targets)
+        else:
+            vhost.put(letter, targets)
+
+    def _go_on(self, spread: Spread) -> None:
+        """Put the letter into the next part of very many queues."""
+        vhost = self.queue.vhost
+        assert vhost is not None
+        letter = spread.letter
+        part = [target for target in spread.next_part() if not target.deleted]
+        full = [target for target in part if target.checks_admission and target.is_full(letter)]
+        spread.waits = len(full) > 0 and self._wait()
+        self.queue.turn.steps += 1 + len(part)
+        if spread.waits:
+            return
+        spread.place += spread.size
+        if spread.place < len(spread.targets):
+            vhost.put(letter, part)
+        else:
+            self._hand_over(vhost, letter, part)
+
+    def _leave(self) -> None:
+        """Let the queue forget the message, if it had it."""
+        if self.was_queued:
+            self.queue.moved(self.sequence, self.message, False)
 
     def _letters_left(self) -> i64:
         """Return how many copies the broker may still make by itself; ALL_LETTERS: any number.
@@ -242,8 +340,9 @@ class DeadLetter(DeadMessage):
             dropped.copies += count
         dropped.vhost = queue.vhost.name if queue.vhost is not None else ""
         dropped.queue = queue.name
-        if (self.sequence & queue.turn.event_mask) == 0:
-            queue.note_dropped_copies(self.sequence, self.message, reason, count)
+        sequence = self.sequence if self.was_queued else _NO_SEQUENCE
+        if (sequence & queue.turn.event_mask) == 0:
+            note_dropped_copies(queue, sequence, self.message, reason, count)
 
     def letter_to(self, exchange: str) -> Message:
         """Return the message as it goes to an exchange that its queue's settings do not name."""
@@ -252,7 +351,7 @@ class DeadLetter(DeadMessage):
 
     def _wait(self) -> bool:
         """With `at-least-once` try again later, and say so."""
-        if not self.queue.settings.at_least_once or self.sequence == NEVER_TAKEN:
+        if not self.queue.settings.at_least_once or not self.was_queued:
             return False
         if self.retry is None:
             self.retry = LetterRetry(self)
@@ -346,4 +445,9 @@ class LetterRetry(Timed):
 
     def due(self, now_ms: i64) -> None:
         """Try again when this turn's deliveries are done."""
-        self.letter.queue.turn.dead_messages.append(self.letter)
+        self.letter.queue.turn.letters.add(self.letter)
+
+
+def refused_letter(queue: ChunkedQueue, message: Message) -> DeadLetter:
+    """Return the letter of a message for which its queue had no room."""
+    return DeadLetter(queue, 0, message, REASON_MAXLEN, was_queued=False)

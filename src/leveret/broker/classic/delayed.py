@@ -5,40 +5,47 @@ a store: a queue of its own that is not among the vhost's, has no consumers, and
 back to the exchange when they are due.  A message is published into it as into any queue, so that
 confirms, transactions and the journal need know nothing of delays.
 
-A deadline follows from the message alone, the time it was taken plus its delay, so that nothing
-about it is stored.  When it comes the message is routed, its header negated as the plugin does, and
-leaves the store and enters its queues by one record of the journal.
+A deadline follows from the message alone, the time it was taken plus its delay, so that the journal
+has nothing more about it.  When it comes the message is routed, its header negated as the plugin
+does, and leaves the store and enters its queues by one record of the journal.
+
+What memory has no room for lies on the disk until it is due soon (`delayed_pages.py`).
 
 A message's id is its sequence in the store: it stays the same over restarts.
 
 Source: RabbitMQ's plugin rabbitmq_delayed_message_exchange.
 
-Invariant: the heap holds the deadline of every message that is there; entries of messages that are
-gone are passed by, and sorted out when they are the most.
+Invariant: messages leave in the order of their times, and of their ids where these are the same,
+whether they lie in memory or on the disk.
 """
 
 from __future__ import annotations
 
-import heapq
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 from mypy_extensions import i64
 
-from leveret.broker.backlog.source import Returned
+from leveret.broker.backlog.window import Returned
 from leveret.broker.classic.chunked import ChunkedQueue
+from leveret.broker.classic.delayed_memory import Delayed, DelayedMemory
+from leveret.broker.classic.delayed_pages import DelayedPages, PagesOwner
 from leveret.broker.core.timers import Timed
 from leveret.broker.core.turn import Turn
+from leveret.broker.queue.target import RECORDS_ALL, RECORDS_NONE, Target
 from leveret.broker.values.copies import blinded
 from leveret.broker.values.delay import due_ms, undelayed
 from leveret.broker.values.letters import shared
-from leveret.limits import SLICE_MESSAGES
+from leveret.broker.values.queue_attributes import QueueAttributes
+from leveret.chunk import NEVER
+from leveret.clock import NO_DEADLINE
+from leveret.limits import (
+    BODY_APART_BYTES,
+    DELAYED_EVICTED_MS,
+    DELAYED_STEPS,
+    SLICE_MESSAGES,
+    SPILL_BATCH_BYTES,
+)
 from leveret.message import ALL_LETTERS, Address, Message
-
-if TYPE_CHECKING:
-    from leveret.broker.queue.queue import Queue
-
-#: Entries of the heap beyond twice what is there that are worth sorting out.
-_SORT_OUT_AT: Final = 1024
 
 
 def _with_letters(message: Message, letters_left: i64) -> Message:
@@ -46,6 +53,34 @@ def _with_letters(message: Message, letters_left: i64) -> Message:
     address = message.address
     limited = Address(address.exchange, address.routing_key, address.blind, letters_left)
     return message.copied(limited, message.properties, message.timestamp_ms)
+
+
+def _within(store: DelayedMessages, queues: list[Target], most: i64) -> list[Target]:
+    """Return the queues that a dead letter may go to; what that leaves out is counted."""
+    if len(queues) > most:
+        dropped = store.turn.letters_dropped
+        dropped.copies += len(queues) - most
+        dropped.vhost = store.vhost.name if store.vhost is not None else ""
+        dropped.queue = ""
+        return queues[:most]
+    return queues
+
+
+def _hand_over(store: DelayedMessages, sequence: i64, message: Message) -> None:
+    """Route a message that is due."""
+    vhost = store.vhost
+    if vhost is not None:
+        letter = undelayed(blinded(message), store.turn.now_ms)
+        queues = vhost.destinations(store.exchange_name, letter)
+        left = message.address.letters_left
+        if left != ALL_LETTERS and len(queues) > 1:
+            # A dead letter that was delayed: more queues than one count as if it died here.
+            queues = _within(store, queues, left + 1)
+            letter = _with_letters(letter, shared(left + 1, len(queues)))
+        store.turn.spend_timed(DELAYED_STEPS + len(queues))
+        if store.quota is not None:
+            store.quota.leaves(message.size)
+        vhost.move(store, sequence, message, letter, queues)
 
 
 @final
@@ -58,7 +93,19 @@ class DueTimer(Timed):
 
     def due(self, now_ms: i64) -> None:
         """Let go what is due."""
-        self.store.release(now_ms)
+        self.store.dispatch(SLICE_MESSAGES)
+
+
+@final
+class StoreOfPages(PagesOwner):
+    """The store, as its pages know it."""
+
+    def __init__(self, store: DelayedMessages) -> None:
+        self._store: Final = store
+
+    def arrived(self) -> None:
+        """Go on with what waited for a page that was written or read."""
+        self._store.go_on()
 
 
 @final
@@ -66,86 +113,69 @@ class DelayedMessages(ChunkedQueue):
     """The store of one delayed exchange; every message in it is journaled, persistent or not."""
 
     def __init__(self, turn: Turn, queue_id: i64, exchange_name: str, durable: bool) -> None:
-        super().__init__(turn, queue_id, "", durable, False, False, {})
-        self.keeps_all = True
+        super().__init__(turn, queue_id, "", QueueAttributes(durable))
+        self.stored.keeps_all = True
         self.exchange_name = exchange_name
-        self.messages: dict[i64, Message] = {}
-        self.heap: list[tuple[int, int]] = []
+        self.memory = DelayedMemory(turn)
+        self.pages = DelayedPages(self, self.memory, self.stored, StoreOfPages(self))
         self.next_sequence: i64 = 1
-        self.bytes_held: i64 = 0
         self.timer = DueTimer(self)
+        self.target = DelayedTarget(self)
 
     @property
     def kind(self) -> str:
         """Return what it is, for those who print it."""
         return "delayed"
 
-    def publish(self, message: Message) -> i64:
+    def put(self, message: Message) -> i64:
         """Keep `message` until it is due; return its id."""
-        self.published += 1
         sequence = self.next_sequence
         self.next_sequence += 1
-        self._keep(sequence, message)
-        self._arm()
+        due = due_ms(message)
+        self.memory.add_fresh(sequence, Delayed(message, due))
+        if (sequence & self.turn.window_mask) == 0 or message.size >= BODY_APART_BYTES:
+            self.pages.bound()
+        if self.timer.deadline_ms == NO_DEADLINE or due < self.timer.deadline_ms:
+            self._arm()
         return sequence
 
-    def _keep(self, sequence: i64, message: Message) -> None:
-        self.messages[sequence] = message
-        self.bytes_held += message.size
-        self.turn.held_bytes += message.size
-        self.turn.held_messages += 1
-        heap = self.heap
-        heapq.heappush(heap, (int(due_ms(message)), int(sequence)))
-        size: i64 = len(heap)
-        if size > _SORT_OUT_AT and size > 2 * len(self.messages):
-            self.heap = [entry for entry in heap if entry[1] in self.messages]
-            heapq.heapify(self.heap)
+    def go_on(self) -> None:
+        """Write what memory has no room for, and come again when the first message is due."""
+        if not self.deleted:
+            self.pages.bound()
+            self._arm()
 
     def _arm(self) -> None:
-        """Have the timer come when the first message is due."""
-        heap = self.heap
-        while heap and heap[0][1] not in self.messages:
-            heapq.heappop(heap)
-        if heap:
-            self.turn.timers.set(self.timer, heap[0][0])
-        else:
+        """Have the timer come when the first message is due, or a page is to be read."""
+        pages = self.pages
+        deadline = pages.deadline_ms()
+        first = self.memory.first()
+        if first is not None and not pages.is_awaited(first[0], first[1]):
+            deadline = min(deadline, first[0])
+        if deadline == NEVER:
             self.turn.timers.cancel(self.timer)
+        else:
+            self.turn.timers.set(self.timer, deadline)
 
-    def release(self, now_ms: i64) -> None:
-        """Hand what is due to the exchange, a slice at most; the rest waits for the next turn."""
+    def dispatch(self, limit: i64) -> bool:
+        """Hand what is due to the exchange, `limit` at most; the timer comes again for the rest."""
         released: i64 = 0
-        heap = self.heap
         turn = self.turn
-        while heap and heap[0][0] <= now_ms and released < SLICE_MESSAGES and turn.timed_steps > 0:
-            sequence: i64 = heapq.heappop(heap)[1]
-            message = self.messages.get(sequence)
-            if message is not None:
+        now_ms = turn.now_ms
+        memory = self.memory
+        while released < limit and turn.timed_steps > 0:
+            first = memory.first()
+            if first is None or first[0] > now_ms or self.pages.precedes(first[0], first[1]):
+                break
+            memory.pop()
+            sequence: i64 = first[1]
+            delayed = memory.get(sequence)
+            if delayed is not None:
                 released += 1
-                self._hand_over(sequence, message, now_ms)
+                _hand_over(self, sequence, delayed.message)
+        self.pages.fetch()
         self._arm()
-
-    def _hand_over(self, sequence: i64, message: Message, now_ms: i64) -> None:
-        vhost = self.vhost
-        if vhost is not None:
-            letter = undelayed(blinded(message), now_ms)
-            queues = vhost.destinations(self.exchange_name, letter)
-            left = message.address.letters_left
-            if left != ALL_LETTERS and len(queues) > 1:
-                # A dead letter that was delayed: more queues than one count as if it died here.
-                queues = self._within(queues, left + 1)
-                letter = _with_letters(letter, shared(left + 1, len(queues)))
-            self.turn.timed_steps -= 1 + len(queues)
-            vhost.move(self, sequence, message, letter, queues)
-
-    def _within(self, queues: list[Queue], most: i64) -> list[Queue]:
-        """Return the queues that a dead letter may go to; what that leaves out is counted."""
-        if len(queues) > most:
-            dropped = self.turn.letters_dropped
-            dropped.copies += len(queues) - most
-            dropped.vhost = self.vhost.name if self.vhost is not None else ""
-            dropped.queue = ""
-            return queues[:most]
-        return queues
+        return False
 
     def let_go(self, sequence: i64, message: Message) -> None:
         """Forget a message for good, here and in the journal."""
@@ -153,58 +183,70 @@ class DelayedMessages(ChunkedQueue):
 
     def moved(self, sequence: i64, message: Message, recorded: bool) -> None:
         """Forget a message that left; `recorded` tells that the journal knows it."""
-        del self.messages[sequence]
-        self.bytes_held -= message.size
-        self.turn.held_bytes -= message.size
-        self.turn.held_messages -= 1
+        self.memory.remove(sequence)
         if self.recorded and not recorded:
             self.turn.journal.ack(self.queue_id, sequence, sequence)
-        if sequence <= self.stored.through:
-            self.stored.forget(sequence)
+        self.pages.forget(sequence)
 
     def cancel(self, sequence: i64) -> bool:
-        """Drop a message; tell whether it was there."""
-        message = self.messages.get(sequence)
-        if message is None:
+        """Drop a message; tell whether it was there.  One on the disk is read for its size."""
+        delayed = self.memory.get(sequence)
+        if delayed is not None:
+            self.turn.changes += 1
+            self.let_go(sequence, delayed.message)
+            self._arm()
+            return True
+        delayed = self.pages.look(sequence)
+        if delayed is None:
             return False
         self.turn.changes += 1
-        self.let_go(sequence, message)
-        self._arm()
+        if self.recorded:
+            self.turn.journal.ack(self.queue_id, sequence, sequence)
+        self.pages.forget_away(sequence, delayed.message.size)
         return True
 
     def purge(self) -> i64:
         """Drop all messages; return their number."""
         dropped = self.ready_count()
         self.turn.changes += 1
-        for sequence, message in list(self.messages.items()):
-            self.let_go(sequence, message)
-        self._arm()
+        if self.recorded:
+            self.turn.journal.purge(self.queue_id, self.next_sequence)
+        self._clear()
         return dropped
+
+    def _clear(self) -> None:
+        self.memory.clear()
+        self.pages.clear()
+        self.turn.timers.cancel(self.timer)
 
     def drop(self) -> None:
         """Drop all messages, because the exchange is deleted; its record stands for them."""
-        self.deleted = True
-        self.turn.held_bytes -= self.bytes_held
-        self.turn.held_messages -= len(self.messages)
-        self.bytes_held = 0
-        self.messages.clear()
-        self.heap.clear()
-        self.stored.clear()
-        self.turn.timers.cancel(self.timer)
-        if self.publishers is not None:
-            self.publishers.drop()
+        self.mark_deleted()
+        self._clear()
+        self.target.drop_publishers()
 
     def ready_count(self) -> i64:
         """Return how many messages wait for their time."""
-        return len(self.messages)
+        return self.memory.count() + self.pages.away
 
     def ready_bytes(self) -> i64:
         """Return the bytes of the messages that wait."""
-        return self.bytes_held
+        return self.memory.bytes + self.pages.away_bytes
+
+    def evict(self) -> bool:
+        """Move to the disk what is not due very soon; no more is left for another call."""
+        pages = self.pages
+        spill = self.turn.spill
+        while self.memory.fresh and spill.unwritten_bytes < SPILL_BATCH_BYTES:
+            pages.cut()
+        pages.unload_after(self.turn.now_ms + DELAYED_EVICTED_MS)
+        self._arm()
+        return False
 
     def definition(self, vhost: str) -> dict[str, object]:
         """Return the store as its journal record holds it: a queue without a name."""
-        return super().definition(vhost) | {"delays": self.exchange_name}
+        own: dict[str, object] = {"delays": self.exchange_name}
+        return super().definition(vhost) | own | self.pages.definition()
 
     # -- checkpoints ------------------------------------------------------------------------------
 
@@ -212,17 +254,63 @@ class DelayedMessages(ChunkedQueue):
         """Return the sequence that the next message gets."""
         return self.next_sequence
 
+    def settle_pages(self, boundary: i64) -> bool:
+        """Write a chunk of what none has; return whether there was any below `boundary`."""
+        for sequence in self.memory.fresh:
+            if sequence >= boundary:
+                return False
+            self.pages.cut()
+            return True
+        return False
+
     def live(self) -> list[Returned]:
-        """Return all messages in the order of their sequences."""
-        return [Returned(sequence, message, 0) for sequence, message in self.messages.items()]
+        """Return all messages in memory, in the order of their sequences."""
+        memory = self.memory
+        both = [*memory.fresh.items(), *memory.loaded.items()]
+        return [
+            Returned(sequence, delayed.message, 0) for sequence, delayed in sorted(both, key=_first)
+        ]
+
+    def unstored(self, boundary: i64) -> list[Returned]:
+        """Return nothing: `settle_pages` has written what a checkpoint must find."""
+        return []
+
+    def counts(self) -> list[tuple[int, int]]:
+        """Return nothing: no message comes back."""
+        return []
 
     def holds(self, sequence: i64) -> bool:
         """Return whether a message is still here."""
-        return sequence in self.messages
+        return sequence in self.memory.fresh or self.stored.holds(sequence)
 
     def restore(self, returned: list[Returned], next_sequence: i64, unclean: bool) -> None:
-        """Start with what the journal held; what is due by now goes with the first turn."""
+        """Start with what the journal held; what is due by now goes with the first turn.
+
+        The pages are there before.
+        """
         for item in returned:
-            self._keep(item.sequence, item.message)
+            self.memory.add_fresh(item.sequence, Delayed(item.message, due_ms(item.message)))
         self.next_sequence = next_sequence
-        self._arm()
+        self.go_on()
+
+
+def _first(item: tuple[i64, Delayed]) -> int:
+    return item[0]
+
+
+@final
+class DelayedTarget(Target):
+    """What an exchange routes a message to that asks for a delay."""
+
+    def __init__(self, store: DelayedMessages) -> None:
+        records_from = RECORDS_ALL if store.recorded else RECORDS_NONE
+        super().__init__(store.turn, store.name, store.queue_id, records_from)
+        self._store: Final = store
+
+    def publish(self, message: Message) -> i64:
+        """Keep `message` until it is due; return its id."""
+        self.published += 1
+        sequence = self._store.put(message)
+        if self.share is not None:
+            self.share.note()
+        return sequence

@@ -8,8 +8,8 @@ A page on the disk is read when the first message in it is due; until it is ther
 expires, so that what was due first goes first, and no more than a page is read at a time.
 
 Invariants: the heap holds the deadline of every message that waits in memory and has one, and of
-each page on the disk the first; entries of messages that wait no more are passed by, and sorted out
-when they are the most.
+each page on the disk the first, once `Rebuilding` has come to it; entries of messages that wait no
+more are passed by, and sorted out when they are the most.
 """
 
 from __future__ import annotations
@@ -19,91 +19,168 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from leveret.broker.backlog.source import NOTHING
-from leveret.broker.classic.ready_queue import ReadyQueue
+from leveret.broker.backlog.window import NOTHING
+from leveret.broker.classic.consumed import ConsumedQueue
 from leveret.broker.core.timers import Timed
+from leveret.broker.core.work import Work
 from leveret.broker.values.death_reasons import REASON_EXPIRED
 from leveret.broker.values.expiration import deadline_of
 from leveret.clock import NO_DEADLINE
-from leveret.limits import SLICE_MESSAGES
+from leveret.limits import EXPIRY_STEPS, SLICE_MESSAGES
 
 #: Entries of the heap beyond twice what waits that are worth sorting out.
 _SORT_OUT_AT: Final = 1024
+
+#: Entries of a heap that was put aside which each new deadline looks at.
+_SORTED_OUT_AT_ONCE: Final = 8
+
+#: Entries that no longer count which one call takes out beside the messages that expire.
+_PASSED_BY: Final = 4096
+
+#: Such entries that count as one step.
+_PASSED_BY_PER_STEP: Final = 8
 
 
 @final
 class Expiry(Timed):
     """The deadlines of a queue's messages."""
 
-    def __init__(self, queue: ReadyQueue) -> None:
+    def __init__(self, queue: ConsumedQueue) -> None:
         super().__init__()
         self.queue = queue
         #: Deadlines, each with a key: twice a page's first sequence, or twice a message's plus one.
-        self.heap: list[tuple[int, int]] = []
+        self._heap: list[tuple[int, int]] = []
+        #: The heap that was put aside, until all that counts in it has moved to the other.
+        self._aside: list[tuple[int, int]] = []
+        #: What computes the deadlines anew; it may be over.
+        self._rebuilding: Rebuilding | None = None
 
     def add(self, deadline_ms: i64, sequence: i64) -> None:
         """Add the deadline of a message."""
         key: i64 = 2 * sequence + 1
-        heapq.heappush(self.heap, (int(deadline_ms), int(key)))
+        heapq.heappush(self._heap, (int(deadline_ms), int(key)))
         ready = self.queue.ready
-        size: i64 = len(self.heap)
-        if size > _SORT_OUT_AT and size > 2 * (ready.memory_count() + ready.page_count()):
-            self.heap = [
-                entry for entry in self.heap if entry[1] & 1 == 0 or ready.has(entry[1] >> 1)
-            ]
-            heapq.heapify(self.heap)
+        size: i64 = len(self._heap)
+        if self._aside:
+            self._sort_out()
+        elif size > _SORT_OUT_AT and size > 2 * (ready.memory_count() + ready.page_count()):
+            self._aside = self._heap
+            self._heap = []
         self.arm()
+
+    def _sort_out(self) -> None:
+        """Look at some entries of the heap that was put aside: so no message pays for all."""
+        aside = self._aside
+        ready = self.queue.ready
+        left: i64 = _SORTED_OUT_AT_ONCE
+        while aside and left > 0:
+            left -= 1
+            # Without its last entry a heap is still one.
+            entry = aside.pop()
+            if entry[1] & 1 == 0 or ready.has(entry[1] >> 1):
+                heapq.heappush(self._heap, entry)
 
     def add_page(self, deadline_ms: i64, first: i64) -> None:
         """Add the deadline of the page that begins at `first`."""
         key: i64 = 2 * first
-        heapq.heappush(self.heap, (int(deadline_ms), int(key)))
+        heapq.heappush(self._heap, (int(deadline_ms), int(key)))
+        self.arm()
+
+    def clear(self) -> None:
+        """Forget all deadlines: nothing waits."""
+        if self._rebuilding is not None:
+            self._rebuilding.over = True
+        turn = self.queue.turn
+        turn.free(self._heap)
+        turn.free(self._aside)
+        self._heap = []
+        self._aside = []
         self.arm()
 
     def rebuild(self) -> None:
-        """Compute all deadlines anew, because the queue's TTL changed."""
-        ttl = self.queue.settings.message_ttl_ms
-        heap: list[tuple[int, int]] = []
-        for item in self.queue.ready.waiting():
-            deadline = deadline_of(item.message, ttl)
-            if deadline != NO_DEADLINE:
-                heap.append((int(deadline), 2 * int(item.sequence) + 1))
-        self.heap = heap
-        pages = self.queue.ready.pages
+        """Compute all deadlines anew, because the queue's TTL changed: those of many in slices.
+
+        Until then a message that is due by the new TTL may still be delivered.
+        """
+        self.clear()
+        ready = self.queue.ready
+        pages = ready.pages
         if pages is not None:
             for page in pages.away():
+                self.queue.turn.steps += 1
                 pages.note_deadline(page)
-        heapq.heapify(self.heap)
-        self.arm()
+        if ready.memory_count() > 0:
+            self._rebuilding = Rebuilding(self)
+            self.queue.turn.begin(self._rebuilding)
+
+    def _first(self) -> list[tuple[int, int]]:
+        """Return the heap with the first deadline; it is empty where there is none."""
+        heap = self._heap
+        aside = self._aside
+        if not aside or (heap and heap[0] < aside[0]):
+            return heap
+        return aside
+
+    def is_due(self, now_ms: i64) -> bool:
+        """Return whether the first deadline is at or before `now_ms`."""
+        heap = self._first()
+        return bool(heap) and heap[0][0] <= now_ms
 
     def arm(self) -> None:
         """Set the timer to the first deadline, unless a page is being read for it."""
         timers = self.queue.turn.timers
-        if self.heap and not self.reads():
-            timers.set(self, self.heap[0][0])
+        heap = self._first()
+        if heap and not self.reads():
+            timers.set(self, heap[0][0])
         else:
             timers.cancel(self)
 
     def reads(self) -> bool:
         """Return whether a page is being read; `arm` is called when it is loaded."""
-        if not self.heap or self.heap[0][1] & 1:
+        heap = self._first()
+        if not heap or heap[0][1] & 1:
             return False
         pages = self.queue.ready.pages
-        page = pages.page_at(self.heap[0][1] >> 1) if pages is not None else None
+        page = pages.page_at(heap[0][1] >> 1) if pages is not None else None
         return page is not None and page.wanted and page.window is None
 
-    def pop(self) -> i64:
+    def pop(self) -> i64 | None:
         """Remove the first deadline and return its message's sequence, which may be gone.
 
-        NOTHING stands for a page: it is had read, and its deadline stays until it is there.
+        None stands for a page: it is had read, and its deadline stays until it is there.
         """
-        key: i64 = self.heap[0][1]
+        heap = self._first()
+        key: i64 = heap[0][1]
         if key & 1 == 0:
             pages = self.queue.ready.pages
             if pages is not None and pages.fetch(key >> 1):
-                return NOTHING
-        heapq.heappop(self.heap)
-        return key >> 1 if key & 1 else NOTHING
+                return None
+        heapq.heappop(heap)
+        return key >> 1 if key & 1 else None
+
+    def drop_first(self, limit: i64) -> bool:
+        """Expire up to `limit` of the messages that are next; return whether the next one lives.
+
+        It does too where there is none.
+        """
+        queue = self.queue
+        ttl = queue.settings.message_ttl_ms
+        now_ms = queue.turn.now_ms
+        dropped: i64 = 0
+        alive = False
+        while dropped < limit and not alive:
+            sequence = queue.ready.first_at_once()
+            returned = queue.ready.look(sequence) if sequence != NOTHING else None
+            alive = True
+            if returned is not None:
+                deadline = deadline_of(returned.message, ttl)
+                if deadline != NO_DEADLINE and deadline <= now_ms:
+                    queue.turn.changes += 1
+                    queue.discard(sequence, REASON_EXPIRED)
+                    dropped += 1
+                    alive = False
+        queue.turn.steps += dropped
+        return alive
 
     def first_alive(self) -> i64:
         """Return the first sequence whose message has not expired; expire those before it.
@@ -130,15 +207,20 @@ class Expiry(Timed):
         queue = self.queue
         turn = queue.turn
         letters = queue.settings.dead_letter_exchange is not None
-        limit = min(limit, turn.may_expire() if letters else turn.timed_steps)
+        limit = min(limit, turn.may_expire(letters))
         expired: i64 = 0
-        while expired < limit and self.heap and self.heap[0][0] <= now_ms:
+        # Entries of messages that wait no more cost little, but there may be a million.
+        left: i64 = limit + _PASSED_BY
+        while expired < limit and left > 0 and self.is_due(now_ms):
+            left -= 1
             sequence = self.pop()
-            if sequence != NOTHING and queue.discard(sequence, REASON_EXPIRED):
+            if sequence is None:
+                if self.reads():
+                    break
+            elif queue.discard(sequence, REASON_EXPIRED):
                 expired += 1
-            elif sequence == NOTHING and self.reads():
-                break
-        turn.timed_steps -= expired
+        turn.spend_timed(EXPIRY_STEPS * expired)
+        turn.steps += (limit + _PASSED_BY - left - expired) // _PASSED_BY_PER_STEP
         self.arm()
 
     def due(self, now_ms: i64) -> None:
@@ -148,3 +230,51 @@ class Expiry(Timed):
         if queue.consumers:
             # They may wait for what is behind it.
             queue.schedule()
+
+
+@final
+class Rebuilding(Work):
+    """Computes the deadlines of all messages that waited in memory when it began."""
+
+    def __init__(self, expiry: Expiry) -> None:
+        self._expiry: Final = expiry
+        self._queue: Final = expiry.queue
+        ready = expiry.queue.ready
+        #: The sequences out of order, and a place among them; behind them come those up to `end`.
+        self._scattered: Final = ready.scattered()
+        self._place: i64 = 0
+        self._at: i64 = ready.first_in_order()
+        self._end: i64 = ready.next_sequence()
+        self._queue.turn.steps += len(self._scattered)
+        self.over = False
+
+    def step(self, steps: i64) -> bool:
+        """Compute some of them."""
+        turn = self._queue.turn
+        turn.changes += 1
+        last = turn.steps + steps
+        while not self.over and not self._queue.deleted:
+            if turn.steps >= last:
+                return True
+            turn.steps += 1
+            if self._place < len(self._scattered):
+                self._note(self._scattered[self._place])
+                self._place += 1
+            elif self._at < self._end:
+                self._at += 1
+                self._note(self._at - 1)
+            else:
+                break
+        return False
+
+    def _note(self, sequence: i64) -> None:
+        ready = self._queue.ready
+        if ready.has(sequence):
+            returned = ready.look(sequence)
+            if returned is not None:
+                ttl = self._queue.settings.message_ttl_ms
+                self._queue.note_deadline(deadline_of(returned.message, ttl), sequence)
+
+    def ended(self) -> None:
+        """Note that nothing is left."""
+        self.over = True

@@ -1,15 +1,19 @@
 """Acked messages that their queue keeps, so that it can be rewound.
 
 A queue with `x-retain-acked` or `x-retain-acked-bytes` keeps what was acked: for so long after it
-was published, and so much of it.  `ClassicQueue.rewind` puts back what was published at a time or
-later, at its old place and marked as redelivered.
+was published, and so much of it, within the share of memory for all that is kept (`retention.py`).
+`ClassicQueue.rewind` puts back what was published at a time or later, at its old place and marked
+as redelivered.
 
 To the journal an acked message that is kept is one that came back `RETAINED_COUNT` times; the ack
 is journaled when retention drops it.  So a crash or a checkpoint loses nothing of it, and a broker
 that knows nothing of retention would deliver it again rather than lose it.
 
+A rewind of many messages is done in slices.  Between two of them, the first messages are in the
+queue again, in their order, and the others are still kept.
+
 Invariants: what is kept is neither ready nor unacked, and counts in the memory that messages hold;
-each message kept has one entry in the heap of sequences.
+each message kept has an entry in the heap of sequences.
 """
 
 from __future__ import annotations
@@ -19,32 +23,45 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from leveret.broker.backlog.source import Returned
-from leveret.broker.classic.chunked import ChunkedQueue
+from leveret.broker.backlog.window import Returned
+from leveret.broker.classic.consumed import ConsumedQueue
+from leveret.broker.core.retention import Keeper
 from leveret.broker.core.timers import Timed
+from leveret.broker.core.work import WaitedWork
 from leveret.broker.values.expiration import deadline_of
 from leveret.broker.values.queue_settings import UNSET
 from leveret.clock import NO_DEADLINE
 from leveret.limits import RETAINED_BYTES_MAX, RETAINED_OVERHEAD_BYTES, SLICE_MESSAGES
 from leveret.message import Message
+from leveret.store.records.record import RETAINED_COUNT
 
-#: The delivery count that marks a message as acked and kept: the greatest that a record holds.
-RETAINED_COUNT: Final = 0x7FFF_FFFF
+#: What it costs in steps to put a message back: a heap, a record, a place in the queue.
+_REWOUND_STEPS: i64 = 2
 
 
 @final
 class Retained(Timed):
     """The acked messages that one queue keeps."""
 
-    def __init__(self, queue: ChunkedQueue) -> None:
+    def __init__(self, queue: ConsumedQueue) -> None:
         super().__init__()
         self.queue = queue
         #: How long after its publish a message is kept; -1 is no limit.
         self.age_ms_max: i64 = -1
         self.bytes_max: i64 = RETAINED_BYTES_MAX
         self.messages: dict[i64, Message] = {}
-        self.size: i64 = 0
+        self._keeper: Final = RetainedKeeper(self)
+        #: The sequences of all of them, and of some that were put back.
         self._heap: list[int] = []
+        self._rewindings: list[Rewinding] = []
+
+    @property
+    def size(self) -> i64:
+        """What the messages count for the limits."""
+        return self._keeper.bytes
+
+    def _is_over(self) -> bool:
+        return self._keeper.bytes > self.bytes_max or self._keeper.is_over()
 
     def configure(self, age_ms_max: i64, bytes_max: i64) -> None:
         """Set the limits; a limit of 0 drops all messages."""
@@ -68,77 +85,95 @@ class Retained(Timed):
     def keep(self, sequence: i64, message: Message) -> None:
         """Retain an acked message, and drop the oldest ones beyond the limits."""
         self.messages[sequence] = message
-        self.size += _cost(message)
         heapq.heappush(self._heap, int(sequence))
-        if self.size > self.bytes_max:
+        for rewinding in self._rewindings:
+            rewinding.added.append(int(sequence))
+        self._keeper.book(_cost(message))
+        if self._is_over():
             self.trim()
-        elif len(self._heap) == 1:
+        elif len(self.messages) == 1:
             self._arm()
 
     def trim(self) -> None:
         """Drop a slice of the messages beyond the limits, the oldest first."""
         now_ms = self.queue.turn.now_ms
-        dropped: i64 = 0
-        while self._heap and dropped < SLICE_MESSAGES:
+        looked: i64 = 0
+        while self._heap and looked < SLICE_MESSAGES:
             sequence: i64 = self._heap[0]
-            message = self.messages[sequence]
-            old = 0 <= self.age_ms_max <= now_ms - message.timestamp_ms
-            if not old and self.size <= self.bytes_max:
-                break
+            message = self.messages.get(sequence)
+            if message is not None:
+                old = 0 <= self.age_ms_max <= now_ms - message.timestamp_ms
+                if not old and not self._is_over():
+                    break
+                del self.messages[sequence]
+                self._keeper.book(-_cost(message))
+                self.queue.let_go(sequence, message)
             heapq.heappop(self._heap)
-            del self.messages[sequence]
-            self.size -= _cost(message)
-            self.queue.let_go(sequence, message)
-            dropped += 1
+            looked += 1
+        self.queue.turn.steps += looked
         self._arm()
 
     def _arm(self) -> None:
         """Set the timer to the end of the oldest message, or to now if there is more to drop."""
         timers = self.queue.turn.timers
-        if not self._heap:
+        if not self.messages or (self.age_ms_max < 0 and not self._is_over()):
             timers.cancel(self)
-        elif self.size > self.bytes_max:
+            return
+        first = self.messages.get(self._heap[0])
+        if first is None or self._is_over():
+            # What was put back has its entry until somebody looks at it.
             timers.set(self, self.queue.turn.now_ms)
-        elif self.age_ms_max >= 0:
-            first: i64 = self._heap[0]
-            timers.set(self, self.messages[first].timestamp_ms + self.age_ms_max)
         else:
-            timers.cancel(self)
+            timers.set(self, first.timestamp_ms + self.age_ms_max)
 
     def due(self, now_ms: i64) -> None:
         """Drop the messages that are too old."""
         self.trim()
 
-    def take_since(self, timestamp_ms: i64) -> list[Returned]:
-        """Return the messages published at that time or later, in order, and retain them no more.
+    def rewind(self, timestamp_ms: i64) -> Rewinding:
+        """Begin to put back what was published at that time or later: of much, in slices.
 
-        What has expired by now stays.
+        It lies at its old places, marked as redelivered.  What has expired stays where it is.
         """
-        now_ms = self.queue.turn.now_ms
-        ttl = self.queue.settings.message_ttl_ms
-        taken: list[Returned] = []
-        left: list[int] = []
-        for number in sorted(self._heap):
-            sequence: i64 = number
-            message = self.messages[sequence]
-            deadline = deadline_of(message, ttl)
-            expired = deadline != NO_DEADLINE and deadline <= now_ms
-            if message.timestamp_ms < timestamp_ms or expired:
-                left.append(number)
-                continue
-            del self.messages[sequence]
-            self.size -= _cost(message)
-            taken.append(Returned(sequence, message, 1))
-        self._heap = left
+        rewinding = Rewinding(self, timestamp_ms, list(self._heap))
+        self._rewindings.append(rewinding)
+        self.queue.turn.begin(rewinding)
+        return rewinding
+
+    def put_back(self, sequence: i64, timestamp_ms: i64) -> bool:
+        """Put one message back if it was published at that time or later and has not expired."""
+        message = self.messages[sequence]
+        if message.timestamp_ms < timestamp_ms:
+            return False
+        queue = self.queue
+        deadline = deadline_of(message, queue.settings.message_ttl_ms)
+        if deadline != NO_DEADLINE and deadline <= queue.turn.now_ms:
+            return False
+        del self.messages[sequence]
+        self._keeper.book(-_cost(message))
+        item = Returned(sequence, message, 1)
+        if queue.recorded and message.persistent:
+            queue.turn.journal.requeue(queue.queue_id, sequence, item.count)
+        if queue.queued_keys is not None:
+            queue.queued_keys.came_back(sequence, message)
+        queue.put_back(item)
+        queue.rewound += 1
+        return True
+
+    def end_rewinding(self, rewinding: Rewinding) -> None:
+        """Go on with the heap of what a rewind left."""
+        self._rewindings.remove(rewinding)
+        old = self._heap
+        self._heap = rewinding.left
+        self.queue.turn.free(old)
         self._arm()
-        return taken
 
     def restore(self, kept: list[Returned]) -> None:
         """Start with the messages retained before a restart, in the order of their sequences."""
         for item in kept:
             self.messages[item.sequence] = item.message
-            self.size += _cost(item.message)
-            self.queue.turn.held_bytes += item.message.size
+            self._keeper.book(_cost(item.message))
+            self.queue.turn.hold(item.message.size)
             self._heap.append(int(item.sequence))
         self._arm()
 
@@ -154,12 +189,76 @@ class Retained(Timed):
         """Drop all messages, because the queue is deleted; its record stands for them."""
         turn = self.queue.turn
         turn.timers.cancel(self)
-        for message in self.messages.values():
-            turn.held_bytes -= message.size
-        turn.held_messages -= len(self.messages)
-        self.messages.clear()
-        self._heap.clear()
-        self.size = 0
+        count: i64 = len(self.messages)
+        turn.release_all(count, self._keeper.bytes - count * RETAINED_OVERHEAD_BYTES)
+        turn.free_table(self.messages)
+        turn.free(self._heap)
+        self.messages = {}
+        self._heap = []
+        self._keeper.end()
+
+
+@final
+class Rewinding(WaitedWork):
+    """Puts messages back into their queue, the first ones first."""
+
+    def __init__(self, retained: Retained, timestamp_ms: i64, heap: list[int]) -> None:
+        super().__init__()
+        self._retained: Final = retained
+        self._timestamp_ms: Final[i64] = timestamp_ms
+        #: What is not looked at yet.
+        self._heap: Final = heap
+        #: What stays, and what was acked since: the heap of the queue when it is over.
+        self.left: Final[list[int]] = []
+        self.added: Final[list[int]] = []
+        #: How many messages were put back.
+        self.count: i64 = 0
+
+    def step(self, steps: i64) -> bool:
+        """Put some of them back."""
+        retained = self._retained
+        turn = retained.queue.turn
+        turn.changes += 1
+        last: i64 = turn.steps + steps
+        while self._heap or self.added:
+            if turn.steps >= last:
+                return True
+            turn.steps += _REWOUND_STEPS
+            if not self._heap:
+                heapq.heappush(self.left, self.added.pop())
+                continue
+            sequence: i64 = heapq.heappop(self._heap)
+            if sequence not in retained.messages:
+                continue
+            if retained.put_back(sequence, self._timestamp_ms):
+                self.count += 1
+            else:
+                self.left.append(int(sequence))
+        return False
+
+    def ended(self) -> None:
+        """Leave what stays, and tell those who wait."""
+        self._retained.end_rewinding(self)
+        super().ended()
+
+
+@final
+class RetainedKeeper(Keeper):
+    """What one queue retains, in the share of all."""
+
+    def __init__(self, retained: Retained) -> None:
+        super().__init__(retained.queue.turn.retention)
+        self._retained: Retained | None = retained
+
+    def shrink(self) -> None:
+        """Drop some of the oldest messages beyond the limits."""
+        if self._retained is not None:
+            self._retained.trim()
+
+    def end(self) -> None:
+        """Keep nothing any more: the queue is deleted."""
+        self.book(-self.bytes)
+        self._retained = None
 
 
 def _cost(message: Message) -> i64:
@@ -167,7 +266,7 @@ def _cost(message: Message) -> i64:
     return message.size + RETAINED_OVERHEAD_BYTES
 
 
-def retention_of(queue: ChunkedQueue, retained: Retained | None) -> Retained | None:
+def retention_of(queue: ConsumedQueue, retained: Retained | None) -> Retained | None:
     """Return what a queue retains by its settings; `retained` is what it had."""
     settings = queue.settings
     if settings.retains():

@@ -9,6 +9,10 @@ What waits here lies in memory, in the queue's `out` for a checkpoint, and in th
 that came back, with a record that says when it is due.  After a restart such a message may lie in
 a chunk: it is ready then, and parked when its turn comes.
 
+All queues together have a share of the memory for what waits here.  Beyond it the delays of queues
+that have more than an equal part of it are cut short: what is due next is ready at once, and can go
+to the disk with the rest of the queue.
+
 Source: RabbitMQ 4.3's quorum queues, for the names and for the formula.
 
 Invariant: a message is parked or ready, never both; the heap holds the due time of every message
@@ -18,22 +22,24 @@ that is parked or to be parked.
 from __future__ import annotations
 
 import heapq
-from typing import final
+from typing import Final, final
 
 from mypy_extensions import i64
 
-from leveret.broker.backlog.source import Returned
-from leveret.broker.classic.ready_queue import ReadyQueue
+from leveret.broker.backlog.window import Returned
+from leveret.broker.classic.consumed import ConsumedQueue
+from leveret.broker.core.retention import Keeper
 from leveret.broker.core.timers import Timed
 from leveret.broker.values.expiration import deadline_of
 from leveret.clock import NO_DEADLINE
+from leveret.limits import RETRY_OVERHEAD_BYTES, RETRY_TIME_BYTES, SLICE_MESSAGES
 
 
 @final
 class Retries(Timed):
     """The returned messages of one queue that wait for their retry."""
 
-    def __init__(self, queue: ReadyQueue) -> None:
+    def __init__(self, queue: ConsumedQueue) -> None:
         super().__init__()
         self.queue = queue
         #: The due times of parked messages, and of those to be parked once they are next.
@@ -41,6 +47,7 @@ class Retries(Timed):
         self.parked: dict[i64, Returned] = {}
         #: Bytes of the bodies and properties of the parked messages.
         self.size: i64 = 0
+        self._keeper: Final = RetriesKeeper(self)
         self._heap: list[tuple[int, int]] = []
 
     def delay(self, item: Returned, delay_ms: i64) -> None:
@@ -57,6 +64,8 @@ class Retries(Timed):
         self._park(item)
 
     def _note(self, sequence: i64, due_ms: i64) -> None:
+        if sequence not in self.times:
+            self.queue.turn.hold_all(0, RETRY_TIME_BYTES)
         self.times[sequence] = due_ms
         heapq.heappush(self._heap, (int(due_ms), int(sequence)))
         self._arm()
@@ -67,6 +76,31 @@ class Retries(Timed):
         queue = self.queue
         if queue.recorded and item.message.persistent:
             queue.out[item.sequence] = item
+        self._keeper.book(item.message.size + RETRY_OVERHEAD_BYTES)
+        if self._keeper.is_over():
+            self.shrink()
+
+    def shrink(self) -> None:
+        """Put some of the parked messages back, those that are due first, if there are too many."""
+        keeper = self._keeper
+        skipped: list[tuple[int, int]] = []
+        looked: i64 = 0
+        while self._heap and looked < SLICE_MESSAGES and keeper.is_over():
+            looked += 1
+            entry = heapq.heappop(self._heap)
+            sequence: i64 = entry[1]
+            if self.times.get(sequence, NO_DEADLINE) != entry[0]:
+                continue
+            if sequence not in self.parked:
+                # It lies in the queue, and is parked when its turn comes.
+                skipped.append(entry)
+                continue
+            item = self._forget(sequence)
+            if item is not None:
+                self.queue.put_back(item)
+        for entry in skipped:
+            heapq.heappush(self._heap, entry)
+        self._arm()
 
     def holds_back(self, sequence: i64) -> bool:
         """Return whether the next message is not due yet; it is parked then."""
@@ -96,34 +130,49 @@ class Retries(Timed):
             if item is not None:
                 released += 1
                 self.queue.put_back(item)
-        self.queue.turn.timed_steps -= released
+        self.queue.turn.spend_timed(released)
         self._arm()
 
     def _forget(self, sequence: i64) -> Returned | None:
         """Remove a message and return it; None if it was not parked."""
         del self.times[sequence]
+        self.queue.turn.release_all(0, RETRY_TIME_BYTES)
         item = self.parked.pop(sequence, None)
         if item is not None:
             self.size -= item.message.size
+            self._keeper.book(-(item.message.size + RETRY_OVERHEAD_BYTES))
             self.queue.out.pop(sequence, None)
         return item
 
-    def purge(self) -> i64:
-        """Forget all parked messages; return how many there were."""
-        items = list(self.parked.values())
+    def take_all(self) -> dict[i64, Returned]:
+        """Forget all, because the queue is purged; return what was parked, by sequence.
+
+        It is booked out, and still to be acked and to be taken out of the queue's `out`.
+        """
+        parked = self.parked
+        self.queue.turn.release_all(len(parked), self.size)
+        self.parked = {}
         self.clear()
-        for item in items:
-            self.queue.out.pop(item.sequence, None)
-            self.queue.let_go(item.sequence, item.message)
-        return len(items)
+        return parked
 
     def clear(self) -> None:
-        """Forget all, because the queue is deleted or purged."""
-        self.times.clear()
-        self.parked.clear()
-        self._heap.clear()
+        """Forget all that is parked or to be parked."""
+        turn = self.queue.turn
+        turn.release_all(0, len(self.times) * RETRY_TIME_BYTES)
+        self._keeper.book(-self._keeper.bytes)
+        turn.free_table(self.times)
+        turn.free_table(self.parked)
+        turn.free(self._heap)
+        self.times = {}
+        self.parked = {}
+        self._heap = []
         self.size = 0
         self._arm()
+
+    def end(self) -> None:
+        """Forget all, because the queue is deleted."""
+        self.clear()
+        self._keeper.end()
 
     # -- checkpoints ------------------------------------------------------------------------------
 
@@ -142,3 +191,21 @@ class Retries(Timed):
             there = queue.ready.has(sequence) or queue.stored.holds(sequence)
             if there and due_ms > queue.turn.now_ms:
                 self._note(sequence, due_ms)
+
+
+@final
+class RetriesKeeper(Keeper):
+    """What one queue delays, in the share of all."""
+
+    def __init__(self, retries: Retries) -> None:
+        super().__init__(retries.queue.turn.retries)
+        self._retries: Retries | None = retries
+
+    def shrink(self) -> None:
+        """Cut some delays short."""
+        if self._retries is not None:
+            self._retries.shrink()
+
+    def end(self) -> None:
+        """Keep nothing any more: the queue is deleted."""
+        self._retries = None

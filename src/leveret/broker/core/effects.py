@@ -6,6 +6,7 @@ them once per batch.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Final, final
 
 from mypy_extensions import i64, mypyc_attr
@@ -21,9 +22,9 @@ class SyncWaiter:
         #: The group that it waits for, or 0.
         self.waits_for: i64 = 0
 
+    @abstractmethod
     def synced(self, group: i64) -> None:
         """Continue: every group up to `group` is synced."""
-        raise RuntimeError("a sync waiter says how it goes on")
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -34,9 +35,9 @@ class SpillWaiter(SyncWaiter):
         super().__init__()
         self.waits_for_spill = False
 
+    @abstractmethod
     def spilled(self) -> None:
         """Continue: chunks were written."""
-        raise RuntimeError("who waits for chunks says how it goes on")
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -46,14 +47,29 @@ class ChunkWanted:
     def __init__(self, ref: ChunkRef) -> None:
         self.ref = ref
 
+    @abstractmethod
     def arrived(self, data: bytes) -> None:
         """Take the chunk's bytes, fewer than requested where the file ends early."""
-        raise RuntimeError("a wanted chunk says what to do with its bytes")
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class ChunkReader:
-    """Reads a stored chunk at once, for the few callers that cannot wait for it."""
+    """Reads a stored chunk at once, for the few callers that cannot wait for it.
+
+    `reads`, `bytes_read` and `read_ns` (of a monotonic clock) say what that has cost since the
+    start; no decision depends on them.
+    """
+
+    def __init__(self) -> None:
+        self.reads: i64 = 0
+        self.bytes_read: i64 = 0
+        self.read_ns: i64 = 0
+
+    def count_read(self, size: i64, took_ns: i64) -> None:
+        """Count a read of `size` bytes."""
+        self.reads += 1
+        self.bytes_read += size
+        self.read_ns += took_ns
 
     def read(self, ref: ChunkRef) -> bytes:
         """Return the chunk's bytes, fewer than requested where they cannot be read."""
@@ -61,45 +77,16 @@ class ChunkReader:
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Cancellable:
-    """A consumer that the broker can cancel."""
-
-    def cancel(self) -> None:
-        """Tell the client that its consumer was cancelled."""
-        raise RuntimeError("a consumer tells its client")
-
-
-@final
-class Cancels(SyncWaiter):
-    """Consumers whose queue was deleted, until the deletion is durable.
-
-    The connection that deleted the queue notifies them right after its reply; otherwise they are
-    notified when the sync is done.
-    """
-
-    def __init__(self, cancelled: list[Cancellable]) -> None:
-        super().__init__()
-        self.cancelled = cancelled
-
-    def synced(self, group: i64) -> None:
-        """Notify the consumers, unless that was done."""
-        self.notify()
-
-    def notify(self) -> None:
-        """Notify each consumer, once."""
-        cancelled = self.cancelled
-        self.cancelled = []
-        for consumer in cancelled:
-            consumer.cancel()
-
-
-@mypyc_attr(allow_interpreted_subclasses=True)
 class DeadMessage:
     """A message that left its queue and may go on to a dead-letter exchange."""
 
-    def dead_letter(self) -> i64:
-        """Dead-letter the message or drop it; return how many steps of work that was."""
-        raise RuntimeError("what dies says where it goes")
+    @abstractmethod
+    def dead_letter(self) -> None:
+        """Dead-letter the message or drop it, and count the steps of that work."""
+
+    def is_under_way(self) -> bool:
+        """Return whether `dead_letter` must be called again: it is in some of its queues."""
+        return False
 
 
 @final

@@ -64,5 +64,4 @@ class StreamCache:
         self.bytes -= block.size + block.count * MESSAGE_OVERHEAD_BYTES
         self.message_bytes -= block.size
         block.unload()
-        self.memory.held_bytes -= block.size
-        self.memory.held_messages -= block.count
+        self.memory.release_all(block.count, block.size)

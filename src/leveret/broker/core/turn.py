@@ -10,13 +10,14 @@ Invariants: an object is listed at most once in each list; nothing here calls in
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
+from leveret.broker.core.accounts import Accounts, ConnectionAccount
+from leveret.broker.core.cancels import Cancellable, Cancels
 from leveret.broker.core.effects import (
-    Cancellable,
-    Cancels,
     ChunkReader,
     ChunkWanted,
     DamagedChunk,
@@ -25,22 +26,35 @@ from leveret.broker.core.effects import (
     SyncWaiter,
 )
 from leveret.broker.core.events import MessageEvents
-from leveret.broker.core.memory import HeldMemory
+from leveret.broker.core.letters import WaitingLetters
 from leveret.broker.core.ownership import Owner
+from leveret.broker.core.quotas import Quotas
+from leveret.broker.core.rounds import TurnTaker
 from leveret.broker.core.stream_cache import StreamCache
 from leveret.broker.core.timers import Timers
+from leveret.broker.core.unacked_share import UnackedRoom
+from leveret.broker.core.work import WorkAccount
 from leveret.broker.values.letters import LettersDropped
 from leveret.clock import NO_DEADLINE
 from leveret.limits import (
     CHUNK_BYTES_MAX,
+    DISPATCH_SHARE_MIN,
+    DISPATCH_STEPS_PER_TURN,
+    EXPIRY_STEPS,
+    LETTER_BYTES_PER_TURN,
     LETTER_STEPS_PER_TURN,
     LETTERS_WAITING_MAX,
     PUBLISHER_EXPIRY_MS,
     SLICE_MESSAGES,
     SPILL_BYTES_MAX,
+    STEPS_PER_SLICE,
+    STEPS_PER_TURN,
     TIMED_STEPS_PER_TURN,
     TIMERS_PER_TURN,
+    TURN_SHARE_MIN,
+    TX_LETTER_STEPS_MAX,
     UNSYNCED_BYTES_MAX,
+    WORK_STEPS_PER_TURN,
 )
 from leveret.store.damage import DamageCounts
 from leveret.store.io_counts import IoCounts
@@ -56,18 +70,21 @@ NO_EVENTS: Final = 0x7FFF_FFFF_FFFF_FFFF
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Link(SpillWaiter):
+class Link(TurnTaker):
     """One client connection as the broker sees it: the owner of exclusive queues, with output."""
 
     def __init__(self, turn: Turn, name: str) -> None:
         super().__init__()
         self.turn = turn
         self.name = name
-        #: The user and the vhost of the connection; empty before `connection.open`.
-        self.user = ""
+        #: The vhost of the connection; empty before `connection.open`.
         self.vhost_name = ""
         #: The user as the owner of what he makes in the vhost; None before `connection.open`.
         self.as_owner: Owner | None = None
+        #: The memory that it holds beside messages.
+        self.account: Final = ConnectionAccount(turn.accounts)
+        #: The messages that it was sent and has not acked.
+        self.unacked: Final = UnackedRoom(turn.unacked)
         #: False while the peer does not read: its consumers get nothing until it reads again.
         self.writable = True
         self.woken = False
@@ -78,29 +95,34 @@ class Link(SpillWaiter):
             self.woken = True
             self.turn.woken.append(self)
 
+    @abstractmethod
     def alarm(self, blocked: bool, reason: str) -> None:
         """Take note that publishers are blocked, or are not any more; `reason` says why."""
-        raise RuntimeError("a link says what an alarm means to it")
 
+    @abstractmethod
     def channel_count(self) -> i64:
         """Return how many channels are open."""
-        raise RuntimeError("a link counts its channels")
 
+    @abstractmethod
     def access_changed(self) -> None:
         """Take note that the permissions of the user have changed."""
-        raise RuntimeError("a link knows what its user may do")
 
+    @abstractmethod
     def force(self, text: str) -> None:
         """Close the connection for the operator or the broker (320)."""
-        raise RuntimeError("a link says how it ends")
+
+    def superseded(self) -> None:
+        """Take note that its client has made another connection: this one is lost."""
+
+    def lose_exclusive(self, queue_id: i64) -> None:
+        """Take note that an exclusive queue of the connection is deleted."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Dispatcher(SyncWaiter):
+class Dispatcher:
     """Something that delivers messages to consumers: a queue or a stream."""
 
     def __init__(self, turn: Turn) -> None:
-        super().__init__()
         self.turn = turn
         self.scheduled = False
 
@@ -119,36 +141,39 @@ class Dispatcher(SyncWaiter):
         if self.scheduled:
             self.dispatch(SLICE_MESSAGES)
 
+    @abstractmethod
     def dispatch(self, limit: i64) -> bool:
         """Deliver at most `limit` messages; return whether more could be delivered at once."""
-        raise RuntimeError("a dispatcher says what it hands out")
 
 
-class Turn(HeldMemory):
+@final
+class Resumption(SyncWaiter):
+    """Schedules a dispatcher again once a group of the journal is synced."""
+
+    def __init__(self, dispatcher: Dispatcher) -> None:
+        super().__init__()
+        self.dispatcher: Final = dispatcher
+
+    def synced(self, group: i64) -> None:
+        """Have it dispatch."""
+        self.dispatcher.schedule()
+
+
+class Turn(WorkAccount):
     """The effects that one call into the core has gathered, and what all of the core shares."""
-
-    #: How many of `dead_lettering` are done.
-    dead_lettered: i64 = 0
-    #: Steps that are left in this turn for dead letters, and for what deadlines bring.
-    letter_steps: i64 = LETTER_STEPS_PER_TURN
-    timed_steps: i64 = TIMED_STEPS_PER_TURN
-    #: True while messages hold far more memory than they may.
-    overfull: bool = False
-    #: True while the disk is nearly full: what can wait is not written.
-    disk_short: bool = False
 
     def __init__(self, journal: Journal) -> None:
         super().__init__()
         self.journal = journal
+        #: What takes memory and is no message.
+        self.accounts = Accounts()
         #: What the journal has cost the disk since the start.
         self.io = IoCounts()
         #: Wall time in ms, set by the shell once per batch; it never goes back or jumps.
         self.now_ms: i64 = 0
-        #: How many changes of the state that clients share began, published messages apart, which
-        #: their connections count.  Who changes it counts before the first step: so one who meets
-        #: an exception that nobody expected knows whether anything may be half done.
-        self.changes: i64 = 0
+        #: What is to deliver, and what has more to deliver than a slice.
         self.dispatchers: list[Dispatcher] = []
+        self.continuing: list[Dispatcher] = []
         self.woken: list[Link] = []
         self.waiters: list[SyncWaiter] = []
         self.wanted: list[ChunkWanted] = []
@@ -171,27 +196,35 @@ class Turn(HeldMemory):
         #: does.
         self.events: MessageEvents | None = None
         self.event_mask: i64 = NO_EVENTS
-        #: Messages to be dead-lettered when the batch's deliveries are done, and those that are
-        #: being dead-lettered, from `dead_lettered` on.
-        self.dead_messages: list[DeadMessage] = []
-        self.dead_lettering: list[DeadMessage] = []
+        #: Messages to be dead-lettered when the batch's deliveries are done.
+        self.letters = WaitingLetters()
         self.letters_dropped = LettersDropped()
         #: Chunks that were found damaged, for the shell to report and to keep a copy of.
         self.damaged: list[DamagedChunk] = []
         #: All damage that was found since the start.
         self.damage = DamageCounts()
+        #: True while messages hold far more memory than they may.
+        self.overfull = False
+        #: True while the disk is nearly full: what can wait is not written.
+        self.disk_short = False
         #: True when a long loop has more to do in the next turn.
         self.resume = False
         #: The group whose sync the reply to the method at hand must wait for; 0 for none.
         self.reply_group: i64 = 0
         #: The shortest `x-consumer-timeout` that any queue ever had, in ms; 0 for none.
         self.consumer_timeout_ms_min: i64 = 0
-        #: The limits of each user that has any (`Users.limits`).
-        self.user_limits: dict[str, dict[str, int]] = {}
+        #: What each user has of that which a quota may limit, and the limits of users.
+        self.quotas = Quotas(self)
         #: How long a publisher may be idle before its numbers are forgotten.
         self.publisher_expiry_ms: i64 = PUBLISHER_EXPIRY_MS
         #: What streams hold in memory though chunks have it.
         self.stream_cache = StreamCache(self)
+
+    def attach(self, journal: Journal, spill: Spill, reader: ChunkReader) -> None:
+        """Go on with the journal and the files of a data directory that was recovered."""
+        self.journal = journal
+        self.spill = spill
+        self.reader = reader
 
     def follow(self, events: MessageEvents | None) -> None:
         """Record events with `events` from now on, or none."""
@@ -210,6 +243,18 @@ class Turn(HeldMemory):
             self.consumer_timeout_ms_min == 0 or timeout_ms < self.consumer_timeout_ms_min
         ):
             self.consumer_timeout_ms_min = timeout_ms
+
+    def end_works(self) -> None:
+        """Do all that is left of long operations: the broker stops in order."""
+        while self.works:
+            self.continue_works(WORK_STEPS_PER_TURN)
+            if self.has_letters():
+                self.dead_letter(LETTER_STEPS_PER_TURN)
+                self.letter_steps = LETTER_STEPS_PER_TURN
+        # What is in some of its queues would come to them again after the start.
+        letter = self.letters.under_way()
+        while letter is not None and letter.is_under_way():
+            letter.dead_letter()
 
     def recorded(self) -> None:
         """Note that the method at hand wrote a record which its reply must wait for."""
@@ -233,37 +278,98 @@ class Turn(HeldMemory):
 
     def take_cancels(self) -> Cancels:
         """Return these consumers for the caller to notify, and clear the list."""
-        cancels = Cancels(self.cancelled)
+        cancels = Cancels(self, self.cancelled)
         self.cancelled = []
         self.cancelled_group = 0
         return cancels
 
-    def settle(self) -> None:
-        """Deliver messages from every queue that was scheduled, a slice of each."""
+    def settle(self, continues: bool = True) -> None:
+        """End a batch of input: deliver from the queues that it has scheduled, a slice of each.
+
+        Once in a round, where it `continues`, all goes on that took longer than its slice, and the
+        steps for deliveries, deadlines and dead letters are given anew.  The other batches of the
+        round share what is left of them: so many small ones take no longer than one.
+        """
         self.resume = False
+        if continues:
+            self.turn_end = self.steps + STEPS_PER_TURN
+            self.begin_round()
         if self.cancelled:
             self.notify_cancelled()
+        self._dispatch(continues)
+        if continues:
+            if self.works:
+                self.continue_works(self._share(WORK_STEPS_PER_TURN, STEPS_PER_SLICE))
+            self.timed_steps = self._share(TIMED_STEPS_PER_TURN, TURN_SHARE_MIN)
+        if self.timed_steps > 0:
+            # Added only now: what is called counts its own.
+            self.spend_timed(self.timers.fire(self.now_ms, TIMERS_PER_TURN))
+        if continues:
+            self.letter_steps = self._share(LETTER_STEPS_PER_TURN, TURN_SHARE_MIN)
+        if self.has_letters():
+            self.dead_letter(self.letter_steps)
+            if self.has_letters() and not self.is_writing_much():
+                self.resume = True
+        if continues:
+            self.end_round()
+        if self.events is not None:
+            self.events.flush()
+        if self.has_more() or (self.due() and not self.is_writing_much()):
+            # While much is being written, the end of a write resumes it.
+            self.resume = True
+
+    def _share(self, most: i64, least: i64) -> i64:
+        """Return how many steps of `most` are left to what comes now, and `least` in any case.
+
+        So a turn in which connections, queues and long operations all have much to do takes little
+        longer than one in which any of them has.
+        """
+        return min(most, max(self.turn_end - self.steps, least))
+
+    def has_more(self) -> bool:
+        """Return whether the next round has something to do, deadlines apart."""
+        return (
+            len(self.dispatchers) > 0
+            or len(self.continuing) > 0
+            or len(self.works) > 0
+            or self.rounds.any()
+        )
+
+    def _dispatch(self, continues: bool) -> None:
+        """Deliver from the queues that were scheduled, then from those that continue.
+
+        Queues that the steps of one turn do not suffice for come first in the next.
+        """
+        if continues:
+            self.dispatch_steps = DISPATCH_STEPS_PER_TURN
+        last = self.steps + self.dispatch_steps
+        continuing: list[Dispatcher] = []
+        if continues and self.continuing:
+            continuing, self.continuing = self.continuing, continuing
         listed = self.dispatchers
         if listed:
             self.dispatchers = []
-            for dispatcher in listed:
-                dispatcher.scheduled = False
-                if dispatcher.dispatch(SLICE_MESSAGES):
-                    dispatcher.schedule()
-                    self.resume = True
-        self.timed_steps = TIMED_STEPS_PER_TURN
-        self.timers.fire(self.now_ms, TIMERS_PER_TURN)
-        self.letter_steps = LETTER_STEPS_PER_TURN
-        if self.has_letters():
-            self.dead_letter()
-            self.letter_steps = LETTER_STEPS_PER_TURN
-            if self.has_letters() and not self.is_writing_much():
-                self.resume = True
-        if self.events is not None:
-            self.events.flush()
-        if self.dispatchers or (self.due() and not self.is_writing_much()):
-            # While much is being written, the end of a write resumes it.
-            self.resume = True
+            self.dispatchers = self._dispatch_all(listed, last) + self.dispatchers
+        if continuing:
+            self.continuing = self._dispatch_all(continuing, last) + self.continuing
+        self.dispatch_steps = last - self.steps
+
+    def _dispatch_all(self, listed: list[Dispatcher], last: i64) -> list[Dispatcher]:
+        """Deliver a slice of each until step `last`; return those that were not asked.
+
+        Many queues have smaller slices, so that each has its share of the turn.
+        """
+        share: i64 = max((last - self.steps) // len(listed), DISPATCH_SHARE_MIN)
+        limit: i64 = min(share, SLICE_MESSAGES)
+        for index, dispatcher in enumerate(listed):
+            if self.steps >= last:
+                return listed[index:]
+            self.steps += 1
+            dispatcher.scheduled = False
+            if dispatcher.dispatch(limit) and not dispatcher.scheduled:
+                dispatcher.scheduled = True
+                self.continuing.append(dispatcher)
+        return []
 
     def due(self) -> bool:
         """Return whether a deadline has passed."""
@@ -272,15 +378,21 @@ class Turn(HeldMemory):
 
     def has_letters(self) -> bool:
         """Return whether messages wait to be dead-lettered."""
-        return len(self.dead_messages) > 0 or len(self.dead_lettering) > 0
+        return self.letters.any()
 
     def waiting_letters(self) -> i64:
         """Return how many messages wait to be dead-lettered."""
-        return len(self.dead_messages) + len(self.dead_lettering) - self.dead_lettered
+        return self.letters.count()
 
-    def may_expire(self) -> i64:
-        """Return how many messages may expire now: few while many dead letters wait."""
-        return min(self.timed_steps, LETTERS_WAITING_MAX - self.waiting_letters())
+    def spend_timed(self, steps: i64) -> None:
+        """Count steps of what deadlines brought."""
+        self.steps += steps
+        self.timed_steps -= steps
+
+    def may_expire(self, dead_letters: bool) -> i64:
+        """Return how many messages may expire now: few while many wait that are `dead_letters`."""
+        most = self.timed_steps // EXPIRY_STEPS
+        return min(most, LETTERS_WAITING_MAX - self.waiting_letters()) if dead_letters else most
 
     def is_writing_much(self) -> bool:
         """Return whether so much waits to be written that the broker must not add to it."""
@@ -289,36 +401,39 @@ class Turn(HeldMemory):
             or self.journal.unsynced_bytes > UNSYNCED_BYTES_MAX
         )
 
-    def dead_letter(self) -> None:
-        """Dead-letter messages in their order, as many as this turn has steps for.
+    def dead_letter(self, steps: i64) -> None:
+        """Dead-letter messages in their order, about `steps` steps, as far as this turn has them.
 
         They may push others out of full queues, which are dead-lettered after them, and so on.
         """
-        while self.letter_steps > 0 and not self.is_writing_much():
-            if self.dead_lettered == len(self.dead_lettering):
-                self.dead_lettering = self.dead_messages
-                self.dead_lettered = 0
-                self.dead_messages = []
-                if not self.dead_lettering:
-                    return
+        begun = self.steps
+        last = begun + min(steps, self.letter_steps)
+        most_bytes = self.held_bytes + LETTER_BYTES_PER_TURN
+        while self.steps < last and self.held_bytes <= most_bytes and not self.is_writing_much():
+            letter = self.letters.next()
+            if letter is None:
+                break
             self.changes += 1
-            letter = self.dead_lettering[self.dead_lettered]
-            self.dead_lettered += 1
-            self.letter_steps -= letter.dead_letter()
-        if self.dead_lettered == len(self.dead_lettering):
-            self.dead_lettering = []
-            self.dead_lettered = 0
+            letter.dead_letter()
+            if letter.is_under_way():
+                self.letters.add_first(letter)
+        self.letter_steps -= self.steps - begun
 
     def dead_letter_own(self, before: list[DeadMessage]) -> None:
         """Dead-letter what was added since `before` was put aside, and put that list back first.
 
-        A transaction contains its own dead letters and no others.
+        A transaction contains its own dead letters and no others.  Those that are too much work to
+        be done at once follow it, as any do.
         """
-        own = self.dead_messages
-        self.dead_messages = before
-        for letter in own:
-            self.changes += 1
-            letter.dead_letter()
+        last = self.steps + TX_LETTER_STEPS_MAX
+        for letter in self.letters.put_back(before):
+            if self.steps < last:
+                self.changes += 1
+                letter.dead_letter()
+                if letter.is_under_way():
+                    self.letters.add(letter)
+            else:
+                self.letters.add(letter)
 
     def synced(self, group: i64) -> None:
         """Call all that wait for the groups up to `group`."""
@@ -347,10 +462,12 @@ class Turn(HeldMemory):
             waiter.waits_for_spill = False
             waiter.spilled()
 
-    def take_woken(self) -> list[Link]:
-        """Return the connections that the shell must look at, and clear the list."""
+    def take_woken(self, limit: i64) -> list[Link]:
+        """Return the connections that the shell must look at, up to `limit`, and take them out."""
         woken = self.woken
-        self.woken = []
+        self.woken = woken[limit:]
+        if self.woken:
+            del woken[limit:]
         for link in woken:
             link.woken = False
         return woken

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 _WORDS: Final = {CONFIGURE: "configure", WRITE: "write", READ: "read"}
 
+#: By how many bits a permission that is granted lies above one that was asked for.
+_GRANTED: Final = 3
+
 #: The name under which the default exchange is asked for.
 _DEFAULT_EXCHANGE: Final = Name("amq.default")
 
@@ -40,7 +43,9 @@ class Access:
         self.owner: Final = users.owner(user)
         #: What AMQP 0-9-1 knows of a connection; it has no `client_id`.
         self._variables: Final = {"username": user, "vhost": vhost}
-        self._known: dict[tuple[int, str], bool] = {}
+        #: By name: the permissions that were asked for, and `_GRANTED` bits above them those that
+        #: are granted.
+        self._known: dict[Name, int] = {}
 
     def forget(self) -> None:
         """Remember nothing more: the permissions changed."""
@@ -52,15 +57,15 @@ class Access:
 
     def allows(self, what: int, name: Name) -> bool:
         """Tell whether `CONFIGURE`, `WRITE` or `READ` is allowed with a queue or an exchange."""
-        known = self._known.get((what, name))
-        if known is not None:
-            return known
+        known = self._known.get(name, 0)
+        if known & what:
+            return known & what << _GRANTED != 0
         permission = self._users.permissions.get((self.user, self.vhost))
         allowed = permission is not None and permission.allows(what, name)
         if len(name) <= SHORT_STRING_BYTES_MAX:
             if len(self._known) >= ACCESS_CACHED_MAX:
                 self._known.clear()
-            self._known[what, name] = allowed
+            self._known[name] = known | what | (what << _GRANTED if allowed else 0)
         return allowed
 
     def configure(self, kind: str, name: Name) -> None:
@@ -127,7 +132,11 @@ class Access:
             raise AccessRefused(f"{_WORDS[what]} access to {self._where(kind, asked)}")
 
     def _topic_permission(self, exchange: Name) -> TopicPermission | None:
-        of_user = self._users.topic_permissions.get((self.user, self.vhost))
+        permissions = self._users.topic_permissions
+        if not permissions:
+            # Most brokers have none, and this is asked for each new routing key.
+            return None
+        of_user = permissions.get((self.user, self.vhost))
         return of_user.get(exchange) if of_user is not None else None
 
     def _check_topic(self, what: int, exchange: Name, routing_key: str) -> None:

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from mypy_extensions import i64
 
-from leveret.broker.classic.classic import ClassicQueue
+from leveret.broker.classic.waiting import WaitingQueue
 from leveret.broker.core.turn import Link, Turn
+from leveret.broker.node.dissolving import Dissolving
 from leveret.broker.node.eviction import Eviction
 from leveret.broker.node.parameters import Parameters
+from leveret.broker.node.publish_sessions import PublishSessions
 from leveret.broker.node.users import ADMINISTRATOR, User, Users
 from leveret.broker.policy.keys import utf8_size
 from leveret.broker.staging.area import StagingAreas, area_of
@@ -25,13 +27,26 @@ from leveret.broker.vhost.metadata import (
 from leveret.broker.vhost.vhost import Vhost
 from leveret.errors import NotAllowed, NotFound, PreconditionFailed
 from leveret.limits import (
+    GREEDY_CONNECTION_BYTES,
+    MARK_SHARE,
     MESSAGE_OVERHEAD_BYTES,
     OVERFULL_BYTES_MAX,
+    RETENTION_SHARE,
+    RETRY_SHARE,
     SHORT_STRING_BYTES_MAX,
     STREAM_CACHE_BYTES_MAX,
     VHOSTS_MAX,
 )
 from leveret.store.journal.journal import Journal
+
+
+def _share_memory(turn: Turn, bytes_max: i64) -> None:
+    """Limit what has a share of the memory that clients may take."""
+    # What files have must not keep the alarm on.
+    turn.retention.bytes_max = bytes_max // RETENTION_SHARE
+    turn.accounts.mark_bytes_max = bytes_max // MARK_SHARE
+    turn.retries.bytes_max = bytes_max // RETRY_SHARE
+    turn.stream_cache.bytes_max = min(STREAM_CACHE_BYTES_MAX, bytes_max // 8)
 
 
 class Broker:
@@ -44,19 +59,26 @@ class Broker:
         self.ids = Ids(stream_ids)
         self._staging = StagingAreas()
         self.vhosts: dict[str, Vhost] = {}
+        #: Those that are being deleted: nobody finds them, and their names are not free yet.
+        self.dissolving: dict[str, Vhost] = {}
         #: A dict for its order: when an alarm ends, connections resume in the order they opened.
         self.links: dict[Link, None] = {}
+        #: Those that are in a vhost, by user and by vhost.
+        self._links_of_users: dict[str, dict[Link, None]] = {}
+        self._links_of_vhosts: dict[str, dict[Link, None]] = {}
         self.users = Users(self.turn, self.vhosts, self.links)
         self.eviction = Eviction(self.turn, self.vhosts)
         self.parameters = Parameters(self.turn, self.vhosts)
-        #: Publishers are blocked while messages take more memory than this.
+        self.publish_sessions = PublishSessions(self.turn)
+        #: Publishers are blocked while clients take more memory than this.
         self.memory_bytes_max: i64 = memory_bytes_max
-        # What files have must not keep the alarm on.
-        self.turn.stream_cache.bytes_max = min(STREAM_CACHE_BYTES_MAX, memory_bytes_max // 8)
+        _share_memory(self.turn, memory_bytes_max)
         #: The disk space that must stay free, and what was free when it was last checked.
         self.disk_free_bytes_min: i64 = 0
         self.disk_free_bytes: i64 = 0
         self.memory_alarm = False
+        #: True while whoever runs the broker asks for a memory alarm.
+        self.forced_alarm = False
         self.disk_alarm = False
         #: True while either alarm is on; the reason names both.
         self.blocked = False
@@ -91,7 +113,9 @@ class Broker:
             return vhost
         if not 0 < utf8_size(name) <= SHORT_STRING_BYTES_MAX:
             raise PreconditionFailed(f"a vhost's name has 1 to {SHORT_STRING_BYTES_MAX} bytes")
-        if len(self.vhosts) >= VHOSTS_MAX:
+        if name in self.dissolving:
+            raise PreconditionFailed(f"vhost '{name}' is being deleted")
+        if len(self.vhosts) + len(self.dissolving) >= VHOSTS_MAX:
             raise PreconditionFailed(f"there are at most {VHOSTS_MAX} vhosts")
         check_metadata(metadata)
         check_limits(limits)
@@ -102,8 +126,11 @@ class Broker:
         vhost.metadata.restore(record)
         return vhost
 
-    def delete_vhost(self, name: str) -> None:
+    def delete_vhost(self, name: str) -> Dissolving:
         """Delete a vhost with its contents, and close its connections (320).
+
+        It is not there any more from now on.  What is in it goes in slices, at the end of which its
+        name is free.
 
         Raises: NotFound (404); PreconditionFailed (406) for one that is protected.
         """
@@ -113,23 +140,21 @@ class Broker:
         if vhost.metadata.protected:
             raise PreconditionFailed(f"vhost '{name}' is protected from deletion")
         self.turn.changes += 1
-        for link in list(self.links):
-            if link.vhost_name == name:
-                link.force(f"vhost '{name}' is deleted")
-        # One record stands for all that was in the vhost, so that a crash leaves all or nothing.
-        # It names the queues: a checkpoint under way may come too late to tell whose they were.
-        journal = self.turn.journal
-        journal.begin_tx()
-        for queue in vhost.recorded_queues():
-            journal.delete("queue", {"vhost": name, "name": queue.name, "id": int(queue.queue_id)})
-        journal.delete("vhost", {"name": name})
-        journal.end_tx()
+        vhost.end()
+        # The record stands for all that is in it, so that a crash leaves all or nothing.
+        self.turn.journal.define("vhost", vhost.metadata.record())
         del self.vhosts[name]
+        self.dissolving[name] = vhost
         self.users.forget_vhost(name)
         self.parameters.forget_vhost(name)
-        vhost.dissolve()
-        if self.turn.events is not None:
-            self.turn.events.forget_vhost(name)
+        links = list(self._links_of_vhosts.get(name, ()))
+        dissolving = Dissolving(self.turn, vhost, links, self.dissolving)
+        self.turn.begin(dissolving)
+        return dissolving
+
+    def all_vhosts(self) -> list[Vhost]:
+        """Return the vhosts of which anything is there, those too that are being deleted."""
+        return [*self.vhosts.values(), *self.dissolving.values()]
 
     def enter(self, link: Link, name: str) -> Vhost:
         """Let a connection whose user is known into a vhost, and return it.
@@ -145,24 +170,34 @@ class Broker:
                 self.vhost(name)
             raise NotAllowed(where)
         vhost = self.vhost(name)
+        if self.turn.accounts.is_crowded():
+            raise NotAllowed(f"{where}: connections take more memory than they may")
         most = vhost.metadata.limits.get("max-connections", -1)
-        if most >= 0 and self._count_links("", name) >= most:
+        if most >= 0 and len(self._links_of_vhosts.get(name, ())) >= most:
             raise NotAllowed(f"{where}: connection limit ({most}) is reached")
         most = self.users.limit(user, "max-connections")
-        if most >= 0 and self._count_links(user, "") >= most:
+        if most >= 0 and len(self._links_of_users.get(user, ())) >= most:
             raise NotAllowed(
                 f"connection refused for user '{user}': user connection limit ({most}) is reached"
             )
         link.vhost_name = name
+        self.turn.counts.connections_opened += 1
+        self._links_of_users.setdefault(user, {})[link] = None
+        self._links_of_vhosts.setdefault(name, {})[link] = None
         return vhost
 
-    def _count_links(self, user: str, vhost: str) -> int:
-        """Return how many connections are open, of a user or in a vhost ("" for any)."""
-        count = 0
-        for link in self.links:
-            if link.vhost_name and user in ("", link.user) and vhost in ("", link.vhost_name):
-                count += 1
-        return count
+    def connection_count(self, *, user: str = "", vhost: str = "") -> int:
+        """Return how many connections a user, or all users of a vhost, have open."""
+        of_user = self._links_of_users.get(user, {})
+        return len(of_user) + len(self._links_of_vhosts.get(vhost, {}))
+
+    def leave(self, link: Link) -> None:
+        """Count a connection no more among those of its user and its vhost: it ends."""
+        if link.vhost_name:
+            _take_out(self._links_of_users, link.user, link)
+            _take_out(self._links_of_vhosts, link.vhost_name, link)
+            self.turn.counts.connections_closed += 1
+            link.vhost_name = ""
 
     def check_channel(self, link: Link) -> None:
         """Check that a connection's user may open one more channel.  Raises: NotAllowed (530)."""
@@ -171,9 +206,10 @@ class Broker:
         if most < 0:
             return
         count: i64 = 0
-        for other in self.links:
-            if other.user == user:
-                count += other.channel_count()
+        links = self._links_of_users.get(user, {})
+        self.turn.steps += len(links)
+        for other in links:
+            count += other.channel_count()
         if count >= most:
             raise NotAllowed(
                 f"number of channels opened for user '{user}' has reached the maximum allowed "
@@ -194,10 +230,19 @@ class Broker:
         return vhost
 
     def memory_bytes(self) -> i64:
+        """Return an estimate of the memory that clients have made grow: messages and the rest."""
+        return self.message_bytes() + self.turn.accounts.counted()
+
+    def message_bytes(self) -> i64:
         """Return an estimate of the memory for messages, including those still being received."""
         turn = self.turn
         held = turn.held_bytes + turn.held_messages * MESSAGE_OVERHEAD_BYTES
         return held + turn.assembling_bytes
+
+    def limit_memory(self, bytes_max: i64) -> None:
+        """Block publishers from now on while clients take more memory than this."""
+        self.memory_bytes_max = bytes_max
+        _share_memory(self.turn, bytes_max)
 
     def is_overfull(self) -> bool:
         """Return whether memory is so far above the watermark that no input may be read."""
@@ -209,22 +254,33 @@ class Broker:
         most = self.memory_bytes_max
         return self.memory_bytes() > most // 2 and self.turn.unchunked_bytes > most // 8
 
-    def settle(self) -> None:
-        """End a batch of input: deliver messages, then check the memory."""
-        self.turn.settle()
+    def settle(self, continues: bool = True) -> None:
+        """End a batch of input: deliver messages, then check the memory.
+
+        Once in a round, where it `continues`, all goes on that took longer than its slice.
+        """
+        self.turn.settle(continues)
         self.judge_memory()
 
     def judge_memory(self) -> None:
         """Block publishers above the watermark; unblock them at nine tenths of it."""
         held = self.memory_bytes()
         self.turn.overfull = self.is_overfull()
-        self.eviction.judge(held)
+        # What cannot go to the disk may leave messages less than their window.
+        others = self.turn.accounts.counted()
+        spare = (self.memory_bytes_max - self.eviction.bytes_max) // 2
+        self.eviction.judge(held - min(others, max(spare, 0)))
         if not self.memory_alarm and held > self.memory_bytes_max:
             self.memory_alarm = True
             self._notify_alarms()
         elif self.memory_alarm and held <= self.memory_bytes_max * 9 // 10:
             self.memory_alarm = False
             self._notify_alarms()
+
+    def force_alarm(self, on: bool) -> None:
+        """Block publishers as if memory were short, or let them go on if it is not."""
+        self.forced_alarm = on
+        self._notify_alarms()
 
     def checkpoint_bytes(self) -> i64:
         """Return about how much a checkpoint would write: live messages that only the journal has.
@@ -262,7 +318,7 @@ class Broker:
         The reason is in RabbitMQ's words (`rabbit_reader:blocked_by_message`).
         """
         causes: list[str] = []
-        if self.memory_alarm:
+        if self.memory_alarm or self.forced_alarm:
             causes.append("memory")
         if self.disk_alarm:
             causes.append("disk")
@@ -275,16 +331,44 @@ class Broker:
             for link in list(self.links):
                 link.alarm(blocked, self.blocked_reason)
 
+    def _close_greediest(self) -> None:
+        """Close the connection that holds most memory, if that is much; the next tick goes on."""
+        greediest: Link | None = None
+        for link in self.links:
+            if greediest is None or link.account.bytes > greediest.account.bytes:
+                greediest = link
+        if greediest is not None and greediest.account.bytes > GREEDY_CONNECTION_BYTES:
+            greediest.force(
+                f"it holds {greediest.account.bytes} bytes of memory beside messages, the most of "
+                f"all, and together they may hold {self.turn.accounts.connection_bytes_max}"
+            )
+
     def journal_stop(self, time_ms: i64) -> None:
-        """Journal which messages were delivered before, which only a clean stop knows."""
+        """Journal which messages were delivered before, which only a clean stop knows.
+
+        Long operations come to their end first.
+        """
+        self.turn.end_works()
         journal = self.turn.journal
         for vhost in self.vhosts.values():
             for queue in vhost.queues.by_name.values():
-                if isinstance(queue, ClassicQueue) and queue.recorded and queue.redelivered_below:
+                if isinstance(queue, WaitingQueue) and queue.recorded and queue.redelivered_below:
                     journal.define("redelivered", queue.redelivered_definition())
         journal.clean_stop(time_ms)
 
     def tick(self) -> None:
-        """Do what depends on the time alone: apply the retention of streams."""
+        """Do what depends on the time alone: memory, and retention of streams."""
+        self.publish_sessions.tick()
+        self.eviction.ask_again()
+        if self.turn.accounts.is_crowded() and not self.publish_sessions.shed():
+            self._close_greediest()
         for vhost in self.vhosts.values():
             vhost.queues.retain_streams()
+
+
+def _take_out(index: dict[str, dict[Link, None]], key: str, link: Link) -> None:
+    """Take a connection out of an index, and the key with the last one."""
+    links = index[key]
+    del links[link]
+    if not links:
+        del index[key]

@@ -23,12 +23,14 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64
 
 from leveret.broker.core.events import MessageEvents
+from leveret.broker.stream.stream import Stream
 from leveret.broker.values.event_names import (
     ACKED,
     DEAD_LETTERED,
     DELETED,
     DELIVERED,
     DROPPED,
+    EVENT_STREAM,
     EXPIRED,
     LETTERS_DROPPED,
     PUBLISHED,
@@ -37,10 +39,10 @@ from leveret.broker.values.event_names import (
     ROUTED,
     UNROUTABLE,
 )
+from leveret.broker.values.queue_attributes import QueueAttributes
 from leveret.errors import AmqpError
 from leveret.limits import EVENT_STREAM_BYTES, EVENTS_PER_TURN_MAX, ROUTES_CACHED_MAX
 from leveret.message import Address, Message
-from leveret.names import Name
 from leveret.wire.properties import property_message_id
 
 if TYPE_CHECKING:
@@ -48,7 +50,6 @@ if TYPE_CHECKING:
     from leveret.broker.queue.queue import Queue
     from leveret.broker.vhost.vhost import Vhost
 
-EVENT_STREAM: Final = Name("amq.leveret.events")
 
 #: `content_type` is `application/json`, `delivery_mode` 2.
 _PROPERTIES: Final = b"\x90\x00\x10application/json\x02"
@@ -166,20 +167,20 @@ class Events(MessageEvents):
             if vhost is None or stream is None:
                 self.dropped += 1
             else:
-                vhost.publish(message, [stream], None)
+                vhost.publish(message, [stream.target], None)
 
     def _stream(self, vhost: Vhost) -> Queue | None:
         """Return the vhost's stream, made where it is not there; None where it cannot be had."""
         stream = vhost.queues.by_name.get(EVENT_STREAM)
         if stream is not None:
-            return stream if stream.keeps_all else None
+            return stream if isinstance(stream, Stream) else None
         reply_group = self.turn.reply_group
         arguments: dict[str, object] = {
             "x-queue-type": "stream",
             "x-max-length-bytes": EVENT_STREAM_BYTES,
         }
         try:
-            return vhost.queues.create(EVENT_STREAM, True, False, arguments)
+            return vhost.queues.create(EVENT_STREAM, QueueAttributes(True, arguments=arguments))
         except AmqpError:
             # The vhost is full; its owner's queues come first.
             return None

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, final
 
 from mypy_extensions import i64
 
-from leveret.broker.classic.classic import ClassicQueue
+from leveret.broker.classic.delayed import DelayedMessages
+from leveret.broker.classic.waiting import WaitingQueue
 from leveret.broker.core.turn import Turn
 from leveret.limits import (
     EVICT_QUEUES,
@@ -38,15 +39,18 @@ class Eviction:
         self.window_bytes: i64 = -1
         #: True while the memory is fuller than it should be.
         self.full = False
-        self._queues: Iterator[ClassicQueue] | None = None
+        self._queues: Iterator[WaitingQueue | DelayedMessages] | None = None
+        #: The queue that has more for another call.
+        self._asked: WaitingQueue | DelayedMessages | None = None
         #: What was held when all queues had been asked; they are asked again when it grows.
         self._asked_at: i64 = -1
 
     def configure(self, window_bytes: i64, bytes_max: i64) -> None:
-        """Take the settings."""
+        """Take the settings, at the start or later."""
         self.window_bytes = window_bytes
         self.bytes_max = bytes_max
-        self.turn.window_bytes = window_bytes
+        narrow = min(window_bytes, QUEUE_WINDOW_BYTES_LEAST)
+        self.turn.window_bytes = narrow if self.full else window_bytes
 
     def judge(self, held: i64) -> None:
         """Make queues write from when `held` exceeds the limit until it is under nine tenths."""
@@ -61,10 +65,15 @@ class Eviction:
             self.full = False
             self.turn.window_bytes = self.window_bytes
             self._queues = None
+            self._asked = None
             self._asked_at = -1
             return
         if self._asked_at < 0 or held > self._asked_at + QUEUE_WINDOW_BYTES_LEAST:
             self._ask(held)
+
+    def ask_again(self) -> None:
+        """Ask all queues again, as what was handed out may have come back since."""
+        self._asked_at = -1
 
     def _ask(self, held: i64) -> None:
         """Ask some queues to write what they hold."""
@@ -74,16 +83,25 @@ class Eviction:
             self._queues = queues
         asked: i64 = 0
         while asked < EVICT_QUEUES and self.turn.spill.unwritten_bytes < SPILL_BATCH_BYTES:
-            queue = next(queues, None)
+            queue = self._asked
+            if queue is None or queue.deleted:
+                queue = next(queues, None)
             if queue is None:
                 self._queues = None
                 self._asked_at = held
                 return
-            queue.evict()
+            self._asked = queue if queue.evict() else None
+            if self._asked is not None:
+                self.turn.resume = True
+                return
             asked += 1
 
-    def _all(self) -> Iterator[ClassicQueue]:
+    def _all(self) -> Iterator[WaitingQueue | DelayedMessages]:
         for vhost in list(self.vhosts.values()):
             for queue in list(vhost.queues.by_name.values()):
-                if isinstance(queue, ClassicQueue) and queue.ready_bytes() > 0:
+                if isinstance(queue, WaitingQueue) and queue.ready_bytes() > 0:
                     yield queue
+            for exchange in list(vhost.exchanges.by_name.values()):
+                store = exchange.delayed
+                if store is not None and store.memory.count() > 0:
+                    yield store

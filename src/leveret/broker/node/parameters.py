@@ -5,7 +5,8 @@ A component is a part of the broker that is configured while it runs.  Two are a
 `components` by whoever looks at their values.  Parameters of any other component, such as
 RabbitMQ's `shovel`, are kept and exported, and nothing runs for them.  Policies are not set this
 way, as in RabbitMQ.
-Global parameters belong to no component, and any name may have any value.
+Global parameters belong to no component, and any name may have any value but
+`default_user_limits`, whose value is an object of limits.
 
 Invariants: a value that is kept can be journaled; each change is journaled.
 """
@@ -14,8 +15,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, final
 
-from mypy_extensions import mypyc_attr
+from mypy_extensions import i64, mypyc_attr
 
+from leveret.broker.core.accounts import table_bytes
+from leveret.broker.node.users import check_default_limits
 from leveret.broker.policy.keys import utf8_size
 from leveret.broker.policy.policy import Policy, make_policy
 from leveret.broker.values.arguments import Arguments, is_int
@@ -31,6 +34,10 @@ if TYPE_CHECKING:
 
 OPERATOR_POLICY: Final = "operator_policy"
 VHOST_LIMITS: Final = "vhost-limits"
+
+#: The global parameter with the limits of users for whom others are not set.  A broker that makes a
+#: data directory sets it; one that opens an older directory has none.
+DEFAULT_USER_LIMITS: Final = "default_user_limits"
 
 #: The one name that a parameter of `vhost-limits` has.
 LIMITS: Final = "limits"
@@ -101,7 +108,7 @@ class Parameters:
         `others` allows keys that are not known here in an operator policy.
 
         Raises: NotFound (404) without the vhost; PreconditionFailed (406) for a bad name or value,
-        or one too many.
+        or one too many, in number or in memory.
         """
         vhost = self._vhost(vhost_name)
         self.check(vhost_name, component, name, value, others)
@@ -114,10 +121,12 @@ class Parameters:
         key = (vhost_name, component, name)
         if key not in self.values and len(self.values) >= PARAMETERS_MAX:
             raise PreconditionFailed(f"there are at most {PARAMETERS_MAX} parameters")
+        vhost.check_definition(_memory(name, value))
         record = _key_record(vhost_name, component, name)
         record["value"] = {"value": value}
         self._turn.journal.define("parameter", record)
-        self.values[key] = value
+        self._take_out(key)
+        self._put(key, value)
         known = self.components.get(component)
         if known is not None:
             known.changed(vhost_name, name, value)
@@ -135,7 +144,7 @@ class Parameters:
         if key not in self.values:
             raise NotFound(f"no parameter '{name}' of {component} in vhost '{vhost_name}'")
         self._turn.changes += 1
-        del self.values[key]
+        self._take_out(key)
         self._turn.journal.delete("parameter", _key_record(vhost_name, component, name))
         known = self.components.get(component)
         if known is not None:
@@ -174,33 +183,76 @@ class Parameters:
     def forget_vhost(self, vhost: str) -> None:
         """Forget the parameters of a vhost that is deleted; its record stands for them."""
         for key in [key for key in self.values if key[0] == vhost]:
-            del self.values[key]
+            self._take_out(key)
             known = self.components.get(key[1])
             if known is not None:
                 known.changed(vhost, key[2], None)
+
+    def _put(self, key: tuple[str, str, str], value: object) -> None:
+        """Keep a value, on account of its vhost."""
+        self.values[key] = value
+        self._book(key[0], _memory(key[2], value))
+
+    def _take_out(self, key: tuple[str, str, str]) -> None:
+        """Keep a value no longer, if there is one."""
+        if key in self.values:
+            self._book(key[0], -_memory(key[2], self.values.pop(key)))
+
+    def _book(self, vhost_name: str, size: i64) -> None:
+        vhost = self._vhosts.get(vhost_name)
+        if vhost is not None:
+            vhost.account.book(size)
+
+    def _put_global(self, name: str, value: object) -> None:
+        """Keep a global value."""
+        self._take_out_global(name)
+        self.global_values[name] = value
+        self._turn.accounts.definition_bytes += _memory(name, value)
+
+    def _take_out_global(self, name: str) -> None:
+        """Keep a global value no longer, if there is one."""
+        if name in self.global_values:
+            size = _memory(name, self.global_values.pop(name))
+            self._turn.accounts.definition_bytes -= size
 
     # -- global -----------------------------------------------------------------------------------
 
     def set_global(self, name: str, value: object) -> None:
         """Set a global parameter.
 
-        Raises: PreconditionFailed (406) for a name or value that cannot be, or one too many.
+        Raises: PreconditionFailed (406) for a name or value that cannot be, or one too many, in
+        number or in memory.
         """
         check_names(name)
         check_value(value)
+        if name == DEFAULT_USER_LIMITS:
+            check_default_limits(as_table(value, name))
         if name not in self.global_values and len(self.global_values) >= PARAMETERS_MAX:
             raise PreconditionFailed(f"there are at most {PARAMETERS_MAX} global parameters")
+        self._turn.accounts.check_definition(_memory(name, value))
         record: dict[str, object] = {"name": name, "value": {"value": value}}
         self._turn.journal.define("global_parameter", record)
-        self.global_values[name] = value
+        self._put_global(name, value)
+        if name == DEFAULT_USER_LIMITS:
+            self.apply_defaults()
 
     def clear_global(self, name: str) -> None:
         """Remove a global parameter.  Raises: NotFound (404)."""
         if name not in self.global_values:
             raise NotFound(f"no global parameter '{name}'")
         self._turn.changes += 1
-        del self.global_values[name]
+        self._take_out_global(name)
         self._turn.journal.delete("global_parameter", {"name": name})
+        if name == DEFAULT_USER_LIMITS:
+            self.apply_defaults()
+
+    def apply_defaults(self) -> None:
+        """Apply the limits of users for whom others are not set."""
+        value = self.global_values.get(DEFAULT_USER_LIMITS)
+        # An older release may have kept any value under that name.
+        limits = value.items() if isinstance(value, dict) else ()
+        numbers = {name: most for name, most in limits if isinstance(most, int)}
+        self._turn.quotas.set_defaults(numbers)
 
     # -- records ----------------------------------------------------------------------------------
 
@@ -222,15 +274,19 @@ class Parameters:
         value = held.get("value") if isinstance(held, dict) else None
         if kind == "global_parameter":
             if there:
-                self.global_values[name] = value
+                self._put_global(name, value)
             else:
-                self.global_values.pop(name, None)
+                self._take_out_global(name)
             return
         key = (str(record.get("vhost", "")), str(record.get("component", "")), name)
+        self._take_out(key)
         if there:
-            self.values[key] = value
-        else:
-            self.values.pop(key, None)
+            self._put(key, value)
+
+
+def _memory(name: str, value: object) -> i64:
+    """Return the bytes of memory that a value takes with its name."""
+    return table_bytes({name: value})
 
 
 def _key_record(vhost: str, component: str, name: str) -> dict[str, object]:

@@ -15,12 +15,15 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from abc import abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
 from leveret.broker.core.ownership import MAX_PUBLISHERS, MAX_SINKS, MAX_STREAM_CONSUMERS, Owner
+from leveret.broker.core.quotas import QUOTAS
+from leveret.broker.node.closing import Closing
 from leveret.broker.policy.keys import utf8_size
 from leveret.broker.values.arguments import NUMBER_MAX, is_int
 from leveret.broker.values.permission import Permission, TopicPermission
@@ -49,14 +52,21 @@ SHA256: Final = "rabbit_password_hashing_sha256"
 SHA512: Final = "rabbit_password_hashing_sha512"
 ARGON2: Final = "leveret_password_hashing_argon2id"
 
+MAX_CONNECTIONS: Final = "max-connections"
+
 #: What can be limited for a user.
 USER_LIMITS: Final = (
-    "max-connections",
+    MAX_CONNECTIONS,
     "max-channels",
+    *QUOTAS,
     MAX_SINKS,
     MAX_PUBLISHERS,
     MAX_STREAM_CONSUMERS,
 )
+
+
+#: Those of them that may have a default for all users.
+DEFAULT_LIMITS: Final = (MAX_CONNECTIONS, "max-channels", *QUOTAS)
 
 
 def hash_password(salt: bytes, password: bytes) -> bytes:
@@ -124,6 +134,14 @@ def check_user_limits(limits: Mapping[str, object]) -> None:
             )
 
 
+def check_default_limits(limits: Mapping[str, object]) -> None:
+    """Check the limits of users who have none of their own.  Raises: PreconditionFailed (406)."""
+    check_user_limits(limits)
+    for name in limits:
+        if name not in DEFAULT_LIMITS:
+            raise PreconditionFailed(f"{name} has no default: use {_either(DEFAULT_LIMITS)}")
+
+
 def _either(names: tuple[str, ...]) -> str:
     """Return names as a choice in words."""
     return f"{', '.join(names[:-1])} or {names[-1]}"
@@ -170,9 +188,9 @@ class User:
 class RightsWatcher:
     """A listener for changed rights, for those who act for users without a connection."""
 
+    @abstractmethod
     def rights_changed(self, user: str) -> None:
         """Take note that a user, his password or his rights have changed."""
-        raise RuntimeError("who watches the rights says what a change means")
 
 
 @final
@@ -191,7 +209,7 @@ class Users:
         #: By user and vhost, then by exchange.
         self.topic_permissions: dict[tuple[str, str], dict[str, TopicPermission]] = {}
         #: By user: what of `USER_LIMITS` is set; a negative number is no limit.
-        self.limits = turn.user_limits
+        self.limits = turn.quotas.user_limits
         #: The highest number that a user ever had.
         self.last_number: i64 = 0
 
@@ -259,19 +277,23 @@ class Users:
         user = self.get(name)
         self.put(User(name, user.password_hash, tags, user.algorithm))
 
-    def delete(self, name: str) -> None:
-        """Delete a user with his permissions and close his connections (320).
+    def delete(self, name: str) -> Closing:
+        """Delete a user with his permissions, and begin to close his connections (320).
 
         Raises: NotFound (404).
         """
         self.get(name)
         self._turn.changes += 1
+        use = self._turn.quotas.users.get(self.owner(name).key)
+        if use is not None:
+            use.is_gone = True
+            use.limit({})
         self.restore_deleted_user(name)
         self._turn.journal.delete("user", {"name": name})
-        for link in list(self._links):
-            if link.user == name:
-                link.force(f"user '{name}' is deleted")
         self._notify_watchers(name)
+        closing = Closing(self._turn, list(self._links), f"user '{name}' is deleted", user=name)
+        self._turn.begin(closing)
+        return closing
 
     def has_tag(self, name: str, tag: str) -> bool:
         """Tell whether a user has a tag."""
@@ -389,6 +411,7 @@ class Users:
         merged = {**self.limits.get(name, {}), **limits}
         self._turn.journal.define("user_limits", {"user": name, "limits": dict(merged)})
         self.limits[name] = merged
+        self._apply_quotas(name)
 
     def replace_limits(self, name: str, limits: Mapping[str, int]) -> None:
         """Set the limits of a user and take all others away, by one record.
@@ -418,11 +441,29 @@ class Users:
         else:
             self._turn.journal.delete("user_limits", {"user": name})
             self.limits.pop(name, None)
+        self._apply_quotas(name)
+
+    def _apply_quotas(self, name: str) -> None:
+        """Apply the limits of a user to what he has; those of his name's former users have none."""
+        use = self._turn.quotas.users.get(self.owner(name).key)
+        if use is not None:
+            use.limit(self._turn.quotas.limits_of(name))
+
+    def restore_quotas(self) -> None:
+        """Apply the limits of all users to what they have, once everything is restored."""
+        for use in list(self._turn.quotas.users.values()):
+            self._turn.quotas.forget_unused(use)
+            if use.owner is not None:
+                use.is_gone = not self.has_owner(use.owner)
+                use.limit({} if use.is_gone else self._turn.quotas.limits_of(use.owner.name))
+        for vhost in self._vhosts.values():
+            vhost.use.limit(vhost.metadata.limits)
 
     def limit(self, name: str, limit: str) -> int:
-        """Return a limit of a user; negative for none."""
+        """Return a limit of a user, or the default where he has none; negative for none."""
+        default = self._turn.quotas.defaults.get(limit, -1)
         limits = self.limits.get(name)
-        return limits.get(limit, -1) if limits is not None else -1
+        return default if limits is None else limits.get(limit, default)
 
     # -- putting back, without journal and checks -------------------------------------------------
 

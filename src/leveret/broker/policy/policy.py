@@ -11,6 +11,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, final
 
+from mypy_extensions import i64
+
+from leveret.broker.core.accounts import POLICY_BYTES, table_bytes
 from leveret.broker.policy.keys import (
     check_definition,
     in_force,
@@ -56,6 +59,12 @@ class Policy(AppliedPolicy):
         #: None for a pattern of an earlier version that is not valid any more; it matches nothing.
         self._compiled: Final = compiled
 
+    def memory(self) -> i64:
+        """Return the bytes of memory that it takes."""
+        size: i64 = 0 if self._compiled is None else self._compiled.memory()
+        size += 2 * i64(len(self.name) + len(self.pattern))
+        return size + POLICY_BYTES + 2 * table_bytes(self.definition)
+
     def without_effect(self) -> list[str]:
         """Return the keys of the definition that have no effect here."""
         return [key for key in self.definition if key not in self.in_force]
@@ -74,6 +83,10 @@ class Policy(AppliedPolicy):
             and exchange.name != ""
             and self._matches(exchange.name)
         )
+
+    def walked(self) -> i64:
+        """Return the steps that the pattern has walked so far."""
+        return 0 if self._compiled is None else self._compiled.walked
 
     def _matches(self, name: str) -> bool:
         return self._compiled is not None and self._compiled.matches(name)

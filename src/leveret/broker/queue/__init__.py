@@ -1,1 +1,1 @@
-"""What every queue has: its settings and counters, its consumers, and the publishers it knows."""
+"""What takes messages (`Target`), what gives them (`Source`), and the declared `Queue` of both."""

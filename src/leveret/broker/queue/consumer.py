@@ -7,9 +7,14 @@ about 30 (measured with mypyc).
 
 from __future__ import annotations
 
+import sys
+from abc import abstractmethod
+from typing import Final
+
 from mypy_extensions import i64, mypyc_attr
 
-from leveret.broker.core.effects import Cancellable
+from leveret.broker.core.accounts import CONSUMER_BYTES, table_bytes
+from leveret.broker.core.cancels import Cancellable
 from leveret.broker.core.turn import Dispatcher, Link, Turn
 from leveret.broker.values.arguments import type_name
 from leveret.broker.values.queue_settings import QueueSettings
@@ -25,18 +30,19 @@ class DeliveryChannel:
 
     def __init__(self, link: Link) -> None:
         self.link = link
+        self.room: Final = link.unacked
         #: How many deliveries the whole channel may hold unacked (basic.qos global); 0 is no limit.
         self.prefetch_count: i64 = 0
         #: Deliveries to its consumers that are unacked.
         self.unacked_count: i64 = 0
 
+    @abstractmethod
     def deliver(self, consumer: Consumer, message: Message, sequence: i64, count: i64) -> None:
         """Send `message`; `count` is how often it was delivered before, as far as is known."""
-        raise RuntimeError("a channel says how it delivers")
 
+    @abstractmethod
     def cancelled(self, consumer: Consumer) -> None:
         """Tell the client that the broker cancelled `consumer`, because its queue was deleted."""
-        raise RuntimeError("a channel says what a cancelled consumer means")
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -57,25 +63,28 @@ class Source(Dispatcher):
         self.consumers: list[Consumer] = []
         self.deleted = False
 
+    @abstractmethod
     def subscribe(self, consumer: Consumer, where: str) -> None:
         """Add a consumer; it may get messages from the next dispatch on.
 
         Raises: AccessRefused (403) or PreconditionFailed (406) where it cannot be added; `where`
         names the queue in the error.
         """
-        raise RuntimeError("a source knows its consumers")
 
+    @abstractmethod
     def unsubscribe(self, consumer: Consumer) -> None:
         """Remove a consumer; what it holds unacked stays unacked (behaviour 53)."""
-        raise RuntimeError("a source knows its consumers")
+
+    # What follows is for a source that keeps no account of what it delivered: a delivery that is
+    # settled is room for the next one.
 
     def ack(self, sequence: i64, message: Message) -> None:
         """Remove a delivered message for good."""
-        raise RuntimeError("a source hears acks")
+        self.schedule()
 
     def reject(self, sequence: i64, message: Message, count: i64) -> None:
         """Remove a delivered message that was rejected; it may be dead-lettered."""
-        raise RuntimeError("a source hears rejects")
+        self.schedule()
 
     def requeue(self, sequence: i64, message: Message, count: i64, failed: bool = False) -> None:
         """Put a delivered message back at its old place; `count` is how often it was delivered.
@@ -83,7 +92,16 @@ class Source(Dispatcher):
         `failed` is True where it was rejected or its channel ended, and False where the client
         returned it.
         """
-        raise RuntimeError("a source takes messages back")
+        self.schedule()
+
+    def begin_returns(self) -> None:
+        """Deliver nothing before `end_returns`: many deliveries come back slice after slice."""
+
+    def end_returns(self) -> None:
+        """Deliver again: all of them are back."""
+
+    def check_consumed(self) -> None:
+        """Raises: AccessRefused (403) for a source of which nobody gets, consumes or browses."""
 
     def own_entry(self) -> bytes:
         """Return a header that all deliveries carry, as a table's entry; b"" for none."""
@@ -116,6 +134,8 @@ class Consumer(Cancellable):
         self.prefetch_count = prefetch_count
         self.unacked_count: i64 = 0
         self.arguments = arguments
+        #: The memory that its connection has booked for it.
+        self.bytes: i64 = CONSUMER_BYTES + 2 * sys.getsizeof(tag) + table_bytes(arguments)
         #: `x-priority`: of several consumers the higher ones get messages first.
         self.priority: int = 0
         self.prefix = b""
@@ -134,6 +154,9 @@ class Consumer(Cancellable):
         if channel.unacked_count >= UNACKED_PER_CHANNEL_MAX:
             return False
         if self.prefetch_count > 0 and self.unacked_count >= self.prefetch_count:
+            return False
+        room = channel.room
+        if room.bytes >= room.limit and not room.reserve():
             return False
         return channel.prefetch_count == 0 or channel.unacked_count < channel.prefetch_count
 

@@ -14,12 +14,19 @@ Source: behaviours 61 and 62.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import TYPE_CHECKING
 
 from mypy_extensions import i64
 
 if TYPE_CHECKING:
     from leveret.broker.queue.consumer import Consumer
+
+
+def place_of(consumer: Consumer, consumers: list[Consumer]) -> i64:
+    """Return the place of a consumer in a list, in which those that end are often the last."""
+    last: i64 = len(consumers) - 1
+    return last if consumers[last] is consumer else consumers.index(consumer)
 
 
 class RoundRobin:
@@ -79,6 +86,8 @@ class ConsumerPriorities(RoundRobin):
         super().__init__(consumers)
         #: The order in each priority, the highest first; each has a list of its own.
         self.tiers: list[RoundRobin] = []
+        #: The priorities of these with the other sign, so that they grow.
+        self._places: list[int] = []
         for consumer in consumers:
             self._put(consumer)
         # All but the newest had one priority, and some of them had had their turn.
@@ -86,16 +95,12 @@ class ConsumerPriorities(RoundRobin):
 
     def _tier(self, priority: int) -> RoundRobin:
         """Return the order in a priority, made where it is new."""
-        at = 0
-        for tier in self.tiers:
-            theirs = tier.consumers[0].priority
-            if theirs == priority:
-                return tier
-            if theirs < priority:
-                break
-            at += 1
+        at = bisect_left(self._places, -priority)
+        if at < len(self._places) and self._places[at] == -priority:
+            return self.tiers[at]
         new = RoundRobin([])
         self.tiers.insert(at, new)
+        self._places.insert(at, -priority)
         return new
 
     def _put(self, consumer: Consumer) -> None:
@@ -109,11 +114,13 @@ class ConsumerPriorities(RoundRobin):
     def removed(self, consumer: Consumer, place: i64) -> RoundRobin:
         """Take `consumer` out; those left with one priority take turns again."""
         tier = self._tier(consumer.priority)
-        mine: i64 = tier.consumers.index(consumer)
+        mine: i64 = place_of(consumer, tier.consumers)
         del tier.consumers[mine]
         tier.removed(consumer, mine)
         if not tier.consumers:
-            self.tiers.remove(tier)
+            at = bisect_left(self._places, -consumer.priority)
+            del self.tiers[at]
+            del self._places[at]
         if len(self.tiers) > 1:
             return self
         plain = RoundRobin(self.consumers)

@@ -5,24 +5,16 @@ Whoever expires, dead-letters or delays a message asks it where that goes, and h
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64, mypyc_attr
 
+from leveret.broker.queue.target import Destinations, Target
 from leveret.message import Message
 
 if TYPE_CHECKING:
-    from leveret.broker.queue.queue import Queue
-
-
-class Destinations:
-    """The queues that a message goes to."""
-
-    def __init__(self) -> None:
-        #: Each queue once.
-        self.queues: list[Queue] = []
-        #: How many bindings matched, those to the same queue and by several keys too.
-        self.matched: i64 = 0
+    from leveret.broker.queue.queue import HoldingQueue, Queue
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -32,9 +24,9 @@ class QueueHost:
     def __init__(self, name: str) -> None:
         self.name: Final = name
 
+    @abstractmethod
     def drop_unused(self, queue: Queue) -> i64:
         """Delete a queue that nobody used for as long as it asks; return its steps of work."""
-        raise RuntimeError("a virtual host deletes its queues")
 
     def has_exchange(self, name: str) -> bool:
         """Tell whether there is an exchange of that name."""
@@ -44,18 +36,27 @@ class QueueHost:
         self, exchange: str, routing_key: str, more_keys: list[str], properties: bytes
     ) -> Destinations:
         """Return where a dead letter goes from an exchange that is there."""
-        return Destinations()
+        return Destinations([])
 
-    def destinations(self, exchange: str, message: Message) -> list[Queue]:
+    def destinations(self, exchange: str, message: Message) -> list[Target]:
         """Return where a message of the broker's own goes; nowhere without the exchange."""
         return []
 
+    @abstractmethod
     def move(
-        self, queue: Queue, sequence: i64, message: Message, letter: Message, queues: list[Queue]
+        self,
+        queue: HoldingQueue,
+        sequence: i64,
+        message: Message,
+        letter: Message,
+        targets: list[Target],
     ) -> i64:
-        """Take `sequence` out of `queue` and put `letter` into `queues`, by one record.
+        """Take `sequence` out of `queue` and put `letter` into `targets`, by one record.
 
         `message` is what `queue` held under `sequence`, `letter` what it became.  Returns what came
         of it, as a publish does.
         """
-        raise RuntimeError("a virtual host moves messages")
+
+    @abstractmethod
+    def put(self, letter: Message, targets: list[Target]) -> None:
+        """Put `letter`, which comes from no queue and from no publisher, into `targets`."""

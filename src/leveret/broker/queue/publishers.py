@@ -13,8 +13,12 @@ A publisher's name belongs to the user who published under it first (`ownership`
 itself: what another publishes under it would hide what its owner sends next.  Who owns it is a
 record of its own beside the first message, because messages do not tell their users.
 
+A name that begins as this broker's own client names a connection (`CLIENT_PREFIX`) is never used
+again once that connection is gone: it is forgotten after a shorter time, so that connections that
+come and go do not fill the table.
+
 Invariants: a number counts only where its message was taken; a publisher that sent nothing for
-longer than `expiry_ms` is forgotten, and no sooner.
+longer than its expiry is forgotten, and no sooner.
 """
 
 from __future__ import annotations
@@ -23,9 +27,15 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
+from leveret.broker.core.accounts import MarkAccount
 from leveret.broker.core.ownership import MAX_PUBLISHERS, Owner, Quota, is_free_for, owner_fields
 from leveret.broker.core.timers import Timed
-from leveret.limits import PUBLISHERS_PER_QUEUE_MAX, PUBLISHERS_PER_USER_MAX
+from leveret.limits import (
+    CLIENT_PUBLISHER_EXPIRY_MS,
+    PUBLISHER_BYTES,
+    PUBLISHERS_PER_QUEUE_MAX,
+    PUBLISHERS_PER_USER_MAX,
+)
 from leveret.wire.numbered import Numbered
 
 if TYPE_CHECKING:
@@ -33,6 +43,9 @@ if TYPE_CHECKING:
 
 #: What hands over a publisher's name, as errors say it.
 GIVE_PUBLISHER: Final = "set_publisher_owner"
+
+#: What `leveret.client` begins the names of its connections with.
+CLIENT_PREFIX: Final = b"leveret-client."
 
 #: A full table is looked through for publishers to forget no more often than this.
 _SWEEP_MS: Final = 1000
@@ -43,9 +56,10 @@ _SWEEP_MS: Final = 1000
 class Publisher:
     """How far one publisher has come: its highest number taken, and when it sent last (ms)."""
 
-    __slots__ = ("number", "offered", "owner", "time_ms")
+    __slots__ = ("is_client", "number", "offered", "owner", "time_ms")
 
-    def __init__(self, number: i64, time_ms: i64, owner: Owner | None = None) -> None:
+    def __init__(self, name: bytes, number: i64, time_ms: i64, owner: Owner | None = None) -> None:
+        self.is_client: Final = name.startswith(CLIENT_PREFIX)
         self.number: i64 = number
         self.time_ms: i64 = time_ms
         #: None where an earlier release recorded it: the first who publishes under it takes it.
@@ -62,23 +76,21 @@ class Publishers(Timed):
         super().__init__()
         self.turn = turn
         self.by_name: dict[bytes, Publisher] = {}
-        self.quota: Final = Quota(turn.user_limits, MAX_PUBLISHERS, PUBLISHERS_PER_USER_MAX)
+        self.quota: Final = Quota(turn.quotas.user_limits, MAX_PUBLISHERS, PUBLISHERS_PER_USER_MAX)
+        self.account: Final = MarkAccount(turn.accounts)
         self._swept_ms: i64 = 0
+        self._has_clients = False
         # Before all is learned: the owners that records told.
         self._learned: dict[bytes, Owner] = {}
 
-    def has(self, numbered: Numbered) -> bool:
-        """Return whether a message of that number, or a higher one, was taken."""
-        known = self.known(numbered.publisher)
-        if known is None or numbered.number > known.number:
-            return False
+    def took_before(self, known: Publisher) -> None:
+        """Take that a publisher sent again what was taken: it is not idle."""
         known.time_ms = self.turn.now_ms
-        return True
 
     def known(self, name: bytes) -> Publisher | None:
         """Return a publisher, unless it was idle for too long."""
         known = self.by_name.get(name)
-        return None if known is None or self._is_idle(known.time_ms) else known
+        return None if known is None or self._is_idle(known) else known
 
     def is_free(self, name: bytes, by: Owner | None) -> bool:
         """Return whether `by` may publish under a name, because no other user owns it."""
@@ -103,7 +115,8 @@ class Publishers(Timed):
         )
 
     def _is_roomy(self, by: Owner | None) -> bool:
-        return len(self.by_name) < PUBLISHERS_PER_QUEUE_MAX and self.quota.has_room(by)
+        roomy = len(self.by_name) < PUBLISHERS_PER_QUEUE_MAX and self.account.has_room()
+        return roomy and self.quota.has_room(by)
 
     def note(self, numbered: Numbered, by: Owner | None) -> bool:
         """Count a message of `by` that was taken; return whether he owns its name from now on."""
@@ -111,11 +124,11 @@ class Publishers(Timed):
         name = numbered.publisher
         known = self.by_name.get(name)
         if known is None:
-            self.by_name[name] = Publisher(numbered.number, now_ms, by)
+            self._add(name, Publisher(name, numbered.number, now_ms, by))
             self.quota.add(by)
             self._arm()
             return by is not None
-        taken = by is not None and (known.owner is None or self._is_idle(known.time_ms))
+        taken = by is not None and (known.owner is None or self._is_idle(known))
         known.number = numbered.number
         known.time_ms = now_ms
         if taken and by is not None and not by.is_same(known.owner):
@@ -134,6 +147,7 @@ class Publishers(Timed):
         """Forget a name, which may then begin with any number; the caller journals that."""
         known = self.by_name.pop(name, None)
         if known is not None:
+            self.account.book(-PUBLISHER_BYTES - len(name))
             self.quota.remove(known.owner)
         self._learned.pop(name, None)
 
@@ -150,12 +164,13 @@ class Publishers(Timed):
 
     def learn(self, name: bytes, number: i64, time_ms: i64) -> None:
         """Count what was taken before a restart; what comes later was taken later, or again."""
-        expiry_ms = self.turn.publisher_expiry_ms
         known = self.by_name.get(name)
         if known is None:
-            self.by_name[name] = Publisher(number, time_ms)
+            self._add(name, Publisher(name, number, time_ms))
             self.quota.add(None)
-        elif time_ms - known.time_ms > expiry_ms:
+            return
+        expiry_ms = self._expiry_ms(known.is_client)
+        if time_ms - known.time_ms > expiry_ms:
             # The publisher had been forgotten by then.
             known.number = number
             known.time_ms = time_ms
@@ -184,22 +199,35 @@ class Publishers(Timed):
     def _time_of(self, name: bytes) -> int:
         return int(self.by_name[name].time_ms)
 
-    def _is_idle(self, time_ms: i64) -> bool:
-        return self.turn.now_ms - time_ms > self.turn.publisher_expiry_ms
+    def _add(self, name: bytes, publisher: Publisher) -> None:
+        self.by_name[name] = publisher
+        self.account.book(PUBLISHER_BYTES + len(name))
+        if publisher.is_client and not self._has_clients:
+            self._has_clients = True
+            self.turn.timers.cancel(self)  # the first of them is due sooner than what it was set to
+
+    def _expiry_ms(self, is_client: bool) -> i64:
+        """Return how long a publisher may be idle."""
+        expiry_ms = self.turn.publisher_expiry_ms
+        return min(expiry_ms, CLIENT_PUBLISHER_EXPIRY_MS) if is_client else expiry_ms
+
+    def _is_idle(self, known: Publisher) -> bool:
+        return self.turn.now_ms - known.time_ms > self._expiry_ms(known.is_client)
 
     def _sweep(self) -> None:
         """Forget the publishers that were idle for too long."""
         self._swept_ms = self.turn.now_ms
-        idle = [name for name, known in self.by_name.items() if self._is_idle(known.time_ms)]
+        idle = [name for name, known in self.by_name.items() if self._is_idle(known)]
         for name in idle:
             self.forget(name)
+        self._has_clients = any(known.is_client for known in self.by_name.values())
 
     def _arm(self) -> None:
         """Set the timer to when a publisher may have been idle for long enough."""
         if not self.by_name:
             self.turn.timers.cancel(self)
         elif self.deadline_ms < 0:
-            self.turn.timers.set(self, self.turn.now_ms + self.turn.publisher_expiry_ms + 1)
+            self.turn.timers.set(self, self.turn.now_ms + self._expiry_ms(self._has_clients) + 1)
 
     def due(self, now_ms: i64) -> None:
         """Forget the publishers that were idle for too long."""
@@ -209,6 +237,7 @@ class Publishers(Timed):
     def drop(self) -> None:
         """Forget all: the queue is deleted."""
         self.by_name.clear()
+        self.account.end()
         self.quota.clear()
         self.turn.timers.cancel(self)
 

@@ -1,8 +1,9 @@
 """What every queue is, whatever its type: a name, attributes, bindings to it and consumers.
 
 The types are `classic` (messages wait and go when they are acked) and `stream` (messages stay and
-are read at offsets).  A queue hands messages to channels and writes to the journal; it knows
-nothing of frames.
+are read at offsets).  A queue is the source that consumers subscribe to, and has the target that
+exchanges route to.  It hands messages to channels and writes to the journal; it knows nothing of
+frames.
 
 Invariants: a sequence is used once in the life of a queue; what is journaled of a message is
 written before anything that depends on it.
@@ -10,75 +11,56 @@ written before anything that depends on it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from abc import abstractmethod
+from typing import TYPE_CHECKING
 
 from mypy_extensions import i64, mypyc_attr
 
+from leveret.broker.core.counts import QueueCounts
+from leveret.broker.core.ownership import owner_fields
 from leveret.broker.core.turn import Link, Turn
 from leveret.broker.queue.consumer import Consumer, Source
-from leveret.broker.queue.consumers import RoundRobin
+from leveret.broker.queue.consumers import RoundRobin, SingleActive, place_of
 from leveret.broker.queue.expiry import QueueExpiry
-from leveret.broker.queue.publishers import Publishers, publisher_record
+from leveret.broker.queue.target import DroppedTarget, Target
 from leveret.broker.values.applied_policy import AppliedPolicy
+from leveret.broker.values.queue_attributes import QueueAttributes
 from leveret.broker.values.queue_settings import QueueSettings
 from leveret.errors import AccessRefused
-from leveret.wire.numbered import Numbered
 
 if TYPE_CHECKING:
     from leveret.broker.core.ownership import Owner
+    from leveret.broker.core.quotas import Share
     from leveret.broker.queue.host import QueueHost
     from leveret.message import Message
-    from leveret.store.checkpoint.checkpoint import NewChunk
-
-#: What `admit` decides about a message: take it, drop it as taken before, or refuse it.
-TAKE: Final = 0
-DROP: Final = 1
-REFUSE: Final = 2
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Queue(Source):
     """The base of the queue types."""
 
-    #: True while it must not be deleted, because it holds a committed batch.
-    kept: bool = False
-    #: True for an internal queue, which no listing, export, policy or event shows.
-    hidden: bool = False
-    #: The publishers that number their messages; None before the first.
-    publishers: Publishers | None = None
+    #: What exchanges route to for it; each type has one of its own.
+    target: Target
 
-    def __init__(
-        self,
-        turn: Turn,
-        queue_id: i64,
-        name: str,
-        durable: bool,
-        exclusive: bool,
-        auto_delete: bool,
-        arguments: dict[str, object],
-    ) -> None:
-        super().__init__(turn, name, QueueSettings(arguments))
+    def __init__(self, turn: Turn, queue_id: i64, name: str, attributes: QueueAttributes) -> None:
+        super().__init__(turn, name, QueueSettings(attributes.arguments))
         self.queue_id: i64 = queue_id
-        self.durable = durable
-        self.exclusive = exclusive
-        self.auto_delete = auto_delete
-        self.arguments = arguments
+        self.durable = attributes.durable
+        self.exclusive = attributes.exclusive
+        self.auto_delete = attributes.auto_delete
+        #: True while it must not be deleted, because it holds a committed batch.
+        self.kept = False
+        #: True for an internal queue, which no listing, export, policy or event shows.
+        self.hidden = False
+        self.arguments = attributes.arguments
         #: The policies that apply to it (`vhost.policies`).
         self.policy: AppliedPolicy | None = None
         self.operator_policy: AppliedPolicy | None = None
         #: True for queues whose definition is in the journal; an exclusive one ends with its link.
-        self.recorded = durable and not exclusive
+        self.recorded = attributes.durable and not attributes.exclusive
         #: The vhost that holds it.
         self.vhost: QueueHost | None = None
-        #: True where `admit` must be asked before each publish.
-        self.checks_admission = False
-        #: True where `make_room` must be asked after each publish.
-        self.bounded = False
         self.expiry_of_queue: QueueExpiry | None = None
-        #: True for what takes messages but does not count as a destination of a message.
-        self.is_tap = False
-        #: True where every message is journaled, persistent or not (streams).
-        self.keeps_all = False
         self.owner: Link | None = None
         #: Which of them gets the next message.
         self.consumer_order = RoundRobin(self.consumers)
@@ -87,34 +69,41 @@ class Queue(Source):
         self.exclusive_consumer = False
         self.had_consumer = False
         self.define_group: i64 = 0
+        #: What its vhost has booked for it.
+        self.booked: i64 = 0
+        #: What it is of all that its user and its vhost have.
+        self.quota: Share | None = None
         # Counters are plain numbers that only grow; who wants a rate computes it.
-        self.published: i64 = 0
         self.delivered: i64 = 0
         self.delivered_no_ack: i64 = 0
         self.got: i64 = 0
+        #: Of these, what was taken without acks; and requests that found nothing.
+        self.got_no_ack: i64 = 0
+        self.got_nothing: i64 = 0
         self.redelivered: i64 = 0
         self.acked: i64 = 0
-        self.deduplicated: i64 = 0
         self.rewound: i64 = 0
         self.unacked_count: i64 = 0
         self.unacked_bytes: i64 = 0
+        #: The number of the next message at the last checkpoint's boundary, and that checkpoint's
+        #: group; a queue that was declared since has none.
+        self.boundary: i64 = 0
+        self.boundary_group: i64 = -1
+        #: The walk over all queues that saw it last (`core.counts`); 0 for none.
+        self.walk: i64 = 0
 
     @property
+    @abstractmethod
     def kind(self) -> str:
         """The queue type as `x-queue-type` names it."""
-        raise RuntimeError("a queue type has a name")
 
-    def publish(self, message: Message) -> i64:
-        """Take `message`; return its sequence (a stream's: offset)."""
-        raise RuntimeError("a queue type takes messages")
-
+    @abstractmethod
     def ready_count(self) -> i64:
         """Return how many messages wait for a consumer."""
-        raise RuntimeError("a queue type counts its messages")
 
+    @abstractmethod
     def ready_bytes(self) -> i64:
         """Return the bytes (bodies and properties) of the messages that wait."""
-        raise RuntimeError("a queue type counts its bytes")
 
     def retry_count(self) -> i64:
         """Return how many messages came back and wait for their next try."""
@@ -143,13 +132,6 @@ class Queue(Source):
         if self.settings.expires_ms > 0:
             self.expiry_of_queue = QueueExpiry(self, self.settings.expires_ms)
 
-    def takes_now(self) -> bool:
-        """Return whether a message that is published now would be delivered at once."""
-        return False
-
-    def hold_until(self, group: i64) -> None:
-        """Deliver nothing before `group` is synced; a stream never does."""
-
     def touch(self) -> None:
         """Note that the queue is used (behaviour 49)."""
         if self.expiry_of_queue is not None:
@@ -161,68 +143,63 @@ class Queue(Source):
         Raises: AccessRefused (403).
         """
 
-    def admit(self, message: Message) -> i64:
-        """Decide about a message before it is published here: TAKE, DROP or REFUSE."""
-        return TAKE
+    def declared_by(self, by: Owner | None) -> None:
+        """Take note of who declared it, where a queue belongs to one user."""
 
-    def admit_numbered(self, numbered: Numbered, by: Owner | None) -> i64:
-        """Decide about a message of `by` by its publisher's number: TAKE, DROP or REFUSE."""
-        publishers = self.publishers
-        if publishers is None:
-            publishers = self.publishers = Publishers(self.turn)
-        if not publishers.is_free(numbered.publisher, by):
-            return REFUSE
-        if publishers.has(numbered):
-            self.deduplicated += 1
-            return DROP
-        return TAKE if publishers.has_room(numbered.publisher, by) else REFUSE
+    def mark_deleted(self) -> None:
+        """Note that the queue is deleted: nothing comes in or goes out any more."""
+        if not self.deleted:
+            counts = QueueCounts()
+            self.add_counts(counts)
+            self.turn.counts.queue_gone(self.kind, counts, self.walk)
+        self.deleted = True
+        self.target.deleted = True
 
-    def give_publisher(self, name: bytes, to: Owner) -> None:
-        """Give a publisher's name that is known here to the owner `to`, and journal that."""
-        publishers = self.publishers
-        known = None if publishers is None else publishers.by_name.get(name)
-        if publishers is None or known is None:
-            return
-        self.turn.changes += 1
-        if self.recorded:
-            record = publisher_record(self.queue_id, name, to)
-            self.turn.journal.define("publisher", record)
-        publishers.give(known, to)
+    def add_counts(self, counts: QueueCounts) -> None:
+        """Add what the queue did since the start."""
+        counts.published += self.target.published
+        counts.delivered += self.delivered
+        counts.delivered_no_ack += self.delivered_no_ack
+        counts.got += self.got
+        counts.got_no_ack += self.got_no_ack
+        counts.got_nothing += self.got_nothing
+        counts.redelivered += self.redelivered
+        counts.acked += self.acked
 
-    def forget_publisher(self, name: bytes) -> None:
-        """Forget a publisher, which may then begin with any number, and journal that."""
-        self.turn.changes += 1
-        if self.publishers is not None:
-            self.publishers.forget(name)
-        if self.recorded:
-            self.turn.journal.delete("publisher", publisher_record(self.queue_id, name, None))
+    def memory_count(self) -> i64:
+        """Return how many of the messages that wait are in memory."""
+        return self.ready_count()
 
-    def make_room(self) -> None:
-        """Drop messages above the limits, after all that can be delivered was delivered."""
+    def memory_bytes(self) -> i64:
+        """Return the bytes of these."""
+        return self.ready_bytes()
 
-    def is_full(self, message: Message) -> bool:
-        """Return whether `admit` would refuse `message` because the queue is full."""
-        return False
-
-    def moved(self, sequence: i64, message: Message, recorded: bool) -> None:
-        """Forget a message that left; `recorded` tells that the journal knows it."""
-        raise RuntimeError("a queue type knows what leaves it")
-
+    @abstractmethod
     def purge(self) -> i64:
         """Drop the messages that wait; return their number.  Unacked ones stay."""
-        raise RuntimeError("a queue type purges")
 
+    @abstractmethod
     def drop(self) -> None:
         """Drop all messages because the queue is deleted."""
-        raise RuntimeError("a queue type drops its messages")
 
+    def keep_one_active(self) -> None:
+        """Have one consumer at a time get everything."""
+        self.single_active = True
+        self.consumer_order = SingleActive(self.consumers)
+
+    def untie(self) -> None:
+        """Let go of the parts that know the queue, which was dropped.
+
+        So its memory is free when the last who knows it has gone, and does not wait for the
+        collector of cycles, which looks at all that a broker holds.
+        """
+        _drop_target(self)
+        self.expiry_of_queue = None
+        self.consumer_order = RoundRobin(self.consumers)
+
+    @abstractmethod
     def next_number(self) -> i64:
         """Return the sequence (a stream's: offset) that the next message gets."""
-        raise RuntimeError("a queue type counts its messages")
-
-    def chunked(self, chunk: NewChunk) -> None:
-        """Take note that a checkpoint wrote some of the messages to a chunk."""
-        raise RuntimeError("a queue type keeps its chunks")
 
     def attach(self, consumer: Consumer, where: str) -> None:
         """Prepare for a consumer that is about to be added; `where` names the queue in errors."""
@@ -249,8 +226,10 @@ class Queue(Source):
     def unsubscribe(self, consumer: Consumer) -> None:
         """Remove a consumer; what it holds unacked stays unacked (behaviour 53)."""
         self.turn.changes += 1
-        place = self.consumers.index(consumer)
-        del self.consumers[place]
+        consumers = self.consumers
+        place = place_of(consumer, consumers)
+        self.turn.steps += (place + len(consumers) if self.single_active else place) // 64
+        del consumers[place]
         self.consumer_order = self.consumer_order.removed(consumer, place)
         self.detach(consumer)
         if consumer.exclusive:
@@ -262,25 +241,38 @@ class Queue(Source):
 
     def definition(self, vhost: str) -> dict[str, object]:
         """Return the queue as its journal record holds it."""
-        return queue_record(vhost, self.name, int(self.queue_id), self.auto_delete, self.arguments)
+        attributes = QueueAttributes(auto_delete=self.auto_delete, arguments=self.arguments)
+        record = queue_record(vhost, self.name, int(self.queue_id), attributes)
+        return record | owner_fields(None if self.quota is None else self.quota.owner)
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class HoldingQueue(Queue):
+    """A queue that holds a message until it leaves; what is in a stream never does."""
+
+    @abstractmethod
+    def moved(self, sequence: i64, message: Message, recorded: bool) -> None:
+        """Forget a message that left; `recorded` tells that the journal knows it."""
+
+
+def queue_identity(vhost: str, queue: Queue) -> dict[str, object]:
+    """Return what the record of a queue's deletion holds."""
+    return {"vhost": vhost, "name": queue.name, "id": int(queue.queue_id)}
 
 
 def queue_record(
-    vhost: str, name: str, queue_id: int, auto_delete: bool, arguments: dict[str, object]
+    vhost: str, name: str, queue_id: int, attributes: QueueAttributes
 ) -> dict[str, object]:
     """Return a queue as its journal record holds it."""
     return {
         "vhost": vhost,
         "name": name,
         "id": queue_id,
-        "auto_delete": auto_delete,
-        "arguments": arguments,
+        "auto_delete": attributes.auto_delete,
+        "arguments": attributes.arguments,
     }
 
 
-def is_reached(queues: list[Queue]) -> bool:
-    """Return whether a message has a destination among its queues: a tap is none."""
-    for queue in queues:
-        if not queue.is_tap:
-            return True
-    return False
+def _drop_target(queue: Queue) -> None:
+    """Give a deleted queue a target that does not know it."""
+    queue.target = DroppedTarget(queue.target)

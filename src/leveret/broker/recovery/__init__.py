@@ -1,1 +1,1 @@
-"""Putting a broker back from its records, and writing them anew."""
+"""Rebuilding a broker from its records, and handing its state over at a checkpoint."""

@@ -1,10 +1,10 @@
-"""What a queue has in chunks of an earlier start: pages, read when a consumer comes to them.
+"""The chunks of a queue from an earlier start, as pages that are read when consumers reach them.
 
-A chunk is read at the start only where something has to be known of it that its reference does not
-say: which of its messages are gone, when some are; the levels of a priority queue; and what a queue
-keeps in memory in any case.
+A start reads a chunk only if it needs to know something that its reference does not say: which of
+its messages are gone, if some are; the levels of a priority queue; and messages that a queue keeps
+in memory in any case.
 
-Invariant: what is damaged is reported to the quarantine, and costs what cannot be read.
+Invariant: damage is reported to the quarantine, and costs the messages that cannot be read.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from mypy_extensions import i64
 
 from leveret.broker.backlog.damage import open_chunk, report_messages
 from leveret.broker.backlog.page import Page
-from leveret.broker.backlog.source import Returned
+from leveret.broker.backlog.window import Returned
 from leveret.broker.classic.chunked import ChunkedQueue
-from leveret.broker.classic.classic import ClassicQueue
-from leveret.broker.classic.retained import RETAINED_COUNT
+from leveret.broker.classic.delayed import DelayedMessages
+from leveret.broker.classic.waiting import WaitingQueue
 from leveret.chunk import Chunk
 from leveret.store.records.ranges import RangeSet
+from leveret.store.records.record import is_retained
 from leveret.store.segments.segments import ChunkRef
 
 
@@ -29,8 +30,11 @@ def restore_chunks(
     messages: dict[i64, Returned],
     counts: dict[i64, i64],
 ) -> None:
-    """Give a queue its chunks and pages, and add to `messages` what must be in memory."""
-    pages = queue.new_pages() if isinstance(queue, ClassicQueue) else None
+    """Give a queue its chunks and pages, and add to `messages` those that must be in memory."""
+    if isinstance(queue, DelayedMessages):
+        _restore_delayed(queue, chunks, gone)
+        return
+    pages = queue.new_pages() if isinstance(queue, WaitingQueue) else None
     by_level = pages is not None and pages.counts_rows
     restored: list[Page] = []
     for ref in sorted(chunks, key=_first):
@@ -43,7 +47,7 @@ def restore_chunks(
         if pages is not None and not in_memory:
             page = pages.restored_page(ref)
         if page is None or dead > 0 or by_level:
-            chunk = open_chunk(queue, ref, queue.turn.reader.read(ref), ref.persistent, True)
+            chunk = open_chunk(queue, ref, queue.turn.reader.read(ref), ref.persistent)
             if chunk is None:
                 continue
             if page is None:
@@ -55,8 +59,18 @@ def restore_chunks(
             page.stored.restored = True
             _forget(queue, ref, gone)
             restored.append(page)
-    if restored and pages is not None and isinstance(queue, ClassicQueue):
+    if restored and pages is not None and isinstance(queue, WaitingQueue):
         queue.restore_pages(pages, restored, counts)
+
+
+def _restore_delayed(queue: DelayedMessages, chunks: list[ChunkRef], gone: RangeSet) -> None:
+    """Give a store of delayed messages its pages; none is read."""
+    for ref in sorted(chunks, key=_first):
+        queue.turn.spill.use.wrote(ref)
+        absent = gone.count(ref.first, ref.last)
+        if absent <= ref.last - ref.first:
+            queue.pages.restore(ref, absent)
+            _forget(queue, ref, gone)
 
 
 def _first(ref: ChunkRef) -> int:
@@ -64,11 +78,11 @@ def _first(ref: ChunkRef) -> int:
 
 
 def _in_memory(ref: ChunkRef, counts: dict[i64, i64]) -> bool:
-    """Tell whether a chunk's messages belong in memory: where some are kept after their acks."""
-    if ref.count_max == RETAINED_COUNT:
+    """Return whether a chunk's messages belong in memory, as some are kept after their acks."""
+    if is_retained(ref.count_max):
         return True
     for sequence, count in counts.items():
-        if count == RETAINED_COUNT and ref.first <= sequence <= ref.last:
+        if is_retained(count) and ref.first <= sequence <= ref.last:
             return True
     return False
 
@@ -81,14 +95,14 @@ def _take(
     messages: dict[i64, Returned],
     counts: dict[i64, i64],
 ) -> None:
-    """Take a chunk's live messages into memory."""
+    """Load a chunk's live messages into memory."""
     broken = set(chunk.damaged())
     if broken:
         report_messages(queue, ref, chunk.data, sorted(broken))
     live: i64 = 0
     for index in range(chunk.count):
         sequence = chunk.sequence(index)
-        kept = queue.keeps_all or chunk.persistent(index)
+        kept = queue.stored.outlives(chunk, index)
         if kept and not gone.has(sequence) and int(sequence) not in broken:
             count = counts.pop(sequence, chunk.delivery_count(index))
             messages[sequence] = Returned(sequence, chunk.message(index), count)
@@ -99,6 +113,6 @@ def _take(
 
 
 def _forget(queue: ChunkedQueue, ref: ChunkRef, gone: RangeSet) -> None:
-    """Remember what is gone of a chunk."""
+    """Remember which messages of a chunk are gone."""
     for first, last in gone.within(ref.first, ref.last):
         queue.stored.gone.add(first, last)

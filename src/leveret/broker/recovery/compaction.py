@@ -1,33 +1,35 @@
-"""Compaction: what lives in segment files that are mostly dead is copied forward, chunk by chunk.
+"""Compaction: live data in mostly dead segment files is copied to new files, chunk by chunk.
 
-A checkpoint notes how much of each file lives; when it is done, the chunks of files that are worth
-it are read one after the other, written again without what is gone, and their queues told where
-they lie.  Queues go on meanwhile.  The old files go two checkpoints later, when no snapshot and no
-record of the journal that is kept names them.
+A checkpoint notes how much of each file is live.  Afterwards the chunks of files worth compacting
+are read one after the other and written again without dead messages, and their queues are notified
+of the new places.  Queues go on working meanwhile.  The old files are removed two checkpoints
+later, when no snapshot and no kept record of the journal names them.
 
-It is not the reading and writing: those are effects (`turn.wanted`, `turn.spill`).
+Reading and writing are effects (`turn.wanted`, `turn.spill`), not done here.
 
-Invariants: a message lies in its old place until the new one is synced; a chunk that its queue has
-forgotten meanwhile is left alone.  A chunk that does not check is not moved: it is found, told of
-and kept when it is read for its messages.
+Invariants: a message is in its old place until the new one is synced; a chunk that its queue has
+forgotten meanwhile is not moved.  Neither is a damaged chunk: it is found, reported and quarantined
+when it is read for its messages.
 """
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
+from leveret.broker.backlog.damage import whole_chunk
 from leveret.broker.backlog.stored import StoredChunk
 from leveret.broker.classic.chunked import ChunkedQueue
 from leveret.broker.core.effects import ChunkWanted
 from leveret.broker.core.turn import Turn
-from leveret.chunk import Chunk, ChunkBuilder, ChunkDamaged
-from leveret.store.segments.segments import ChunkRef, check_chunk
+from leveret.chunk import Chunk, ChunkBuilder
+from leveret.store.segments.segments import ChunkRef
 from leveret.store.segments.spill import SpillOwner
 from leveret.store.segments.use import FileUse, row_bytes
 
-#: Room for copies where nobody says how much there is.
+#: The space for copies if it is not known.
 UNBOUNDED: Final = 1 << 62
 
 if TYPE_CHECKING:
@@ -42,33 +44,33 @@ class Move(ChunkWanted):
         super().__init__(ref)
         self.compaction = compaction
 
+    @abstractmethod
     def alive(self) -> bool:
-        """Tell whether the chunk is still used where it lay."""
-        raise RuntimeError("a move knows whose chunk it moves")
+        """Return whether the chunk is still used in its old place."""
 
+    @abstractmethod
     def rewrite(self, data: bytes) -> bool:
-        """Have the chunk written again; False where that cannot be."""
-        raise RuntimeError("a move knows how its chunk is written")
+        """Request that the chunk be written again; return False if that is impossible."""
 
+    @abstractmethod
     def written(self, ref: ChunkRef) -> None:
-        """Let the chunk lie at its new place."""
-        raise RuntimeError("a move knows whose chunk it moves")
+        """Take note that the chunk is at its new place."""
 
     def arrived(self, data: bytes) -> None:
-        """Write what was read."""
+        """Write the data that was read."""
         if not self.alive() or not self.rewrite(data):
             self.compaction.next()
 
 
 @final
 class Moved(SpillOwner):
-    """Hears that a chunk is at its new place."""
+    """Is notified when a chunk is at its new place."""
 
     def __init__(self, move: Move) -> None:
         self.move = move
 
     def spilled(self, ref: ChunkRef) -> None:
-        """Tell the owner, and go on with the next chunk."""
+        """Notify the owner, and continue with the next chunk."""
         if self.move.alive():
             self.move.written(ref)
         self.move.compaction.next()
@@ -76,7 +78,7 @@ class Moved(SpillOwner):
 
 @final
 class QueueMove(Move):
-    """A chunk of a queue: what is gone of it is left behind."""
+    """A chunk of a queue; dead messages are left out of the copy."""
 
     def __init__(self, compaction: Compaction, queue: ChunkedQueue, stored: StoredChunk) -> None:
         super().__init__(compaction, stored.ref)
@@ -84,18 +86,15 @@ class QueueMove(Move):
         self.stored = stored
 
     def alive(self) -> bool:
-        """Tell whether the queue has the chunk still, at that place."""
+        """Return whether the queue still has the chunk at that place."""
         stored = self.stored
         return not self.queue.deleted and stored.kept and stored.ref is self.ref
 
     def rewrite(self, data: bytes) -> bool:
         """Write the messages that are not gone."""
         queue = self.queue
-        try:
-            chunk = check_chunk(data, self.ref, queue.queue_id)
-        except ChunkDamaged:
-            return False
-        if chunk.damaged():
+        chunk = whole_chunk(queue.queue_id, self.ref, data)
+        if chunk is None:
             return False
         builder = self._live(chunk)
         if builder.count == 0:
@@ -104,14 +103,15 @@ class QueueMove(Move):
         return True
 
     def _live(self, chunk: Chunk) -> ChunkBuilder:
-        """Return what lives of the chunk."""
+        """Return the live messages of the chunk."""
         gone = self.queue.stored.gone
-        ended = self.stored.restored and not self.queue.keeps_all
-        builder = ChunkBuilder(self.queue.queue_id, False, True)
+        stored = self.queue.stored
+        builder = ChunkBuilder(self.queue.queue_id, stored.keeps_all, True)
         for index in range(chunk.count):
             sequence = chunk.sequence(index)
-            # What is not persistent ended with the process that took it.
-            if gone.has(sequence) or (ended and not chunk.persistent(index)):
+            # Messages that are not persistent ended with the process that received them.
+            ended = self.stored.restored and not stored.outlives(chunk, index)
+            if gone.has(sequence) or ended:
                 continue
             builder.add(
                 sequence,
@@ -123,13 +123,13 @@ class QueueMove(Move):
         return builder
 
     def written(self, ref: ChunkRef) -> None:
-        """Tell the queue."""
+        """Notify the queue."""
         self.queue.stored.replace(self.stored, ref)
 
 
 @final
 class BlockMove(Move):
-    """A chunk of a stream: all of it lives, so its bytes are copied as they are."""
+    """A chunk of a stream: all of it is live, so its bytes are copied unchanged."""
 
     def __init__(self, compaction: Compaction, stream: Stream, block: Block, ref: ChunkRef) -> None:
         super().__init__(compaction, ref)
@@ -137,36 +137,33 @@ class BlockMove(Move):
         self.block = block
 
     def alive(self) -> bool:
-        """Tell whether the stream has the block still, at that place."""
+        """Return whether the stream still has the block at that place."""
         stream = self.stream
         kept = self.block.first + self.block.count > stream.first_offset
         return not stream.deleted and kept and self.block.ref is self.ref
 
     def rewrite(self, data: bytes) -> bool:
-        """Copy the chunk if it checks."""
-        try:
-            chunk = check_chunk(data, self.ref, self.stream.queue_id)
-        except ChunkDamaged:
-            return False
-        if chunk.damaged() or len(data) != self.ref.size:
+        """Copy the chunk if it is intact."""
+        chunk = whole_chunk(self.stream.queue_id, self.ref, data)
+        if chunk is None or len(data) != self.ref.size:
             return False
         self.stream.turn.spill.copy(self.ref, data, Moved(self))
         return True
 
     def written(self, ref: ChunkRef) -> None:
-        """Tell the stream."""
+        """Notify the stream."""
         self.block.ref = ref
 
 
 @final
 class Compaction:
-    """The moves of one round.  A checkpoint notes what there is; `begin` picks what is worth it."""
+    """The moves of one round: a checkpoint notes the chunks, and `begin` chooses the files."""
 
     def __init__(self, turn: Turn, rows_min: i64, live_percent: i64) -> None:
         self.turn = turn
         self.rows_min: i64 = rows_min
         self.live_percent: i64 = live_percent
-        #: Chunks that are still to be moved, and how many there were.
+        #: The chunks that are still to be moved, and how many there were.
         self.moves: list[Move] = []
         self.planned: i64 = 0
         self._uses: dict[int, FileUse] = {}
@@ -195,9 +192,9 @@ class Compaction:
         use.live_bytes += live * row_bytes(ref)
 
     def begin(self, below: i64, room: i64 = UNBOUNDED) -> bool:
-        """Begin to move what is worth it of files with lower numbers; tell whether there is any.
+        """Begin to move chunks out of files with lower numbers; return whether any is worth it.
 
-        The copies take `room` at most: the files that they empty go only later.
+        The copies take at most `room`, because the files that they empty are removed only later.
         """
         noted = self._noted
         self._noted = []
@@ -213,7 +210,7 @@ class Compaction:
         return self.planned > 0
 
     def _worth(self, below: i64, room: i64) -> set[int]:
-        """Return the files that are worth it, those with the least to copy first."""
+        """Return the files worth compacting, those with the least to copy first."""
         worth: list[tuple[int, int]] = []
         for number, use in self._uses.items():
             if number < below and use.worth(self.rows_min, self.live_percent):
@@ -228,7 +225,7 @@ class Compaction:
         return files
 
     def next(self) -> None:
-        """Go on with the next chunk that is still used."""
+        """Continue with the next chunk that is still used."""
         while self.moves:
             move = self.moves.pop()
             if move.alive():
@@ -237,5 +234,5 @@ class Compaction:
 
     @property
     def done(self) -> bool:
-        """Tell whether nothing is left to begin with."""
+        """Return whether no chunk is left."""
         return not self.moves

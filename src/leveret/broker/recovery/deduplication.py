@@ -1,13 +1,13 @@
-"""Learning the windows of deduplicating queues again after a restart.
+"""Rebuilding the windows of deduplicating queues after a restart.
 
 A checkpoint's records hold the windows as they were; what the journal replays after them is learned
-from the messages themselves.  Which headers count for a queue follows from its arguments and, for
-every queue, from any policy: what was learned and is not asked for in the end is dropped.
+from the messages themselves.  The headers that matter for a queue depend on its arguments and, for
+every queue, on any policy: keys of headers that nothing asks for in the end are dropped.
 
-Where a value is known only while its message is queued, the last message of each value is what
-counts: an earlier one had left the queue, or the later would not have come in.
+If a value is known only while its message is queued, the last message of each value counts: an
+earlier one had left the queue, or the later one would have been dropped.
 
-Invariant: no window learned is larger than an argument or a policy allows.
+Invariant: no window is larger than an argument or a policy allows.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _size(value: object) -> int:
 
 @final
 class LearnedKeys:
-    """The windows of all queues, as far as they are known."""
+    """The known windows of all queues."""
 
     def __init__(self) -> None:
         #: The headers that policies name, with the largest window that any allows.
@@ -48,7 +48,7 @@ class LearnedKeys:
         self._queued_by_policy = False
 
     def queue_defined(self, queue_id: i64, arguments: dict[str, object]) -> None:
-        """Hear of a queue's arguments."""
+        """Note a queue's arguments."""
         header = arguments.get("x-deduplication-header")
         if isinstance(header, str):
             size = _size(arguments.get("x-deduplication-window-size"))
@@ -57,7 +57,7 @@ class LearnedKeys:
                 self._queued_headers.add(header)
 
     def policy_defined(self, policy: dict[str, object]) -> None:
-        """Hear of what a policy says."""
+        """Note a policy."""
         header = policy.get("deduplication-header")
         if isinstance(header, str):
             size = _size(policy.get("deduplication-window-size"))
@@ -66,21 +66,21 @@ class LearnedKeys:
             self._queued_by_policy = True
 
     def window_defined(self, queue_id: i64, header: object, keys: object) -> None:
-        """Take a part of a window from a checkpoint."""
+        """Add a part of a window from a checkpoint."""
         if isinstance(header, str) and isinstance(keys, bytes):
             window = self._window(queue_id, header, DEDUPLICATION_KEYS_MAX)
             for time_ms, key in read_keys(keys):
                 window.learn(key, time_ms)
 
     def queued_defined(self, queue_id: i64, header: object, keys: object) -> None:
-        """Take some of the keys of queued messages from a checkpoint."""
+        """Add some keys of queued messages from a checkpoint."""
         if isinstance(header, str) and isinstance(keys, bytes):
             known = self._queued.setdefault(queue_id, {}).setdefault(header, {})
             for sequence, key in read_keys(keys):
                 known[key] = sequence
 
     def published(self, message: Message, targets: list[tuple[int, int]]) -> None:
-        """Learn the keys of a message that the journal holds."""
+        """Add the keys of a message in the journal."""
         if not self._by_policy and not self._by_queue:
             return
         if message.properties[0] & _HEADERS_FLAG == 0:
@@ -113,14 +113,14 @@ class LearnedKeys:
         return window
 
     def give(self, queue_id: i64, window: Deduplication) -> None:
-        """Put what was learned into a queue's own window."""
+        """Fill a queue's own window."""
         learned = self._windows.pop(queue_id, {}).get(window.header)
         if learned is not None:
             for time_ms, key in learned.order[learned.head :]:
                 window.learn(key, time_ms)
 
     def give_queued(self, queue: ClassicQueue, keys: QueuedKeys) -> None:
-        """Tell a queue the keys of those of its messages that are there."""
+        """Give a queue the keys of those of its messages that exist."""
         learned = self._queued.pop(queue.queue_id, {}).get(keys.header, {})
         for key, number in learned.items():
             sequence: i64 = number

@@ -1,4 +1,4 @@
-"""What snapshot and journal told of one queue, gathered until all of it is known; see `restore`."""
+"""What snapshot and journal hold of one queue, as a start of the broker needs it; see `restore`."""
 
 from __future__ import annotations
 
@@ -6,79 +6,62 @@ from typing import final
 
 from mypy_extensions import i64
 
-from leveret.broker.backlog.source import Returned
+from leveret.broker.backlog.window import Returned
 from leveret.broker.core.ownership import Owner
 from leveret.store.records.ranges import RangeSet
+from leveret.store.recovery.queue_state import QueueState
 from leveret.store.segments.segments import ChunkRef
 
 
 @final
-class RestoredQueue:
-    """What was told of one queue."""
+class RestoredQueue(QueueState[Returned]):
+    """The recorded state of one queue, with the messages as the queue will hold them.
+
+    Messages in chunks are not kept in `messages`.
+    """
 
     def __init__(self, queue_id: i64) -> None:
-        self.queue_id: i64 = queue_id
-        self.definition: dict[str, object] | None = None
-        self.messages: dict[i64, Returned] = {}
-        self.next_sequence: i64 = 0
-        self.first_offset: i64 = 0
+        super().__init__(queue_id)
         self.redelivered_below: i64 = 0
         self.chunks: list[ChunkRef] = []
         #: The sequences between the first and the last of each chunk.
         self.covered = RangeSet()
-        self.dead = RangeSet()
-        #: How often messages in chunks came back, where the chunks do not say it.
-        self.counts: dict[i64, i64] = {}
-        #: Until when messages that came back wait for their next try.
+        #: When returned messages are due for their next try.
         self.retries: dict[i64, i64] = {}
-        #: How far the named consumers of a stream have come.
-        self.offsets: dict[bytes, int] = {}
-        #: Whose these names are, where that was told.
+        #: The owners of the names of consumers, if they are recorded.
         self.offset_owners: dict[bytes, Owner] = {}
-        #: Which of all streams of its name it is; empty where nothing told it.
-        self.stream_id = ""
-        self.deleted = False
 
-    def forget(self) -> None:
-        """Forget what was in it: it was deleted."""
-        self.messages.clear()
+    def drop(self) -> None:
+        """Forget the contents of the deleted queue."""
+        super().drop()
         self.chunks.clear()
         self.covered = RangeSet()
-        self.counts.clear()
 
     def in_chunk(self, sequence: i64) -> bool:
-        """Tell whether a sequence lies in the range of a chunk."""
+        """Return whether a sequence is in the range of a chunk."""
         return self.covered.has(sequence)
 
     def add_chunk(self, ref: ChunkRef) -> None:
-        """Learn where some of its messages lie."""
+        """Note the place of some of its messages."""
         self.chunks.append(ref)
         self.covered.add(ref.first, ref.last)
 
-    def hand_over(self, returned: Returned | None) -> None:
-        """Know of a message that lies in a chunk what its chunk does not say."""
-        if returned is not None and returned.count > 0:
-            self.counts[returned.sequence] = returned.count
+    def lose_chunk(self, ref: ChunkRef) -> None:
+        """Forget a chunk that is damaged."""
+        self.chunks = [kept for kept in self.chunks if kept.first != ref.first]
+        self.covered.remove(ref.first, ref.last)
+
+    def hand_over(self, first: i64, last: i64) -> None:
+        """Leave messages to the chunk that has them, and keep what the chunk does not hold."""
+        for sequence in self.kept_between(first, last):
+            returned = self.messages.pop(sequence)
+            if returned.count > 0:
+                self.counts[sequence] = returned.count
 
     def is_stream(self) -> bool:
-        """Tell whether it is a stream, as far as is known."""
-        definition = self.definition
-        if definition is None:
-            return False
-        arguments = definition.get("arguments")
-        return isinstance(arguments, dict) and arguments.get("x-queue-type") == "stream"
+        """Return whether it is known to be a stream."""
+        return self.type == "stream"
 
     def keeps_all(self) -> bool:
-        """Tell whether its messages survive, persistent or not: as `Queue.keeps_all`."""
-        return self.is_stream() or (self.definition is not None and "delays" in self.definition)
-
-    def forget_counts(self, first: i64, last: i64) -> None:
-        """Forget how often messages came back that are gone."""
-        if last - first < len(self.counts):
-            sequence: i64 = first
-            while sequence <= last:
-                self.counts.pop(sequence, None)
-                sequence += 1
-        else:
-            for held in [held for held in self.counts if first <= held <= last]:
-                del self.counts[held]
+        """Return whether messages survive even if not persistent, as `StoredChunks.keeps_all`."""
+        return self.type in ("stream", "delayed")

@@ -1,13 +1,13 @@
-"""Putting the broker back into the state before its stop, from snapshot and journal.
+"""Restoring the broker's state before its stop from snapshot and journal.
 
-The store tells records one by one (`Replay`); they are gathered by id, and `finish` builds the
-queues.  Gathering first is what makes the order harmless: a snapshot may already hold a queue that
-replaced one of the same name whose records are replayed once more.
+The store replays records one by one (`Replay`); they are gathered by id, and `finish` builds the
+queues.  Because they are gathered first, their order does not matter: a snapshot may already hold a
+queue that replaced another one of the same name, whose records are replayed again.
 
-Invariants: nothing is journaled here but what old or damaged directories lack (a name for messages
-that nothing explains, a stream's id), so that it is the same at the next start; no message is
-dropped but by a record that says so: messages of a queue that no record explains are put into a
-queue of their own.
+Invariants: only what old or damaged directories lack is journaled here (a name for messages that no
+record explains, a stream's id), and the end of what had begun (the deletion of a vhost), so that it
+is the same at the next start; messages are dropped only
+by a record, and those of a queue that no record explains are put into a separate queue.
 """
 
 from __future__ import annotations
@@ -16,14 +16,16 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from leveret.broker.backlog.source import Returned
+from leveret.broker.backlog.window import Returned
 from leveret.broker.classic.chunked import ChunkedQueue
 from leveret.broker.classic.classic import ClassicQueue
+from leveret.broker.classic.waiting import WaitingQueue
 from leveret.broker.core.ownership import recorded_owner
 from leveret.broker.node.broker import Broker
 from leveret.broker.policy.policy import restored_policy
 from leveret.broker.queue.publishers import Publishers
 from leveret.broker.queue.queue import Queue
+from leveret.broker.queue.quota import give_queue
 from leveret.broker.recovery.chunks import restore_chunks
 from leveret.broker.recovery.deduplication import LearnedKeys
 from leveret.broker.recovery.queue import RestoredQueue
@@ -33,42 +35,44 @@ from leveret.broker.recovery.users import USER_KINDS, define_user, delete_user
 from leveret.broker.staging.staging import staging_of
 from leveret.broker.stream.stream import STREAM_ID_FIELD, Stream
 from leveret.broker.topology.exchanges import make_exchange
+from leveret.broker.values.queue_attributes import QueueAttributes
+from leveret.broker.vhost.metadata import DISSOLVING
 from leveret.message import Message
 from leveret.store.records.catalog import Catalog
 from leveret.store.records.fields import number, raw, table, text
+from leveret.store.records.publish_session import PublishProgress
 from leveret.store.records.ranges import RangeSet
-from leveret.store.records.record import FORGOTTEN
 from leveret.store.recovery.replay import Replay
 from leveret.store.segments.segments import ChunkRef
 from leveret.wire.numbered import read_numbered
 
-#: Where messages go whose queue no record explains: this and the queue's id.
+#: The queue for messages that no record explains: this prefix and the original queue's id.
 ORPHANS: Final = "leveret.recovered."
 
 POLICY_KINDS: Final = ("policy", "operator_policy")
 PARAMETER_KINDS: Final = ("parameter", "global_parameter")
 
-#: Records that tell whose a name is that clients use.
+#: The kinds of records with the owners of names that clients use.
 OWNED_KINDS: Final = ("publisher", "stream_consumer")
 
 
 @final
 class Restore(Replay):
-    """Takes what the store tells; `finish` puts it into the broker."""
+    """Gathers the replayed records; `finish` applies them to the broker."""
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
         self.queues: dict[i64, RestoredQueue] = {}
-        #: Bindings, which go with either of their ends.
+        #: Bindings, which are deleted with either of their ends.
         self.bindings = Catalog()
         self.keys = LearnedKeys()
         self.publishers: dict[i64, Publishers] = {}
         self.sinks = LearnedSinks()
+        #: Vhosts whose deletion had begun.
+        self._dissolving: dict[str, None] = {}
         self.orphaned: list[str] = []
-        #: Messages of durable queues that were put back.
+        #: The number of restored messages of durable queues.
         self.restored: i64 = 0
-        #: Queues of which the journal has told nothing since a part of it was found damaged.
-        self.unsure: dict[i64, None] = {}
 
     def _queue(self, queue_id: i64) -> RestoredQueue:
         queue = self.queues.get(queue_id)
@@ -80,18 +84,19 @@ class Restore(Replay):
     # -- definitions ------------------------------------------------------------------------------
 
     def define(self, kind: str, definition: dict[str, object]) -> None:
-        """Take a definition."""
+        """Add a definition."""
         if kind == "vhost":
-            self.broker.restore_vhost(text(definition, "name")).metadata.restore(definition)
+            self._define_vhost(text(definition, "name"), definition)
         elif kind == "exchange":
-            self._define_exchange(definition)
+            _define_exchange(self.broker, definition)
         elif kind == "queue":
             queue_id: i64 = number(definition, "id")
-            self._queue(queue_id).definition = definition
-            self._identified(queue_id, definition)
+            queue = self._queue(queue_id)
+            queue.definition = definition
+            queue.identified(definition)
             self.keys.queue_defined(queue_id, table(definition, "arguments"))
         elif kind == STREAM_ID_FIELD:
-            self._identified(number(definition, "id"), definition)
+            self._queue(number(definition, "id")).identified(definition)
         elif kind == "binding":
             self.bindings.define(kind, definition)
         elif kind in USER_KINDS:
@@ -118,8 +123,14 @@ class Restore(Replay):
         elif kind in OWNED_KINDS:
             self._owned(kind, definition)
 
+    def _define_vhost(self, name: str, definition: dict[str, object]) -> None:
+        """Add or change a vhost, or note that it is being deleted, which `finish` completes."""
+        self.broker.restore_vhost(name).metadata.restore(definition)
+        if definition.get(DISSOLVING) is True:
+            self._dissolving[name] = None
+
     def _owned(self, kind: str, definition: dict[str, object]) -> None:
-        """Learn whose a name is that a queue or a stream knows."""
+        """Note the owner of a name in a queue or a stream."""
         queue_id: i64 = number(definition, "id")
         name = raw(definition, "name")
         owner = recorded_owner(definition)
@@ -130,29 +141,8 @@ class Restore(Replay):
         else:
             self._queue(queue_id).offset_owners[name] = owner
 
-    def _identified(self, queue_id: i64, definition: dict[str, object]) -> None:
-        """Learn a stream's id, which is certain again where it is told after damage."""
-        stream_id = text(definition, STREAM_ID_FIELD)
-        if stream_id:
-            self._queue(queue_id).stream_id = stream_id
-            self.unsure.pop(queue_id, None)
-
-    def _define_exchange(self, definition: dict[str, object]) -> None:
-        vhost = self.broker.restore_vhost(text(definition, "vhost"))
-        name = text(definition, "name")
-        vhost.exchanges.add(
-            make_exchange(
-                name,
-                text(definition, "type"),
-                True,
-                definition.get("auto_delete") is True,
-                definition.get("internal") is True,
-                table(definition, "arguments"),
-            )
-        )
-
     def delete(self, kind: str, definition: dict[str, object]) -> None:
-        """Take out a definition, with the bindings that hang on it."""
+        """Delete a definition and the bindings that depend on it."""
         name = text(definition, "name") if "name" in definition else ""
         if kind == "vhost":
             self._delete_vhost(name)
@@ -160,12 +150,10 @@ class Restore(Replay):
             delete_user(self.broker.users, kind, definition)
         elif kind == "exchange":
             vhost = self.broker.restore_vhost(text(definition, "vhost"))
-            vhost.exchanges.by_name.pop(name, None)
+            vhost.exchanges.restore_deleted(name)
             self.bindings.delete(kind, definition)
         elif kind == "queue":
-            queue = self._queue(number(definition, "id"))
-            queue.deleted = True
-            queue.forget()
+            self._queue(number(definition, "id")).drop()
             self.bindings.delete(kind, definition)
         elif kind == "binding":
             self.bindings.delete(kind, definition)
@@ -180,24 +168,25 @@ class Restore(Replay):
             self._publishers(number(definition, "id")).forget(raw(definition, "name"))
 
     def _delete_vhost(self, name: str) -> None:
-        """Take out a vhost with all that is in it.
+        """Delete a vhost with everything in it.
 
-        Every queue of it that was told of is one of before: ids are used once, and a snapshot holds
-        none that came after the records which are replayed over it began.
+        Every recorded queue of it is an old one: ids are used once, and a snapshot holds none that
+        was created after the start of the records that are replayed over it.
         """
-        self.broker.vhosts.pop(name, None)
+        self._dissolving.pop(name, None)
+        vhost = self.broker.vhosts.pop(name, None)
+        if vhost is not None:
+            vhost.account.end()
         self.broker.users.forget_vhost(name)
         self.broker.parameters.forget_vhost(name)
         self.sinks.forget_vhost(name)
         for queue in self.queues.values():
-            definition = queue.definition
-            if definition is not None and text(definition, "vhost") == name:
-                queue.deleted = True
-                queue.forget()
+            if queue.definition is not None and queue.vhost == name:
+                queue.drop()
         self.bindings.delete("vhost", {"name": name})
 
     def counter(self, name: str, value: i64) -> None:
-        """Take a counter: of queues' ids, or of users' numbers."""
+        """Set a counter: of queues' ids, or of users' numbers."""
         if name == "queue_id":
             self.broker.ids.used(value)
         elif name == "user_number":
@@ -212,14 +201,13 @@ class Restore(Replay):
             self._learn(message, targets)
         for queue_id, sequence in targets:
             queue = self._queue(queue_id)
-            if self.unsure:
-                self.unsure.pop(queue_id, None)
-            queue.next_sequence = max(queue.next_sequence, sequence + 1)
+            queue.unsure = False
+            queue.took(sequence)
             if not queue.deleted and sequence >= queue.first_offset:
                 queue.messages[sequence] = Returned(sequence, message, 0)
 
     def _learn(self, message: Message, targets: list[tuple[int, int]]) -> None:
-        """Count a message of a publisher that numbers them."""
+        """Count a message of a publisher that numbers its messages."""
         numbered = read_numbered(message.properties)
         if numbered is not None:
             for queue_id, _ in targets:
@@ -230,35 +218,22 @@ class Restore(Replay):
     def publisher_sequence(
         self, queue_id: i64, publisher: bytes, sequence: i64, time_ms: i64
     ) -> None:
-        """Learn how far a publisher has come."""
+        """Set how far a publisher has come."""
         self._publishers(queue_id).learn(publisher, sequence, time_ms)
 
     def _publishers(self, queue_id: i64) -> Publishers:
-        """Return the publishers of a queue, as far as they are known."""
+        """Return the known publishers of a queue."""
         publishers = self.publishers.get(queue_id)
         if publishers is None:
             publishers = self.publishers[queue_id] = Publishers(self.broker.turn)
         return publishers
 
     def ack(self, queue_id: i64, first: i64, last: i64) -> None:
-        """Take messages out for good."""
-        queue = self._queue(queue_id)
-        queue.next_sequence = max(queue.next_sequence, last + 1)
-        messages = queue.messages
-        if last - first < len(messages):
-            sequence: i64 = first
-            while sequence <= last:
-                messages.pop(sequence, None)
-                sequence += 1
-        else:
-            for held in [held for held in messages if first <= held <= last]:
-                del messages[held]
-        queue.dead.add(first, last)
-        if queue.counts:
-            queue.forget_counts(first, last)
+        """Remove messages for good."""
+        self._queue(queue_id).ack(first, last)
 
     def requeue(self, queue_id: i64, sequence: i64, delivery_count: i64) -> None:
-        """Set how often a message was handed out."""
+        """Set how often a message was delivered."""
         queue = self._queue(queue_id)
         returned = queue.messages.get(sequence)
         if returned is not None:
@@ -267,106 +242,87 @@ class Restore(Replay):
             queue.counts[sequence] = delivery_count
 
     def purge(self, queue_id: i64, below_sequence: i64) -> None:
-        """Take out all messages below a sequence."""
-        if below_sequence > 0:
-            self.ack(queue_id, 0, below_sequence - 1)
+        """Remove all messages below a sequence."""
+        self._queue(queue_id).purge(below_sequence)
 
     def trim(self, queue_id: i64, first_offset: i64) -> None:
-        """Let a stream begin later."""
-        queue = self._queue(queue_id)
-        offset = queue.first_offset
-        queue.first_offset = max(offset, first_offset)
-        messages = queue.messages
-        if first_offset - offset < len(messages):
-            while offset < first_offset:
-                messages.pop(offset, None)
-                offset += 1
-        else:
-            for held in [held for held in messages if held < first_offset]:
-                del messages[held]
+        """Set the first offset of a stream."""
+        self._queue(queue_id).trim(first_offset)
 
     def consumer_offset(self, queue_id: i64, consumer: bytes, offset: i64) -> None:
-        """Set how far a named consumer has come, or forget it."""
+        """Set how far a named consumer has come."""
+        self._queue(queue_id).offsets[consumer] = int(offset)
+
+    def consumer_forgotten(self, queue_id: i64, consumer: bytes) -> None:
+        """Forget a named consumer and its owner."""
         queue = self._queue(queue_id)
-        offsets = queue.offsets
-        if offset == FORGOTTEN:
-            offsets.pop(consumer, None)
-            queue.offset_owners.pop(consumer, None)
-        else:
-            offsets[consumer] = int(offset)
+        queue.offsets.pop(consumer, None)
+        queue.offset_owners.pop(consumer, None)
+
+    def publish_session(self, progress: PublishProgress) -> None:
+        """Set how far a channel's publishes have come."""
+        self.broker.publish_sessions.restore(progress)
 
     def records_lost(self) -> None:
-        """Hear that the journal is damaged here: what was told of any queue may not be its last."""
-        self.unsure = dict.fromkeys(self.queues)
+        """Note damage in the journal: any queue may have had later records."""
+        for queue in self.queues.values():
+            queue.unsure = True
 
     # -- from the snapshot ------------------------------------------------------------------------
 
     def queue(self, queue_id: i64, next_sequence: i64) -> None:
         """Set the next sequence of a queue."""
-        queue = self._queue(queue_id)
-        queue.next_sequence = max(queue.next_sequence, next_sequence)
+        self._queue(queue_id).took(next_sequence - 1)
 
     def acked(self, queue_id: i64, first: i64, last: i64) -> None:
         """Remember what is gone from a queue's chunks, for the next checkpoint."""
         self._queue(queue_id).dead.add(first, last)
 
     def chunk(self, queue_id: i64, ref: ChunkRef) -> bool:
-        """Learn of a chunk; a queue wants its messages now, a stream reads them when asked."""
+        """Note a chunk; a queue wants its messages now, a stream reads them on demand."""
         self._queue(queue_id).add_chunk(ref)
         return False
 
     def verifies(self, queue_id: i64) -> bool:
-        """Have the chunks of streams looked at when they are read."""
+        """Return whether chunks are examined now; those of streams are when they are read."""
         return not self._queue(queue_id).is_stream()
 
     def keeps_all(self, queue_id: i64) -> bool:
-        """Have messages back that are not persistent, of streams and delayed exchanges."""
+        """Return whether transient messages are restored, as of streams and delayed exchanges."""
         return self._queue(queue_id).keeps_all()
 
     def chunk_lost(self, queue_id: i64, ref: ChunkRef) -> None:
-        """Do not keep the damaged chunk: what is left of it is to be written again."""
-        queue = self._queue(queue_id)
-        queue.chunks = [kept for kept in queue.chunks if kept.first != ref.first]
-        queue.covered.remove(ref.first, ref.last)
+        """Drop the damaged chunk: its remaining messages must be written again."""
+        self._queue(queue_id).lose_chunk(ref)
 
     def spill(self, queue_id: i64, ref: ChunkRef, gone: RangeSet) -> None:
-        """Learn that messages lie in a chunk: they need not be in memory."""
+        """Note that messages are in a chunk and need not be in memory."""
         queue = self._queue(queue_id)
         if queue.deleted or queue.covered.count(ref.first, ref.last) > 0:
             return
-        messages = queue.messages
-        if ref.last - ref.first < 4 * len(messages):
-            sequence = ref.first
-            while sequence <= ref.last:
-                queue.hand_over(messages.pop(sequence, None))
-                sequence += 1
-        else:
-            for held in [held for held in messages if ref.first <= held <= ref.last]:
-                queue.hand_over(messages.pop(held))
-        queue.next_sequence = max(queue.next_sequence, ref.last + 1)
+        queue.hand_over(ref.first, ref.last)
+        queue.took(ref.last)
         queue.dead.remove(ref.first, ref.last)
         for first, last in gone.ranges():
             queue.dead.add(first, last)
         queue.add_chunk(ref)
 
     def chunk_message(
-        self,
-        queue_id: i64,
-        sequence: i64,
-        message: Message,
-        delivery_count: i64,
-        expiry_ms: i64,
-        priority: i64,
+        self, queue_id: i64, sequence: i64, message: Message, delivery_count: i64
     ) -> None:
         """Put a live message of a chunk into its queue."""
         queue = self._queue(queue_id)
-        queue.next_sequence = max(queue.next_sequence, sequence + 1)
+        queue.took(sequence)
         queue.messages[sequence] = Returned(sequence, message, delivery_count)
 
     # -- the end ----------------------------------------------------------------------------------
 
     def finish(self, unclean: bool) -> None:
         """Build queues and bindings; after an unclean stop every message counts as redelivered."""
+        for name in list(self._dissolving):
+            # All that it held is known by now, whichever record came first.
+            self._delete_vhost(name)
+            self.broker.turn.journal.delete("vhost", {"name": name})
         for queue_id in sorted(self.queues):
             self.broker.ids.used(queue_id)
             queue = self.queues[queue_id]
@@ -378,15 +334,18 @@ class Restore(Replay):
                 self._explain(queue)
             self._build(queue, unclean)
         self.sinks.finish(self.broker)
-        for _, definition in self.bindings.all_of("binding"):
+        self.broker.publish_sessions.restored()
+        for definition in self.bindings.take_all_of("binding"):
             self._bind(definition)
         for vhost in self.broker.vhosts.values():
             vhost.policies.govern_exchanges()
             for exchange in vhost.exchanges.by_name.values():
                 vhost.delays.equip(exchange)
+        self.broker.parameters.apply_defaults()
+        self.broker.users.restore_quotas()
 
     def _explain(self, queue: RestoredQueue) -> None:
-        """Give a queue that no record explains a name, so that nothing of it is lost."""
+        """Give a queue that no record explains a name, so that none of its messages are lost."""
         name = f"{ORPHANS}{queue.queue_id}"
         vhost = self.broker.restore_vhost("/")
         queue.definition = {
@@ -407,26 +366,31 @@ class Restore(Replay):
         if "delays" in definition:
             exchange = vhost.exchanges.by_name.get(text(definition, "delays"))
             if exchange is None or exchange.delayed is not None:
-                # Only damage parts a store from its exchange: their deletes are one record.
+                # Only damage separates a store from its exchange: one record deletes both.
                 self._explain(restored)
                 self._build(restored, unclean)
                 return
-            queue = vhost.delays.restore(exchange, restored.queue_id)
+            store = vhost.delays.restore(exchange, restored.queue_id)
+            store.pages.restore_definition(definition, restored.next_sequence)
+            queue = store
         else:
             queue = vhost.queues.make(
                 restored.queue_id,
                 text(definition, "name"),
-                True,
-                False,
-                definition.get("auto_delete") is True,
-                table(definition, "arguments"),
+                QueueAttributes(
+                    True,
+                    auto_delete=definition.get("auto_delete") is True,
+                    arguments=table(definition, "arguments"),
+                ),
             )
+        give_queue(queue, recorded_owner(definition))
         staging = staging_of(queue)
         if staging is not None:
-            staging.restore(definition)
-        queue.publishers = self.publishers.pop(restored.queue_id, None)
-        if queue.publishers is not None:
-            queue.publishers.restored()
+            staging.restore_definition(definition)
+        publishers = self.publishers.pop(restored.queue_id, None)
+        queue.target.publishers = publishers
+        if publishers is not None:
+            publishers.restored()
         if isinstance(queue, ChunkedQueue):
             restore_chunks(
                 queue, restored.chunks, restored.dead, restored.messages, restored.counts
@@ -439,35 +403,37 @@ class Restore(Replay):
             )
             queue.offsets.restore(restored.offsets, restored.offset_owners)
             queue.stream_id = restored.stream_id
-            if not queue.stream_id or restored.queue_id in self.unsure:
+            if not queue.stream_id:
                 self._identify(queue)
         elif isinstance(queue, ChunkedQueue):
             queue.restore(messages, max(restored.next_sequence, 1), unclean)
-            if isinstance(queue, ClassicQueue):
-                self.restored += queue.ready_count() - len(messages)
+            self.restored += queue.ready_count() - len(messages)
+            if isinstance(queue, WaitingQueue):
                 queue.redelivered_below = max(queue.redelivered_below, restored.redelivered_below)
+            if isinstance(queue, ClassicQueue):
                 queue.restore_retries(restored.retries)
-                if queue.deduplication is not None:
-                    self.keys.give(queue.queue_id, queue.deduplication)
+                window = queue.deduplication()
+                if window is not None:
+                    self.keys.give(queue.queue_id, window)
                 if queue.queued_keys is not None:
                     self.keys.give_queued(queue, queue.queued_keys)
 
     def _identify(self, stream: Stream) -> None:
-        """Give a stream an id of its own, and journal it: it has none yet, or not for certain.
+        """Give a stream an id and journal it, because it has none or an uncertain one.
 
-        Of one whose last messages may be lost the offsets may be given out again, so that it is not
-        the stream any more that somebody has read from.
+        If its last messages may be lost, their offsets may be used again, so that it is no longer
+        the stream that somebody has read from.
         """
         stream.stream_id = self.broker.ids.stream_ids.new_id()
         record: dict[str, object] = {
             "id": int(stream.queue_id),
             STREAM_ID_FIELD: stream.stream_id,
         }
-        # Apart from the definition, which may hold what is not taken any more.
+        # Separate from the definition, which may hold values that are no longer accepted.
         self.broker.turn.journal.define(STREAM_ID_FIELD, record)
 
     def _bind(self, definition: dict[str, object]) -> None:
-        """Put a binding back whose ends are there (their deletes were replayed before)."""
+        """Restore a binding whose ends exist (their deletes were replayed before)."""
         vhost = self.broker.restore_vhost(text(definition, "vhost"))
         source = vhost.exchanges.by_name.get(text(definition, "source"))
         to_queue = text(definition, "destination_type") == "queue"
@@ -480,4 +446,21 @@ class Restore(Replay):
                 to_queue,
                 text(definition, "routing_key"),
                 table(definition, "arguments"),
+                recorded_owner(definition),
             )
+
+
+def _define_exchange(broker: Broker, definition: dict[str, object]) -> None:
+    """Put an exchange back."""
+    vhost = broker.restore_vhost(text(definition, "vhost"))
+    name = text(definition, "name")
+    vhost.exchanges.add(
+        make_exchange(
+            name,
+            text(definition, "type"),
+            True,
+            definition.get("auto_delete") is True,
+            definition.get("internal") is True,
+            table(definition, "arguments"),
+        )
+    )

@@ -1,12 +1,12 @@
-"""Taking sinks back after a restart: the highest batch of each, and what it had not released.
+"""Restoring sinks: the highest batch of each, and what it had not released.
 
-A decision names its staging queues by their ids.  Those that are gone by now were released, and
-deleted after that; the others go on.
+A decision names its staging queues by their ids.  Those that do not exist any more were released
+and then deleted; the others continue.
 
-A record of an older release tells no destination: the sink is its name alone, until a record tells
-that a destination has adopted it.
+A record of an older release has no destination: the sink is identified by its name alone, until a
+record says that a destination has adopted it.
 
-Invariant: the decision told last is the newest one of its sink.
+Invariant: the decision that is replayed last is the newest one of its sink.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, final
 
 from mypy_extensions import i64
 
-from leveret.broker.classic.classic import ClassicQueue
 from leveret.broker.core.ownership import Owner, recorded_owner
 from leveret.broker.staging.area import area_of
 from leveret.broker.staging.release import Sink
+from leveret.broker.staging.staging import StagingQueue, staging_of
 from leveret.store.records.fields import number, text
 
 if TYPE_CHECKING:
@@ -28,27 +28,27 @@ if TYPE_CHECKING:
 
 @final
 class RestoredSink:
-    """What was told of one sink: of its batches the queues' ids, and what becomes of the rest."""
+    """The recorded state of one sink: its batches with their queues' ids and progress."""
 
     def __init__(self) -> None:
         self.batch: i64 = -1
         self.time_ms: i64 = 0
         self.adopted = False
-        #: None until a record tells one: an earlier release did not.
+        #: None until a record has one: earlier releases had none.
         self.owner: Owner | None = None
         self.decisions: dict[int, tuple[list[int], str]] = {}
 
 
 @final
 class LearnedSinks:
-    """The sinks of all vhosts, as far as they are known."""
+    """The known sinks of all vhosts."""
 
     def __init__(self) -> None:
         #: By vhost, name and destination.
         self._sinks: dict[tuple[str, str, str], RestoredSink] = {}
 
     def define(self, definition: dict[str, object]) -> None:
-        """Take a decision."""
+        """Add a decision."""
         place = _place(definition)
         sink = self._sinks.get(place)
         if sink is None and definition.get("adopted") is True:
@@ -64,7 +64,7 @@ class LearnedSinks:
         listed = definition.get("queues")
         ids = [one for one in listed if isinstance(one, int)] if isinstance(listed, list) else []
         if ids:
-            # Told again it comes at the end, where it was decided.
+            # A repeated decision moves to the end, where it was made.
             sink.decisions.pop(batch, None)
             sink.decisions[batch] = (ids, text(definition, "unroutable"))
 
@@ -79,8 +79,8 @@ class LearnedSinks:
                 del self._sinks[place]
 
     def finish(self, broker: Broker) -> None:
-        """Give the sinks to their vhosts, whose queues are there."""
-        staged: dict[str, dict[i64, ClassicQueue]] = {}
+        """Give the sinks to their vhosts, after the queues."""
+        staged: dict[str, dict[i64, StagingQueue]] = {}
         for (vhost_name, name, destination), sink in self._sinks.items():
             vhost = broker.vhosts.get(vhost_name)
             if vhost is None:
@@ -88,7 +88,7 @@ class LearnedSinks:
             if vhost_name not in staged:
                 staged[vhost_name] = _staged(vhost)
             queues = staged[vhost_name]
-            releases: list[tuple[i64, list[ClassicQueue], str]] = []
+            releases: list[tuple[i64, list[StagingQueue], str]] = []
             for batch, (ids, unroutable) in sink.decisions.items():
                 left = [queues[queue_id] for queue_id in ids if queue_id in queues]
                 if left:
@@ -101,17 +101,18 @@ class LearnedSinks:
             area_of(vhost).restore(known, releases)
 
 
-def _staged(vhost: Vhost) -> dict[i64, ClassicQueue]:
+def _staged(vhost: Vhost) -> dict[i64, StagingQueue]:
     """Return the staging queues of a vhost by their ids."""
-    found: dict[i64, ClassicQueue] = {}
+    found: dict[i64, StagingQueue] = {}
     for queue in vhost.queues.by_name.values():
-        if isinstance(queue, ClassicQueue) and queue.staging is not None:
-            found[queue.queue_id] = queue
+        staging = staging_of(queue)
+        if staging is not None:
+            found[staging.queue_id] = staging
     return found
 
 
 def _place(definition: dict[str, object]) -> tuple[str, str, str]:
-    """Return which sink a record is about."""
+    """Return the sink of a record."""
     return (
         text(definition, "vhost"),
         text(definition, "name"),

@@ -1,13 +1,13 @@
-"""What a stream has after a start: its chunks, unread, and what only the journal holds.
+"""Restoring a stream: its chunks, unread, and the messages that only the journal holds.
 
-Invariant: blocks come in the order of the offsets, whatever the order in which they were told.
+Invariant: blocks are in the order of their offsets, whatever the order of their records.
 """
 
 from __future__ import annotations
 
 from mypy_extensions import i64
 
-from leveret.broker.backlog.source import Returned
+from leveret.broker.backlog.window import Returned
 from leveret.broker.stream.block import stored_block
 from leveret.broker.stream.stream import Stream
 from leveret.message import Message
@@ -21,7 +21,7 @@ def restore_stream(
     first_offset: i64,
     next_offset: i64,
 ) -> None:
-    """Give a stream its chunks and, where none has them, its messages; all of it is synced."""
+    """Give a stream its chunks and its messages without a chunk; all of them are synced."""
     place: i64 = 0
     for ref in sorted(chunks, key=_first):
         while place < len(messages) and messages[place].sequence < ref.first:
@@ -38,7 +38,7 @@ def _first(ref: ChunkRef) -> int:
 
 
 def _restore_chunk(stream: Stream, ref: ChunkRef) -> None:
-    """Add a block that lies in a file."""
+    """Add a block that is in a file."""
     use = stream.turn.spill.use
     use.wrote(ref)
     if ref.first < stream.next_offset:
@@ -61,7 +61,7 @@ def _restore_message(stream: Stream, offset: i64, message: Message) -> None:
 
 
 def _restore_end(stream: Stream, first_offset: i64, next_offset: i64) -> None:
-    """Set where the stream begins and goes on."""
+    """Set the first and the next offset."""
     stream.next_offset = max(stream.next_offset, next_offset)
     last = stream.last
     if last.ref is not None or last.end != stream.next_offset:

@@ -1,8 +1,8 @@
-"""Putting users, permissions and limits back from their records; see `restore`.
+"""Restoring users, permissions and limits from their records; see `restore`.
 
-Nothing is checked against what is there: a snapshot may be newer than the records replayed over it,
-and those that delete a user or a vhost come later.  A permission whose patterns are no longer taken
-is dropped: nobody is let in by what cannot be read.
+Nothing is checked against existing entities: a snapshot may be newer than the records replayed over
+it, and those that delete a user or a vhost come later.  A permission whose patterns are no longer
+accepted is dropped: an unreadable permission allows nothing.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from leveret.broker.values.permission import Permission, TopicPermission
 from leveret.errors import PreconditionFailed
 from leveret.store.records.fields import text
 
-#: The kinds of records that are of users.
+#: The kinds of records about users.
 USER_KINDS: Final = ("user", "permission", "topic_permission", "user_limits")
 
 
 def define_user(users: Users, kind: str, definition: dict[str, object]) -> None:
-    """Take a definition of one of `USER_KINDS`."""
+    """Apply a definition of one of `USER_KINDS`."""
     if kind == "user":
         _define_user(users, definition)
         return
@@ -54,7 +54,7 @@ def _define_user(users: Users, definition: dict[str, object]) -> None:
 
 
 def delete_user(users: Users, kind: str, definition: dict[str, object]) -> None:
-    """Take out what a record of one of `USER_KINDS` names."""
+    """Delete what a record of one of `USER_KINDS` names."""
     user = text(definition, "user")
     key = (user, text(definition, "vhost"))
     if kind == "user":

@@ -7,17 +7,21 @@ with it: nobody can commit that any more.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final, final
 
 from mypy_extensions import i64
 
-from leveret.broker.classic.classic import ClassicQueue
+from leveret.broker.classic.waiting import WaitingQueue
 from leveret.broker.core.ownership import Owner, is_free_for, owner_fields
+from leveret.broker.core.turn import Turn
+from leveret.broker.queue.queue import Queue
+from leveret.broker.queue.quota import give_queue
 from leveret.broker.staging.release import Release, Sink
 from leveret.broker.staging.sinks import Sinks
-from leveret.broker.staging.staging import Staging, staging_of
+from leveret.broker.staging.staging import StagingQueue, staging_of
 from leveret.broker.values.arguments import STAGING_DESTINATION, STAGING_SINK, Arguments
+from leveret.broker.values.queue_attributes import QueueAttributes
 from leveret.broker.vhost.staging_queues import StagingQueues
 from leveret.broker.vhost.vhost import StagingRoom, Vhost
 from leveret.errors import PreconditionFailed
@@ -43,35 +47,40 @@ class StagingArea(StagingQueues):
         if isinstance(sink, str) and isinstance(destination, str):
             self.sinks.check_name(sink, destination)
 
-    def equip(self, queue: ClassicQueue) -> None:
-        """Make a new queue whose arguments name a sink a staging queue."""
-        sink = queue.arguments.get(STAGING_SINK)
-        if isinstance(sink, str):
-            queue.make_staging(Staging(self.vhost, self.sinks, queue))
-            self.sinks.enlist(sink, queue)
+    def make(self, turn: Turn, queue_id: i64, name: str, attributes: QueueAttributes) -> Queue:
+        """Return a new staging queue."""
+        if not isinstance(attributes.arguments.get(STAGING_SINK), str):
+            return super().make(turn, queue_id, name, attributes)
+        queue = StagingQueue(
+            self.vhost,
+            self.sinks,
+            turn,
+            queue_id,
+            name,
+            attributes,
+        )
+        self.sinks.enlist(queue.sink, queue)
+        return queue
 
     def drop(self) -> None:
         """Forget all staging queues and sinks, because the vhost is deleted."""
         self.sinks.drop()
 
-    def staged_of(self, sink: Sink) -> list[ClassicQueue]:
+    def staged_of(self, sink: Sink) -> list[StagingQueue]:
         """Return the staging queues of a sink, in the order of their declares."""
-        found: list[ClassicQueue] = []
+        found: list[StagingQueue] = []
         for queue in self.sinks.staged.get(sink.name, {}).values():
             staging = staging_of(queue)
             if staging is not None and self.sinks.known(sink.name, staging.destination) is sink:
-                found.append(queue)
+                found.append(staging)
         return found
 
     def _drop_lower(self, sink: Sink) -> None:
         """Delete what its owner staged for lower batches, unless a commit of it is under way."""
         for queue in self.staged_of(sink):
-            staging = staging_of(queue)
-            if staging is None or staging.batch >= sink.batch:
+            if queue.batch >= sink.batch or not is_free_for(queue.staged_by, sink.owner):
                 continue
-            if not is_free_for(staging.owner, sink.owner):
-                continue
-            if staging.release is None and not staging.sealed:
+            if queue.release is None and not queue.sealed:
                 self.vhost.queues.drop(queue)
 
     # -- commits ----------------------------------------------------------------------------------
@@ -100,7 +109,7 @@ class StagingArea(StagingQueues):
         name: str,
         destination: str,
         batch: i64,
-        queues: list[ClassicQueue],
+        queues: list[StagingQueue],
         unroutable: str,
         by: Owner | None,
     ) -> None:
@@ -160,7 +169,7 @@ class StagingArea(StagingQueues):
     def restore(
         self,
         sink: Sink,
-        releases: list[tuple[i64, list[ClassicQueue], str]],
+        releases: list[tuple[i64, list[StagingQueue], str]],
     ) -> None:
         """Restore a sink from the journal, with the batches that it had not released."""
         self.sinks.add(sink)
@@ -169,14 +178,12 @@ class StagingArea(StagingQueues):
             self._release(sink, number, queues, unroutable, 0)
 
     def _release(
-        self, sink: Sink, batch: i64, queues: list[ClassicQueue], unroutable: str, group: i64
+        self, sink: Sink, batch: i64, queues: list[StagingQueue], unroutable: str, group: i64
     ) -> None:
         """Release a committed batch from the sync of `group` on."""
-        release = Release(self.vhost, sink, batch, queues, unroutable)
+        release = Release(self.vhost, sink, batch, list(queues), unroutable)
         for queue in queues:
-            staging = staging_of(queue)
-            if staging is not None:
-                staging.release = release
+            queue.release = release
         sink.releases.append(release)
         release.begin(group)
 
@@ -196,7 +203,7 @@ class StagingArea(StagingQueues):
                 yield self._definition(sink, sink.batch, [], "")
 
     def _definition(
-        self, sink: Sink, batch: i64, queues: list[ClassicQueue], unroutable: str
+        self, sink: Sink, batch: i64, queues: Sequence[WaitingQueue], unroutable: str
     ) -> dict[str, object]:
         return _definition(
             self.vhost.name,
@@ -216,7 +223,7 @@ class StagingArea(StagingQueues):
         destination: str,
         time_ms: i64,
         batch: i64,
-        queues: list[ClassicQueue],
+        queues: list[StagingQueue],
         unroutable: str,
         by: Owner | None,
     ) -> dict[str, object]:
@@ -241,9 +248,9 @@ class StagingArea(StagingQueues):
         vhost.turn.changes += 1
         journal.begin_tx()
         for queue in self.staged_of(sink):
-            staging = staging_of(queue)
-            if staging is not None and is_free_for(staging.owner, before):
-                staging.owner = to
+            if is_free_for(queue.staged_by, before):
+                queue.staged_by = to
+                give_queue(queue, to)
                 journal.define("queue", queue.definition(vhost.name))
         self.sinks.own(sink, to)
         left = [release for release in sink.releases if release.batch == sink.batch]
@@ -279,7 +286,7 @@ def _definition(
     adopted: bool,
     time_ms: i64,
     batch: i64,
-    queues: list[ClassicQueue],
+    queues: Sequence[WaitingQueue],
     unroutable: str,
     owner: Owner | None,
 ) -> dict[str, object]:

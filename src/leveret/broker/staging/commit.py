@@ -17,15 +17,15 @@ dropped.
 from __future__ import annotations
 
 import json
+from abc import abstractmethod
 from typing import Final, final
 
 from mypy_extensions import i64
 
 from leveret.broker.classic.browse import BrowseFilter, Look
-from leveret.broker.classic.classic import ClassicQueue
+from leveret.broker.classic.waiting import WaitingQueue
 from leveret.broker.core.ownership import Owner, check_owned, is_free_for
-from leveret.broker.core.turn import Dispatcher
-from leveret.broker.queue.queue import is_reached
+from leveret.broker.core.turn import Dispatcher, Resumption
 from leveret.broker.staging.area import StagingArea
 from leveret.broker.staging.release import (
     DEAD_LETTER,
@@ -36,7 +36,7 @@ from leveret.broker.staging.release import (
     unstaged,
 )
 from leveret.broker.staging.sinks import GIVE_SINK
-from leveret.broker.staging.staging import Staging, staging_of
+from leveret.broker.staging.staging import StagingQueue, staging_of
 from leveret.broker.values.arguments import is_int
 from leveret.broker.vhost.vhost import DUPLICATE, RECORDED
 from leveret.errors import AmqpError, NotFound, PreconditionFailed
@@ -178,7 +178,7 @@ class Commit(Dispatcher):
         #: The user who commits.
         self.by: Final = by
         #: Its staging queues, in their order.
-        self.staged: list[Staging] = []
+        self.staged: list[StagingQueue] = []
         #: True once nobody waits for it any more.
         self.abandoned = False
         #: True once `judged` was called.
@@ -186,9 +186,9 @@ class Commit(Dispatcher):
         self._routes = StagedRoutes(area.vhost)
         self._looks: list[Look] = []
 
+    @abstractmethod
     def judged(self, error: AmqpError | None) -> None:
         """Take the result: it may be settled, or why it is refused."""
-        raise RuntimeError("who commits hears of it")
 
     # -- looking at it ----------------------------------------------------------------------------
 
@@ -236,7 +236,7 @@ class Commit(Dispatcher):
             staging.sealed = True
         self.staged = staged
 
-    def _staging(self, name: Name) -> Staging:
+    def _staging(self, name: Name) -> StagingQueue:
         queue = self.vhost.queues.by_name.get(name)
         label = self.vhost.queue_label(name)
         if queue is None:
@@ -262,18 +262,14 @@ class Commit(Dispatcher):
         for staging in self.staged:
             group = max(group, staging.group)
         if self.command.unroutable == FAIL:
-            self._looks = [Look(one.queue, BrowseFilter()) for one in reversed(self.staged)]
+            self._looks = [Look(one, BrowseFilter()) for one in reversed(self.staged)]
         if group > self.turn.journal.durable_group:
-            self.turn.wait(self, group)
+            self.turn.wait(Resumption(self), group)
         elif not self._looks:
             return True
         else:
             self.schedule()
         return False
-
-    def synced(self, group: i64) -> None:
-        """Go on: what is staged is synced."""
-        self.schedule()
 
     def dispatch(self, limit: i64) -> bool:
         """Look at up to `limit` messages."""
@@ -310,14 +306,14 @@ class Commit(Dispatcher):
             self._looks.pop()
         return False
 
-    def _check_routable(self, queue: ClassicQueue, message: Message) -> None:
+    def _check_routable(self, queue: WaitingQueue, message: Message) -> None:
         staged = read_staged(message.properties)
         route = self._routes.find(staged)
-        queues = route.queues
-        if route.exchange is not None and (route.dynamic or not is_reached(queues)):
+        found = route.found
+        if route.exchange is not None and (route.dynamic or not found.reached()):
             letter = unstaged(message, route, self.turn.now_ms)
-            queues = self._routes.queues(route, letter, copies_of(letter))
-        if not is_reached(queues):
+            found = self._routes.destinations(route, letter, copies_of(letter))
+        if not found.reached():
             raise PreconditionFailed(
                 f"a message in {self.vhost.queue_label(queue.name)} is unroutable: exchange "
                 f"'{staged.exchange.decode('utf-8', 'replace')}', routing key "
@@ -348,7 +344,7 @@ class Commit(Dispatcher):
             command.sink,
             command.destination,
             command.batch,
-            [staging.queue for staging in self.staged],
+            list(self.staged),
             command.unroutable,
             self.by,
         )
@@ -362,8 +358,8 @@ class Commit(Dispatcher):
         command = self.command
         known = self.is_known()
         for staging in self.staged:
-            if staging.queue.deleted and not known:
-                raise PreconditionFailed(f"{self.vhost.queue_label(staging.queue.name)} is gone")
+            if staging.deleted and not known:
+                raise PreconditionFailed(f"{self.vhost.queue_label(staging.name)} is gone")
             staging.check_user(self.by)
         if not known:
             self.area.check_room(command.sink, command.destination, self.by)
@@ -392,9 +388,9 @@ class Commit(Dispatcher):
             if staging is None:
                 continue
             same = staging.is_part_of(command.sink, command.destination, command.batch)
-            mine = is_free_for(staging.owner, self.by)
+            mine = is_free_for(staging.staged_by, self.by)
             if same and mine and staging.release is None and not staging.sealed:
-                self.vhost.queues.drop(staging.queue)
+                self.vhost.queues.drop(staging)
                 outcome = RECORDED
         return outcome
 

@@ -17,13 +17,13 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from leveret.broker.backlog.source import NOTHING
-from leveret.broker.classic.classic import ClassicQueue
+from leveret.broker.backlog.window import NOTHING
 from leveret.broker.classic.dead_letter import DeadLetter
+from leveret.broker.classic.waiting import WaitingQueue
 from leveret.broker.core.effects import SpillWaiter
 from leveret.broker.core.ownership import Owner
 from leveret.broker.core.timers import Timed
-from leveret.broker.queue.queue import Queue, is_reached
+from leveret.broker.queue.target import Destinations
 from leveret.broker.topology.exchange import Exchange
 from leveret.broker.values.copies import blind_copies, blinded, copy_keys
 from leveret.broker.values.special_headers import COPIES, special_headers
@@ -57,7 +57,7 @@ class StagedRoute:
         self.address: Final = address
         self.exchange: Final = exchange
         self.routing_key: Final = routing_key
-        self.queues: list[Queue] = []
+        self.found = Destinations([])
         #: True where each message is routed on its own.
         self.dynamic = False
 
@@ -88,19 +88,19 @@ class StagedRoutes:
             route = StagedRoute(address, exchange, key)
             if exchange is not None:
                 routing = vhost.route(exchange, key, b"")
-                route.queues = routing.queues
+                route.found = routing
                 route.dynamic = routing.dynamic
             self._known[names] = route
         return route
 
-    def queues(self, route: StagedRoute, message: Message, copies: list[str]) -> list[Queue]:
-        """Return the queues of one message."""
+    def destinations(self, route: StagedRoute, message: Message, copies: list[str]) -> Destinations:
+        """Return where one message goes."""
         exchange = route.exchange
         if exchange is None or (not route.dynamic and not copies):
-            return route.queues
+            return route.found
         routing = self.vhost.route_copies(exchange, route.routing_key, copies, message.properties)
         # What would be refused as a publish, such as a delay that is too long, reaches no queue.
-        return [] if routing.refusal else routing.queues
+        return Destinations([]) if routing.refusal else routing
 
 
 def unstaged(message: Message, route: StagedRoute, now_ms: i64) -> Message:
@@ -178,7 +178,7 @@ class Release(SpillWaiter):
     """The release of one committed batch."""
 
     def __init__(
-        self, vhost: Vhost, sink: Sink, batch: i64, queues: list[ClassicQueue], unroutable: str
+        self, vhost: Vhost, sink: Sink, batch: i64, queues: list[WaitingQueue], unroutable: str
     ) -> None:
         super().__init__()
         self.vhost = vhost
@@ -199,7 +199,7 @@ class Release(SpillWaiter):
         else:
             self.go_on()
 
-    def left(self) -> list[ClassicQueue]:
+    def left(self) -> list[WaitingQueue]:
         """Return the queues that are not empty yet, in their order."""
         return self.queues[self.head :]
 
@@ -223,7 +223,7 @@ class Release(SpillWaiter):
         if self.head < len(self.queues):
             self.queues[self.head].schedule()
 
-    def dispatch(self, queue: ClassicQueue, limit: i64) -> bool:
+    def dispatch(self, queue: WaitingQueue, limit: i64) -> bool:
         """Release a slice of a queue; it is marked when there may be more to do."""
         turn = self.vhost.turn
         if queue.deleted or self.sink.releases[0] is not self:
@@ -249,7 +249,7 @@ class Release(SpillWaiter):
             self.go_on()
         return False
 
-    def _slice(self, queue: ClassicQueue, limit: i64) -> i64:
+    def _slice(self, queue: WaitingQueue, limit: i64) -> i64:
         """Move messages as long as one may; return how many."""
         moved: i64 = 0
         size: i64 = 0
@@ -262,14 +262,15 @@ class Release(SpillWaiter):
             size += returned.message.size
         return moved
 
-    def _move(self, queue: ClassicQueue, sequence: i64, message: Message) -> bool:
+    def _move(self, queue: WaitingQueue, sequence: i64, message: Message) -> bool:
         """Move one message to where it is to go; False where it has to wait."""
         vhost = self.vhost
         route = self._routes.find(read_staged(message.properties))
         letter = unstaged(message, route, vhost.turn.now_ms)
         copies = copies_of(letter)
-        targets = self._routes.queues(route, letter, copies)
-        reached = is_reached(targets)
+        destinations = self._routes.destinations(route, letter, copies)
+        targets = destinations.targets
+        reached = destinations.reached()
         released = letter
         found: i64 = len(targets)
         if not reached and self.unroutable.startswith(DEAD_LETTER):
@@ -300,7 +301,7 @@ class Release(SpillWaiter):
         turn = self.vhost.turn
         turn.timers.set(self._retry, turn.now_ms + DEAD_LETTER_RETRY_MS)
 
-    def _end(self, queue: ClassicQueue) -> None:
+    def _end(self, queue: WaitingQueue) -> None:
         """Delete a queue that is empty, and go on with the next one, or the next batch."""
         queue.kept = False
         self.head += 1

@@ -26,7 +26,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from leveret.broker.classic.classic import ClassicQueue
+from leveret.broker.classic.waiting import WaitingQueue
 from leveret.broker.core.ownership import (
     MAX_SINKS,
     Owner,
@@ -56,8 +56,8 @@ class Sinks(Timed):
         #: By name and destination.
         self.by_place: dict[tuple[str, str], Sink] = {}
         #: The staging queues of each name, by their ids.
-        self.staged: dict[str, dict[i64, ClassicQueue]] = {}
-        self.quota: Final = Quota(turn.user_limits, MAX_SINKS, SINKS_PER_USER_MAX)
+        self.staged: dict[str, dict[i64, WaitingQueue]] = {}
+        self.quota: Final = Quota(turn.quotas.user_limits, MAX_SINKS, SINKS_PER_USER_MAX)
         # Of each name: the one that was adopted, and of each owner too how many have a destination.
         self._adopted: dict[str, Sink] = {}
         self._placed: dict[tuple[str, str], i64] = {}
@@ -169,11 +169,11 @@ class Sinks(Timed):
 
     # -- staging queues ---------------------------------------------------------------------------
 
-    def enlist(self, name: str, queue: ClassicQueue) -> None:
+    def enlist(self, name: str, queue: WaitingQueue) -> None:
         """Add a staging queue of a sink of that name."""
         self.staged.setdefault(name, {})[queue.queue_id] = queue
 
-    def delist(self, name: str, queue: ClassicQueue) -> None:
+    def delist(self, name: str, queue: WaitingQueue) -> None:
         """Remove a staging queue that is deleted."""
         queues = self.staged.get(name)
         if queues is not None:

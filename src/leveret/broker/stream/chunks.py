@@ -28,7 +28,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from leveret.broker.core.effects import DamagedChunk
+from leveret.broker.backlog.damage import report_chunk
 from leveret.broker.stream.stream import Stream
 from leveret.chunk import ChunkBuilder, ChunkDamaged
 from leveret.store.segments.segments import ChunkRef
@@ -88,8 +88,7 @@ def report_damage(stream: Stream, part: StreamPart, data: bytes, damage: ChunkDa
     block = stream.block_at(part.first)
     if ref is None or block is None or block.ref is not ref:
         return False
-    what = f"stream '{stream.name}': {ref} is damaged: {damage}"
-    stream.turn.damaged.append(DamagedChunk(ref, data, what, ref.count))
+    report_chunk(stream, ref, data, damage, ref.count)
     return True
 
 

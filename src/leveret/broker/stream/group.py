@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
-from leveret.broker.backlog.source import NOTHING
 from leveret.broker.queue.consumer import Consumer
 from leveret.broker.queue.consumers import PartitionActive, RoundRobin, SingleActive
 from leveret.broker.stream.filter import StreamFilter, stream_filter
@@ -54,8 +53,8 @@ class StreamGroup(NamedReaders):
         self.served: Consumer | None = None
         #: Deliveries that were neither acked nor rejected nor given back.
         self.unsettled: dict[i64, None] = {}
-        #: The lowest offset that was given back; the next consumer begins there.
-        self.returned: i64 = NOTHING
+        #: The lowest offset that was given back: the next consumer begins there.  None if none was.
+        self.returned: i64 | None = None
 
     def own_entry(self) -> bytes:
         """Return the header with a partition's name."""
@@ -81,7 +80,7 @@ class StreamGroup(NamedReaders):
         offsets.groups[self.reader_name] = self
         if self.reader is None:
             stored = offsets.get(self.reader_name)
-            if stored != NOTHING:
+            if stored is not None:
                 reader = StreamReader(stream, stored)
             self.reader = reader
             self.store()
@@ -110,6 +109,13 @@ class StreamGroup(NamedReaders):
                 consumer.cancel()
                 if consumer in self.consumers:
                     self.unsubscribe(consumer)
+
+    def drop(self) -> None:
+        """Forget the consumers: the stream is deleted."""
+        super().drop()
+        self.consumer_order = RoundRobin(self.consumers)
+        self.filters.clear()
+        self.served = None
 
     def active(self) -> Consumer | None:
         """Return the consumer that gets the messages, if there is one."""
@@ -145,7 +151,7 @@ class StreamGroup(NamedReaders):
         self.reader = reader
         self.served = consumer
         self.unsettled.clear()
-        self.returned = NOTHING
+        self.returned = None
         return reader
 
     # -- messages ---------------------------------------------------------------------------------
@@ -159,6 +165,7 @@ class StreamGroup(NamedReaders):
         if consumer is not self.served:
             reader = self._serve(consumer)
         looked = reader.hand_out(consumer, limit)
+        self.turn.steps += looked
         if looked > 0 and not self.unsettled:
             # It passed over what it does not want, and need not look at that again.
             self.stream.offsets.note(self)
@@ -172,12 +179,13 @@ class StreamGroup(NamedReaders):
         for first in self.unsettled:
             offset = first
             break
-        return offset if self.returned == NOTHING else min(offset, self.returned)
+        returned = self.returned
+        return offset if returned is None else min(offset, returned)
 
     def store(self) -> None:
         """Journal how far the group has come, once that is known."""
         reader = self.reader
-        if reader is not None and reader.from_ms == NOTHING and not self.deleted:
+        if reader is not None and reader.from_ms is None and not self.deleted:
             self.stream.offsets.store(self.reader_name, self.position())
 
     def ack(self, sequence: i64, message: Message) -> None:
@@ -191,7 +199,8 @@ class StreamGroup(NamedReaders):
 
     def requeue(self, sequence: i64, message: Message, count: i64, failed: bool = False) -> None:
         """Take back a message: the offset stays before it until it is delivered again."""
-        if self.returned == NOTHING or sequence < self.returned:
+        returned = self.returned
+        if returned is None or sequence < returned:
             self.returned = sequence
         self._settle(sequence)
 

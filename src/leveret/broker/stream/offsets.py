@@ -20,7 +20,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from leveret.broker.backlog.source import NOTHING
+from leveret.broker.core.accounts import MarkAccount
 from leveret.broker.core.ownership import (
     MAX_STREAM_CONSUMERS,
     Owner,
@@ -34,12 +34,12 @@ from leveret.broker.queue.queue import Queue
 from leveret.clock import NO_DEADLINE
 from leveret.errors import NotFound, PreconditionFailed
 from leveret.limits import (
+    OFFSET_BYTES,
     STREAM_OFFSET_NAMES_MAX,
     STREAM_OFFSET_NAMES_PER_USER_MAX,
     STREAM_OFFSETS_MS,
 )
 from leveret.names import check_new
-from leveret.store.records.record import FORGOTTEN
 
 #: What hands over a name, as errors say it.
 GIVE_NAME: Final = "set_stream_consumer_owner"
@@ -58,6 +58,11 @@ class NamedReaders(Source):
     def end_others(self, owner: Owner) -> None:
         """Cancel the consumers of other users than `owner`."""
 
+    def drop(self) -> None:
+        """Forget the consumers: the stream is deleted."""
+        self.deleted = True
+        self.consumers.clear()
+
     def active(self) -> Consumer | None:
         """Return the consumer that gets the messages, if there is one."""
         return None
@@ -73,7 +78,11 @@ class StreamOffsets(Timed):
 
     def __init__(self, stream: Queue) -> None:
         super().__init__()
-        self.stream: Final = stream
+        self.turn: Final = stream.turn
+        self.name: Final = stream.name
+        self.queue_id: Final[i64] = stream.queue_id
+        #: None once the stream is deleted.
+        self._stream: Queue | None = stream
         #: By the consumers' name, as the journal has it.
         self.stored: dict[str, int] = {}
         #: The groups that read now, or have deliveries that are not settled.
@@ -83,32 +92,38 @@ class StreamOffsets(Timed):
         #: Whom owners offer names to.
         self.offered: dict[str, Owner] = {}
         self.quota: Final = Quota(
-            stream.turn.user_limits, MAX_STREAM_CONSUMERS, STREAM_OFFSET_NAMES_PER_USER_MAX
+            stream.turn.quotas.user_limits, MAX_STREAM_CONSUMERS, STREAM_OFFSET_NAMES_PER_USER_MAX
         )
+        self.account: Final = MarkAccount(stream.turn.accounts)
         #: Groups that may have come further than is stored.
         self._moved: dict[str, NamedReaders] = {}
 
-    def get(self, name: str) -> i64:
-        """Return the offset stored for `name`, or NOTHING."""
-        return self.stored.get(name, NOTHING)
+    def _end(self) -> i64:
+        """Return the offset behind the newest message."""
+        return self._stream.next_number() if self._stream is not None else 0
+
+    def get(self, name: str) -> int | None:
+        """Return the offset stored for `name`, or None."""
+        return self.stored.get(name)
 
     def store(self, name: str, offset: i64) -> None:
         """Journal that `name` has come to `offset`, unless that is known.
 
         One ahead of the stream is nothing that anybody has come to: a restart takes none back.
         """
-        if self.stored.get(name, NOTHING) == offset or offset > self.stream.next_number():
+        stream = self._stream
+        if stream is None or self.stored.get(name) == offset or offset > stream.next_number():
             return
         if name not in self.owners:
             self._add(name, None)
-        self.stream.turn.journal.consumer_offset(self.stream.queue_id, name.encode(), offset)
+        self.turn.journal.consumer_offset(self.queue_id, name.encode(), offset)
         self.stored[name] = int(offset)
 
     # -- owners -----------------------------------------------------------------------------------
 
     def label(self, name: str) -> str:
         """Return a name, its kind and its stream, as errors name them."""
-        return f"consumer name '{name}' of stream '{self.stream.name}'"
+        return f"consumer name '{name}' of stream '{self.name}'"
 
     def check_user(self, name: str, by: Owner | None) -> None:
         """Check that `by` may read and store under `name`, and that it has room if it is new.
@@ -123,13 +138,18 @@ class StreamOffsets(Timed):
             raise PreconditionFailed(
                 f"a stream keeps the offsets of at most {STREAM_OFFSET_NAMES_MAX} names"
             )
+        if not self.account.has_room():
+            raise PreconditionFailed(
+                "what queues and streams remember beside messages takes all of its share of the "
+                "memory: forget names of consumers that are not used any more"
+            )
         self.check_quota(by)
 
     def check_quota(self, by: Owner | None) -> None:
         """Check that a user may have one name more.  Raises: PreconditionFailed (406)."""
         self.quota.check(
             by,
-            f"consumer names in stream '{self.stream.name}'",
+            f"consumer names in stream '{self.name}'",
             "delete one that is not used any more (leveret ctl delete_stream_consumer)",
         )
 
@@ -144,10 +164,9 @@ class StreamOffsets(Timed):
 
     def give(self, name: str, to: Owner) -> None:
         """Give `name` to `to`, and journal that; the consumers of others under it are cancelled."""
-        stream = self.stream
-        stream.turn.changes += 1
-        record = consumer_record(stream.queue_id, name, to)
-        stream.turn.journal.define("stream_consumer", record)
+        self.turn.changes += 1
+        record = consumer_record(self.queue_id, name, to)
+        self.turn.journal.define("stream_consumer", record)
         self._drop_owner(name)
         self._add(name, to)
         group = self.groups.get(name)
@@ -156,11 +175,13 @@ class StreamOffsets(Timed):
 
     def _add(self, name: str, owner: Owner | None) -> None:
         self.owners[name] = owner
+        self.account.book(_memory(name))
         self.quota.add(owner)
 
     def _drop_owner(self, name: str) -> None:
         """Forget the owner of `name`."""
         if name in self.owners:
+            self.account.book(-_memory(name))
             self.quota.remove(self.owners.pop(name))
         self.offered.pop(name, None)
 
@@ -170,7 +191,7 @@ class StreamOffsets(Timed):
         """Journal the offset of `group` within `STREAM_OFFSETS_MS`."""
         self._moved[group.reader_name] = group
         if self.deadline_ms == NO_DEADLINE:
-            turn = self.stream.turn
+            turn = self.turn
             turn.timers.set(self, turn.now_ms + STREAM_OFFSETS_MS)
 
     def due(self, now_ms: i64) -> None:
@@ -190,16 +211,17 @@ class StreamOffsets(Timed):
 
     def drop(self) -> None:
         """Forget everything because the stream is deleted."""
-        self.stream.turn.timers.cancel(self)
+        self.turn.timers.cancel(self)
         for group in self.groups.values():
-            group.deleted = True
-            group.consumers.clear()
+            group.drop()
         self.groups.clear()
         self._moved.clear()
         self.stored.clear()
         self.owners.clear()
+        self.account.end()
         self.offered.clear()
         self.quota.clear()
+        self._stream = None
 
     # -- by an operator ---------------------------------------------------------------------------
 
@@ -210,10 +232,10 @@ class StreamOffsets(Timed):
         cannot be one, for one too many, or for an offset ahead of the stream.
         """
         self._check_unused(name)
-        end = self.stream.next_number()
+        end = self._end()
         if offset > end:
             raise PreconditionFailed(
-                f"the offset {int(offset)} is ahead of stream '{self.stream.name}', which ends at "
+                f"the offset {int(offset)} is ahead of stream '{self.name}', which ends at "
                 f"{int(end)}: use a number up to that, or 'next'"
             )
         if name not in self.owners:
@@ -227,19 +249,18 @@ class StreamOffsets(Timed):
         Raises: NotFound (404); PreconditionFailed (406) while somebody reads under that name.
         """
         self._check_unused(name)
-        stream = self.stream
         if name not in self.stored:
-            raise NotFound(f"no consumer '{name}' of stream '{stream.name}'")
-        stream.turn.changes += 1
+            raise NotFound(f"no consumer '{name}' of stream '{self.name}'")
+        self.turn.changes += 1
         del self.stored[name]
         self._drop_owner(name)
-        stream.turn.journal.consumer_offset(stream.queue_id, name.encode(), FORGOTTEN)
+        self.turn.journal.forget_consumer(self.queue_id, name.encode())
 
     def _check_unused(self, name: str) -> None:
-        check_reader_name(name, f"stream '{self.stream.name}'")
+        check_reader_name(name, f"stream '{self.name}'")
         if name in self.groups:
             raise PreconditionFailed(
-                f"consumer '{name}' of stream '{self.stream.name}' in use: end its consumers first"
+                f"consumer '{name}' of stream '{self.name}' in use: end its consumers first"
             )
 
     # -- after a restart --------------------------------------------------------------------------
@@ -250,7 +271,7 @@ class StreamOffsets(Timed):
         None is ahead of the stream: where damage took its newest messages, their offsets are given
         once more, and would be missed.
         """
-        end: i64 = self.stream.next_number()
+        end = self._end()
         for name, offset in offsets.items():
             text = name.decode("utf-8", "replace")
             self.stored[text] = int(min(offset, end))
@@ -261,6 +282,11 @@ class StreamOffsets(Timed):
 def consumer_record(queue_id: i64, name: str, owner: Owner) -> dict[str, object]:
     """Return the record that tells whose a name of consumers of a stream is."""
     return {"id": int(queue_id), "name": name.encode(), **owner_fields(owner)}
+
+
+def _memory(name: str) -> i64:
+    """Return what a name takes with its offset and its owner."""
+    return OFFSET_BYTES + len(name)
 
 
 def check_reader_name(name: object, where: str) -> str:

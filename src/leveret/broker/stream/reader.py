@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, final
 
 from mypy_extensions import i32, i64
 
-from leveret.broker.backlog.source import NOTHING
+from leveret.broker.backlog.window import NOTHING
 from leveret.message import Message
 from leveret.wire.buffer import BytesWriter, write_i32_be
 
@@ -35,19 +35,19 @@ class StreamReader:
         #: True while not every message is wanted.
         self.selects = False
         self.wanted: StreamFilter | None = None
-        #: Messages before the first one of that time are passed over.
-        self.from_ms: i64 = NOTHING
+        #: Messages before the first one of that time are passed over; None if none are.
+        self.from_ms: i64 | None = None
         #: Where what was delivered is noted until it is settled; None where nobody asks.
         self.unsettled: dict[i64, None] | None = None
 
-    def select(self, wanted: StreamFilter | None, from_ms: i64) -> None:
+    def select(self, wanted: StreamFilter | None, from_ms: i64 | None) -> None:
         """Give only what `wanted` lets through, from the first message of `from_ms` or later on.
 
-        Either may be missing: None and NOTHING.
+        Either may be missing.
         """
         self.wanted = wanted
         self.from_ms = from_ms
-        self.selects = wanted is not None or from_ms != NOTHING
+        self.selects = wanted is not None or from_ms is not None
 
     def hand_out(self, consumer: Consumer, limit: i64) -> i64:
         """Deliver to `consumer` what is wanted of the next `limit` messages.
@@ -74,11 +74,12 @@ class StreamReader:
         return looked
 
     def _wants(self, message: Message) -> bool:
-        if self.from_ms != NOTHING:
-            if message.timestamp_ms < self.from_ms:
+        from_ms = self.from_ms
+        if from_ms is not None:
+            if message.timestamp_ms < from_ms:
                 return False
             # Later ones count, whatever their times: clocks are set back.
-            self.from_ms = NOTHING
+            self.from_ms = None
             self.selects = self.wanted is not None
         wanted = self.wanted
         return wanted is None or wanted.matches(message)

@@ -15,11 +15,12 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from leveret.broker.backlog.source import NOTHING
-from leveret.broker.core.effects import ChunkWanted, DamagedChunk
+from leveret.broker.backlog.damage import open_chunk, report_messages
+from leveret.broker.core.effects import ChunkWanted, SyncWaiter
 from leveret.broker.core.turn import Turn
 from leveret.broker.queue.consumer import Consumer
 from leveret.broker.queue.queue import Queue
+from leveret.broker.queue.target import RECORDS_ALL, Target
 from leveret.broker.stream.block import Block
 from leveret.broker.stream.filter import stream_filter
 from leveret.broker.stream.offsets import StreamOffsets
@@ -28,12 +29,13 @@ from leveret.broker.stream.retention import Retention
 from leveret.broker.stream.time import block_in_time, end_in_time, offset_in_time
 from leveret.broker.stream.watcher import StreamWatcher
 from leveret.broker.values.arguments import age_seconds, int_argument, is_age
-from leveret.chunk import ChunkDamaged, RecordDamaged
+from leveret.broker.values.queue_attributes import QueueAttributes
+from leveret.chunk import RecordDamaged
 from leveret.errors import NotImplementedFault, PreconditionFailed
 from leveret.limits import CHUNK_RECORDS_MAX, SUPER_STREAM_PARTITIONS_MAX
 from leveret.message import Message
 from leveret.store.journal.journal import Journal, LateRecord
-from leveret.store.segments.segments import ChunkRef, check_chunk
+from leveret.store.segments.segments import ChunkRef
 from leveret.store.segments.spill import SpillOwner
 from leveret.wire.tables import Timestamp
 
@@ -58,8 +60,7 @@ class Stream(Queue):
     """A queue of type `stream`."""
 
     def __init__(self, turn: Turn, queue_id: i64, name: str, arguments: dict[str, object]) -> None:
-        super().__init__(turn, queue_id, name, True, False, False, arguments)
-        self.keeps_all = True
+        super().__init__(turn, queue_id, name, QueueAttributes(True, arguments=arguments))
         self.has_offsets = True
         self.adds_headers = True
         #: Which of all streams that ever had its name it is; it is told from them by that.
@@ -78,6 +79,8 @@ class Stream(Queue):
         self.visible_end: i64 = 0
         #: What each group of the journal that is not synced yet ends with: (group, next offset).
         self.unsynced: list[tuple[i64, i64]] = []
+        #: Waits until what came last is synced; None once the stream is deleted.
+        self.sync: StreamSync | None = StreamSync(self)
         self.size: i64 = 0
         #: The places of the consumers that have no name; groups of named ones have theirs.
         self.readers: dict[Consumer, StreamReader] = {}
@@ -87,6 +90,7 @@ class Stream(Queue):
         #: Those that wait for more visible messages, each called once.
         self.watchers: list[StreamWatcher] = []
         self.retention = Retention()
+        self.target = StreamTarget(self)
         self.configure(arguments)
 
     @property
@@ -111,19 +115,6 @@ class Stream(Queue):
 
     # -- writing ----------------------------------------------------------------------------------
 
-    def publish(self, message: Message) -> i64:
-        """Append `message`; return its offset.  It is seen when its group is synced."""
-        offset = self.append(message)
-        self.published += 1
-        group = self.turn.journal.group
-        unsynced = self.unsynced
-        if unsynced and unsynced[-1][0] == group:
-            unsynced[-1] = (group, self.next_offset)
-        else:
-            unsynced.append((group, self.next_offset))
-            self.turn.wait(self, unsynced[0][0])
-        return offset
-
     def append(self, message: Message) -> i64:
         """Put `message` at the end and nothing else (recovery)."""
         block = self.last
@@ -133,15 +124,17 @@ class Stream(Queue):
             block = self.begin_block(self.next_offset)
         block.add(message)
         self.size += message.size
-        self.turn.unchunked_bytes += message.size
-        self.turn.held_bytes += message.size
-        self.turn.held_messages += 1
+        self.turn.begin_chunk(message.size)
+        self.turn.hold(message.size)
         offset = self.next_offset
         self.next_offset = offset + 1
         return offset
 
     def begin_block(self, first: i64) -> Block:
         """Begin a block at the end, and have the one before it written."""
+        share = self.target.share
+        if share is not None:
+            share.note()
         block = Block(first)
         self.add_block(block)
         return block
@@ -172,7 +165,7 @@ class Stream(Queue):
         ref = turn.spill.add(block.chunk(self.queue_id), BlockSpill(self, block), False)
         block.ref = ref
         turn.spill.use.lives(ref, ref.count)
-        turn.unchunked_bytes -= block.size
+        turn.end_chunk(block.size)
 
     def block_written(self, block: Block, ref: ChunkRef) -> None:
         """Journal where a block was written; it need not stay in memory."""
@@ -185,19 +178,33 @@ class Stream(Queue):
         else:
             self.unseen.append(block)
 
-    def synced(self, group: i64) -> None:
-        """Show what the synced groups hold, then let retention look."""
+    def show(self, group: i64) -> None:
+        """Show what the groups up to `group` hold, which are synced, then let retention look."""
         unsynced = self.unsynced
         while unsynced and unsynced[0][0] <= group:
             self.visible_end = unsynced.pop(0)[1]
         if unsynced:
-            self.turn.wait(self, unsynced[0][0])
+            self._wait_for_sync()
         if self.unseen:
             self._see()
         self.retain()
         self._schedule_all()
         if self.watchers:
             self._notify_watchers()
+
+    def _wait_for_sync(self) -> None:
+        """Have `show` called when the first group that is not synced is."""
+        if self.sync is not None:
+            self.turn.wait(self.sync, self.unsynced[0][0])
+
+    def note_published(self, group: i64) -> None:
+        """Note that the messages up to the end are visible when `group` is synced."""
+        unsynced = self.unsynced
+        if unsynced and unsynced[-1][0] == group:
+            unsynced[-1] = (group, self.next_offset)
+        else:
+            unsynced.append((group, self.next_offset))
+            self._wait_for_sync()
 
     def _see(self) -> None:
         """Move blocks that were written before they were synced into the cache."""
@@ -232,14 +239,13 @@ class Stream(Queue):
         self.size -= block.size
         ref = block.ref
         if ref is None:
-            turn.unchunked_bytes -= block.size
+            turn.end_chunk(block.size)
         else:
             turn.spill.use.lives(ref, -ref.count)
         turn.stream_cache.drop(block)
         if block.messages is not None:
             block.messages = None
-            turn.held_bytes -= block.size
-            turn.held_messages -= block.count
+            turn.release_all(block.count, block.size)
 
     # -- blocks -----------------------------------------------------------------------------------
 
@@ -279,8 +285,7 @@ class Stream(Queue):
         if self.gone(block) or block.messages is not None:
             return
         block.messages = self._decoded(block, data)
-        self.turn.held_bytes += block.size
-        self.turn.held_messages += block.count
+        self.turn.hold_all(block.count, block.size)
         self.turn.stream_cache.put(block)
         self._schedule_all()
 
@@ -291,25 +296,21 @@ class Stream(Queue):
             group.schedule()
 
     def _decoded(self, block: Block, data: bytes) -> list[Message | None]:
-        """Return the messages of a chunk; what is damaged is None, and told to the log."""
+        """Return the messages of a chunk; what is damaged is None, and reported."""
         messages: list[Message | None] = [None] * block.count
         ref = block.ref
         assert ref is not None
-        try:
-            chunk = check_chunk(data, ref, self.queue_id)
-        except ChunkDamaged as damage:
-            what = f"stream '{self.name}': {ref} is damaged: {damage}"
-            self.turn.damaged.append(DamagedChunk(ref, data, what, ref.count))
+        chunk = open_chunk(self, ref, data, ref.count)
+        if chunk is None:
             return messages
-        broken: list[str] = []
+        broken: list[int] = []
         for index in range(chunk.count):
             try:
                 messages[chunk.sequence(index) - block.first] = chunk.message(index)
-            except RecordDamaged as record:  # mypyc: a name has one type in a function
-                broken.append(str(record.sequence))
+            except RecordDamaged as record:
+                broken.append(int(record.sequence))
         if broken:
-            what = f"stream '{self.name}': {ref}: the messages {', '.join(broken[:20])}"
-            self.turn.damaged.append(DamagedChunk(ref, data, what, len(broken)))
+            report_messages(self, ref, data, broken)
         return messages
 
     def next_number(self) -> i64:
@@ -371,17 +372,17 @@ class Stream(Queue):
             offset = wanted if wanted >= 0 else int(self.visible_end) + wanted
             return max(min(offset, _OFFSET_MAX), int(self.first_offset))
         time_ms = self._time_of(wanted)
-        if time_ms == NOTHING:
+        if time_ms is None:
             raise PreconditionFailed(f"invalid arg 'x-stream-offset' for {where}")
         return self.offset_near(time_ms)
 
-    def _time_of(self, wanted: object) -> i64:
-        """Return the time in ms that a wanted offset stands for; NOTHING where it is no time."""
+    def _time_of(self, wanted: object) -> i64 | None:
+        """Return the time in ms that a wanted offset stands for; None where it is no time."""
         if isinstance(wanted, Timestamp):
             return min(wanted.seconds, _SECONDS_MAX) * 1000
         if isinstance(wanted, str) and is_age(wanted):
             return max(self.turn.now_ms - age_seconds(wanted) * 1000, 0)
-        return NOTHING
+        return None
 
     def offset_at(self, timestamp_ms: i64) -> i64:
         """Return the offset of the first message taken at or after a time, else the visible end.
@@ -403,11 +404,10 @@ class Stream(Queue):
         """Return where the block begins that holds the message of a time; nothing is read."""
         return self._seen(block_in_time(self.blocks, timestamp_ms), self.next_offset)
 
-    def _seen(self, offset: i64, otherwise: i64) -> i64:
-        """Return an offset, or `otherwise` for NOTHING, as far as readers see the stream."""
-        if offset == NOTHING:
-            offset = otherwise
-        return max(min(offset, self.visible_end), self.first_offset)
+    def _seen(self, offset: i64 | None, otherwise: i64) -> i64:
+        """Return an offset, or `otherwise` for None, as far as readers see the stream."""
+        found: i64 = otherwise if offset is None else offset
+        return max(min(found, self.visible_end), self.first_offset)
 
     def takes_now(self) -> bool:
         """Return whether a consumer has credit; it gets the message when that is synced."""
@@ -423,7 +423,9 @@ class Stream(Queue):
         ready = [consumer for consumer in self.readers if consumer.ready()]
         share: i64 = max(limit // max(len(ready), 1), 1)
         for consumer in ready:
-            if self.readers[consumer].hand_out(consumer, share) == share:
+            looked = self.readers[consumer].hand_out(consumer, share)
+            self.turn.steps += looked
+            if looked == share:
                 more = True
         return more
 
@@ -478,6 +480,49 @@ class Stream(Queue):
         self.readers.clear()
         self.offsets.drop()
         self._notify_watchers()
+
+    def untie(self) -> None:
+        """Let go of the parts that know the stream, which was dropped."""
+        super().untie()
+        self.sync = None
+
+
+@final
+class StreamTarget(Target):
+    """The target of one stream, all of whose messages are journaled."""
+
+    def __init__(self, stream: Stream) -> None:
+        super().__init__(stream.turn, stream.name, stream.queue_id, RECORDS_ALL)
+        self._stream: Final = stream
+
+    def publish(self, message: Message) -> i64:
+        """Append `message`; return its offset.  It is seen when its group is synced."""
+        stream = self._stream
+        offset = stream.append(message)
+        self.published += 1
+        stream.note_published(self.turn.journal.group)
+        return offset
+
+    def takes_now(self) -> bool:
+        """Return whether a consumer has credit; it gets the message when that is synced."""
+        return self._stream.takes_now()
+
+    def deliver_one(self) -> None:
+        """Deliver a message that is synced already; the new one is not yet."""
+        self._stream.dispatch(1)
+
+
+@final
+class StreamSync(SyncWaiter):
+    """Waits until what was published to a stream is synced."""
+
+    def __init__(self, stream: Stream) -> None:
+        super().__init__()
+        self.stream: Final = stream
+
+    def synced(self, group: i64) -> None:
+        """Show what is synced."""
+        self.stream.show(group)
 
 
 @final

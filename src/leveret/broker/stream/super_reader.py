@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from typing import Final, final
 
+from mypy_extensions import i64
+
 from leveret.broker.core.turn import Turn
 from leveret.broker.queue.consumer import Consumer, Source
 from leveret.broker.stream.group import READER_NAME, group_of
@@ -95,6 +97,13 @@ class SuperReading(Source):
         self._end()
         for consumer in consumers:
             consumer.channel.cancelled(consumer)
+
+    def dispatch(self, limit: i64) -> bool:
+        """Deliver up to `limit` messages of every partition."""
+        more = False
+        for part in self.parts:
+            more = part.queue.dispatch(limit) or more
+        return more
 
     def schedule(self) -> None:
         """Note that there may be something to hand out in every partition."""

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 
 from mypy_extensions import i64
 
-from leveret.broker.backlog.source import NOTHING
-from leveret.chunk import NEVER, Chunk, ChunkDamaged
-from leveret.store.segments.segments import check_chunk
+from leveret.broker.backlog.damage import chunk_if_true
+from leveret.chunk import NEVER, Chunk
 
 if TYPE_CHECKING:
     from leveret.broker.core.effects import ChunkReader
@@ -21,19 +20,21 @@ if TYPE_CHECKING:
 
 def offset_in_time(
     blocks: list[Block], chunks: ChunkReader, queue_id: i64, timestamp_ms: i64
-) -> i64:
-    """Return the offset of the first message taken at or after a time, NOTHING where none was.
+) -> i64 | None:
+    """Return the offset of the first message taken at or after a time, None where none was.
 
     `blocks` are those of the stream of that `queue_id`, and `chunks` reads what files have of them.
     """
     place = _place_in_time(blocks, timestamp_ms)
-    if place < 0:
-        return NOTHING
+    if place is None:
+        return None
     return _offset_in_block(blocks[place], chunks, queue_id, timestamp_ms)
 
 
-def end_in_time(blocks: list[Block], chunks: ChunkReader, queue_id: i64, timestamp_ms: i64) -> i64:
-    """Return the offset after the last message taken before a time, NOTHING where none was.
+def end_in_time(
+    blocks: list[Block], chunks: ChunkReader, queue_id: i64, timestamp_ms: i64
+) -> i64 | None:
+    """Return the offset after the last message taken before a time, None where none was.
 
     What is behind it was taken later, also where the clock was set back.  All blocks behind it are
     looked at, by their oldest times.
@@ -42,24 +43,24 @@ def end_in_time(blocks: list[Block], chunks: ChunkReader, queue_id: i64, timesta
     while place >= 0 and _oldest(blocks[place]) >= timestamp_ms:
         place -= 1
     if place < 0:
-        return NOTHING
+        return None
     return _end_in_block(blocks[place], chunks, queue_id, timestamp_ms)
 
 
-def block_in_time(blocks: list[Block], timestamp_ms: i64) -> i64:
-    """Return where the block begins that holds that message, or NOTHING; nothing is read."""
+def block_in_time(blocks: list[Block], timestamp_ms: i64) -> i64 | None:
+    """Return where the block begins that holds that message, or None; nothing is read."""
     place = _place_in_time(blocks, timestamp_ms)
-    return NOTHING if place < 0 else blocks[place].first
+    return None if place is None else blocks[place].first
 
 
-def _place_in_time(blocks: list[Block], timestamp_ms: i64) -> i64:
-    """Return the place of the first block that reaches a time, or -1."""
+def _place_in_time(blocks: list[Block], timestamp_ms: i64) -> i64 | None:
+    """Return the place of the first block that reaches a time, or None."""
     place = _first_that_reaches(blocks, timestamp_ms)
     # Retention may have dropped earlier blocks; blocks are skipped only if the clock was set back.
     while place < len(blocks) and blocks[place].timestamp_max < timestamp_ms:
         place += 1
     if place >= len(blocks) or blocks[place].count == 0:
-        return -1
+        return None
     return place
 
 
@@ -96,10 +97,7 @@ def _chunk_of(block: Block, chunks: ChunkReader, queue_id: i64) -> Chunk | None:
     """Return the chunk of a block that lies in a file, None where it is damaged."""
     ref = block.ref
     assert ref is not None
-    try:
-        return check_chunk(chunks.read(ref), ref, queue_id)
-    except ChunkDamaged:
-        return None
+    return chunk_if_true(queue_id, ref, chunks.read(ref))
 
 
 def _oldest(block: Block) -> i64:

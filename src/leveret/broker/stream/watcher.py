@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+
 from mypy_extensions import mypyc_attr
 
 
@@ -9,6 +11,6 @@ from mypy_extensions import mypyc_attr
 class StreamWatcher:
     """Something that waits at the end of a stream."""
 
+    @abstractmethod
     def moved(self) -> None:
         """Continue: more may be visible, or the stream was deleted.  This is called once."""
-        raise RuntimeError("who watches a stream says how it goes on")

@@ -6,27 +6,30 @@ binding (behaviour 36).
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
-from leveret.wire.buffer import BytesWriter
-from leveret.wire.tables import write_table
+from leveret.broker.core.accounts import BINDING_BYTES, table_bytes
+from leveret.broker.core.ownership import Owner, owner_fields
+from leveret.store.records.fields import encoded_table, identity_of, table_identity
+from leveret.wire.tables import read_table
 
 if TYPE_CHECKING:
     from leveret.broker.queue.queue import Queue
     from leveret.broker.topology.exchange import Exchange
+
+#: Longer arguments are kept as a record holds them and decoded when they are asked for: decoded,
+#: many small entries take five times as much.
+_DECODED_BYTES_MAX: Final = 512
 
 
 def binding_identity(
     to_queue: bool, destination: str, binding_key: str, arguments: dict[str, object]
 ) -> tuple[bool, str, str, bytes]:
     """Return what makes a binding of one source unique; arguments count in any order."""
-    if not arguments:
-        return (to_queue, destination, binding_key, b"")
-    writer = BytesWriter()
-    write_table(writer, {name: arguments[name] for name in sorted(arguments)})
-    return (to_queue, destination, binding_key, writer.getvalue())
+    return (to_queue, destination, binding_key, table_identity(arguments))
 
 
 def binding_record(
@@ -59,12 +62,19 @@ class Binding:
         exchange: Exchange | None,
         binding_key: str,
         arguments: dict[str, object],
+        made_by: Owner | None = None,
     ) -> None:
+        #: The user for whom it counts; None for one that was imported, or that an earlier release
+        #: recorded.
+        self.made_by: Final = made_by
         self.source: Final = source
         self.queue: Final = queue
         self.exchange: Final = exchange
         self.binding_key: Final = binding_key
-        self.arguments: Final = arguments
+        encoded = encoded_table(arguments)
+        packed = len(encoded) > _DECODED_BYTES_MAX
+        self._packed: Final[bytes] = encoded if packed else b""
+        self._arguments: Final[dict[str, object]] = {} if packed else arguments
         destination = ""
         if queue is not None:
             destination = queue.name
@@ -72,9 +82,16 @@ class Binding:
             destination = exchange.name
         self.destination: Final = destination
         #: What makes it unique among the bindings of its source.
-        self.identity: Final = binding_identity(
-            queue is not None, destination, binding_key, arguments
+        self.identity: Final = (queue is not None, destination, binding_key, identity_of(encoded))
+        #: The memory that it takes, without its place in the index of its source.
+        self.bytes: i64 = (
+            BINDING_BYTES
+            + i64(sys.getsizeof(binding_key))
+            + i64(len(self._packed))
+            + table_bytes(self._arguments)
         )
+        #: What the index of its source takes for it alone, where that is counted by binding.
+        self.index_bytes: i64 = 0
         #: Part of the definitions that survive a restart: both of its ends are durable.
         self.durable: Final = source.durable and (
             (queue is not None and queue.durable and not queue.exclusive)
@@ -83,9 +100,28 @@ class Binding:
         #: The group of the journal that holds its definition.
         self.define_group: i64 = 0
 
+    @property
+    def arguments(self) -> dict[str, object]:
+        """The arguments; who asks changes nothing in them."""
+        return (
+            read_table(self._packed, 0, len(self._packed))[0] if self._packed else self._arguments
+        )
+
+    def is_packed(self) -> bool:
+        """Return whether the arguments are decoded each time that they are asked for."""
+        return len(self._packed) > 0
+
+    def has_ended(self) -> bool:
+        """Return whether an end of it is deleted: it is about to be removed, and routes nothing."""
+        if self.source.deleted:
+            return True
+        if self.queue is not None:
+            return self.queue.deleted
+        return self.exchange is not None and self.exchange.deleted
+
     def definition(self, vhost: str) -> dict[str, object]:
         """Return the binding as its journal record holds it."""
-        return binding_record(
+        record = binding_record(
             vhost,
             self.source.name,
             self.destination,
@@ -93,3 +129,5 @@ class Binding:
             self.binding_key,
             self.arguments,
         )
+        record.update(owner_fields(self.made_by))
+        return record

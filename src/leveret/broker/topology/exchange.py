@@ -3,35 +3,44 @@
 The types are siblings in `exchanges/`; each keeps its own index of the bindings and answers which
 of them match.  Routing over several exchanges is in `Routing`: it visits each exchange and takes
 each queue once, so cycles end and a queue that matched twice gets one copy (behaviours 36, 37).
+
+What one message may cost is bounded: everything that routing looks at is counted, and at
+`ROUTING_LOOKS_MAX` it ends.
 """
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
-from leveret.broker.queue.host import Destinations
+from leveret.broker.queue.target import Destinations, Target
 from leveret.broker.values.applied_policy import AppliedPolicy
 from leveret.broker.values.delay import delay_of
-from leveret.limits import DELAY_MS_MAX, ROUTING_MATCHES_MAX
+from leveret.limits import DELAY_MS_MAX, ROUTING_LOOKS_MAX
 from leveret.names import Name
 from leveret.wire.properties import property_headers
 
 if TYPE_CHECKING:
     from leveret.broker.classic.delayed import DelayedMessages
     from leveret.broker.core.turn import Turn
-    from leveret.broker.queue.queue import Queue
     from leveret.broker.topology.binding import Binding
     from leveret.message import Message
 
 #: The type whose exchanges delay; the argument `x-delayed-type` says how they route.
 DELAYED_TYPE: Final = "x-delayed-message"
 
+#: Bindings and places in patterns that are looked at in about a microsecond.
+_LOOKS_PER_STEP: Final = 8
 
-@mypyc_attr(allow_interpreted_subclasses=True)
-class Exchange:
-    """What all exchange types share; the name is one that was cleaned or kept."""
+#: What an exchange that is reached counts in them, beside its bindings.
+LOOKS_PER_EXCHANGE: Final = 4
+
+
+@final
+class Declared:
+    """What an exchange is declared with."""
 
     def __init__(
         self,
@@ -42,14 +51,27 @@ class Exchange:
         internal: bool,
         arguments: dict[str, object],
     ) -> None:
-        self.name = Name(name)
+        self.name: Final = name
+        self.kind: Final = kind
+        self.durable: Final = durable
+        self.auto_delete: Final = auto_delete
+        self.internal: Final = internal
+        self.arguments: Final = arguments
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Exchange:
+    """What all exchange types share; the name is one that was cleaned or kept."""
+
+    def __init__(self, declared: Declared) -> None:
+        self.name = Name(declared.name)
         #: The name as messages carry it.
-        self.name_bytes: Final = name.encode("utf-8", "surrogateescape")
-        self.kind = kind
-        self.durable = durable
-        self.auto_delete = auto_delete
-        self.internal = internal
-        self.arguments = arguments
+        self.name_bytes: Final = declared.name.encode("utf-8", "surrogateescape")
+        self.kind = declared.kind
+        self.durable = declared.durable
+        self.auto_delete = declared.auto_delete
+        self.internal = declared.internal
+        self.arguments = declared.arguments
         #: The policy that applies to it (`vhost.policies`).
         self.policy: AppliedPolicy | None = None
         #: True where messages may request a delay, and the store of those that did.
@@ -57,29 +79,29 @@ class Exchange:
         self.delayed: DelayedMessages | None = None
         #: The alternate exchange for messages that no binding matched; `""` for none.
         self.alternate = ""
-        self.configure(arguments)
+        self.configure(self.arguments)
         #: Bindings from this exchange by identity.
         self.bindings: dict[tuple[bool, str, str, bytes], Binding] = {}
         #: Bindings to this exchange, which go when it is deleted.
         self.bound_from: dict[Binding, None] = {}
+        #: What the vhost has booked for the exchange and the bindings from it.
+        self.booked: i64 = 0
         self.deleted = False
         #: True where routing keys are matched by words, so that a vhost may ask for strict ones.
         self.has_patterns = False
         #: False where the type ignores routing keys, so that it routes once for several keys.
         self.looks_at_keys = True
+        #: True where one of several bindings is chosen for each message.
+        self.chooses = False
         #: The group of the journal that holds its definition.
         self.define_group: i64 = 0
         self.published_in: i64 = 0
-        self.start_index()
 
     def configure(self, merged: dict[str, object]) -> None:
         """Apply the exchange's arguments, merged with its policy."""
         alternate = merged.get("alternate-exchange")
         self.alternate = alternate if isinstance(alternate, str) else ""
         self.delays = self.kind == DELAYED_TYPE or merged.get("delayed-message") is True
-
-    def start_index(self) -> None:
-        """Make the empty index of this type; a type without one leaves it out."""
 
     def equip(self, turn: Turn) -> None:
         """Make what this type keeps beside its bindings, when the exchange is added to a vhost."""
@@ -93,17 +115,28 @@ class Exchange:
         """Return the messages that a new binding gets at once, oldest first."""
         return []
 
+    def index_bytes(self) -> i64:
+        """Return the memory that the index of this type takes beside the bindings themselves."""
+        return 0
+
+    def index_steps(self) -> i64:
+        """Return the steps that changes of the index took so far, where they are many."""
+        return 0
+
+    @abstractmethod
     def add(self, binding: Binding) -> None:
         """Add `binding` to the index of this type."""
-        raise RuntimeError("an exchange type indexes its bindings")
 
+    @abstractmethod
     def remove(self, binding: Binding) -> None:
         """Remove `binding` from the index of this type."""
-        raise RuntimeError("an exchange type indexes its bindings")
 
+    @abstractmethod
     def route(self, routing: Routing) -> None:
-        """Give `routing` every binding that matches."""
-        raise RuntimeError("an exchange type routes")
+        """Give `routing` every binding that matches, until it says that it is `over`.
+
+        What is looked at and does not match is counted too (`Routing.look`).
+        """
 
     def definition(self, vhost: str) -> dict[str, object]:
         """Return the exchange as its journal record holds it."""
@@ -118,26 +151,36 @@ class Exchange:
 
 
 @final
+@mypyc_attr(acyclic=True)
 class Routing(Destinations):
     """The routing of one message, or of one routing key when the result does not depend on more.
 
-    After `run`, `queues` holds each matched queue once and `dynamic` tells that message headers
+    After `run`, `targets` holds each matched target once and `dynamic` tells that message headers
     were looked at, so that the result holds for this message alone.
     """
 
     def __init__(self, routing_key: str, properties: bytes) -> None:
-        super().__init__()
+        super().__init__([])
         self.routing_key = routing_key
         self.properties = properties
-        #: The keys of the headers CC and BCC.
-        self.more_keys: list[str] = []
+        #: The keys of the headers CC and BCC; None for a message without them.
+        self.more_keys: list[str] | None = None
         self.dynamic = False
         #: Why a client's publish must be refused (406); what the broker itself publishes is not.
         self.refusal = ""
+        #: What was looked at so far: bindings, places in patterns, conditions on headers; and
+        #: whether that is as much as one message may cost.
+        self.looks: i64 = 0
+        self.over = False
         self._headers: dict[str, object] | None = None
-        self._seen_queues: set[Queue] = set()
+        # Most messages reach one exchange and one target, for which no set is made.
+        #: The targets taken, once there are two of them.
+        self._seen: set[Target] | None = None
+        self._first: Exchange | None = None
+        #: The exchanges reached, and those of them still to be routed from; None while `_first`
+        #: is the only one.
+        self._visited: set[Exchange] | None = None
         self._pending: list[Exchange] = []
-        self._visited: set[Exchange] = set()
         #: True to route past exchanges that would delay the message.
         self.ignores_delays = False
         self._matched = False
@@ -149,33 +192,81 @@ class Routing(Destinations):
             self._headers = (property_headers(self.properties) if self.properties else None) or {}
         return self._headers
 
+    def look(self, count: i64) -> None:
+        """Count what was looked at, some 0.1 µs each; `over` tells that it was too much."""
+        self.looks += count
+        if self.looks > ROUTING_LOOKS_MAX and not self.over:
+            self.over = True
+            self.refusal = (
+                f"the message would go through more than {ROUTING_LOOKS_MAX} bindings and "
+                "wildcards of binding keys; bind fewer, or plainer ones"
+            )
+
+    def steps(self) -> i64:
+        """Return what it cost in steps of work."""
+        return self.looks // _LOOKS_PER_STEP
+
     def take(self, binding: Binding) -> None:
-        """Add the destination of a binding that matched."""
-        self._matched = True
-        self.matched += 1
-        if binding.queue is not None:
-            self.take_queue(binding.queue)
-        elif binding.exchange is not None:
+        """Add the destination of a binding that matched, unless it is one too many."""
+        self.look(1)
+        if self.over:
+            return
+        queue = binding.queue
+        if queue is not None:
+            if not queue.deleted:
+                self._matched = True
+                self.matched += 1
+                self.take_target(queue.target)
+        elif binding.exchange is not None and not binding.exchange.deleted:
+            self._matched = True
+            self.matched += 1
             self._visit(binding.exchange)
 
-    def take_queue(self, queue: Queue) -> None:
-        """Add a queue that matched, once."""
+    def take_target(self, target: Target) -> None:
+        """Add a target that matched, once."""
         self._matched = True
-        self.take_tap(queue)
+        if self._is_new(target):
+            self.targets.append(target)
 
-    def take_tap(self, queue: Queue) -> None:
-        """Add a tap, which does not count as a match."""
-        if queue not in self._seen_queues:
-            self._seen_queues.add(queue)
-            self.queues.append(queue)
+    def take_tap(self, tap: Target) -> None:
+        """Add a tap, once; it does not count as a match."""
+        if self._is_new(tap):
+            self.targets.append(tap)
+            self.taps = (*self.taps, tap)
 
     def visited(self) -> list[Exchange]:
         """Return the exchanges that the message reached."""
-        return list(self._visited)
+        if self._visited is not None:
+            return list(self._visited)
+        return [] if self._first is None else [self._first]
+
+    def _is_new(self, target: Target) -> bool:
+        """Return whether a target is not among `targets`, where the caller puts it."""
+        if not self.targets:
+            return True
+        seen = self._seen
+        if seen is None:
+            first = self.targets[0]
+            if target is first:
+                return False
+            self._seen = {first, target}
+            return True
+        if target in seen:
+            return False
+        seen.add(target)
+        return True
 
     def _visit(self, exchange: Exchange) -> None:
-        if exchange not in self._visited:
-            self._visited.add(exchange)
+        """Route from an exchange later, unless the message reached it before."""
+        visited = self._visited
+        if visited is None:
+            if exchange is self._first:
+                return
+            visited = self._visited = set()
+            if self._first is not None:
+                visited.add(self._first)
+        if exchange not in visited:
+            visited.add(exchange)
             self._pending.append(exchange)
 
     def _is_delayed(self, exchange: Exchange) -> bool:
@@ -185,33 +276,36 @@ class Routing(Destinations):
             return False
         if delay > DELAY_MS_MAX:
             self.refusal = f"an x-delay of {delay} ms exceeds {DELAY_MS_MAX}"
-        self.take_queue(exchange.delayed)
+        self.take_target(exchange.delayed.target)
         return True
 
     def run(self, exchange: Exchange, exchanges: dict[str, Exchange]) -> None:
         """Route from `exchange`; `exchanges` are those of the vhost, for alternate ones."""
-        self._visit(exchange)
-        while self._pending:
-            current = self._pending.pop()
-            if current.delays and not self.ignores_delays and self._is_delayed(current):
-                continue
-            self._matched = False
-            current.route(self)
-            if self.more_keys and current.looks_at_keys:
-                self._route_more(current)
-            if not self._matched and current.alternate:
-                alternate = exchanges.get(current.alternate)
-                if alternate is not None:
-                    self._visit(alternate)
+        self._first = exchange
+        self._run_from(exchange, exchanges)
+        while self._pending and not self.over:
+            self.look(LOOKS_PER_EXCHANGE)
+            self._run_from(self._pending.pop(), exchanges)
 
-    def _route_more(self, exchange: Exchange) -> None:
+    def _run_from(self, exchange: Exchange, exchanges: dict[str, Exchange]) -> None:
+        """Take what the bindings from `exchange` lead to, or else its alternate exchange."""
+        if exchange.delays and not self.ignores_delays and self._is_delayed(exchange):
+            return
+        self._matched = False
+        exchange.route(self)
+        if self.more_keys and exchange.looks_at_keys:
+            self._route_more(exchange, self.more_keys)
+        if not self._matched and exchange.alternate and not self.over:
+            alternate = exchanges.get(exchange.alternate)
+            if alternate is not None:
+                self._visit(alternate)
+
+    def _route_more(self, exchange: Exchange, more_keys: list[str]) -> None:
         """Route by the other keys too; all together count as one for an alternate exchange."""
         first = self.routing_key
-        for key in self.more_keys:
-            if self.matched > ROUTING_MATCHES_MAX:
-                self.refusal = (
-                    f"the routing keys in CC and BCC match more than {ROUTING_MATCHES_MAX} bindings"
-                )
+        for key in more_keys:
+            self.look(LOOKS_PER_EXCHANGE)
+            if self.over:
                 break
             self.routing_key = key
             exchange.route(self)

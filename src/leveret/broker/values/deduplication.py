@@ -17,13 +17,14 @@ time is not the key's in `times` counts no more.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator
 from hashlib import blake2b
 from typing import Final, final
 
 from mypy_extensions import i64
 
-from leveret.limits import SLICE_MESSAGES
+from leveret.limits import KEY_BYTES, SLICE_MESSAGES
 from leveret.message import Message
 from leveret.routing.headers import normal_value
 from leveret.wire.buffer import BytesWriter, read_i64_be, write_i64_be
@@ -54,6 +55,22 @@ def key_of(message: Message, header: str) -> bytes:
     return key
 
 
+class KeyBooking:
+    """Where keys are booked that a queue remembers: the account of memory, as they know it."""
+
+    @abstractmethod
+    def book(self, size: i64) -> None:
+        """Book `size` bytes; a negative size books out."""
+
+    @abstractmethod
+    def has_room(self) -> bool:
+        """Return whether there is room for more."""
+
+    @abstractmethod
+    def end(self) -> None:
+        """Book out everything."""
+
+
 @final
 class Deduplication:
     """The window of one queue.  `size_max` is in keys; `age_ms` -1 is no limit."""
@@ -65,6 +82,8 @@ class Deduplication:
         self.times: dict[bytes, int] = {}
         self.order: list[tuple[int, bytes]] = []
         self.head: i64 = 0
+        #: Where the keys are booked; None while they are gathered for a start.
+        self.account: KeyBooking | None = None
 
     def has(self, key: bytes, now_ms: i64) -> bool:
         """Tell whether `key` is remembered."""
@@ -76,6 +95,11 @@ class Deduplication:
         """Remember `key`, and forget the oldest where there are too many."""
         self.times[key] = int(now_ms)
         self.order.append((int(now_ms), key))
+        account = self.account
+        if account is not None:
+            account.book(KEY_BYTES)
+            if not account.has_room() and len(self.order) - self.head > 1:
+                self._forget_first()
         while len(self.times) > self.size_max:
             self._forget_first()
 
@@ -102,6 +126,8 @@ class Deduplication:
         """Forget the oldest entry, and its key unless that was noted again."""
         time, key = self.order[self.head]
         self.head += 1
+        if self.account is not None:
+            self.account.book(-KEY_BYTES)
         if self.times.get(key) == time:
             del self.times[key]
         if self.head >= _COMPACT_AT and self.head * 2 >= len(self.order):
@@ -133,9 +159,13 @@ class QueuedKeys:
         self.handed: set[int] = set()
         #: The keys of messages that a restart loses, so that no checkpoint may hold them.
         self.transient: set[bytes] = set()
+        #: Where the keys are booked; None while the queue is made.
+        self.account: KeyBooking | None = None
 
     def note(self, key: bytes, sequence: i64, persistent: bool) -> None:
         """Know a key by the message of that sequence."""
+        if self.account is not None and key not in self.sequences:
+            self.account.book(KEY_BYTES)
         self.sequences[key] = int(sequence)
         if not persistent:
             self.transient.add(key)
@@ -144,6 +174,8 @@ class QueuedKeys:
         """Know a key no more."""
         del self.sequences[key]
         self.transient.discard(key)
+        if self.account is not None:
+            self.account.book(-KEY_BYTES)
 
     def left(self, sequence: i64, message: Message) -> None:
         """Hear that a message left the queue: its key may come again."""

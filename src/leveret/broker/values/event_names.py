@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from leveret.names import Name
+
+#: The stream of each vhost that they are published to.
+EVENT_STREAM: Final = Name("amq.leveret.events")
+
 #: A publish was taken from a client (queue or not); came into a queue; went to a consumer.
 PUBLISHED: Final = "published"
 ROUTED: Final = "routed"

@@ -11,28 +11,39 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from leveret.broker.core.ownership import Owner
 from leveret.broker.core.turn import Link
 from leveret.broker.policy.keys import utf8_size
-from leveret.broker.queue.queue import Queue
-from leveret.broker.topology.binding import Binding, binding_identity, binding_record
+from leveret.broker.queue.queue import Queue, queue_identity
+from leveret.broker.queue.quota import count_no_more
+from leveret.broker.topology.binding import Binding, binding_identity
 from leveret.broker.topology.exchange import Exchange
 from leveret.broker.topology.exchanges import check_exchange_type, make_exchange
-from leveret.broker.topology.exchanges.numbers import check_exchange_numbers
-from leveret.broker.values.arguments import Arguments, check_same, differs, type_name
+from leveret.broker.values.arguments import Arguments, check_same, differs
+from leveret.broker.vhost.binding_counts import BindingCounts
 from leveret.broker.vhost.delays import Delays
 from leveret.broker.vhost.exclusive import existing_queue
+from leveret.broker.vhost.new_definitions import (
+    NewBinding,
+    NewExchange,
+    exchange_bytes,
+    new_binding,
+    new_exchange,
+)
 from leveret.broker.vhost.policies import Policies
 from leveret.broker.vhost.replies import is_reply_name
 from leveret.broker.vhost.state import VhostState
+from leveret.broker.vhost.unbinding import BindingOwner, Unbinding
 from leveret.errors import AccessRefused, NotFound, PreconditionFailed
 from leveret.limits import (
     BINDINGS_PER_EXCHANGE_MAX,
+    CHOICES_PER_QUEUE_MAX,
     EXCHANGES_PER_VHOST_MAX,
+    QUEUE_DROP_STEPS,
     SHORT_STRING_BYTES_MAX,
 )
 from leveret.names import Name, check_new
 from leveret.routing.keys import check_strict_binding_key
-from leveret.store.records.definition import Definition
 
 _PREDECLARED: Final = (
     ("", "direct"),
@@ -45,7 +56,7 @@ _PREDECLARED: Final = (
 
 
 @final
-class Exchanges:
+class Exchanges(BindingOwner):
     """The exchanges of one vhost and their bindings."""
 
     def __init__(
@@ -64,6 +75,12 @@ class Exchanges:
         self._queues: Final = queues
         #: The bindings to each queue that has any, which go when it is deleted.
         self._queue_bindings: Final[dict[Queue, dict[Binding, None]]] = {}
+        #: How many of them are from exchanges that choose one of their bindings.
+        self._queue_choices: Final[dict[Queue, int]] = {}
+        #: What the quotas of the vhost and of users count.
+        self.counts: Final = BindingCounts(vhost)
+        #: The removal of bindings that began last; it may be over.
+        self.unbinding: Unbinding | None = None
         self.count_max: i64 = EXCHANGES_PER_VHOST_MAX
         self.bindings_max: i64 = BINDINGS_PER_EXCHANGE_MAX
         for name, kind in _PREDECLARED:
@@ -105,8 +122,11 @@ class Exchanges:
         auto_delete: bool,
         internal: bool,
         arguments: Arguments,
+        by: Owner | None = None,
     ) -> Exchange:
         """Declare an exchange, or check that the one of this name is equivalent.
+
+        What it delays counts for the user `by`.
 
         Raises: AccessRefused (403) for `""` and new `amq.` names; PreconditionFailed (406) for a
         new name with control characters, an unknown type or a difference.
@@ -121,7 +141,7 @@ class Exchanges:
         check_new(name, "exchange")
         if name.startswith("amq."):
             raise AccessRefused(f"exchange name '{name}' contains reserved prefix 'amq.*'")
-        return self.create(name, kind, durable, auto_delete, internal, arguments)
+        return self.create(name, kind, durable, auto_delete, internal, arguments, by)
 
     def create(
         self,
@@ -131,41 +151,52 @@ class Exchanges:
         auto_delete: bool,
         internal: bool,
         arguments: Arguments,
+        by: Owner | None = None,
     ) -> Exchange:
         """Create an exchange, whose name may be one that clients cannot declare.
 
         Raises: PreconditionFailed (406) for a bad type or argument, or one exchange too many.
         """
-        self._check_alternate(arguments, name)
-        check_exchange_numbers(kind, arguments, self._vhost.exchange_label(name))
         if len(self.by_name) >= self.count_max:
             raise PreconditionFailed(f"a vhost has at most {self.count_max} exchanges")
-        exchange = make_exchange(name, kind, durable, auto_delete, internal, arguments)
-        # One that is not durable is shown and exported like the others.
-        definition = Definition("exchange", exchange.definition(self._vhost.name))
+        new = new_exchange(self._vhost, name, kind, durable, auto_delete, internal, arguments)
+        self._vhost.check_definition(exchange_bytes(new.exchange))
+        self.enter(new, by)
+        return new.exchange
+
+    def enter(self, new: NewExchange, by: Owner | None) -> None:
+        """Add an exchange that was prepared, and journal it; what it delays counts for `by`.
+
+        Nothing has its name, and there is room for it.
+        """
+        exchange = new.exchange
         self.add(exchange)
+        # Before a policy, which equips it for nobody.
+        self._delays.equip(exchange, by)
         self._policies.govern_exchange(exchange)
-        self._delays.equip(exchange)
-        if durable:
-            self._turn.journal.define_made(definition)
+        if exchange.durable:
+            self._turn.journal.define_made(new.definition)
             exchange.define_group = self._turn.journal.group
             self._turn.recorded()
-        return exchange
 
     def add(self, exchange: Exchange) -> None:
         """Add a new exchange to the vhost, without checks and without a record in the journal."""
         self._turn.changes += 1
         exchange.equip(self._turn)
+        before = self.by_name.get(exchange.name)
+        if before is not None:
+            # A definition that is replayed twice.
+            self._vhost.account.book(-before.booked)
+        exchange.booked = exchange_bytes(exchange)
+        self._vhost.account.book(exchange.booked)
         self.by_name[exchange.name] = exchange
         self._vhost.revision += 1
 
-    def _check_alternate(self, arguments: Arguments, name: str) -> None:
-        alternate = arguments.get("alternate-exchange")
-        if alternate is not None and not isinstance(alternate, str):
-            raise PreconditionFailed(
-                f"invalid type '{type_name(alternate)}' for arg 'alternate-exchange' in "
-                f"{self._vhost.exchange_label(name)}"
-            )
+    def restore_deleted(self, name: str) -> None:
+        """Forget an exchange that has no bindings yet, without a record."""
+        exchange = self.by_name.pop(name, None)
+        if exchange is not None:
+            self._vhost.account.book(-exchange.booked)
 
     def _check_same(
         self,
@@ -211,21 +242,29 @@ class Exchanges:
         if if_unused and exchange.bindings:
             raise PreconditionFailed(f"{self._vhost.exchange_label(name)} in use")
         self._drop(exchange)
+        self._begin(exchange, {})
+
+    def _begin(self, exchange: Exchange | None, bindings: dict[Binding, None]) -> None:
+        """Remove bindings to what is deleted, and those of an exchange that is deleted."""
+        unbinding = self.unbinding = Unbinding(self._turn, self)
+        if exchange is not None:
+            unbinding.add_exchange(exchange)
+        unbinding.add_bindings(bindings)
+        self._turn.begin(unbinding)
 
     def _drop(self, exchange: Exchange) -> None:
+        """Delete an exchange; its bindings are still to be removed."""
         self._turn.changes += 1
         exchange.deleted = True
+        self._vhost.account.book(-exchange.booked)
+        exchange.booked = 0
         del self.by_name[exchange.name]
         self._vhost.revision += 1
         exchange.drop()
+        if exchange.delayed is not None:
+            count_no_more(exchange.delayed)
         if exchange.durable:
             self._journal_delete(exchange)
-        for binding in list(exchange.bindings.values()):
-            self._forget_destination(binding)
-        exchange.bindings.clear()
-        for binding in list(exchange.bound_from):
-            self.remove(binding, False)
-        exchange.bound_from.clear()
 
     def _journal_delete(self, exchange: Exchange) -> None:
         """Journal, in one record, that an exchange and its delayed messages are deleted."""
@@ -251,11 +290,12 @@ class Exchanges:
         binding_key: str,
         arguments: Arguments,
         link: Link | None,
+        by: Owner | None = None,
     ) -> None:
-        """Bind a queue or an exchange to `source_name`; do nothing if that binding exists.
+        """Bind a queue or an exchange, for the user of `link` or for `by`, unless it is bound so.
 
         Raises: AccessRefused (403) for the default exchange; NotFound (404); ResourceLocked (405);
-        PreconditionFailed (406) for a key or arguments that the exchange cannot take.
+        PreconditionFailed (406) for a key or arguments that cannot be, or beyond a quota.
         """
         self._check_bindable(source_name, destination_name, to_queue)
         if to_queue and is_reply_name(destination_name):
@@ -276,7 +316,7 @@ class Exchanges:
             check_strict_binding_key(binding_key)
         identity = binding_identity(to_queue, destination_name, binding_key, arguments)
         current = source.bindings.get(identity)
-        if current is not None:
+        if current is not None and not current.has_ended():
             self._vhost.wait_for_definition(current.durable, current.define_group)
             return
         if len(source.bindings) >= self.bindings_max:
@@ -285,18 +325,38 @@ class Exchanges:
             raise PreconditionFailed(
                 f"the routing key of a binding has at most {SHORT_STRING_BYTES_MAX} bytes"
             )
-        definition = Definition(
-            "binding",
-            binding_record(
-                self._vhost.name, source_name, destination_name, to_queue, binding_key, arguments
-            ),
-        )
-        binding = self.restore_binding(source, destination_name, to_queue, binding_key, arguments)
+        if to_queue and source.chooses:
+            self._check_choices(self._queues[destination_name])
+        owner = by if link is None else link.as_owner
+        self.counts.check(source_name, 1, owner)
+        binding = self._binding(source, destination_name, to_queue, binding_key, arguments, owner)
+        self._vhost.check_definition(binding.bytes)
+        self.enter_binding(new_binding(self._vhost, binding, arguments))
+
+    def enter_binding(self, new: NewBinding) -> None:
+        """Add a new binding, and journal it; there is no equal one, and there is room for it.
+
+        Raises: PreconditionFailed (406) for arguments that the exchange's type cannot take.
+        """
+        binding = new.binding
+        self._add_binding(binding)
         if binding.durable:
-            self._turn.journal.define_made(definition)
+            self._turn.journal.define_made(new.definition)
             binding.define_group = self._turn.journal.group
             self._turn.recorded()
         self._vhost.bound(binding)
+
+    def _check_choices(self, queue: Queue) -> None:
+        """Refuse too many bindings of a queue from exchanges that choose one of theirs.
+
+        Raises: PreconditionFailed (406).
+        """
+        if self._queue_choices.get(queue, 0) >= CHOICES_PER_QUEUE_MAX:
+            raise PreconditionFailed(
+                f"{self._vhost.queue_label(queue.name)} has {CHOICES_PER_QUEUE_MAX} bindings from "
+                "exchanges that choose one binding for each message, and cannot have more; a "
+                "greater share of the messages takes a greater weight"
+            )
 
     def restore_binding(
         self,
@@ -305,41 +365,107 @@ class Exchanges:
         to_queue: bool,
         binding_key: str,
         arguments: Arguments,
+        owner: Owner | None = None,
     ) -> Binding:
         """Return a new binding between ends that exist, without checks and without a record.
 
         Raises: PreconditionFailed (406) for arguments that the exchange's type cannot take.
         """
+        binding = self._binding(source, destination_name, to_queue, binding_key, arguments, owner)
+        self._add_binding(binding)
+        return binding
+
+    def _binding(
+        self,
+        source: Exchange,
+        destination_name: str,
+        to_queue: bool,
+        binding_key: str,
+        arguments: Arguments,
+        owner: Owner | None,
+    ) -> Binding:
         queue = self._queues[destination_name] if to_queue else None
         exchange = None if to_queue else self.by_name[destination_name]
-        binding = Binding(source, queue, exchange, binding_key, arguments)
+        return Binding(source, queue, exchange, binding_key, arguments, owner)
+
+    def _add_binding(self, binding: Binding) -> None:
+        """Add a binding to its source and its destination.
+
+        Raises: PreconditionFailed (406) for arguments that the exchange's type cannot take.
+        """
+        source = binding.source
+        queue = binding.queue
+        exchange = binding.exchange
         self._turn.changes += 1
+        old = source.bindings.pop(binding.identity, None)
+        if old is not None:
+            # It was bound to another destination of that name, which is deleted.
+            self._remove_from_index(old)
+            self.counts.count(old, -1)
+        size = binding.bytes - source.index_bytes()
+        steps = source.index_steps()
         source.add(binding)
+        self._turn.steps += source.index_steps() - steps
+        size += source.index_bytes()
+        source.booked += size
+        self._vhost.account.book(size)
         source.bindings[binding.identity] = binding
+        self.counts.count(binding, 1)
         if queue is not None:
             self._queue_bindings.setdefault(queue, {})[binding] = None
+            if source.chooses:
+                self._queue_choices[queue] = self._queue_choices.get(queue, 0) + 1
         elif exchange is not None:
             exchange.bound_from[binding] = None
         self._vhost.revision += 1
-        return binding
 
     def bindings_to(self, queue: Queue) -> list[Binding]:
         """Return the bindings to a queue."""
-        return list(self._queue_bindings.get(queue, ()))
+        bindings = self._queue_bindings.get(queue, ())
+        return [binding for binding in bindings if not binding.source.deleted]
 
     def unbind_queue(self, queue: Queue) -> None:
         """Remove the bindings to a queue that is deleted; its record stands for them too."""
-        for binding in self.bindings_to(queue):
+        bindings = self._queue_bindings.pop(queue, None)
+        if bindings is None:
+            return
+        self._queue_choices.pop(queue, None)
+        for binding in [one for one in bindings if one.source.chooses]:
+            # Such a source must not choose it from now on.
+            del bindings[binding]
+            self._turn.steps += 1
             self.remove(binding, False)
-        self._queue_bindings.pop(queue, None)
+        if bindings:
+            self._begin(None, bindings)
 
-    def clear(self) -> None:
-        """Release all exchanges, because the vhost is deleted."""
-        for exchange in self.by_name.values():
+    def release_some(self, last: i64) -> bool:
+        """Release exchanges of the deleted vhost, whose connections are closed.
+
+        Returns whether some are left when `Turn.steps` is at `last`.
+        """
+        turn = self._turn
+        while self.by_name:
+            if turn.steps >= last:
+                return True
+            turn.steps += QUEUE_DROP_STEPS
+            exchange = self.by_name.popitem()[1]
             exchange.deleted = True
+            store = exchange.delayed
+            if store is not None and store.recorded:
+                turn.journal.delete("queue", queue_identity(self._vhost.name, store))
             exchange.drop()
-        self.by_name.clear()
-        self._queue_bindings.clear()
+            if store is not None:
+                count_no_more(store)
+            turn.free_table(exchange.bindings)
+            turn.free_table(exchange.bound_from)
+        return False
+
+    def forget_queue(self, queue: Queue) -> None:
+        """Release the bindings to a queue of the deleted vhost, whose exchanges are released."""
+        self._queue_choices.pop(queue, None)
+        bindings = self._queue_bindings.pop(queue, None)
+        if bindings is not None:
+            self._turn.free_table(bindings)
 
     def _check_bindable(self, source_name: str, destination_name: str, to_queue: bool) -> None:
         if not source_name or (not to_queue and not destination_name):
@@ -365,22 +491,28 @@ class Exchanges:
             return
         identity = binding_identity(to_queue, destination_name, binding_key, arguments)
         binding = source.bindings.get(identity)
-        if binding is None:
+        if binding is None or binding.has_ended():
             self._vhost.wait_for_removal()
             return
         if to_queue:
             self._queue(destination_name, link)
         self.remove(binding, True)
-        self._forget_destination(binding)
+        self.forget_destination(binding)
 
-    def _forget_destination(self, binding: Binding) -> None:
+    def forget_destination(self, binding: Binding) -> None:
         """Remove `binding` from the list that its destination keeps."""
-        if binding.queue is not None:
-            bindings = self._queue_bindings.get(binding.queue)
-            if bindings is not None:
-                bindings.pop(binding, None)
-                if not bindings:
-                    del self._queue_bindings[binding.queue]
+        queue = binding.queue
+        if queue is not None:
+            bindings = self._queue_bindings.get(queue)
+            if bindings is None or binding not in bindings:
+                return
+            del bindings[binding]
+            if not bindings:
+                del self._queue_bindings[queue]
+            if binding.source.chooses:
+                self._queue_choices[queue] -= 1
+                if self._queue_choices[queue] == 0:
+                    del self._queue_choices[queue]
         elif binding.exchange is not None:
             binding.exchange.bound_from.pop(binding, None)
 
@@ -389,14 +521,38 @@ class Exchanges:
 
         `journaled` is False where the record of an end's delete stands for the binding too.
         """
-        source = binding.source
         self._turn.changes += 1
-        if source.bindings.pop(binding.identity, None) is None:
-            return
-        source.remove(binding)
-        self._vhost.revision += 1
         if binding.durable and journaled:
             self._turn.journal.delete("binding", binding.definition(self._vhost.name))
             self._vhost.removed()
+        unused = self.take_out(binding)
+        if unused is not None:
+            self._begin(unused, {})
+
+    def take_out(self, binding: Binding) -> Exchange | None:
+        """Take a binding out of its source; return that where it is unused and was deleted."""
+        source = binding.source
+        if source.bindings.get(binding.identity) is not binding:
+            return None
+        del source.bindings[binding.identity]
+        self.counts.count(binding, -1)
+        if source.deleted:
+            # Its index and its account went with it.
+            return None
+        self._remove_from_index(binding)
+        self._vhost.revision += 1
         if source.auto_delete and not source.bindings and not source.deleted:
             self._drop(source)
+            return source
+        return None
+
+    def _remove_from_index(self, binding: Binding) -> None:
+        """Remove a binding from the index of its source, and from the account."""
+        source = binding.source
+        size = source.index_bytes() + binding.bytes
+        steps = source.index_steps()
+        source.remove(binding)
+        self._turn.steps += source.index_steps() - steps
+        size -= source.index_bytes()
+        source.booked -= size
+        self._vhost.account.book(-size)

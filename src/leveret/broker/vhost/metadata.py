@@ -12,15 +12,23 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from leveret.broker.core.quotas import MAX_QUEUES, QUOTAS
 from leveret.broker.policy.keys import utf8_size
 from leveret.broker.queue.queue import Queue
 from leveret.broker.values.arguments import NUMBER_MAX, QUEUE_TYPES, Arguments, is_int
+from leveret.broker.values.queue_attributes import QueueAttributes
 from leveret.broker.vhost.state import VhostState
 from leveret.errors import PreconditionFailed
 from leveret.limits import SHORT_STRING_BYTES_MAX, VHOST_DESCRIPTION_BYTES_MAX, VHOST_TAGS_MAX
 
+#: The limit of the memory that the definitions of a vhost take.
+MAX_DEFINITION_BYTES: Final = "max-definition-bytes"
+
 #: What can be limited in a vhost.
-VHOST_LIMITS: Final = ("max-connections", "max-queues")
+VHOST_LIMITS: Final = ("max-connections", MAX_DEFINITION_BYTES, *QUOTAS)
+
+#: The field of a vhost's record that says that it is being deleted.
+DISSOLVING: Final = "dissolving"
 
 #: Other names for queue types in the definitions that RabbitMQ exports.
 _TYPE_NAMES: Final = {
@@ -40,7 +48,7 @@ class Metadata:
 
     def __init__(self, vhost: VhostState) -> None:
         self._vhost: Final = vhost
-        #: What the operator limited (`max-connections`, `max-queues`); negative is no limit.
+        #: What the operator limited (`VHOST_LIMITS`); negative is no limit.
         self.limits: dict[str, int] = {}
         self.description = ""
         self.tags: list[str] = []
@@ -92,7 +100,12 @@ class Metadata:
         if record != self.record():
             self._vhost.turn.journal.define("vhost", record)
             self._take(changes)
-            self.limits = limits
+            self._limit(limits)
+
+    def _limit(self, limits: dict[str, int]) -> None:
+        self.limits = limits
+        self._vhost.account.bytes_max = limits.get(MAX_DEFINITION_BYTES, -1)
+        self._vhost.use.limit(limits)
 
     def _take(self, changes: Arguments) -> None:
         if "description" in changes:
@@ -139,7 +152,7 @@ class Metadata:
 
         Raises: PreconditionFailed (406).
         """
-        most: i64 = self.limits.get("max-queues", -1)
+        most: i64 = self.limits.get(MAX_QUEUES, -1)
         if 0 <= most < count:
             raise PreconditionFailed(
                 f"cannot declare queue '{name}': queue limit in vhost '{self._vhost.name}' "
@@ -148,20 +161,19 @@ class Metadata:
 
     # -- the default queue type -------------------------------------------------------------------
 
-    def typed(
-        self, arguments: Arguments, durable: bool, exclusive: bool, auto_delete: bool
-    ) -> Arguments:
-        """Return the arguments of a new queue, with the default type if they name none.
+    def typed(self, attributes: QueueAttributes) -> QueueAttributes:
+        """Return the attributes of a new queue, with the default type if they name none.
 
         As in RabbitMQ a queue that could not be of that type stays classic.
         """
         kind = self.default_queue_type
         replicated = kind in ("quorum", "stream")
-        if not kind or "x-queue-type" in arguments:
-            return arguments
-        if replicated and (not durable or exclusive or auto_delete):
-            return arguments
-        return {**arguments, "x-queue-type": kind}
+        if not kind or "x-queue-type" in attributes.arguments:
+            return attributes
+        is_temporary = not attributes.durable or attributes.exclusive or attributes.auto_delete
+        if replicated and is_temporary:
+            return attributes
+        return attributes.with_arguments({**attributes.arguments, "x-queue-type": kind})
 
     def typed_as(self, current: Queue, arguments: Arguments) -> Arguments:
         """Return the arguments of a redeclare that leaves the type to the default.
@@ -175,8 +187,11 @@ class Metadata:
     # -- the record -------------------------------------------------------------------------------
 
     def record(self) -> dict[str, object]:
-        """Return the vhost as its journal record holds it."""
-        return vhost_record(self._vhost.name, self.fields(), self.limits)
+        """Return the vhost as its journal record holds it, one that is being deleted as such."""
+        record = vhost_record(self._vhost.name, self.fields(), self.limits)
+        if self._vhost.deleted:
+            record[DISSOLVING] = True
+        return record
 
     def restore(self, record: dict[str, object]) -> None:
         """Restore what a journal record holds, without checks and without a new record."""
@@ -192,11 +207,12 @@ class Metadata:
         if isinstance(metadata, dict):
             whole.update(metadata)
         self._take(whole)
-        self.limits = {}
+        known: dict[str, int] = {}
         if isinstance(limits, dict):
             for name, value in limits.items():
                 if isinstance(value, int):
-                    self.limits[str(name)] = value
+                    known[str(name)] = value
+        self._limit(known)
 
 
 def vhost_record(name: str, metadata: Arguments, limits: Mapping[str, int]) -> Arguments:

@@ -3,8 +3,10 @@
 Whoever sets or clears one outside a connection's input lets the shell run the effects afterwards: a
 shorter length drops messages, a longer TTL moves deadlines.
 
-Invariants: a queue's and an exchange's `policy` is the one that counts for it at any time; each
-change is journaled before it has an effect.
+A change looks at all queues and exchanges, slice after slice.
+
+Invariants: a queue's and an exchange's `policy` is the one that counts for it, unless `Governing`
+has not come to it since the last change; each change is journaled before it has an effect.
 """
 
 from __future__ import annotations
@@ -13,6 +15,8 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from leveret.broker.core.turn import Turn
+from leveret.broker.core.work import Work
 from leveret.broker.policy.keys import merge_exchange_arguments, merge_queue_arguments
 from leveret.broker.policy.policy import Policy, queue_type
 from leveret.broker.queue.queue import Queue
@@ -21,7 +25,13 @@ from leveret.broker.values.applied_policy import AppliedPolicy
 from leveret.broker.vhost.delays import Delays
 from leveret.broker.vhost.state import VhostState
 from leveret.errors import NotFound, PreconditionFailed
-from leveret.limits import POLICIES_PER_VHOST_MAX
+from leveret.limits import POLICIES_PER_VHOST_MAX, POLICIES_STEPS_MAX
+
+#: Steps of a pattern's walk that take about a microsecond; what it takes to apply a policy; and
+#: queues that are listed in a microsecond.
+_WALKED_PER_STEP: Final = 8
+_CONFIGURE_STEPS: Final = 16
+_LISTED_PER_STEP: Final = 64
 
 
 @final
@@ -44,100 +54,200 @@ class Policies:
         self.count_max: i64 = POLICIES_PER_VHOST_MAX
         self.by_name: dict[str, Policy] = {}
         self.operator_by_name: dict[str, Policy] = {}
+        #: What gives queues and exchanges their policies after a change; it may be over.
+        self._governing: Governing | None = None
 
     # -- setting and clearing ---------------------------------------------------------------------
 
     def set(self, policy: Policy) -> None:
-        """Add a policy, or replace the one of its name; it applies at once.
+        """Add a policy, or replace the one of its name; it applies at once, or to many soon.
 
-        Raises: PreconditionFailed (406) when there are too many.
+        Raises: PreconditionFailed (406) when there are too many, or no memory for one more.
         """
         self._check_room(self.by_name, policy)
         self._turn.journal.define("policy", policy.record(self._vhost.name))
-        old = self.by_name.get(policy.name)
-        self.by_name[policy.name] = policy
-        self._policy_changed(old, policy)
+        self._put(self.by_name, policy)
+        self._changed(policy.name, policy, False)
 
     def clear(self, name: str) -> None:
         """Remove a policy.  Raises: NotFound (404)."""
-        old = self.by_name.get(name)
-        if old is None:
+        if name not in self.by_name:
             raise NotFound(f"no policy '{name}' in vhost '{self._vhost.name}'")
         self._turn.journal.delete("policy", {"vhost": self._vhost.name, "name": name})
-        del self.by_name[name]
-        self._policy_changed(old, None)
+        self._take_out(self.by_name, name)
+        self._changed(name, None, False)
 
     def set_operator(self, policy: Policy) -> None:
-        """Add an operator policy, or replace the one of its name; it applies at once.
+        """Add an operator policy, or replace the one of its name; it applies as a policy does.
 
-        Raises: PreconditionFailed (406) when there are too many.
+        Raises: PreconditionFailed (406) when there are too many, or no memory for one more.
         """
         self._check_room(self.operator_by_name, policy)
         self._turn.journal.define("operator_policy", policy.record(self._vhost.name))
-        old = self.operator_by_name.get(policy.name)
-        self.operator_by_name[policy.name] = policy
-        self._operator_policy_changed(old, policy)
+        self._put(self.operator_by_name, policy)
+        self._changed(policy.name, policy, True)
 
     def clear_operator(self, name: str) -> None:
         """Remove an operator policy.  Raises: NotFound (404)."""
-        old = self.operator_by_name.get(name)
-        if old is None:
+        if name not in self.operator_by_name:
             raise NotFound(f"no operator policy '{name}' in vhost '{self._vhost.name}'")
         self._turn.journal.delete("operator_policy", {"vhost": self._vhost.name, "name": name})
-        del self.operator_by_name[name]
-        self._operator_policy_changed(old, None)
+        self._take_out(self.operator_by_name, name)
+        self._changed(name, None, True)
 
     def _check_room(self, policies: dict[str, Policy], policy: Policy) -> None:
         if policy.name not in policies and len(policies) >= self.count_max:
             raise PreconditionFailed(f"a vhost has at most {self.count_max} policies")
+        self._vhost.check_definition(policy.memory())
+
+    def _put(self, policies: dict[str, Policy], policy: Policy) -> None:
+        """Keep a policy, in the place of the one of its name."""
+        self._take_out(policies, policy.name)
+        policies[policy.name] = policy
+        self._vhost.account.book(policy.memory())
+
+    def _take_out(self, policies: dict[str, Policy], name: str) -> None:
+        """Keep a policy no longer, if it was there."""
+        old = policies.pop(name, None)
+        if old is not None:
+            self._vhost.account.book(-old.memory())
 
     # -- who has which ----------------------------------------------------------------------------
 
-    def _policy_changed(self, old: Policy | None, new: Policy | None) -> None:
-        """Give each queue and exchange the policy that counts now."""
-        for queue in [one for one in self._queues.values() if not one.hidden]:
-            found = _after_queue(queue, queue.policy, self.by_name, old, new)
-            if found is not queue.policy:
-                queue.policy = found
-                self._configure_queue(queue)
-        for exchange in list(self._exchanges.values()):
-            current = exchange.policy
-            found = current
-            if current is not None and current is old:
-                found = _best_for_exchange(exchange, self.by_name)
-            elif new is not None and (current is None or new.before(current)):
-                found = new if new.fits_exchange(exchange) else current
-            if found is not current:
-                exchange.policy = found
-                self._configure_exchange(exchange)
+    def _changed(self, name: str, new: Policy | None, operator: bool) -> None:
+        """Give each queue and exchange the policy that counts now, or go on to do so."""
+        self._turn.changes += 1
+        governing = self._governing
+        if governing is not None and not governing.over:
+            governing.add(name, PolicyChange(new, operator))
+            return
+        governing = self._governing = Governing(self, self._turn)
+        governing.add(name, PolicyChange(new, operator))
+        self._turn.begin(governing)
 
-    def _operator_policy_changed(self, old: Policy | None, new: Policy | None) -> None:
-        """Give each queue the operator policy that counts now."""
-        for queue in [one for one in self._queues.values() if not one.hidden]:
-            found = _after_queue(queue, queue.operator_policy, self.operator_by_name, old, new)
-            if found is not queue.operator_policy:
-                queue.operator_policy = found
-                self._configure_queue(queue)
+    def all_queues(self) -> list[Queue]:
+        """Return the queues that policies may apply to."""
+        return [queue for queue in self._queues.values() if not queue.hidden]
+
+    def all_exchanges(self) -> list[Exchange]:
+        """Return the exchanges."""
+        return list(self._exchanges.values())
+
+    def regovern_queue(self, queue: Queue, changes: list[PolicyChange]) -> None:
+        """Give a queue the policies that count now, after `changes`."""
+        policy: AppliedPolicy | None = queue.policy
+        operator: AppliedPolicy | None = queue.operator_policy
+        for change in changes:
+            if change.operator:
+                operator = self._after_queue(queue, operator, self.operator_by_name, change)
+            else:
+                policy = self._after_queue(queue, policy, self.by_name, change)
+        if policy is not queue.policy or operator is not queue.operator_policy:
+            queue.policy = policy
+            queue.operator_policy = operator
+            self._configure_queue(queue)
+
+    def regovern_exchange(self, exchange: Exchange, changes: list[PolicyChange]) -> None:
+        """Give an exchange the policy that counts now, after `changes`."""
+        current = exchange.policy
+        found = current
+        for change in changes:
+            new = change.new
+            if change.operator:
+                continue
+            if found is not None and self.by_name.get(found.name) is not found:
+                found = self._best_for_exchange(exchange)
+            elif (
+                new is not None
+                and self.by_name.get(new.name) is new
+                and (found is None or new.before(found))
+                and self._fits_exchange(new, exchange)
+            ):
+                found = new
+        if found is not current:
+            exchange.policy = found
+            self._configure_exchange(exchange)
+
+    def _after_queue(
+        self,
+        queue: Queue,
+        current: AppliedPolicy | None,
+        policies: dict[str, Policy],
+        change: PolicyChange,
+    ) -> AppliedPolicy | None:
+        """Return the policy of `policies` that counts for a queue after a change of them.
+
+        Most queues need no look at all policies: theirs is still there and before the new one.
+        What was changed again since counts no more.
+        """
+        new = change.new
+        if current is not None and policies.get(current.name) is not current:
+            return self._best_for_queue(queue, policies)
+        if (
+            new is not None
+            and policies.get(new.name) is new
+            and (current is None or new.before(current))
+            and self._fits_queue(new, queue)
+        ):
+            return new
+        return current
 
     def govern_queue(self, queue: Queue) -> None:
         """Give a new queue its policies."""
         if queue.hidden or (not self.by_name and not self.operator_by_name):
             return
-        queue.policy = _best_for_queue(queue, self.by_name)
-        queue.operator_policy = _best_for_queue(queue, self.operator_by_name)
+        queue.policy = self._best_for_queue(queue, self.by_name)
+        queue.operator_policy = self._best_for_queue(queue, self.operator_by_name)
         if queue.policy is not None or queue.operator_policy is not None:
             self._configure_queue(queue)
 
     def govern_exchange(self, exchange: Exchange) -> None:
         """Give a new exchange its policy."""
         if self.by_name:
-            exchange.policy = _best_for_exchange(exchange, self.by_name)
+            exchange.policy = self._best_for_exchange(exchange)
             if exchange.policy is not None:
                 self._configure_exchange(exchange)
+
+    def _best_for_queue(self, queue: Queue, policies: dict[str, Policy]) -> Policy | None:
+        """Return the policy that counts for a queue; None where none matches."""
+        best: Policy | None = None
+        last = self._turn.steps + POLICIES_STEPS_MAX // _WALKED_PER_STEP
+        for policy in policies.values():
+            if (best is None or policy.before(best)) and self._fits_queue(policy, queue):
+                best = policy
+            if self._turn.steps >= last:
+                break
+        return best
+
+    def _best_for_exchange(self, exchange: Exchange) -> Policy | None:
+        """Return the policy that counts for an exchange; None where none matches."""
+        best: Policy | None = None
+        last = self._turn.steps + POLICIES_STEPS_MAX // _WALKED_PER_STEP
+        for policy in self.by_name.values():
+            if (best is None or policy.before(best)) and self._fits_exchange(policy, exchange):
+                best = policy
+            if self._turn.steps >= last:
+                break
+        return best
+
+    def _fits_queue(self, policy: Policy, queue: Queue) -> bool:
+        """Return whether a policy applies to a queue; count the steps to find out."""
+        before = policy.walked()
+        fits = policy.fits_queue(queue)
+        self._turn.steps += 1 + (policy.walked() - before) // _WALKED_PER_STEP
+        return fits
+
+    def _fits_exchange(self, policy: Policy, exchange: Exchange) -> bool:
+        """Return whether a policy applies to an exchange; count the steps to find out."""
+        before = policy.walked()
+        fits = policy.fits_exchange(exchange)
+        self._turn.steps += 1 + (policy.walked() - before) // _WALKED_PER_STEP
+        return fits
 
     def _configure_queue(self, queue: Queue) -> None:
         policy = queue.policy
         operator = queue.operator_policy
+        self._turn.steps += _CONFIGURE_STEPS
         if policy is None and operator is None:
             queue.configure(queue.arguments)
             return
@@ -152,6 +262,7 @@ class Policies:
 
     def _configure_exchange(self, exchange: Exchange) -> None:
         policy = exchange.policy
+        self._turn.steps += _CONFIGURE_STEPS
         definition = {} if policy is None else policy.in_force
         exchange.configure(merge_exchange_arguments(exchange.arguments, definition))
         self._vhost.revision += 1
@@ -161,11 +272,11 @@ class Policies:
 
     def restore(self, policy: Policy, operator: bool) -> None:
         """Put a policy back; queues are made later, and exchanges get it by `govern_exchanges`."""
-        (self.operator_by_name if operator else self.by_name)[policy.name] = policy
+        self._put(self.operator_by_name if operator else self.by_name, policy)
 
     def restore_cleared(self, name: str, operator: bool) -> None:
         """Take a policy out."""
-        (self.operator_by_name if operator else self.by_name).pop(name, None)
+        self._take_out(self.operator_by_name if operator else self.by_name, name)
 
     def govern_exchanges(self) -> None:
         """Give each exchange its policy: after a recovery."""
@@ -173,37 +284,69 @@ class Policies:
             self.govern_exchange(exchange)
 
 
-def _best_for_queue(queue: Queue, policies: dict[str, Policy]) -> Policy | None:
-    """Return the policy that counts for a queue; None where none matches."""
-    best: Policy | None = None
-    for policy in policies.values():
-        if (best is None or policy.before(best)) and policy.fits_queue(queue):
-            best = policy
-    return best
+@final
+class PolicyChange:
+    """A policy, or operator policy, that is new, or took the place of another; None: one went."""
+
+    def __init__(self, new: Policy | None, operator: bool) -> None:
+        self.new = new
+        self.operator = operator
 
 
-def _after_queue(
-    queue: Queue,
-    current: AppliedPolicy | None,
-    policies: dict[str, Policy],
-    old: Policy | None,
-    new: Policy | None,
-) -> AppliedPolicy | None:
-    """Return the policy that counts for a queue after `new` replaced `old` among `policies`.
+@final
+class Governing(Work):
+    """Gives all queues and exchanges their policies after one has changed.
 
-    Most queues need no look at all policies: theirs is still there and before the new one.
+    Changes that come meanwhile follow together.  A queue that is declared meanwhile has its
+    policies at once.
     """
-    if current is not None and current is old:
-        return _best_for_queue(queue, policies)
-    if new is not None and (current is None or new.before(current)) and new.fits_queue(queue):
-        return new
-    return current
 
+    def __init__(self, policies: Policies, turn: Turn) -> None:
+        self._policies = policies
+        self._turn = turn
+        self.over = False
+        #: Changes to begin with next, by the policies' names.
+        self._later: dict[tuple[bool, str], PolicyChange] = {}
+        self._changes: list[PolicyChange] = []
+        # What is still to be looked at, the last first.
+        self._queues: list[Queue] = []
+        self._exchanges: list[Exchange] = []
 
-def _best_for_exchange(exchange: Exchange, policies: dict[str, Policy]) -> Policy | None:
-    """Return the policy that counts for an exchange; None where none matches."""
-    best: Policy | None = None
-    for policy in policies.values():
-        if (best is None or policy.before(best)) and policy.fits_exchange(exchange):
-            best = policy
-    return best
+    def add(self, name: str, change: PolicyChange) -> None:
+        """Take note of a change of the policy of that name."""
+        self._later[change.operator, name] = change
+
+    def step(self, steps: i64) -> bool:
+        """Look at some of them."""
+        turn = self._turn
+        policies = self._policies
+        turn.changes += 1
+        last = turn.steps + steps
+        while self._queues or self._exchanges or self._later:
+            if turn.steps >= last:
+                return True
+            if self._queues:
+                queue = self._queues.pop()
+                turn.steps += 1
+                if not queue.deleted:
+                    policies.regovern_queue(queue, self._changes)
+            elif self._exchanges:
+                exchange = self._exchanges.pop()
+                turn.steps += 1
+                if not exchange.deleted:
+                    policies.regovern_exchange(exchange, self._changes)
+            else:
+                self._begin()
+        return False
+
+    def _begin(self) -> None:
+        """Begin with the changes that have come."""
+        self._changes = list(self._later.values())
+        self._later = {}
+        self._queues = self._policies.all_queues()
+        self._exchanges = self._policies.all_exchanges()
+        self._turn.steps += (len(self._queues) + len(self._exchanges)) // _LISTED_PER_STEP
+
+    def ended(self) -> None:
+        """Note that nothing is left."""
+        self.over = True

@@ -9,34 +9,50 @@ Invariant: a deleted queue is in no exchange's index.
 
 from __future__ import annotations
 
+import sys
 from typing import Final, final
 
 from mypy_extensions import i64
 
 from leveret.broker.classic.classic import ClassicQueue
-from leveret.broker.classic.staging_role import staging_record
+from leveret.broker.core.accounts import QUEUE_BYTES, table_bytes
+from leveret.broker.core.ownership import Owner, owner_fields
 from leveret.broker.core.turn import Link
 from leveret.broker.queue.consumer import Consumer, Source
-from leveret.broker.queue.queue import Queue, queue_record
+from leveret.broker.queue.queue import Queue, queue_identity, queue_record
+from leveret.broker.queue.quota import count_no_more, count_queue, give_queue
 from leveret.broker.stream.stream import STREAM_ID_FIELD, Stream
 from leveret.broker.values.arguments import (
     STAGING_SINK,
-    Arguments,
     check_equivalent,
     check_queue_arguments,
     differs,
 )
+from leveret.broker.values.event_names import EVENT_STREAM
+from leveret.broker.values.queue_attributes import QueueAttributes
 from leveret.broker.vhost.exchanges import Exchanges
 from leveret.broker.vhost.exclusive import check_link, existing_queue, locked
 from leveret.broker.vhost.metadata import Metadata
 from leveret.broker.vhost.policies import Policies
 from leveret.broker.vhost.replies import Replies
-from leveret.broker.vhost.staging_queues import StagingQueues
+from leveret.broker.vhost.staging_queues import StagingQueues, staging_record
 from leveret.broker.vhost.state import VhostState
 from leveret.errors import AccessRefused, PreconditionFailed
-from leveret.limits import QUEUES_PER_VHOST_MAX
+from leveret.limits import (
+    QUEUE_DROP_STEPS,
+    QUEUES_PER_VHOST_MAX,
+)
 from leveret.names import Name, check_new
 from leveret.store.records.definition import Definition
+
+
+@final
+class NewQueue:
+    """A queue that nobody knows yet, and its record."""
+
+    def __init__(self, queue: Queue, definition: Definition) -> None:
+        self.queue: Final = queue
+        self.definition: Final = definition
 
 
 @final
@@ -59,6 +75,7 @@ class Queues:
         self._exchanges: Final = exchanges
         self._staging: Final = staging
         self.by_name: Final = by_name
+        self._streams: Final[dict[Stream, None]] = {}
         #: The addresses of direct reply-to; nobody declares the queues behind them.
         self.replies: Final = Replies()
         self.count_max: i64 = QUEUES_PER_VHOST_MAX
@@ -75,12 +92,12 @@ class Queues:
         self,
         link: Link | None,
         name: Name,
-        durable: bool,
-        exclusive: bool,
-        auto_delete: bool,
-        arguments: Arguments,
+        attributes: QueueAttributes,
+        by: Owner | None = None,
     ) -> Queue:
         """Declare a queue, or check that the one of this name is equivalent.
+
+        It counts for the user of `link`, or for `by` where no connection declares it.
 
         Raises: AccessRefused (403) for new `amq.` names; ResourceLocked (405) for another link's
         exclusive queue; PreconditionFailed (406) for a new name with control characters, bad
@@ -89,157 +106,171 @@ class Queues:
         where = self._vhost.queue_label(name)
         current = self.by_name.get(name)
         if current is not None:
-            self._check_same(current, link, durable, exclusive, auto_delete, arguments)
+            self._check_same(current, link, attributes)
             self._vhost.wait_for_definition(current.recorded, current.define_group)
             current.touch()
+            self._turn.counts.queues_declared += 1
             return current
         check_new(name, "queue")
-        self._staging.check(arguments)
+        self._staging.check(attributes.arguments)
         if name.startswith("amq."):
             raise AccessRefused(f"queue name '{name}' contains reserved prefix 'amq.*'")
-        check_queue_arguments(arguments, where)
-        return self._new(link, name, durable, exclusive, auto_delete, arguments)
+        check_queue_arguments(attributes.arguments, where)
+        return self._new(link, name, attributes, by)
 
-    def declare_named_by_server(
-        self,
-        link: Link,
-        token: str,
-        durable: bool,
-        exclusive: bool,
-        auto_delete: bool,
-        arguments: Arguments,
-    ) -> Queue:
+    def declare_named_by_server(self, link: Link, token: str, attributes: QueueAttributes) -> Queue:
         """Declare a queue whose name the broker makes: `amq.gen-` and `token`."""
         name = Name(f"amq.gen-{token}")
-        check_queue_arguments(arguments, self._vhost.queue_label(name))
-        return self._new(link, name, durable, exclusive, auto_delete, arguments)
+        check_queue_arguments(attributes.arguments, self._vhost.queue_label(name))
+        return self._new(link, name, attributes, None)
 
     def _new(
-        self,
-        link: Link | None,
-        name: Name,
-        durable: bool,
-        exclusive: bool,
-        auto_delete: bool,
-        arguments: Arguments,
+        self, link: Link | None, name: Name, attributes: QueueAttributes, by: Owner | None
     ) -> Queue:
+        owner = by if link is None else link.as_owner
         self._metadata.check_queues(name, len(self.by_name) + 1)
-        arguments = self._metadata.typed(arguments, durable, exclusive, auto_delete)
-        return self._create(link, name, durable, exclusive, auto_delete, arguments)
+        use = self._turn.quotas.of(owner)
+        try:
+            if use is not None:
+                use.check_queues(name, 1)
+            queue = self._create(link, name, self._metadata.typed(attributes), owner)
+            self._turn.counts.queues_declared += 1
+            return queue
+        finally:
+            self._turn.quotas.forget_unused(use)
 
-    def create(self, name: Name, durable: bool, auto_delete: bool, arguments: Arguments) -> Queue:
+    def create(self, name: Name, attributes: QueueAttributes) -> Queue:
         """Create a queue of imported definitions: any name, whatever the operator's limit is.
 
         Raises: PreconditionFailed (406) for bad arguments, or one queue too many.
         """
-        check_queue_arguments(arguments, self._vhost.queue_label(name))
-        return self._create(None, name, durable, False, auto_delete, arguments)
+        check_queue_arguments(attributes.arguments, self._vhost.queue_label(name))
+        return self._create(None, name, attributes, None)
 
-    def check_room(self, name: str, count: int) -> None:
-        """Check that the vhost may have `count` more queues, `name` among them.
+    def check_room(self, name: str, count: int, by: Owner | None) -> None:
+        """Check that the vhost and `by` may have `count` more queues, `name` among them.
 
         Raises: PreconditionFailed (406).
         """
         self._metadata.check_queues(name, len(self.by_name) + count)
+        use = self._turn.quotas.of(by)
+        if use is not None:
+            use.check_queues(name, count)
         if len(self.by_name) + count > self.count_max:
             raise PreconditionFailed(f"a vhost has at most {self.count_max} queues")
 
     def _create(
-        self,
-        link: Link | None,
-        name: Name,
-        durable: bool,
-        exclusive: bool,
-        auto_delete: bool,
-        arguments: Arguments,
+        self, link: Link | None, name: Name, attributes: QueueAttributes, owner: Owner | None
     ) -> Queue:
         if len(self.by_name) >= self.count_max:
             raise PreconditionFailed(f"a vhost has at most {self.count_max} queues")
+        arguments = attributes.arguments
         if arguments.get("x-queue-type") in ("stream", "quorum") or STAGING_SINK in arguments:
-            self._check_replicated(name, durable, exclusive, auto_delete)
+            self._check_replicated(name, attributes)
+        self._vhost.check_definition(_bytes_of(name, attributes))
+        new = self.prepare(name, attributes, owner)
+        queue = new.queue
+        if attributes.exclusive:
+            queue.owner = link
+        if link is not None:
+            queue.declared_by(owner)
+        self.enter(new, owner)
+        self._policies.govern_queue(queue)
+        return queue
+
+    def prepare(self, name: Name, attributes: QueueAttributes, owner: Owner | None) -> NewQueue:
+        """Return a queue that can be entered; nobody knows it yet, and no memory is booked.
+
+        Raises: PreconditionFailed (406) for arguments that cannot be kept.
+        """
+        arguments = attributes.arguments
         # One that is not durable is shown and exported like the others.
         queue_id = self._vhost.ids.last_queue_id + 1
-        record = queue_record(self._vhost.name, name, int(queue_id), auto_delete, arguments)
+        record = queue_record(self._vhost.name, name, int(queue_id), attributes)
+        record.update(owner_fields(owner))
         if STAGING_SINK in arguments:
-            owner = None if link is None else link.as_owner
             record.update(staging_record(owner, self._turn.now_ms))
         stream_id = ""
         if arguments.get("x-queue-type") == "stream":
             stream_id = self._vhost.ids.stream_ids.new_id()
             record[STREAM_ID_FIELD] = stream_id
         definition = Definition("queue", record)
-        queue = self.make(queue_id, name, durable, exclusive, auto_delete, arguments)
+        queue = self._built(queue_id, name, attributes)
         if isinstance(queue, Stream):
             queue.stream_id = stream_id
-        if exclusive:
-            queue.owner = link
-        if isinstance(queue, ClassicQueue) and queue.staging is not None and link is not None:
-            queue.staging.owner = link.as_owner
+        return NewQueue(queue, definition)
+
+    def enter(self, new: NewQueue, owner: Owner | None) -> None:
+        """Add a queue that was prepared, and journal it; the caller gives it its policies.
+
+        Nothing has its name, and there is room for it.
+        """
+        queue = new.queue
+        self._add(queue)
+        give_queue(queue, owner)
+        # It may have waited to be entered.
+        queue.touch()
+        self._turn.counts.queues_created += 1
         if queue.recorded:
-            self._turn.journal.define_made(definition)
+            self._turn.journal.define_made(new.definition)
             queue.define_group = self._turn.journal.group
             self._turn.recorded()
-        return queue
 
-    def _check_replicated(
-        self, name: str, durable: bool, exclusive: bool, auto_delete: bool
-    ) -> None:
+    def _check_replicated(self, name: str, attributes: QueueAttributes) -> None:
         """Check that a stream, quorum or staging queue is durable and shared, as in RabbitMQ."""
         where = self._vhost.queue_label(name)
         # First, because what is exclusive counts as not durable.
-        if exclusive:
+        if attributes.exclusive:
             raise PreconditionFailed(f"invalid property 'exclusive-owner' for {where}")
-        if not durable:
+        if not attributes.durable:
             raise PreconditionFailed(f"invalid property 'non-durable' for {where}")
-        if auto_delete:
+        if attributes.auto_delete:
             raise PreconditionFailed(f"invalid property 'auto-delete' for {where}")
 
-    def make(
-        self,
-        queue_id: i64,
-        name: str,
-        durable: bool,
-        exclusive: bool,
-        auto_delete: bool,
-        arguments: Arguments,
-    ) -> Queue:
+    def make(self, queue_id: i64, name: str, attributes: QueueAttributes) -> Queue:
         """Add a queue of the right type to the vhost, without checks and without a record."""
-        self._vhost.ids.used(queue_id)
-        queue: Queue
-        if arguments.get("x-queue-type") == "stream":
-            queue = Stream(self._turn, queue_id, name, arguments)
-        else:
-            queue = ClassicQueue(
-                self._turn, queue_id, name, durable, exclusive, auto_delete, arguments
-            )
-            if STAGING_SINK in arguments:
-                self._staging.equip(queue)
-        queue.vhost = self._vhost
-        self._turn.changes += 1
-        self.by_name[name] = queue
-        self._vhost.revision += 1
+        queue = self._built(queue_id, name, attributes)
+        self._add(queue)
         self._policies.govern_queue(queue)
         return queue
 
-    def _check_same(
-        self,
-        current: Queue,
-        link: Link | None,
-        durable: bool,
-        exclusive: bool,
-        auto_delete: bool,
-        arguments: Arguments,
-    ) -> None:
+    def _built(self, queue_id: i64, name: str, attributes: QueueAttributes) -> Queue:
+        """Return a queue of the right type."""
+        self._vhost.ids.used(queue_id)
+        queue: Queue
+        if attributes.arguments.get("x-queue-type") == "stream":
+            queue = Stream(self._turn, queue_id, name, attributes.arguments)
+        elif STAGING_SINK in attributes.arguments:
+            queue = self._staging.make(self._turn, queue_id, name, attributes)
+        else:
+            queue = ClassicQueue(self._turn, queue_id, name, attributes)
+        queue.booked = _bytes_of(name, attributes)
+        return queue
+
+    def _add(self, queue: Queue) -> None:
+        """Add a queue to the vhost."""
+        queue.vhost = self._vhost
+        self._turn.changes += 1
+        self._vhost.account.book(queue.booked)
+        self.by_name[queue.name] = queue
+        if queue.name != EVENT_STREAM:
+            count_queue(queue, self._vhost.use)
+        if isinstance(queue, Stream):
+            self._streams[queue] = None
+        self._vhost.revision += 1
+
+    def _check_same(self, current: Queue, link: Link | None, attributes: QueueAttributes) -> None:
         where = self._vhost.queue_label(current.name)
         check_link(self._vhost, current, link)
-        if current.exclusive != exclusive:
+        if current.exclusive != attributes.exclusive:
             raise locked(self._vhost, current.name)
-        if current.durable != durable:
-            raise differs("durable", where, durable, current.durable)
-        if current.auto_delete != auto_delete:
-            raise differs("auto_delete", where, auto_delete, current.auto_delete)
-        check_queue_arguments(arguments, where)
-        check_equivalent(current.arguments, self._metadata.typed_as(current, arguments), where)
+        if current.durable != attributes.durable:
+            raise differs("durable", where, attributes.durable, current.durable)
+        if current.auto_delete != attributes.auto_delete:
+            raise differs("auto_delete", where, attributes.auto_delete, current.auto_delete)
+        check_queue_arguments(attributes.arguments, where)
+        wanted = self._metadata.typed_as(current, attributes.arguments)
+        check_equivalent(current.arguments, wanted, where)
 
     def delete(self, link: Link | None, name: Name, if_unused: bool, if_empty: bool) -> i64:
         """Delete a queue; return how many messages waited, 0 if it does not exist.
@@ -265,38 +296,54 @@ class Queues:
         if queue.deleted or self.replies.close(queue):
             return 0
         self._turn.changes += 1
-        queue.deleted = True
+        queue.mark_deleted()
+        self._turn.counts.queues_deleted += 1
+        if queue.owner is not None:
+            queue.owner.lose_exclusive(queue.queue_id)
         waiting = queue.ready_count()
+        self._vhost.account.book(-queue.booked)
+        queue.booked = 0
         del self.by_name[queue.name]
+        if isinstance(queue, Stream):
+            del self._streams[queue]
         self._vhost.revision += 1
         if queue.recorded:
             # The record stands for the bindings too; replay removes them with the queue.
-            self._turn.journal.delete(
-                "queue", {"vhost": self._vhost.name, "name": queue.name, "id": int(queue.queue_id)}
-            )
+            self._turn.journal.delete("queue", queue_identity(self._vhost.name, queue))
             self._vhost.removed()
         self._exchanges.unbind_queue(queue)
         consumers = list(queue.consumers)
+        self._turn.steps += QUEUE_DROP_STEPS + len(consumers)
         queue.consumers.clear()
         for consumer in consumers:
             queue.detach(consumer)
             self._turn.cancelled.append(consumer)
         if consumers and queue.recorded:
             self._turn.cancelled_group = self._turn.journal.group
-        queue.drop()
-        if queue.publishers is not None:
-            queue.publishers.drop()
+        _end(queue)
         return waiting
 
-    def clear(self) -> None:
-        """Release all queues, because the vhost is deleted."""
-        for queue in self.by_name.values():
-            queue.deleted = True
+    def release_some(self, last: i64) -> bool:
+        """Release queues of the deleted vhost, whose connections are closed.
+
+        Returns whether some are left when `Turn.steps` is at `last`.
+        """
+        turn = self._turn
+        while self.by_name:
+            if turn.steps >= last:
+                return True
+            queue = self.by_name.popitem()[1]
+            if isinstance(queue, Stream):
+                del self._streams[queue]
+            turn.steps += 2 * QUEUE_DROP_STEPS + len(queue.consumers)
+            turn.counts.queues_deleted += 1
+            queue.mark_deleted()
+            if queue.recorded:
+                turn.journal.delete("queue", queue_identity(self._vhost.name, queue))
+            self._exchanges.forget_queue(queue)
             queue.consumers.clear()
-            queue.drop()
-            if queue.publishers is not None:
-                queue.publishers.drop()
-        self.by_name.clear()
+            _end(queue)
+        return False
 
     def unsubscribe(self, consumer: Consumer) -> None:
         """Remove a consumer; delete an auto-delete queue with its last one (behaviour 48)."""
@@ -318,6 +365,19 @@ class Queues:
 
     def retain_streams(self) -> None:
         """Apply the retention of each stream."""
-        for queue in self.by_name.values():
-            if isinstance(queue, Stream):
-                queue.retain()
+        self._turn.steps += len(self._streams)
+        for stream in self._streams:
+            stream.retain()
+
+
+def _end(queue: Queue) -> None:
+    """Let go of all that a deleted queue holds."""
+    queue.drop()
+    count_no_more(queue)
+    queue.target.drop_publishers()
+    queue.untie()
+
+
+def _bytes_of(name: str, attributes: QueueAttributes) -> i64:
+    """Return the memory that a queue takes, without its messages."""
+    return QUEUE_BYTES + i64(sys.getsizeof(name)) + table_bytes(attributes.arguments)

@@ -20,6 +20,7 @@ from mypy_extensions import i64
 from leveret.broker.classic.classic import ClassicQueue
 from leveret.broker.core.turn import Link, Turn
 from leveret.broker.queue.queue import Queue
+from leveret.broker.values.queue_attributes import QueueAttributes
 
 #: What a client consumes from and writes into reply_to.
 REPLY_NAME: Final = "amq.rabbitmq.reply-to"
@@ -42,7 +43,9 @@ class Replies:
 
     def open(self, turn: Turn, queue_id: i64, link: Link, token: str) -> Queue:
         """Return the queue of a new address, which is the queue's name."""
-        queue = ClassicQueue(turn, queue_id, REPLY_PREFIX + token, False, True, True, {})
+        queue = ClassicQueue(
+            turn, queue_id, REPLY_PREFIX + token, QueueAttributes(False, True, True)
+        )
         queue.owner = link
         turn.changes += 1
         self.queues[queue.name] = queue
@@ -54,6 +57,6 @@ class Replies:
             return False
         queue.turn.changes += 1
         del self.queues[queue.name]
-        queue.deleted = True
+        queue.mark_deleted()
         queue.drop()
         return True

@@ -1,16 +1,21 @@
 """What a virtual host asks of its staging queues; the staging room extends it.
 
-A vhost makes a staging queue as it makes any other, and knows neither sinks nor batches.
+A vhost has a staging queue made as it makes any other, and knows neither sinks nor batches.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mypy_extensions import mypyc_attr
+from mypy_extensions import i64, mypyc_attr
+
+from leveret.broker.classic.classic import ClassicQueue
+from leveret.broker.core.ownership import Owner, owner_fields
+from leveret.broker.values.queue_attributes import QueueAttributes
 
 if TYPE_CHECKING:
-    from leveret.broker.classic.classic import ClassicQueue
+    from leveret.broker.core.turn import Turn
+    from leveret.broker.queue.queue import Queue
     from leveret.broker.values.arguments import Arguments
 
 
@@ -24,8 +29,14 @@ class StagingQueues:
         Raises: PreconditionFailed (406) for a new sink whose name holds control characters.
         """
 
-    def equip(self, queue: ClassicQueue) -> None:
-        """Make a new queue whose arguments name a sink a staging queue."""
+    def make(self, turn: Turn, queue_id: i64, name: str, attributes: QueueAttributes) -> Queue:
+        """Return a new queue whose arguments name a sink."""
+        return ClassicQueue(turn, queue_id, name, attributes)
 
     def drop(self) -> None:
         """Forget all staging queues, because the vhost is deleted."""
+
+
+def staging_record(owner: Owner | None, made_ms: i64) -> dict[str, object]:
+    """Return what the record of a staging queue tells beside what that of any queue does."""
+    return {**owner_fields(owner), "made_ms": int(made_ms)}

@@ -13,10 +13,13 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from leveret.broker.core.accounts import VHOST_BYTES, Account
+from leveret.broker.core.quotas import Use
 from leveret.broker.core.turn import Turn
 from leveret.broker.queue.host import QueueHost
 from leveret.broker.topology.binding import Binding
 from leveret.broker.vhost.ids import Ids
+from leveret.errors import NotFound
 
 
 class VhostState(QueueHost):
@@ -26,7 +29,14 @@ class VhostState(QueueHost):
         super().__init__(name)
         self.turn: Final = turn
         self.ids: Final = ids
+        #: The memory that its definitions take.
+        self.account: Final = Account(turn.accounts)
+        self.account.book(VHOST_BYTES)
+        #: What is in it, and the quotas of that.
+        self.use: Final = Use(f"in vhost '{name}'", turn)
         self.revision: i64 = 1
+        #: It is deleted: nothing more comes into it.
+        self.deleted = False
         #: Keys of topic exchanges must be plain words (`routing.keys`): a setting of the vhost.
         self._strict_keys = False
         #: The group of the journal that holds the newest removal of a definition.
@@ -45,6 +55,15 @@ class VhostState(QueueHost):
 
     def bound(self, binding: Binding) -> None:
         """Publish to a new binding what its source keeps for new bindings."""
+
+    def check_definition(self, size: i64) -> None:
+        """Check that a new definition of `size` bytes of memory has room.
+
+        Raises: PreconditionFailed (406); NotFound (404) while the vhost is being deleted.
+        """
+        if self.deleted:
+            raise NotFound(f"no vhost '{self.name}'")
+        self.account.check(self.name, size)
 
     # -- names ------------------------------------------------------------------------------------
 

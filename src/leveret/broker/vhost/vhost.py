@@ -12,9 +12,9 @@ from mypy_extensions import i64, mypyc_attr
 
 from leveret.broker.core.ownership import Owner, foreign
 from leveret.broker.core.turn import Turn
-from leveret.broker.queue.host import Destinations
 from leveret.broker.queue.publishers import GIVE_PUBLISHER, publisher_record
-from leveret.broker.queue.queue import DROP, REFUSE, TAKE, Queue
+from leveret.broker.queue.queue import HoldingQueue, Queue
+from leveret.broker.queue.target import DROP, REFUSE, TAKE, Destinations, Target
 from leveret.broker.topology.binding import Binding
 from leveret.broker.topology.exchange import Exchange, Routing
 from leveret.broker.values.copies import blind_copies, carbon_copies
@@ -28,8 +28,9 @@ from leveret.broker.vhost.replies import REPLY_PREFIX
 from leveret.broker.vhost.staging_queues import StagingQueues
 from leveret.broker.vhost.state import VhostState
 from leveret.errors import AccessRefused
+from leveret.limits import HISTORY_COPIES_MAX
 from leveret.message import Message
-from leveret.wire.numbered import read_numbered
+from leveret.wire.numbered import Numbered, read_numbered
 from leveret.wire.properties import property_headers
 
 __all__ = ["DUPLICATE", "KNOWN", "RECORDED", "REJECTED", "StagingRoom", "Vhost"]
@@ -76,50 +77,69 @@ class Vhost(VhostState):
         self.queues: Final = Queues(
             self, self.metadata, self.policies, self.exchanges, self.staging, queues
         )
+        #: The properties that were looked at last for a publisher's number, and what they say.
+        self._read_properties = b""
+        self._read_numbered: Numbered | None = None
 
-    def recorded_queues(self) -> list[Queue]:
-        """Return the queues that the journal knows by id: durable ones and delayed messages."""
-        found = [queue for queue in self.queues.by_name.values() if queue.recorded]
-        for exchange in self.exchanges.by_name.values():
-            store = exchange.delayed
-            if store is not None and store.recorded:
-                found.append(store)
-        return found
-
-    def dissolve(self) -> None:
-        """Release everything in the vhost, which is deleted; the caller journals that."""
-        self.turn.changes += 1
+    def end(self) -> None:
+        """Note that the vhost is deleted: nothing new comes into it."""
+        self.deleted = True
         self.revision += 1
-        self.queues.clear()
-        self.exchanges.clear()
+
+    def dissolve(self, last: i64) -> bool:
+        """Release what is in the deleted vhost until `Turn.steps` is at `last`.
+
+        Returns whether something is left.
+        """
+        if self.exchanges.release_some(last) or self.queues.release_some(last):
+            return True
+        self.exchanges.counts.clear()
         self.staging.drop()
+        self.account.end()
+        return False
 
     def bound(self, binding: Binding) -> None:
         """Publish to a new binding what its source keeps for new bindings.
 
         Consumers get it after the reply to the bind.
         """
-        for message in binding.source.replayed():
+        for message, targets in self._replayed(binding):
             # Times begin anew in another queue.
             copy = message.copied(message.address, message.properties, self.turn.now_ms)
-            if binding.exchange is not None:
-                queues = self.destinations(binding.exchange.name, message)
-            else:
-                assert binding.queue is not None
-                queues = [binding.queue]
-            if queues and self.publish(copy, queues, None) & RECORDED:
+            if targets and self.publish(copy, targets, None) & RECORDED:
                 self.turn.recorded()
             if self.turn.must_wait(self.turn.reply_group):
-                for queue in queues:
-                    queue.hold_until(self.turn.reply_group)
+                for target in targets:
+                    target.hold_until(self.turn.reply_group)
+
+    def _replayed(self, binding: Binding) -> list[tuple[Message, list[Target]]]:
+        """Return what a new binding gets at once with where it goes, oldest first.
+
+        Where that makes too many copies, it is the newest messages.
+        """
+        replayed: list[tuple[Message, list[Target]]] = []
+        copies: i64 = 0
+        for message in reversed(binding.source.replayed()):
+            if binding.exchange is not None:
+                targets = self.destinations(binding.exchange.name, message)
+            else:
+                assert binding.queue is not None
+                targets = [binding.queue.target]
+            copies += 1 + len(targets)
+            if copies > HISTORY_COPIES_MAX and replayed:
+                break
+            replayed.append((message, targets))
+        self.turn.steps += copies
+        replayed.reverse()
+        return replayed
 
     def drop_unused(self, queue: Queue) -> i64:
         """Delete a queue that nobody used for as long as it asks; return its steps of work."""
-        steps: i64 = 1 + len(self.exchanges.bindings_to(queue)) + queue.ready_count()
-        self.queues.drop(queue)
-        return steps
+        before = self.turn.steps
+        waiting = self.queues.drop(queue)
+        return waiting + self.turn.steps - before
 
-    def destinations(self, exchange: str, message: Message) -> list[Queue]:
+    def destinations(self, exchange: str, message: Message) -> list[Target]:
         """Return where a message of the broker's own goes; nowhere without the exchange."""
         found = self.exchanges.by_name.get(exchange)
         if found is None:
@@ -127,7 +147,7 @@ class Vhost(VhostState):
         key = message.address.routing_key.decode("utf-8", "surrogateescape")
         headers = property_headers(message.properties) or {}
         copies = carbon_copies(headers) + blind_copies(message.address)
-        return self.route_copies(found, key, copies, message.properties).queues
+        return self.route_copies(found, key, copies, message.properties).targets
 
     # -- messages ---------------------------------------------------------------------------------
 
@@ -136,6 +156,7 @@ class Vhost(VhostState):
         routing = Routing(routing_key, properties)
         if exchange.name:
             routing.run(exchange, self.exchanges.by_name)
+            self.turn.steps += routing.steps()
         else:
             self._route_to_queue(routing, routing_key)
         return routing
@@ -151,7 +172,9 @@ class Vhost(VhostState):
         else:
             self._route_to_queue(routing, routing_key)
             for key in more_keys:
+                routing.look(1)
                 self._route_to_queue(routing, key)
+        self.turn.steps += routing.steps()
         return routing
 
     def has_exchange(self, name: str) -> bool:
@@ -173,18 +196,28 @@ class Vhost(VhostState):
             routing.dynamic = True
             queue = self.queues.replies.queues.get(name)
         if queue is not None:
-            routing.take_queue(queue)
+            routing.take_target(queue.target)
 
-    def check_publisher(self, properties: bytes, queues: list[Queue], by: Owner | None) -> None:
+    def numbered(self, properties: bytes) -> Numbered | None:
+        """Return what `read_numbered` does; of a message that is on its way it is read once.
+
+        Raises: PreconditionFailed (406).
+        """
+        if properties is not self._read_properties:
+            self._read_numbered = read_numbered(properties)
+            self._read_properties = properties
+        return self._read_numbered
+
+    def check_publisher(self, properties: bytes, targets: list[Target], by: Owner | None) -> None:
         """Check that `by` may publish under the name of a message that is numbered.
 
         Raises: AccessRefused (403) where a queue that it goes to has the name from another user.
         """
-        numbered = read_numbered(properties)
+        numbered = self.numbered(properties)
         if numbered is None:
             return
-        for queue in queues:
-            publishers = queue.publishers
+        for target in targets:
+            publishers = target.publishers
             if publishers is not None and not publishers.is_free(numbered.publisher, by):
                 # Which queue that is a publisher to an exchange need not know.
                 name = numbered.publisher.decode("utf-8", "replace")
@@ -192,55 +225,55 @@ class Vhost(VhostState):
                     foreign(f"publisher name '{name}' in vhost '{self.name}'", GIVE_PUBLISHER)
                 )
 
-    def publish(self, message: Message, queues: list[Queue], by: Owner | None) -> i64:
-        """Put `message` into `queues`; return the flags above as they are so.
+    def publish(self, message: Message, targets: list[Target], by: Owner | None) -> i64:
+        """Put `message` into `targets`; return the flags above as they are so.
 
         `by` is the user whose name its publisher's is, where the message is numbered.  A queue in
         which that is another's refuses it: see `check_publisher`.
         """
         if message.numbered:
-            outcome = self._spread_numbered(message, queues, by)
+            outcome = self._spread_numbered(message, targets, by)
         else:
-            outcome = self._spread(message, queues)
+            outcome = self._spread(message, targets)
         if outcome & RECORDED:
             self.turn.journal.publish(message)
         if outcome & _NAMED:
-            self._record_publisher(message, queues, by)
+            self._record_publisher(message, targets, by)
         if outcome & _BOUNDED:
-            _make_room(queues)
+            _make_room(targets)
         return outcome
 
-    def _record_publisher(self, message: Message, queues: list[Queue], by: Owner | None) -> None:
+    def _record_publisher(self, message: Message, targets: list[Target], by: Owner | None) -> None:
         """Journal who owns the publisher's name, for the queues that learned it from `message`."""
-        numbered = read_numbered(message.properties)
+        numbered = self.numbered(message.properties)
         if numbered is None:
             return
         name = numbered.publisher
-        for queue in queues:
-            if queue.publishers is None or not queue.recorded:
+        for target in targets:
+            if target.publishers is None or not target.recorded:
                 continue
-            known = queue.publishers.known(name)
+            known = target.publishers.known(name)
             if known is not None and known.owner is by and known.number == numbered.number:
-                record = publisher_record(queue.queue_id, name, by)
+                record = publisher_record(target.queue_id, name, by)
                 self.turn.journal.define("publisher", record)
 
     def move(
         self,
-        queue: Queue,
+        queue: HoldingQueue,
         sequence: i64,
         message: Message,
         letter: Message,
-        queues: list[Queue],
+        targets: list[Target],
     ) -> i64:
-        """Take `sequence` out of `queue` and put `letter` into `queues`, by one record.
+        """Take `sequence` out of `queue` and put `letter` into `targets`, by one record.
 
         `message` is what `queue` held under `sequence`, `letter` what it became.  Returns what
         `publish` returns.
         """
         journal = self.turn.journal
-        journaled = queue.recorded and (message.persistent or queue.keeps_all)
-        held = journaled and not queue.deleted and sequence >= 0
-        outcome = self._spread(letter, queues)
+        journaled = queue.target.records(message)
+        held = journaled and not queue.deleted
+        outcome = self._spread(letter, targets)
         if outcome & RECORDED:
             if held:
                 journal.move(queue.queue_id, sequence, letter)
@@ -248,46 +281,56 @@ class Vhost(VhostState):
                 journal.publish(letter)
         queue.moved(sequence, message, held and outcome & RECORDED != 0)
         if outcome & _BOUNDED:
-            _make_room(queues)
+            _make_room(targets)
         return outcome
 
-    def _spread(self, message: Message, queues: list[Queue]) -> i64:
-        """Put `message` into `queues`; name to the journal those whose copy it must hold."""
+    def put(self, letter: Message, targets: list[Target]) -> None:
+        """Put `letter`, which comes from no queue and from no publisher, into `targets`."""
+        outcome = self._spread(letter, targets)
+        if outcome & RECORDED:
+            self.turn.journal.publish(letter)
+        if outcome & _BOUNDED:
+            _make_room(targets)
+
+    def _spread(self, message: Message, targets: list[Target]) -> i64:
+        """Put `message` into `targets`; name to the journal those whose copy it must hold."""
         journal = self.turn.journal
-        persistent = message.persistent
+        weight: i64 = 1 if message.persistent else 0
         outcome: i64 = 0
-        for queue in queues:
-            if queue.checks_admission:
-                verdict = queue.admit(message)
+        for target in targets:
+            if target.checks_admission:
+                verdict = target.admit(message)
                 if verdict != TAKE:
                     if verdict == REFUSE:
                         outcome |= REJECTED
-                    elif queue.recorded:
+                    elif target.recorded:
                         outcome |= DUPLICATE
                     continue
-            sequence = queue.publish(message)
-            if queue.bounded:
+            sequence = target.publish(message)
+            if target.bounded:
                 outcome |= _BOUNDED
-            if queue.recorded and (persistent or queue.keeps_all):
-                journal.target(queue.queue_id, sequence)
+            if weight >= target.records_from:
+                journal.target(target.queue_id, sequence)
                 outcome |= RECORDED
+            else:
+                target.transient += 1
         return outcome
 
-    def _spread_numbered(self, message: Message, queues: list[Queue], by: Owner | None) -> i64:
-        """Put a message into those of `queues` that have not taken its publisher's number."""
-        numbered = read_numbered(message.properties)
+    def _spread_numbered(self, message: Message, targets: list[Target], by: Owner | None) -> i64:
+        """Put a message into those of `targets` that have not taken its publisher's number."""
+        numbered = self.numbered(message.properties)
         if numbered is None:
-            return self._spread(message, queues)
+            return self._spread(message, targets)
         outcome: i64 = 0
-        known = len(queues) > 0
-        for queue in queues:
-            verdict = queue.admit_numbered(numbered, by)
+        known = len(targets) > 0
+        for target in targets:
+            verdict = target.admit_numbered(numbered, by)
             taken: i64 = 0
             if verdict != DROP:
                 known = False
             if verdict == TAKE:
-                taken = self._spread(message, [queue])
-                publishers = queue.publishers
+                taken = self._spread(message, [target])
+                publishers = target.publishers
                 if (
                     taken & REJECTED == 0
                     and publishers is not None
@@ -296,13 +339,13 @@ class Vhost(VhostState):
                     taken |= _NAMED
             elif verdict == REFUSE:
                 taken = REJECTED
-            elif queue.recorded:
+            elif target.recorded:
                 taken = DUPLICATE
             outcome |= taken
         return outcome | KNOWN if known else outcome
 
 
-def _make_room(queues: list[Queue]) -> None:
-    for queue in queues:
-        if queue.bounded and not queue.deleted:
-            queue.make_room()
+def _make_room(targets: list[Target]) -> None:
+    for target in targets:
+        if target.bounded and not target.deleted:
+            target.make_room()

@@ -1,7 +1,8 @@
 """`leveret ctl`: what an operator does with a running broker, in rabbitmqctl's words.
 
-Everything goes through the broker's Unix socket, which lets in only the user who runs it; so no
-command takes a password to log in with.  The commands lie in a file for each concept.
+Everything goes through the broker's HTTP API.  On the broker's machine that is its Unix socket,
+which lets in only the user who runs it, without a password; elsewhere it is asked over HTTPS, by a
+context.  The commands lie in a file for each concept.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import typer
 
 from leveret.cli.ctl import (
+    connections,
     definitions,
     listings,
     messages,
@@ -21,9 +23,10 @@ from leveret.cli.ctl import (
     vhosts,
 )
 from leveret.cli.ctl.asking import Target
-from leveret.cli.place import Config, DataDir, PlaceGroup
+from leveret.cli.place import Api, Config, ContextName, DataDir, Place, PlaceGroup
 
 MODULES = (
+    connections,
     users,
     vhosts,
     permissions,
@@ -37,9 +40,15 @@ MODULES = (
 )
 
 
-def _target(context: typer.Context, data_dir: DataDir = None, config: Config = None) -> None:
-    """Operate a broker on this machine, in rabbitmqctl's words."""
-    context.obj = Target(data_dir, config)
+def _target(
+    context: typer.Context,
+    data_dir: DataDir = None,
+    config: Config = None,
+    api: Api = "",
+    name: ContextName = "",
+) -> None:
+    """Operate a broker, in rabbitmqctl's words."""
+    context.obj = Target(Place(data_dir, config, api, name))
 
 
 def app() -> typer.Typer:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Literal, cast
 from urllib.parse import quote, urlencode
 
@@ -13,7 +12,7 @@ import typer
 
 from leveret.cli import exits
 from leveret.cli.options import read_json
-from leveret.cli.place import find_socket
+from leveret.cli.place import Place
 from leveret.limits import SHORT_STRING_BYTES_MAX
 
 #: How much of a name that is too long an error quotes.
@@ -28,8 +27,7 @@ Format = Annotated[Literal["table", "json", "tsv"], typer.Option("--format", hel
 class Target:
     """The broker that a command is for."""
 
-    data_dir: Path | None
-    config: Path | None
+    place: Place
 
     def ask(
         self,
@@ -37,6 +35,7 @@ class Target:
         *path: str,
         body: object = None,
         query: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> object:
         """Send a request for the path of those names; return its JSON.  Raises: Failure."""
         from leveret.cli.management_client import ask
@@ -44,7 +43,7 @@ class Target:
         where = "/api/" + "/".join(quote(_name(part), safe="") for part in path)
         if query:
             where += "?" + urlencode({name: _name(value) for name, value in query.items()})
-        return ask(find_socket(self.data_dir, self.config), method, where, body)
+        return ask(self.place.find_api(), method, where, body, headers)
 
     def show(
         self, form: Literal["table", "json", "tsv"], columns: Sequence[str], *path: str

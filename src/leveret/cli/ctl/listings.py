@@ -38,4 +38,23 @@ def list_connections(
     target(context).show(form, columns or COLUMNS["connections"], "connections")
 
 
-COMMANDS: Final = (list_queues, list_exchanges, list_bindings, list_connections)
+def list_channels(context: typer.Context, columns: Columns = None, form: Format = "table") -> None:
+    """List the channels of clients."""
+    target(context).show(form, columns or COLUMNS["channels"], "channels")
+
+
+def list_consumers(
+    context: typer.Context, columns: Columns = None, vhost: Vhost = "/", form: Format = "table"
+) -> None:
+    """List the consumers of a vhost."""
+    target(context).show(form, columns or COLUMNS["consumers"], "consumers", vhost)
+
+
+COMMANDS: Final = (
+    list_queues,
+    list_exchanges,
+    list_bindings,
+    list_connections,
+    list_channels,
+    list_consumers,
+)

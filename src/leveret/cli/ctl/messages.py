@@ -18,9 +18,19 @@ Queue = Annotated[str, typer.Argument(metavar="QUEUE")]
 _DIGITS_MAX: Final = 15
 
 
-def delete_queue(context: typer.Context, queue: Queue, vhost: Vhost = "/") -> None:
+def delete_queue(
+    context: typer.Context,
+    queue: Queue,
+    vhost: Vhost = "/",
+    if_empty: Annotated[bool, typer.Option("--if-empty", "-e", help="Only an empty one.")] = False,
+    if_unused: Annotated[
+        bool, typer.Option("--if-unused", "-u", help="Only one without consumers.")
+    ] = False,
+) -> None:
     """Delete a queue with its messages."""
-    target(context).ask("DELETE", "queues", vhost, queue)
+    given = {"if-empty": if_empty, "if-unused": if_unused}
+    query = {name: "true" for name, asked in given.items() if asked}
+    target(context).ask("DELETE", "queues", vhost, queue, query=query)
 
 
 def purge_queue(context: typer.Context, queue: Queue, vhost: Vhost = "/") -> None:
@@ -37,7 +47,7 @@ def rewind_queue(
     vhost: Vhost = "/",
 ) -> None:
     """Put acked messages back that were published since a time (`x-retain-acked-…`)."""
-    body = {"timestamp": _milliseconds(since)}
+    body = {"timestamp": milliseconds(since)}
     found = target(context).ask("POST", "queues", vhost, queue, "rewind", body=body)
     output.say(str(found["messages"] if isinstance(found, dict) else found))
 
@@ -46,7 +56,7 @@ def browse_queue(
     context: typer.Context,
     queue: Queue,
     vhost: Vhost = "/",
-    count: Annotated[int, typer.Option("--count", "-n", min=1, max=1000)] = 10,
+    count: Annotated[int, typer.Option("--count", "-n", min=1, max=1000, help="How many.")] = 10,
     position: Annotated[
         int, typer.Option("--position", help="Pass over so many; below 0, the last ones.")
     ] = 0,
@@ -96,7 +106,7 @@ def cancel_delayed(
     target(context).ask("DELETE", "exchanges", vhost, exchange, "delayed", str(message))
 
 
-def _milliseconds(text: str) -> int:
+def milliseconds(text: str) -> int:
     """Return the ms since 1970 that a text means; a time without a zone is local."""
     if text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX:
         return int(text)

@@ -47,7 +47,7 @@ def run_spark(uri: str, directory: Path) -> Lake:
     The report is on the archive and goes to `report.html` as well; what the JVM says goes to
     `spark.log`.
     """
-    from leveret.pipelines.archive import archive
+    from leveret.pipelines.archive.job import archive
     from leveret.pipelines.report.job import report
     from leveret.pipelines.source import read_archive
     from leveret.spark.session import session

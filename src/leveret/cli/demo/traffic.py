@@ -65,7 +65,9 @@ class Client(threading.Thread):
                 self.error = TimeoutError("the broker did not come back")
                 return
             try:
-                with connect(self._node.uri, connection_name=self.name) as connection:
+                with connect(
+                    self._node.uri, connection_name=self.name, recover=False
+                ) as connection:
                     self.work(connection.channel())
             except _LOST as error:
                 self.lost()

@@ -9,9 +9,11 @@ Source: AMQP 0-9-1 section 2.2.4 (the handshake).
 from __future__ import annotations
 
 import socket
+import ssl
 from typing import Final, TypeVar
 
 from leveret.cli import exits
+from leveret.cli.connecting import no_tls
 from leveret.client.uri import Parameters
 from leveret.errors import AmqpError, SyntaxFault, error_for
 from leveret.wire.buffer import BytesWriter
@@ -58,8 +60,23 @@ def error_in(method: Method) -> AmqpError | None:
     return None
 
 
+def _secured(sock: socket.socket, parameters: Parameters) -> ssl.SSLSocket:
+    """Return the socket with TLS, whose certificate is verified.  Raises: Failure."""
+    try:
+        context = ssl.create_default_context()
+        return context.wrap_socket(sock, server_hostname=parameters.host)
+    except ssl.SSLError as error:
+        raise no_tls(error, parameters) from None
+    except OSError as error:
+        text = f"no TLS with {parameters.host}:{parameters.port}: {error}"
+        raise exits.Failure(text, exits.UNAVAILABLE) from None
+
+
 class Link:
-    """A connection with an open channel; after the handshake `sock` is its user's."""
+    """A connection with an open channel; after the handshake `sock` is its user's.
+
+    One thread alone reads and writes it, as a socket with TLS demands.
+    """
 
     def __init__(self, parameters: Parameters) -> None:
         """Connect and log in.  Raises: Failure."""
@@ -75,16 +92,20 @@ class Link:
             raise
 
     def _connect(self, parameters: Parameters) -> socket.socket:
-        if parameters.tls:
-            raise exits.Failure("perf speaks no TLS: use an amqp:// URI", exits.USAGE)
         where = (parameters.host, parameters.port)
         try:
             sock = socket.create_connection(where, parameters.connection_timeout_ms / 1000)
         except OSError as error:
             text = f"cannot connect to {parameters.host}:{parameters.port}: {error}"
             raise exits.Failure(text, exits.UNAVAILABLE) from None
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sock.settimeout(REPLY_SECONDS_MAX)
+        try:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if parameters.tls:
+                sock = _secured(sock, parameters)
+            sock.settimeout(REPLY_SECONDS_MAX)
+        except BaseException:
+            sock.close()
+            raise
         return sock
 
     def _handshake(self, parameters: Parameters) -> None:

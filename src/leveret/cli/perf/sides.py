@@ -9,6 +9,7 @@ consumer acks each delivery once, and the rest of an incomplete `ack_every` when
 
 from __future__ import annotations
 
+import ssl
 import time
 from typing import Final
 
@@ -45,6 +46,13 @@ _BATCH_BYTES: Final = 131_072
 #: Reads or writes of one socket before it is another's turn.
 _CALLS_PER_TURN: Final = 4
 
+#: The same for reads with TLS, each of which takes one record, of 16 KiB at most.
+_RECORDS_PER_TURN: Final = 64
+
+#: What says that a call would block.  With TLS a read may wait to write and a write to read, when
+#: the broker changes the keys; the next call for either goes on with it.
+_LATER: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+
 
 class Side:
     """A connection with a scanner for what it receives."""
@@ -56,6 +64,10 @@ class Side:
         self.unsent = memoryview(b"")
         self.closed = False
         self._started = 0.0
+        tls = isinstance(self.sock, ssl.SSLSocket)
+        self._reads_max = _RECORDS_PER_TURN if tls else _CALLS_PER_TURN
+        # A shorter read has emptied the socket.  With TLS only one that finds nothing shows that.
+        self._short_bytes = 0 if tls else READ_BYTES // 4
 
     def start(self, started: float) -> None:
         """Begin, at the time `started`; the socket never blocks from here on.  Raises: Failure."""
@@ -82,16 +94,19 @@ class Side:
         self.flush()
 
     def read(self) -> None:
-        """Count what has come.  Raises: Failure when the broker closed or cancelled."""
-        for _ in range(_CALLS_PER_TURN):
+        """Count what has come.  Raises: Failure when the broker closed or cancelled.
+
+        A read is longer than a record of TLS, so that none stays where the selector cannot see it.
+        """
+        for _ in range(self._reads_max):
             try:
                 piece = self.sock.recv(READ_BYTES)
-            except BlockingIOError:
+            except _LATER:
                 return
             except OSError as error:
                 raise exits.Failure(f"the connection broke: {error}", exits.UNAVAILABLE) from None
             self.take(piece)
-            if len(piece) < READ_BYTES // 4:
+            if len(piece) < self._short_bytes:
                 return
 
     def take(self, piece: bytes) -> None:
@@ -123,7 +138,7 @@ class Side:
         while self.unsent:
             try:
                 sent = self.sock.send(self.unsent)
-            except BlockingIOError:
+            except _LATER:
                 return False
             except OSError as error:
                 raise exits.Failure(f"the connection broke: {error}", exits.UNAVAILABLE) from None

@@ -32,6 +32,7 @@ def archive(
         str | None,
         typer.Option("--checkpoint", metavar="DIR", help="What was archived already."),
     ] = None,
+    html: running.Html = None,
     master: running.Master = None,
     uri: options.Uri = options.DEFAULT_URI,
 ) -> None:
@@ -50,6 +51,7 @@ def archive(
                 table=table,
                 catalog=catalog,
                 checkpoint=checkpoint,
+                html_path=html,
                 progress=running.say,
             )
         except ImportError as error:

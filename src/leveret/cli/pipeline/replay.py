@@ -61,6 +61,7 @@ def replay(
     name: running.Name = None,
     checkpoint: running.Progress = None,
     no_dedup: running.NoDedup = False,
+    html: running.Html = None,
     master: running.Master = None,
     uri: options.Uri = options.DEFAULT_URI,
 ) -> None:
@@ -93,6 +94,7 @@ def replay(
             rate=rate,
             name=name,
             checkpoint=checkpoint,
+            html_path=html,
             progress=running.say,
         )
     output.say(f"{sent.published} messages published as {sent.name}{sent.dropped_words}")

@@ -7,6 +7,7 @@ line that is said stays one line and moves no cursor.  JSON means what it meant.
 from __future__ import annotations
 
 import json
+import os
 import sys
 
 import typer
@@ -17,6 +18,12 @@ from leveret.escaping import escaped, escaped_json
 def say(text: str, *, err: bool = False) -> None:
     """Print a line on standard output, or on standard error."""
     typer.echo(escaped(text), err=err)
+
+
+def say_lines(text: str) -> None:
+    """Print a text of several lines."""
+    for line in text.splitlines():
+        say(line)
 
 
 def say_columns(*fields: object) -> None:
@@ -32,3 +39,13 @@ def put_json(value: object) -> None:
 def say_json(value: object, *, indent: int | None = None) -> None:
     """Print a value as JSON: in one line, or indented."""
     typer.echo(escaped_json(json.dumps(value, ensure_ascii=False, indent=indent)))
+
+
+def announce(text: str) -> None:
+    """Print a line at once, or let it go where nobody can read it: the log says the same."""
+    try:
+        sys.stdout.write(escaped(text) + "\n")
+        sys.stdout.flush()
+    except OSError:
+        # What it still holds would fail again at the end.
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import json
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Literal
@@ -14,8 +13,6 @@ from leveret.cli.printing import output
 from leveret.escaping import escaped
 
 Row = Mapping[str, object]
-
-_PIPE_COLUMNS = 100_000
 
 #: The fields of the HTTP API that are times in ms since 1970.
 _TIMES = {"connected_at", "due", "timestamp"}
@@ -105,9 +102,10 @@ def text(value: object) -> str:
 
 def _print_table(rows: Sequence[Row], columns: Sequence[str]) -> None:
     """Print a table, its numbers at the right."""
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
+
+    from leveret.cli.printing.console import Output
 
     def cell(shown: str) -> Text:
         # Text, not markup: names hold what they like.
@@ -122,12 +120,4 @@ def _print_table(rows: Sequence[Row], columns: Sequence[str]) -> None:
     for row in rows:
         table.add_row(*[cell(text(field(row, column))) for column in columns])
 
-    class Output(Console):
-        """Standard output, whose end is told as that of every command is."""
-
-        def on_broken_pipe(self) -> None:
-            raise BrokenPipeError
-
-    # Into a pipe a row is one line, however long.
-    console = Output(width=None if sys.stdout.isatty() else _PIPE_COLUMNS)
-    console.print(table)
+    Output().print(table)

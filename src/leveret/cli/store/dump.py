@@ -24,10 +24,11 @@ def print_dump(
 ) -> None:
     """Print the records of `parts` that are of a queue and of some kinds.  Raises: Failure."""
     identity = identify(disk, uuid)
-    if identity.seed < 0 and parts != ["segments"]:
+    if identity.seed is None and parts != ["segments"]:
         text = "no seed holds for this directory; --uuid, or --segments, which need none"
         raise exits.Failure(text, exits.UNUSABLE)
-    dump = Dump(disk, identity.seed)
+    # The segments need no seed.
+    dump = Dump(disk, identity.seed or 0)
     sources: dict[str, Callable[[], Iterator[Fields]]] = {
         "state": dump.state,
         "journal": dump.journal,

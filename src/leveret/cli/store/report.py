@@ -107,7 +107,7 @@ def _damage(damage: Damage) -> dict[str, object]:
         "position": int(damage.position),
         "bytes": int(damage.size),
         "what": damage.what,
-        "lost": int(damage.records),
+        "lost": -1 if damage.records is None else damage.records,
     }
 
 

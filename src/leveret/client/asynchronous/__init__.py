@@ -1,8 +1,9 @@
-"""The asyncio shell over the sans-IO session: `connect`, `Connection`, `Channel`, `Consumer`."""
+"""The asyncio shell over the sans-IO session: `connect`, `Pool` and what they give."""
 
 from __future__ import annotations
 
 from leveret.client.asynchronous.connection import Channel, Connection, connect
 from leveret.client.asynchronous.consumer import Consumer
+from leveret.client.asynchronous.pool import Pool
 
-__all__ = ["Channel", "Connection", "Consumer", "connect"]
+__all__ = ["Channel", "Connection", "Consumer", "Pool", "connect"]

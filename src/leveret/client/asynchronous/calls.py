@@ -19,8 +19,10 @@ from leveret.wire.methods.basic import BasicGet
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
+    from leveret.client.asynchronous.one_loop import OneLoop
     from leveret.client.events import Replied
     from leveret.client.message import Message
+    from leveret.client.session.connection import Session
     from leveret.client.shell.requests import Request
 
 P = ParamSpec("P")
@@ -103,15 +105,22 @@ class Waiting(Token):
 class CallingChannel(ShellChannel):
     """A channel whose requests are awaited; consumers know no more of it."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._loop = asyncio.get_running_loop()
+    def __init__(self, session: Session, opening: Token, one_loop: OneLoop) -> None:
+        super().__init__(session, opening)
+        self._one_loop = one_loop
+        self._loop = one_loop.loop
+
+    @abstractmethod
+    async def ready(self) -> None:
+        """Wait while the connection is being recovered."""
 
     async def call(self, request: Request[T], *, consumer: Starting | None = None) -> T:
         """Send a request and return its result.
 
-        Raises: the channel's error; ValueError when an argument cannot be written.
+        Raises: the channel's error; ValueError when an argument cannot be written; ConnectionInUse.
         """
+        self._one_loop.check()
+        await self.ready()
         future: asyncio.Future[T] = self._loop.create_future()
         self.session.request(request.method, Call(request, future, consumer))
         self._wrote()

@@ -11,51 +11,69 @@ every channel and every waiter; an ended channel raises what ended it from every
 from __future__ import annotations
 
 import asyncio
-import ssl as ssl_module
-from typing import TYPE_CHECKING, Self, cast
+import inspect
+from typing import TYPE_CHECKING, Self, Unpack
 
 from leveret.client.asynchronous.calls import Call, CallingChannel, Waiting, awaited
 from leveret.client.asynchronous.consumer import Consumer
+from leveret.client.asynchronous.one_loop import running_loop
+from leveret.client.asynchronous.opening import Opening
 from leveret.client.asynchronous.transport_connection import TransportConnection
+from leveret.client.options import shows_options
 from leveret.client.shell import requests
-from leveret.client.shell.connection import prepare
+from leveret.client.shell.connection import UNANSWERED, Prepared
+from leveret.client.traces import ChannelTraces
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from leveret.client.addresses import Address
     from leveret.client.asynchronous.consumer import Callback
-    from leveret.client.events import ChannelEnded, Settled
+    from leveret.client.events import ChannelEnded, Settled, Token
+    from leveret.client.message import Message, Processing
+    from leveret.client.options import ConnectOptions
     from leveret.client.shell.channel import Body
-    from leveret.client.uri import Parameters
+    from leveret.client.traces import Traces
     from leveret.wire.properties import BasicProperties
 
 
-async def connect(
-    uri: str | Parameters = "amqp://",
-    *,
-    ssl: ssl_module.SSLContext | None = None,
-    connection_name: str = "",
-    client_properties: Mapping[str, object] | None = None,
-) -> Connection:
-    """Connect, log in and open the vhost.
+@shows_options
+def connect(uri: Address = None, **options: Unpack[ConnectOptions]) -> Opening[Connection]:
+    """Connect, log in and open the vhost; to be awaited, or entered by `async with`.
 
-    `amqps://` verifies the broker's certificate unless `ssl` says otherwise.
+    `uri` is one URI or several, as a list or separated by commas: they are tried in turn.  Each
+    keyword argument stands for a part of it.  `amqps://` and `tls=True` verify the broker's
+    certificate unless `ssl` says otherwise.  A lost connection is opened again, and everything on
+    it done again, unless `recover` is False; a `Recovery` sets the limits and says who hears of it.
 
-    Raises: ValueError for the URI; OSError, TimeoutError or ConnectionLost when nobody answers as
-    a broker; AccessRefusedHard (403) or NotAllowed (530) when the broker refuses.
+    Raises when it is awaited: ValueError or TypeError for arguments that cannot be, or where the
+    URI and a keyword argument differ; OSError, TimeoutError or ConnectionLost when nobody answers
+    as a broker, or Unreachable when no address of several does; CertificateRefused or TlsFailed;
+    AccessRefusedHard (403) or NotAllowed (530) when the broker refuses.
     """
-    parameters, ssl, properties = prepare(uri, ssl, connection_name, client_properties)
-    connection = Connection(parameters, properties)
-    async with asyncio.timeout(parameters.connection_timeout_ms / 1000):
-        await connection.open(ssl)
-    return connection
+    return Opening(_connect(uri, options))
+
+
+async def _connect(uri: Address, options: ConnectOptions) -> Connection:
+    """Connect to the first address that answers."""
+    prepared = Prepared(uri, options)
+    for parameters in prepared.addresses:
+        connection = Connection(parameters, prepared)
+        try:
+            async with asyncio.timeout(parameters.connection_timeout_ms / 1000):
+                await connection.open()
+        except UNANSWERED as error:
+            prepared.failed(parameters, error)
+        else:
+            return connection
+    raise AssertionError("the last failure is raised")
 
 
 class Channel(CallingChannel):
     """One channel; made by `Connection.channel`."""
 
-    def __init__(self, connection: Connection) -> None:
-        super().__init__()
+    def __init__(self, connection: Connection, opening: Token) -> None:
+        super().__init__(connection.session, opening, connection.one_loop)
         self.connection = connection
         self._confirm_waiters: list[asyncio.Future[None]] = []
         self._end: asyncio.Future[None] = self._loop.create_future()
@@ -68,10 +86,38 @@ class Channel(CallingChannel):
 
     async def close(self, code: int = 200, text: str = "") -> None:
         """Close the channel; its unacked messages go back to their queues."""
+        self._one_loop.check()
         if not self._end.done():
-            self.session.close(code, text)
+            self.close_session(code, text)
             self._wrote()
             await asyncio.shield(self._end)
+
+    async def ready(self) -> None:
+        """Wait while the connection is being recovered."""
+        if self.connection.is_recovering:
+            await self.connection.recovered()
+
+    def ack(self, delivery_tag: int = 0, *, multiple: bool = False) -> None:
+        """Ack one delivery, or with `multiple` all up to it; tag 0 with `multiple` means all.
+
+        Raises: the channel's error when it has ended; ConnectionInUse.
+        """
+        if running_loop() is not self._loop:
+            self._one_loop.check()
+        super().ack(delivery_tag, multiple=multiple)
+
+    def nack(self, delivery_tag: int = 0, *, multiple: bool = False, requeue: bool = True) -> None:
+        """Refuse one delivery, or with `multiple` all up to it.
+
+        Raises: the channel's error when it has ended; ConnectionInUse.
+        """
+        self._one_loop.check()
+        super().nack(delivery_tag, multiple=multiple, requeue=requeue)
+
+    def reject(self, delivery_tag: int, *, requeue: bool = True) -> None:
+        """Refuse one delivery.  Raises: the channel's error when it has ended; ConnectionInUse."""
+        self._one_loop.check()
+        super().reject(delivery_tag, requeue=requeue)
 
     queue_declare = awaited(requests.queue_declare)
     queue_bind = awaited(requests.queue_bind)
@@ -108,8 +154,11 @@ class Channel(CallingChannel):
 
         It waits while the broker blocks publishers or does not read.
 
-        Raises: Nacked, Returned; the channel's error; ValueError for what cannot be written.
+        Raises: Nacked, Returned; the channel's error; ValueError for what cannot be written;
+        ConnectionInUse.
         """
+        if running_loop() is not self._loop:
+            self._one_loop.check()
         if not self._flow_active or self.connection.is_held:
             await self.connection.writable(self)
         if self.session.confirms is None:
@@ -135,6 +184,8 @@ class Channel(CallingChannel):
 
         Raises: OutputFull when the broker does not read; else as `publish` without its confirm.
         """
+        if running_loop() is not self._loop:
+            self._one_loop.check()
         self.connection.check_output()
         sequence = self._put(body, exchange, routing_key, properties, mandatory, None)
         self.connection.wrote()
@@ -146,10 +197,12 @@ class Channel(CallingChannel):
         Raises: Nacked or Returned for what `publish_nowait` sent; the channel's error; ValueError
         without confirm mode.
         """
+        self._one_loop.check()
         confirms = self._confirms()
         last = confirms.last
         while not confirms.settled_to(last):
-            self.session.check_open()
+            if not self.connection.is_recovering:
+                self.session.check_open()
             waiter: asyncio.Future[None] = self._loop.create_future()
             self._confirm_waiters.append(waiter)
             await waiter
@@ -175,7 +228,8 @@ class Channel(CallingChannel):
         Raises when it starts: NotFound (404), AccessRefused (403), ResourceLocked (405).
         """
         request = requests.consume(queue, consumer_tag, no_ack, exclusive, arguments)
-        return Consumer(self, self.connection.hold, request, callback, no_ack)
+        hold, one_loop = self.connection.hold, self.connection.one_loop
+        return Consumer(self, hold, one_loop, queue, request, callback, no_ack)
 
     # -- what the connection reports ---------------------------------------------------------------
 
@@ -207,28 +261,83 @@ class Channel(CallingChannel):
     def _wrote(self) -> None:
         self.connection.wrote()
 
+    def _acked(self) -> None:
+        self.connection.wrote()
 
-class _Protocol(asyncio.Protocol):
-    """Hands what the transport reports to the connection."""
 
-    def __init__(self, connection: TransportConnection) -> None:
-        self._connection = connection
+class TracedChannel(Channel):
+    """A channel whose messages have spans; made where `connect` was given `tracing`."""
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # Cast, not asserted: uvloop's transports do not inherit asyncio's.
-        self._connection.made(cast("asyncio.Transport", transport))
+    def __init__(self, connection: Connection, opening: Token, traces: Traces) -> None:
+        super().__init__(connection, opening)
+        self._traces = ChannelTraces(traces, lambda: connection.parameters)
 
-    def data_received(self, data: bytes) -> None:
-        self._connection.received(data)
+    async def publish(
+        self,
+        body: Body,
+        exchange: str = "",
+        routing_key: str = "",
+        properties: BasicProperties | None = None,
+        *,
+        mandatory: bool = False,
+    ) -> None:
+        """Publish as a plain channel does, in a span."""
+        with self._traces.publishing(exchange, routing_key, properties, len(body)) as sent:
+            await super().publish(body, exchange, routing_key, sent, mandatory=mandatory)
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._connection.transport_lost(exc)
+    def publish_nowait(
+        self,
+        body: Body,
+        exchange: str = "",
+        routing_key: str = "",
+        properties: BasicProperties | None = None,
+        *,
+        mandatory: bool = False,
+    ) -> int:
+        """Publish as a plain channel does, in a span."""
+        with self._traces.publishing(exchange, routing_key, properties, len(body)) as sent:
+            return super().publish_nowait(body, exchange, routing_key, sent, mandatory=mandatory)
 
-    def pause_writing(self) -> None:
-        self._connection.hold_output(True)
+    def consume(
+        self,
+        queue: str,
+        callback: Callback | None = None,
+        *,
+        no_ack: bool = False,
+        exclusive: bool = False,
+        consumer_tag: str = "",
+        arguments: Mapping[str, object] | None = None,
+    ) -> Consumer:
+        """Consume as a plain channel does; a callback runs in a span."""
+        traced = None if callback is None else self._traced(callback)
+        return super().consume(
+            queue,
+            traced,
+            no_ack=no_ack,
+            exclusive=exclusive,
+            consumer_tag=consumer_tag,
+            arguments=arguments,
+        )
 
-    def resume_writing(self) -> None:
-        self._connection.hold_output(False)
+    def _traced(self, callback: Callback) -> Callback:
+        """Return a callback that runs in a span."""
+
+        async def handle(message: Message) -> None:
+            with self._traces.handling(message, self.queue_of(message)):
+                result = callback(message)
+                if inspect.isawaitable(result):
+                    await result
+
+        return handle
+
+    def processing(
+        self, message: Message, requeue: bool, reject_on_redelivered: bool, ignore_processed: bool
+    ) -> Processing:
+        """Return a block in a span, unless the callback around it has one."""
+        queue = self.queue_of(message)
+        return self._traces.processing(
+            message, queue, requeue, reject_on_redelivered, ignore_processed
+        )
 
 
 class Connection(TransportConnection):
@@ -236,13 +345,12 @@ class Connection(TransportConnection):
 
     # -- opening and closing -----------------------------------------------------------------------
 
-    async def open(self, ssl: ssl_module.SSLContext | None) -> None:
+    async def open(self) -> None:
         """Open the socket and wait for the handshake; called once, by `connect`."""
-        host, port = self.parameters.host, self.parameters.port
         try:
-            await self._loop.create_connection(lambda: _Protocol(self), host, port, ssl=ssl)
-            await self._opened
+            await self.dial()
         except BaseException:
+            self.stop_recovering()
             await self._abort()
             raise
 
@@ -254,6 +362,8 @@ class Connection(TransportConnection):
 
     async def close(self, code: int = 200, text: str = "") -> None:
         """Close the connection, with all its channels; does nothing when it has ended."""
+        self.one_loop.check()
+        self.stop_recovering()
         if not self._ended.done():
             self.session.close(code, text)
             self.wrote()
@@ -278,24 +388,46 @@ class Connection(TransportConnection):
 
     # -- what the application asks for -------------------------------------------------------------
 
-    async def channel(self) -> Channel:
-        """Open a channel.  Raises: the connection's error; NoFreeChannel."""
-        channel = Channel(self)
+    @property
+    def channels(self) -> tuple[Channel, ...]:
+        """The channels that are open on this connection."""
+        owners = [one.owner for one in self.session.channels.values()]
+        return tuple(owner for owner in owners if isinstance(owner, Channel))
+
+    def channel(self) -> Opening[Channel]:
+        """Open a channel: `await connection.channel()`, or `async with connection.channel()`.
+
+        Raises when it is awaited: the connection's error; NoFreeChannel; ConnectionInUse.
+        """
+        return Opening(self._open_channel())
+
+    async def _open_channel(self) -> Channel:
+        """Open a channel."""
+        self.one_loop.check()
+        if self.is_recovering:
+            await self.recovered()
         future: asyncio.Future[None] = self._loop.create_future()
-        channel.session = self.session.open_channel(channel, Waiting(future))
+        channel = self._made_channel(Waiting(future))
         self.wrote()
         try:
             await future
         except asyncio.CancelledError:
-            channel.session.close()
+            channel.close_session(200, "")
             self.wrote()
             raise
         return channel
 
+    def _made_channel(self, opening: Token) -> Channel:
+        """Return a new channel, which is traced if the connection is."""
+        traces = self._prepared.traces
+        return Channel(self, opening) if traces is None else TracedChannel(self, opening, traces)
+
     async def update_secret(self, new_secret: str, reason: str = "") -> None:
         """Hand the broker a fresh token.  Raises: NotAllowed (530)."""
+        self.one_loop.check()
         future: asyncio.Future[None] = self._loop.create_future()
         request = requests.update_secret(new_secret, reason)
         self.session.request(request.method, Call(request, future))
         self.wrote()
         await future
+        self._secret_updated(new_secret)

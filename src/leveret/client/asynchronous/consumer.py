@@ -13,7 +13,8 @@ from collections import deque
 from typing import TYPE_CHECKING, Self
 
 from leveret.client.asynchronous.calls import Starting
-from leveret.client.errors import ClientError, Closed
+from leveret.client.asynchronous.one_loop import running_loop
+from leveret.client.errors import ClientError, Closed, DeliveryLost
 from leveret.client.shell import requests
 from leveret.client.shell.consumer import ShellConsumer
 from leveret.errors import AmqpError
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator
 
     from leveret.client.asynchronous.calls import CallingChannel
+    from leveret.client.asynchronous.one_loop import OneLoop
     from leveret.client.message import Message
 
     Callback = Callable[[Message], Awaitable[object] | object]
@@ -36,11 +38,15 @@ class Consumer(ShellConsumer, Starting):
         self,
         channel: CallingChannel,
         hold: Callable[[int], None],
+        one_loop: OneLoop,
+        queue: str,
         request: requests.Request[str],
         callback: Callback | None,
         no_ack: bool,
     ) -> None:
-        super().__init__(no_ack, hold)
+        super().__init__(queue, no_ack, hold)
+        self._one_loop = one_loop
+        self._loop = one_loop.loop
         self._channel = channel
         self._request = request
         self._callback = callback
@@ -107,6 +113,8 @@ class Consumer(ShellConsumer, Starting):
         """End the consumer and give back what was not handed out."""
         if self._channel.is_open:
             await self.cancel()
+        else:
+            self._channel.remove_consumer(self)
         if self._channel.is_open:
             self._requeue()
         self._drop()
@@ -131,11 +139,11 @@ class Consumer(ShellConsumer, Starting):
 
     # -- messages ----------------------------------------------------------------------------------
 
-    def push(self, message: Message) -> None:
-        """Take a message from the broker, and wake who waits for one."""
-        super().push(message)
+    def push(self, messages: list[Message], size: int) -> None:
+        """Take messages from the broker, and wake who waits for them."""
+        super().push(messages, size)
         if self._waiters:
-            self._wake(1)
+            self._wake(len(messages))
 
     def __aiter__(self) -> Self:
         return self
@@ -145,7 +153,11 @@ class Consumer(ShellConsumer, Starting):
 
         Raises: StopAsyncIteration after `cancel`, ConsumerCancelled, or the channel's error.
         """
-        if not self._buffer and not self._running and not self._over:
+        if running_loop() is not self._loop:
+            self._one_loop.check()
+        if self._buffer:
+            return self._take()
+        if not self._running and not self._over:
             await self._start()
         while not self._buffer:
             if self._over:
@@ -180,9 +192,12 @@ class Consumer(ShellConsumer, Starting):
         """Call `callback` with each message; what it raises ends the consumer."""
         try:
             async for message in self:
-                result = callback(message)
-                if inspect.isawaitable(result):
-                    await result
+                try:
+                    result = callback(message)
+                    if inspect.isawaitable(result):
+                        await result
+                except DeliveryLost as lost:
+                    log.info("consumer %r goes on: %s", self.consumer_tag, lost)
         except Exception as error:
             if self._running:
                 log.exception("the callback of consumer %r failed", self.consumer_tag)

@@ -12,17 +12,20 @@ ends every waiter.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+import ssl as ssl_module
+from typing import TYPE_CHECKING, Final, cast
 
+from leveret.client.asynchronous.one_loop import OneLoop
+from leveret.client.certificates import explained
 from leveret.client.errors import Closed, ConnectionLost, InputFull, OutputFull
 from leveret.client.shell.connection import ShellConnection, monotonic_ms
-from leveret.limits import CLIENT_OUTPUT_BYTES_HIGH
+from leveret.limits import CLIENT_OUTPUT_BYTES_HIGH, CLIENT_UNCONFIRMED_BYTES_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from leveret.client.events import Ended, Event
+    from leveret.client.recovery.recoverer import Recoverer
     from leveret.client.shell.channel import ShellChannel
+    from leveret.client.shell.connection import Prepared
     from leveret.client.uri import Parameters
 
 
@@ -30,19 +33,57 @@ if TYPE_CHECKING:
 _LATE_MS: Final = 250
 
 
+class _Protocol(asyncio.Protocol):
+    """Hands what the transport reports to the connection, until that has another transport."""
+
+    def __init__(self, connection: TransportConnection) -> None:
+        self.connection: TransportConnection | None = connection
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # Cast, not asserted: uvloop's transports do not inherit asyncio's.
+        if self.connection is None:
+            cast("asyncio.Transport", transport).abort()
+        else:
+            self.connection.made(cast("asyncio.Transport", transport))
+
+    def data_received(self, data: bytes) -> None:
+        if self.connection is not None:
+            self.connection.received(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self.connection is not None:
+            self.connection.transport_lost(exc)
+
+    def pause_writing(self) -> None:
+        if self.connection is not None:
+            self.connection.hold_output(True)
+
+    def resume_writing(self) -> None:
+        if self.connection is not None:
+            self.connection.hold_output(False)
+
+
 class TransportConnection(ShellConnection):
     """What is written and read of a connection, and when."""
 
-    def __init__(self, parameters: Parameters, properties: Mapping[str, object]) -> None:
-        super().__init__(parameters, properties)
-        self._loop = asyncio.get_running_loop()
+    def __init__(self, parameters: Parameters, prepared: Prepared) -> None:
+        super().__init__(parameters, prepared)
+        self.one_loop = OneLoop()
+        self._loop = self.one_loop.loop
         self._transport: asyncio.Transport | None = None
+        self._protocol: _Protocol | None = None
+        self._recovering: asyncio.Task[None] | None = None
+        #: Bounds an attempt to recover while there is one.
+        self._attempt_limit: asyncio.Timeout | None = None
+        self._restored: asyncio.Future[None] = self._loop.create_future()
         self._opened: asyncio.Future[None] = self._loop.create_future()
         self._ended: asyncio.Future[None] = self._loop.create_future()
         self._gone: asyncio.Future[None] = self._loop.create_future()
         self._waiters: list[asyncio.Future[None]] = []
         self._flush_scheduled = False
         self._output_held = False
+        #: Whether there is room for output, as nothing has changed since that was looked at.
+        self._is_roomy = False
         self._input_held = False
         self._timer: asyncio.TimerHandle | None = None
 
@@ -63,8 +104,11 @@ class TransportConnection(ShellConnection):
     def _flush(self) -> None:
         """Give what was written to the transport."""
         self._flush_scheduled = False
+        if self._transport is None:
+            return
+        self._is_roomy = False
         data = self.session.data_to_send()
-        if data and self._transport is not None and not self._transport.is_closing():
+        if data and not self._transport.is_closing():
             self._transport.write(data)
 
     @property
@@ -75,7 +119,8 @@ class TransportConnection(ShellConnection):
     async def writable(self, channel: ShellChannel) -> None:
         """Wait until a publish may go out.  Raises: the channel's error."""
         while self.is_held or not channel.flow_active:
-            channel.session.check_open()
+            if not self.is_recovering:
+                channel.session.check_open()
             await self._wait()
 
     async def drained(self) -> None:
@@ -86,10 +131,19 @@ class TransportConnection(ShellConnection):
 
     def check_output(self) -> None:
         """Refuse more output than is held.  Raises: OutputFull."""
+        if not self._is_roomy:
+            self._check_room()
+
+    def _check_room(self) -> None:
+        """Look whether there is room for more output.  Raises: OutputFull."""
+        memory = self.session.memory
+        if memory is not None and memory.kept.size > CLIENT_UNCONFIRMED_BYTES_MAX:
+            raise OutputFull(f"{memory.kept.size} bytes of publishes wait for their confirm")
         if self._output_held and self._transport is not None:
             waiting = self._transport.get_write_buffer_size() + self.session.output_bytes
             if waiting > self.output_bytes_max:
                 raise OutputFull(f"{waiting} bytes wait for the broker to read")
+        self._is_roomy = not self._output_held
 
     async def _wait(self) -> None:
         """Wait until something that holds publishers changes."""
@@ -107,6 +161,7 @@ class TransportConnection(ShellConnection):
     def hold_output(self, held: bool) -> None:
         """Take the transport's word on whether it is full."""
         self._output_held = held
+        self._is_roomy = False
         if not held:
             self.wake()
 
@@ -157,6 +212,8 @@ class TransportConnection(ShellConnection):
         """Take the end of the socket."""
         reason = f"the socket failed: {error}" if error is not None else "the broker hung up"
         self._handle(self.session.lost(reason))
+        if self.is_recovering:
+            return
         if self._timer is not None:
             self._timer.cancel()
         if not self._gone.done():
@@ -164,6 +221,7 @@ class TransportConnection(ShellConnection):
 
     def _handle(self, events: list[Event]) -> None:
         """Give the events to whom they concern, and send what they wrote."""
+        self._is_roomy = False
         super()._handle(events)
         if self.session.output_bytes:
             self._flush()
@@ -200,11 +258,129 @@ class TransportConnection(ShellConnection):
             delay = self.parameters.connection_timeout_ms / 1000
             self._timer = self._loop.call_later(delay, self._transport.abort)
 
+    # -- recovery ----------------------------------------------------------------------------------
+
+    async def dial(self) -> None:
+        """Open a socket to the target of the session, and wait for the handshake."""
+        target = self.session.parameters
+        self._protocol = protocol = _Protocol(self)
+        ssl = self._prepared.ssl(target)
+        try:
+            await self._loop.create_connection(lambda: protocol, target.host, target.port, ssl=ssl)
+        except ssl_module.SSLError as error:
+            raise explained(error, target) from error
+        await self._opened
+
+    async def recovered(self) -> None:
+        """Wait until the connection is recovered, or given up."""
+        while self.is_recovering:
+            await self._wait()
+
+    def stop_recovering(self) -> None:
+        """Recover no more; a recovery that is under way ends the connection."""
+        if self.recoverer is None:
+            return
+        self.recoverer.stop()
+        if not self._is_attempting:
+            return
+        # Its task may be cancelled already, as at the end of `asyncio.run`.
+        if self._recovering is not None:
+            self._recovering.cancel()
+        self._abandon_attempt()
+        self._give_up(None)
+
+    def _on_lost(self, error: Exception) -> None:
+        """Take the loss of the connection, and begin to recover it."""
+        self._drop_transport()
+        self._output_held = True
+        self._is_roomy = False
+        self._input_held = False
+        self._recovering = self._loop.create_task(self._recover(error))
+
+    async def _recover(self, error: Exception) -> None:
+        """Try to connect again until it succeeds or the limits are reached."""
+        recoverer = self.recoverer
+        assert recoverer is not None
+        while True:
+            delay_ms = recoverer.next_ms(error, monotonic_ms())
+            if delay_ms is None:
+                self._give_up(error)
+                return
+            await asyncio.sleep(delay_ms / 1000)
+            try:
+                async with asyncio.timeout(self._attempt_seconds) as self._attempt_limit:
+                    await self._attempt(recoverer)
+            except Exception as failure:  # noqa: BLE001 -- the recoverer knows which end it
+                error = failure
+                self._abandon_attempt()
+            else:
+                return
+            finally:
+                self._attempt_limit = None
+
+    @property
+    def _attempt_seconds(self) -> float:
+        """How long an attempt to recover waits for the broker."""
+        return self.parameters.connection_timeout_ms / 1000
+
+    def _on_progress(self) -> None:
+        """Take that the broker answers an attempt to recover: it has its time once more."""
+        limit = self._attempt_limit
+        if limit is not None and not limit.expired():
+            limit.reschedule(self._loop.time() + self._attempt_seconds)
+
+    async def _attempt(self, recoverer: Recoverer) -> None:
+        """Connect, and do everything again."""
+        self.session = recoverer.begin(monotonic_ms())
+        self._opened = self._loop.create_future()
+        self._restored = self._loop.create_future()
+        await self.dial()
+        await self._restored
+
+    def _attempt_failed(self, error: Exception) -> None:
+        """Take that the connection of an attempt to recover has ended."""
+        for future in (self._opened, self._restored):
+            if not future.done():
+                future.set_exception(error)
+                future.exception()  # it is raised to who awaits it, if anyone does
+
+    def _on_restored(self, error: Exception | None) -> None:
+        """Take that everything was done again on another connection, or could not be."""
+        if error is not None:
+            self._attempt_failed(error)
+            return
+        self._recovered()
+        self.hold_output(False)
+        if not self._restored.done():
+            self._restored.set_result(None)
+
+    def _abandon_attempt(self) -> None:
+        """Leave the connection of an attempt that has failed."""
+        self._drop_transport()
+        super()._abandon_attempt()
+
+    def _drop_transport(self) -> None:
+        """Leave the socket, and hear no more of it."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._protocol is not None:
+            self._protocol.connection = None
+        if self._transport is not None:
+            self._transport.abort()
+        self._protocol = self._transport = None
+
+    def _give_up(self, error: Exception | None) -> None:
+        """End the connection, as it is not recovered."""
+        super()._give_up(error)
+        if not self._gone.done():
+            self._gone.set_result(None)
+
     # -- heartbeats --------------------------------------------------------------------------------
 
     def _schedule_tick(self) -> None:
         """Set the timer for the session's next tick, if it wants one."""
-        due_ms = self.session.next_tick_ms()
+        due_ms = self._due_ms()
         if due_ms is not None:
             delay = max(0, due_ms - monotonic_ms()) / 1000
             self._timer = self._loop.call_later(delay, self._tick)
@@ -214,8 +390,16 @@ class TransportConnection(ShellConnection):
 
         A late tick says that the loop stood still: what came meanwhile is still to be read.
         """
-        due_ms = self.session.next_tick_ms()
+        due_ms = self._due_ms()
         now_ms = monotonic_ms()
         late = due_ms is not None and now_ms - due_ms > _LATE_MS
-        self._handle(self.session.tick(now_ms, reading=not (late or self._input_held)))
+        self._handle_tick(now_ms, reading=not (late or self._input_held))
+        if self.session.output_bytes:
+            self._flush()
+        self._schedule_tick()
+
+    def _on_due(self) -> None:
+        """Set the timer again: something is due earlier."""
+        if self._timer is not None:
+            self._timer.cancel()
         self._schedule_tick()

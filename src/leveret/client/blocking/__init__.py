@@ -1,4 +1,4 @@
-"""The blocking shell over the sans-IO session: `connect`, `Connection`, `Channel`, `Consumer`.
+"""The blocking shell over the sans-IO session: `connect`, `Pool` and what they give.
 
 A connection belongs to one thread.  Nothing runs behind its back: heartbeats are sent and messages
 read inside its calls, so a thread that is busy elsewhere calls `connection.process()` now and then.
@@ -8,5 +8,6 @@ from __future__ import annotations
 
 from leveret.client.blocking.connection import Channel, Connection, connect
 from leveret.client.blocking.consumer import Consumer
+from leveret.client.blocking.pool import Pool
 
-__all__ = ["Channel", "Connection", "Consumer", "connect"]
+__all__ = ["Channel", "Connection", "Consumer", "Pool", "connect"]

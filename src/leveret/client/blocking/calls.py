@@ -69,8 +69,8 @@ class Call(Waiting, Generic[T]):
 class CallingChannel(ShellChannel):
     """A channel whose calls wait for their reply; consumers know no more of it."""
 
-    def __init__(self, connection: SocketConnection) -> None:
-        super().__init__()
+    def __init__(self, connection: SocketConnection, opening: Token) -> None:
+        super().__init__(connection.session, opening)
         self.connection = connection
 
     def call(self, request: Request[T]) -> T:
@@ -83,6 +83,7 @@ class CallingChannel(ShellChannel):
     def _call(self, method: Method, call: Call[T]) -> T:
         """Send a method and wait for the end of its token."""
         with self.connection.one_thread:
+            self.connection.wait_until_recovered()
             self.session.request(method, call)
             self.connection.run_until(lambda: call.done)
             return call.result()

@@ -55,15 +55,17 @@ class ColumnConsumer:
         Raises: ConsumerCancelled; the channel's error.
         """
         deadline = time.monotonic() + seconds
-        while self._scanner.delivery_tag <= delivery_tag:
-            if self._consumer.error is not None:
-                raise self._consumer.error.with_traceback(None)
-            self._channel.session.check_open()
-            if time.monotonic() >= deadline:
-                return False
-            self._channel.turn(deadline)
-        return True
+        with self._channel.connection.one_thread:
+            while self._scanner.delivery_tag <= delivery_tag:
+                if self._consumer.error is not None:
+                    raise self._consumer.error.with_traceback(None)
+                self._channel.session.check_open()
+                if time.monotonic() >= deadline:
+                    return False
+                self._channel.turn(deadline)
+            return True
 
     def take(self) -> Columns:
         """Return the messages that have come since the last call."""
-        return self._scanner.columns()
+        with self._channel.connection.one_thread:
+            return self._scanner.columns()

@@ -10,49 +10,58 @@ Invariant: an ended channel raises what ended it from every later call.
 
 from __future__ import annotations
 
-import ssl as ssl_module
 import time
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, Unpack
 
 from leveret.client.blocking.calls import Call, CallingChannel, Waiting, waited_for
 from leveret.client.blocking.columns import ColumnConsumer
 from leveret.client.blocking.consumer import Consumer
-from leveret.client.blocking.link import open_link
 from leveret.client.blocking.socket_connection import SocketConnection
+from leveret.client.options import shows_options
 from leveret.client.shell import requests
-from leveret.client.shell.connection import prepare
+from leveret.client.shell.connection import UNANSWERED, Prepared
+from leveret.client.traces import ChannelTraces
 from leveret.limits import CLIENT_OUTPUT_BYTES_HIGH
 from leveret.wire.content.deliveries import DeliveryScanner
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from leveret.client.addresses import Address
     from leveret.client.blocking.consumer import Callback
-    from leveret.client.events import ChannelEnded, Replied
+    from leveret.client.events import ChannelEnded, Replied, Token
+    from leveret.client.message import Message, Processing
+    from leveret.client.options import ConnectOptions
     from leveret.client.shell.channel import Body
-    from leveret.client.uri import Parameters
+    from leveret.client.traces import Traces
     from leveret.wire.properties import BasicProperties
 
 
-def connect(
-    uri: str | Parameters = "amqp://",
-    *,
-    ssl: ssl_module.SSLContext | None = None,
-    connection_name: str = "",
-    client_properties: Mapping[str, object] | None = None,
-) -> Connection:
+@shows_options
+def connect(uri: Address = None, **options: Unpack[ConnectOptions]) -> Connection:
     """Connect, log in and open the vhost.
 
-    `amqps://` verifies the broker's certificate unless `ssl` says otherwise.
+    `uri` is one URI or several, as a list or separated by commas: they are tried in turn.  Each
+    keyword argument stands for a part of it.  `amqps://` and `tls=True` verify the broker's
+    certificate unless `ssl` says otherwise.  A lost connection is opened again, and everything on
+    it done again, unless `recover` is False; a `Recovery` sets the limits and says who hears of it.
 
-    Raises: ValueError for the URI; OSError, TimeoutError or ConnectionLost when nobody answers as
-    a broker; AccessRefusedHard (403) or NotAllowed (530) when the broker refuses.
+    Raises: ValueError or TypeError for arguments that cannot be, or where the URI and a keyword
+    argument differ; OSError, TimeoutError or ConnectionLost when nobody answers as a broker, or
+    Unreachable when no address of several does; CertificateRefused or TlsFailed;
+    AccessRefusedHard (403) or NotAllowed (530) when the broker refuses.
     """
-    parameters, ssl, properties = prepare(uri, ssl, connection_name, client_properties)
-    deadline = time.monotonic() + parameters.connection_timeout_ms / 1000
-    connection = Connection(parameters, properties, open_link(parameters, ssl, deadline))
-    connection.open(deadline)
-    return connection
+    prepared = Prepared(uri, options)
+    for parameters in prepared.addresses:
+        deadline = time.monotonic() + parameters.connection_timeout_ms / 1000
+        connection = Connection(parameters, prepared)
+        try:
+            connection.open(deadline)
+        except UNANSWERED as error:
+            prepared.failed(parameters, error)
+        else:
+            return connection
+    raise AssertionError("the last failure is raised")
 
 
 class Channel(CallingChannel):
@@ -60,8 +69,8 @@ class Channel(CallingChannel):
 
     connection: Connection
 
-    def __init__(self, connection: Connection) -> None:
-        super().__init__(connection)
+    def __init__(self, connection: Connection, opening: Token) -> None:
+        super().__init__(connection, opening)
         self._ended = False
 
     def __enter__(self) -> Self:
@@ -74,7 +83,7 @@ class Channel(CallingChannel):
         """Close the channel; its unacked messages go back to their queues."""
         with self.connection.one_thread:
             if not self._ended:
-                self.session.close(code, text)
+                self.close_session(code, text)
                 self.connection.run_until(lambda: self._ended)
 
     def ack(self, delivery_tag: int = 0, *, multiple: bool = False) -> None:
@@ -163,7 +172,8 @@ class Channel(CallingChannel):
         Raises: as `publish` without its confirm.
         """
         with self.connection.one_thread:
-            self._wait_until_publishable()
+            if not (self.connection.is_calm and self._flow_active):
+                self._wait_until_publishable()
             sequence = self._put(body, exchange, routing_key, properties, mandatory, None)
             if self.connection.session.output_bytes >= CLIENT_OUTPUT_BYTES_HIGH:
                 self.connection.flush()
@@ -185,12 +195,19 @@ class Channel(CallingChannel):
     @property
     def may_publish(self) -> bool:
         """Whether the broker takes publishes now, as far as was read."""
-        return self._flow_active and self.connection.blocked_reason is None
+        connection = self.connection
+        return (
+            self._flow_active
+            and connection.blocked_reason is None
+            and not connection.is_recovering
+            and connection.has_room
+        )
 
     def _wait_until_publishable(self) -> None:
         """Wait while the broker takes no publishes."""
         if not self.may_publish:
             self.connection.run_until(lambda: self._ended or self.may_publish)
+        self.connection.is_calm = not self._ended
 
     # -- consuming ---------------------------------------------------------------------------------
 
@@ -212,7 +229,7 @@ class Channel(CallingChannel):
         Raises: NotFound (404), AccessRefused (403), ResourceLocked (405).
         """
         request = requests.consume(queue, consumer_tag, no_ack, exclusive, arguments)
-        consumer = Consumer(self, callback, no_ack, inactivity_timeout)
+        consumer = Consumer(self, queue, callback, no_ack, inactivity_timeout)
 
         def take(reply: Replied) -> None:
             consumer.started(request.result(reply))
@@ -235,11 +252,12 @@ class Channel(CallingChannel):
 
         Raises: as `consume`; ValueError when the connection has one already.
         """
-        session = self.connection.session
-        if session.scanner is not None:
-            raise ValueError("the connection has a consumer of columns already")
-        session.scanner = scanner = DeliveryScanner(self.number, with_properties)
-        return ColumnConsumer(self, self.consume(queue, arguments=arguments), scanner)
+        with self.connection.one_thread:
+            session = self.connection.session
+            if session.scanner is not None:
+                raise ValueError("the connection has a consumer of columns already")
+            session.scanner = scanner = DeliveryScanner(self.number, with_properties)
+            return ColumnConsumer(self, self.consume(queue, arguments=arguments), scanner)
 
     # -- what the connection reports ---------------------------------------------------------------
 
@@ -250,6 +268,84 @@ class Channel(CallingChannel):
 
     def _wrote(self) -> None:
         self.connection.flush()
+
+    def _acked(self) -> None:
+        self.connection.acked(self.session.acks)
+
+
+class TracedChannel(Channel):
+    """A channel whose messages have spans; made where `connect` was given `tracing`."""
+
+    def __init__(self, connection: Connection, opening: Token, traces: Traces) -> None:
+        super().__init__(connection, opening)
+        self._traces = ChannelTraces(traces, lambda: connection.parameters)
+
+    def publish(
+        self,
+        body: Body,
+        exchange: str = "",
+        routing_key: str = "",
+        properties: BasicProperties | None = None,
+        *,
+        mandatory: bool = False,
+    ) -> None:
+        """Publish as a plain channel does, in a span."""
+        with self._traces.publishing(exchange, routing_key, properties, len(body)) as sent:
+            super().publish(body, exchange, routing_key, sent, mandatory=mandatory)
+
+    def publish_nowait(
+        self,
+        body: Body,
+        exchange: str = "",
+        routing_key: str = "",
+        properties: BasicProperties | None = None,
+        *,
+        mandatory: bool = False,
+    ) -> int:
+        """Publish as a plain channel does, in a span."""
+        with self._traces.publishing(exchange, routing_key, properties, len(body)) as sent:
+            return super().publish_nowait(body, exchange, routing_key, sent, mandatory=mandatory)
+
+    def consume(
+        self,
+        queue: str,
+        callback: Callback | None = None,
+        *,
+        no_ack: bool = False,
+        exclusive: bool = False,
+        consumer_tag: str = "",
+        arguments: Mapping[str, object] | None = None,
+        inactivity_timeout: float | None = None,
+    ) -> Consumer:
+        """Consume as a plain channel does; a callback runs in a span."""
+        traced = None if callback is None else self._traced(callback)
+        return super().consume(
+            queue,
+            traced,
+            no_ack=no_ack,
+            exclusive=exclusive,
+            consumer_tag=consumer_tag,
+            arguments=arguments,
+            inactivity_timeout=inactivity_timeout,
+        )
+
+    def _traced(self, callback: Callback) -> Callback:
+        """Return a callback that runs in a span."""
+
+        def handle(message: Message) -> None:
+            with self._traces.handling(message, self.queue_of(message)):
+                callback(message)
+
+        return handle
+
+    def processing(
+        self, message: Message, requeue: bool, reject_on_redelivered: bool, ignore_processed: bool
+    ) -> Processing:
+        """Return a block in a span, unless the callback around it has one."""
+        queue = self.queue_of(message)
+        return self._traces.processing(
+            message, queue, requeue, reject_on_redelivered, ignore_processed
+        )
 
 
 class Connection(SocketConnection):
@@ -263,11 +359,12 @@ class Connection(SocketConnection):
     def open(self, deadline: float) -> None:
         """Wait for the handshake; called once, by `connect`.  Raises: as `connect`."""
         try:
+            self.dial(deadline)
             if not self.run_until(lambda: self._opened or self._ended, deadline):
                 raise TimeoutError("the broker did not finish the handshake in time")
             self.session.check_open()
         except BaseException:
-            self._link.close()
+            self.drop_link()
             raise
 
     def __enter__(self) -> Self:
@@ -279,6 +376,7 @@ class Connection(SocketConnection):
     def close(self, code: int = 200, text: str = "") -> None:
         """Close the connection, with all its channels; does nothing when it has ended."""
         with self.one_thread:
+            self.stop_recovering()
             if self._ended:
                 return
             self.session.close(code, text)
@@ -289,20 +387,32 @@ class Connection(SocketConnection):
     def abort(self) -> None:
         """End the connection without asking the broker; does nothing when it has ended."""
         with self.one_thread:
+            self.stop_recovering()
             if not self._ended:
                 self._handle(self.session.lost("this side hung up"))
 
     # -- what the application asks for -------------------------------------------------------------
 
+    @property
+    def channels(self) -> tuple[Channel, ...]:
+        """The channels that are open on this connection."""
+        owners = [one.owner for one in self.session.channels.values()]
+        return tuple(owner for owner in owners if isinstance(owner, Channel))
+
     def channel(self) -> Channel:
         """Open a channel.  Raises: the connection's error; NoFreeChannel."""
         with self.one_thread:
-            channel = Channel(self)
+            self.wait_until_recovered()
             opening: Call[None] = Call(lambda _: None)
-            channel.session = self.session.open_channel(channel, opening)
+            channel = self._made_channel(opening)
             self.run_until(lambda: opening.done)
             opening.result()
             return channel
+
+    def _made_channel(self, opening: Token) -> Channel:
+        """Return a new channel, which is traced if the connection is."""
+        traces = self._prepared.traces
+        return Channel(self, opening) if traces is None else TracedChannel(self, opening, traces)
 
     def update_secret(self, new_secret: str, reason: str = "") -> None:
         """Hand the broker a fresh token.  Raises: NotAllowed (530)."""
@@ -312,6 +422,7 @@ class Connection(SocketConnection):
             self.session.request(request.method, call)
             self.run_until(lambda: call.done)
             call.result()
+            self._secret_updated(new_secret)
 
     def process(self, timeout: float | None = 0.0) -> int:
         """Read what has come and give messages to their callbacks; return how many.
@@ -329,7 +440,8 @@ class Connection(SocketConnection):
             while count == 0:
                 if self.failures:
                     raise self.failures.popleft()
-                self.session.check_open()
+                if not self.is_recovering:
+                    self.session.check_open()
                 if deadline is not None and time.monotonic() >= deadline:
                     break
                 self.turn(deadline)
@@ -341,4 +453,8 @@ class Connection(SocketConnection):
         count = 0
         while self.ready:
             count += self.ready.popleft()()
+            if self.acks_wait:
+                self.send_old_acks()
+        if self.acks_wait:
+            self.flush()
         return count

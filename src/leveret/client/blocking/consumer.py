@@ -26,14 +26,17 @@ class Consumer(ShellConsumer):
     def __init__(
         self,
         channel: CallingChannel,
+        queue: str,
         callback: Callback | None,
         no_ack: bool,
         inactivity_timeout: float | None,
     ) -> None:
-        super().__init__(no_ack, channel.connection.hold)
+        super().__init__(queue, no_ack, channel.connection.hold)
         self.callback = callback
         self.inactivity_timeout = inactivity_timeout
         self._channel = channel
+        self._connection = channel.connection
+        self._one_thread = channel.connection.one_thread
 
     def started(self, consumer_tag: str) -> None:
         """Take basic.consume-ok, before the first message."""
@@ -48,29 +51,31 @@ class Consumer(ShellConsumer):
     def cancel(self) -> None:
         """End the consumer; messages that have come can still be iterated.
 
-        Raises: the channel's error when it has ended.
+        Raises: the channel's error when it has ended; ConnectionInUse.
         """
-        if not self._over:
-            self._channel.call(requests.cancel(self.consumer_tag))
-            self._channel.remove_consumer(self)
-            self.ended(None)
+        with self._one_thread:
+            if not self._over:
+                self._channel.call(requests.cancel(self.consumer_tag))
+                self._channel.remove_consumer(self)
+                self.ended(None)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        if self._channel.is_open:
-            self.cancel()
-            self._requeue()
-        self._drop()
+        with self._one_thread:
+            if self._channel.is_open:
+                self.cancel()
+                self._requeue()
+            self._drop()
 
     # -- messages ----------------------------------------------------------------------------------
 
-    def push(self, message: Message) -> None:
-        """Take a message from the broker; its callback is due."""
-        super().push(message)
+    def push(self, messages: list[Message], size: int) -> None:
+        """Take messages from the broker; their callbacks are due."""
+        super().push(messages, size)
         if self.callback is not None:
-            self._channel.connection.ready.append(self._call_back)
+            self._channel.connection.ready.extend([self._call_back] * len(messages))
 
     def _call_back(self) -> bool:
         """Give the next message to the callback; False when it was handed out or dropped."""
@@ -85,12 +90,16 @@ class Consumer(ShellConsumer):
     def __next__(self) -> Message:
         """Return the next message, waiting for it up to `inactivity_timeout` seconds.
 
-        Raises: StopIteration after the timeout or `cancel`, ConsumerCancelled, the channel's error.
+        Raises: StopIteration after the timeout or `cancel`, ConsumerCancelled, the channel's error;
+        ConnectionInUse.
         """
-        while not self._buffer:
-            with self._channel.connection.one_thread:
+        with self._one_thread:
+            if self._buffer and self._connection.acks_wait:
+                # Whoever sends may learn that the connection is lost, and with it what had come.
+                self._connection.send_old_acks()
+            if not self._buffer:
                 self._fill()
-        return self._take()
+            return self._take()
 
     def _fill(self) -> None:
         """Wait for a message."""

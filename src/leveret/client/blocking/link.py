@@ -11,6 +11,8 @@ import ssl as ssl_module
 import time
 from typing import TYPE_CHECKING, Final
 
+from leveret.client.certificates import explained
+
 if TYPE_CHECKING:
     from leveret.client.uri import Parameters
 
@@ -68,7 +70,7 @@ class Link:
 def open_link(parameters: Parameters, ssl: ssl_module.SSLContext | None, deadline: float) -> Link:
     """Connect, with TLS if a context is given, until `deadline` (monotonic seconds).
 
-    Raises: OSError, of which TimeoutError and ssl.SSLError are kinds.
+    Raises: OSError, of which TimeoutError, CertificateRefused and TlsFailed are kinds.
     """
     address = (parameters.host, parameters.port)
     sock = socket.create_connection(address, timeout=max(0.001, deadline - time.monotonic()))
@@ -76,8 +78,18 @@ def open_link(parameters: Parameters, ssl: ssl_module.SSLContext | None, deadlin
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if ssl is not None:
             sock.settimeout(max(0.001, deadline - time.monotonic()))
-            sock = ssl.wrap_socket(sock, server_hostname=parameters.host)
+            sock = _secured(sock, ssl, parameters)
         return Link(sock)
     except BaseException:
         sock.close()
         raise
+
+
+def _secured(
+    sock: socket.socket, ssl: ssl_module.SSLContext, parameters: Parameters
+) -> ssl_module.SSLSocket:
+    """Return the socket with TLS.  Raises: CertificateRefused, TlsFailed; OSError."""
+    try:
+        return ssl.wrap_socket(sock, server_hostname=parameters.host)
+    except ssl_module.SSLError as error:
+        raise explained(error, parameters) from error

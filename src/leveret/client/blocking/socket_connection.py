@@ -15,32 +15,43 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING
 
+from leveret.client.blocking.link import Link, open_link
 from leveret.client.blocking.one_thread import OneThread
 from leveret.client.errors import Closed, InputFull
 from leveret.client.shell.connection import ShellConnection, monotonic_ms
+from leveret.limits import CLIENT_ACK_DELAY_NS, CLIENT_UNCONFIRMED_BYTES_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
-    from leveret.client.blocking.link import Link
     from leveret.client.events import Ended, Event
+    from leveret.client.session.acks import Acks
+    from leveret.client.shell.connection import Prepared
     from leveret.client.uri import Parameters
 
 
 class SocketConnection(ShellConnection):
     """What is sent and read of a connection, by one thread at a time."""
 
-    def __init__(
-        self, parameters: Parameters, properties: Mapping[str, object], link: Link
-    ) -> None:
-        super().__init__(parameters, properties)
+    def __init__(self, parameters: Parameters, prepared: Prepared) -> None:
+        super().__init__(parameters, prepared)
         self.one_thread = OneThread()
         #: Calls of consumers' callbacks, one for each message that waits; False when it was gone.
         self.ready: deque[Callable[[], bool]] = deque()
         #: What ended consumers with a callback, until `process` raises it.
         self.failures: deque[Exception] = deque()
-        self._link = link
+        self._link: Link | None = None
+        #: While the connection is recovered: when the next attempt begins (ms), or None while one
+        #: is under way, and until when (monotonic seconds) that may take.
+        self._attempt_at_ms: int | None = None
+        self._attempt_until = 0.0
         self._unsent = memoryview(b"")
+        #: Whether acks were gathered that nothing will send but the next call, and when something
+        #: was sent last.
+        self.acks_wait = False
+        self._sent_ns = 0
+        #: Whether publishes may go out, as nothing has changed since that was looked at.
+        self.is_calm = False
         self._opened = False
         self._ended = False
 
@@ -65,8 +76,10 @@ class SocketConnection(ShellConnection):
         with self.one_thread:
             if self._ended:
                 self.session.check_open()
+            if self._is_attempting and not self._attempt(deadline):
+                return
             self._send()
-            if not self._receive():
+            if not self._receive() and self._link is not None:
                 self._link.wait(len(self._unsent) > 0, self._patience(deadline))
             self._tick_if_due()
 
@@ -75,10 +88,26 @@ class SocketConnection(ShellConnection):
         with self.one_thread:
             self._send()
             while self._unsent and not self._ended:
-                if not self._receive():
+                if not self._receive() and self._link is not None:
                     self._link.wait(True, self._patience(None))
                 self._tick_if_due()
                 self._send()
+
+    def acked(self, acks: Acks) -> None:
+        """Send an ack now, or a little later with others.
+
+        It waits only while acks come fast and more messages wait to be handed out, so that the
+        application calls again soon.
+        """
+        if acks.is_newest or time.monotonic_ns() - self._sent_ns > CLIENT_ACK_DELAY_NS:
+            self.flush()
+        else:
+            self.acks_wait = True
+
+    def send_old_acks(self) -> None:
+        """Send the acks that wait if that is long enough."""
+        if time.monotonic_ns() - self._sent_ns > CLIENT_ACK_DELAY_NS:
+            self.flush()
 
     def read_what_came(self) -> None:
         """Take what has come, without waiting."""
@@ -89,12 +118,17 @@ class SocketConnection(ShellConnection):
 
     def _send(self) -> None:
         """Send what goes out at once."""
+        if self._link is None:
+            return
+        self.acks_wait = False
+        self._sent_ns = time.monotonic_ns()
         try:
             while True:
                 if not self._unsent:
                     self._unsent = memoryview(self.session.data_to_send())
                     if not self._unsent:
                         return
+                    self.is_calm = False
                 self._unsent = self._unsent[self._link.send(self._unsent) :]
                 if self._unsent:
                     return
@@ -105,7 +139,7 @@ class SocketConnection(ShellConnection):
     def _drain(self, reason: str) -> None:
         """Read what came before the socket failed: it may say why the broker closed."""
         try:
-            while not self._ended and (data := self._link.receive()):
+            while self._link is not None and (data := self._link.receive()):
                 self._handle(self.session.receive(data))
         except OSError:
             pass
@@ -113,7 +147,7 @@ class SocketConnection(ShellConnection):
 
     def _receive(self) -> bool:
         """Read once; False when nothing has come."""
-        if self._ended:
+        if self._link is None:
             return True
         try:
             data = self._link.receive()
@@ -130,27 +164,30 @@ class SocketConnection(ShellConnection):
 
     def _patience(self, deadline: float | None) -> float | None:
         """Return how many seconds to wait: until `deadline` or the next tick."""
-        due_ms = self.session.next_tick_ms()
+        due_ms = self._due_ms()
         waits = [] if deadline is None else [deadline - time.monotonic()]
+        if self._is_attempting:
+            waits.append(self._attempt_until - time.monotonic())
         if due_ms is not None:
             waits.append((due_ms - monotonic_ms()) / 1000)
         return max(0.0, min(waits)) if waits else None
 
     def _tick_if_due(self) -> None:
         """Tell the session the time when it wants to know it."""
-        due_ms = self.session.next_tick_ms()
-        if due_ms is None or self._ended:
+        due_ms = self._due_ms()
+        if due_ms is None or self._link is None:
             return
         now_ms = monotonic_ms()
         if now_ms >= due_ms:
             # The thread may have been elsewhere for long: look first at what came meanwhile.
             self._receive()
-            self._handle(self.session.tick(now_ms))
+            self._handle_tick(now_ms, reading=True)
 
     # -- events ------------------------------------------------------------------------------------
 
     def _handle(self, events: list[Event]) -> None:
         """Give the events to whom they concern; end the connection when too much waits."""
+        self.is_calm = False
         super()._handle(events)
         if self._is_overfull and not self._ended:
             text = f"{self._input_bytes} bytes of messages wait; limit them by channel.qos()"
@@ -170,5 +207,106 @@ class SocketConnection(ShellConnection):
             token.end(error)
         self._send()
         self._ended = True
+        self.drop_link()
+
+    # -- opening a socket, the first time and again ------------------------------------------------
+
+    def dial(self, deadline: float) -> None:
+        """Open a socket to the target of the session, until `deadline`.  Raises: OSError."""
+        target = self.session.parameters
+        self._link = open_link(target, self._prepared.ssl(target), deadline)
+
+    def drop_link(self) -> None:
+        """Close the socket."""
+        link, self._link = self._link, None
         self._unsent = memoryview(b"")
-        self._link.close()
+        if link is not None:
+            link.close()
+
+    @property
+    def has_room(self) -> bool:
+        """Whether more publishes may be kept until they are confirmed."""
+        memory = self.session.memory
+        return memory is None or memory.kept.size <= CLIENT_UNCONFIRMED_BYTES_MAX
+
+    def wait_until_recovered(self) -> None:
+        """Wait while the connection is lost."""
+        if self._is_attempting:
+            self.run_until(lambda: not self._is_attempting)
+
+    def stop_recovering(self) -> None:
+        """Recover no more; a recovery that is under way ends the connection."""
+        if self.recoverer is None:
+            return
+        self.recoverer.stop()
+        if self._is_attempting:
+            self._abandon_attempt()
+            self._give_up(None)
+
+    def _attempt(self, deadline: float | None) -> bool:
+        """Go on with an attempt to recover; False when there is nothing to read yet.
+
+        It waits for its time up to `deadline`; an attempt that has begun opens its socket in the
+        time that a connection may take.
+        """
+        assert self.recoverer is not None
+        if self._attempt_at_ms is None:
+            if time.monotonic() < self._attempt_until:
+                return True
+            self._attempt_failed(TimeoutError("the broker did not answer in time"))
+            return False
+        wait = self._attempt_at_ms / 1000 - time.monotonic()
+        if deadline is not None:
+            wait = min(wait, deadline - time.monotonic())
+        if wait > 0:
+            time.sleep(wait)
+        if monotonic_ms() < self._attempt_at_ms:
+            return False
+        self._attempt_at_ms = None
+        self._on_progress()
+        self.session = self.recoverer.begin(monotonic_ms())
+        try:
+            self.dial(self._attempt_until)
+        except OSError as error:
+            self._attempt_failed(error)
+            return False
+        except BaseException:
+            # As by Ctrl-C: who calls again goes on with another attempt.
+            self._attempt_failed(ConnectionAbortedError("the attempt was interrupted"))
+            raise
+        return True
+
+    def _on_progress(self) -> None:
+        """Give the broker its time to answer an attempt to recover, from now on."""
+        self._attempt_until = time.monotonic() + self.parameters.connection_timeout_ms / 1000
+
+    def _on_lost(self, error: Exception) -> None:
+        """Take the loss of the connection, and begin to recover it."""
+        self.drop_link()
+        self._try_again(error)
+
+    def _try_again(self, error: Exception) -> None:
+        """Set the time of the next attempt, or give up."""
+        assert self.recoverer is not None
+        now_ms = monotonic_ms()
+        delay_ms = self.recoverer.next_ms(error, now_ms)
+        if delay_ms is None:
+            self._give_up(error)
+        else:
+            self._attempt_at_ms = now_ms + delay_ms
+
+    def _attempt_failed(self, error: Exception) -> None:
+        """Take that an attempt to recover has failed."""
+        if self._attempt_at_ms is not None or not self._is_attempting:
+            return
+        self._attempt_at_ms = 0
+        self.drop_link()
+        self._abandon_attempt()
+        self._try_again(error)
+
+    def _on_restored(self, error: Exception | None) -> None:
+        """Take that everything was done again on another connection, or could not be."""
+        if error is None:
+            self._recovered()
+        else:
+            self._attempt_failed(error)

@@ -13,22 +13,27 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from leveret.client.errors import Closed
+from leveret.client.errors import Closed, ConnectionLost, DeliveryLost, TransactionLost
 from leveret.client.events import (
     CameBack,
     Cancelled,
     ChannelEnded,
+    Delivered,
     FlowChanged,
     OwnedChannel,
     Replied,
     Settled,
 )
-from leveret.client.message import Message, ReturnedMessage
+from leveret.client.message import ReturnedMessage, delivered, got
 from leveret.client.names import checked
+from leveret.client.session.acks import Acks
 from leveret.client.session.confirms import Confirms
-from leveret.client.session.output import BASIC, Output, reply_text
+from leveret.client.session.kept import KeptPublish
+from leveret.client.session.memory import GENERATION_SHIFT, ChannelMemory
+from leveret.client.session.output import BASIC, Output, publish_frame, reply_text
 from leveret.client.session.states import CHANNEL, ChannelState
 from leveret.client.session.tally import Tally
+from leveret.client.session.topology import changed
 from leveret.errors import (
     CommandInvalid,
     ContentTooLarge,
@@ -36,15 +41,19 @@ from leveret.errors import (
     UnexpectedFrame,
     error_for,
 )
-from leveret.limits import CLIENT_MESSAGE_BYTES_MAX
+from leveret.limits import CLIENT_MESSAGE_BYTES_MAX, CLIENT_MESSAGE_OVERHEAD_BYTES
+from leveret.wire.content.publish_marks import channel_key, read_marks
 from leveret.wire.frames import CONTENT_HEAD_BYTES, header_body_size, header_class_id
 from leveret.wire.methods.basic import (
     BasicAck,
     BasicCancel,
+    BasicConsume,
     BasicDeliver,
+    BasicGet,
     BasicGetOk,
     BasicNack,
     BasicPublish,
+    BasicRecover,
     BasicReject,
     BasicReturn,
 )
@@ -54,37 +63,76 @@ from leveret.wire.methods.channel import (
     ChannelFlow,
     ChannelFlowOk,
     ChannelOpen,
+    ChannelOpenOk,
 )
 from leveret.wire.methods.confirm import ConfirmSelect
+from leveret.wire.methods.tx import TxSelect
 from leveret.wire.properties import NO_PROPERTIES
 
 if TYPE_CHECKING:
     from leveret.client.events import Event, Owner, Token
+    from leveret.client.session.intake import Intake
+    from leveret.client.session.kept import Piece, Share
+    from leveret.client.session.numbering import Numbering
+    from leveret.wire.frames import FrameReader
     from leveret.wire.method import Method
 
 
 class ChannelSession(OwnedChannel):
-    """A channel's state; `owner` is the shell's channel, which messages ack by."""
+    """A channel's state; `owner` is the shell's channel, which messages ack by.
+
+    With a `memory` it goes on on another connection when its own is lost: see `memory`.
+    """
 
     __slots__ = (
         "_accepts",
+        "_acks_plainly",
         "_awaiting_header",
         "_content",
+        "_frame",
+        "_numbering",
         "_output",
         "_pending",
         "_pieces",
         "_publish",
+        "_publishes_plainly",
         "_raw_properties",
         "_remaining",
         "_reported",
+        "_sends_publishes",
+        "_tag_base",
+        "acks",
         "confirms",
         "error",
+        "key",
+        "memory",
         "state",
     )
 
-    def __init__(self, number: int, output: Output, owner: Owner, token: Token) -> None:
+    def __init__(
+        self,
+        number: int,
+        output: Output,
+        owner: Owner,
+        token: Token,
+        memory: ChannelMemory | None = None,
+        tells_key: bool = False,
+    ) -> None:
         super().__init__(number, owner)
-        self.confirms: Confirms | None = None
+        self.memory = memory
+        #: By which the broker knows the channel on a later connection; 0 for no way.
+        self.key = 0
+        request = ChannelOpen()
+        if memory is not None and tells_key:
+            self.key = memory.connection.last_key = memory.connection.last_key + 1
+            request = ChannelOpen(channel_key(self.key, memory.counted_key))
+        self.confirms: Confirms | None = None if memory is None else memory.confirms
+        #: What is added to the broker's delivery tags.
+        self._tag_base = 0
+        if memory is not None:
+            memory.session = self
+            self._tag_base = memory.connection.generation << GENERATION_SHIFT
+        self.acks = Acks(number, self._tag_base)
         self.error: Exception | None = None
         self._output = output
         self._pending: deque[tuple[Method, Token]] = deque()
@@ -95,8 +143,15 @@ class ChannelSession(OwnedChannel):
         self._pieces: list[bytes] = []
         self._publish = BasicPublish()
         self._reported = False
-        self._enter(ChannelState.OPENING)
-        request = ChannelOpen()
+        self._sends_publishes = False
+        self._publishes_plainly = False
+        self._acks_plainly = False
+        #: The frame of `_publish` under the name that its queue had first.
+        self._frame = publish_frame(number, self._publish)
+        #: What numbers the publishes, for a broker that drops repeats.
+        self._numbering: Numbering | None = None
+        self.state = ChannelState.OPENING
+        self._accepts = CHANNEL[self.state]
         output.send(number, request)
         self._pending.append((request, token))
 
@@ -115,10 +170,34 @@ class ChannelSession(OwnedChannel):
         Raises: the channel's error when it has ended; ValueError when it cannot be written.
         """
         self.check_open()
-        self._output.send(self.number, method)
+        if _unsettles(method):
+            self.acks.gather(False)
+        memory = self.memory
+        if memory is None:
+            self._output.send(self.number, method)
+        else:
+            self._check_request(memory, method)
+            method = memory.named(method)
+            self._output.send(self.number, memory.connection.topology.translated(method))
         self._pending.append((method, token))
         if self.confirms is None and isinstance(method, ConfirmSelect):
+            self._confirm(memory)
+
+    def _check_request(self, memory: ChannelMemory, method: Method) -> None:
+        """Refuse to commit a transaction that is lost, once.  Raises: TransactionLost."""
+        try:
+            memory.check_request(method)
+        finally:
+            self._look_again()
+
+    def _confirm(self, memory: ChannelMemory | None) -> None:
+        """Count publishes from here on."""
+        if memory is None:
             self.confirms = Confirms()
+        else:
+            self.confirms = memory.confirms = Confirms()
+            memory.counted_key = self.key
+            self._look_again()
 
     def publish(
         self,
@@ -133,8 +212,8 @@ class ChannelSession(OwnedChannel):
 
         Raises: the channel's error when it has ended; ValueError when it cannot be written.
         """
-        if self.state is not ChannelState.OPEN:
-            self.check_open()
+        if not self._sends_publishes:
+            self._check_publish()
         method = self._publish
         # Publishers mostly repeat themselves: the last method serves again.
         if (
@@ -142,17 +221,89 @@ class ChannelSession(OwnedChannel):
             or method.exchange != exchange
             or method.mandatory != mandatory
         ):
-            method = BasicPublish(
-                exchange=checked("exchange", exchange),
-                routing_key=checked("routing_key", routing_key),
-                mandatory=mandatory,
-            )
-        self._output.publish(self.number, method, properties, body)
-        self._publish = method
-        if self.confirms is None:
+            self._address(exchange, routing_key, mandatory)
+        if self._publishes_plainly:
+            self._output.publish(self.number, self._frame, properties, body, self._numbering)
+        elif self._sends_publishes:
+            frame = publish_frame(self.number, self._prepare(self._publish))
+            self._output.publish(self.number, frame, properties, body, self._numbering)
+        else:
+            return self._publish_later(properties, body, token)
+        confirms = self.confirms
+        if confirms is None:
             return 0
-        identity = (exchange, routing_key, body) if mandatory else None
-        return self.confirms.published(token, identity)
+        if token is None and not mandatory:
+            sequence = confirms.last = confirms.last + 1
+            return sequence
+        return confirms.published(token, (exchange, routing_key, body) if mandatory else None)
+
+    def _address(self, exchange: str, routing_key: str, mandatory: bool) -> None:
+        """Have publishes go to another place from here on.  Raises: ValueError; TypeError."""
+        method = BasicPublish(
+            exchange=checked("exchange", exchange),
+            routing_key=checked("routing_key", routing_key),
+            mandatory=mandatory,
+        )
+        self._frame = publish_frame(self.number, method)
+        self._publish = method
+
+    def _publish_later(self, properties: bytes, body: bytes, token: Token | None) -> int:
+        """Keep a publish for another connection, as the last one is lost; return its sequence."""
+        assert self.memory is not None
+        assert self.confirms is not None
+        method = self._publish
+        data = self._encoded(KeptPublish(method, properties, body), self._numbering)
+        identity = (method.exchange, method.routing_key, body) if method.mandatory else None
+        sequence = self.confirms.published(token, identity)
+        self.confirms.keep_one(self.memory.connection.kept, data, self.number, sequence)
+        return sequence
+
+    def _encoded(self, publish: KeptPublish, numbering: Numbering | None = None) -> bytes:
+        """Return the frames of a publish.  Raises: ValueError when it cannot be written."""
+        output = Output()
+        output.frame_max = self._output.frame_max
+        frame = publish_frame(self.number, publish.method)
+        output.publish(self.number, frame, publish.properties, publish.body, numbering)
+        return output.take()
+
+    def _prepare(self, method: BasicPublish) -> BasicPublish:
+        """Note a publish in a transaction; return it with the name that its queue has now."""
+        memory = self.memory
+        if memory is None:
+            return method
+        memory.is_begun = memory.is_transactional
+        topology = memory.connection.topology
+        if not topology.has_renamed or method.exchange:
+            return method
+        now = topology.current(method.routing_key)
+        return method if now == method.routing_key else changed(method, routing_key=now)
+
+    def _check_publish(self) -> None:
+        """Let a publish that is kept wait for another connection.
+
+        Raises: the channel's error when it has ended; TransactionLost; ConnectionLost when the
+        publish would not be sent again, because it is not to be confirmed.
+        """
+        memory = self.memory
+        if memory is not None and memory.is_transaction_lost:
+            raise TransactionLost
+        if memory is None or not memory.connection.is_recovering:
+            self.check_open()
+        elif self.confirms is None:
+            raise ConnectionLost("the connection is lost and not recovered yet; nothing was sent")
+
+    @property
+    def keeps_publishes(self) -> bool:
+        """Whether publishes are to be kept that were written since `keep` was called last."""
+        confirms = self.confirms
+        if self.memory is None or confirms is None or isinstance(confirms, Tally):
+            return False
+        return confirms.is_keeping
+
+    def keep(self, piece: Piece) -> None:
+        """Keep what was published since the last call: it is in that piece of output."""
+        if self.confirms is not None:
+            self.confirms.keep(piece, self.number)
 
     def tally(self) -> Tally:
         """Have confirms counted from the first publish on, for `publish_encoded`.
@@ -175,25 +326,65 @@ class ChannelSession(OwnedChannel):
         self.confirms.published_many(count)
 
     def ack(self, delivery_tag: int, multiple: bool) -> None:
-        """Ack deliveries.  Raises: the channel's error when it has ended."""
-        self.check_open()
-        self._output.send(self.number, BasicAck(delivery_tag=delivery_tag, multiple=multiple))
+        """Ack deliveries; acks in their order are written as one, before what is written next.
+
+        Raises: DeliveryLost; the channel's error when it has ended.
+        """
+        acks = self.acks
+        if not multiple and acks.takes(delivery_tag):
+            self._output.gather(acks)
+            return
+        number = delivery_tag
+        if not self._acks_plainly:
+            number = self._check_ack(delivery_tag, multiple)
+        acks.settle(delivery_tag, multiple)
+        self._output.send(self.number, BasicAck(delivery_tag=number, multiple=multiple))
 
     def nack(self, delivery_tag: int, multiple: bool, requeue: bool) -> None:
-        """Refuse deliveries.  Raises: the channel's error when it has ended."""
-        self.check_open()
-        nack = BasicNack(delivery_tag=delivery_tag, multiple=multiple, requeue=requeue)
+        """Refuse deliveries.  Raises: as `ack`."""
+        number = delivery_tag
+        if not self._acks_plainly:
+            number = self._check_ack(delivery_tag, multiple)
+        self.acks.settle(delivery_tag, multiple)
+        nack = BasicNack(delivery_tag=number, multiple=multiple, requeue=requeue)
         self._output.send(self.number, nack)
 
     def reject(self, delivery_tag: int, requeue: bool) -> None:
-        """Refuse a delivery.  Raises: the channel's error when it has ended."""
-        self.check_open()
-        self._output.send(self.number, BasicReject(delivery_tag=delivery_tag, requeue=requeue))
+        """Refuse a delivery.  Raises: as `ack`."""
+        number = delivery_tag
+        if not self._acks_plainly:
+            number = self._check_ack(delivery_tag, False)
+        self.acks.settle(delivery_tag, False)
+        self._output.send(self.number, BasicReject(delivery_tag=number, requeue=requeue))
 
-    def close(self, code: int = 200, text: str = "") -> None:
-        """Begin to close; the end is reported by `ChannelEnded`.  No effect on an ended channel."""
+    def _check_ack(self, delivery_tag: int, multiple: bool) -> int:
+        """Return the broker's number of a delivery tag.  Raises: as `ack`."""
+        memory = self.memory
+        if memory is None:
+            self.check_open()
+            return delivery_tag
+        if memory.connection.is_recovering and self.state is ChannelState.CLOSED:
+            raise DeliveryLost(delivery_tag)
+        self.check_open()
+        number = memory.check_tag(delivery_tag, multiple)
+        memory.is_begun = memory.is_transactional
+        return number
+
+    def close(self, code: int = 200, text: str = "") -> list[ChannelEnded]:
+        """Begin to close; the end is reported by `ChannelEnded`.  No effect on an ended channel.
+
+        It is returned where there is no broker to wait for, because the connection is lost.
+        """
         if self.state in {ChannelState.OPEN, ChannelState.OPENING}:
+            if self.memory is not None and self.memory.connection.is_recovering:
+                self.memory.ended()  # it is not to be given its modes and consumers
             self._send_close(code, text)
+        elif self.state is ChannelState.CLOSED and not self._reported and self.memory is not None:
+            self.memory.ended()
+            events: list[Event] = []
+            self.end(None, events)
+            return [event for event in events if isinstance(event, ChannelEnded)]
+        return []
 
     def discard(self) -> None:
         """Take nothing more, as the connection is closing."""
@@ -235,7 +426,11 @@ class ChannelSession(OwnedChannel):
             self._content = method
             self._awaiting_header = True
             return
-        events.append(Replied(self._pending.popleft()[1], method))
+        request, token = self._pending.popleft()
+        if self.memory is not None and not token.is_internal:
+            self.memory.answered(request, method)
+            self._look_again()
+        events.append(Replied(token, method))
 
     def _on_settled(self, method: BasicAck | BasicNack, events: list[Event]) -> None:
         """Settle publishes."""
@@ -264,7 +459,34 @@ class ChannelSession(OwnedChannel):
             events.append(Cancelled(self, method.consumer_tag))
         else:  # channel.open-ok
             self._enter(state)
+            if isinstance(method, ChannelOpenOk) and method.marks:
+                self._take_marks(method.marks, events)
             events.append(Replied(self._pending.popleft()[1], method))
+
+    def _take_marks(self, data: bytes, events: list[Event]) -> None:
+        """Settle what the broker has of the publishes on the lost connection."""
+        marks = read_marks(data)
+        memory, confirms = self.memory, self.confirms
+        if marks is None or confirms is None or memory is None or memory.counted_key == 0:
+            return
+        events.append(Settled(self, tuple(confirms.settle_marks(marks))))
+
+    def count_again(self) -> list[Share]:
+        """Count the confirms of this connection; return what is kept of the unconfirmed."""
+        assert self.memory is not None
+        assert self.confirms is not None
+        self.memory.counted_key = self.key
+        return self.confirms.send_again()
+
+    def take_deliveries(self, intake: Intake, reader: FrameReader, events: list[Event]) -> bool:
+        """Take whole deliveries of one consumer from the input; False when none may come now."""
+        if self.state is not ChannelState.OPEN or self._content is not None:
+            return False
+        messages = intake.take(reader, self.owner, self.acks, self._tag_base)
+        if not messages:
+            return False
+        events.append(Delivered(self.owner, messages[0].consumer_tag, messages, intake.size))
+        return True
 
     def on_header(self, data: bytes, start: int, end: int, events: list[Event]) -> None:
         """Take a content header.  Raises: as `on_method`."""
@@ -306,10 +528,19 @@ class ChannelSession(OwnedChannel):
         method = self._content
         self._content = None
         if isinstance(method, BasicDeliver):
-            events.append(Message(self.owner, method, self._raw_properties, body))
+            method.delivery_tag += self._tag_base
+            self.acks.newest = method.delivery_tag
+            message = delivered(self.owner, method, self._raw_properties, body, self.acks)
+            size = len(body) + CLIENT_MESSAGE_OVERHEAD_BYTES
+            events.append(Delivered(self.owner, message.consumer_tag, [message], size))
         elif isinstance(method, BasicGetOk):
-            message = Message(self.owner, method, self._raw_properties, body)
-            events.append(Replied(self._pending.popleft()[1], method, message))
+            method.delivery_tag += self._tag_base
+            self.acks.newest = method.delivery_tag
+            message = got(self.owner, method, self._raw_properties, body, self.acks)
+            request, token = self._pending.popleft()
+            if self.memory is not None:
+                self.memory.answered(request, method)
+            events.append(Replied(token, method, message))
         elif isinstance(method, BasicReturn):
             returned = ReturnedMessage(method, self._raw_properties, body)
             if self.confirms is None or not self.confirms.returned(returned):
@@ -327,6 +558,41 @@ class ChannelSession(OwnedChannel):
         self._enter(ChannelState.CLOSED)
         self._report(error, events)
 
+    @property
+    def recovers(self) -> bool:
+        """Whether the channel goes on when its connection is lost.
+
+        It does not when it is closing, and when its publishes or deliveries have no objects that
+        could be kept.
+        """
+        if self.memory is None or self._reported or self.state is ChannelState.CLOSING:
+            return False
+        return not isinstance(self.confirms, Tally)
+
+    def suspend(self, error: Exception) -> None:
+        """Take the loss of the connection: the channel waits for another one."""
+        assert self.memory is not None
+        self.error = error
+        self._content = None
+        self._pieces.clear()
+        self._enter(ChannelState.CLOSED)
+        waiting = [pair for pair in self._pending if not pair[1].is_internal]
+        internal = [token for _, token in self._pending if token.is_internal]
+        self._pending.clear()
+        self.memory.lost(waiting)
+        for token in internal:
+            token.end(error)
+
+    def send_again(self, sequence: int, publish: KeptPublish) -> None:
+        """Send a publish again unless it is settled.  Raises: ValueError when it does not fit."""
+        assert self.memory is not None
+        assert self.confirms is not None
+        if self.confirms.is_settled(sequence):
+            return
+        data = self._encoded(publish._replace(method=self._prepare(publish.method)))
+        self.confirms.keep_one(self.memory.connection.kept, data, self.number, sequence)
+        self._output.publish_encoded(data)
+
     def _send_close(self, code: int, text: str) -> None:
         """Send channel.close and wait for its answer."""
         self._output.send(self.number, ChannelClose(reply_code=code, reply_text=reply_text(text)))
@@ -342,11 +608,61 @@ class ChannelSession(OwnedChannel):
         self._pieces.clear()
         tokens = [token for _, token in self._pending]
         self._pending.clear()
+        if self._is_being_restored():
+            events.append(ChannelEnded(self, error, tuple(tokens)))
+            return
+        if self.memory is not None:
+            self.memory.ended()
+            tokens += [token for _, token in self.memory.unanswered]
+            self.memory.unanswered.clear()
         if self.confirms is not None:
             tokens += self.confirms.abandon()
         events.append(ChannelEnded(self, error, tuple(tokens)))
+
+    def _is_being_restored(self) -> bool:
+        """Tell whether the application's channel goes on although this one has ended."""
+        memory = self.memory
+        if memory is None or not memory.connection.is_recovering:
+            return False
+        return memory in memory.connection.channels
 
     def _enter(self, state: ChannelState) -> None:
         """Change the state and with it the table of what may come."""
         self.state = state
         self._accepts = CHANNEL[state]
+        if state is not ChannelState.OPEN:
+            self._output.forget(self.acks)
+        self.acks.gather(state is ChannelState.OPEN)
+        self._look_again()
+
+    def _look_again(self) -> None:
+        """Note what publishes and acks need to be looked at for: nothing, mostly."""
+        memory = self.memory
+        is_open = self.state is ChannelState.OPEN
+        self._sends_publishes = self._publishes_plainly = self._acks_plainly = is_open
+        if memory is None:
+            return
+        connection = memory.connection
+        numbers = self.confirms is not None and connection.is_numbering
+        self._numbering = connection.numbering if numbers else None
+        if connection.is_recovering or memory.is_transaction_lost:
+            self._sends_publishes = False
+        if not self._sends_publishes or memory.is_transactional or connection.topology.has_renamed:
+            self._publishes_plainly = False
+        if memory.connection.generation or memory.is_transactional:
+            self._acks_plainly = False
+
+    def recovered(self) -> None:
+        """Have publishes go out from here on."""
+        self._look_again()
+
+
+def _unsettles(method: Method) -> bool:
+    """Tell whether it is not known after a method which deliveries are unacked.
+
+    Deliveries without acks count among the others, basic.recover gives them other tags, and a
+    rollback takes acks back.
+    """
+    if isinstance(method, (BasicConsume, BasicGet)):
+        return method.no_ack
+    return isinstance(method, (BasicRecover, TxSelect))

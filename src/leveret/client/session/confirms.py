@@ -4,24 +4,34 @@ Sequences start at 1 with confirm.select and count every publish (behaviour 30).
 message comes back by basic.return before its confirm (behaviour 24); the return does not say the
 sequence, so it is matched by exchange, routing key and body with the oldest such publish.
 
-Invariants: a sequence settles once; `waiting` holds exactly the unconfirmed ones; failures that no
-token waits for are kept, up to a limit, until `take_failure`; `lost` tells that the channel ended
-with some unconfirmed.
+On a connection that recovers publishes are kept until they settle (`kept`).  After a loss the
+broker counts from 1 again, what is sent again first: its numbers are translated to the
+application's sequences.
+
+Invariants: a sequence settles once; all below `_lowest` have settled, and of those from it on
+exactly `_early` have; `waiting` holds the unconfirmed ones that someone waits for or that may come
+back; failures that no token waits for are kept, up to a limit, until `take_failure`; `lost` tells
+that the channel ended with some unconfirmed.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from typing import TYPE_CHECKING
 
 from leveret.client.errors import Nacked, Returned
+from leveret.client.session.kept import Share
 from leveret.errors import PreconditionFailed
 from leveret.limits import CLIENT_FAILURES_MAX
+from leveret.wire.content.publish_marks import NACKED, RETURNED
 
 if TYPE_CHECKING:
     from leveret.client.errors import PublishFailed
     from leveret.client.events import Token
     from leveret.client.message import ReturnedMessage
+    from leveret.client.session.kept import Kept, Piece
+    from leveret.wire.content.publish_marks import PublishMarks
 
 #: What identifies a returned message: exchange, routing key and body.
 Identity = tuple[str, str, bytes]
@@ -45,8 +55,16 @@ class Confirms:
     def __init__(self) -> None:
         self.last = 0
         self.lost = False
-        self.waiting: dict[int, Unconfirmed | None] = {}
+        self.waiting: dict[int, Unconfirmed] = {}
         self._lowest = 1
+        self._early: set[int] = set()
+        #: What is kept of the publishes, and the last one of which something is.
+        self._shares: deque[Share] = deque()
+        self._kept_to = 0
+        #: The sequences of what was sent again, by the broker's numbers from 1 on, and what to add
+        #: to the broker's number of what came after.
+        self._resent: list[int] = []
+        self._shift = 0
         self._mandatory: dict[Identity, deque[Unconfirmed]] = {}
         self._nacked: list[int] = []
         self._returned: list[ReturnedMessage] = []
@@ -54,19 +72,86 @@ class Confirms:
     @property
     def unconfirmed(self) -> int:
         """How many publishes wait for their confirm."""
-        return len(self.waiting)
+        return self.last + 1 - self._lowest - len(self._early)
 
     def published(self, token: Token | None, identity: Identity | None) -> int:
         """Count a publish and return its sequence; `identity` is given for a mandatory one."""
         self.last += 1
         if token is None and identity is None:
-            self.waiting[self.last] = None
             return self.last
         entry = Unconfirmed(token, identity)
         self.waiting[self.last] = entry
         if identity is not None:
             self._mandatory.setdefault(identity, deque()).append(entry)
         return self.last
+
+    # -- keeping, and sending again ----------------------------------------------------------------
+
+    @property
+    def is_keeping(self) -> bool:
+        """Whether there is anything for `keep`."""
+        return self.last > self._kept_to
+
+    def keep(self, piece: Piece, number: int) -> None:
+        """Keep what was published on channel `number` since the last call: it is in that piece."""
+        self._shares.append(Share(piece, number, self._kept_to + 1, self.last))
+        self._kept_to = self.last
+
+    def keep_one(self, kept: Kept, data: bytes, number: int, sequence: int) -> None:
+        """Keep one publish as its bytes."""
+        self._shares.append(Share(kept.keep(data), number, sequence, sequence))
+        self._kept_to = max(self._kept_to, sequence)
+
+    def is_settled(self, sequence: int) -> bool:
+        """Tell whether a publish is confirmed or refused."""
+        return sequence < self._lowest or sequence in self._early
+
+    def send_again(self) -> list[Share]:
+        """Count the broker's numbers from 1 again; return what is kept of the unconfirmed."""
+        unsettled = range(self._lowest, self.last + 1)
+        self._resent = [number for number in unsettled if number not in self._early]
+        self._shift = self.last - len(self._resent)
+        self._mandatory.clear()
+        for entry in self.waiting.values():
+            if entry.identity is not None:
+                entry.returned = None
+                self._mandatory.setdefault(entry.identity, deque()).append(entry)
+        shares = list(self._shares)
+        self._shares.clear()
+        return shares
+
+    def _sequence(self, number: int) -> int:
+        """Return the sequence of the broker's number."""
+        if number <= len(self._resent):
+            return self._resent[number - 1] if number > 0 else number
+        return number + self._shift
+
+    def _number(self, sequence: int) -> int:
+        """Return the broker's number of a sequence."""
+        index = bisect_left(self._resent, sequence)
+        if index < len(self._resent) and self._resent[index] == sequence:
+            return index + 1
+        return sequence - self._shift
+
+    def settle_marks(self, marks: PublishMarks) -> list[tuple[Token, PublishFailed | None]]:
+        """Settle by what the broker told of a lost connection, before `send_again`.
+
+        What came back is sent again: so the program gets it, with what it is told by.
+        """
+        outcomes: list[tuple[Token, PublishFailed | None]] = []
+        gaps = deque(marks.gaps)
+        for sequence in range(self._lowest, self.last + 1):
+            number = self._number(sequence)
+            if number > marks.through:
+                break
+            if number <= marks.floor or self.is_settled(sequence):
+                continue
+            while gaps and gaps[0][1] < number:
+                gaps.popleft()
+            kind = gaps[0][2] if gaps and gaps[0][0] <= number else 0
+            if kind != RETURNED:
+                self._settle_one(sequence, kind != NACKED, outcomes)
+        return outcomes
 
     def returned(self, message: ReturnedMessage) -> bool:
         """Note a return; False when no unconfirmed publish fits it."""
@@ -86,25 +171,59 @@ class Confirms:
         A sequence that has settled before is ignored.  Raises: PreconditionFailed (406) for one
         that was never published.
         """
+        if self._shift or self._resent:
+            sequence = self._sequence(sequence)
         if sequence > self.last or sequence < 0 or (sequence == 0 and not multiple):
             raise PreconditionFailed(f"unknown delivery tag {sequence}")
         outcomes: list[tuple[Token, PublishFailed | None]] = []
-        if not multiple:
-            if sequence in self.waiting:
-                self._settle_one(sequence, acked, outcomes)
-            return outcomes
-        upper = sequence or self.last
-        for number in range(self._lowest, upper + 1):
-            if number in self.waiting:
-                self._settle_one(number, acked, outcomes)
-        self._lowest = max(self._lowest, upper + 1)
+        if multiple:
+            self._settle_to(sequence or self.last, acked, outcomes)
+        elif not self.is_settled(sequence):
+            self._settle_one(sequence, acked, outcomes)
         return outcomes
+
+    def _settle_to(
+        self, upper: int, acked: bool, outcomes: list[tuple[Token, PublishFailed | None]]
+    ) -> None:
+        """Settle all unconfirmed publishes up to one."""
+        if upper < self._lowest:
+            return
+        if self.waiting or not acked:
+            for number in range(self._lowest, upper + 1):
+                if number not in self._early:
+                    self._take_outcome(number, acked, outcomes)
+        self._lowest = upper + 1
+        if self._early:
+            self._early = {number for number in self._early if number > upper}
+        self._moved()
 
     def _settle_one(
         self, sequence: int, acked: bool, outcomes: list[tuple[Token, PublishFailed | None]]
     ) -> None:
         """Settle one unconfirmed publish."""
-        entry = self.waiting.pop(sequence)
+        self._take_outcome(sequence, acked, outcomes)
+        if sequence == self._lowest:
+            self._lowest += 1
+            self._moved()
+            return
+        self._early.add(sequence)
+        index = bisect_left(self._shares, sequence, key=lambda share: share.last)
+        if index < len(self._shares):
+            self._shares[index].settled_early()
+
+    def _moved(self) -> None:
+        """Take that all below the lowest are settled, and those that follow and were so early."""
+        while self._lowest in self._early:
+            self._early.remove(self._lowest)
+            self._lowest += 1
+        while self._shares and self._shares[0].last < self._lowest:
+            self._shares.popleft().release()
+
+    def _take_outcome(
+        self, sequence: int, acked: bool, outcomes: list[tuple[Token, PublishFailed | None]]
+    ) -> None:
+        """Note what became of a publish, for its token or for who asks later."""
+        entry = self.waiting.pop(sequence, None)
         token: Token | None = None
         returned: ReturnedMessage | None = None
         if entry is not None:
@@ -135,8 +254,6 @@ class Confirms:
 
     def settled_to(self, sequence: int) -> bool:
         """Tell whether every publish up to `sequence` has settled."""
-        while self._lowest <= self.last and self._lowest not in self.waiting:
-            self._lowest += 1
         return self._lowest > sequence
 
     def take_failure(self) -> PublishFailed | None:
@@ -149,8 +266,12 @@ class Confirms:
 
     def abandon(self) -> list[Token]:
         """Forget everything, as the channel has ended; return the tokens that still wait."""
-        self.lost = bool(self.waiting)
-        tokens = [e.token for e in self.waiting.values() if e is not None and e.token is not None]
+        self.lost = self.unconfirmed > 0
+        tokens = [one.token for one in self.waiting.values() if one.token is not None]
+        while self._shares:
+            self._shares.popleft().release()
         self.waiting.clear()
         self._mandatory.clear()
+        self._early.clear()
+        self._lowest = self.last + 1
         return tokens

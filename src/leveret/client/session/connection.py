@@ -2,11 +2,11 @@
 
 The engine of both shells.  It opens no socket, reads no clock (`tick` is given the time) and waits
 for nothing.  It reconnects nothing either: an ended session stays ended, and who wants another one
-makes another one.
+makes another one.  With a `memory` its channels wait for that other one (`recovery`).
 
 Invariants: nothing that a peer sends raises from `receive`: a fault closes the channel or the
 connection with its reply code and is reported as an event; `Ended` is reported exactly once, after
-the `ChannelEnded` of every channel.
+the `ChannelEnded` of every channel; `Lost` takes its place where the connection is to be recovered.
 """
 
 from __future__ import annotations
@@ -17,16 +17,20 @@ from typing import TYPE_CHECKING, Final
 
 from leveret import __version__
 from leveret.client.errors import Closed, ConnectionLost, NoFreeChannel
-from leveret.client.events import Blocked, Ended, Opened, Replied, Unblocked
+from leveret.client.events import Blocked, Ended, Lost, Opened, Replied, Unblocked
 from leveret.client.session.channel import ChannelSession
+from leveret.client.session.intake import Intake
+from leveret.client.session.memory import ChannelMemory, ConnectionMemory
 from leveret.client.session.output import Output, reply_text
 from leveret.client.session.states import CONNECTION, ChannelState, ConnectionState
 from leveret.errors import (
     AccessRefusedHard,
     ChannelFault,
     CommandInvalid,
+    ConnectionForced,
     FrameError,
     HardError,
+    InternalError,
     NotAllowed,
     NotImplementedFault,
     ResourceFault,
@@ -36,6 +40,7 @@ from leveret.errors import (
 )
 from leveret.limits import FRAME_BYTES_MAX, FRAME_BYTES_MIN, HEARTBEAT_SECONDS
 from leveret.wire.content.deliveries import DeliveryScanner
+from leveret.wire.content.publish_marks import SESSION_PROPERTY
 from leveret.wire.frames import (
     FRAME_BODY,
     FRAME_HEADER,
@@ -61,6 +66,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from leveret.client.events import Event, Owner, Token
+    from leveret.client.session.kept import Kept
     from leveret.client.uri import Parameters
     from leveret.wire.method import Method
 
@@ -86,14 +92,22 @@ _SILENT_HEARTBEATS_MAX: Final = 2
 #: A broker that does not speak this version answers with a protocol header of its own.
 _PROTOCOL_HEADER_BYTES: Final = 8
 
+#: What an alert of TLS begins with; no frame does.
+_TLS_ALERT: Final = b"\x15"
+
 
 class Session:
     """One connection; `parameters` say as whom, `now_ms` is a monotonic time in milliseconds."""
 
     def __init__(
-        self, parameters: Parameters, now_ms: int, properties: Mapping[str, object] | None = None
+        self,
+        parameters: Parameters,
+        now_ms: int,
+        properties: Mapping[str, object] | None = None,
+        memory: ConnectionMemory | None = None,
     ) -> None:
         self.parameters = parameters
+        self.memory = memory
         self.state = ConnectionState.STARTING
         self.error: Exception | None = None
         self.server_properties: dict[str, object] = {}
@@ -103,6 +117,7 @@ class Session:
         self._properties = client_properties() | dict(properties or {})
         self._reader = FrameReader()
         self._reader.frame_max = FRAME_BYTES_MAX
+        self._intake = Intake()
         self._output = Output()
         self._output.start()
         self._pending: list[tuple[Method, Token]] = []
@@ -110,6 +125,7 @@ class Session:
         self._numbers_free: list[int] = []
         self._number_next = 1
         self._ended = False
+        self._was_open = False
         #: Takes the deliveries of one channel as columns, before anything is made of them.
         self.scanner: DeliveryScanner | None = None
         self._heard = False
@@ -126,6 +142,17 @@ class Session:
         return len(self._output)
 
     @property
+    def is_leveret(self) -> bool:
+        """Whether the broker is Leveret, under whichever product it runs for other clients."""
+        names = [self.server_properties.get(key) for key in ("product", "platform")]
+        return any(isinstance(name, str) and name.startswith("Leveret") for name in names)
+
+    @property
+    def _tells_keys(self) -> bool:
+        """Whether channels are opened so that the broker tells how far lost ones came."""
+        return self.memory is not None and self.memory.publish_session != "" and self.is_leveret
+
+    @property
     def awaits_reply(self) -> bool:
         """Whether anything is asked of the broker that it has not answered."""
         if self.state is not ConnectionState.OPEN or self._pending:
@@ -135,11 +162,31 @@ class Session:
     # -- what the application asks for -------------------------------------------------------------
 
     def data_to_send(self) -> bytes:
-        """Return the bytes that are to be sent now, and forget them."""
-        return self._output.take()
+        """Return the bytes that are to be sent now, and forget them.
 
-    def open_channel(self, owner: Owner, token: Token) -> ChannelSession:
+        With a memory those with publishes that are to be confirmed are kept.
+        """
+        data = self._output.take()
+        publishing = self._output.take_publishing()
+        if publishing and self.memory is not None:
+            self._keep(data, publishing, self.memory.kept)
+        return data
+
+    def _keep(self, data: bytes, publishing: list[int], kept: Kept) -> None:
+        """Keep what was published on some channels until it is confirmed."""
+        channels = [self.channels[number] for number in publishing if number in self.channels]
+        channels = [channel for channel in channels if channel.keeps_publishes]
+        if channels:
+            piece = kept.keep(data)
+            for channel in channels:
+                channel.keep(piece)
+
+    def open_channel(
+        self, owner: Owner, token: Token, memory: ChannelMemory | None = None
+    ) -> ChannelSession:
         """Open a channel on the lowest free number; the answer carries `token`.
+
+        `memory` is that of a channel which goes on here, and None for a new one.
 
         Raises: the connection's error when it has ended; NoFreeChannel.
         """
@@ -151,7 +198,9 @@ class Session:
             self._number_next += 1
         else:
             raise NoFreeChannel(f"{self.channel_max} channels are open, as was negotiated")
-        channel = ChannelSession(number, self._output, owner, token)
+        if memory is None and self.memory is not None and not token.is_internal:
+            memory = ChannelMemory(self.memory, owner)
+        channel = ChannelSession(number, self._output, owner, token, memory, self._tells_keys)
         self.channels[number] = channel
         return channel
 
@@ -227,6 +276,8 @@ class Session:
         while self.state is not ConnectionState.CLOSED:
             if self.scanner is not None:
                 self._scan(self.scanner, events)
+            elif self._take_deliveries(events):
+                continue
             if not reader.next():
                 return
             kind = reader.kind
@@ -250,6 +301,11 @@ class Session:
             if channel.state is ChannelState.CLOSED:
                 self._free(channel)
 
+    def _take_deliveries(self, events: list[Event]) -> bool:
+        """Take the whole deliveries that come next; False when none do."""
+        channel = self.channels.get(self._intake.channel(self._reader))
+        return channel is not None and channel.take_deliveries(self._intake, self._reader, events)
+
     def _scan(self, scanner: DeliveryScanner, events: list[Event]) -> None:
         """Have the deliveries that come next taken as columns.  Raises: HardError."""
         try:
@@ -272,8 +328,15 @@ class Session:
     def _check_version(self, data: bytes) -> bytes:
         """Return the first bytes unless they are a protocol header: so a broker refuses ours.
 
+        Nor may they be an alert of TLS, which is what a port of TLS answers with.
+
         Raises: FrameError (501).
         """
+        if data[:1] == _TLS_ALERT:
+            raise FrameError(
+                "the broker answers with TLS: use amqps:// (or tls=True), or the port without TLS, "
+                "which is usually 5672"
+            )
         if data[:1] not in {b"", b"A"}:
             self._first = None
             return data
@@ -322,6 +385,7 @@ class Session:
         elif isinstance(method, ConnectionTune):
             self._on_tune(method)
         elif isinstance(method, ConnectionOpenOk):
+            self._was_open = True
             events.append(Opened())
         else:
             raise NotImplementedFault("the mechanism PLAIN knows no challenge")
@@ -337,8 +401,12 @@ class Session:
             raise AccessRefusedHard(f"the broker offers no login by PLAIN but {offered!r}")
         self.server_properties = method.server_properties
         user, password = self.parameters.username, self.parameters.password
+        properties = self._properties
+        if self._tells_keys:
+            assert self.memory is not None
+            properties = properties | {SESSION_PROPERTY: self.memory.publish_session}
         start_ok = ConnectionStartOk(
-            client_properties=self._properties,
+            client_properties=properties,
             mechanism="PLAIN",
             response=f"\0{user}\0{password}".encode(),
             locale="en_US",
@@ -428,12 +496,54 @@ class Session:
             return
         self._ended = True
         self.error = error
-        for channel in list(self.channels.values()):
-            channel.end(error, events)
+        is_lost = error is not None and self._is_lost(error)
+        if is_lost:
+            self.data_to_send()  # what was published and not sent is kept by it
+        channels = list(self.channels.values())
         self.channels.clear()
         tokens = tuple(token for _, token in self._pending)
         self._pending.clear()
+        if error is not None and is_lost:
+            for channel in channels:
+                self._lose(channel, error, events)
+            events.append(Lost(error, tokens))
+            return
+        for channel in channels:
+            channel.end(error, events)
         events.append(Ended(error, tokens))
+
+    def _is_lost(self, error: Exception) -> bool:
+        """Tell whether the connection is to be recovered, and note it."""
+        memory = self.memory
+        if memory is None or not self._was_open:
+            return False
+        memory.is_recovering = memory.is_recovering or is_recoverable(error)
+        return memory.is_recovering
+
+    def _lose(self, channel: ChannelSession, error: Exception, events: list[Event]) -> None:
+        """Have a channel wait for another connection, or end it."""
+        if channel.recovers and not self._scans(channel):
+            channel.suspend(error)
+            return
+        if channel.memory is not None and channel.error is None:
+            channel.memory.ended()  # it is not to be opened again
+        if channel.state is ChannelState.CLOSING:
+            channel.end(None, events)
+        else:
+            channel.end(error, events)
+
+    def _scans(self, channel: ChannelSession) -> bool:
+        """Tell whether deliveries of a channel are taken as columns."""
+        return self.scanner is not None and self.scanner.channel == channel.number
+
+
+def is_recoverable(error: Exception | None) -> bool:
+    """Tell whether another connection may do better than one that ended by `error`.
+
+    It may when the socket, the peer or its heartbeats failed, and when the broker closed because it
+    stops (320) or failed (541).  What one side sent wrongly it would send wrongly again.
+    """
+    return isinstance(error, (ConnectionLost, ConnectionForced, InternalError))
 
 
 def client_properties() -> dict[str, object]:

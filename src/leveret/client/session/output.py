@@ -1,50 +1,72 @@
 """What a session has to send: frames gathered in one buffer until the shell takes them.
 
+Acks that were gathered (`acks`) are written before whatever is written next, and before the buffer
+is taken: what the application does in one order reaches the broker in that order.
+
 Invariant: the buffer holds whole frames only.  A method or header that cannot be written, or that
-is larger than the negotiated frame, is taken back before the error leaves here.
+is larger than the negotiated frame, is taken back before the error leaves here.  This module is
+compiled.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final, final
 
-from leveret.limits import FRAME_BYTES_MAX, SHORT_STRING_BYTES_MAX
+from mypy_extensions import i64
+
+from leveret.client.session.acks import ACK_FRAME_BYTES, Acks
+from leveret.client.session.numbering import Numbering
+from leveret.limits import FRAME_BYTES_MAX, FRAME_OVERHEAD_BYTES, SHORT_STRING_BYTES_MAX
 from leveret.wire.buffer import BytesWriter
 from leveret.wire.frames import (
+    CONTENT_HEAD_BYTES,
     PROTOCOL_HEADER,
     write_body,
     write_header,
     write_heartbeat,
     write_method,
 )
-
-if TYPE_CHECKING:
-    from leveret.wire.method import Method
+from leveret.wire.method import Method
 
 #: The class of all content: basic.
 BASIC: Final = 60
 
 
+@final
 class Output:
     """Frames to be sent; `sent` tells whether any were taken since it was last cleared."""
 
-    __slots__ = ("_w", "frame_max", "sent")
-
     def __init__(self) -> None:
-        self._w = BytesWriter()
         self.frame_max = FRAME_BYTES_MAX
         self.sent = False
+        self._w: Final = BytesWriter()
+        self._acks: list[Acks] = []
+        #: The channels that have published since the buffer was taken, and the last of them.
+        self._publishing: list[int] = []
+        self._last_publishing: i64 = -1
 
     def __len__(self) -> int:
-        return len(self._w)
+        return len(self._w) + len(self._acks) * ACK_FRAME_BYTES
 
     def take(self) -> bytes:
         """Return what is to be sent and forget it."""
+        if self._acks:
+            self._write_acks()
+        if len(self._w) == 0:
+            return b""
         data = self._w.getvalue()
-        if data:
-            self._w.truncate(0)
-            self.sent = True
+        self._w.truncate(0)
+        self.sent = True
         return data
+
+    def take_publishing(self) -> list[int]:
+        """Return the channels that have published since the last call, each once."""
+        if self._last_publishing < 0:
+            return []
+        found = list(dict.fromkeys(self._publishing))
+        self._publishing = []
+        self._last_publishing = -1
+        return found
 
     def start(self) -> None:
         """Write the protocol header."""
@@ -54,13 +76,31 @@ class Output:
         """Write a heartbeat."""
         write_heartbeat(self._w)
 
-    def send(self, channel: int, method: Method) -> None:
+    def gather(self, acks: Acks) -> None:
+        """Have the acks written that were gathered, before what is written next."""
+        if not acks.is_due:
+            acks.is_due = True
+            self._acks.append(acks)
+
+    def _write_acks(self) -> None:
+        """Write the acks that were gathered."""
+        for acks in self._acks:
+            acks.write(self._w)
+        self._acks = []
+
+    def forget(self, acks: Acks) -> None:
+        """Write none of the acks that were gathered on a channel, as it has ended."""
+        self._acks = [one for one in self._acks if one is not acks]
+
+    def send(self, channel: i64, method: Method) -> None:
         """Write a method.  Raises: ValueError when it cannot be written or is too large."""
+        if self._acks:
+            self._write_acks()
         w = self._w
-        mark = len(w)
+        mark: i64 = len(w)
         try:
             write_method(w, channel, method)
-            self._check(len(w) - mark)
+            self._check(i64(len(w)) - mark)
         except ValueError as error:
             w.truncate(mark)
             raise ValueError(f"{method.NAME}: {error}") from None
@@ -68,29 +108,47 @@ class Output:
             w.truncate(mark)
             raise
 
-    def publish(self, channel: int, method: Method, properties: bytes, body: bytes) -> None:
-        """Write a method, of short strings only, with its content.  Raises: as `send`."""
+    def publish(
+        self,
+        channel: i64,
+        method: bytes,
+        properties: bytes,
+        body: bytes,
+        numbering: Numbering | None = None,
+    ) -> None:
+        """Write the frame of a basic.publish with its content, numbered where it is to be.
+
+        Raises: ValueError when its header is too large for a frame.
+        """
+        if self._acks:
+            self._write_acks()
+        if channel != self._last_publishing:
+            self._last_publishing = channel
+            self._publishing.append(int(channel))
+        if numbering is not None:
+            properties = numbering.next(properties)
+        self._check(i64(len(properties)) + CONTENT_HEAD_BYTES + FRAME_OVERHEAD_BYTES)
         w = self._w
-        mark = len(w)
-        try:
-            write_method(w, channel, method)
-            start = len(w)
-            write_header(w, channel, BASIC, len(body), properties)
-            self._check(len(w) - start)
-            write_body(w, channel, body, self.frame_max)
-        except BaseException:
-            w.truncate(mark)
-            raise
+        w.write(method)
+        write_header(w, channel, BASIC, len(body), properties)
+        write_body(w, channel, body, self.frame_max)
 
     def publish_encoded(self, frames: bytes) -> None:
         """Write whole publishes, which the caller answers for."""
         self._w.write(frames)
 
-    def _check(self, size: int) -> None:
+    def _check(self, size: i64) -> None:
         """Refuse a frame of `size` bytes that the peer would not take."""
         if size > self.frame_max:
             text = f"{size} bytes of arguments or properties; a frame holds {self.frame_max}"
             raise ValueError(text)
+
+
+def publish_frame(channel: i64, method: Method) -> bytes:
+    """Return the frame of a basic.publish.  Raises: ValueError when it cannot be written."""
+    w = BytesWriter()
+    write_method(w, channel, method)
+    return w.getvalue()
 
 
 def reply_text(text: str) -> str:

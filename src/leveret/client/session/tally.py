@@ -65,17 +65,17 @@ class Tally(Confirms):
         first = sequence
         if multiple:
             first = self.lowest
-            self._settle_to(sequence or self.last)
+            self._settle_up_to(sequence or self.last)
         elif sequence >= self.lowest:
             self._early.add(sequence)
-            self._settle_to(self.lowest - 1)
+            self._settle_up_to(self.lowest - 1)
         settled = before - self.unconfirmed
         if not acked and settled > 0:
             self.first_nack = self.first_nack or first
             self.nack_count += settled
         return []
 
-    def _settle_to(self, upper: int) -> None:
+    def _settle_up_to(self, upper: int) -> None:
         """Settle all up to a sequence, and count the early ones that follow it."""
         if upper >= self.lowest:
             self._early = {number for number in self._early if number > upper}

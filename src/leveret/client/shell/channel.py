@@ -12,16 +12,18 @@ from typing import TYPE_CHECKING
 
 from leveret.client.errors import Closed
 from leveret.client.events import Owner
+from leveret.client.session.channel import ChannelSession
 from leveret.client.session.states import ChannelState
+from leveret.client.shell.shown import INTERNAL_OF_CHANNEL, shown
 from leveret.wire.properties import NO_PROPERTIES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from leveret.client.events import ChannelEnded, Settled, Token
+    from leveret.client.events import ChannelEnded, Delivered, OwnedChannel, Settled, Token
     from leveret.client.message import Message, ReturnedMessage
-    from leveret.client.session.channel import ChannelSession
     from leveret.client.session.confirms import Confirms
+    from leveret.client.session.connection import Session
     from leveret.client.shell.consumer import ShellConsumer
     from leveret.wire.properties import BasicProperties
 
@@ -34,9 +36,8 @@ Body = bytes | bytearray | memoryview
 class ShellChannel(Owner):
     """A channel of a shell; `session` is its sans-IO state."""
 
-    session: ChannelSession
-
-    def __init__(self) -> None:
+    def __init__(self, session: Session, opening: Token) -> None:
+        self.session = session.open_channel(self, opening)
         self._consumers: dict[str, ShellConsumer] = {}
         self._flow_active = True
         self._return_callback: Callable[[ReturnedMessage], object] | None = None
@@ -44,6 +45,13 @@ class ShellChannel(Owner):
     @abstractmethod
     def _wrote(self) -> None:
         """Have what was written sent, now or soon."""
+
+    @abstractmethod
+    def _acked(self) -> None:
+        """Have an ack that was written or gathered sent, now or soon."""
+
+    def __dir__(self) -> list[str]:
+        return shown(super().__dir__(), INTERNAL_OF_CHANNEL)
 
     @property
     def is_open(self) -> bool:
@@ -71,7 +79,7 @@ class ShellChannel(Owner):
         Raises: the channel's error when it has ended.
         """
         self.session.ack(delivery_tag, multiple)
-        self._wrote()
+        self._acked()
 
     def nack(self, delivery_tag: int = 0, *, multiple: bool = False, requeue: bool = True) -> None:
         """Refuse one delivery, or with `multiple` all up to it.
@@ -104,22 +112,40 @@ class ShellChannel(Owner):
         self._consumers[consumer.consumer_tag] = consumer
 
     def remove_consumer(self, consumer: ShellConsumer) -> None:
-        """Route nothing more to the consumer."""
+        """Route nothing more to the consumer, and do not start it again after a lost connection."""
         self._consumers.pop(consumer.consumer_tag, None)
+        if self.session.memory is not None:
+            self.session.memory.forget_consumer(consumer.consumer_tag)
 
-    def delivered(self, message: Message) -> None:
-        """Take a delivery."""
+    def queue_of(self, message: Message) -> str:
+        """Return the queue of a message's consumer; empty for one that was got."""
         consumer = self._consumers.get(message.consumer_tag)
+        return consumer.queue if consumer is not None else ""
+
+    def delivered(self, event: Delivered) -> None:
+        """Take deliveries."""
+        consumer = self._consumers.get(event.consumer_tag)
         if consumer is None:
-            log.debug("%r came for no consumer", message)
+            log.debug("%r came for no consumer", event.messages)
         else:
-            consumer.push(message)
+            consumer.push(event.messages, event.size)
 
     def consumer_cancelled(self, consumer_tag: str) -> None:
         """Take the broker's basic.cancel."""
-        consumer = self._consumers.pop(consumer_tag, None)
+        consumer = self._consumers.get(consumer_tag)
         if consumer is not None:
+            self.remove_consumer(consumer)
             consumer.cancelled()
+
+    def consumer_refused(self, consumer_tag: str, error: Exception) -> None:
+        """Take that a consumer could not be started again: it ends by `error`."""
+        consumer = self._consumers.get(consumer_tag)
+        if consumer is None:
+            assert self.session.memory is not None
+            self.session.memory.forget_consumer(consumer_tag)
+            return
+        self.remove_consumer(consumer)
+        consumer.ended(error)
 
     # -- publishing --------------------------------------------------------------------------------
 
@@ -172,6 +198,22 @@ class ShellChannel(Owner):
         return self.session.publish(body, exchange, routing_key, raw, mandatory, token)
 
     # -- the end -----------------------------------------------------------------------------------
+
+    def close_session(self, code: int, text: str) -> None:
+        """Begin to close; while the connection is being recovered that is done at once."""
+        for event in self.session.close(code, text):
+            self.ended(event)
+
+    def suspended(self) -> None:
+        """Take the loss of the connection: consumers and publishers wait for another."""
+        self._flow_active = True
+        for consumer in self._consumers.values():
+            consumer.suspended()
+
+    def resumed(self, session: OwnedChannel) -> None:
+        """Take the session by which the channel goes on."""
+        assert isinstance(session, ChannelSession)
+        self.session = session
 
     def ended(self, event: ChannelEnded) -> None:
         """Take the end of the channel: every waiter and every consumer hears of it."""

@@ -5,27 +5,36 @@ Not here: bytes, time and waiting, in which the shells differ.
 
 from __future__ import annotations
 
+import secrets
 import ssl as ssl_module
 import time
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from leveret.client.addresses import addresses
+from leveret.client.errors import Unreachable
 from leveret.client.events import (
     Blocked,
     CameBack,
     Cancelled,
     ChannelEnded,
+    Delivered,
     Ended,
     FlowChanged,
+    Lost,
     Opened,
     Replied,
     Settled,
     Unblocked,
 )
-from leveret.client.message import Message
+from leveret.client.options import split
+from leveret.client.recovery.recoverer import Recoverer
+from leveret.client.recovery.settings import settings_of
 from leveret.client.session.connection import Session
+from leveret.client.session.numbering import PUBLISHER_PREFIX
 from leveret.client.session.states import ConnectionState
-from leveret.client.uri import Parameters, parse_uri
+from leveret.client.shell.shown import INTERNAL_OF_CONNECTION, shown
+from leveret.errors import ConnectionForced
 from leveret.limits import (
     CLIENT_INPUT_BYTES_HIGH,
     CLIENT_INPUT_BYTES_MAX,
@@ -33,9 +42,13 @@ from leveret.limits import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
+    from leveret.client.addresses import Address
     from leveret.client.events import Event
+    from leveret.client.options import ConnectOptions
+    from leveret.client.uri import Parameters
+
+#: What one address can fail by so that the next one is tried: no answer, or a broker that stops.
+UNANSWERED: Final = (OSError, ConnectionForced)
 
 
 class ShellConnection(ABC):
@@ -44,9 +57,20 @@ class ShellConnection(ABC):
     `blocked_reason` is why the broker takes no publishes for now, else None.
     """
 
-    def __init__(self, parameters: Parameters, properties: Mapping[str, object]) -> None:
+    def __init__(self, parameters: Parameters, prepared: Prepared) -> None:
         self.parameters = parameters
-        self.session = Session(parameters, monotonic_ms(), properties)
+        self._prepared = prepared
+        self.recoverer: Recoverer | None = None
+        if prepared.recovery is None:
+            self.session = Session(parameters, monotonic_ms(), prepared.properties)
+        else:
+            names = f"{PUBLISHER_PREFIX}{secrets.token_hex(12)}", secrets.token_hex(16)
+            first = prepared.addresses.index(parameters)
+            targets = [*prepared.addresses[first:], *prepared.addresses[:first]]
+            self.recoverer = Recoverer(prepared.recovery, targets, prepared.properties, *names)
+            self.session = self.recoverer.session(monotonic_ms(), parameters)
+        #: From a loss until it is recovered or given up.
+        self._is_attempting = False
         self.blocked_reason: str | None = None
         self._input_bytes = 0
         #: Of the message that came last.
@@ -60,6 +84,21 @@ class ShellConnection(ABC):
     def is_open(self) -> bool:
         """Whether the connection can be used, as far as was read."""
         return self.session.state is ConnectionState.OPEN
+
+    @property
+    def is_recovering(self) -> bool:
+        """Whether the connection is lost and waits for another one to the broker."""
+        return self.recoverer is not None and self.recoverer.is_recovering
+
+    def current_queue_name(self, queue: str) -> str:
+        """Return the name that a queue has now: another one if the broker named it again.
+
+        The channels of this connection take either name; others, who are to send something to the
+        queue, need this one.
+        """
+        if self.recoverer is None:
+            return queue
+        return self.recoverer.memory.topology.current(queue)
 
     @property
     def input_bytes(self) -> int:
@@ -88,6 +127,9 @@ class ShellConnection(ABC):
         """What the broker says of itself."""
         return self.session.server_properties
 
+    def __dir__(self) -> list[str]:
+        return shown(super().__dir__(), INTERNAL_OF_CONNECTION)
+
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.parameters} {self.session.state.value}>"
 
@@ -103,10 +145,26 @@ class ShellConnection(ABC):
     def _on_ended(self, event: Ended) -> None:
         """Take the end of the connection."""
 
+    @abstractmethod
+    def _on_lost(self, error: Exception) -> None:
+        """Take the loss of the connection, and begin to recover it."""
+
+    @abstractmethod
+    def _attempt_failed(self, error: Exception) -> None:
+        """Take that the connection of an attempt to recover has ended."""
+
+    @abstractmethod
+    def _on_restored(self, error: Exception | None) -> None:
+        """Take that everything was done again on another connection, or could not be."""
+
+    @abstractmethod
+    def _on_progress(self) -> None:
+        """Take that the broker answers an attempt to recover: it has its time once more."""
+
     def _handle(self, events: list[Event]) -> None:
         """Give each event to whom it concerns, in order."""
         for event in events:
-            if isinstance(event, Message):
+            if isinstance(event, Delivered):
                 event.owner.delivered(event)
             elif isinstance(event, Replied):
                 event.token.replied(event)
@@ -117,12 +175,14 @@ class ShellConnection(ABC):
 
     def _handle_rare(self, event: Event) -> None:
         """Give an event that does not come by the thousand to whom it concerns."""
+        recoverer = self.recoverer
         if isinstance(event, ChannelEnded):
-            event.channel.owner.ended(event)
+            if recoverer is None or not recoverer.takes_end(event):
+                event.channel.owner.ended(event)
         elif isinstance(event, CameBack):
             event.channel.owner.came_back(event.message)
         elif isinstance(event, Cancelled):
-            event.channel.owner.consumer_cancelled(event.consumer_tag)
+            self._handle_cancelled(event)
         elif isinstance(event, FlowChanged):
             event.channel.owner.flow_changed(event.active)
         elif isinstance(event, Blocked):
@@ -131,30 +191,122 @@ class ShellConnection(ABC):
             self.blocked_reason = None
             self._on_unblocked()
         elif isinstance(event, Opened):
-            self._on_opened()
+            self._handle_opened()
+        elif isinstance(event, Lost):
+            self._handle_lost(event)
         elif isinstance(event, Ended):
-            self._on_ended(event)
+            if self.is_recovering and event.error is not None:
+                self._attempt_failed(event.error)
+            else:
+                self._on_ended(event)
+
+    def _handle_cancelled(self, event: Cancelled) -> None:
+        """Have a cancelled consumer wait for its queue, or end."""
+        owner, recoverer = event.channel.owner, self.recoverer
+        if recoverer is None or not recoverer.takes_cancel(event, monotonic_ms()):
+            owner.consumer_cancelled(event.consumer_tag)
+        else:
+            self._on_due()
+
+    def _on_due(self) -> None:  # noqa: B027 -- for a shell that sets timers
+        """Look again when `_tick` is due."""
+
+    def _due_ms(self) -> int | None:
+        """Return when `_handle_tick` is due, or None."""
+        due_ms = self.session.next_tick_ms()
+        if self.recoverer is None or not self.recoverer.revivals.are_waiting or self.is_recovering:
+            return due_ms
+        revival_ms = self.recoverer.revivals.next_ms()
+        if due_ms is None or revival_ms is None:
+            return revival_ms if due_ms is None else due_ms
+        return min(due_ms, revival_ms)
+
+    def _handle_tick(self, now_ms: int, reading: bool) -> None:
+        """Tell the session the time, and let cancelled consumers look for their queues."""
+        self._handle(self.session.tick(now_ms, reading=reading))
+        if self.recoverer is not None and self.is_open and not self.is_recovering:
+            self.recoverer.revivals.tick(self.session, now_ms)
+
+    def _handle_opened(self) -> None:
+        """Go on after the handshake: on another connection, with what is to be done again."""
+        if self.recoverer is not None:
+            self.recoverer.opened(self.session)
+            if self.recoverer.is_recovering:
+                self.recoverer.restore(self.session, self._on_restored, self._on_progress)
+        self._on_opened()
+
+    def _handle_lost(self, event: Lost) -> None:
+        """Begin to recover, or note that an attempt to do so was in vain."""
+        assert self.recoverer is not None
+        for token in event.tokens:
+            token.end(event.error)
+        self.blocked_reason = None
+        if self._is_attempting:
+            self._attempt_failed(event.error)
+        else:
+            self._is_attempting = True
+            self.recoverer.lost(event.error, monotonic_ms())
+            self._on_lost(event.error)
+
+    def _secret_updated(self, secret: str) -> None:
+        """Log in with a fresh token from here on."""
+        if self.recoverer is not None:
+            self.recoverer.use_password(secret)
+
+    def _recovered(self) -> None:
+        """Go on as before the loss."""
+        assert self.recoverer is not None
+        self._is_attempting = False
+        self.recoverer.recovered(monotonic_ms())
+
+    def _abandon_attempt(self) -> None:
+        """Have the channels wait for the next attempt."""
+        assert self.recoverer is not None
+        self.recoverer.abandon()
+        self._handle(self.session.lost("the attempt to recover was given up"))
+
+    def _give_up(self, error: Exception | None) -> None:
+        """End the connection, as it is not recovered."""
+        assert self.recoverer is not None
+        self._is_attempting = False
+        self.session.error = error
+        self._handle(self.recoverer.give_up(error))
 
 
-def prepare(
-    uri: str | Parameters,
-    ssl: ssl_module.SSLContext | None,
-    connection_name: str,
-    client_properties: Mapping[str, object] | None,
-) -> tuple[Parameters, ssl_module.SSLContext | None, dict[str, object]]:
-    """Return what both shells' `connect` need: parameters, TLS context and client properties.
+class Prepared:
+    """What both shells' `connect` make of their arguments."""
 
-    Raises: ValueError for the URI, or for a TLS context without `amqps://`.
-    """
-    parameters = parse_uri(uri) if isinstance(uri, str) else uri
-    if ssl is not None and not parameters.tls:
-        raise ValueError("an ssl context goes with amqps://")
-    if ssl is None and parameters.tls:
-        ssl = ssl_module.create_default_context()
-    properties = dict(client_properties or {})
-    if connection_name:
-        properties["connection_name"] = connection_name
-    return parameters, ssl, properties
+    def __init__(self, uri: Address, options: ConnectOptions) -> None:
+        """Look at the arguments.
+
+        Raises: ValueError or TypeError for those that cannot be, or that contradict each other.
+        """
+        where, how = split(options)
+        self.addresses = addresses(uri, where)
+        self.properties = dict(how.get("client_properties") or {})
+        if name := how.get("connection_name"):
+            self.properties["connection_name"] = name
+        self.traces = how.get("tracing")
+        recover = how.get("recover")
+        self.recovery = settings_of(True if recover is None else recover)
+        self._failures: list[tuple[Parameters, Exception]] = []
+        self._ssl = how.get("ssl")
+        if self._ssl is not None and not all(one.tls for one in self.addresses):
+            raise ValueError("an ssl context goes with amqps:// or tls=True")
+
+    def ssl(self, parameters: Parameters) -> ssl_module.SSLContext | None:
+        """Return the TLS context for an address."""
+        if self._ssl is None and parameters.tls:
+            self._ssl = ssl_module.create_default_context()
+        return self._ssl if parameters.tls else None
+
+    def failed(self, parameters: Parameters, error: Exception) -> None:
+        """Take that an address did not answer.  Raises: the error when it was the last one."""
+        self._failures.append((parameters, error))
+        if len(self.addresses) == 1:
+            raise error
+        if len(self._failures) == len(self.addresses):
+            raise Unreachable(self._failures) from error
 
 
 def monotonic_ms() -> int:

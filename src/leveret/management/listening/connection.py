@@ -1,7 +1,7 @@
 """One HTTP connection on TCP, whose peer may be slow or hostile.
 
-It ends when no request comes whole in time (which a peer can delay a byte at a time), when a peer
-does not read what was written to it, and for another one where there are too many.  No body is ever
+It ends when no request comes whole in time, however slowly its bytes come, when a peer does not
+read what was written to it, and for another one where there are too many.  No body is ever
 inflated here: a kilobyte could become a gigabyte before anybody knows who sent it.  Loads the
 framework.
 """
@@ -9,8 +9,10 @@ framework.
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 import struct
+from http import HTTPStatus
 from typing import Final
 
 from aiohttp import web
@@ -19,6 +21,7 @@ from leveret.clock import Clock
 from leveret.limits import (
     HTTP_DISCARD_BYTES_MAX,
     HTTP_DISCARD_SECONDS_MAX,
+    HTTP_HEAD_SECONDS_MAX,
     HTTP_IDLE_SECONDS_MAX,
     HTTP_STALL_SECONDS_MAX,
 )
@@ -28,6 +31,9 @@ from leveret.session.admission import Admission, Slot
 from leveret.wire.buffer import BytesWriter
 from leveret.wire.frames import write_method
 from leveret.wire.methods.connection import ConnectionClose
+
+#: A record of TLS with a fatal alert, handshake_failure (RFC 8446, section 6).
+_TLS_ALERT: Final = b"\x15\x03\x01\x00\x02\x02\x28"
 
 #: Linger for no time: the peer gets a reset.
 _RESET: Final = struct.pack("ii", 1, 0)
@@ -41,6 +47,33 @@ def _wrong_port() -> bytes:
     return writer.getvalue()
 
 
+class JsonErrors(web.RequestHandler):
+    """Answers what is no request of HTTP as the API answers any other mistake."""
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """Return the answer, after which the connection ends.
+
+        Raises: ConnectionError when another one has begun.
+        """
+        super().handle_error(request, status, exc, message)
+        phrase = HTTPStatus(status).phrase
+        body = {"error": phrase.lower().replace(" ", "_"), "reason": message or phrase}
+        headers = {
+            "Cache-Control": "no-cache",
+            "Content-Type": "application/json",
+            "Server": "Leveret",
+        }
+        response = web.Response(body=json.dumps(body).encode(), status=status, headers=headers)
+        response.force_close()
+        return response
+
+
 class HttpConnections:
     """The connections of one listener."""
 
@@ -51,6 +84,7 @@ class HttpConnections:
         clock: Clock,
         idle_seconds: float = HTTP_IDLE_SECONDS_MAX,
         stall_seconds: float = HTTP_STALL_SECONDS_MAX,
+        head_seconds: float = HTTP_HEAD_SECONDS_MAX,
         log: Log = lambda _level, _text: None,
     ) -> None:
         self.server = server
@@ -60,6 +94,7 @@ class HttpConnections:
         self.clock = clock
         self.idle_seconds = idle_seconds
         self.stall_seconds = stall_seconds
+        self.head_seconds = min(head_seconds, idle_seconds)
 
     def make(self, network: str) -> tuple[HttpConnection, Slot]:
         """Return the protocol of a new connection, and its slot."""
@@ -67,7 +102,7 @@ class HttpConnections:
         return connection, connection.slot
 
 
-class HttpConnection(web.RequestHandler):
+class HttpConnection(JsonErrors):
     """One connection; at any time one alarm runs, or none."""
 
     def __init__(self, connections: HttpConnections, network: str) -> None:
@@ -87,6 +122,8 @@ class HttpConnection(web.RequestHandler):
         self._asking = False
         self._expelled = False
         self._first = True
+        #: True from the first byte of a request, or of the connection, to the end of its head.
+        self._heading = False
         #: What the peer may still send of a body that nobody wants; None where none is thrown away.
         self._discards: int | None = None
         self._idle: Alarm | None = None
@@ -99,6 +136,7 @@ class HttpConnection(web.RequestHandler):
             self._abort()
         else:
             self.ended()
+            self._begin_head()
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """Forget it."""
@@ -116,11 +154,18 @@ class HttpConnection(web.RequestHandler):
                 self.transport.write(_wrong_port())
                 self.transport.close()
                 return
+            if data.startswith(b"\x16\x03") and self.transport is not None:
+                self._connections.log("warning", self._tls_without_tls(self.transport))
+                self.transport.write(_TLS_ALERT)
+                self.transport.close()
+                return
         if self._discards is not None:
             self._discards -= len(data)
             if self._discards < 0:
                 self._abort()
                 return
+        if self._idle is not None and not self._heading:
+            self._begin_head()
         super().data_received(data)
 
     def discard(self) -> None:
@@ -136,9 +181,15 @@ class HttpConnection(web.RequestHandler):
         text = f"the peer {peer[0]}:{peer[1]} speaks AMQP, but this port speaks HTTP"
         return f"{text}; AMQP is on the port that the setting port names"
 
+    def _tls_without_tls(self, transport: asyncio.BaseTransport) -> str:
+        peer = transport.get_extra_info("peername") or ("unknown", 0)
+        text = f"the peer {peer[0]}:{peer[1]} speaks TLS, but this port speaks HTTP without TLS"
+        return f"{text}; HTTP over TLS is on https_port, where tls_certificate is set"
+
     def begun(self) -> None:
         """Hear that a whole request is at hand."""
         self._quiet()
+        self._heading = False
         self._asking = True
         self._connections.admission.busy(self.slot)
 
@@ -160,11 +211,18 @@ class HttpConnection(web.RequestHandler):
 
     def ended(self) -> None:
         """Hear that the request at hand is answered; the next one is waited for."""
-        self._quiet()
         self._asking = False
-        connections = self._connections
-        connections.admission.idle(self.slot)
-        self._idle = Alarm(connections.clock, connections.idle_seconds, self._abort)
+        self._heading = False
+        self._connections.admission.idle(self.slot)
+        self._wait_for_request(self._connections.idle_seconds)
+
+    def _begin_head(self) -> None:
+        self._heading = True
+        self._wait_for_request(self._connections.head_seconds)
+
+    def _wait_for_request(self, seconds: float) -> None:
+        self._quiet()
+        self._idle = Alarm(self._connections.clock, seconds, self._abort)
 
     def pause_writing(self) -> None:
         """Hear that the peer does not read."""
@@ -222,7 +280,7 @@ class OperatorConnections:
         return connection, connection.slot
 
 
-class OperatorConnection(web.RequestHandler):
+class OperatorConnection(JsonErrors):
     """One connection of who operates the broker: he may take his time."""
 
     def __init__(self, connections: OperatorConnections, network: str) -> None:

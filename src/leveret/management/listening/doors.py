@@ -11,7 +11,7 @@ from leveret.clock import Clock
 from leveret.session.admission import Admission, Slot
 
 #: Makes the protocol of a connection from a network, and its slot.
-Make = Callable[[str], tuple[asyncio.BaseProtocol, Slot]]
+Make = Callable[[str], tuple[asyncio.Protocol, Slot]]
 
 #: Accepts on a listening socket, by the places of an admission and with what makes its connections;
 #: True says that its connections are authenticated from the start.  What it returns ends it.
@@ -23,8 +23,13 @@ class Doors:
     """The doors of a broker.
 
     `whole` has the places of all its connections; `clock` stands still while the process does.
+    `accept` is for those of the machine itself and for metrics, `accept_users` for the users' ones,
+    which may come through a proxy.  `accept_tls` accepts connections of users that begin with TLS;
+    None where there are no certificates.
     """
 
     accept: Accept
     whole: Admission
     clock: Clock
+    accept_users: Accept
+    accept_tls: Accept | None = None

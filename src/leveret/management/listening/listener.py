@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from leveret.limits import HTTP_CONNECTIONS_MAX, OPERATOR_CONNECTIONS
 from leveret.management.chunk_source import ChunkSource
-from leveret.management.listening.doors import Doors, Make
+from leveret.management.listening.doors import Accept, Doors, Make
 from leveret.management.listening.unix_socket import listen
 from leveret.management.operator import Operator
 from leveret.session.admission import Admission
@@ -35,7 +35,7 @@ Log = Callable[[str, str], None]
 
 
 class HttpListener(ABC):
-    """The HTTP API of one broker on some sockets; for the loop that the broker runs in."""
+    """The HTTP API of one broker on some sockets; made in the loop that the broker runs in."""
 
     #: True where whoever connects is known from the start.
     knows_all: bool
@@ -49,6 +49,7 @@ class HttpListener(ABC):
         admission: Admission,
         log: Log,
     ) -> None:
+        self._loop = asyncio.get_running_loop()
         self._doors = doors
         self.admission = admission
         self._broker = broker
@@ -62,7 +63,6 @@ class HttpListener(ABC):
 
     def start(self) -> None:
         """Listen.  Raises: OSError."""
-        self._loop = asyncio.get_running_loop()
         self._sockets = self._listen()
         for sock in self._sockets:
             self._loop.add_reader(sock, self._first_connection)
@@ -70,6 +70,10 @@ class HttpListener(ABC):
     @abstractmethod
     def _listen(self) -> list[socket.socket]:
         """Return sockets that listen.  Raises: OSError."""
+
+    def _accept_of(self, sock: socket.socket) -> Accept:
+        """Return what accepts on one of the sockets."""
+        return self._doors.accept
 
     @abstractmethod
     def _load(self) -> AppRunner:
@@ -90,9 +94,15 @@ class HttpListener(ABC):
         try:
             runner = self._runner = await self._loop.run_in_executor(None, self._load)
             await runner.setup()
+            # It loads the framework, as what comes before it does.
+            from leveret.management.listening.slash import leave_out_slash
+
+            assert runner.server is not None
+            leave_out_slash(runner.server)
             make = self._make(runner)
             for sock in self._sockets:
-                close = self._doors.accept(sock, self.admission, make, self.knows_all)
+                accept = self._accept_of(sock)
+                close = accept(sock, self.admission, make, self.knows_all)
                 self._closes.append(close)
         except Exception as error:  # noqa: BLE001 (the broker goes on without its HTTP API)
             self._log("error", f"the HTTP API could not start: {error!r}")

@@ -13,6 +13,7 @@ from leveret.management.chunk_source import ChunkSource
 from leveret.management.keeper import Keeper
 from leveret.management.listening.doors import Doors
 from leveret.management.listening.listener import HttpListener, Log, UnixListener
+from leveret.management.listening.metrics import MetricsListener
 from leveret.management.listening.tcp import TcpListener
 from leveret.management.operator import Operator
 
@@ -32,8 +33,10 @@ class HttpListeners:
         self._chunks = chunks
         self._log = log
         self._started: list[HttpListener] = []
-        #: Where TCP is listened on; 0 where it is not.
+        #: Where TCP is listened on, without TLS and with it; 0 where it is not.
         self.port = 0
+        self.tls_port = 0
+        self.metrics_port = 0
 
     def start_unix(self, path: Path) -> None:
         """Listen on a Unix socket."""
@@ -47,15 +50,47 @@ class HttpListeners:
             "another path by management_socket",
         )
 
-    def start_tcp(self, host: str, port: int, keeper: Keeper) -> None:
-        """Listen on TCP."""
+    def start_tcp(
+        self, plain: tuple[str, int] | None, tls: tuple[str, int] | None, keeper: Keeper
+    ) -> None:
+        """Listen on TCP, by host and port without TLS and with it; None for neither."""
         listener = TcpListener(
-            host, port, self._broker, self._operator, self._chunks, self._doors, keeper, self._log
+            self._broker, self._operator, self._chunks, self._doors, keeper, self._log
         )
-        remedy = "AMQP goes on without it; choose another port by http_port, or none by http=false"
-        if self._start(listener, f"for HTTP on {host}:{port}", remedy):
-            self.port = listener.port
-            self._log("info", f"listening on http://{host}:{self.port}")
+        self.port = self._bind(listener, plain, "http", False)
+        self.tls_port = self._bind(listener, tls, "https", True)
+        if self.port or self.tls_port:
+            self._start(listener, "for HTTP", "AMQP goes on without it")
+
+    def start_metrics(self, host: str, port: int) -> None:
+        """Listen for Prometheus, which needs no password."""
+        listener = MetricsListener(
+            host, port, self._broker, self._operator, self._chunks, self._doors, self._log
+        )
+        remedy = "AMQP goes on without it; choose another port by metrics_port, or none by "
+        if self._start(listener, f"for metrics on {host}:{port}", f"{remedy}metrics=false"):
+            self.metrics_port = listener.port
+            self._log("info", f"listening for Prometheus on http://{host}:{listener.port}/metrics")
+
+    def _bind(
+        self, listener: TcpListener, place: tuple[str, int] | None, scheme: str, tls: bool
+    ) -> int:
+        """Have a listener listen on a place; return the port, 0 for none."""
+        if place is None:
+            return 0
+        host, port = place
+        try:
+            port = listener.bind(host, port, tls)
+        except OSError as error:
+            text = f"cannot listen for {scheme.upper()} on {host}:{port}"
+            remedy = (
+                f"AMQP goes on without it; choose another port by {scheme}_port, or none by "
+                f"{scheme}=false"
+            )
+            self._log("warning", f"{text}: {error.strerror or error}; {remedy}")
+            return 0
+        self._log("info", f"listening on {scheme}://{host}:{port}")
+        return port
 
     def _start(self, listener: HttpListener, where: str, remedy: str) -> bool:
         try:

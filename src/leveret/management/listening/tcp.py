@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from leveret.limits import HTTP_CONNECTIONS_MAX
 from leveret.management.chunk_source import ChunkSource
-from leveret.management.listening.doors import Doors, Make
+from leveret.management.listening.doors import Accept, Doors, Make
 from leveret.management.listening.listener import HttpListener, Log
 from leveret.management.operator import Operator
 from leveret.session.admission import Admission
@@ -22,15 +22,38 @@ if TYPE_CHECKING:
 _BACKLOG = 128
 
 
+def listen_on(host: str, port: int) -> tuple[list[socket.socket], int]:
+    """Return sockets that listen on a host and a port, 0 for any, and the port.
+
+    Raises: OSError.
+    """
+    sockets: list[socket.socket] = []
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    try:
+        for family, kind, protocol, _, address in dict.fromkeys(found):
+            sock = socket.socket(family, kind, protocol)
+            sockets.append(sock)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            sock.bind((address[0], port, *address[2:]))
+            port = int(sock.getsockname()[1])
+            sock.listen(_BACKLOG)
+            sock.setblocking(False)
+    except OSError:
+        for sock in sockets:
+            sock.close()
+        raise
+    return sockets, port
+
+
 class TcpListener(HttpListener):
-    """The HTTP API of one broker on a host and a port."""
+    """The HTTP API of one broker on the places that it is bound to, with TLS or without."""
 
     knows_all = False
 
     def __init__(
         self,
-        host: str,
-        port: int,
         broker: Broker,
         operator: Operator,
         chunks: ChunkSource,
@@ -40,38 +63,32 @@ class TcpListener(HttpListener):
     ) -> None:
         admission = Admission(HTTP_CONNECTIONS_MAX, doors.whole)
         super().__init__(broker, operator, chunks, doors, admission, log)
-        self._host = host
         self._keeper = keeper
-        #: The port that is listened on; 0 before that if the kernel is to choose one.
-        self.port = port
+        self._bound: list[socket.socket] = []
+        #: Those whose connections begin with TLS.
+        self._with_tls: set[socket.socket] = set()
+
+    def bind(self, host: str, port: int, tls: bool = False) -> int:
+        """Listen on a place too, from `start` on; return its port.  Raises: OSError."""
+        sockets, port = listen_on(host, port)
+        self._bound += sockets
+        if tls:
+            self._with_tls.update(sockets)
+        return port
 
     def _listen(self) -> list[socket.socket]:
-        sockets: list[socket.socket] = []
-        found = socket.getaddrinfo(
-            self._host, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )
-        try:
-            for family, kind, protocol, _, address in dict.fromkeys(found):
-                sock = socket.socket(family, kind, protocol)
-                sockets.append(sock)
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                if family == socket.AF_INET6:
-                    sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-                sock.bind((address[0], self.port, *address[2:]))
-                self.port = int(sock.getsockname()[1])
-                sock.listen(_BACKLOG)
-                sock.setblocking(False)
-        except OSError:
-            for sock in sockets:
-                sock.close()
-            raise
-        return sockets
+        return self._bound
+
+    def _accept_of(self, sock: socket.socket) -> Accept:
+        accept = self._doors.accept_tls if sock in self._with_tls else self._doors.accept_users
+        assert accept is not None
+        return accept
 
     def _load(self) -> AppRunner:
         from leveret.management.api import make_users_runner
         from leveret.management.gate import Gate
 
-        gate = Gate(self._broker, self._keeper, self._log)
+        gate = Gate(self._broker, self._keeper, self._log, self._doors.clock)
         return make_users_runner(
             self._broker, self._operator, self._chunks, gate, self._doors.clock, self._log
         )

@@ -5,18 +5,31 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from http import HTTPStatus
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
-from aiohttp import web
+from aiohttp import hdrs, web
 
 from leveret.broker.admin.stats import has_vhost
 from leveret.broker.node.broker import Broker
 from leveret.broker.vhost.vhost import Vhost
 from leveret.clock import Clock
 from leveret.errors import AmqpError, NotFound, PreconditionFailed
+from leveret.limits import HTTP_WRITE_BYTES_MAX
 from leveret.management.chunk_source import ChunkSource
+from leveret.management.direct import DirectChannel, direct_channel
+from leveret.management.gate import seen_vhosts, sees_vhost
 from leveret.management.operator import Operator
+from leveret.management.paging import (
+    PageOutOfRange,
+    Wanted,
+    columns_of,
+    sort_key,
+    sorted_in_slices,
+    wanted_of,
+)
+from leveret.management.paging import filtered as filter_names
 from leveret.names import Name, cleaned
 
 #: The broker that an application shows.
@@ -26,7 +39,7 @@ BROKER: Final = web.AppKey("broker", Broker)
 OPERATOR: Final = web.AppKey("operator", Operator)
 
 #: Snapshots taken and written before the loop does something else (about 5 ms of work).
-SLICE_ROWS: Final = 500
+SLICE_ROWS: Final = 400
 
 #: The clock that peers are judged by; it stands still while the process does.
 CLOCK: Final = web.AppKey("clock", Clock)
@@ -36,6 +49,7 @@ CHUNKS: Final = web.AppKey("chunks", ChunkSource)
 
 Row = dict[str, object]
 Stats = TypeVar("Stats")
+Listed = TypeVar("Listed")
 
 #: What every answer in JSON has.
 JSON_HEADERS: Final = {"Cache-Control": "no-cache", "Content-Type": "application/json"}
@@ -58,6 +72,8 @@ def error_response(error: AmqpError, *, names: bool = False) -> web.Response:
     With `names` a 404 tells in `detail` what is missing, for who may know all that is there.
     """
     status = error.http_status
+    if isinstance(error, PageOutOfRange):
+        return json_response({"error": "page_out_of_range", "reason": error.text}, status)
     if status == HTTPStatus.NOT_FOUND:
         body: Row = {"error": "Object Not Found", "reason": "Not Found"}
         if names and error.text:
@@ -111,18 +127,165 @@ def number_of_query(request: web.Request, name: str, default: int | None, most: 
     return int(text)
 
 
+class Listing(Protocol[Listed]):
+    """A list that is taken in slices."""
+
+    def take(self, count: int, /) -> list[Listed]:
+        """Return the next `count` of it at most; an empty list at the end."""
+
+
+def taking(
+    request: web.Request, of: Callable[[str | None], Listing[Listed]]
+) -> Callable[[int], list[Listed]]:
+    """Return what takes a list in slices: in the vhost of the path, or in all that may be seen.
+
+    `of` begins the list of a vhost, or for None that of all vhosts.
+
+    Raises: NotFound (404) for a vhost that is not there.
+    """
+    vhost = vhost_of(request)
+    seen = seen_vhosts(request) if vhost is None else None
+    if seen is None:
+        return of(vhost).take
+    left = iter(seen)
+    listing: Listing[Listed] | None = None
+
+    def take(count: int) -> list[Listed]:
+        nonlocal listing
+        taken: list[Listed] = []
+        while len(taken) < count:
+            if listing is None:
+                name = next(left, None)
+                if name is None:
+                    break
+                # A vhost may have been deleted meanwhile, and made again for others.
+                listing = of(name) if sees_vhost(request, name) else None
+            elif rows := listing.take(count - len(taken)):
+                taken += rows
+            else:
+                listing = None
+        return taken
+
+    return take
+
+
+def seen(request: web.Request) -> list[Vhost]:
+    """Return the vhost of the path, or all that who asks may see.
+
+    Raises: NotFound (404) for a vhost that is not there.
+    """
+    if "vhost" in request.match_info:
+        return [found_vhost(request)]
+    vhosts = request.app[BROKER].vhosts
+    names = seen_vhosts(request)
+    return list(vhosts.values()) if names is None else [vhosts[name] for name in names]
+
+
+def exchange_of(request: web.Request, part: str) -> Name:
+    """Return the name of an exchange that the path has; `amq.default` stands for the empty one."""
+    name = name_of(request, part)
+    return Name("") if name == "amq.default" else name
+
+
+def as_user(request: web.Request, vhost: str) -> AbstractAsyncContextManager[DirectChannel]:
+    """Open a channel of AMQP in a vhost for who asks; see `direct_channel`."""
+    opens = request.app[OPERATOR].direct
+    assert opens is not None, "the API was made without channels"
+    return direct_channel(request, request.app[BROKER], opens, vhost)
+
+
+async def begins(request: web.Request, response: web.StreamResponse) -> bool:
+    """Send the head of an answer; return whether a body follows, which is not so for HEAD.
+
+    The framework would send one: its client takes that for the next answer.
+    """
+    await response.prepare(request)
+    return request.method != hdrs.METH_HEAD
+
+
 async def stream_rows(
     request: web.Request, take: Callable[[int], list[Stats]], row: Callable[[Stats], Row]
 ) -> web.StreamResponse:
-    """Answer with an array of what `take` gives, slice by slice, so that nobody waits for it."""
+    """Answer with an array of what `take` gives, slice by slice, so that nobody waits for it.
+
+    Where the request asks for a page or an order, the array is gathered first; `row` is asked for
+    a page's rows alone once their order is known.
+    """
+    wanted = wanted_of(request.query)
+    if not wanted.plain:
+        return await _ordered_rows(wanted, take, row)
     response = web.StreamResponse(headers=JSON_HEADERS)
-    await response.prepare(request)
+    if not await begins(request, response):
+        return response
     separator = "["
     while taken := take(SLICE_ROWS):
-        texts = ",".join([json.dumps(row(stats), ensure_ascii=False) for stats in taken])
-        await response.write((separator + texts).encode())
-        separator = ","
+        part = ""
+        for stats in taken:
+            part += separator + json.dumps(wanted.only(row(stats)), ensure_ascii=False)
+            separator = ","
+            # Rows may have long arguments, and a peer that reads nothing makes us hold what waits.
+            if len(part) >= HTTP_WRITE_BYTES_MAX:
+                await response.write(part.encode())
+                part = ""
+        await response.write(part.encode())
         await asyncio.sleep(0)
     await response.write(b"[]" if separator == "[" else b"]")
     await response.write_eof()
     return response
+
+
+#: What lists are sorted by beside what the request asks for, as in RabbitMQ.
+DEFAULT_SORTS: Final = ("vhost", "name")
+
+
+async def _ordered_rows(
+    wanted: Wanted, take: Callable[[int], list[Stats]], row: Callable[[Stats], Row]
+) -> web.Response:
+    """Return what `take` gives in the order, and of the page, that is wanted."""
+    gathered: list[tuple[object, str, Stats]] = []
+    sorts = (*wanted.sort, *DEFAULT_SORTS)
+    while taken := take(SLICE_ROWS):
+        for stats in taken:
+            shown = row(stats)
+            gathered.append((sort_key(shown, sorts), str(shown.get("name", "")), stats))
+        await asyncio.sleep(0)
+    found = await filter_names(wanted, gathered, lambda item: item[1])
+    ordered = await sorted_in_slices(found, lambda item: item[0], wanted.reverse)
+    return await answer_with(wanted, [item[2] for item in ordered], len(gathered), row)
+
+
+async def answer_with(
+    wanted: Wanted, ordered: list[Stats], total: int, row: Callable[[Stats], Row]
+) -> web.Response:
+    """Return the answer with a list in its order: all of it, or the page that is wanted.
+
+    Raises: PageOutOfRange (400 in HTTP).
+    """
+    items: list[object] = []
+    if wanted.page is None:
+        for place, stats in enumerate(ordered, 1):
+            items.append(wanted.only(row(stats)))
+            if place % SLICE_ROWS == 0:
+                await asyncio.sleep(0)
+        return json_response(items)
+    wanted.check_range(len(ordered))
+    page = ordered[wanted.begin : wanted.begin + wanted.page_size]
+    items = [wanted.only(row(stats)) for stats in page]
+    return json_response(wanted.paged(items, len(ordered), total))
+
+
+async def rows_response(request: web.Request, rows: list[Row]) -> web.Response:
+    """Return a list that is at hand, in the order, and of the page, that the request asks for."""
+    wanted = wanted_of(request.query)
+    if wanted.plain:
+        return json_response([wanted.only(row) for row in rows])
+    found = await filter_names(wanted, rows, lambda row: str(row.get("name", "")))
+    sorts = (*wanted.sort, *DEFAULT_SORTS)
+    ordered = await sorted_in_slices(found, lambda row: sort_key(row, sorts), wanted.reverse)
+    return await answer_with(wanted, ordered, len(rows), lambda row: row)
+
+
+def row_response(request: web.Request, row: Row) -> web.Response:
+    """Return one object, with the columns that the request asks for."""
+    columns = columns_of(request.query)
+    return json_response(row if columns is None else columns.of(row))

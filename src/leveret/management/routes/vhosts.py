@@ -2,24 +2,37 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Final
 
 from aiohttp import web
 
 from leveret.broker.vhost.vhost import Vhost
 from leveret.management.bodies import number_of, object_of
-from leveret.management.routes.shared import BROKER, OPERATOR, Row, found_vhost, json_response
+from leveret.management.routes.node.identity import node_name
+from leveret.management.routes.shared import (
+    BROKER,
+    OPERATOR,
+    Row,
+    found_vhost,
+    json_response,
+    rows_response,
+    seen,
+)
 from leveret.names import check_new
+
+#: Queues that are counted before the loop does something else (about a millisecond).
+COUNTED_AT_ONCE: Final = 2_000
 
 
 async def vhosts(request: web.Request) -> web.Response:
     """Return all vhosts."""
-    return json_response([_row(vhost) for vhost in request.app[BROKER].vhosts.values()])
+    return await rows_response(request, [await _row(vhost) for vhost in seen(request)])
 
 
 async def vhost(request: web.Request) -> web.Response:
     """Return one vhost."""
-    return json_response(_row(found_vhost(request)))
+    return json_response(await _row(found_vhost(request)))
 
 
 async def put(request: web.Request) -> web.Response:
@@ -38,19 +51,27 @@ async def put(request: web.Request) -> web.Response:
 
 
 async def delete(request: web.Request) -> web.Response:
-    """Delete a vhost with all that is in it."""
+    """Delete a vhost with all that is in it; the answer comes when all of it is gone."""
+    operator = request.app[OPERATOR]
+    operator.begin()
+    await operator.ended(request.app[BROKER].delete_vhost(request.match_info["vhost"]))
+    return web.Response(status=204)
+
+
+async def protect(request: web.Request) -> web.Response:
+    """Let nobody delete a vhost (POST), or let it be deleted again (DELETE)."""
+    vhost = found_vhost(request)
+    on = request.method == "POST"
     async with request.app[OPERATOR].changing():
-        request.app[BROKER].delete_vhost(request.match_info["vhost"])
+        request.app[BROKER].put_vhost(vhost.name, {"protected_from_deletion": on}, {})
     return web.Response(status=204)
 
 
 async def limits(request: web.Request) -> web.Response:
     """Return the limits of all vhosts or of one."""
-    one = "vhost" in request.match_info
-    found = [found_vhost(request)] if one else list(request.app[BROKER].vhosts.values())
     rows = [
         {"vhost": vhost.name, "value": dict(vhost.metadata.limits)}
-        for vhost in found
+        for vhost in seen(request)
         if vhost.metadata.limits
     ]
     return json_response(rows)
@@ -86,19 +107,26 @@ async def delete_limit(request: web.Request) -> web.Response:
     return web.Response(status=204)
 
 
-def _row(vhost: Vhost) -> Row:
-    """Return a vhost as RabbitMQ shows it."""
-    queues = [queue for queue in vhost.queues.by_name.values() if not queue.hidden]
-    ready = sum([int(queue.ready_count()) for queue in queues])
-    unacked = sum([int(queue.unacked_count) for queue in queues])
+async def _row(vhost: Vhost) -> Row:
+    """Return a vhost as RabbitMQ shows it; its queues are counted in slices."""
+    ready = unacked = 0
+    for number, queue in enumerate(list(vhost.queues.by_name.values()), 1):
+        if not queue.hidden and not queue.deleted:
+            ready += int(queue.ready_count())
+            unacked += int(queue.unacked_count)
+        if number % COUNTED_AT_ONCE == 0:
+            await asyncio.sleep(0)
     metadata = vhost.metadata.fields()
     return {
         "name": vhost.name,
         **metadata,
         "metadata": metadata,
+        "tracing": False,
+        "cluster_state": {node_name(): "running"},
         "messages": ready + unacked,
         "messages_ready": ready,
         "messages_unacknowledged": unacked,
+        "definition_bytes": int(vhost.account.bytes),
     }
 
 
@@ -107,6 +135,8 @@ ROUTES: Final = (
     web.get("/api/vhosts/{vhost}", vhost),
     web.put("/api/vhosts/{vhost}", put),
     web.delete("/api/vhosts/{vhost}", delete),
+    web.post("/api/vhosts/{vhost}/deletion/protection", protect),
+    web.delete("/api/vhosts/{vhost}/deletion/protection", protect),
     web.get("/api/vhost-limits", limits),
     web.get("/api/vhost-limits/{vhost}", limits),
     web.put("/api/vhost-limits/{vhost}", put_limits),

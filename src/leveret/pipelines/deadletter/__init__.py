@@ -1,1 +1,1 @@
-"""Dead letters: why messages died, and some of them published again."""
+"""Dead letters: why messages were dead-lettered, and publishing some of them again."""

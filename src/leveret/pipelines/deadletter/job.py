@@ -1,12 +1,12 @@
-"""Dead letters: why did they die, where, of what error, and some of them back to where they came.
+"""Dead letters: why, where and by which error messages were dead-lettered, and republishing them.
 
-It reads what a dead-letter exchange has put into a stream (bind one: nothing is taken out of it),
-an archive of one, or a queue, which is looked at and left as it is.  Spark counts the groups; what
-comes back is bounded whatever there is: the groups with the most letters, with their first and last
-letter, and totals over all.
+It reads what a dead-letter exchange has put into a stream (bind one: this removes nothing), an
+archive of one, or a queue, which is browsed and left unchanged.  Spark counts the groups; the size
+of the result is limited: the groups with the most letters, with their first and last letter, and
+totals over all.
 
-`republish` publishes letters of a stream or an archive again, to the queue that each died in: other
-queues that had the message may have handled it.  `sending` says how often: once.
+`republish` publishes letters of a stream or an archive again, to the queue in which each died:
+other queues that got the message may have processed it.  `sending` ensures that each is sent once.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from leveret.pipelines.letters import (
     error_kind,
     letters,
 )
-from leveret.pipelines.pages.plots import BANDS_MAX, Bar, bar_width
+from leveret.pipelines.pages.bars import BANDS_MAX, Bar, bar_width
+from leveret.pipelines.pages.origin import command_line, moment_text, path_text
 from leveret.pipelines.progress import Say, stages
 from leveret.pipelines.refusals import JobError, moment, only_one, span_seconds
 from leveret.pipelines.replay.choosing import Choice, in_time
@@ -37,7 +38,7 @@ from leveret.pipelines.source import messages
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
-#: Groups that come back.
+#: The number of groups in the result.
 GROUPS_MAX: Final = 1000
 
 _COLUMNS: Final = (
@@ -66,9 +67,10 @@ def deadletter(
 ) -> DeadLetters:
     """Group the dead letters of a stream, a queue (`uri` with either), an archive or a table.
 
-    `error_path` finds the error in a JSON body (`$.error.message`), `error_headers` in a header.
+    `error_path` is the path of the error in a JSON body (`$.error.message`), `error_headers` are
+    headers that may hold it.
 
-    Raises: JobError for what makes no sense; what Spark raises.
+    Raises: JobError for invalid arguments; Spark's exceptions.
     """
     seconds = span_seconds("window", window)
     choice = Choice(moment("since", since), moment("until", until))
@@ -92,9 +94,15 @@ def deadletter(
         found = _summarize(rows, source, choice, seconds, error_headers, error_path)
     if html_path is not None:
         from leveret.pipelines.deadletter.page import deadletter_page
-        from leveret.pipelines.pages.parts import write_page
+        from leveret.pipelines.pages.document import write_page
 
-        write_page(html_path, deadletter_page(found))
+        own_headers = () if tuple(error_headers) == ERROR_HEADERS else tuple(error_headers)
+        command = "" if source == "a table" else command_line(
+            "deadletter", stream=stream, path=path_text(path), from_queue=from_queue,
+            since=moment_text(choice.since), until=moment_text(choice.until), window=window,
+            error_path=error_path, error_header=own_headers, uri=uri,
+        )  # fmt: skip
+        write_page(html_path, deadletter_page(found, command))
     return found
 
 
@@ -107,7 +115,7 @@ def _browsed(
     password_env: str | None,
     options: Mapping[str, str] | None,
 ) -> tuple[DataFrame, str]:
-    """Return what a queue holds; it stays there."""
+    """Return the messages of a queue, which stay in it."""
     if uri is None or stream is not None or path is not None:
         raise JobError("from_queue: a queue is read by uri and from_queue alone")
     texts = {**(options or {}), "uri": uri, "queue": queue}
@@ -145,16 +153,17 @@ def republish(
     options: Mapping[str, str] | None = None,
     progress: Say | None = None,
 ) -> Sent:
-    """Publish dead letters again, each to the queue that it died in, and to no other.
+    """Publish dead letters again, each to the queue in which it died and to no other.
 
-    `to_queue` sends all of them to one queue or stream, `to_exchange` to an exchange with the
-    routing key that each had first, and `as_published` as each was published first, to all queues
-    that are bound.  A letter that died in no queue (reason `unroutable`) goes as published.
+    `to_queue` sends all of them to one queue or stream, `to_exchange` to an exchange with the first
+    routing key of each, and `as_published` to the exchange of the first publish, and so to all
+    queues that are bound to it.  A letter that died in no queue (reason `unroutable`) is always
+    sent as published.
 
-    `rows` are a table with the columns of an archive, for which the job needs a `name`.  Taken are
-    letters of a reason, queue, kind of error and time, as far as any of that is said.
+    `rows` are a table with the columns of an archive, for which the job needs a `name`.  A reason,
+    queue, kind of error and times select letters; each is optional.
 
-    Raises: JobError for what makes no sense; what Spark raises, with the source's or sink's reason.
+    Raises: JobError for invalid arguments; Spark's exceptions, with the source's or sink's reason.
     """
     choice = Choice(moment("since", since), moment("until", until))
     choice.check()
@@ -167,8 +176,8 @@ def republish(
 
     source = find_source(uri, stream, path, rows, name, password_env, options)
     said = {**choice.described(), **wanted, "to": place_of(to_uri), "error_path": error_path}
-    # Without a destination the name is what it was when letters went as they were published: what
-    # such a run has sent was in the queue of its death too, which knows it by that name.
+    # Without a destination the name is that of earlier releases, which sent letters as published:
+    # such a letter was in the queue of its death too, which knows it by that name.
     own_name = name or job_name("deadletter", source=source.name, of=stream, **said, **where)
     to = Destination(to_uri, to_exchange, None, None, to_queue, to_password_env, unroutable, dedup)
     parts = source_parts(spark, source, choose)
@@ -178,7 +187,7 @@ def republish(
 
 
 def _where(to_queue: str | None, to_exchange: str | None, as_published: bool) -> dict[str, object]:
-    """Return what was said of where letters go.  Raises: JobError for two things."""
+    """Return the destination that was chosen.  Raises: JobError for more than one."""
     said: dict[str, object] = {} if to_queue is None else {"to_queue": to_queue}
     said |= {} if to_exchange is None else {"to_exchange": to_exchange}
     said |= {"as_published": True} if as_published else {}
@@ -190,11 +199,11 @@ def _where(to_queue: str | None, to_exchange: str | None, as_published: bool) ->
 def _addressed(
     found: DataFrame, choice: Choice, wanted: Mapping[str, str | None], as_published: bool
 ) -> DataFrame:
-    """Return the letters that are wanted, addressed to the queue that each died in.
+    """Return the selected letters, addressed to the queue in which each died.
 
-    `as_published` addresses them as they were published first, and so are those that died in no
-    queue: no queue has taken them.  Of others without a queue nothing tells where they belong, and
-    Spark raises that.
+    `as_published` addresses them as they were first published, and so are letters with the reason
+    `unroutable`, which no queue has taken.  For others without a queue the destination is unknown,
+    and Spark raises that.
     """
     from pyspark.sql import functions as f
 
@@ -289,7 +298,7 @@ def _summarize(
 
 
 def _others(counted: DataFrame) -> int:
-    """Return how many messages bear no sign of a death."""
+    """Return how many messages are no dead letters."""
     from pyspark.sql import functions as f
 
     found = counted.where(~f.col("is_letter")).agg(f.coalesce(f.sum("letters"), f.lit(0)))
@@ -300,7 +309,7 @@ def _groups(windows: DataFrame) -> tuple[Group, ...]:
     """Return the groups with the most letters."""
     from pyspark.sql import functions as f
 
-    # Without a time the order is nobody's; a null one would lose the letter.
+    # Without a time the order is arbitrary; a null would lose the letter.
     in_order = f.coalesce("start", f.lit(-1))
     found = (
         windows.groupBy("reason", "queue", "fingerprint")
@@ -345,7 +354,7 @@ def _letter(row: Row) -> Letter:
 
 
 def _ends(windows: DataFrame) -> tuple[tuple[str, str], ...]:
-    """Return the pairs of queue and reason that the plot tells apart: those with most letters."""
+    """Return the pairs of queue and reason that the plot shows: those with the most letters."""
     from pyspark.sql import functions as f
 
     found = (

@@ -1,76 +1,55 @@
-"""Dead letters as one HTML page: totals, letters over time, groups and samples."""
+"""Dead letters as one HTML page: totals, letters over time, reasons, groups and samples."""
 
 from __future__ import annotations
 
-from leveret.pipelines.deadletter.result import DeadLetters, Letter
-from leveret.pipelines.pages.markup import Markup
-from leveret.pipelines.pages.parts import (
-    bytes_text,
-    cut_note,
-    heading,
-    job_page,
-    moment_text,
-    paragraph,
-    span_text,
-    table,
-    totals,
+from datetime import datetime
+
+from leveret.pipelines.deadletter.result import DeadLetters, Group
+from leveret.pipelines.pages.bars import stacks
+from leveret.pipelines.pages.document import job_page
+from leveret.pipelines.pages.origin import Origin, milliseconds
+from leveret.pipelines.pages.rows import span_text, table
+
+_GROUP = (
+    "queue reason kind fingerprint letters bytes first_at last_at "
+    "stream offset exchange routing_key died_times error body"
 )
-from leveret.pipelines.pages.plots import stacks
 
 
-def deadletter_page(found: DeadLetters) -> str:
-    """Return the page."""
+def deadletter_page(found: DeadLetters, command: str = "") -> str:
+    """Return the page; `command` is what found the letters."""
+    names = [f"{queue}: {reason}" for queue, reason in found.ends]
+    first, last = _ends(found)
     return job_page(
+        "deadletter",
         f"Dead letters of {found.source}",
-        totals(
-            (
-                (f"{found.letters:,}", "dead letters"),
-                (bytes_text(found.bytes), "in bodies"),
-                (f"{found.groups_total:,}", "groups"),
-                (f"{found.others:,}", "messages that are none"),
-            )
-        ),
-        heading(f"Letters by {span_text(found.bar_seconds)}"),
-        *_plot(found),
-        heading("Groups: queue, reason and kind of error"),
-        cut_note(len(found.groups), found.groups_total, "groups with the most letters"),
-        _groups(found),
-        heading("Their last letters"),
-        _samples(found),
+        {
+            "origin": Origin(found.source, command, first, last).described(),
+            "letters": found.letters,
+            "bytes": found.bytes,
+            "others": found.others,
+            "bar": span_text(found.bar_seconds),
+            "plot": stacks(found.bars, names, found.bar_seconds),
+            "groups": table(_GROUP, map(_cells, found.groups), found.groups_total),
+        },
     )
 
 
-def _plot(found: DeadLetters) -> list[Markup]:
-    if not found.bars:
-        return [paragraph("No letter bears a time.")]
-    names = [f"{queue}: {reason}" for queue, reason in found.ends]
-    return stacks(found.bars, names, found.bar_seconds, "Dead letters over time")
-
-
-def _groups(found: DeadLetters) -> Markup:
-    rows = [
-        (
-            one.queue,
-            one.reason,
-            one.kind,
-            one.fingerprint,
-            one.letters,
-            one.bytes,
-            moment_text(one.first.died_at),
-            moment_text(one.last.died_at),
-        )
-        for one in found.groups
+def _ends(found: DeadLetters) -> tuple[datetime | None, datetime | None]:
+    """Return when the first and the last letter of the groups died."""
+    died = [
+        letter.died_at
+        for group in found.groups
+        for letter in (group.first, group.last)
+        if letter.died_at is not None
     ]
-    columns = ("queue", "reason", "kind of error", "fingerprint", "#letters", "#bytes")
-    return table((*columns, "first", "last"), rows)
+    return (min(died), max(died)) if died else (None, None)
 
 
-def _samples(found: DeadLetters) -> Markup:
-    columns = ("queue", "reason", "letter", "published to", "#deaths", "error", "body")
-    return table(columns, [(one.queue, one.reason, *_cells(one.last)) for one in found.groups])
-
-
-def _cells(letter: Letter) -> tuple[object, ...]:
-    place = letter.stream if letter.offset is None else f"{letter.stream} {letter.offset}"
-    address = f"{letter.exchange or '(default exchange)'} / {letter.routing_key}"
-    return (place, address, letter.died_times, letter.error, letter.body)
+def _cells(group: Group) -> tuple[object, ...]:
+    last = group.last
+    return (
+        group.queue, group.reason, group.kind, group.fingerprint, group.letters, group.bytes,
+        milliseconds(group.first.died_at), milliseconds(last.died_at), last.stream, last.offset,
+        last.exchange, last.routing_key, last.died_times, last.error, last.body,
+    )  # fmt: skip

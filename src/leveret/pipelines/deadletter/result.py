@@ -1,16 +1,16 @@
-"""What a look at dead letters found: groups of them, with their first and last letter."""
+"""The result of the dead-letter job: groups of letters, with their first and last letter."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
 
-from leveret.pipelines.pages.plots import Bar
+from leveret.pipelines.pages.bars import Bar
 
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """One letter, as much of it as a person wants to see."""
+    """One letter, with what is worth showing."""
 
     stream: str
     offset: int | None
@@ -24,9 +24,9 @@ class Letter:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Letters that died in one queue, for one reason and of one kind of error.
+    """Letters that died in one queue, for one reason and with one kind of error.
 
-    `kind` is the error without what differs from letter to letter.
+    `kind` is the error without the parts that differ from letter to letter.
     """
 
     reason: str
@@ -41,7 +41,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetters:
-    """What there is of dead letters; `others` are messages that are none.
+    """All dead letters; `others` are messages that are none.
 
     `bars` count letters over time, by their place in `ends`: queue and reason.
     """

@@ -1,7 +1,7 @@
-"""Tables of a lake that an archive can be: a file per format, all by one sink.
+"""Table formats that an archive can have: a file for each format, all written by one sink.
 
-`base` says what such a table is, `delta` and `iceberg` are two, `files` writes what they list and
-`sink` is Spark's side.  Plain Parquet needs none of it: Spark's own sink writes that.
+`base` defines such a table, `delta` and `iceberg` are two of them, `files` writes the files that
+they list and `sink` is Spark's side.  Plain Parquet needs none of this: Spark's own sink writes it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ FORMATS: Final = ("delta", "iceberg")
 
 
 def open_lake(options: LakeOptions) -> Lake:
-    """Return the table that the options name; it need not be there yet.
+    """Return the table that the options name; it need not exist yet.
 
     Raises: ImportError, which says what to install.
     """
@@ -31,7 +31,7 @@ def open_lake(options: LakeOptions) -> Lake:
 
 
 def find_lake(path: str, table: str = "", catalog: str = "") -> Lake | None:
-    """Return the table at a path, to be read; None where plain files lie.
+    """Return the table at a path, to be read, or None if plain files are there.
 
     An Iceberg table of a catalog is named by `table` and `catalog`, not by its path.
 
@@ -48,7 +48,7 @@ def find_lake(path: str, table: str = "", catalog: str = "") -> Lake | None:
 
 
 def _is_delta(uri: str) -> bool:
-    """Tell whether a Delta table lies at a URI."""
+    """Return whether there is a Delta table at a URI."""
     try:
         from deltalake import DeltaTable
     except ModuleNotFoundError:

@@ -1,7 +1,7 @@
-"""What a table of a lake is to an archive: it takes files, each batch of a query once.
+"""The interface of a lake's table to an archive: it takes the files of each batch once.
 
-Invariants: `add` with a batch that the table knows of that query does nothing; the files of a batch
-and the note of it are one commit of the table.
+Invariants: `add` with a batch of a query that the table has already does nothing; the files of a
+batch and the record of its number are one commit of the table.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: The catalog of an Iceberg table that has one of its own, beside its data.
+#: The catalog of an Iceberg table that has its own one, beside its data.
 CATALOG_FILE: Final = "catalog.db"
 
 
@@ -29,13 +29,13 @@ class File:
     partition: dict[str, str | None]
 
     def stats(self) -> str:
-        """Return what Delta notes of a file's rows."""
+        """Return Delta's statistics of a file's rows."""
         return json.dumps({"numRecords": self.rows})
 
 
 @dataclass(frozen=True, slots=True)
 class LakeOptions:
-    """Which table, and how its files are written.
+    """The table's identity, and how its files are written.
 
     `table` and `catalog` are Iceberg's: a name, and a catalog of pyiceberg's configuration.
     """
@@ -51,7 +51,7 @@ class LakeOptions:
 class Lake(ABC):
     """One table."""
 
-    #: Whether the columns of the partition are in the files too, and in which folder those lie.
+    #: Whether the partition's columns are in the files too, and the folder of the files.
     keeps_partition_columns = False
     folder = ""
 
@@ -60,16 +60,16 @@ class Lake(ABC):
 
     @abstractmethod
     def exists(self) -> bool:
-        """Tell whether the table is there."""
+        """Return whether the table exists."""
 
     @abstractmethod
     def create(self, schema: pa.Schema) -> None:
-        """Make the table with these columns, if it is not there."""
+        """Create the table with these columns unless it exists."""
 
     @abstractmethod
     def add(self, files: Sequence[File], schema: pa.Schema, query: str, batch: int) -> bool:
-        """Add a batch's files in one commit; False when the batch is known already."""
+        """Add a batch's files in one commit; return False if the table has the batch already."""
 
     @abstractmethod
     def uris(self) -> list[str]:
-        """Return where the table's files lie."""
+        """Return the URIs of the table's files."""

@@ -1,7 +1,7 @@
-"""Delta Lake by the package `deltalake` (delta-rs): no JVM code, so any Spark will do.
+"""Delta Lake by the package `deltalake` (delta-rs), which needs no JVM code and so any Spark.
 
-A batch is one version of the table, with a transaction of the query in it: the version that Delta's
-own sink notes too.
+A batch is one version of the table with an application transaction of the query, which is what
+Delta's own sink writes too.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ class DeltaLake(Lake):
     """A Delta table at a path."""
 
     def exists(self) -> bool:
-        """Tell whether the table is there."""
+        """Return whether the table exists."""
         return bool(DeltaTable.is_deltatable(self.options.path))
 
     def create(self, schema: pa.Schema) -> None:
-        """Make the table with these columns, if it is not there."""
+        """Create the table with these columns unless it exists."""
         partition_by = list(self.options.partition_by)
         DeltaTable.create(self.options.path, schema, mode="ignore", partition_by=partition_by)
 
     def add(self, files: Sequence[File], schema: pa.Schema, query: str, batch: int) -> bool:
-        """Add a batch's files in one commit; False when the batch is known already."""
+        """Add a batch's files in one commit; return False if the table has the batch already."""
         table = DeltaTable(self.options.path)
         known = table.transaction_version(query)
         if known is not None and known >= batch:
@@ -54,5 +54,5 @@ class DeltaLake(Lake):
         return True
 
     def uris(self) -> list[str]:
-        """Return where the table's files lie."""
+        """Return the URIs of the table's files."""
         return [str(uri) for uri in DeltaTable(self.options.path).file_uris()]

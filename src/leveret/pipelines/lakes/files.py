@@ -1,8 +1,8 @@
-"""Rows of one task to Parquet files, each of one partition of the table.
+"""The rows of one task as Parquet files, each of one partition of the table.
 
-Files lie where Hive would put them (`stream=orders/date=2026-11-21/`), under names that no other
-attempt uses: what a failed attempt leaves is in no table and does no harm.  It decides nothing
-about tables: which files count is their business (`base.py`).
+Files are where Hive would put them (`stream=orders/date=2026-11-21/`), under names that no other
+attempt uses: the files of a failed attempt are in no table and do no harm.  This module decides
+nothing about tables: which files count is up to them (`base.py`).
 
 Invariants: rows of one partition keep their order; a file holds at least one row.
 """
@@ -22,15 +22,15 @@ import pyarrow.parquet as pq
 from leveret.limits import LAKE_FILE_BYTES, LAKE_FILES_OPEN_MAX, LAKE_ROW_GROUP_ROWS
 from leveret.pipelines.lakes.base import File
 
-#: What Hive writes for a partition of no value.
+#: The name that Hive writes for a partition without a value.
 NO_VALUE: Final = "__HIVE_DEFAULT_PARTITION__"
 
-#: What Hive, and Spark with it, escapes in a directory's name.
+#: The characters that Hive, and Spark with it, escapes in a directory's name.
 _SPECIAL: Final = frozenset("\"#%'*/:=?\\{[]^\x7f") | {chr(code) for code in range(32)}
 
 
 def location(path: str) -> tuple[pyarrow.fs.FileSystem, str]:
-    """Return the file system of a path or URI, and the path there.  Raises: OSError; ValueError."""
+    """Return the file system of a path or URI, and the path in it.  Raises: OSError; ValueError."""
     if "://" not in path:
         return pyarrow.fs.LocalFileSystem(), str(Path(path).absolute())
     system, base = pyarrow.fs.FileSystem.from_uri(path)
@@ -52,7 +52,7 @@ class PartitionedFiles:
         self._done: list[File] = []
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> list[File]:
-        """Write all batches; return the files.  What was written goes if it fails."""
+        """Write all batches; return the files.  If this fails, what was written is removed."""
         try:
             for batch in batches:
                 for values, rows in self._split(batch):
@@ -106,14 +106,14 @@ class PartitionedFiles:
         self._done.append(File(file.path, size, file.rows, partition))
 
     def _remove(self) -> None:
-        """Remove all that this task has written."""
+        """Remove everything that this task has written."""
         for file in self._open.values():
             file.abandon()
         remove(self._system, self._base, [*self._done, *self._open.values()])
 
 
 class _OpenFile:
-    """A file that is written to; small batches are gathered to row groups of a useful size."""
+    """A file being written; small batches are gathered to row groups of a useful size."""
 
     def __init__(
         self, system: pyarrow.fs.FileSystem, base: str, path: str, compression: str
@@ -129,7 +129,7 @@ class _OpenFile:
         self._bytes = 0
 
     def add(self, rows: pa.RecordBatch) -> int:
-        """Add rows; return about how many bytes were added so far."""
+        """Add rows; return the approximate number of bytes added so far."""
         self._gathered.append(rows)
         self._gathered_rows += rows.num_rows
         self.rows += rows.num_rows
@@ -158,13 +158,13 @@ class _OpenFile:
         return int(self._system.get_file_info(self._full_path).size)
 
     def abandon(self) -> None:
-        """Let go of the file as it is."""
+        """Close the file as it is."""
         if self._writer is not None:
             self._writer.close()
 
 
 def remove(system: pyarrow.fs.FileSystem, base: str, files: Iterable[File | _OpenFile]) -> None:
-    """Remove files that are in no table; those that are not there are no matter."""
+    """Remove files that are in no table; missing ones are ignored."""
     for file in files:
         path = f"{base}/{file.path}"
         if system.get_file_info(path).type != pyarrow.fs.FileType.NotFound:
@@ -172,7 +172,7 @@ def remove(system: pyarrow.fs.FileSystem, base: str, files: Iterable[File | _Ope
 
 
 def _escaped(value: str | None) -> str:
-    """Return a value as it stands in a directory's name."""
+    """Return a value as it is written in a directory's name."""
     if not value:
         return NO_VALUE
     return "".join(f"%{ord(c):02X}" if c in _SPECIAL else c for c in value)

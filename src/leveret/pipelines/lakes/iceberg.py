@@ -1,7 +1,8 @@
-"""Iceberg by the package `pyiceberg`: no JVM code, so any Spark will do.
+"""Iceberg by the package `pyiceberg`, which needs no JVM code and so any Spark.
 
-Without a catalog's name the table has one of its own, an SQLite file beside its data: good for one
-machine.  A name is one of pyiceberg's configuration (`~/.pyiceberg.yaml`, `PYICEBERG_CATALOG__…`).
+Without a catalog's name the table has its own catalog, an SQLite file beside its data, which suits
+one machine.  A name is one of pyiceberg's configuration (`~/.pyiceberg.yaml`,
+`PYICEBERG_CATALOG__…`).
 
 A batch is one snapshot; the newest batch of a query is a property of the table, set by the same
 commit.
@@ -35,7 +36,7 @@ _BATCH: Final = "leveret.batch."
 
 
 class IcebergLake(Lake):
-    """An Iceberg table; its files lie in `data/` under the path."""
+    """An Iceberg table; its files are in `data/` under the path."""
 
     keeps_partition_columns = True
     folder = "data"
@@ -58,14 +59,14 @@ class IcebergLake(Lake):
         )
 
     def exists(self) -> bool:
-        """Tell whether the table is there."""
+        """Return whether the table exists."""
         own = not self.options.catalog
         if own and not (Path(self.options.path) / CATALOG_FILE).exists():
             return False
         return bool(self._catalog().table_exists(self.name))
 
     def create(self, schema: pa.Schema) -> None:
-        """Make the table with these columns, if it is not there."""
+        """Create the table with these columns unless it exists."""
         catalog = self._catalog()
         with contextlib.suppress(NamespaceAlreadyExistsError):
             catalog.create_namespace(self.name.rpartition(".")[0])
@@ -78,7 +79,7 @@ class IcebergLake(Lake):
                 spec.add_field(column, IdentityTransform(), column)
 
     def add(self, files: Sequence[File], schema: pa.Schema, query: str, batch: int) -> bool:
-        """Add a batch's files in one commit; False when the batch is known already."""
+        """Add a batch's files in one commit; return False if the table has the batch already."""
         table: Table = self._catalog().load_table(self.name)
         known = table.properties.get(_BATCH + query)
         if known is not None and int(known) >= batch:
@@ -90,11 +91,11 @@ class IcebergLake(Lake):
         return True
 
     def _uri(self) -> str:
-        """Return the table's place as a URI."""
+        """Return the table's location as a URI."""
         path = self.options.path
         return path.rstrip("/") if "://" in path else Path(location(path)[1]).as_uri()
 
     def uris(self) -> list[str]:
-        """Return where the table's files lie."""
+        """Return the URIs of the table's files."""
         table = self._catalog().load_table(self.name)
         return [task.file.file_path for task in table.scan().plan_files()]

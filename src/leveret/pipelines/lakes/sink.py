@@ -1,11 +1,11 @@
-"""Spark's side of a table: executors write files, the driver's commit lists them.
+"""Spark's side of a table: executors write files, and the driver's commit lists them.
 
 The commit of a micro-batch is one commit of the table, with the query's id and the batch's number
-in it; after a crash Spark repeats the batch, and a table that knows it takes nothing twice: the
-files of the second time are in no table, as those of a failed batch are.  The id comes from the
-tasks: it belongs to the query's checkpoint.
+in it.  After a crash Spark repeats the batch, and a table that has it adds nothing: the files of
+the second attempt are in no table, like those of a failed batch.  The id comes from the tasks,
+because it belongs to the query's checkpoint.
 
-Spark makes the writer anew for each batch and pickles it: it holds nothing but options.
+Spark creates the writer anew for each batch and pickles it, so it holds nothing but options.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ from leveret.pipelines.lakes.files import PartitionedFiles
 
 FORMAT: Final = "leveret_lake"
 
-#: Where Spark tells a task which query it works for.
+#: The property by which Spark tells a task the query's id.
 QUERY_PROPERTY: Final = "sql.streaming.queryId"
 
 
 @dataclass(frozen=True)
 class Written(WriterCommitMessage):
-    """What one task has written, and for which query."""
+    """The files of one task, and their query."""
 
     query: str
     files: tuple[File, ...]
 
 
 def to_options(options: LakeOptions) -> dict[str, str]:
-    """Return the options as Spark carries them."""
+    """Return the options in Spark's form."""
     return {
         "format": options.format,
         "path": options.path,
@@ -109,4 +109,4 @@ class LakeWriter(DataSourceStreamArrowWriter):
         open_lake(self._options).add(files, self._schema, written[0].query, batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Leave the files where they are: the commit that failed may have listed them."""
+        """Leave the files in place, because the failed commit may have listed them."""

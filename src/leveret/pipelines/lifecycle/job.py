@@ -1,16 +1,16 @@
-"""The life of messages, from the broker's events: latencies per stage, how they end, what is stuck.
+"""The lives of messages, from the broker's events: latency of each stage, outcomes, stuck messages.
 
-It reads the stream `amq.leveret.events` of a virtual host (`event_sample_every` turns it on), or an
-archive of it.  A message in a queue is known by its queue's name and its sequence; its events are
-put together by one aggregation, whatever their number.
+It reads the stream `amq.leveret.events` of a virtual host (`event_sample_every` enables it), or an
+archive of it.  A message in a queue is identified by its queue's name and its sequence; one
+aggregation joins its events, whatever their number.
 
 Stages, in milliseconds of the broker's clock: *routing* from the publish to the queue (not 0 for
 delayed messages and dead letters), *waiting* from there to the first delivery, *handling* from the
 first delivery to the ack, *whole* from the publish to the ack.
 
-A message is stuck when its last event is older than `stuck_after` before the newest event of all,
-and it neither ended nor went with a purge or its queue.  What came before the first event that the
-stream still has is told apart as far as it can be: lives without their beginning count in `cut`.
+A message is stuck if its last event is older than `stuck_after` before the newest event of all, and
+it neither ended nor was removed by a purge or with its queue.  Messages from before the first event
+of the stream are distinguished as far as possible: lives without their beginning count in `cut`.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from leveret.pipelines.lifecycle.result import STAGES, Latency, Lifecycle, QueueLife, Stuck
+from leveret.pipelines.pages.origin import command_line, path_text
 from leveret.pipelines.progress import Say, stages
 from leveret.pipelines.refusals import span_seconds
 from leveret.pipelines.source import messages
@@ -30,13 +31,13 @@ if TYPE_CHECKING:
 
 EVENT_STREAM: Final = "amq.leveret.events"
 
-#: Queues and stuck messages that come back.
+#: The number of queues and of stuck messages in the result.
 QUEUES_MAX: Final = 1000
 STUCK_MAX: Final = 1000
 
 QUANTILES: Final = (0.5, 0.95, 0.99)
 
-#: How a life ends, and what ends all that wait in a queue.
+#: The outcomes of a life, and the events that end all waiting messages of a queue.
 ENDS: Final = ("acked", "dead_lettered", "expired", "dropped")
 _QUEUE_ENDS: Final = ("purged", "deleted")
 
@@ -59,9 +60,9 @@ def lifecycle(
     options: Mapping[str, str] | None = None,
     progress: Say | None = None,
 ) -> Lifecycle:
-    """Tell how messages lived, by the events of a broker (`uri`) or of an archive (`path`).
+    """Report the lives of messages, from the events of a broker (`uri`) or an archive (`path`).
 
-    Raises: JobError (a ValueError) for what makes no sense; what Spark raises.
+    Raises: JobError (a ValueError) for invalid arguments; Spark's exceptions.
     """
     seconds = span_seconds("stuck_after", stuck_after)
     rows, source = messages(
@@ -72,14 +73,17 @@ def lifecycle(
         found = summarize(read_events(rows), source, seconds)
     if html_path is not None:
         from leveret.pipelines.lifecycle.page import lifecycle_page
-        from leveret.pipelines.pages.parts import write_page
+        from leveret.pipelines.pages.document import write_page
 
-        write_page(html_path, lifecycle_page(found, stuck_after))
+        command = command_line(
+            "lifecycle", stream=stream, path=path_text(path), stuck_after=stuck_after, uri=uri
+        )
+        write_page(html_path, lifecycle_page(found, stuck_after, command))
     return found
 
 
 def read_events(rows: DataFrame) -> DataFrame:
-    """Return events as columns (`EVENT`); a body that is no event has no `event`."""
+    """Return events as columns (`EVENT`); `event` is null for a body that is none."""
     from pyspark.sql import functions as f
 
     text = f.col("body").cast("string")
@@ -87,9 +91,9 @@ def read_events(rows: DataFrame) -> DataFrame:
 
 
 def lives(events: DataFrame) -> DataFrame:
-    """Return a row for each message in each queue; a table to go on with.
+    """Return a row for each message in each queue, as a table for further queries.
 
-    Columns: vhost, queue, sequence, what is known of the message, the times `taken_ms`,
+    Columns: vhost, queue, sequence, the known properties of the message, the times `taken_ms`,
     `routed_ms`, `delivered_ms` (first), `ended_ms`, the `end` (null while it lives, `cleared` after
     a purge or with its queue), `deliveries`, `last_event`, `last_ms`.
     """
@@ -115,7 +119,7 @@ def lives(events: DataFrame) -> DataFrame:
         .groupBy("vhost", "queue")
         .agg(f.max(f.struct("sequence", "at_ms")).alias("cleared"))
     )
-    # A purge leaves alone what is handed out: only what waited is gone with it.
+    # A purge removes only waiting messages, not delivered ones.
     waits = f.col("last.event").isin("routed", "requeued")
     gone = (f.col("sequence") < f.col("cleared.sequence")) & (
         waits & (f.col("cleared.at_ms") >= f.col("last.at_ms"))
@@ -137,7 +141,7 @@ def lives(events: DataFrame) -> DataFrame:
 
 
 def summarize(events: DataFrame, source: str, stuck_after_seconds: int) -> Lifecycle:
-    """Return what events tell."""
+    """Return the report on events."""
     from pyspark.sql import functions as f
 
     totals = events.agg(
@@ -173,7 +177,7 @@ def summarize(events: DataFrame, source: str, stuck_after_seconds: int) -> Lifec
 
 
 def _spans() -> dict[str, Column]:
-    """Return the stages of a life, null where it did not come so far."""
+    """Return the stages of a life, null for those that it did not reach."""
     from pyspark.sql import functions as f
 
     acked_ms = f.when(f.col("end") == "acked", f.col("ended_ms"))
@@ -234,7 +238,7 @@ def _latency(row: dict[str, object], stage: str) -> Latency:
 
 
 def _stuck(row: dict[str, object]) -> Stuck:
-    """Return a message that is stuck as an object."""
+    """Return a stuck message as an object."""
     kept = {name: row[name] for name in Stuck.__slots__ if name != "last_at"}
     last_ms = row["last_ms"]
     assert isinstance(last_ms, int)

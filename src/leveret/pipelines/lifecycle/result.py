@@ -1,4 +1,4 @@
-"""What a look at messages' lives found: queues with their stages, and what is stuck."""
+"""The result of the lifecycle job: queues with their stages, and stuck messages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ STAGES: Final = ("routing", "waiting", "handling", "whole")
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """One stage of the lives in one queue: how many went through it, and quantiles in ms."""
+    """One stage of the lives in one queue: how many messages passed it, and quantiles in ms."""
 
     messages: int
     p50_ms: int
@@ -23,10 +23,10 @@ class Latency:
 
 @dataclass(frozen=True, slots=True)
 class QueueLife:
-    """The lives of messages in one queue: how they ended, and how long the stages took.
+    """The lives of messages in one queue: their outcomes, and the durations of the stages.
 
-    `cleared` went with a purge or with the queue; `open` have not ended, and `stuck` of those are
-    too old.  `cut` have no beginning in what was read.
+    `cleared` messages ended by a purge or with the queue; `open` have not ended, and `stuck` of
+    those are too old.  The beginning of `cut` is not in the data.
     """
 
     vhost: str
@@ -46,7 +46,7 @@ class QueueLife:
 
 @dataclass(frozen=True, slots=True)
 class Stuck:
-    """A message that went no further: its last event, and when that was."""
+    """A stuck message: its last event, and the time of that."""
 
     vhost: str
     queue: str
@@ -60,10 +60,10 @@ class Stuck:
 
 @dataclass(frozen=True, slots=True)
 class Lifecycle:
-    """What was found: `queues` with the most messages first, `stuck` the oldest first.
+    """The result: `queues` with the most messages first, `stuck` the oldest first.
 
     `messages` counts those of all queues; `published` and `unroutable` are of the sample of
-    publishes; `first` and `last` are the moments of the oldest and the newest event.
+    publishes; `first` and `last` are the times of the oldest and the newest event.
     """
 
     source: str

@@ -1,1 +1,1 @@
-"""What the jobs' HTML pages are made of."""
+"""The parts of the jobs' HTML pages."""

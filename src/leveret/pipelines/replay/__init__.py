@@ -1,1 +1,1 @@
-"""Messages of the past published again."""
+"""Publishing recorded messages again."""

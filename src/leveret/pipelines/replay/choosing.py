@@ -1,7 +1,7 @@
-"""Which messages a job takes: by time, exchange, routing key and headers.
+"""The choice of messages for a job: by time, exchange, routing key and headers.
 
-Topic patterns are matched by the broker's own trie, once for each distinct key of an Arrow batch.
-A message's time is the broker's, else (RabbitMQ gives none) the publisher's.
+The broker's own trie matches topic patterns, once for each distinct key of an Arrow batch.  A
+message's time is the broker's, or without one (RabbitMQ) the publisher's.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _KEY_BYTES_MAX = 255
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What is asked of a message; all of it must hold, and of the patterns one.
+    """The conditions on a message: all of them must hold, and one of the patterns must match.
 
-    A header whose value is None must be there.
+    A header whose value is None must exist.
     """
 
     since: datetime | None = None
@@ -36,7 +36,7 @@ class Choice:
     headers: Mapping[str, str | None] = field(default_factory=dict)
 
     def check(self) -> None:
-        """Refuse what can hold for no message.  Raises: JobError."""
+        """Refuse conditions that no message can meet.  Raises: JobError."""
         if self.since is not None and self.until is not None and self.since >= self.until:
             raise JobError(f"since {self.since} is not before until {self.until}")
         for pattern in self.patterns:
@@ -55,7 +55,7 @@ class Choice:
 
 
 def chosen(rows: DataFrame, choice: Choice) -> DataFrame:
-    """Return the rows that a choice takes."""
+    """Return the rows that meet the conditions."""
     from pyspark.sql import functions as f
 
     if choice.since is not None or choice.until is not None:
@@ -82,7 +82,7 @@ def in_time(rows: DataFrame, moment: Column, choice: Choice) -> DataFrame:
 
 
 def key_matches(patterns: Sequence[str]) -> Column:
-    """Return whether the column routing_key fits one of some topic patterns."""
+    """Return whether the column routing_key matches one of some topic patterns."""
     import pyarrow as pa
     from pyspark.sql import functions as f
 
@@ -98,7 +98,7 @@ def key_matches(patterns: Sequence[str]) -> Column:
 
 
 def matching(patterns: Sequence[str], keys: pa.Array) -> pa.Array:
-    """Return, key by key, whether one of the patterns fits."""
+    """Return for each key whether one of the patterns matches."""
     import pyarrow as pa
 
     trie = TopicTrie()
@@ -110,7 +110,7 @@ def matching(patterns: Sequence[str], keys: pa.Array) -> pa.Array:
 
 
 def header_choice(pairs: Sequence[str]) -> dict[str, str | None]:
-    """Return `NAME=VALUE` and `NAME` texts as the headers of a choice.  Raises: JobError."""
+    """Parse `NAME=VALUE` and `NAME` texts into a choice's headers.  Raises: JobError."""
     found: dict[str, str | None] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")

@@ -1,8 +1,8 @@
-"""Messages of the past published again: of a stream or an archive, to an exchange or a stream.
+"""Publishing messages of a stream or an archive again, to an exchange or a stream.
 
-`sending` says what is kept: the order of each source, and that a repeated run adds nothing.  A
-replay of another choice of messages, or to another place, is another job and another publisher; so
-is one of another `name`, which is how the same is replayed a second time on purpose.
+`sending` ensures that the order of each source is kept, and that a repeated run adds nothing.  A
+replay of another choice of messages, or to another destination, is another job and another
+publisher; so is one of another `name`, which allows replaying the same messages a second time.
 """
 
 from __future__ import annotations
@@ -13,6 +13,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from leveret.pipelines.pages.origin import (
+    command_line,
+    headers_given,
+    moment_text,
+    path_text,
+)
 from leveret.pipelines.progress import Say
 from leveret.pipelines.refusals import JobError, moment
 from leveret.pipelines.replay.choosing import Choice, chosen
@@ -51,16 +57,17 @@ def replay(
     checkpoint: str | Path | None = None,
     password_env: str | None = None,
     options: Mapping[str, str] | None = None,
+    html_path: str | Path | None = None,
     progress: Say | None = None,
 ) -> Sent:
     """Publish messages of a stream (`uri` and `stream`) or of an archive (`path`) again.
 
     `rows` are a table with the columns of an archive, for which the job needs a `name`.
 
-    Taken are those in time, of one exchange, whose key fits one of the topic patterns and whose
-    headers are as said.  Without an exchange, stream or queue they go where they went before.
+    Times, an exchange, topic patterns and headers select the messages.  Without an exchange, stream
+    or queue they go to their original destinations.  `html_path` is where a page is written.
 
-    Raises: JobError for what makes no sense; what Spark raises, with the source's or sink's reason.
+    Raises: JobError for invalid arguments; Spark's exceptions, with the source's or sink's reason.
     """
     choice = Choice(
         moment("since", since),
@@ -78,15 +85,51 @@ def replay(
         "replay", source=source.name, of=stream, to=_place_in(to), **choice.described()
     )
     parts = _parts(spark, source, choice)
-    return send(
+    sent = send(
         spark, parts, own_name, to, rate=rate, step=step, checkpoint=checkpoint, progress=progress
     )
+    command = command_line(
+        "replay", stream=stream, path=path_text(path), pattern=patterns, rate=rate, name=name,
+        from_exchange=from_exchange, header=headers_given(headers),
+        checkpoint=path_text(checkpoint), uri=uri, **_written(to, choice),
+    )  # fmt: skip
+    _write(html_path, sent, source, to, "" if rows is not None else command)
+    return sent
+
+
+def _write(
+    html_path: str | Path | None, sent: Sent, source: Source, to: Destination, command: str
+) -> None:
+    """Write the page, if one is wanted."""
+    if html_path is not None:
+        from leveret.pipelines.pages.document import write_page
+        from leveret.pipelines.replay.page import replay_page
+
+        write_page(html_path, replay_page(sent, source.name, _words_of(to), command))
+
+
+def _written(to: Destination, choice: Choice) -> dict[str, str | bool | None]:
+    """Return a destination and the chosen times as options of the command line."""
+    return {
+        "exchange": to.exchange, "routing_key": to.routing_key, "to_stream": to.stream,
+        "to_queue": to.queue, "unroutable": to.unroutable, "no_dedup": not to.dedup, "to": to.uri,
+        "since": moment_text(choice.since), "until": moment_text(choice.until),
+    }  # fmt: skip
+
+
+def _words_of(to: Destination) -> str:
+    """Return the destination for people."""
+    for word in ("exchange", "stream", "queue"):
+        name = getattr(to, word)
+        if name is not None:
+            return f"{word} {name or '(default exchange)'}"
+    return "the original exchanges"
 
 
 def _parts(spark: SparkSession, source: Source, choice: Choice) -> list[Part]:
     if source.options is None:
         return source_parts(spark, source, lambda rows: chosen(rows, choice))
-    # The broker finds the times: RabbitMQ's rows have none.
+    # The broker finds the times, because RabbitMQ's rows have none.
     rest = Choice(None, None, choice.exchange, choice.patterns, choice.headers)
     return source_parts(spark, source, lambda rows: chosen(rows, rest), choice.since, choice.until)
 
@@ -98,7 +141,7 @@ def source_parts(
     since: datetime | None = None,
     until: datetime | None = None,
 ) -> list[Part]:
-    """Return the parts of a source; the times are a stream's, where the broker finds them."""
+    """Return the parts of a source; times apply to a stream, in which the broker finds them."""
     from leveret.pipelines.replay.parts import stream_parts, table_parts
 
     if source.options is None:
@@ -108,7 +151,7 @@ def source_parts(
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where messages come from: a stream, by the options of the data source, or a table."""
+    """The origin of messages: a stream, by the options of the data source, or a table."""
 
     name: str
     options: dict[str, str] | None
@@ -134,7 +177,7 @@ def find_source(
     password_env: str | None,
     options: Mapping[str, str] | None,
 ) -> Source:
-    """Return where messages come from.  Raises: JobError for nothing, or two things."""
+    """Return the origin of messages.  Raises: JobError for none, or more than one."""
     if rows is not None:
         if path is not None or uri is not None:
             raise JobError("rows are a source of their own: without uri and path")
@@ -150,7 +193,7 @@ def find_source(
 
 
 def check_destination(to: Destination) -> None:
-    """Refuse a destination that says two things.  Raises: JobError."""
+    """Refuse more than one destination.  Raises: JobError."""
     given = [word for word in ("exchange", "stream", "queue") if getattr(to, word) is not None]
     if len(given) > 1:
         raise JobError(f"messages go to one of: {', '.join(given)}")
@@ -159,12 +202,12 @@ def check_destination(to: Destination) -> None:
 
 
 def _place_in(to: Destination) -> tuple[str | None, ...]:
-    """Return where messages go, for the name of a job."""
+    """Return the destination, for the name of a job."""
     return (place_of(to.uri), to.exchange, to.routing_key, to.stream, to.queue)
 
 
 def place_of(uri: str | None) -> str:
-    """Return broker and vhost of a URI, without who logs in."""
+    """Return broker and vhost of a URI, without credentials."""
     from leveret.client import parse_uri
 
     if uri is None:

@@ -1,7 +1,7 @@
-"""The sources of a job that publishes again, each as offsets that can be read piece by piece.
+"""The sources of a publishing job, as ranges of offsets that can be read piece by piece.
 
-A stream's offsets are asked of the broker and each piece is read by its offsets alone.  An
-archive's are its files': a piece is what they hold of the offsets, sorted.
+The broker gives a stream's offsets, and each piece is read by its offsets alone.  An archive's
+offsets are those in its files: a piece has the rows in a range of offsets, sorted.
 
 Invariant: a piece is one partition of Spark, in order of its offsets.
 """
@@ -19,7 +19,7 @@ from leveret.pipelines.source import STREAM_COLUMN, read_stream
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-#: What is done to rows before they are published.
+#: A function applied to rows before they are published.
 Choose = Callable[["DataFrame"], "DataFrame"]
 
 _ENDS: Final = (
@@ -40,9 +40,9 @@ def stream_parts(
     since: datetime | None = None,
     until: datetime | None = None,
 ) -> list[Part]:
-    """Return the parts of a stream; the broker finds the ends that times stand for.
+    """Return the parts of a stream; the broker finds the ends for given times.
 
-    Raises: OptionError; Interrupted; NotFound (404) when there is no such stream.
+    Raises: OptionError; Interrupted; NotFound (404) if there is no such stream.
     """
     from leveret.spark.columns.schema import ROW
     from leveret.spark.options.read import parse_options

@@ -1,15 +1,15 @@
-"""Messages of a stream or an archive published again: in order, once, at a chosen rate.
+"""Publishing messages of a stream or an archive again: in order, once, at a chosen rate.
 
-Each source (a stream, or a stream in an archive) is one publisher of its own, and a message's
-publishing id is its offset.  One task at a time publishes a source, sorted by offset: so the order
-of the source is kept, whatever the key, and a broker that knows the publisher drops what it took
-already.  Running the same job again therefore adds nothing but what is new.
+Each source (a stream, or a stream in an archive) is one publisher, and a message's publishing id is
+its offset.  One task at a time publishes a source, sorted by offset: this keeps the order of the
+source, whatever the key, and a broker that knows the publisher drops what it received already.
+Running the same job again therefore adds only new messages.
 
-It goes in steps of offsets.  A checkpoint file says up to where all is confirmed, so that a run
-after a crash begins there and repeats less than a step, which the broker drops.
+The job works in steps of offsets.  A checkpoint file stores up to where all is confirmed, so that a
+run after a crash begins there and repeats less than a step, which the broker drops.
 
-Not sent again: the header CC, which Spark holds as text and a broker takes as a list only, the
-headers of a dead letter's death, and the property user_id, which must be the login's.
+Not sent again are the header CC, which Spark holds as text and a broker accepts as a list only, the
+headers of a dead letter's death, and the property user_id, which must be that of the login.
 """
 
 from __future__ import annotations
@@ -19,9 +19,11 @@ import json
 import os
 import tempfile
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -34,27 +36,31 @@ if TYPE_CHECKING:
 
     from leveret.spark.write.result import WriteResult
 
-#: Offsets of one step: a save of its own, and what a run after a crash repeats at most.
+#: The offsets of one step: one save, and what a run after a crash repeats at most.
 STEP_RECORDS: Final = 1_000_000
 
-#: About how long a step lasts at a rate.
+#: The approximate duration of a step if there is a rate.
 STEP_SECONDS: Final = 30
 
-#: Rows that Spark hands to a sink at once; with a rate, so few that a second has several.
+#: The steps of one run in its result.
+STEPS_KEPT: Final = 2000
+
+#: How many rows Spark passes to a sink at once; with a rate, so few that a second has several
+#: batches.
 _ARROW_RECORDS: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _ARROW_RECORDS_MAX: Final = 10_000
 _PACES_A_SECOND: Final = 10
 
-#: Headers that are not sent again, beside those that begin as a death's do.
+#: Headers that are not sent again, besides those that begin with a death's prefixes.
 _NOT_AGAIN: Final = ("CC", "BCC")
 _OF_DEATHS: Final = ("x-death", "x-first-death-", "x-last-death-")
 
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """Where messages go: to one exchange, stream or queue, or to where their columns say.
+    """The destination of messages: one exchange, stream or queue, or what their columns give.
 
-    `dedup` False is for brokers that drop nothing twice: then a repeated run publishes again.
+    `dedup` False is for brokers without deduplication: then a repeated run publishes again.
     """
 
     uri: str = field(repr=False)
@@ -84,9 +90,9 @@ class Destination:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Offsets of one source, from `start` up to before `end`, and how to read some of them.
+    """Offsets of one source, `start` to before `end`, and how to read some of them.
 
-    `stream_id` says which stream of its name the source is, where that is known.
+    `stream_id` identifies the stream of its name, if it is known.
     """
 
     source: str
@@ -97,11 +103,25 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
-    """What one run has sent: `messages` in all, of which the broker dropped some.
+class Step:
+    """One step: messages of a source from an offset to before another, and when it ran."""
 
-    `known` are those that it had taken before, `unroutable` those that no queue took, be it that
-    they went to a dead-letter exchange.
+    source: str
+    start: int
+    end: int
+    messages: int
+    known: int
+    unroutable: int
+    began: datetime
+    ended: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """The result of one run: `messages` in all, of which the broker dropped some.
+
+    It had received `known` before, and no queue took `unroutable`, even if they went to a
+    dead-letter exchange.  `steps` are the last steps, `STEPS_KEPT` at most, of `steps_total`.
     """
 
     name: str
@@ -109,15 +129,17 @@ class Sent:
     next_offsets: Mapping[str, int]
     known: int = 0
     unroutable: int = 0
+    steps: tuple[Step, ...] = ()
+    steps_total: int = 0
 
     @property
     def published(self) -> int:
-        """How many messages are in a queue or stream by this run."""
+        """The number of messages that this run put into a queue or stream."""
         return self.messages - self.known - self.unroutable
 
     @property
     def dropped_words(self) -> str:
-        """What was dropped, for a person; empty where nothing was."""
+        """Describe what was dropped, for people; empty if nothing was."""
         known = f"{self.known} dropped as published before" if self.known else ""
         lost = f"{self.unroutable} that no queue took" if self.unroutable else ""
         return "".join(f"; {words}" for words in (known, lost) if words)
@@ -134,41 +156,46 @@ def send(
     checkpoint: str | Path | None = None,
     progress: Say | None = None,
 ) -> Sent:
-    """Publish parts one after the other; `rate` is messages a second at most.
+    """Publish parts one after the other; `rate` is the maximal number of messages a second.
 
-    Raises: JobError for a checkpoint of another job; what Spark raises, with the sink's reason.
+    Raises: JobError for a checkpoint of another job; Spark's exceptions, with the sink's reason.
     """
     at_least("step", step, 1)
     if rate is not None:
         at_least("rate", rate, 1)
-        # So that something is said, and noted, while a slow one goes on.
+        # A slow step reports progress, and saves it, while it goes on.
         step = min(step, rate * STEP_SECONDS)
     kept = Checkpoint(checkpoint, name)
-    total = known = unroutable = 0
+    total = known = unroutable = count = 0
+    steps: deque[Step] = deque(maxlen=STEPS_KEPT)
     for part in parts:
         kept.meet(part.source, part.stream_id)
         start = max(part.start, kept.next_offset(part.source))
         while start < part.end:
             end = min(part.end, (start // step + 1) * step)
             what = f"{part.source}: offsets {start:,} to {end - 1:,} of {part.end:,}"
+            began = datetime.now(UTC)
             with stages(spark, progress, what):
                 rows = part.read(start, end)
                 done = _send_step(spark, rows, f"{name}-{part.source}", destination, rate)
             total += done.rows
             known += done.dropped
             unroutable += done.unroutable
+            count += 1
+            counts = (done.rows, done.dropped, done.unroutable)
+            steps.append(Step(part.source, start, end, *counts, began, datetime.now(UTC)))
             kept.advance(part.source, end)
             if progress is not None:
                 progress(f"{part.source}: all before offset {end:,} confirmed; {total:,} in all")
             start = end
     ends = {part.source: part.end for part in parts}
-    return Sent(name, total, ends, known, unroutable)
+    return Sent(name, total, ends, known, unroutable, tuple(steps), count)
 
 
 def _send_step(
     spark: SparkSession, rows: DataFrame, publisher: str, destination: Destination, rate: int | None
 ) -> WriteResult:
-    """Publish the rows of a step, which are in order; return what came of them."""
+    """Publish the rows of a step, which are in order; return the result."""
     from leveret.spark.write.result import WriteResult, read_results
 
     shaped = _shaped(rows, destination)
@@ -183,7 +210,7 @@ def _send_step(
 
 
 def _shaped(rows: DataFrame, destination: Destination) -> DataFrame:
-    """Return the columns that the sink takes."""
+    """Return the columns that the sink accepts."""
     from pyspark.sql import functions as f
 
     def is_kept(name: Column, _value: Column) -> Column:
@@ -208,7 +235,7 @@ def _shaped(rows: DataFrame, destination: Destination) -> DataFrame:
 
 @contextmanager
 def _paced_batches(spark: SparkSession, rate: int | None) -> Iterator[None]:
-    """Have Spark hand over few rows at once while the block runs, where there is a rate."""
+    """Make Spark pass few rows at once while the block runs, if there is a rate."""
     if rate is None:
         yield
         return
@@ -221,7 +248,7 @@ def _paced_batches(spark: SparkSession, rate: int | None) -> Iterator[None]:
 
 
 def records_at_once(rate: int) -> int:
-    """Return how many rows go on together at a rate."""
+    """Return how many rows are passed together at a rate."""
     return max(1, min(_ARROW_RECORDS_MAX, rate // _PACES_A_SECOND))
 
 
@@ -238,7 +265,7 @@ def pace(
     clock: Callable[[], float],
     sleep: Callable[[float], None],
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of batches, a few together, so that no second has more than `rate`."""
+    """Yield the rows of batches in small groups, so that no second has more than `rate`."""
     few = records_at_once(rate)
     began = clock()
     gone = 0
@@ -256,13 +283,13 @@ def pace(
 
 
 def job_name(kind: str, **said: object) -> str:
-    """Return a name that the same job has again, and another one has not."""
+    """Return a name that depends only on the job, so that a repeated job has it again."""
     text = json.dumps(said, sort_keys=True, default=str)
     return f"{kind}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
 def short_name(name: str) -> str:
-    """Return a name as the sink takes it; a long one ends in a digest of its end."""
+    """Return a name that the sink accepts; a long one ends in a digest of its end."""
     data = name.encode()
     if len(data) <= _NAME_BYTES_MAX:
         return name
@@ -270,21 +297,21 @@ def short_name(name: str) -> str:
     return data[: _NAME_BYTES_MAX - 17].decode("utf-8", "ignore") + "-" + digest
 
 
-#: What the sink takes as a publisher's name.
+#: The publishers' names that the sink accepts.
 _NAME_BYTES_MAX: Final = 128
 
 
 class Checkpoint:
-    """Up to where each source is published, in a file that is replaced whole; or nowhere.
+    """The published offsets of each source, in a file that is replaced as a whole, or nowhere.
 
-    Raises: JobError for the file of another job, or one that is none.
+    Raises: JobError for the file of another job, or one that is no checkpoint.
     """
 
     def __init__(self, path: str | Path | None, name: str) -> None:
         self._path = None if path is None else Path(path)
         self._name = name
         self._next: dict[str, int] = {}
-        #: Which stream of its name each source is, where a broker tells that.
+        #: The id of each source's stream, if the broker gives one.
         self._ids: dict[str, str] = {}
         if self._path is None or not self._path.exists():
             return
@@ -302,9 +329,10 @@ class Checkpoint:
             )
 
     def meet(self, source: str, stream_id: str | None) -> None:
-        """Take note of which stream a source is.
+        """Note the id of a source's stream.
 
-        Raises: JobError when another one of its name was published: the offsets are not of this.
+        Raises: JobError if another stream of its name was published: its offsets do not apply to
+        this one.
         """
         if stream_id is None:
             return
@@ -317,11 +345,11 @@ class Checkpoint:
             )
 
     def next_offset(self, source: str) -> int:
-        """Return the first offset that is not known to be published."""
+        """Return the first offset that may be unpublished."""
         return self._next.get(source, 0)
 
     def advance(self, source: str, offset: int) -> None:
-        """Note that all before an offset is confirmed."""
+        """Note that all messages before an offset are confirmed."""
         self._next[source] = offset
         if self._path is None:
             return

@@ -1,10 +1,10 @@
 """Traffic by exchange, routing key and window of time, as a table and as one HTML page.
 
-It reads a stream or an archive of one.  A message's time is the broker's, else (RabbitMQ gives
-none) the publisher's; messages with neither are counted under no window.
+It reads a stream or an archive of one.  A message's time is the broker's, or without one (RabbitMQ)
+the publisher's; messages with neither are counted without a window.
 
-Spark counts; what comes back is bounded whatever the traffic: the rows and keys with the most
-messages, and totals over all.
+Spark counts; the size of the result is limited whatever the traffic: the rows and keys with the
+most messages, and totals over all.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from leveret.pipelines.pages.plots import BANDS_MAX, Bar, bar_width
+from leveret.pipelines.pages.bars import BANDS_MAX, Bar, bar_width
+from leveret.pipelines.pages.origin import command_line, path_text
 from leveret.pipelines.refusals import span_seconds
 from leveret.pipelines.report.result import Report, Traffic
 from leveret.pipelines.source import messages
@@ -22,7 +23,7 @@ from leveret.pipelines.source import messages
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-#: Rows of the table that come back, and keys that are told apart.
+#: The rows of the table in the result, and the keys that are distinguished.
 ROWS_MAX: Final = 10_000
 KEYS_MAX: Final = 50
 
@@ -45,9 +46,10 @@ def report(
 ) -> Report:
     """Report the traffic of a stream (`uri` and `stream`) or of an archive (`path`).
 
-    With `path`, `stream` chooses one of the archive's.  `html_path` is where a page is written.
+    With `path`, `stream` selects one of the archive's streams.  `html_path` is where a page is
+    written.
 
-    Raises: ValueError for sources or a window that make no sense; what Spark raises.
+    Raises: ValueError for invalid sources or an invalid window; Spark's exceptions.
     """
     seconds = span_seconds("window", window)
     rows, source = messages(
@@ -61,15 +63,18 @@ def report(
     )
     found = summarize(rows, source, seconds)
     if html_path is not None:
-        from leveret.pipelines.pages.parts import write_page
+        from leveret.pipelines.pages.document import write_page
         from leveret.pipelines.report.page import report_page
 
-        write_page(html_path, report_page(found))
+        command = command_line(
+            "report", stream=stream, path=path_text(path), window=window, uri=uri
+        )
+        write_page(html_path, report_page(found, command))
     return found
 
 
 def traffic(rows: DataFrame, window_seconds: int) -> DataFrame:
-    """Return messages and bytes by window, exchange and routing key; a table to go on with.
+    """Return a table of messages and bytes by window, exchange and routing key.
 
     `sizes` and `latencies` are KLL sketches, of bytes and of milliseconds, that can be merged by
     `kll_merge_agg_bigint`; `timed` is how many messages have a latency.
@@ -130,7 +135,7 @@ def summarize(rows: DataFrame, source: str, window_seconds: int) -> Report:
 
 
 def _floored(moment: Column, seconds: int) -> Column:
-    """Return the start of the window that a moment is in."""
+    """Return the start of the window of a moment."""
     from pyspark.sql import functions as f
 
     micros = f.unix_micros(moment)
@@ -152,7 +157,7 @@ def _by_key(grouped: DataFrame) -> DataFrame:
 
 
 def _quantiles() -> dict[str, Column]:
-    """Return the quantiles that a row of the report has, from its sketches."""
+    """Return the quantiles of a row of the report, from its sketches."""
     from pyspark.sql import functions as f
 
     sizes = f.when(f.col("bytes").isNotNull(), f.col("sizes"))
@@ -214,7 +219,7 @@ def _bars(grouped: DataFrame, keys: tuple[Traffic, ...], bar_seconds: int) -> tu
 
 
 def _in_time(row: Traffic) -> tuple[datetime, str, str]:
-    """Return what rows are ordered by: those without a time first."""
+    """Return the sort key of rows: those without a time come first."""
     return row.window_start or _EPOCH, row.exchange, row.routing_key
 
 

@@ -1,94 +1,63 @@
-"""The report as one HTML page: totals, a plot, and tables; it loads nothing from anywhere."""
+"""The report as one HTML page: totals, traffic over time, keys and windows."""
 
 from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from leveret.pipelines.pages.markup import Markup
-from leveret.pipelines.pages.parts import (
-    ROWS_SHOWN,
-    bytes_text,
-    cut_note,
-    heading,
-    job_page,
-    moment_text,
-    paragraph,
-    span_text,
-    table,
-    totals,
-)
-from leveret.pipelines.pages.plots import stacks
+from leveret.pipelines.pages.bars import stacks
+from leveret.pipelines.pages.document import job_page
+from leveret.pipelines.pages.origin import Origin, milliseconds
+from leveret.pipelines.pages.rows import ROWS_SHOWN, span_text, table
 from leveret.pipelines.report.result import Report, Traffic
 
+_TRAFFIC = (
+    "exchange routing_key messages bytes size_p50 size_p99 latency_p50_ms latency_p99_ms "
+    "window_start"
+)
 
-def report_page(report: Report) -> str:
-    """Return the page."""
+
+def report_page(report: Report, command: str = "") -> str:
+    """Return the page; `command` is what made the report."""
+    ends = _ends(report)
+    first, last = ends or (None, None)
+    names = [
+        f"{key.exchange or '(default exchange)'} / {key.routing_key or '(empty key)'}"
+        for key in report.keys
+    ]
+    seconds = (ends[1] - ends[0]).total_seconds() if ends else report.window_seconds
     return job_page(
+        "report",
         f"Traffic of {report.source}",
-        _totals(report),
-        heading(f"Messages by {span_text(report.bar_seconds)}"),
-        *_plot(report),
-        heading("Keys"),
-        cut_note(len(report.keys), report.keys_total, "keys with the most messages"),
-        table(_COLUMNS, [_cells(row, _seconds(report)) for row in report.keys]),
-        heading(f"Windows of {span_text(report.window_seconds)}"),
-        cut_note(min(len(report.rows), ROWS_SHOWN), report.rows_total, "rows"),
-        table(
-            ("window", *_COLUMNS),
-            [
-                (moment_text(row.window_start), *_cells(row, report.window_seconds))
-                for row in report.rows[:ROWS_SHOWN]
-            ],
-        ),
+        {
+            "origin": Origin(report.source, command, first, last).described(),
+            "messages": report.messages,
+            "bytes": report.bytes,
+            "seconds": seconds,
+            "bar": span_text(report.bar_seconds),
+            "window": span_text(report.window_seconds),
+            "window_seconds": report.window_seconds,
+            "plot": stacks(report.bars, names, report.bar_seconds),
+            "keys": table(_TRAFFIC, map(_cells, report.keys), report.keys_total),
+            "windows": table(_TRAFFIC, map(_cells, _most(report)), report.rows_total),
+        },
     )
 
 
-_COLUMNS = (
-    "exchange", "routing key", "#messages", "#per second", "#bytes", "#size p50", "#size p99",
-    "#latency p50, ms", "#latency p99, ms",
-)  # fmt: skip
-
-
-def _cells(row: Traffic, seconds: float) -> tuple[object, ...]:
-    """Return the cells of a row whose messages came in so many seconds."""
-    latencies = (row.latency_p50_ms, row.latency_p99_ms)
-    return (
-        row.exchange, row.routing_key, row.messages, f"{row.messages / seconds:,.1f}", row.bytes,
-        row.size_p50, row.size_p99, *("" if ms is None else ms for ms in latencies),
-    )  # fmt: skip
-
-
-def _totals(report: Report) -> Markup:
-    ends = zip(_ends(report), ("from", "to"), strict=False)
-    return totals(
-        (
-            (f"{report.messages:,}", "messages"),
-            (bytes_text(report.bytes), "in bodies"),
-            (f"{report.keys_total:,}", "exchanges and routing keys"),
-            *((moment_text(end), word) for end, word in ends),
-        )
-    )
-
-
-def _ends(report: Report) -> tuple[datetime, ...]:
-    """Return the first moment of the plot and the one after its last; none when it is empty."""
+def _ends(report: Report) -> tuple[datetime, datetime] | None:
+    """Return the first moment of the plot and the one after its last; None if it is empty."""
     if not report.bars:
-        return ()
+        return None
     return report.bars[0].start, report.bars[-1].start + timedelta(seconds=report.bar_seconds)
 
 
-def _seconds(report: Report) -> float:
-    """Return the time that the whole report is about; a window's where none is known."""
-    ends = _ends(report)
-    return (ends[1] - ends[0]).total_seconds() if ends else report.window_seconds
+def _most(report: Report) -> list[Traffic]:
+    """Return the rows with the most messages that a page holds, in the report's order."""
+    ranked = sorted(range(len(report.rows)), key=lambda place: -report.rows[place].messages)
+    return [report.rows[place] for place in sorted(ranked[:ROWS_SHOWN])]
 
 
-def _plot(report: Report) -> list[Markup]:
-    """Return the plot and its legend: a stack of keys for each window."""
-    if not report.bars:
-        return [paragraph("No message bears a time.")]
-    names = [
-        f"{key.exchange or '(default exchange)'} / {key.routing_key or '(no key)'}"
-        for key in report.keys
-    ]
-    return stacks(report.bars, names, report.bar_seconds, "Messages over time")
+def _cells(row: Traffic) -> tuple[object, ...]:
+    return (
+        row.exchange, row.routing_key, row.messages, row.bytes, row.size_p50, row.size_p99,
+        row.latency_p50_ms, row.latency_p99_ms, milliseconds(row.window_start),
+    )  # fmt: skip

@@ -1,19 +1,19 @@
-"""What a report of traffic found: totals over everything, and the parts with the most messages."""
+"""The result of the traffic report: totals, and the parts with the most messages."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
 
-from leveret.pipelines.pages.plots import Bar
+from leveret.pipelines.pages.bars import Bar
 
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Messages of one exchange and routing key in one window; no window: no time is known.
+    """Messages of one exchange and routing key in one window; without a window the time is unknown.
 
     Sizes are of bodies, in bytes.  The latency is from the publisher's timestamp, which has whole
-    seconds only, to the broker's; None where a message has not both.
+    seconds only, to the broker's; None if a message does not have both.
     """
 
     window_start: datetime | None
@@ -29,7 +29,7 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a report found: totals over everything, and the parts with the most messages.
+    """The result of a report: totals over everything, and the parts with the most messages.
 
     `rows` are in order of time, `keys` in order of their messages.
     """

@@ -1,1 +1,1 @@
-"""What a topology would do with traffic."""
+"""Computing where a topology would route traffic."""

@@ -1,11 +1,11 @@
-"""Routing as a column: Arrow arrays of distinct keys to where each goes, in Spark's workers.
+"""Routing as a column: Arrow arrays of distinct keys and their destinations, in Spark's workers.
 
-A message is looked at through three columns: exchange, routing key, and `seen`, the headers and
-properties that some exchange of the topology looks at: a JSON array in the order of `SeenNames`, or
-`""` where there are none of them.  In it null is no such header, `""` one without a value, and `=`
-stands before a value.
+Three columns of a message matter: exchange, routing key, and `seen`, the headers and properties
+that some exchange of the topology uses: a JSON array in the order of `SeenNames`, or `""` if the
+message has none of them.  In it null means no such header, `""` one without a value, and `=`
+precedes a value.
 
-A router is made once per worker and topology, and kept.
+A router is made once for each worker and topology, and kept.
 """
 
 from __future__ import annotations
@@ -26,15 +26,16 @@ from leveret.pipelines.route.topology import Topology
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-#: What a message is looked at through.
+#: The columns of a message that routing uses.
 LOOKED_AT: Final = ("exchange", "routing_key", "seen")
 
-#: Routers that a worker keeps: a plan and what it is compared with, and those of the run before.
+#: How many routers a worker keeps: a plan and its comparison, and those of the run before.
 _KEPT: Final = 4
 _routers: dict[str, Router] = {}
 
-#: What becomes of a key: `hits` are the queues' numbers, and of bindings -1 minus theirs; `shares`
-#: go with them where a random exchange chooses.  `before` is as `hits`, in the other topology.
+#: The result for a key: `hits` are the numbers of queues, and for bindings -1 minus their numbers;
+#: `shares` belong to them if a random exchange chooses.  `before` is as `hits`, in the other
+#: topology.
 OUTCOME_TYPE: Final = (
     "struct<hits: array<int>, shares: array<double>, reason: string, "
     "before: array<int>, before_shares: array<double>, gains: array<string>, losses: array<string>>"
@@ -52,7 +53,7 @@ _FIELDS: Final = [
 
 @dataclass(frozen=True, slots=True)
 class SeenNames:
-    """The headers and properties that routing looks at, in the order of the column `seen`."""
+    """The headers and properties that routing uses, in the order of the column `seen`."""
 
     headers: tuple[str, ...]
     properties: tuple[str, ...]
@@ -60,17 +61,17 @@ class SeenNames:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A topology, perhaps one to compare with, and what of messages they look at."""
+    """A topology, perhaps one to compare with, and the properties of messages that they use."""
 
     topology: Topology
     against: Topology | None
     seen: SeenNames
-    #: Names the topologies to the workers' memory.
+    #: Identifies the topologies in the workers' caches.
     digest: str
 
 
 def make_plan(topology: Topology, against: Topology | None = None) -> Plan:
-    """Return how to route by a topology.  Raises: TopologyError where that cannot be done."""
+    """Return the plan for a topology.  Raises: TopologyError if messages cannot be routed by it."""
     routers = [Router(one) for one in (topology, against) if one is not None]
     headers = set[str]().union(*(router.header_names() for router in routers))
     properties = set[str]().union(*(router.property_names() for router in routers))
@@ -80,13 +81,13 @@ def make_plan(topology: Topology, against: Topology | None = None) -> Plan:
 
 
 def with_seen(rows: DataFrame, seen: SeenNames) -> DataFrame:
-    """Return rows with the columns that routing looks at, and `bytes`: 0 without bodies."""
+    """Return rows with the columns that routing uses, and `bytes`: 0 without bodies."""
     from pyspark.sql import functions as f
 
     parts: list[Column] = []
     for name in seen.headers:
         if "headers" in rows.columns:
-            # A key that is there without a value and one that is not there are two things.
+            # A header without a value differs from an absent one.
             value = f.coalesce(f.concat(f.lit("="), f.col("headers")[name]), f.lit(""))
             parts.append(f.when(f.map_contains_key("headers", f.lit(name)), value))
         else:
@@ -98,7 +99,7 @@ def with_seen(rows: DataFrame, seen: SeenNames) -> DataFrame:
             parts.append(f.concat(f.lit("="), held.cast("string")))
         else:
             parts.append(f.lit(None).cast("string"))
-    # Most messages have nothing of it, and text is what Spark groups by fastest.
+    # Most messages have none of them, and text is what Spark groups by fastest.
     any_seen = f.coalesce(*parts).isNotNull()
     size = f.length("body").cast("bigint") if "body" in rows.columns else f.lit(0).cast("bigint")
     return rows.select(
@@ -137,7 +138,7 @@ def _computed(function: Callable[[pa.Array, pa.Array, pa.Array], pa.Array], kind
 
 
 def outcome_array(plan: Plan, exchange: pa.Array, key: pa.Array, seen: pa.Array) -> pa.Array:
-    """Return what becomes of each message."""
+    """Return the routing result of each message."""
     traffic = _messages(plan.seen, exchange, key, seen)
     router = _router(plan.digest, plan.topology)
     rows: dict[str, list[Any]] = {field.name: [] for field in _FIELDS}
@@ -175,7 +176,7 @@ def names_array(plan: Plan, exchange: pa.Array, key: pa.Array, seen: pa.Array) -
 
 
 def _hits(outcome: Outcome) -> tuple[list[int], list[float] | None]:
-    """Return the numbers of queues and bindings, and their shares where not all are whole."""
+    """Return the numbers of queues and bindings, and their shares if not all are 1."""
     hits = [*outcome.queues, *(-1 - number for number in outcome.bindings)]
     shares = [*outcome.queues.values(), *outcome.bindings.values()]
     return hits, None if all(share == 1.0 for share in shares) else shares
@@ -195,7 +196,7 @@ def _messages(seen: SeenNames, exchange: pa.Array, key: pa.Array, held: pa.Array
 
 
 def _known(names: tuple[str, ...], values: list[str | None]) -> dict[str, str | None]:
-    """Return what is there: `""` has no value, and `=` stands before one."""
+    """Return the existing values: `""` has no value, and `=` precedes one."""
     return {
         name: value[1:] if value else None
         for name, value in zip(names, values, strict=True)

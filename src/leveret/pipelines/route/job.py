@@ -1,20 +1,22 @@
-"""What would a topology do with this traffic?  Which queue gets what, and what goes nowhere.
+"""Routing recorded traffic by a topology: which queue gets what, and what is unroutable.
 
-The topology is a definitions file (what there is, or a plan), the traffic a stream, an archive or
-any table with the columns exchange, routing_key and, if there are any, headers and properties.
-Nothing is published.  Distinct keys are routed by the broker's own matchers and counted.
+The topology is a definitions file (the present one, or a plan), the traffic a stream, an archive or
+any table with the columns exchange, routing_key and optionally headers and properties.  Nothing is
+published.  The broker's own matchers route the distinct keys, and Spark counts them.
 
-What cannot be seen in recorded traffic is not routed by: BCC (the broker takes it off), permissions
-and exclusive queues.  A message that a broker delivered already went through an exchange: it is
-routed from there again.
+Routing ignores what recorded traffic does not contain: BCC (the broker removes it), permissions and
+exclusive queues.  A message that a broker delivered already went through an exchange, and is routed
+from there again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from leveret.pipelines.pages.origin import command_line, path_text
 from leveret.pipelines.progress import Say, stages
 from leveret.pipelines.refusals import JobError, at_least
 from leveret.pipelines.route.result import BindingLoad, Moved, QueueLoad, Routes, Unroutable
@@ -22,17 +24,19 @@ from leveret.pipelines.route.topology import Topology, read_topology
 from leveret.pipelines.source import messages
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row, SparkSession
+    from pyspark.sql import Column, DataFrame, Row, SparkSession
 
     from leveret.pipelines.route.columns import Plan
 
-#: Keys that come back by name: those with the most messages.
+#: The number of named keys in the result: those with the most messages.
 KEYS_MAX: Final = 1000
 
-#: A queue is hot that gets this many times what a queue with traffic gets on the average.
+#: A queue is hot if it gets this many times the average of the queues with traffic.
 HOT_TIMES: Final = 3
 
-_COLUMNS: Final = "exchange string, routing_key string, headers map<string, string>"
+_COLUMNS: Final = (
+    "timestamp timestamp, exchange string, routing_key string, headers map<string, string>"
+)
 _PROPERTIES: Final = (
     ", properties struct<correlation_id: string, message_id: string, timestamp: timestamp>"
 )
@@ -57,10 +61,10 @@ def route(
 ) -> Routes:
     """Route the traffic of a stream (`uri` and `stream`), an archive (`path`) or a table (`rows`).
 
-    `definitions` and `against` are files, or what such a file holds; `sizes` reads bodies as well,
-    to count bytes.
+    `definitions` and `against` are files, or the contents of such files; `sizes` reads bodies as
+    well, to count bytes.
 
-    Raises: JobError for what makes no sense, a file with its place; what Spark raises.
+    Raises: JobError for invalid arguments, with the position in a file; Spark's exceptions.
     """
     from leveret.pipelines.route.columns import make_plan
 
@@ -88,17 +92,22 @@ def route(
     with stages(spark, progress, f"routing {source}"):
         found = _count(rows, plan, source, hot_times)
     if html_path is not None:
-        from leveret.pipelines.pages.parts import write_page
+        from leveret.pipelines.pages.document import write_page
         from leveret.pipelines.route.page import route_page
 
-        write_page(html_path, route_page(found))
+        named = source != "a table" and not isinstance(definitions, Mapping)
+        command = command_line(
+            "route", str(definitions), stream=stream, path=path_text(path),
+            against=path_text(against), vhost=vhost, sizes=sizes, uri=uri,
+        )  # fmt: skip
+        write_page(html_path, route_page(found, command if named else ""))
     return found
 
 
 def routed(rows: DataFrame, topology: Topology) -> DataFrame:
-    """Return rows with a column `queues`: the names of the queues that each would go to, in order.
+    """Return rows with a column `queues`: the names of the destination queues of each, in order.
 
-    A key or an exchange that is null becomes empty, as on the wire.
+    A null key or exchange becomes empty, as on the wire.
 
     Raises: TopologyError.
     """
@@ -122,14 +131,20 @@ def _count(rows: DataFrame, plan: Plan, source: str, hot_times: int) -> Routes:
 
     from leveret.pipelines.route.columns import LOOKED_AT, outcome_column, with_seen
 
+    moment = _time_of(rows)
     keys = (
         with_seen(rows, plan.seen)
         .groupBy(*LOOKED_AT)
-        .agg(f.count(f.lit(1)).alias("messages"), f.sum("bytes").alias("bytes"))
-        # Few rows are left: Spark's usual 200 partitions would cost more than they do.
+        .agg(
+            f.count(f.lit(1)).alias("messages"),
+            f.sum("bytes").alias("bytes"),
+            f.unix_micros(f.min(moment)).alias("first"),
+            f.unix_micros(f.max(moment)).alias("last"),
+        )
+        # Few rows are left: Spark's usual 200 partitions would cost more than the work.
         .coalesce(max(2, rows.sparkSession.sparkContext.defaultParallelism))
         .withColumn("outcome", outcome_column(plan))
-        .select("exchange", "routing_key", "messages", "bytes", "outcome.*")
+        .select("exchange", "routing_key", "messages", "bytes", "first", "last", "outcome.*")
         .persist()
     )
     try:
@@ -139,6 +154,8 @@ def _count(rows: DataFrame, plan: Plan, source: str, hot_times: int) -> Routes:
             f.coalesce(f.sum("messages"), f.lit(0)).alias("messages"),
             f.coalesce(f.sum("bytes"), f.lit(0)).alias("bytes"),
             f.count(f.lit(1)).alias("keys"),
+            f.min("first").alias("first"),
+            f.max("last").alias("last"),
             f.count_if(lost).alias("lost_keys"),
             f.coalesce(f.sum(f.when(lost, f.col("messages"))), f.lit(0)).alias("lost"),
             f.count_if(moved).alias("moved_keys"),
@@ -161,13 +178,31 @@ def _count(rows: DataFrame, plan: Plan, source: str, hot_times: int) -> Routes:
             moved=_moved(keys.where(moved)) if totals["moved"] else (),
             moved_keys=totals["moved_keys"],
             moved_messages=totals["moved"],
+            first=_moment(totals["first"]),
+            last=_moment(totals["last"]),
         )
     finally:
         keys.unpersist()
 
 
+def _time_of(rows: DataFrame) -> Column:
+    """Return the broker's time of each row; null in a table without one."""
+    from pyspark.sql import functions as f
+
+    known = dict(rows.dtypes).get("timestamp") == "timestamp"
+    return f.col("timestamp") if known else f.lit(None).cast("timestamp")
+
+
+def _moment(micros: int | None) -> datetime | None:
+    return (
+        None
+        if micros is None
+        else datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)
+    )
+
+
 def _loads(keys: DataFrame, hits: str, shares: str) -> dict[int, tuple[int, int]]:
-    """Return messages and bytes of each queue and binding that gets any, by the hit's number."""
+    """Return messages and bytes of each queue and binding with traffic, by the hit's number."""
     from pyspark.sql import functions as f
 
     share = f.coalesce(f.get(shares, f.col("pos")), f.lit(1.0))
@@ -177,7 +212,7 @@ def _loads(keys: DataFrame, hits: str, shares: str) -> dict[int, tuple[int, int]
         .agg(f.sum(f.col("messages") * share), f.sum(f.col("bytes") * share))
         .collect()
     )
-    # A share of a message that may come is not nothing.
+    # An expected fraction of a message is rounded up to 1.
     return {row[0]: (max(1, round(row[1])), round(row[2])) for row in found}
 
 
@@ -187,7 +222,7 @@ def _queues(
     before: Mapping[int, tuple[int, int]],
     hot_times: int,
 ) -> tuple[QueueLoad, ...]:
-    """Return what all queues get, those of the other topology too."""
+    """Return what each queue gets, including those of the other topology."""
     loads = {name: after.get(n, (0, 0)) for n, name in enumerate(plan.topology.queues)}
     old: dict[str, int] = {}
     if plan.against is not None:
@@ -231,7 +266,7 @@ def _moved(keys: DataFrame) -> tuple[Moved, ...]:
 
 
 def _most(keys: DataFrame, *groups: str) -> list[Row]:
-    """Return the keys with the most messages; headers that differ are not told apart."""
+    """Return the keys with the most messages; headers are not distinguished."""
     from pyspark.sql import functions as f
 
     columns = ("exchange", "routing_key", *groups)

@@ -1,8 +1,8 @@
-"""The exchange types as a routing job has them: bindings by number, matched by the broker's code.
+"""The exchange types for a routing job: numbered bindings, matched by the broker's code.
 
-The trie, the headers matcher and the hash ring are the broker's own (`leveret.routing`).  What is
-here says, for each type, what of a binding goes in and what of a message is looked at, as the files
-of `broker.exchanges` do.
+The trie, the headers matcher and the hash ring are the broker's own (`leveret.routing`).  This
+module defines for each type which parts of a binding and of a message matter, as the files of
+`broker.topology.exchanges` do.
 
 Invariant: a matcher is used by one thread at a time, as the trie is.
 """
@@ -26,9 +26,9 @@ _HASH_PROPERTIES: Final = ("correlation_id", "message_id", "timestamp")
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """What routing looks at in a message.
+    """The parts of a message that routing uses.
 
-    `properties` are those that a hash exchange may ask for, as text.
+    `properties` are those that a hash exchange may use, as text.
     """
 
     exchange: str
@@ -38,12 +38,12 @@ class Traffic:
 
 
 class Matcher(ABC):
-    """The bindings of one exchange, by their numbers, and which of them match."""
+    """The bindings of one exchange, by their numbers, and the matching of messages."""
 
-    #: False where keys mean nothing: several keys of a message count as the first.
+    #: False if keys have no meaning: several keys of a message count as the first.
     looks_at_keys = True
 
-    #: True where keys are matched by words, so that a vhost may ask for strict ones.
+    #: True if keys are matched by words, so that a vhost may ask for strict ones.
     has_patterns = False
 
     def __init__(self, exchange: Exchange) -> None:
@@ -51,22 +51,22 @@ class Matcher(ABC):
 
     @abstractmethod
     def add(self, number: int, binding: Binding) -> None:
-        """Take a binding.  Raises: AmqpError, TopologyError for one that there cannot be."""
+        """Add a binding.  Raises: AmqpError, TopologyError for an invalid one."""
 
     @abstractmethod
     def match(self, key: str, message: Traffic) -> list[int]:
         """Return the bindings that match."""
 
     def share(self) -> float:
-        """Return the part of the messages that each match gets."""
+        """Return the share of the messages that each match gets."""
         return 1.0
 
     def header_names(self) -> set[str]:
-        """Return the headers that it looks at."""
+        """Return the headers that it uses."""
         return set()
 
     def property_names(self) -> set[str]:
-        """Return the properties that it looks at."""
+        """Return the properties that it uses."""
         return set()
 
 
@@ -100,7 +100,7 @@ class Topic(Matcher):
         self._trie.insert(binding.binding_key, number)
 
     def match(self, key: str, message: Traffic) -> list[int]:
-        """Return the bindings whose pattern fits."""
+        """Return the bindings whose pattern matches."""
         return self._trie.match(key)  # type: ignore[return-value]  # what `add` put in
 
 
@@ -123,7 +123,7 @@ class Fanout(Matcher):
 
 
 class Random(Fanout):
-    """Any binding may be the one: each gets its share."""
+    """A random binding matches: each gets its share."""
 
     def share(self) -> float:
         """Return one part of as many as there are bindings."""
@@ -141,13 +141,13 @@ class Headers(Matcher):
         self._names: set[str] = set()
 
     def add(self, number: int, binding: Binding) -> None:
-        """Prepare the matcher of a binding.  Raises: PreconditionFailed for a bad x-match."""
+        """Make the matcher of a binding.  Raises: PreconditionFailed for a bad x-match."""
         texts: dict[str, object] = {k: header_text(v) for k, v in binding.arguments.items()}
         self._matchers.append((number, HeadersMatcher(texts)))
         self._names.update(texts)
 
     def match(self, key: str, message: Traffic) -> list[int]:
-        """Return the bindings whose arguments fit the headers."""
+        """Return the bindings whose arguments match the headers."""
         headers: dict[str, object] = {**message.headers}
         return [number for number, matcher in self._matchers if matcher.matches(headers)]
 
@@ -190,7 +190,7 @@ class ConsistentHash(Matcher):
         self._ring.insert(number, f"{kind} {binding.destination}", int(digits))
 
     def match(self, key: str, message: Traffic) -> list[int]:
-        """Return the one binding that the value belongs to."""
+        """Return the one binding that the value selects."""
         value: str | None = key
         if self._header:
             value = message.headers.get(self._header)
@@ -209,7 +209,7 @@ class ConsistentHash(Matcher):
 
 
 class ModulusHash(Matcher):
-    """The hash of the key names one of the destinations, in the order of their names."""
+    """The hash of the key selects one of the destinations, in the order of their names."""
 
     looks_at_keys = False
 
@@ -220,12 +220,12 @@ class ModulusHash(Matcher):
         self._stale = False
 
     def add(self, number: int, binding: Binding) -> None:
-        """Take a binding; of several to one destination one counts."""
+        """Add a binding; of several to one destination one counts."""
         self._ends[binding.to_queue, binding.destination] = number
         self._stale = True
 
     def match(self, key: str, message: Traffic) -> list[int]:
-        """Return the one binding that the key belongs to."""
+        """Return the one binding that the key selects."""
         if self._stale:
             self._ordered = [self._ends[end] for end in sorted(self._ends)]
             self._stale = False
@@ -236,7 +236,7 @@ class ModulusHash(Matcher):
 
 
 class SuperStream(Matcher):
-    """The hash of the key names the partition, which is a binding's key."""
+    """The hash of the key selects the partition, whose number is a binding's key."""
 
     looks_at_keys = False
 
@@ -247,7 +247,7 @@ class SuperStream(Matcher):
         self._declared = declared if isinstance(declared, int) else 0
 
     def add(self, number: int, binding: Binding) -> None:
-        """Take a partition.  Raises: TopologyError for a key that is no number."""
+        """Add a partition.  Raises: TopologyError for a key that is no number."""
         key = binding.binding_key
         if not key.isascii() or not key.isdigit():
             raise TopologyError(f"binding {binding}: the key should be a partition's number")
@@ -271,7 +271,7 @@ _KINDS: Final[dict[str, type[Matcher]]] = {
     "x-local-random": Random,
     "x-modulus-hash": ModulusHash,
     "x-random": Random,
-    # What it hands to new bindings is not traffic.
+    # Messages that it passes to new bindings are not traffic.
     "x-recent-history": Fanout,
     "x-super-stream": SuperStream,
 }
@@ -289,7 +289,7 @@ def make_matcher(exchange: Exchange) -> Matcher:
 
 
 def header_text(value: object) -> str | None:
-    """Return a value of definitions JSON as Spark's tables have headers: as text."""
+    """Return a value of definitions JSON as text, the form of headers in Spark's tables."""
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, bool):

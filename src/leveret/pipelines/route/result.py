@@ -1,15 +1,16 @@
-"""What routing traffic through a topology found: queues, bindings, and what goes nowhere."""
+"""The result of routing traffic by a topology: queues, bindings, and unroutable messages."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 
 from leveret.pipelines.route.topology import Binding
 
 
 @dataclass(frozen=True, slots=True)
 class QueueLoad:
-    """What one queue would get; `before` is what it gets in the topology compared with."""
+    """The messages of one queue; `before` is the number in the topology compared with."""
 
     queue: str
     messages: int
@@ -20,7 +21,7 @@ class QueueLoad:
 
 @dataclass(frozen=True, slots=True)
 class BindingLoad:
-    """How many messages one binding matched."""
+    """The number of messages that one binding matched."""
 
     binding: Binding
     messages: int
@@ -28,7 +29,7 @@ class BindingLoad:
 
 @dataclass(frozen=True, slots=True)
 class Unroutable:
-    """Messages of one key that would go nowhere, and why."""
+    """Unroutable messages with one key, and the reason."""
 
     exchange: str
     routing_key: str
@@ -38,7 +39,7 @@ class Unroutable:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """Messages of one key that would go to other queues than in the topology compared with."""
+    """Messages with one key whose queues differ from those in the topology compared with."""
 
     exchange: str
     routing_key: str
@@ -49,10 +50,11 @@ class Moved:
 
 @dataclass(frozen=True, slots=True)
 class Routes:
-    """What a topology would do.  Behind a random exchange counts are what is to be expected.
+    """The result of routing.  Behind a random exchange counts are expected values.
 
     `queues` are all of the topology, those with the most messages first, and `bindings` likewise;
     `unroutable` and `moved` are the `KEYS_MAX` keys with the most messages.
+    `first` and `last` are the times of the oldest and the newest message, if they have any.
     """
 
     source: str
@@ -69,6 +71,8 @@ class Routes:
     moved: tuple[Moved, ...]
     moved_keys: int
     moved_messages: int
+    first: datetime | None = None
+    last: datetime | None = None
 
     @property
     def unused(self) -> tuple[Binding, ...]:
@@ -77,5 +81,5 @@ class Routes:
 
     @property
     def hot(self) -> tuple[QueueLoad, ...]:
-        """The queues that get much more than the others."""
+        """The queues that get much more than the average."""
         return tuple(load for load in self.queues if load.hot)

@@ -1,13 +1,14 @@
-"""Where a message goes in a topology.
+"""Routing a message in a topology.
 
-The walk over exchanges is the broker's (`broker.exchange.Routing`): each exchange is visited once
-and each queue taken once, so cycles end; an exchange whose bindings matched nothing hands on to its
-alternate one.  A test routes the same messages through a broker and compares.
+The walk over exchanges is the broker's (`broker.topology.exchange`): each exchange is visited once
+and each queue taken once, so cycles end; an exchange without matching bindings passes the message
+to its alternate exchange.  A test routes the same messages through a broker and compares.
 
-Headers come as text, as Spark's tables have them, so a binding's arguments are compared as text: a
-header of the number 1 and one of the text "1" are not told apart.
+Headers are text, as in Spark's tables, so a binding's arguments are compared as text: a header of
+the number 1 and one of the text "1" are equal.
 
-A random exchange's choice cannot be foreseen: all that it may choose are taken, each for its share.
+A random exchange's choice is unpredictable: all its possible choices are taken, each with its
+share.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from leveret.pipelines.route.matchers import Matcher, Traffic, make_matcher
 from leveret.pipelines.route.topology import Topology, TopologyError
 from leveret.routing.keys import check_strict_routing_key
 
-#: Why a message goes nowhere; `""` where it goes somewhere.
+#: Why a message is unroutable; `""` if it is not.
 NO_EXCHANGE: Final = "no such exchange"
 INTERNAL: Final = "internal exchange"
 NOT_STRICT: Final = "key is not strict"
@@ -33,10 +34,10 @@ COPIES: Final = "CC"
 
 @dataclass(slots=True)
 class Outcome:
-    """Where a message goes: queues with the share that each gets, and bindings that matched.
+    """The destinations of a message: queues with their shares, and the bindings that matched.
 
-    Queues and bindings are by their numbers in the topology.  A share is 1 but behind a random
-    exchange.
+    Queues and bindings are given by their numbers in the topology.  A share is 1 except behind a
+    random exchange.
     """
 
     queues: dict[int, float] = field(default_factory=dict)
@@ -45,7 +46,7 @@ class Outcome:
 
 
 class Router:
-    """A topology with its bindings indexed.
+    """A topology with indexed bindings.
 
     Raises: TopologyError for an exchange or a binding that cannot be routed through.
     """
@@ -56,7 +57,7 @@ class Router:
         self._matchers: dict[str, Matcher] = {
             name: make_matcher(exchange) for name, exchange in topology.exchanges.items()
         }
-        #: Of each binding: to a queue, its number; to an exchange, its name.
+        #: The destination of each binding: a queue's number, or an exchange's name.
         self._ends: list[int | str] = []
         for number, binding in enumerate(topology.bindings):
             try:
@@ -67,15 +68,15 @@ class Router:
             self._ends.append(end)
 
     def header_names(self) -> set[str]:
-        """Return the headers that some exchange looks at, CC among them."""
+        """Return the headers that some exchange uses, CC among them."""
         return {COPIES}.union(*(matcher.header_names() for matcher in self._matchers.values()))
 
     def property_names(self) -> set[str]:
-        """Return the properties that some exchange looks at."""
+        """Return the properties that some exchange uses."""
         return set[str]().union(*(matcher.property_names() for matcher in self._matchers.values()))
 
     def route(self, message: Traffic) -> Outcome:
-        """Return where a message goes."""
+        """Return the destinations of a message."""
         keys = [message.routing_key, *copies(message.headers.get(COPIES))]
         outcome = Outcome()
         if not message.exchange:

@@ -1,10 +1,10 @@
-"""A topology as definitions JSON has it: the exchanges, queues and bindings of one vhost.
+"""A topology in the form of definitions JSON: the exchanges, queues and bindings of one vhost.
 
-It reads the files that Leveret and RabbitMQ export, of the whole broker or of one vhost.  Nothing
-is checked that does not bear on routing.  Exclusive queues are in no such file, so a topology does
-not know them.
+It reads the files that Leveret and RabbitMQ export, of the whole broker or of one vhost.  Only
+fields that matter for routing are checked.  Exclusive queues are in no such file, so a topology
+does not contain them.
 
-Invariant: a topology never changes, and travels pickled to Spark's workers.
+Invariant: a topology never changes, and is sent pickled to Spark's workers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Final
 
 from leveret.pipelines.refusals import JobError
 
-#: What every vhost has and no file names.
+#: The exchanges that every vhost has and no file names.
 PREDECLARED: Final = {
     "amq.direct": "direct",
     "amq.fanout": "fanout",
@@ -31,12 +31,12 @@ DELAYED_TYPE: Final = "x-delayed-message"
 
 
 class TopologyError(JobError):
-    """A file that holds no topology, or one that cannot be routed through; the text says where."""
+    """A file has no topology, or one that cannot be routed through; the text gives the place."""
 
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """An exchange; `kind` is what it routes as, `alternate` where goes what matched nothing."""
+    """An exchange; `kind` is its routing type, `alternate` the exchange for unmatched messages."""
 
     name: str
     kind: str
@@ -63,7 +63,7 @@ class Binding:
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """The exchanges, queues and bindings of one vhost; `name` is what to call it."""
+    """The exchanges, queues and bindings of one vhost; `name` is its label."""
 
     name: str
     vhost: str
@@ -76,7 +76,7 @@ class Topology:
 def read_topology(
     definitions: str | Path | Mapping[str, object], vhost: str | None = None
 ) -> Topology:
-    """Return the topology in a definitions file, or in what one holds; `vhost` chooses among many.
+    """Read the topology in a definitions file, or in the contents of one; `vhost` selects one.
 
     Raises: TopologyError.
     """
@@ -114,7 +114,7 @@ def _topology(held: Mapping[str, object], name: str, wanted: str | None) -> Topo
 
 
 def _choose_vhost(held: Mapping[str, object], name: str, wanted: str | None) -> str:
-    """Return the vhost to look at: the one asked for, or the only one."""
+    """Return the requested vhost, or the only one."""
     own = held.get("original_vhost_name")
     if isinstance(own, str):
         return own if wanted is None else wanted
@@ -137,7 +137,7 @@ def _choose_vhost(held: Mapping[str, object], name: str, wanted: str | None) -> 
 
 
 class _Sections:
-    """The rows of a file that belong to one vhost, each with its place for the text of an error."""
+    """The rows of a file that belong to one vhost, each with its place for error messages."""
 
     def __init__(self, held: Mapping[str, object], name: str, vhost: str) -> None:
         self._held = held
@@ -187,7 +187,7 @@ def _exchange(where: str, row: Mapping[str, object], policies: list[_Policy]) ->
     kind = _text(row, "type", where)
     arguments = _arguments(row, where)
     if kind == DELAYED_TYPE:
-        # What is delayed goes the same way, later.
+        # Delayed messages take the same route, later.
         kind = _text(arguments, "x-delayed-type", where)
     internal = row.get("internal", False)
     if not isinstance(internal, bool):
@@ -196,7 +196,7 @@ def _exchange(where: str, row: Mapping[str, object], policies: list[_Policy]) ->
 
 
 def _alternate(arguments: Mapping[str, object], name: str, policies: list[_Policy]) -> str:
-    """Return the alternate exchange: of the argument, else of the policy that counts."""
+    """Return the alternate exchange of the argument, or else of the policy in effect."""
     own = arguments.get("alternate-exchange")
     if own is None:
         for policy in policies:
@@ -213,9 +213,9 @@ class _Policy:
 
 
 def _policies(sections: _Sections) -> list[_Policy]:
-    """Return the policies of exchanges, the one that counts first; none where none says anything.
+    """Return the policies of exchanges, the highest priority first; none if they define nothing.
 
-    Raises: TopologyError for a pattern that Python does not take.
+    Raises: TopologyError for a pattern that Python does not accept.
     """
     found: list[tuple[int, str, str, Mapping[str, object], str]] = []
     for where, row in sections("policies"):
@@ -246,7 +246,7 @@ def _policies(sections: _Sections) -> list[_Policy]:
 def _bindings(
     sections: _Sections, exchanges: Mapping[str, Exchange], queues: frozenset[str]
 ) -> tuple[Binding, ...]:
-    """Return the bindings whose ends are there; files name bindings of exclusive queues too."""
+    """Return the bindings whose ends exist; files also name bindings of exclusive queues."""
     found: dict[str, Binding] = {}
     for where, row in sections("bindings"):
         kind = row.get("destination_type", "queue")
@@ -266,7 +266,7 @@ def _bindings(
 
 
 def _strict_keys(held: Mapping[str, object], vhost: str) -> bool:
-    """Tell whether the vhost takes only strict keys."""
+    """Return whether the vhost takes only strict keys."""
     metadata = held.get("metadata")
     for row in _rows(held, "vhosts", "vhosts"):
         if row.get("name") == vhost:

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64
 
 from leveret.broker.queue.consumer import Consumer, DeliveryChannel
+from leveret.broker.queue.returns import is_redelivered
 from leveret.errors import PreconditionFailed
-from leveret.limits import OUTPUT_BYTES_HIGH
+from leveret.limits import MESSAGE_OVERHEAD_BYTES, OUTPUT_BYTES_HIGH
 from leveret.names import Name
 from leveret.session.channel.confirms import ConfirmBatch, Confirms
 from leveret.session.channel.consumer_timeout import ConsumerTimeout
@@ -60,6 +61,8 @@ class Channel(DeliveryChannel):
         #: True once a channel.close was sent: all but its close-ok is dropped (behaviour 15).
         self.closing = False
         self.mode: i64 = PLAIN
+        #: True once a message was published on it.
+        self.publishes = False
         self.consumers: dict[str, Consumer] = {}
         #: basic.qos for the consumers to come.
         self.prefetch_next: i64 = 0
@@ -98,6 +101,11 @@ class Channel(DeliveryChannel):
     def limit_prefetch(self, count: i64) -> None:
         """Limit what all its consumers together hold unacked; 0 is no limit."""
         self.prefetch_count = count
+        self.offer()
+
+    def offer(self) -> None:
+        """Have the queues of all consumers deliver what there is room for now."""
+        self.connection.turn.steps += len(self.consumers) // 8
         for consumer in self.consumers.values():
             consumer.queue.schedule()
 
@@ -116,6 +124,14 @@ class Channel(DeliveryChannel):
     def add_consumer(self, consumer: Consumer) -> None:
         """Take a consumer that was subscribed."""
         self.consumers[consumer.tag] = consumer
+        self.connection.account.book(consumer.bytes)
+
+    def take_consumer(self, tag: str) -> Consumer | None:
+        """Forget and return the consumer with `tag`, if there is one."""
+        consumer = self.consumers.pop(tag, None)
+        if consumer is not None:
+            self.connection.account.book(-consumer.bytes)
+        return consumer
 
     # -- deliveries -------------------------------------------------------------------------------
 
@@ -127,6 +143,10 @@ class Channel(DeliveryChannel):
             self.unacked.add(Unacked(tag, consumer.queue, consumer, message, sequence, count))
             self.unacked_count += 1
             consumer.unacked_count += 1
+            room = self.room
+            room.bytes += message.size + MESSAGE_OVERHEAD_BYTES
+            if room.bytes > room.limit:
+                room.overdraw()
         properties = message.properties
         if consumer.queue.adds_headers:
             properties = with_delivery_headers(consumer.queue, message, sequence, count)
@@ -135,7 +155,7 @@ class Channel(DeliveryChannel):
             self.number,
             consumer.prefix,
             tag,
-            count != 0,
+            is_redelivered(count),
             message.address.wire,
             properties,
             message.body,
@@ -154,6 +174,9 @@ class Channel(DeliveryChannel):
         tag = self.delivery_tag
         if not no_ack:
             self.unacked.add(Unacked(tag, queue, None, message, sequence, count))
+            self.room.bytes += message.size + MESSAGE_OVERHEAD_BYTES
+            if self.room.bytes > self.room.limit:
+                self.room.overdraw()
         return tag
 
     def cancelled(self, consumer: Consumer) -> None:
@@ -164,7 +187,7 @@ class Channel(DeliveryChannel):
         """
         if self.consumers.get(consumer.tag) is not consumer:
             return
-        del self.consumers[consumer.tag]
+        self.take_consumer(consumer.tag)
         if self.connection.capabilities.cancel_notify and not self.closing:
             self.connection.send(self.number, BasicCancel(consumer.tag, True))
 
@@ -172,6 +195,7 @@ class Channel(DeliveryChannel):
 
     def credit(self, unacked: Unacked) -> None:
         """Give the credit of a settled delivery back; the queue may have more for it."""
+        self.room.bytes -= unacked.message.size + MESSAGE_OVERHEAD_BYTES
         consumer = unacked.consumer
         if consumer is not None:
             # What basic.get took has no part in a prefetch, as in RabbitMQ.
@@ -180,9 +204,6 @@ class Channel(DeliveryChannel):
         queue = unacked.queue
         if not queue.scheduled:
             queue.schedule()
-        if self.prefetch_count > 0:
-            for other in self.consumers.values():
-                other.queue.schedule()
 
     def settle(self, settled: list[Unacked], outcome: i64) -> None:
         """Ack, requeue or reject deliveries that were taken off the list."""
@@ -196,18 +217,24 @@ class Channel(DeliveryChannel):
             for unacked in settled:
                 unacked.queue.reject(unacked.sequence, unacked.message, unacked.count)
                 self.credit(unacked)
+            if self.prefetch_count > 0:
+                self.offer()
 
     def ack(self, settled: list[Unacked]) -> None:
         """Ack deliveries that were taken off the list."""
         for unacked in settled:
             unacked.queue.ack(unacked.sequence, unacked.message)
             self.credit(unacked)
+        if self.prefetch_count > 0:
+            self.offer()
 
     def requeue(self, settled: list[Unacked], failed: bool) -> None:
         """Requeue deliveries that were taken off the list; `failed` as `Queue.requeue` has it."""
         for unacked in settled:
             unacked.queue.requeue(unacked.sequence, unacked.message, unacked.count, failed)
             self.credit(unacked)
+        if self.prefetch_count > 0:
+            self.offer()
 
     # -- the commit of a batch --------------------------------------------------------------------
 
@@ -223,31 +250,34 @@ class Channel(DeliveryChannel):
 
     # -- the end ----------------------------------------------------------------------------------
 
-    def close(self) -> None:
-        """Drop what comes from now on, and release what the channel holds."""
-        self.closing = True
-        self._release()
+    def end_progress(self) -> None:
+        """Tell the client no more how far its publishes came: it knows that the channel ended."""
+        if self.confirms.progress is not None:
+            self.confirms.progress.close()
 
-    def _release(self) -> None:
-        """End the consumers and requeue what is unacked."""
-        self.connection.turn.changes += 1
+    def end(self) -> list[Consumer]:
+        """Drop what comes from now on; return the consumers, which are to be ended.
+
+        What the channel settled in a transaction is unacked again (`release.py`).
+        """
+        self.closing = True
+        turn = self.connection.turn
+        turn.changes += 1
         self.confirms.end()
         consumers = list(self.consumers.values())
-        self.consumers.clear()
-        settled = self.transaction.held_deliveries()
+        for consumer in consumers:
+            self.take_consumer(consumer.tag)
+        turn.steps += len(consumers) // 8 + self.unacked.count // 128
+        self.unacked.restore(self.transaction.held_deliveries())
         self.transaction.abandon()
         if self.commit is not None:
             self.commit.abandoned = True
             self.commit.schedule()
-        # Consumers go first, so that nothing is handed to a channel that ends.
-        for consumer in consumers:
-            queue = consumer.queue
-            if not queue.deleted:
-                queue.unsubscribe(consumer)
+        self.content.end()
+        return consumers
+
+    def end_replies(self) -> None:
+        """Delete the queue of the replies to its requests."""
         if self.replies is not None:
             self.vhost.queues.drop(self.replies)
-        self.requeue(settled, True)
-        self.requeue(self.unacked.take_all(), True)
-        for consumer in consumers:
-            self.vhost.queues.end_unused(consumer.queue)
-        self.content.end()
+            self.replies = None

@@ -6,6 +6,7 @@ from typing import final
 
 from mypy_extensions import i64
 
+from leveret.broker.core.accounts import CHANNEL_BYTES
 from leveret.broker.values.permission import READ
 from leveret.broker.vhost.replies import is_reply_name
 from leveret.errors import NotAllowed
@@ -13,7 +14,7 @@ from leveret.session.channel.channel import Channel
 from leveret.session.channel.confirms import ConfirmBatch
 from leveret.session.channel.consumer_timeout import timed_out
 from leveret.session.connection_base import ConnectionBase
-from leveret.session.states import HALT_SYNC
+from leveret.session.states import HALT_SYNC, HALT_TURN, HALT_WORK
 
 
 @final
@@ -27,8 +28,8 @@ class Channels:
         #: The channel of the last publish, while it is there.
         self.recent: Channel | None = None
 
-    def open(self, number: i64) -> None:
-        """Open a channel whose number is free.
+    def open(self, number: i64) -> Channel:
+        """Open a channel whose number is free, and return it.
 
         Raises: NotAllowed (530) when as many are open as were negotiated (behaviour 12), or as the
         user may have.
@@ -42,22 +43,33 @@ class Channels:
         connection.broker.check_channel(connection)
         vhost = connection.vhost
         assert vhost is not None
-        self.by_number[number] = Channel(connection, number, vhost, self._batch)
+        channel = self.by_number[number] = Channel(connection, number, vhost, self._batch)
+        connection.account.book(CHANNEL_BYTES)
+        connection.turn.counts.channels_opened += 1
+        return channel
 
     def forget(self, channel: Channel) -> None:
         """Let the number of a channel be used again."""
         del self.by_number[channel.number]
+        self._connection.account.book(-CHANNEL_BYTES)
+        self._connection.turn.counts.channels_closed += 1
         if self.recent is channel:
             self.recent = None
 
-    def close(self) -> None:
-        """Close all of them, because the connection ends."""
-        channels = list(self.by_number.values())
+    def end(self) -> list[Channel]:
+        """Forget all of them, because the connection ends; return those to be released.
+
+        Nothing is written to them any more.
+        """
+        channels = [channel for channel in self.by_number.values() if not channel.closing]
+        self._connection.account.book(-CHANNEL_BYTES * len(self.by_number))
+        self._connection.turn.counts.channels_closed += len(self.by_number)
         self.by_number.clear()
         self.recent = None
         for channel in channels:
-            if not channel.closing:
-                channel.close()
+            channel.closing = True
+            channel.confirms.end()
+        return channels
 
     # -- confirms ----------------------------------------------------------------------------------
 
@@ -75,10 +87,17 @@ class Channels:
                 return group
         return 0
 
+    def unacked_places(self) -> i64:
+        """Return how many places the deliveries take that wait for their ack."""
+        places: i64 = 0
+        for channel in self.by_number.values():
+            places += len(channel.unacked.items)
+        return places
+
     # -- consumers ---------------------------------------------------------------------------------
 
     def resume_deliveries(self) -> None:
-        """Mark the queues of all consumers as having something to deliver: the client reads."""
+        """Mark the queues of all consumers as having something to deliver."""
         for channel in self.by_number.values():
             for consumer in channel.consumers.values():
                 consumer.queue.schedule()
@@ -106,10 +125,10 @@ class Channels:
         shortest: i64 = connection.turn.consumer_timeout_ms_min
         if shortest == 0 or 0 < default < shortest:
             shortest = default
-        if shortest == 0 or connection.halted & HALT_SYNC:
-            # A reply that waits for a sync belongs to a channel, which must be there still.
-            return
         for channel in list(self.by_number.values()):
+            if shortest == 0 or connection.halted & (HALT_SYNC | HALT_WORK | HALT_TURN):
+                # A reply that waits belongs to a channel, which must be there still.
+                return
             if not channel.closing:
                 newest = channel.delivery_tag
                 timeout = channel.consumer_timeout.exceeded(newest, now_ms, default, shortest)

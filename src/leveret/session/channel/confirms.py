@@ -12,11 +12,27 @@ from typing import final
 
 from mypy_extensions import i64
 
-from leveret.broker.core.effects import SyncWaiter
+from leveret.broker.core.counts import LinkCounts
+from leveret.broker.node.publish_sessions import ChannelProgress, PublishCounter
 from leveret.broker.vhost.vhost import DUPLICATE, RECORDED, REJECTED
 from leveret.session.connection_base import ConnectionBase
+from leveret.store.journal.journal import Journal
+from leveret.wire.content.publish_marks import NACKED, RETURNED
 from leveret.wire.frames import write_method
 from leveret.wire.methods import BasicAck, BasicNack
+
+
+def group_of(journal: Journal, outcome: i64) -> i64:
+    """Return the group that holds a publish, or what it is a duplicate of; 0 for none.
+
+    `outcome` is what `Vhost.publish` returned.
+    """
+    if outcome & RECORDED:
+        return journal.group
+    if outcome & DUPLICATE:
+        group = journal.group if journal.has_records() else journal.group - 1
+        return group if group > journal.durable_group else 0
+    return 0
 
 
 @final
@@ -34,7 +50,7 @@ class ConfirmBatch:
 
 
 @final
-class Confirms(SyncWaiter):
+class Confirms(PublishCounter):
     """The confirms of one channel."""
 
     def __init__(self, connection: ConnectionBase, number: i64, batch: ConfirmBatch) -> None:
@@ -48,10 +64,23 @@ class Confirms(SyncWaiter):
         self._published: i64 = 0
         self._settled: i64 = 0
         self._confirmed: i64 = 0
+        #: How many of the confirmed ones were refused, by a basic.nack.
+        self._nacked: i64 = 0
         #: Publishes that wait for a sync: (group, last publish of it), in order.
         self._unsynced: list[tuple[i64, i64]] = []
         #: Publishes that a queue refused and that have no basic.nack yet: (first, last), in order.
         self._refused: list[tuple[i64, i64]] = []
+        #: What tells the client how far it came if the connection is lost, where it asks for that.
+        self.progress: ChannelProgress | None = None
+
+    def follow(self, progress: ChannelProgress) -> None:
+        """Have the client told how far it came."""
+        self.progress = progress
+        progress.counter = self
+
+    def handled(self) -> i64:
+        """Return the number of the last publish."""
+        return self._published
 
     def count(self, outcome: i64) -> None:
         """Count a publish; a recorded one waits for its sync.
@@ -63,15 +92,19 @@ class Confirms(SyncWaiter):
         if outcome & REJECTED:
             self._refuse(number)
         unsynced = self._unsynced
-        group = self._group_of(outcome)
+        group = group_of(self._turn.journal, outcome)
         if group > 0:
             if not unsynced:
                 unsynced.append((group, number))
                 self._turn.wait(self, group)
+                if self.progress is not None:
+                    self.progress.note_group()
             elif unsynced[-1][0] == group:
                 unsynced[-1] = (group, number)
             else:
                 unsynced.append((group, number))
+                if self.progress is not None:
+                    self.progress.note_group()
         elif unsynced:
             # Confirms go out in order: this one follows those that wait.
             unsynced[-1] = (unsynced[-1][0], number)
@@ -81,23 +114,46 @@ class Confirms(SyncWaiter):
                 self._listed = True
                 self._batch.listed.append(self)
 
-    def _group_of(self, outcome: i64) -> i64:
-        """Return the group that holds a publish, or what it is a duplicate of; 0 for none."""
-        journal = self._turn.journal
-        if outcome & RECORDED:
-            return journal.group
-        if outcome & DUPLICATE:
-            group = journal.group if journal.has_records() else journal.group - 1
-            return group if group > journal.durable_group else 0
-        return 0
-
     def _refuse(self, number: i64) -> None:
         """Note that a queue refused the newest publish: its confirm is a basic.nack."""
+        if self.progress is not None:
+            self.progress.not_taken(number, NACKED)
         refused = self._refused
         if refused and refused[-1][1] == number - 1:
             refused[-1] = (refused[-1][0], number)
         else:
             refused.append((number, number))
+
+    def return_next(self) -> None:
+        """Note that the publish which is counted next goes back to the client."""
+        if self.progress is not None:
+            self.progress.not_taken(self._published + 1, RETURNED)
+
+    def unconfirmed(self) -> i64:
+        """Return how many publishes have no confirm yet."""
+        return 0 if self._ended else self._published - self._confirmed
+
+    def add_counts(self, counts: LinkCounts) -> None:
+        """Add what a channel that has not ended confirmed: the connection has the others'."""
+        if not self._ended:
+            counts.confirming += self._published
+            counts.confirmed += self._confirmed - self._nacked
+
+    def begin_parts(self) -> None:
+        """Note that a publish comes to its queues in parts: it is counted when it is done."""
+        if self.progress is not None:
+            self.progress.busy = True
+
+    def end_parts(self, outcome: i64, returned: bool) -> None:
+        """Count it; when the channel has ended, only for the client that asks how far it came."""
+        progress = self.progress
+        if not self._ended:
+            self.count(outcome)
+            if progress is not None:
+                progress.busy = False
+        elif progress is not None:
+            kind = RETURNED if returned else 0
+            progress.count_late(NACKED if outcome & REJECTED else kind)
 
     def waiting_group(self) -> i64:
         """Return the group that the newest publish waits for; 0 for none."""
@@ -143,12 +199,19 @@ class Confirms(SyncWaiter):
         if size <= 0:
             return
         self._confirmed = last
+        if refused:
+            self._nacked += size
         tag = int(last)
         method = BasicNack(tag, size > 1, True) if refused else BasicAck(tag, size > 1)
         write_method(self._connection.output.writer, self._number, method)
 
     def end(self) -> None:
         """Write none any more: the channel ended."""
+        if self.progress is not None:
+            self.progress.end()
+        if not self._ended:
+            self._connection.confirming += self._published
+            self._connection.confirmed += self._confirmed - self._nacked
         self._ended = True
         self._unsynced = []
         self._refused = []

@@ -23,6 +23,9 @@ NO_CONTENT: Final = 0
 AWAITING_CONTENT_HEADER: Final = 1
 AWAITING_BODY: Final = 2
 
+#: Properties up to so many bytes are not counted while they wait for their body.
+_PROPERTIES_UNCOUNTED: Final = 1024
+
 
 @final
 class Content:
@@ -39,6 +42,8 @@ class Content:
         self._whole = b""
         self._pieces: BytesIO | None = None
         self._pieces_bytes: i64 = 0
+        #: What is booked for long properties.
+        self._properties_bytes: i64 = 0
 
     def begin(self, arguments: bytes) -> None:
         """Await the content of a basic.publish whose arguments are given."""
@@ -70,6 +75,11 @@ class Content:
         self.properties = data[start + CONTENT_HEAD_BYTES : end]
         self._left = size
         self.state = AWAITING_BODY
+        properties_bytes: i64 = len(self.properties)
+        if size > 0 and properties_bytes > _PROPERTIES_UNCOUNTED:
+            # They may wait for a body that never comes, on each channel.
+            self._properties_bytes = properties_bytes
+            self._connection.assemble(properties_bytes)
         return size == 0
 
     def take_body(self, data: bytes, start: i64, end: i64) -> bool:
@@ -110,5 +120,8 @@ class Content:
         self._whole = b""
         self._pieces = None
         if self._pieces_bytes > 0:
-            self._connection.count_assembling(-self._pieces_bytes)
+            self._connection.end_assembly(self._pieces_bytes)
             self._pieces_bytes = 0
+        if self._properties_bytes > 0:
+            self._connection.end_assembly(self._properties_bytes)
+            self._properties_bytes = 0

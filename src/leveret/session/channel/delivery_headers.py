@@ -14,6 +14,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from leveret.broker.queue.consumer import Source
+from leveret.broker.queue.returns import known_returns
 from leveret.message import Message
 from leveret.wire.buffer import BytesWriter, write_i64_be
 from leveret.wire.edit import edit_headers
@@ -41,8 +42,9 @@ def with_delivery_headers(queue: Source, message: Message, sequence: i64, count:
             w.write(entry)
             return edit_headers(message.properties, _NAMES_OF_PARTITIONS, {}, w.getvalue())
         return edit_headers(message.properties, _NAMES_OF_STREAMS, {}, w.getvalue())
-    if count > 0:
+    returns = known_returns(count)
+    if returns > 0:
         w.write(_COUNT)
-        write_i64_be(w, count)
+        write_i64_be(w, returns)
         return edit_headers(message.properties, _NAMES_OF_COUNTS, {}, w.getvalue())
     return message.properties

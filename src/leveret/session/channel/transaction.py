@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING, final
 
 from mypy_extensions import i64
 
+from leveret.broker.core.accounts import TX_PUBLISH_BYTES
 from leveret.errors import PreconditionFailed
-from leveret.limits import TX_BYTES_MAX, TX_MESSAGES_MAX
+from leveret.limits import TX_BYTES_MAX, TX_COPIES_MAX, TX_MESSAGES_MAX
 from leveret.session.connection_base import ConnectionBase
 
 if TYPE_CHECKING:
-    from leveret.broker.queue.queue import Queue
+    from leveret.broker.queue.target import Destinations
     from leveret.broker.staging.commit import Commit
-    from leveret.broker.staging.staging import Staging
+    from leveret.broker.staging.staging import StagingQueue
     from leveret.message import Message
     from leveret.session.channel.unacked import Unacked
 
@@ -25,14 +26,14 @@ class TxPublish:
     def __init__(
         self,
         message: Message,
-        queues: list[Queue],
+        found: Destinations,
         mandatory: bool,
-        staging: Staging | None = None,
+        staging: StagingQueue | None = None,
         commit: Commit | None = None,
         immediate: bool = False,
     ) -> None:
         self.message = message
-        self.queues = queues
+        self.found = found
         self.mandatory = mandatory
         self.staging = staging
         self.commit = commit
@@ -60,8 +61,24 @@ class Transaction:
         #: False when the user's permissions changed after something of it was allowed.
         self.is_checked = True
         self._bytes: i64 = 0
+        #: What the connection has booked for it.
+        self._booked: i64 = 0
         #: Of the largest message among them.
         self._largest: i64 = 0
+        #: Deliveries that it settles.
+        self._settled: i64 = 0
+        #: Copies of its messages, one for each queue.
+        self._copies: i64 = 0
+
+    @property
+    def room(self) -> i64:
+        """How many more messages it may publish or settle."""
+        return TX_MESSAGES_MAX - len(self.publishes) - self._settled
+
+    @property
+    def steps(self) -> i64:
+        """About how many steps of work its commit is."""
+        return len(self.publishes) + self._settled + self._copies // 2
 
     def hold(self, publish: TxPublish) -> None:
         """Keep a publish for the commit.
@@ -72,18 +89,34 @@ class Transaction:
         size: i64 = publish.message.size
         self._bytes += size
         self._largest = max(self._largest, size)
-        self._connection.assemble(size)
+        self._booked += size + TX_PUBLISH_BYTES
+        self._connection.assemble(size + TX_PUBLISH_BYTES)
         over = self._bytes - self._largest > TX_BYTES_MAX
-        if over or len(self.publishes) >= TX_MESSAGES_MAX:
+        if over or self.room <= 0:
             raise PreconditionFailed(
                 f"a transaction holds at most {TX_MESSAGES_MAX} messages, and {TX_BYTES_MAX} bytes "
                 "beside its largest message"
             )
+        self._copies += len(publish.found.targets)
+        if self._copies > TX_COPIES_MAX:
+            raise PreconditionFailed(
+                f"the messages of a transaction have at most {TX_COPIES_MAX} copies in all queues"
+            )
         self.publishes.append(publish)
 
     def hold_settle(self, settled: list[Unacked], outcome: i64) -> None:
-        """Keep an ack, nack or reject for the commit."""
+        """Keep an ack, nack or reject for the commit.
+
+        Raises: PreconditionFailed (406) for too many; they are the transaction's all the same, and
+        it ends with its channel.
+        """
+        full = len(settled) > self.room
+        self._settled += len(settled)
         self.settles.append(TxSettle(settled, outcome))
+        if full:
+            raise PreconditionFailed(
+                f"a transaction publishes and settles at most {TX_MESSAGES_MAX} messages"
+            )
 
     def access_changed(self) -> None:
         """Have what is held checked again at the commit: the user's permissions changed."""
@@ -103,9 +136,12 @@ class Transaction:
 
     def end(self) -> None:
         """Start an empty transaction."""
-        self._connection.count_assembling(-self._bytes)
+        self._connection.end_assembly(self._booked)
+        self._booked = 0
         self.publishes = []
         self.settles = []
         self.is_checked = True
         self._bytes = 0
         self._largest = 0
+        self._settled = 0
+        self._copies = 0

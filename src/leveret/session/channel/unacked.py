@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 #: Settled places that are worth packing the list for.
 _PACK_AT: Final = 1024
+#: Settled deliveries at the head that are freed in any case: half a million at once take 0.2 s.
+_FREE_AT: Final = 16_384
 
 
 @final
@@ -83,12 +85,16 @@ class UnackedList:
                 high = middle - 1
         return None
 
-    def take_up_to(self, tag: i64) -> list[Unacked]:
-        """Settle and return all deliveries up to `tag`, the oldest first."""
+    def has_up_to(self, tag: i64) -> bool:
+        """Return whether there is a delivery up to `tag`."""
+        return self.count > 0 and self.items[self.head].tag <= tag
+
+    def take_up_to(self, tag: i64, limit: i64) -> list[Unacked]:
+        """Settle and return the deliveries up to `tag`, at most `limit`, the oldest first."""
         taken: list[Unacked] = []
         items = self.items
-        size: i64 = len(items)
         place: i64 = self.head
+        size: i64 = min(len(items), place + limit)
         while place < size:
             unacked = items[place]
             if unacked.tag > tag:
@@ -102,22 +108,29 @@ class UnackedList:
         self._pack()
         return taken
 
-    def take_all(self) -> list[Unacked]:
-        """Settle and return every delivery, the oldest first."""
-        taken = [unacked for unacked in self.items[self.head :] if not unacked.settled]
-        for unacked in taken:
-            unacked.settled = True
-        self.items = []
-        self.head = 0
-        self.count = 0
-        return taken
-
     def restore(self, returned: list[Unacked]) -> None:
         """Put deliveries back that a transaction had settled and rolled back."""
-        items = [unacked for unacked in self.items[self.head :] if not unacked.settled]
+        if not returned:
+            return
+        returned = sorted(returned, key=_tag)
+        merged: list[Unacked] = []
+        place: i64 = self.head
+        items = self.items
+        size: i64 = len(items)
+        for unacked in returned:
+            while place < size and items[place].tag < unacked.tag:
+                if not items[place].settled:
+                    merged.append(items[place])
+                place += 1
+            merged.append(unacked)
+        # Its own places are left out before it counts as not settled.
+        while place < size:
+            if not items[place].settled:
+                merged.append(items[place])
+            place += 1
         for unacked in returned:
             unacked.settled = False
-        self.items = sorted(items + returned, key=_tag)
+        self.items = merged
         self.head = 0
         self.count += len(returned)
 
@@ -130,7 +143,7 @@ class UnackedList:
         if head == size:
             items.clear()
             head = 0
-        elif head >= _PACK_AT and head * 2 >= size:
+        elif head >= _PACK_AT and (head * 2 >= size or head >= _FREE_AT):
             del items[:head]
             head = 0
         elif size - head >= _PACK_AT and self.count * 2 < size - head:

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+from typing import final
+
 from mypy_extensions import i64
 
 from leveret.broker.classic.browse import make_browser
 from leveret.broker.classic.classic import ClassicQueue
 from leveret.broker.queue.consumer import Consumer, Source, consumer_priority
+from leveret.broker.queue.returns import is_redelivered
 from leveret.broker.stream.group import READER_NAME, group_of
 from leveret.broker.stream.stream import TELL_STREAM_ID, Stream
 from leveret.broker.vhost.replies import REPLY_NAME
 from leveret.errors import NotAllowed, NotImplementedFault, PreconditionFailed, ResourceLocked
-from leveret.limits import CONSUMERS_PER_CHANNEL_MAX, UNACKED_PER_CHANNEL_MAX
+from leveret.limits import (
+    CONSUMERS_PER_CHANNEL_MAX,
+    UNACKED_PER_CHANNEL_MAX,
+)
 from leveret.session.channel.channel import ACK, REJECT, REQUEUE, RETRY, TX, Channel
 from leveret.session.channel.delivery_headers import with_delivery_headers
-from leveret.session.channel.unacked import Unacked
+from leveret.session.channel.release import SETTLED_AT_ONCE, Settling
+from leveret.session.client_session import ClientWork
 from leveret.session.commands.direct_reply_to import open_replies
 from leveret.session.commands.queue import queue_name
 from leveret.session.commands.super_stream import is_super_name, read_super
@@ -69,28 +76,42 @@ def _settle(channel: Channel, tag: i64, multiple: bool, outcome: i64) -> None:
     Raises: PreconditionFailed (406) for a tag that names nothing.
     """
     channel.connection.turn.changes += 1
-    if multiple and tag == 0:
-        settled = channel.unacked.take_all()
-    elif multiple:
-        settled = _take_up_to(channel, tag)
-    else:
-        unacked = channel.unacked.take(tag)
-        if unacked is None:
-            raise _unknown_tag(tag)
-        settled = [unacked]
+    if multiple:
+        _settle_up_to(channel, tag, outcome)
+        return
+    unacked = channel.unacked.take(tag)
+    if unacked is None:
+        raise _unknown_tag(tag)
     if channel.mode == TX:
+        channel.transaction.hold_settle([unacked], outcome)
+    else:
+        channel.settle([unacked], outcome)
+
+
+def _settle_up_to(channel: Channel, tag: i64, outcome: i64) -> None:
+    """Settle all up to a tag; all there are for 0.  Raises: PreconditionFailed (406)."""
+    if tag == 0:
+        tag = channel.delivery_tag
+    elif tag > channel.delivery_tag or not channel.unacked.has_up_to(tag):
+        raise _unknown_tag(tag)
+    if channel.mode == TX:
+        settled = channel.unacked.take_up_to(tag, channel.transaction.room + 1)
+        channel.connection.turn.steps += len(settled)
         channel.transaction.hold_settle(settled, outcome)
     else:
-        channel.settle(settled, outcome)
+        _settle_slices(channel, tag, outcome, None)
 
 
-def _take_up_to(channel: Channel, tag: i64) -> list[Unacked]:
-    if tag > channel.delivery_tag:
-        raise _unknown_tag(tag)
-    settled = channel.unacked.take_up_to(tag)
-    if not settled:
-        raise _unknown_tag(tag)
-    return settled
+def _settle_slices(channel: Channel, tag: i64, outcome: i64, answer: Method | None) -> None:
+    """Settle all up to a tag, many of them slice after slice, and answer, if that is wanted."""
+    connection = channel.connection
+    settled = channel.unacked.take_up_to(tag, SETTLED_AT_ONCE)
+    connection.turn.steps += len(settled)
+    channel.settle(settled, outcome)
+    if channel.unacked.has_up_to(tag):
+        connection.perform(Settling(channel, tag, outcome, settled, answer))
+    elif answer is not None:
+        connection.send(channel.number, answer)
 
 
 def _unknown_tag(tag: i64) -> PreconditionFailed:
@@ -103,6 +124,7 @@ def _get(channel: Channel, method: BasicGet) -> None:
     name = queue_name(channel, method.queue)
     connection.access.read("queue", name)
     queue = channel.vhost.queues.existing(name, connection)
+    queue.check_consumed()
     if not isinstance(queue, ClassicQueue):
         raise NotImplementedFault(
             f"basic.get not supported by stream queues {channel.vhost.queue_label(name)}"
@@ -114,19 +136,61 @@ def _get(channel: Channel, method: BasicGet) -> None:
         )
     if not method.no_ack and channel.unacked.count >= UNACKED_PER_CHANNEL_MAX:
         raise PreconditionFailed(f"a channel holds at most {UNACKED_PER_CHANNEL_MAX} unacked")
+    if not method.no_ack and not channel.room.has_room():
+        raise PreconditionFailed(
+            f"the connection holds {channel.room.bytes} bytes of unacked messages, and there is no "
+            "room for more (unacked_bytes_max): ack some first"
+        )
     queue.hand_out()
-    message = queue.get(method.no_ack)
+    if queue.special and not queue.prepare_get():
+        connection.perform(Getting(channel, queue, method.no_ack))
+    else:
+        _answer_get(channel, queue, method.no_ack)
+
+
+@final
+class Getting(ClientWork):
+    """Gets a message of a queue in which very many have expired, or are too many."""
+
+    def __init__(self, channel: Channel, queue: ClassicQueue, no_ack: bool) -> None:
+        super().__init__(channel.connection)
+        self._channel = channel
+        self._queue = queue
+        self._no_ack = no_ack
+
+    def advance(self, last: i64) -> bool:
+        """Drop some of them."""
+        while not self._queue.deleted and not self._queue.prepare_get():
+            if self.session.turn.steps >= last:
+                return True
+        return False
+
+    def reply(self) -> None:
+        """Answer with what is next; with nothing where the queue was deleted meanwhile."""
+        if not self.session.awaits_reply():
+            return
+        if self._queue.deleted:
+            self._channel.connection.send(self._channel.number, BasicGetEmpty())
+        else:
+            _answer_get(self._channel, self._queue, self._no_ack)
+
+
+def _answer_get(channel: Channel, queue: ClassicQueue, no_ack: bool) -> None:
+    """Answer a basic.get with the next message, or with none."""
+    connection = channel.connection
+    message = queue.get(no_ack)
     if message is None:
+        queue.got_nothing += 1
         connection.send(channel.number, BasicGetEmpty())
         return
     count = queue.taken_count
-    tag = channel.hand_over(queue, message, queue.taken_sequence, count, method.no_ack)
+    tag = channel.hand_over(queue, message, queue.taken_sequence, count, no_ack)
     address = message.address
     connection.send(
         channel.number,
         BasicGetOk(
             int(tag),
-            count != 0,
+            is_redelivered(count),
             address.exchange.decode("utf-8"),
             address.routing_key.decode("utf-8"),
             int(queue.ready_count()),
@@ -185,7 +249,7 @@ def _consume(channel: Channel, method: BasicConsume) -> None:
 def _cancel(channel: Channel, method: BasicCancel) -> None:
     """End a consumer; an unknown tag is fine (behaviour 53)."""
     channel.connection.turn.reply_group = 0
-    consumer = channel.consumers.pop(method.consumer_tag, None)
+    consumer = channel.take_consumer(method.consumer_tag)
     if consumer is not None:
         channel.vhost.queues.unsubscribe(consumer)
     if not method.no_wait:
@@ -208,6 +272,5 @@ def _recover(channel: Channel, method: BasicRecover | BasicRecoverAsync) -> None
     if not method.requeue:
         raise NotImplementedFault("requeue=false")
     channel.connection.turn.changes += 1
-    channel.requeue(channel.unacked.take_all(), False)
-    if isinstance(method, BasicRecover):
-        channel.connection.send(channel.number, BasicRecoverOk())
+    answer = BasicRecoverOk() if isinstance(method, BasicRecover) else None
+    _settle_slices(channel, channel.delivery_tag, REQUEUE, answer)

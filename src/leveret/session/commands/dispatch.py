@@ -5,6 +5,7 @@ from __future__ import annotations
 from mypy_extensions import i64
 
 from leveret.errors import CommandInvalid
+from leveret.limits import DEFINING_METHOD_STEPS
 from leveret.session.channel.channel import Channel
 from leveret.session.commands.basic import handle_basic
 from leveret.session.commands.channel import handle_access, handle_channel
@@ -22,6 +23,8 @@ def handle(channel: Channel, class_id: i64, method: Method) -> None:
     Raises: CommandInvalid (503) for a method that a client does not send there.
     """
     done = False
+    if class_id in (QUEUE, EXCHANGE, CHANNEL):
+        channel.connection.turn.steps += DEFINING_METHOD_STEPS
     if class_id == BASIC:
         done = handle_basic(channel, method)
     elif class_id == QUEUE:

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from typing import final
+
+from mypy_extensions import i64
+
+from leveret.broker.node.access import Access
+from leveret.broker.vhost.unbinding import Unbinding
+from leveret.broker.vhost.vhost import Vhost
 from leveret.errors import AccessRefused
 from leveret.names import Name
 from leveret.session.channel.channel import Channel
+from leveret.session.client_session import ClientWork
 from leveret.session.publish.topic_access import check_binding_between, check_way
 from leveret.wire.method import Method
 from leveret.wire.methods import (
@@ -21,6 +29,8 @@ from leveret.wire.methods import (
 
 def handle_exchange(channel: Channel, method: Method) -> bool:
     """Do a method of class exchange; return whether it is one that a client sends."""
+    access = channel.connection.access
+    vhost = channel.vhost
     if isinstance(method, ExchangeDeclare):
         _declare(channel, method)
     elif isinstance(method, ExchangeDelete):
@@ -28,21 +38,30 @@ def handle_exchange(channel: Channel, method: Method) -> bool:
         if name and not name.startswith("amq."):
             # The vhost refuses to delete these in words of its own.
             channel.connection.access.configure("exchange", name)
+        before = channel.vhost.exchanges.unbinding
         channel.vhost.exchanges.delete(method.exchange, method.if_unused)
-        if not method.no_wait:
-            channel.connection.reply(channel.number, ExchangeDeleteOk())
+        reply_when_unbound(channel, before, None if method.no_wait else ExchangeDeleteOk())
     elif isinstance(method, ExchangeBind):
-        check_binding(channel, "exchange", method.destination, method.source, method.routing_key)
+        check_binding(
+            access, vhost, "exchange", method.destination, method.source, method.routing_key
+        )
         source = channel.vhost.exchanges.by_name.get(method.source)
         if source is not None:
             check_binding_between(channel, source, method.destination, method.routing_key)
         channel.vhost.exchanges.bind(
-            method.source, method.destination, False, method.routing_key, method.arguments, None
+            method.source,
+            method.destination,
+            False,
+            method.routing_key,
+            method.arguments,
+            channel.connection,
         )
         if not method.no_wait:
             channel.connection.reply(channel.number, ExchangeBindOk())
     elif isinstance(method, ExchangeUnbind):
-        check_binding(channel, "exchange", method.destination, method.source, method.routing_key)
+        check_binding(
+            access, vhost, "exchange", method.destination, method.source, method.routing_key
+        )
         channel.vhost.exchanges.unbind(
             method.source, method.destination, False, method.routing_key, method.arguments, None
         )
@@ -53,6 +72,40 @@ def handle_exchange(channel: Channel, method: Method) -> bool:
     return True
 
 
+@final
+class _Unbound(ClientWork):
+    """Waits until the bindings of what a client deleted are removed, and answers then."""
+
+    def __init__(self, channel: Channel, unbinding: Unbinding, answer: Method | None) -> None:
+        super().__init__(channel.connection)
+        self._channel = channel
+        self._unbinding = unbinding
+        self._answer = answer
+
+    def advance(self, last: i64) -> bool:
+        """Wait."""
+        return not self._unbinding.over
+
+    def reply(self) -> None:
+        """Answer the client."""
+        turn = self.session.turn
+        turn.reply_group = max(turn.reply_group, self._unbinding.group)
+        if self._answer is not None and self.session.awaits_reply() and not self._channel.closing:
+            self._channel.connection.reply(self._channel.number, self._answer)
+
+
+def reply_when_unbound(channel: Channel, before: Unbinding | None, answer: Method | None) -> None:
+    """Answer a delete when the bindings are removed, so that their ends are gone where they must.
+
+    `before` is the last removal (`Exchanges.unbinding`) that began before the delete.
+    """
+    unbinding = channel.vhost.exchanges.unbinding
+    if unbinding is not None and unbinding is not before and not unbinding.over:
+        channel.connection.perform(_Unbound(channel, unbinding, answer))
+    elif answer is not None:
+        channel.connection.reply(channel.number, answer)
+
+
 def _declare(channel: Channel, method: ExchangeDeclare) -> None:
     if method.passive:
         if not method.exchange:
@@ -60,7 +113,8 @@ def _declare(channel: Channel, method: ExchangeDeclare) -> None:
         channel.connection.access.see("exchange", method.exchange)
         channel.vhost.exchanges.existing(method.exchange)
     else:
-        _check_declare(channel, method)
+        connection = channel.connection
+        check_declare_exchange(connection.access, channel.vhost, method.exchange, method.arguments)
         channel.vhost.exchanges.declare(
             method.exchange,
             method.type,
@@ -68,37 +122,36 @@ def _declare(channel: Channel, method: ExchangeDeclare) -> None:
             method.auto_delete,
             method.internal,
             method.arguments,
+            connection.as_owner,
         )
     if not method.no_wait:
         channel.connection.reply(channel.number, ExchangeDeclareOk())
 
 
-def _check_declare(channel: Channel, method: ExchangeDeclare) -> None:
+def check_declare_exchange(
+    access: Access, vhost: Vhost, name: Name, arguments: dict[str, object]
+) -> None:
     """Check that the exchange may be declared, and a new one may have its alternate (behaviour 46).
 
     Raises: AccessRefused (403).
     """
-    access = channel.connection.access
-    name = method.exchange
     if not name:
         return
     access.configure("exchange", name)
-    alternate = method.arguments.get("alternate-exchange")
-    if isinstance(alternate, str) and name not in channel.vhost.exchanges.by_name:
+    alternate = arguments.get("alternate-exchange")
+    if isinstance(alternate, str) and name not in vhost.exchanges.by_name:
         access.read("exchange", name)
         access.write("exchange", Name(alternate))
-        check_way(channel, Name(alternate), None)
+        check_way(access, vhost, Name(alternate), None)
 
 
 def check_binding(
-    channel: Channel, kind: str, destination: Name, source: Name, routing_key: str
+    access: Access, vhost: Vhost, kind: str, destination: Name, source: Name, routing_key: str
 ) -> None:
     """Check that a binding of `source` may be made or removed: write there, read here.
 
     Raises: AccessRefused (403).
     """
-    access = channel.connection.access
-    vhost = channel.vhost
     if destination or kind == "queue":
         access.write(kind, destination)
     if not source:

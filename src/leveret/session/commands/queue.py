@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from typing import final
+
 from mypy_extensions import i64
 
 from leveret.broker.admin.super_stream import PARTITIONS
+from leveret.broker.classic.purging import Purging
+from leveret.broker.classic.waiting import WaitingQueue
+from leveret.broker.node.access import Access
 from leveret.broker.queue.queue import Queue
 from leveret.broker.values.permission import CONFIGURE
+from leveret.broker.values.queue_attributes import QueueAttributes
 from leveret.broker.vhost.replies import is_reply_name
+from leveret.broker.vhost.vhost import Vhost
 from leveret.errors import AccessRefused, NotFound
 from leveret.names import Name
 from leveret.session.channel.channel import Channel
+from leveret.session.client_session import ClientWork
 from leveret.session.commands.direct_reply_to import declare_replies
-from leveret.session.commands.exchange import check_binding
+from leveret.session.commands.exchange import check_binding, reply_when_unbound
 from leveret.session.commands.super_stream import declare_super, delete_super, is_super_name
 from leveret.session.publish.topic_access import check_way
 from leveret.wire.method import Method
@@ -38,7 +46,14 @@ def handle_queue(channel: Channel, method: Method) -> bool:
         _bind(channel, method)
     elif isinstance(method, QueueUnbind):
         name = queue_name(channel, method.queue)
-        check_binding(channel, "queue", name, method.exchange, method.routing_key)
+        check_binding(
+            channel.connection.access,
+            channel.vhost,
+            "queue",
+            name,
+            method.exchange,
+            method.routing_key,
+        )
         channel.vhost.exchanges.unbind(
             method.exchange,
             name,
@@ -51,9 +66,9 @@ def handle_queue(channel: Channel, method: Method) -> bool:
     elif isinstance(method, QueuePurge):
         _purge(channel, method)
     elif isinstance(method, QueueDelete):
-        waiting = _delete(channel, method)
-        if not method.no_wait:
-            channel.connection.reply(channel.number, QueueDeleteOk(int(waiting)))
+        before = channel.vhost.exchanges.unbinding
+        waiting = int(_delete(channel, method))
+        reply_when_unbound(channel, before, None if method.no_wait else QueueDeleteOk(waiting))
     else:
         return False
     return True
@@ -118,49 +133,44 @@ def _declare_active(channel: Channel, method: QueueDeclare) -> Queue:
     connection = channel.connection
     vhost = channel.vhost
     before = len(vhost.queues.by_name)
+    attributes = QueueAttributes(
+        method.durable and not method.exclusive,
+        method.exclusive,
+        method.auto_delete,
+        method.arguments,
+    )
     if method.queue:
-        _check_declare(channel, method.queue, method)
-        queue = vhost.queues.declare(
-            connection,
-            method.queue,
-            method.durable and not method.exclusive,
-            method.exclusive,
-            method.auto_delete,
-            method.arguments,
-        )
+        check_declare_queue(connection.access, vhost, method.queue, True, method.arguments)
+        queue = vhost.queues.declare(connection, method.queue, attributes)
     else:
         token = connection.tokens.token()
-        _check_declare(channel, Name(f"amq.gen-{token}"), method)
-        queue = vhost.queues.declare_named_by_server(
-            connection,
-            token,
-            method.durable and not method.exclusive,
-            method.exclusive,
-            method.auto_delete,
-            method.arguments,
-        )
+        made = Name(f"amq.gen-{token}")
+        check_declare_queue(connection.access, vhost, made, False, method.arguments)
+        queue = vhost.queues.declare_named_by_server(connection, token, attributes)
     if len(vhost.queues.by_name) > before and queue.exclusive:
         connection.keep_exclusive(queue)
     return queue
 
 
-def _check_declare(channel: Channel, name: Name, method: QueueDeclare) -> None:
+def check_declare_queue(
+    access: Access, vhost: Vhost, name: Name, by_client: bool, arguments: dict[str, object]
+) -> None:
     """Check that the queue may be declared, and a new one may dead-letter (behaviour 46).
+
+    `by_client` tells that the client chose the name, not the broker.
 
     Raises: AccessRefused (403).
     """
-    vhost = channel.vhost
-    access = channel.connection.access
     access.configure("queue", name)
-    if method.queue and name.startswith("amq.") and name not in vhost.queues.by_name:
+    if by_client and name.startswith("amq.") and name not in vhost.queues.by_name:
         # The vhost refuses the name.
         return
-    dead_letters = method.arguments.get("x-dead-letter-exchange")
+    dead_letters = arguments.get("x-dead-letter-exchange")
     if isinstance(dead_letters, str) and name not in vhost.queues.by_name:
         access.read("queue", name)
         access.write("exchange", Name(dead_letters))
-        key = method.arguments.get("x-dead-letter-routing-key")
-        check_way(channel, Name(dead_letters), key if isinstance(key, str) else None)
+        key = arguments.get("x-dead-letter-routing-key")
+        check_way(access, vhost, Name(dead_letters), key if isinstance(key, str) else None)
 
 
 def _bind(channel: Channel, method: QueueBind) -> None:
@@ -168,7 +178,7 @@ def _bind(channel: Channel, method: QueueBind) -> None:
     key = method.routing_key
     if not method.queue and not key:
         key = str(name)
-    check_binding(channel, "queue", name, method.exchange, key)
+    check_binding(channel.connection.access, channel.vhost, "queue", name, method.exchange, key)
     channel.vhost.exchanges.bind(
         method.exchange, name, True, key, method.arguments, channel.connection
     )
@@ -191,5 +201,29 @@ def _purge(channel: Channel, method: QueuePurge) -> None:
     queue = channel.vhost.queues.existing(name, channel.connection)
     queue.hand_out()
     dropped = queue.purge()
-    if not method.no_wait:
-        channel.connection.send(channel.number, QueuePurgeOk(int(dropped)))
+    answer = None if method.no_wait else QueuePurgeOk(int(dropped))
+    purging = queue.purging if isinstance(queue, WaitingQueue) else None
+    if purging is not None and not purging.over:
+        channel.connection.perform(_Purged(channel, purging, answer))
+    elif answer is not None:
+        channel.connection.send(channel.number, answer)
+
+
+@final
+class _Purged(ClientWork):
+    """Waits until what a client purged is gone from the journal and the disk, and answers then."""
+
+    def __init__(self, channel: Channel, purging: Purging, answer: Method | None) -> None:
+        super().__init__(channel.connection)
+        self._channel = channel
+        self._purging = purging
+        self._answer = answer
+
+    def advance(self, last: i64) -> bool:
+        """Wait."""
+        return not self._purging.over
+
+    def reply(self) -> None:
+        """Answer the client."""
+        if self._answer is not None and self.session.awaits_reply() and not self._channel.closing:
+            self._channel.connection.send(self._channel.number, self._answer)

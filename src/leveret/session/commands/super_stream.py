@@ -5,25 +5,27 @@ A queue of that name would come first, but there is none: each is refused while 
 
 from __future__ import annotations
 
+from typing import final
+
 from mypy_extensions import i64
 
 from leveret.broker.admin.super_stream import (
     PARTITIONS,
-    check_declare_access,
     check_delete_access,
-    declare_super_stream,
     delete_super_stream,
     find_super_stream,
-    partition_count,
     partitions_of,
     super_stream_label,
     waiting_in,
 )
+from leveret.broker.admin.super_stream_declare import SuperStreamDeclare
 from leveret.broker.stream.stream import Stream
 from leveret.broker.stream.super_reader import SuperReading
-from leveret.errors import PreconditionFailed
+from leveret.errors import AmqpError, PreconditionFailed
 from leveret.names import Name
 from leveret.session.channel.channel import Channel
+from leveret.session.client_session import ClientWork
+from leveret.session.states import HALT_WORK
 from leveret.wire.methods import QueueDeclare, QueueDeclareOk
 
 
@@ -38,12 +40,31 @@ def declare_super(channel: Channel, name: Name, method: QueueDeclare) -> None:
 
     Raises: AccessRefused (403); PreconditionFailed (406).
     """
-    vhost = channel.vhost
     if method.passive:
         channel.connection.access.see("exchange", name)
+        _answer(channel, name, method)
     else:
-        _check_declare(channel, name, method)
-        declare_super_stream(vhost, name, method.arguments)
+        channel.connection.perform(_Declaring(channel, name, method, _declare_of(channel, method)))
+
+
+def _declare_of(channel: Channel, method: QueueDeclare) -> SuperStreamDeclare:
+    """Return the declare that a method asks for.
+
+    Raises: AccessRefused (403); PreconditionFailed (406).
+    """
+    connection = channel.connection
+    where = super_stream_label(channel.vhost, method.queue)
+    if PARTITIONS not in method.arguments:
+        raise PreconditionFailed(f"there is a {where}, and it is no queue")
+    if method.exclusive or method.auto_delete or not method.durable:
+        raise PreconditionFailed(f"a {where} is durable, not exclusive and not auto-delete")
+    return SuperStreamDeclare(
+        channel.vhost, method.queue, method.arguments, connection.access, connection.as_owner
+    )
+
+
+def _answer(channel: Channel, name: Name, method: QueueDeclare) -> None:
+    """Say what a super stream holds."""
     channel.name_queue(name)
     if method.no_wait:
         return
@@ -56,18 +77,52 @@ def declare_super(channel: Channel, name: Name, method: QueueDeclare) -> None:
     )
 
 
-def _check_declare(channel: Channel, name: Name, method: QueueDeclare) -> None:
-    """Check that the parts may be declared and bound.
+@final
+class _Declaring(ClientWork):
+    """A declare by a client, slice after slice; what cannot be closes the channel at the end."""
 
-    Raises: AccessRefused (403); PreconditionFailed (406).
-    """
-    access = channel.connection.access
-    where = super_stream_label(channel.vhost, name)
-    if PARTITIONS not in method.arguments:
-        raise PreconditionFailed(f"there is a {where}, and it is no queue")
-    if method.exclusive or method.auto_delete or not method.durable:
-        raise PreconditionFailed(f"a {where} is durable, not exclusive and not auto-delete")
-    check_declare_access(access, name, partition_count(method.arguments, where))
+    def __init__(
+        self, channel: Channel, name: Name, method: QueueDeclare, declare: SuperStreamDeclare
+    ) -> None:
+        super().__init__(channel.connection)
+        self._channel = channel
+        self._name = name
+        self._method = method
+        self._declare = declare
+        self._error: AmqpError | None = None
+
+    def advance(self, last: i64) -> bool:
+        """Declare more of it."""
+        try:
+            return self._declare.advance(last)
+        except AmqpError as error:
+            self._error = error
+            return False
+
+    def reply(self) -> None:
+        """Answer the client."""
+        if self.session.awaits_reply() and not self._channel.closing:
+            _answer(self._channel, self._name, self._method)
+
+    def ended(self) -> None:
+        """Answer, and parse on, or close the channel before."""
+        error = self._error
+        if error is None:
+            super().ended()
+            return
+        self.over = True
+        channel = self._channel
+        connection = channel.connection
+        waited = connection.halted & HALT_WORK != 0
+        connection.work = None
+        connection.end_halt(HALT_WORK)
+        if connection.awaits_reply() and not channel.closing:
+            error.class_id = QueueDeclare.CLASS_ID
+            error.method_id = QueueDeclare.METHOD_ID
+            connection.fail_channel(channel.number, error)
+        # The end of the channel may be long, too.
+        if waited and connection.halted & HALT_WORK == 0:
+            connection.resume(HALT_WORK)
 
 
 def delete_super(channel: Channel, name: Name, if_unused: bool, if_empty: bool) -> i64:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from mypy_extensions import i64
 
-from leveret.broker.queue.queue import is_reached
 from leveret.broker.staging.release import copies_of
 from leveret.broker.vhost.vhost import DUPLICATE, REJECTED
 from leveret.errors import PreconditionFailed
@@ -70,8 +69,8 @@ def _commit(channel: Channel) -> None:
     publishes = transaction.publishes
     settles = transaction.settles
     turn.changes += 1
-    before = turn.dead_messages
-    turn.dead_messages = []
+    turn.steps += transaction.steps
+    before = turn.letters.put_aside()
     transaction.end()
     outcome: i64 = 0
     journal.begin_tx()
@@ -131,23 +130,27 @@ def _publish(channel: Channel, publish: TxPublish) -> i64:
     held = publish.message
     turn = channel.connection.turn
     message = held.copied(held.address, held.properties, turn.now_ms, held.numbered)
-    queues = [queue for queue in publish.queues if not queue.deleted]
+    found = publish.found.left()
+    targets = found.targets
     if publish.immediate:
-        return deliver_now(channel, message, queues, publish.mandatory)
+        return deliver_now(channel, message, found, publish.mandatory)
     outcome: i64 = 0
     owner = channel.connection.access.owner
-    if queues and publish.staging is not None:
-        outcome = publish.staging.publish(message, owner)
-    elif queues:
-        outcome = channel.vhost.publish(message, queues, owner)
+    if targets and publish.staging is not None:
+        outcome = publish.staging.stage(message, owner)
+    elif targets:
+        outcome = channel.vhost.publish(message, targets, owner)
     if turn.events is not None and publish.staging is None:
-        turn.events.published(channel.vhost.name, message, len(queues))
-    if publish.mandatory and not is_reached(queues):
+        turn.events.published(channel.vhost.name, message, len(targets))
+    if publish.mandatory and not found.reached():
         return_message(channel, message)
+    elif not targets:
+        turn.counts.unroutable_dropped += 1
     return outcome
 
 
 def _rollback(channel: Channel) -> None:
     """Drop the publishes; the settled deliveries are unacked again on this channel."""
+    channel.connection.turn.steps += channel.transaction.steps + channel.unacked.count // 64
     channel.unacked.restore(channel.transaction.held_deliveries())
     channel.transaction.abandon()

@@ -13,7 +13,7 @@ from mypy_extensions import i64
 
 from leveret.errors import AmqpError
 from leveret.session.connection_base import ConnectionBase
-from leveret.session.states import CLOSE_SENT
+from leveret.session.states import CLOSE_SENT, HALT_WORK
 from leveret.wire.closing import CLOSE_FOUND, NOTHING_FOUND, CloseScanner
 from leveret.wire.methods import ConnectionClose, ConnectionCloseOk, decode_method
 
@@ -47,9 +47,8 @@ class Closing:
 
     def take_close(self) -> None:
         """Take the client's connection.close."""
-        self._connection.release()
-        self._connection.send(0, ConnectionCloseOk())
-        self._connection.finish()
+        self._connection.halt(HALT_WORK)
+        self._connection.release(True)
 
     def take_method(self, data: bytes, start: i64, end: i64) -> None:
         """Take a method frame, of which only a close-ok and a close count."""

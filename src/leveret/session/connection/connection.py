@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, final
 
 from mypy_extensions import i64
 
+from leveret.broker.core.accounts import UNACKED_BYTES
+from leveret.broker.core.counts import LinkCounts
 from leveret.errors import (
     AmqpError,
     ConnectionForced,
@@ -29,28 +31,37 @@ from leveret.errors import (
     SoftError,
     in_plain_words,
 )
-from leveret.limits import OUTPUT_BYTES_MAX
+from leveret.limits import (
+    INPUT_BYTES_PER_STEP,
+    METHOD_STEPS,
+    OUTPUT_BYTES_MAX,
+    TABLE_BYTES_PER_STEP,
+)
 from leveret.session.channel.channels import Channels
+from leveret.session.channel.release import ChannelClosing
 from leveret.session.connection.alarm import Alarm
 from leveret.session.connection.closing import Closing, close_of
 from leveret.session.connection.frame_input import FrameInput
 from leveret.session.connection.handshake import Handshake
 from leveret.session.connection.heartbeat import Heartbeat
 from leveret.session.connection.other_protocols import spoken_by
+from leveret.session.connection.release import ConnectionRelease
 from leveret.session.connection_base import ConnectionBase
 from leveret.session.publish.publisher import Publisher
 from leveret.session.states import (
     AWAITING_HEADER,
+    AWAITING_OPEN,
+    AWAITING_TUNE_OK,
     CLOSED,
     CLOSING,
     ENDED,
     HALT_OUTPUT,
-    HALT_SPILL,
     HALT_SYNC,
     OPEN,
+    VERIFYING_LOGIN,
 )
-from leveret.wire.frames import PROTOCOL_HEADER
-from leveret.wire.methods import ChannelClose
+from leveret.wire.frames import FRAME_BODY, PROTOCOL_HEADER
+from leveret.wire.methods import ChannelClose, ConnectionCloseOk
 
 if TYPE_CHECKING:
     from leveret.broker.node.broker import Broker
@@ -72,10 +83,10 @@ class Connection(ConnectionBase):
         now_ms: i64,
     ) -> None:
         super().__init__(broker, settings, tokens, peer, now_ms)
-        #: True when the shell is to close the socket after it flushed.
-        self.finished = False
         #: A 541 that closes the connection when the publishes before it are confirmed.
         self._fault: InternalError | None = None
+        #: True once what it held is being released.
+        self._released = False
         self.channels = Channels(self)
         self.publisher = Publisher(self, self.channels)
         self.heartbeat = Heartbeat(self)
@@ -83,10 +94,6 @@ class Connection(ConnectionBase):
         self.handshake = Handshake(self, authenticator, self.heartbeat, self.closing)
         self.alarms = Alarm(self)
         self._input = FrameInput(self, self.channels, self.publisher, self.handshake, self.closing)
-        # Wall time, and counters.
-        self.connected_at_ms: i64 = broker.turn.now_ms
-        self.received_bytes: i64 = 0
-        self.sent_bytes: i64 = 0
         broker.links[self] = None
 
     # -- input ------------------------------------------------------------------------------------
@@ -96,6 +103,8 @@ class Connection(ConnectionBase):
         self.now_ms = now_ms
         self.heartbeat.received(now_ms)
         self.received_bytes += len(data)
+        self.received_packets += 1
+        self.turn.steps += len(data) // INPUT_BYTES_PER_STEP
         if self.state == CLOSED:
             return
         if self.closing.scans:
@@ -104,9 +113,12 @@ class Connection(ConnectionBase):
         self.reader.feed(data)
         if self.halted == 0:
             self.run()
+        else:
+            self.account.hold_input(self.reader.memory())
 
     def run(self) -> None:
         """Parse what lies in the input until it ends or the connection is halted."""
+        self.begin_slice()
         while self.halted == 0 and self.state != CLOSED and not self.closing.scans:
             self.current.begin(self.published)
             try:
@@ -126,6 +138,9 @@ class Connection(ConnectionBase):
                 self._name_method(fault)
                 self._fail_when_answered(fault)
         self.channels.write_confirms()
+        memory = self.reader.memory()
+        if memory != self.account.input_bytes:
+            self.account.hold_input(memory)
 
     def _fail_when_answered(self, fault: InternalError) -> None:
         """Close with 541, after the publishes before it are confirmed as without it.
@@ -152,7 +167,7 @@ class Connection(ConnectionBase):
             return True
         spoken = spoken_by(reader.data)
         http_port = int(self.settings.http_port)
-        self.log.append(("warning", spoken.log_line(http_port)))
+        self.log.append(("warning", spoken.log_line(http_port, int(self.settings.tls_port))))
         self.output.writer.write(spoken.answer(http_port))
         self.finish()
         return False
@@ -162,13 +177,20 @@ class Connection(ConnectionBase):
         output = self.output
         while self.halted == 0 and self.state != CLOSED:
             if self.state == OPEN:
+                before = self.published
                 self.publisher.take_whole()
+                self.spend(self.published - before)
                 if self.halted != 0:
                     return
             self.current.begin(self.published)
             if not reader.next():
                 return
+            # Counted before, because what is refused was read as well.
+            self.turn.steps += METHOD_STEPS
+            if reader.kind != FRAME_BODY:
+                self.turn.steps += (reader.end - reader.start) // TABLE_BYTES_PER_STEP
             self._input.take(reader.kind, reader.channel, reader.start, reader.end)
+            self.check_slice()
             if len(output.writer) + output.parts_bytes > OUTPUT_BYTES_MAX:
                 self.halt(HALT_OUTPUT)
                 self.wake()
@@ -194,6 +216,7 @@ class Connection(ConnectionBase):
         parts = self.output.take()
         if parts:
             self.heartbeat.sent(self.now_ms)
+            self.sent_packets += 1
             for part in parts:
                 self.sent_bytes += len(part)
         return parts
@@ -203,7 +226,7 @@ class Connection(ConnectionBase):
         if transport_full:
             self.stop_deliveries()
             return
-        if not self.writable:
+        if not self.writable and not self._released:
             self.writable = True
             self.channels.resume_deliveries()
         if self.halted & HALT_OUTPUT:
@@ -226,15 +249,22 @@ class Connection(ConnectionBase):
         """Block the connection: it published during an alarm.  Raises: ResourceFault (506)."""
         self.alarms.block()
 
-    def spilled(self) -> None:
-        """Parse on: what queues had no memory for is written."""
-        if self.halted & HALT_SPILL:
-            self.resume(HALT_SPILL)
-
     def alarm(self, blocked: bool, reason: str) -> None:
         """Resume when the alarm is over (behaviour 16)."""
         if not blocked:
             self.alarms.unblock()
+
+    def input_bytes_held(self) -> int:
+        """Return how many bytes of input wait to be parsed."""
+        return self.reader.held()
+
+    def is_authenticated(self) -> bool:
+        """Return whether the client has logged in and entered a vhost."""
+        return self.vhost is not None
+
+    def is_authenticating(self) -> bool:
+        """Return whether the client's password is being verified, or was right."""
+        return self.state in (VERIFYING_LOGIN, AWAITING_TUNE_OK, AWAITING_OPEN)
 
     def set_reading(self, reading: bool, now_ms: i64) -> None:
         """Note whether the shell reads the socket from now (monotonic ms) on."""
@@ -243,11 +273,19 @@ class Connection(ConnectionBase):
     def tick(self, now_ms: i64) -> None:
         """Look at the clock (monotonic ms), about once a second."""
         self.now_ms = now_ms
+        self.turn.steps += len(self.channels.by_number) >> 3
+        self.reader.trim()
+        self.output.trim()
+        self.account.hold_input(self.reader.memory())
+        self.account.hold_growing(self.channels.unacked_places() * UNACKED_BYTES)
         if self.state == CLOSING:
             self.closing.tick(now_ms)
         elif self.state < OPEN:
             self.handshake.tick(now_ms)
         elif self.state == OPEN:
+            if self.settle_unacked():
+                self.channels.resume_deliveries()
+            self.publisher.forget_stale()
             self.channels.check_consumer_timeouts(now_ms)
             self.heartbeat.tick(now_ms)
 
@@ -278,11 +316,8 @@ class Connection(ConnectionBase):
         if isinstance(error, SoftError) and channel is not None and not channel.closing:
             self.log.append(("error", f"channel {channel.number}: {error}"))
             channel.confirms.write()
-            channel.close()
-            self.send(
-                channel.number,
-                ChannelClose(error.code, error.short_text, error.class_id, error.method_id),
-            )
+            close = ChannelClose(error.code, error.short_text, error.class_id, error.method_id)
+            self.perform(ChannelClosing(channel, close))
             return
         self.close(error)
 
@@ -295,7 +330,7 @@ class Connection(ConnectionBase):
         level = "info" if isinstance(error, ConnectionForced) else "error"
         self.log.append((level, str(error)))
         self.channels.write_confirms()
-        self.release()
+        self.release(False)
         self.drop_held()
         self._fault = None
         self.closing.begin(close_of(error))
@@ -309,30 +344,49 @@ class Connection(ConnectionBase):
         elif self.state != CLOSED:
             self.close(ConnectionForced(text))
 
+    def superseded(self) -> None:
+        """End the connection: its client has another one, and asks how far this one came."""
+        self.log.append(("warning", "the client lost this connection and has made another"))
+        self.finish()
+
     def finish(self) -> None:
         """End the connection: the shell closes the socket once the output is flushed."""
-        self.release()
+        self.release(False)
         self.advance(ENDED)
         self.finished = True
         self.wake()
 
+    def add_counts(self, counts: LinkCounts) -> None:
+        """Add what the connection and its channels did."""
+        super().add_counts(counts)
+        for channel in self.channels.by_number.values():
+            channel.confirms.add_counts(counts)
+
     def lost(self) -> None:
         """End the connection, because its socket is gone."""
-        if self.state == OPEN:
+        if self.state == OPEN and not self._released:
             self.log.append(("warning", "client unexpectedly closed TCP connection"))
-        self.release()
+        self.release(False)
         self.advance(ENDED)
-        self.broker.links.pop(self, None)
+        self.forget_link()
+        self.account.end()
+        self.unacked.end()
 
-    def release(self) -> None:
+    def answer_close(self) -> None:
+        """Answer the client's connection.close, and end the connection."""
+        if self.state != CLOSED:
+            self.send(0, ConnectionCloseOk())
+            self.finish()
+
+    def release(self, answers: bool) -> None:
         """Requeue what is unacked, end consumers and delete exclusive queues (behaviour 13)."""
-        # It counts no more among those of its vhost.
-        self.vhost_name = ""
-        self.channels.close()
-        queues = self.exclusive_queues
-        self.exclusive_queues = []
-        vhost = self.vhost
-        if vhost is not None:
-            for queue in queues:
-                vhost.queues.drop(queue)
+        if self._released:
+            return
+        self._released = True
+        self.broker.leave(self)
+        self.stop_deliveries()
         self.publisher.forget_routes()
+        channels = self.channels.end()
+        if self.publish_session is not None:
+            self.publish_session.lost(self)
+        self.turn.begin(ConnectionRelease(self, channels, answers))

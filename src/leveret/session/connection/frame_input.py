@@ -7,7 +7,7 @@ Source: AMQP 0-9-1 sections 2.2.4, 2.3.5 and 4.2; behaviours 9 to 15.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
@@ -15,9 +15,11 @@ from leveret.errors import ChannelFault, SoftError, UnexpectedFrame
 from leveret.session.channel.channel import Channel
 from leveret.session.channel.channels import Channels
 from leveret.session.channel.content import NO_CONTENT
+from leveret.session.channel.release import ChannelClosing
 from leveret.session.commands.dispatch import handle
 from leveret.session.connection.closing import Closing
 from leveret.session.connection.handshake import Handshake
+from leveret.session.connection.publish_session import open_channel
 from leveret.session.connection_base import ConnectionBase
 from leveret.session.publish.publisher import Publisher
 from leveret.session.states import CLOSING, OPEN
@@ -27,7 +29,6 @@ from leveret.wire.methods import (
     ChannelClose,
     ChannelCloseOk,
     ChannelOpen,
-    ChannelOpenOk,
     ConnectionClose,
     ConnectionUpdateSecret,
     ConnectionUpdateSecretOk,
@@ -37,6 +38,9 @@ from leveret.wire.methods.ids import BASIC_PUBLISH, CHANNEL_CLOSE, CHANNEL_CLOSE
 
 if TYPE_CHECKING:
     from leveret.wire.method import Method
+
+#: The code of a close that is no failure (AMQP 0-9-1, constants): the client is done.
+_REPLY_SUCCESS: Final = 200
 
 
 @final
@@ -107,6 +111,8 @@ class FrameInput:
         connection = self._connection
         if isinstance(method, ConnectionClose):
             self._channels.write_confirms()
+            if method.reply_code == _REPLY_SUCCESS:
+                connection.end_publish_session()
             self._closing.take_close()
         elif connection.state < OPEN:
             self._handshake.step(method)
@@ -135,8 +141,8 @@ class FrameInput:
             return
         if not isinstance(method, ChannelOpen):
             raise ChannelFault("expected 'channel.open'")
-        self._channels.open(number)
-        self._connection.send(number, ChannelOpenOk())
+        channel = self._channels.open(number)
+        open_channel(self._connection, channel, method)
 
     def _closing_channel(self, channel: Channel, kind: i64, start: i64, end: i64) -> None:
         """Drop frames for a channel that the broker closed, until its close-ok (behaviour 15)."""
@@ -144,6 +150,7 @@ class FrameInput:
             return
         ids = read_i32_be(self._reader.data, start)
         if ids == CHANNEL_CLOSE_OK:
+            channel.end_progress()
             self._channels.forget(channel)
         elif ids == CHANNEL_CLOSE:
             # The client closed at the same time: its close is answered, the broker's still waits.
@@ -167,15 +174,15 @@ class FrameInput:
         if isinstance(method, ChannelClose):
             # What is settled is told before the close-ok: nothing may follow it on this number.
             channel.confirms.write()
-            channel.close()
+            channel.end_progress()
             self._channels.forget(channel)
-            connection.send(channel.number, ChannelCloseOk())
+            connection.perform(ChannelClosing(channel, ChannelCloseOk()))
             return
         turn = connection.turn
         turn.reply_group = 0
         if turn.has_letters():
             # What died earlier in this batch has arrived by now, as far as a method can see.
-            turn.dead_letter()
+            turn.dead_letter(connection.slice_end - turn.steps)
         handle(channel, ids >> 16, method)
 
     def _content_frame(self, channel: Channel, kind: i64, start: i64, end: i64) -> None:

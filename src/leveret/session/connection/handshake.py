@@ -18,7 +18,12 @@ from leveret.session.admission import network_of
 from leveret.session.authentication import Authenticator, Login
 from leveret.session.connection.closing import Closing
 from leveret.session.connection.heartbeat import Heartbeat
-from leveret.session.connection.sasl import MECHANISMS, credentials
+from leveret.session.connection.sasl import (
+    EXTERNAL,
+    MECHANISMS,
+    MECHANISMS_WITH_CERTIFICATE,
+    credentials,
+)
 from leveret.session.connection_base import ConnectionBase
 from leveret.session.states import (
     AWAITING_OPEN,
@@ -32,6 +37,7 @@ from leveret.session.states import (
     TUNE_OK_TAKEN,
     VERIFYING_LOGIN,
 )
+from leveret.wire.content.publish_marks import SESSION_PROPERTY, read_session
 from leveret.wire.method import Method
 from leveret.wire.methods import (
     ConnectionClose,
@@ -65,6 +71,8 @@ class Handshake:
         self._begun_ms: i64 = connection.now_ms
         self.mechanism = ""
         self.client_properties: dict[str, object] = {}
+        #: The publish session that the client names.
+        self._session = b""
         #: When a login was refused, how long its answer waits, and what it is; None is silence.
         self._refused_ms: i64 = 0
         self._delay_ms: i64 = 0
@@ -76,7 +84,9 @@ class Handshake:
         """Answer the protocol header with connection.start."""
         connection = self._connection
         properties = connection.settings.server_properties()
-        connection.send(0, ConnectionStart(0, 9, properties, MECHANISMS, b"en_US"))
+        name = connection.peer.security.certificate_name
+        mechanisms = MECHANISMS_WITH_CERTIFICATE if name else MECHANISMS
+        connection.send(0, ConnectionStart(0, 9, properties, mechanisms, b"en_US"))
         connection.advance(HEADER_TAKEN)
 
     def step(self, method: Method) -> None:
@@ -97,9 +107,16 @@ class Handshake:
     def _start_ok(self, method: ConnectionStartOk) -> None:
         """Begin to verify the login; the connection resumes at once or when the answer comes."""
         connection = self._connection
+        # Nobody else is to learn of it: a connection's properties are listed.
+        self._session = read_session(method.client_properties.pop(SESSION_PROPERTY, None))
         self.client_properties = method.client_properties
         connection.take_capabilities(method.client_properties)
-        user, password = credentials(method.mechanism, method.response)
+        certificate_name = connection.peer.security.certificate_name
+        external = method.mechanism == EXTERNAL and certificate_name != ""
+        if external:
+            user, password = certificate_name, b""
+        else:
+            user, password = credentials(method.mechanism, method.response)
         self.mechanism = method.mechanism
         connection.advance(START_OK_TAKEN)
         if user in connection.settings.loopback_users and not connection.peer.loopback:
@@ -107,6 +124,11 @@ class Handshake:
             self._refuse(why, 1)
             return
         login = StartLogin(self, user, password, network_of(connection.peer.host))
+        if external:
+            # The certificate has proved the name already; all that is left is whether it is a user.
+            login.answer(user in connection.broker.users.by_name)
+            self.verified(login)
+            return
         self._authenticator.begin(login)
         if login.answered:
             self.verified(login)
@@ -175,6 +197,9 @@ class Handshake:
             self._refuse(f"{self.mechanism} {why}", login.backoff)
             return
         connection.authenticated(user)
+        if self._session:
+            sessions = connection.broker.publish_sessions
+            connection.publish_session = sessions.take(user, self._session, connection)
         settings = connection.settings
         # Known from here on: larger frames are its own risk, but the tune decides.
         tune = ConnectionTune(

@@ -41,12 +41,14 @@ class SpokenProtocol:
         self.protocol = protocol
         self._start = start
 
-    def log_line(self, http_port: int) -> str:
-        """Return the line of the log; `http_port` is 0 where HTTP is not listened for."""
+    def log_line(self, http_port: int, tls_port: int = 0) -> str:
+        """Return the line of the log; a port is 0 where that is not listened for."""
         if not self.protocol:
             return f"the peer does not speak AMQP 0-9-1; it began with {self._start[:8]!r}"
         text = f"the peer speaks {self.protocol}, but this port speaks AMQP 0-9-1"
-        return f"{text}; {_http_place(http_port)}" if self.protocol == "HTTP" else text
+        if self.protocol == "HTTP":
+            return f"{text}; {_http_place(http_port)}"
+        return f"{text} without TLS; {_tls_place(tls_port)}" if self.protocol == "TLS" else text
 
     def answer(self, http_port: int) -> bytes:
         """Return the bytes that it is sent before its connection is closed."""
@@ -79,6 +81,12 @@ def _http_place(http_port: int) -> str:
     if http_port == 0:
         return "HTTP is not listened for on TCP"
     return f"HTTP is on port {http_port}"
+
+
+def _tls_place(tls_port: int) -> str:
+    if tls_port == 0:
+        return "TLS is not listened for: set tls_certificate, or have the client use amqp://"
+    return f"TLS is on port {tls_port}"
 
 
 def _bad_request(text: str) -> bytes:

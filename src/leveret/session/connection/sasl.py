@@ -1,5 +1,8 @@
 """What a client's response says by the mechanisms that are offered: its user and password.
 
+EXTERNAL has no credentials: `Handshake` takes the name from the certificate, whatever the response.
+RabbitMQ does so too, and clients send various things there.
+
 Source: RFC 4616 for PLAIN; AMQPLAIN is RabbitMQ's.
 """
 
@@ -10,8 +13,12 @@ from typing import Final
 from leveret.errors import AmqpError, CommandInvalid, SyntaxFault
 from leveret.wire.tables import read_entries
 
-#: What connection.start offers.
+#: What connection.start offers, and what it offers a client whose certificate is verified.
 MECHANISMS: Final = b"PLAIN AMQPLAIN"
+MECHANISMS_WITH_CERTIFICATE: Final = b"PLAIN AMQPLAIN EXTERNAL"
+
+#: The mechanism of who proved his name before: by a certificate (RFC 4422, appendix A).
+EXTERNAL: Final = "EXTERNAL"
 
 
 def credentials(mechanism: str, response: bytes) -> tuple[str, bytes]:

@@ -15,9 +15,9 @@ from leveret.broker.values.expiration import check_expiration
 from leveret.broker.values.special_headers import COPIES, NUMBERED, special_headers
 from leveret.broker.vhost.replies import REPLY_NAME
 from leveret.errors import PreconditionFailed
+from leveret.limits import TABLE_BYTES_PER_STEP
 from leveret.message import Address
 from leveret.wire.edit import with_text
-from leveret.wire.numbered import read_numbered
 from leveret.wire.properties import (
     REPLY_TO,
     USER_ID,
@@ -67,11 +67,12 @@ def inspect(channel: Channel, properties: bytes) -> Inspected | None:
     than the login's, an expiration that is no number, CC or BCC that are no arrays of strings, or a
     publisher's number that is none.
     """
+    channel.connection.spend(len(properties) // TABLE_BYTES_PER_STEP)
     kept = _inspect_plain(channel, properties)
     special = special_headers(properties) if properties[0] & _HEADERS else 0
     if special == 0:
         return None if kept is properties else Inspected(kept, [], b"")
-    publisher = _publisher(special, properties)
+    publisher = _publisher(channel, special, kept)
     if special & COPIES == 0:
         return Inspected(kept, [], publisher)
     more_keys = copy_keys(kept)
@@ -86,11 +87,11 @@ def addressed(address: Address, inspected: Inspected) -> Address:
     return Address(address.exchange, address.routing_key, inspected.blind)
 
 
-def _publisher(special: i64, properties: bytes) -> bytes:
+def _publisher(channel: Channel, special: i64, properties: bytes) -> bytes:
     """Return the publisher that numbered a message, or empty.  Raises: PreconditionFailed (406)."""
     if special & NUMBERED == 0:
         return b""
-    numbered = read_numbered(properties)
+    numbered = channel.vhost.numbered(properties)
     return b"" if numbered is None else numbered.publisher
 
 

@@ -2,7 +2,8 @@
 
 `take_whole` handles a publish (method, header, one body frame) in one step when all of it lies in
 the input; what does not fit that shape comes frame by frame (`content`) and ends in `accept` too.
-What is staged or committed (`staged`), or `immediate`, branches off there.
+What is staged or committed (`staged`), `immediate`, or for thousands of queues (`fan_out`) branches
+off there.
 
 The arguments of a publish are the key of a memory of resolved routes: the same exchange and routing
 key cost one look-up.  A declare, bind or delete anywhere in the vhost makes the remembered routes
@@ -15,25 +16,26 @@ from typing import final
 
 from mypy_extensions import i64
 
-from leveret.broker.queue.queue import is_reached
+from leveret.broker.core.accounts import ROUTE_BYTES
+from leveret.broker.queue.target import Destinations
 from leveret.broker.vhost.vhost import KNOWN, RECORDED
-from leveret.limits import ROUTES_CACHED_MAX
+from leveret.limits import FAN_OUT_COPIES, ROUTE_TARGETS_CACHED_MAX, ROUTES_CACHED_MAX
 from leveret.message import Message
 from leveret.session.channel.channel import CONFIRM, TX, Channel
 from leveret.session.channel.channels import Channels
 from leveret.session.channel.content import NO_CONTENT
 from leveret.session.channel.transaction import TxPublish
 from leveret.session.connection_base import ConnectionBase
+from leveret.session.publish.fan_out import fan_out
 from leveret.session.publish.immediate import accept_immediate
 from leveret.session.publish.inspect import INSPECTED, INSPECTED_LOW, addressed, inspect
 from leveret.session.publish.route import (
     ALREADY_TAKEN,
     Route,
     check_publisher,
-    queues_of,
+    found_for,
     resolve,
     return_message,
-    unrefused,
 )
 from leveret.session.publish.staged import accept_special
 from leveret.wire.properties import PERSISTENT, skim_properties
@@ -50,10 +52,25 @@ class Publisher:
         self._shape = connection.shape
         self._channels = channels
         self.routes: dict[bytes, Route] = {}
+        #: What is booked for them, and the targets that they have in all.
+        self._routes_booked: i64 = 0
+        self._route_targets: i64 = 0
+        #: The topology that the routes are of.
+        self._revision: i64 = 0
+
+    def forget_stale(self) -> None:
+        """Forget routes of a topology that has changed: they hold what was deleted."""
+        vhost = self._connection.vhost
+        if vhost is not None and vhost.revision != self._revision:
+            self._revision = vhost.revision
+            self.forget_routes()
 
     def forget_routes(self) -> None:
-        """Forget every route: the connection ends."""
+        """Forget every route."""
         self.routes.clear()
+        self._connection.account.book(-self._routes_booked)
+        self._routes_booked = 0
+        self._route_targets = 0
 
     def take_whole(self) -> None:
         """Handle the publishes that lie whole at the front of the input.
@@ -73,6 +90,7 @@ class Publisher:
                 if channel is None:
                     return
                 channels.recent = channel
+                channel.publishes = True
             if channel.closing or channel.content.state != NO_CONTENT:
                 return
             self._current.publish(shape.channel, connection.published)
@@ -90,6 +108,7 @@ class Publisher:
         """Handle the publish whose content has come whole, frame by frame.  Raises: as `accept`."""
         content = channel.content
         body = content.take_whole()
+        channel.publishes = True
         self.accept(channel, content.arguments, content.properties, body, content.persistent)
 
     def accept(
@@ -106,10 +125,7 @@ class Publisher:
         if route is None or route.revision != vhost.revision:
             route = self._resolve(channel, arguments)
         if route.special:
-            if route.immediate:
-                accept_immediate(channel, route, properties, body, persistent)
-            else:
-                accept_special(channel, route, properties, body)
+            _accept_special(channel, route, properties, body, persistent)
             return
         more_keys: list[str] | None = None
         address = route.address
@@ -125,29 +141,33 @@ class Publisher:
                     check_publisher(channel, route, inspected.publisher, more_keys, properties)
         turn = connection.turn
         message = Message(address, properties, body, turn.now_ms, persistent, False, numbered)
-        queues = route.queues
-        if more_keys:
-            queues = queues_of(channel, route, more_keys, properties)
-        elif route.dynamic:
-            queues = unrefused(vhost.route(route.exchange, route.routing_key, properties))
+        found: Destinations = route
+        if more_keys or route.dynamic:
+            found = found_for(channel, route, more_keys, properties)
+        targets = found.targets
         if numbered:
-            vhost.check_publisher(properties, queues, connection.as_owner)
+            vhost.check_publisher(properties, targets, connection.as_owner)
         route.exchange.published_in += 1
         connection.published += 1
+        turn.sizes.note(len(body))
         if channel.mode == TX:
-            channel.transaction.hold(TxPublish(message, queues, route.mandatory))
+            channel.transaction.hold(TxPublish(message, found, route.mandatory))
             connection.check_publisher(True)
             return
         outcome: i64 = 0
-        if queues:
-            outcome = vhost.publish(message, queues, connection.as_owner)
+        if targets:
+            if len(targets) > 1:
+                if len(targets) > FAN_OUT_COPIES:
+                    fan_out(channel, message, found, route.mandatory)
+                    return
+                connection.spend(len(targets))
+            outcome = vhost.publish(message, targets, connection.as_owner)
+        elif not route.mandatory:
+            turn.counts.unroutable_dropped += 1
         if turn.events is not None:
-            turn.events.published(vhost.name, message, len(queues))
+            turn.events.published(vhost.name, message, len(targets))
         if route.mandatory:
-            if not is_reached(queues):
-                return_message(channel, message)
-            elif outcome & KNOWN and connection.capabilities.already_taken:
-                return_message(channel, message, ALREADY_TAKEN, "ALREADY_TAKEN")
+            _give_back(channel, message, found, outcome)
         if channel.mode == CONFIRM:
             channel.confirms.count(outcome)
         connection.check_publisher(outcome & RECORDED != 0)
@@ -155,8 +175,38 @@ class Publisher:
     def _resolve(self, channel: Channel, arguments: bytes) -> Route:
         """Resolve the arguments of a publish and remember the result."""
         route = resolve(channel, arguments)
+        self._connection.check_slice()
+        self.forget_stale()
         routes = self.routes
-        if len(routes) >= ROUTES_CACHED_MAX:
-            routes.clear()
+        targets: i64 = len(route.targets)
+        full = len(routes) >= ROUTES_CACHED_MAX
+        if full or self._route_targets + targets > ROUTE_TARGETS_CACHED_MAX:
+            self.forget_routes()
+        self._count_route(targets, len(arguments))
         routes[arguments] = route
         return route
+
+    def _count_route(self, targets: i64, key_bytes: i64) -> None:
+        """Count a remembered route with its targets."""
+        self._route_targets += targets
+        size = ROUTE_BYTES + 2 * key_bytes + 8 * targets
+        self._routes_booked += size
+        self._connection.account.book(size)
+
+
+def _give_back(channel: Channel, message: Message, found: Destinations, outcome: i64) -> None:
+    """Return a mandatory message that no queue took, or that all had taken before."""
+    if not found.reached():
+        return_message(channel, message)
+    elif outcome & KNOWN and channel.connection.capabilities.already_taken:
+        return_message(channel, message, ALREADY_TAKEN, "ALREADY_TAKEN")
+
+
+def _accept_special(
+    channel: Channel, route: Route, properties: bytes, body: bytes, persistent: bool
+) -> None:
+    """Take what is for a consumer at once, staged, or a commit.  Raises: as `Publisher.accept`."""
+    if route.immediate:
+        accept_immediate(channel, route, properties, body, persistent)
+    else:
+        accept_special(channel, route, properties, body)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Final, final
 
-from mypy_extensions import i64
+from mypy_extensions import i64, mypyc_attr
 
-from leveret.broker.classic.classic import ClassicQueue
-from leveret.broker.queue.queue import Queue
+from leveret.broker.node.access import Access
+from leveret.broker.queue.target import Destinations
 from leveret.broker.staging.commit import COMMIT_KEY
-from leveret.broker.staging.staging import Staging, staging_of
+from leveret.broker.staging.staging import StagingQueue, StagingTarget
 from leveret.broker.topology.exchange import Exchange, Routing
 from leveret.broker.vhost.vhost import Vhost
 from leveret.errors import (
@@ -21,9 +21,9 @@ from leveret.errors import (
 from leveret.message import Address, Message
 from leveret.names import Name, check_new, cleaned, is_plain
 from leveret.routing.keys import check_strict_routing_key
-from leveret.session.channel.channel import Channel
+from leveret.session.channel.channel import CONFIRM, Channel
 from leveret.session.publish.topic_access import check_reached
-from leveret.wire.content.publish import PublishArguments
+from leveret.wire.content.publish import IMMEDIATE, MANDATORY, publish_arguments
 from leveret.wire.methods import BasicPublish, BasicReturn
 
 #: What a mandatory message comes back with that no queue took (behaviour 24).
@@ -35,29 +35,31 @@ ALREADY_TAKEN: Final = 208
 
 
 @final
-class Route:
-    """What the arguments of a publish were resolved to."""
+@mypyc_attr(acyclic=True)
+class Route(Destinations):
+    """What the arguments of a publish were resolved to: where messages go, and what else counts.
+
+    The destinations are those of all its messages unless `dynamic` is true.
+    """
 
     def __init__(
         self,
         exchange: Exchange,
         address: Address,
-        routing_key: str,
-        queues: list[Queue],
-        dynamic: bool,
+        routing: Routing,
         mandatory: bool,
         revision: i64,
     ) -> None:
+        super().__init__(routing.targets, routing.taps)
         self.exchange: Final = exchange
         self.address: Final = address
-        self.routing_key: Final = routing_key
-        self.queues: Final = queues
+        self.routing_key: Final = routing.routing_key
         #: True when headers decide: each message is routed on its own.
-        self.dynamic: Final = dynamic
+        self.dynamic: Final = routing.dynamic
         self.mandatory: Final = mandatory
         self.revision: i64 = revision
         #: The staging queue that it leads to, by the default exchange.
-        self.staging: Staging | None = None
+        self.staging: StagingQueue | None = None
         #: True for what is no message but a commit.
         self.commits = False
         #: True for either, and for what a consumer is to take at once or not at all.
@@ -69,9 +71,9 @@ class Route:
     def _look(self) -> None:
         """Note what is to be staged or committed: only the default exchange leads there."""
         self.commits = self.routing_key == COMMIT_KEY
-        for queue in self.queues:
-            if isinstance(queue, ClassicQueue):
-                self.staging = staging_of(queue)
+        for target in self.targets:
+            if isinstance(target, StagingTarget):
+                self.staging = target.queue
         self.special = self.commits or self.staging is not None
 
     def make_immediate(self) -> None:
@@ -87,24 +89,34 @@ def resolve(channel: Channel, raw: bytes) -> Route:
     (540) for `immediate` to RabbitMQ's clients; NotFound (404), AccessRefused (403) and
     PreconditionFailed (406) as `writable`.
     """
-    arguments = PublishArguments(raw)
-    if arguments.immediate and channel.connection.settings.compatible:
+    exchange, routing_key, flags = publish_arguments(raw)
+    immediate = flags & IMMEDIATE != 0
+    if immediate and channel.connection.settings.compatible:
         raise NotImplementedFault("immediate=true", BasicPublish.CLASS_ID, BasicPublish.METHOD_ID)
-    name, key = decoded(channel.vhost, arguments.exchange, arguments.routing_key)
-    exchange = writable(channel, name, key)
-    routing = channel.vhost.route(exchange, key, b"")
-    route = Route(
-        exchange,
-        Address(exchange.name_bytes, arguments.routing_key),
-        key,
-        routing.queues,
-        routing.dynamic,
-        arguments.mandatory,
-        channel.vhost.revision,
-    )
-    if arguments.immediate:
+    connection = channel.connection
+    mandatory = flags & MANDATORY != 0
+    route = route_of(connection.access, channel.vhost, exchange, routing_key, mandatory)
+    if immediate:
         route.make_immediate()
     return route
+
+
+def route_of(
+    access: Access, vhost: Vhost, exchange: bytes, routing_key: bytes, mandatory: bool
+) -> Route:
+    """Return where what a user publishes to an exchange with a routing key goes.
+
+    Raises: FrameError (501) for a name that is not UTF-8; NotFound (404), AccessRefused (403) and
+    PreconditionFailed (406) as `writable`, and where it cannot be found out in time.
+    """
+    name, key = decoded(vhost, exchange, routing_key)
+    found = writable(access, vhost, name, key)
+    routing = vhost.route(found, key, b"")
+    if routing.over:
+        # Whatever the headers of a message are.
+        unrefused(routing)
+    address = Address(found.name_bytes, routing_key)
+    return Route(found, address, routing, mandatory, vhost.revision)
 
 
 def decoded(vhost: Vhost, exchange: bytes, routing_key: bytes) -> tuple[Name, str]:
@@ -112,27 +124,32 @@ def decoded(vhost: Vhost, exchange: bytes, routing_key: bytes) -> tuple[Name, st
 
     Raises: FrameError (501) for one that is not UTF-8.
     """
-    try:
-        text = exchange.decode("utf-8")
-        key = routing_key.decode("utf-8")
-    except UnicodeDecodeError:
-        raise FrameError(
-            "a name is not UTF-8", BasicPublish.CLASS_ID, BasicPublish.METHOD_ID
-        ) from None
+    text, key = from_utf8(exchange, routing_key)
     # The name of an exchange that exists is clean, and finding it costs less than looking for line
     # ends in each publish with a new routing key.
     known = vhost.exchanges.by_name.get(text)
     return known.name if known is not None else cleaned(text), key
 
 
-def writable(channel: Channel, name: Name, key: str) -> Exchange:
+def from_utf8(exchange: bytes, routing_key: bytes) -> tuple[str, str]:
+    """Return an exchange's name and a routing key as texts.
+
+    Raises: FrameError (501) for one that is not UTF-8.
+    """
+    try:
+        return exchange.decode("utf-8"), routing_key.decode("utf-8")
+    except UnicodeDecodeError:
+        raise FrameError(
+            "a name is not UTF-8", BasicPublish.CLASS_ID, BasicPublish.METHOD_ID
+        ) from None
+
+
+def writable(access: Access, vhost: Vhost, name: Name, key: str) -> Exchange:
     """Return an exchange that the user may publish to with that routing key.
 
     Raises: NotFound (404), AccessRefused (403), PreconditionFailed (406) for a key that is not
     strict where it must be.
     """
-    vhost = channel.vhost
-    access = channel.connection.access
     access.write("exchange", name)
     exchange = vhost.exchanges.existing(name)
     if exchange.internal:
@@ -161,26 +178,34 @@ def check_copies(
             check_strict_routing_key(copy)
 
 
-def queues_of(
-    channel: Channel, route: Route, more_keys: list[str], properties: bytes
-) -> list[Queue]:
-    """Return where a message goes that has `more_keys` in the headers CC and BCC.
+def found_for(
+    channel: Channel, route: Route, more_keys: list[str] | None, properties: bytes
+) -> Destinations:
+    """Return where a message goes that may have `more_keys` in the headers CC and BCC.
+
+    To find it out may end the connection's slice.
 
     Raises: AccessRefused (403); PreconditionFailed (406) for a key or header that is refused.
     """
+    if not more_keys and not route.dynamic:
+        return route
     vhost = channel.vhost
+    exchange, key = route.exchange, route.routing_key
     if more_keys:
-        check_copies(channel, route.exchange, route.routing_key, more_keys, properties)
-        return unrefused(
-            vhost.route_copies(route.exchange, route.routing_key, more_keys, properties)
-        )
-    if route.dynamic:
-        return unrefused(vhost.route(route.exchange, route.routing_key, properties))
-    return route.queues
+        check_copies(channel, exchange, key, more_keys, properties)
+        routing = vhost.route_copies(exchange, key, more_keys, properties)
+    else:
+        routing = vhost.route(exchange, key, properties)
+    channel.connection.check_slice()
+    return unrefused(routing)
 
 
 def check_publisher(
-    channel: Channel, route: Route, publisher: bytes, more_keys: list[str], properties: bytes
+    channel: Channel,
+    route: Route,
+    publisher: bytes,
+    more_keys: list[str] | None,
+    properties: bytes,
 ) -> None:
     """Refuse control characters in the name of a publisher that one of its queues does not know.
 
@@ -188,23 +213,30 @@ def check_publisher(
     """
     if is_plain(publisher):
         return
-    for queue in queues_of(channel, route, more_keys, properties):
-        if queue.publishers is None or queue.publishers.known(publisher) is None:
+    for target in found_for(channel, route, more_keys, properties).targets:
+        if target.publishers is None or target.publishers.known(publisher) is None:
             check_new(publisher.decode("utf-8", "replace"), "publisher")
 
 
-def unrefused(routing: Routing) -> list[Queue]:
-    """Return where a message goes.  Raises: PreconditionFailed (406) where a header is refused."""
+def unrefused(routing: Routing) -> Destinations:
+    """Return where a message goes.
+
+    Raises: PreconditionFailed (406) where a header is refused, or routing would take too long.
+    """
     if routing.refusal:
         raise PreconditionFailed(routing.refusal, BasicPublish.CLASS_ID, BasicPublish.METHOD_ID)
-    return routing.queues
+    return routing
 
 
 def return_message(
     channel: Channel, message: Message, code: int = NO_ROUTE, text: str = "NO_ROUTE"
 ) -> None:
-    """Write a basic.return with its content."""
+    """Write a basic.return with its content, before the publish is counted."""
     connection = channel.connection
+    if code == NO_ROUTE:
+        connection.turn.counts.unroutable_returned += 1
+    if channel.mode == CONFIRM:
+        channel.confirms.return_next()
     address = message.address
     connection.send(
         channel.number,

@@ -15,6 +15,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from leveret.broker.queue.target import Destinations
 from leveret.broker.staging.area import area_of
 from leveret.broker.staging.commit import Commit, read_command
 from leveret.broker.staging.sinks import GIVE_SINK
@@ -32,7 +33,7 @@ from leveret.session.publish.route import (
     Route,
     check_copies,
     check_publisher,
-    decoded,
+    from_utf8,
     return_message,
     writable,
 )
@@ -73,9 +74,9 @@ def _stage(channel: Channel, route: Route, properties: bytes, body: bytes) -> No
     _check_destination(channel, inspected.properties, inspected.more_keys)
     if inspected.numbered:
         check_publisher(channel, route, inspected.publisher, [], inspected.properties)
-        channel.vhost.check_publisher(inspected.properties, route.queues, owner)
+        channel.vhost.check_publisher(inspected.properties, route.targets, owner)
     route.exchange.published_in += 1
-    connection.count_published()
+    connection.count_published(len(body))
     # What is staged is kept whatever its delivery mode is; that counts when it goes on.
     message = Message(
         addressed(route.address, inspected),
@@ -87,10 +88,10 @@ def _stage(channel: Channel, route: Route, properties: bytes, body: bytes) -> No
         inspected.numbered,
     )
     if channel.mode == TX:
-        channel.transaction.hold(TxPublish(message, route.queues, route.mandatory, staging))
+        channel.transaction.hold(TxPublish(message, route, route.mandatory, staging))
         connection.check_publisher(True)
         return
-    outcome = staging.publish(message, owner)
+    outcome = staging.stage(message, owner)
     if channel.mode == CONFIRM:
         channel.confirms.count(outcome)
     connection.check_publisher(outcome & RECORDED != 0)
@@ -102,8 +103,8 @@ def _check_destination(channel: Channel, properties: bytes, copies: list[str]) -
     Raises: NotFound (404), AccessRefused (403), PreconditionFailed (406).
     """
     staged = read_staged(properties)
-    name, key = decoded(channel.vhost, staged.exchange, staged.routing_key)
-    exchange = writable(channel, name, key)
+    name, key = from_utf8(staged.exchange, staged.routing_key)
+    exchange = writable(channel.connection.access, channel.vhost, Name(name), key)
     if copies:
         check_copies(channel, exchange, key, copies, properties)
 
@@ -128,21 +129,22 @@ class ChannelCommit(Commit):
         Raises: NotFound (404), AccessRefused (403), PreconditionFailed (406).
         """
         channel = self.channel
+        access = channel.connection.access
         self.check_owner()
         if self.adopts():
             self._check_adoption()
         for name in self.command.queues:
-            channel.connection.access.configure("queue", name)
+            access.configure("queue", name)
         exchange = self.command.dead_letter_exchange
         if exchange is not None:
-            writable(channel, exchange, "")
-            check_way(channel, exchange, None)
+            writable(access, channel.vhost, exchange, "")
+            check_way(access, channel.vhost, exchange, None)
         if channel.mode == TX:
             names = set(self.command.queues)
             for publish in channel.transaction.publishes:
-                if publish.staging is not None and publish.staging.queue.name in names:
+                if publish.staging is not None and publish.staging.name in names:
                     raise PreconditionFailed(
-                        f"invalid commit: messages to queue '{publish.staging.queue.name}' are in "
+                        f"invalid commit: messages to queue '{publish.staging.name}' are in "
                         "the same transaction"
                     )
 
@@ -170,7 +172,7 @@ class ChannelCommit(Commit):
     def _shows_right(self, name: Name) -> bool:
         """Return whether a staging queue that the user may configure shows a right to the sink."""
         staging = staging_of(self.vhost.queues.by_name.get(name))
-        if staging is not None and staging.owner is None and staging.sink == self.command.sink:
+        if staging is not None and staging.staged_by is None and staging.sink == self.command.sink:
             return True
         for start in (self.command.sink, _SPARKS_STAGING + self.command.sink):
             if name.startswith(start) and not name[len(start) : len(start) + 1].isalnum():
@@ -208,7 +210,9 @@ class ChannelCommit(Commit):
         channel = self.channel
         try:
             if channel.mode == TX:
-                channel.transaction.hold(TxPublish(self.message, [], self.mandatory, None, self))
+                channel.transaction.hold(
+                    TxPublish(self.message, Destinations([]), self.mandatory, None, self)
+                )
                 return None
             outcome = self.settle()
         except AmqpError as error:
@@ -237,13 +241,13 @@ def _commit(channel: Channel, message: Message, mandatory: bool) -> None:
         if not commit.is_known():
             commit.check()
     except SoftError as error:
-        channel.connection.count_published()
+        channel.connection.count_published(len(message.body))
         if channel.mode != CONFIRM:
             raise
         refuse(channel, message, mandatory, error)
         return
     # From here on its queues are sealed.
-    channel.connection.count_published()
+    channel.connection.count_published(len(message.body))
     if commit.is_known() or commit.begin():
         refusal = commit.finish()
         if refusal is not None:

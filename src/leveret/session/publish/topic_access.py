@@ -21,16 +21,16 @@ from leveret.routing.keys import ANY_WORDS, ONE_WORD
 if TYPE_CHECKING:
     from leveret.broker.node.access import Access
     from leveret.broker.topology.exchange import Exchange
+    from leveret.broker.vhost.vhost import Vhost
     from leveret.session.channel.channel import Channel
 
 
-def check_way(channel: Channel, exchange: Name, key: str | None) -> None:
+def check_way(access: Access, vhost: Vhost, exchange: Name, key: str | None) -> None:
     """Check that messages may go on to an exchange: by one key, or (None) by keys of their own.
 
     Raises: AccessRefused (403).
     """
-    access = channel.connection.access
-    if not access.is_limited(exchange) or not _is_topic(channel, exchange):
+    if not access.is_limited(exchange) or not _is_topic(vhost, exchange):
         return
     if key is None:
         access.write_topics(exchange, "")
@@ -46,7 +46,7 @@ def check_binding_between(
     Raises: AccessRefused (403).
     """
     access = channel.connection.access
-    if not access.is_limited(destination) or not _is_topic(channel, destination):
+    if not access.is_limited(destination) or not _is_topic(channel.vhost, destination):
         return
     if not source.looks_at_keys:
         access.write_topics(destination, "")
@@ -85,6 +85,7 @@ def check_reached(
     routing.more_keys = copies
     routing.ignores_delays = True
     routing.run(exchange, channel.vhost.exchanges.by_name)
+    channel.connection.turn.steps += routing.steps()
     for reached in routing.visited():
         if reached.has_patterns:
             for copy in copies:
@@ -104,7 +105,7 @@ def still_allowed(channel: Channel, exchange: Name, key: str, copies: list[str])
             access.write_topic(exchange, one)
 
 
-def _is_topic(channel: Channel, name: str) -> bool:
+def _is_topic(vhost: Vhost, name: str) -> bool:
     """Return whether an exchange matches keys by words, or does not exist and may come to."""
-    exchange = channel.vhost.exchanges.by_name.get(name)
+    exchange = vhost.exchanges.by_name.get(name)
     return exchange is None or exchange.has_patterns

@@ -1,1 +1,1 @@
-"""Messages as Arrow columns, and the columns that a read was asked for."""
+"""Messages as Arrow columns, and the columns that a read asked for."""

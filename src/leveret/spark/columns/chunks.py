@@ -1,17 +1,17 @@
-"""Stored chunks to Arrow batches: whole columns at a time, no loop over rows.
+"""Stored chunks as Arrow batches: whole columns at a time, without a loop over rows.
 
-A chunk (`leveret.chunk`) lies in memory as it lay on the broker's disk.  Offsets, times and bodies
-become Arrow arrays over its own buffer; what repeats from message to message (addresses, property
-bytes) is decoded once for each distinct value and then taken by index, and what all rows have in
-common is made once and serves batch after batch.  Rows of several chunks make one batch, because
-Spark takes large batches faster.
+A chunk (`leveret.chunk`) is in memory as it was on the broker's disk.  Offsets, times and bodies
+become Arrow arrays over its own buffer; values that repeat from message to message (addresses,
+property bytes) are decoded once for each distinct value and then taken by index, and values that
+all rows share are made once and reused for later batches.  Rows of several chunks make one batch,
+because Spark processes large batches faster.
 
-A chunk is checked by its digests, three calls in all.  Where the one over all messages does not
-check, each message is checked by its own, and those that are harmed are left out: they are missing,
-and `ranges.py` decides what that means.
+A chunk is checked by its digests, in three calls.  If the digest over all messages fails, each
+message is checked by its own, and damaged ones are left out: they are missing, and `ranges.py`
+decides what that means.
 
 Invariants: a batch equals what `BatchBuilder` makes of the same messages; the pieces of one
-`Pieces` ascend and none overlaps another.
+`Pieces` ascend without overlap.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from leveret.spark.columns.messages import MILLISECONDS_MAX, BatchBuilder
 from leveret.spark.columns.properties import PropertyColumns, find_properties
 from leveret.spark.transports.base import Piece
 
-#: Columns of which each message has its own value; they are built from the arrays.
+#: Columns with a value for each message; they are built from the arrays.
 _OWN: Final = ("offset", "timestamp", "body")
 
 #: Columns that depend on the address alone, on the table of headers, and on all properties.
@@ -44,17 +44,17 @@ _OF_PROPERTIES: Final = ("properties",)
 #: Columns that are the same for all messages of a stream.
 _OF_STREAM: Final = ("stream", "partition", "redelivered")
 
-#: Where more than one in so many messages has property bytes of its own, those of all rows are
-#: walked through together.
+#: If more than one in so many messages has its own property bytes, those of all rows are decoded
+#: together.
 ROWS_PER_DISTINCT: Final = 8
 
-#: The flags of properties that are headers only, and properties that are none.
+#: The flags of properties that consist of headers only, and of empty properties.
 _HEADERS_ONLY: Final = b"\x20\x00"
 _NO_PROPERTIES: Final = b"\x00\x00"
 
 
 class _Sample(Content):
-    """One message that stands for all with the same address or the same properties."""
+    """One message that represents all with the same address or the same properties."""
 
     __slots__ = ("exchange", "routing_key")
 
@@ -67,9 +67,9 @@ class _Sample(Content):
 
 
 class StoredChunk:
-    """A chunk as columns; every message in it is true.
+    """A chunk as columns; every message in it is intact.
 
-    Raises: ChunkDamaged: its header or its arrays are not.
+    Raises: ChunkDamaged: its header or its arrays are damaged.
     """
 
     def __init__(self, data: bytes) -> None:
@@ -89,14 +89,14 @@ class StoredChunk:
             raise ChunkDamaged("a chunk's message has an address that is not there")
         if count and not bool((self.offsets[1:] > self.offsets[:-1]).all()):
             raise ChunkDamaged("a chunk's sequences do not ascend")
-        #: The places of the rows that are true; None where all are.
+        #: The places of the intact rows; None if all are intact.
         self.sound = None if layout.is_intact() else self._sound(data)
 
     def _numbers(self, kind: str, count: int, at: int) -> npt.NDArray[Any]:
         return np.frombuffer(self._buffer, kind, count, at)
 
     def _sound(self, data: bytes) -> npt.NDArray[np.intp]:
-        """Return the places of the messages whose own digests check."""
+        """Return the places of the messages whose own digests match."""
         damaged = np.array(Chunk(data).damaged(), np.int64)
         return np.flatnonzero(~np.isin(self.offsets, damaged))
 
@@ -118,13 +118,13 @@ class StoredChunk:
         return pa.Array.from_buffers(pa.binary(), end - start, buffers, 0, start)
 
     def runs(self, start: int, end: int) -> Iterator[tuple[int, int]]:
-        """Yield the places of sound rows whose offsets follow each other, from `start` to `end`.
+        """Yield the places of intact rows with consecutive offsets, from `start` to `end`.
 
         `start` and `end` are offsets; each run is a first place and the one after the last.
         """
         low, high = (int(place) for place in np.searchsorted(self.offsets, (start, end)))
         last = high - 1
-        # They ascend: without a gap the last is as far from the first as its place is.
+        # They ascend: without a gap the last offset is as far from the first as its place is.
         if self.sound is None and low < high and self._distance(low, last) == last - low:
             yield low, high
             return
@@ -137,7 +137,7 @@ class StoredChunk:
             yield int(run[0]), int(run[-1]) + 1
 
     def _distance(self, first: int, last: int) -> int:
-        """Return how far the offsets at two places are from each other."""
+        """Return the difference of the offsets at two places."""
         return int(self.offsets[last]) - int(self.offsets[first])
 
 
@@ -152,7 +152,7 @@ def _ends(sizes: npt.NDArray[np.uint32], total: int) -> npt.NDArray[np.int32]:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Rows of one chunk, from the place `start` up to `end`; at least one."""
+    """Rows of one chunk, from the place `start` up to but not including `end`; at least one."""
 
     chunk: StoredChunk
     start: int
@@ -160,7 +160,7 @@ class Part:
 
 
 class ChunkBatchBuilder:
-    """Makes record batches of one schema from rows of chunks of one stream."""
+    """Makes record batches of one schema from rows of the chunks of one stream."""
 
     def __init__(
         self,
@@ -184,7 +184,7 @@ class ChunkBatchBuilder:
         self._of_properties = of(_OF_PROPERTIES)
 
     def build(self, parts: list[Part]) -> pa.RecordBatch:
-        """Return one batch of the rows of all parts."""
+        """Return one batch with the rows of all parts."""
         columns = {field.name: _own(field, parts) for field in self.schema if field.name in _OWN}
         if self._of_stream is not None:
             count = sum(part.end - part.start for part in parts)
@@ -197,7 +197,7 @@ class ChunkBatchBuilder:
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def decoded(self, raw: pa.Array) -> dict[str, pa.Array]:
-        """Return the columns that are made of an array of property bytes."""
+        """Return the columns that are decoded from an array of property bytes."""
         columns: dict[str, pa.Array] = {}
         if (common := _common(raw)) is not None:
             for makes in (self._of_headers, self._of_properties):
@@ -216,7 +216,7 @@ class ChunkBatchBuilder:
         return columns
 
     def _walked(self, found: PropertyColumns) -> dict[str, pa.Array]:
-        """Return the columns of properties that were found for all rows at once."""
+        """Return the columns of properties that were decoded for all rows at once."""
         columns: dict[str, pa.Array] = {}
         if self._of_headers is not None:
             encoded = found.headers().dictionary_encode()
@@ -230,25 +230,25 @@ class ChunkBatchBuilder:
 
 
 class _Columns:
-    """Some columns of a batch, made of messages that stand for many."""
+    """Some columns of a batch, made of messages that represent many."""
 
     def __init__(self, builder: BatchBuilder) -> None:
         self.schema: pa.Schema = builder.schema
         self._builder = builder
-        # What all rows had in common the last time, and as many of them as were needed yet.
+        # The values that all rows of the last batch shared, repeated as often as was needed.
         self._common: tuple[bytes, str, str] | None = None
         self._repeated: dict[str, pa.Array] = {}
         self._count = 0
 
     def taken(self, samples: list[_Sample], places: pa.Array) -> dict[str, pa.Array]:
-        """Return columns whose rows are samples, each taken from its place."""
+        """Return columns whose rows are samples, each taken by its index."""
         if len(samples) == 1:
             return self.repeated(samples[0], len(places))
         columns = self._of(samples)
         return {name: _column_taken(column, places) for name, column in columns.items()}
 
     def repeated(self, sample: _Sample, count: int) -> dict[str, pa.Array]:
-        """Return columns of so many rows that are all as the sample."""
+        """Return columns of so many rows, all equal to the sample."""
         common = sample.raw_properties, sample.exchange, sample.routing_key
         if common != self._common or count > self._count:
             places = pa.array(np.zeros(count, np.int8))
@@ -263,7 +263,7 @@ class _Columns:
 
 
 def _common(raw: pa.Array) -> bytes | None:
-    """Return the bytes that all values of a binary array are, None where they differ."""
+    """Return the bytes that all values of a binary array share, or None if they differ."""
     count = len(raw)
     if not count or raw[0] != raw[count - 1]:
         return None
@@ -279,10 +279,10 @@ def _common(raw: pa.Array) -> bytes | None:
 
 
 def _column_taken(column: pa.Array, places: pa.Array) -> pa.Array:
-    """Return the values of a column at places.
+    """Return the values of a column at given places.
 
-    Most properties are absent from most messages, and the others of a struct are taken one by one:
-    that takes a third of the time.
+    Most properties are absent from most messages, and taking the fields of a struct one by one
+    needs a third of the time.
     """
     if pa.types.is_struct(column.type):
         fields = [_column_taken(field, places) for field in column.flatten()]
@@ -293,7 +293,7 @@ def _column_taken(column: pa.Array, places: pa.Array) -> pa.Array:
 
 
 def _own(field: pa.Field, parts: list[Part]) -> pa.Array:
-    """Return a column of which each message has its own value."""
+    """Return a column with a value for each message."""
     if field.name == "body":
         return _joined([p.chunk.bodies(p.start, p.end) for p in parts])
     if field.name == "offset":
@@ -307,7 +307,7 @@ def _own(field: pa.Field, parts: list[Part]) -> pa.Array:
 
 
 def _by_address(parts: list[Part]) -> tuple[list[_Sample], pa.Array]:
-    """Return a message of each distinct address, and which of them each row has."""
+    """Return a message for each distinct address, and the index of each row's one."""
     known: dict[bytes, int] = {}
     places = []
     for part in parts:
@@ -324,18 +324,18 @@ def _joined(arrays: list[pa.Array]) -> pa.Array:
 
 
 def _sample_of_address(wire: bytes) -> _Sample:
-    """Return a message with the address that two AMQP short strings name."""
+    """Return a message with the address that two AMQP short strings give."""
     key = 1 + wire[0]
     return _Sample(_NO_PROPERTIES, _text(wire[1:key]), _text(wire[key + 1 :]))
 
 
 def _text(raw: bytes) -> str:
-    """Return text, with what is not UTF-8 escaped."""
+    """Return text, with bytes that are not UTF-8 escaped."""
     return raw.decode("utf-8", "backslashreplace")
 
 
 class Pieces:
-    """One pass over a range of offsets: chunks become pieces of consecutive offsets."""
+    """One pass over a range of offsets: chunks are cut into pieces of consecutive offsets."""
 
     def __init__(
         self,
@@ -349,7 +349,7 @@ class Pieces:
         self._end = end
         self._records_max = records_max
         self._bytes_max = bytes_max
-        #: The offset from which on rows are wanted.
+        #: The next wanted offset.
         self.position = start
         self._start = start
         self._parts: list[Part] = []
@@ -357,7 +357,7 @@ class Pieces:
         self._bytes = 0
 
     def feed(self, data: bytes) -> Iterator[Piece]:
-        """Yield what is complete with the rows of one more chunk; `position` moves behind it.
+        """Yield the pieces that the rows of one more chunk complete; `position` moves after it.
 
         A chunk that is damaged as a whole yields nothing: its rows are missing.
         """
@@ -379,7 +379,7 @@ class Pieces:
                 yield from self.flush()
 
     def flush(self) -> Iterator[Piece]:
-        """Yield what was gathered, if anything was."""
+        """Yield the gathered rows, if there are any."""
         if self._parts:
             batch = self._builder.build(self._parts)
             piece = Piece(self._start, self._start + self._records, batch)

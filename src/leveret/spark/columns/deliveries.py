@@ -1,8 +1,8 @@
-"""Deliveries that came as columns to Arrow batches, without a Python object for any message.
+"""Deliveries that arrived as columns, as Arrow batches, without a Python object for any message.
 
 Bodies, keys, offsets and times are the columns' own bytes.  Properties and headers are decoded once
-for each different set of them, because publishers mostly repeat themselves.  The rows are the same
-as those of `columns.BatchBuilder`.
+for each distinct set of them, because publishers mostly repeat themselves.  The rows equal those of
+`messages.BatchBuilder`.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from leveret.spark.transports.base import Piece
 if TYPE_CHECKING:
     from leveret.client.blocking.columns import Columns
 
-#: The columns that are made of properties.
+#: The columns that are decoded from properties.
 _FROM_PROPERTIES: Final = frozenset({"headers", "properties", "delivery_count"})
 
-#: The flags of properties that are headers only, and properties that are none.
+#: The flags of properties that consist of headers only, and of empty properties.
 _HEADERS_ONLY: Final = b"\x20\x00"
 _NO_PROPERTIES: Final = b"\x00\x00"
 
@@ -54,13 +54,13 @@ class DeliveryBuilder:
     def pieces(self, columns: Columns, start: int, end: int) -> Iterator[Piece]:
         """Yield the messages of a range, a piece for each run of consecutive offsets.
 
-        Raises: ValueError when they come from no stream.
+        Raises: ValueError if they come from no stream.
         """
         offsets = np.frombuffer(columns.offsets, "<i8")
         if offsets.size and offsets.min() < 0:
             raise ValueError("the broker sent no x-stream-offset: the queue is not a stream")
         batch = self.build(columns)
-        # A consumer gets a stream in order; should one come again, it is dropped.
+        # A consumer gets a stream in order; a message that arrives again is dropped.
         if (np.diff(offsets) <= 0).any():
             seen = np.maximum.accumulate(np.concatenate([[-1], offsets[:-1]]))
             batch = batch.filter(pa.array(offsets > seen))
@@ -81,13 +81,14 @@ class DeliveryBuilder:
         return pa.RecordBatch.from_arrays([arrays[name] for name in schema.names], schema=schema)
 
     def _from_properties(self, raw: pa.Array) -> dict[str, pa.Array]:
-        """Return the columns that are made of properties."""
+        """Return the columns that are decoded from properties."""
         fields = {f.name: f for f in self._builder.schema if f.name in _FROM_PROPERTIES}
         encoded = raw.dictionary_encode()
         different = encoded.dictionary.to_pylist()
         arrays: dict[str, pa.Array] = {}
         if ROWS_PER_DISTINCT * len(different) > len(raw):
-            # An id or a time in each: all are walked through together, but for their headers.
+            # With an id or a time in each message, all are decoded together, except for their
+            # headers.
             found = find_properties(raw)
             if found is not None:
                 if (field := fields.pop("properties", None)) is not None:
@@ -129,7 +130,7 @@ def _binary(count: int, texts: tuple[bytes, bytes]) -> pa.Array:
 
 
 def _text(count: int, texts: tuple[bytes, bytes]) -> pa.Array:
-    """Return a column of text, with what is not UTF-8 escaped."""
+    """Return a column of text, with bytes that are not UTF-8 escaped."""
     found = _binary(count, texts)
     try:
         return found.cast(pa.string())  # which looks whether it is UTF-8

@@ -1,8 +1,8 @@
-"""The columns of Spark's Kafka source, made from ours: `columns=kafka`.
+"""The columns of Spark's Kafka source, made from those of this source: `columns=kafka`.
 
 The routing key is the key, the body the value, and the stream, or the super stream of a partition,
-the topic.  `timestampType` is 1, the time of the log, where the broker tells one, and -1, none,
-where it does not (RabbitMQ).  Headers are bytes there: those of their texts here.
+the topic.  `timestampType` is 1, the time of the log, if the broker gives one, and -1, none, if it
+does not (RabbitMQ).  Headers are bytes there: the UTF-8 of their texts here.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-#: Kafka's columns and the ones of `schema.ROW` that each is made of.
+#: Kafka's columns and the columns of `schema.ROW` from which each is made.
 SOURCES: Final[dict[str, tuple[str, ...]]] = {
     "key": ("routing_key",),
     "value": ("body",),
@@ -30,7 +30,7 @@ NO_TIME: Final = -1
 
 
 def kafka_column(batch: pa.RecordBatch, field: pa.Field, super_stream: str | None) -> pa.Array:
-    """Return one of Kafka's columns from a batch that holds its sources."""
+    """Return one of Kafka's columns from a batch that holds its source columns."""
     ours = batch.column(SOURCES[field.name][0])
     if field.name == "topic" and super_stream is not None:
         return pa.repeat(pa.scalar(super_stream, field.type), batch.num_rows)

@@ -29,14 +29,14 @@ DELIVERY_COUNT: Final = "x-delivery-count"
 
 _BROKERS_OWN: Final = frozenset({STREAM_OFFSET, STREAM_TIMESTAMP, STREAM_NAME})
 
-#: The end of the year 9999, the last that Python and SQL can write down.  Publishers that put
-#: milliseconds where seconds belong come out far beyond it.
+#: The end of the year 9999, the last that Python and SQL can represent.  Timestamps of publishers
+#: that send milliseconds instead of seconds are far beyond it.
 SECONDS_MAX: Final = 253_402_300_799
 MILLISECONDS_MAX: Final = SECONDS_MAX * 1000
 
 
 class Delivery(Protocol):
-    """What a row is made of; a client's message is one."""
+    """The source of a row; a client's message is one."""
 
     @property
     def body(self) -> bytes:
@@ -45,10 +45,6 @@ class Delivery(Protocol):
     @property
     def properties(self) -> BasicProperties:
         """The properties."""
-
-    @property
-    def headers(self) -> dict[str, object]:
-        """The properties' headers."""
 
     @property
     def exchange(self) -> str:
@@ -73,13 +69,13 @@ class BatchBuilder:
     """
 
     def __init__(self, stream: str, schema: StructType, partition: int = 0) -> None:
-        #: Exactly what Spark compares a batch with.
+        #: The exact schema with which Spark compares a batch.
         self.schema: pa.Schema = to_arrow_schema(schema, timezone="UTC")
         self._stream = stream
         self._partition = partition
 
     def build(self, start: int, messages: Sequence[Delivery]) -> pa.RecordBatch:
-        """Return a batch of messages whose offsets are `start` and those that follow."""
+        """Return a batch of messages with consecutive offsets from `start` on."""
         arrays = []
         for field in self.schema:
             if field.name == "offset":
@@ -93,7 +89,7 @@ class BatchBuilder:
     def column(self, field: pa.Field, messages: Sequence[Delivery]) -> pa.Array:
         """Return a column that is made of the messages.
 
-        Of those that are made of properties alone, what has only these will do.
+        For columns made of properties alone, messages that have only these are enough.
         """
         return _BUILDERS[field.name](messages, field.type)
 
@@ -105,12 +101,12 @@ class BatchBuilder:
 
 def stream_offset(message: Delivery) -> int | None:
     """Return the offset that the broker has put on a message."""
-    value = message.headers.get(STREAM_OFFSET)
+    value = _headers_of(message).get(STREAM_OFFSET)
     return value if isinstance(value, int) else None
 
 
 def _timestamp(messages: Sequence[Delivery], kind: pa.DataType) -> pa.Array:
-    moments = [m.headers.get(STREAM_TIMESTAMP) for m in messages]
+    moments = [_headers_of(m).get(STREAM_TIMESTAMP) for m in messages]
     return pa.array([_microseconds(m, 1000, MILLISECONDS_MAX) for m in moments], kind)
 
 
@@ -127,9 +123,14 @@ def _redelivered(messages: Sequence[Delivery], kind: pa.DataType) -> pa.Array:
 
 
 def _delivery_count(messages: Sequence[Delivery], kind: pa.DataType) -> pa.Array:
-    counts = [m.headers.get(DELIVERY_COUNT) for m in messages]
-    # A publisher may have put anything there.
+    counts = [_headers_of(m).get(DELIVERY_COUNT) for m in messages]
+    # A publisher may have sent any value.
     return pa.array([c if type(c) is int else None for c in counts], kind)
+
+
+def _headers_of(message: Delivery) -> dict[str, object]:
+    """Return the headers as they were sent."""
+    return message.properties.headers or {}
 
 
 def _body(messages: Sequence[Delivery], kind: pa.DataType) -> pa.Array:
@@ -157,7 +158,7 @@ def _headers(messages: Sequence[Delivery], kind: pa.DataType) -> pa.Array:
     keys: list[str] = []
     values: list[str | None] = []
     for message in messages:
-        for key, value in message.headers.items():
+        for key, value in _headers_of(message).items():
             if key not in _BROKERS_OWN:
                 keys.append(key)
                 values.append(value if isinstance(value, str) else _text_of(value))
@@ -183,14 +184,14 @@ _BUILDERS: Final[dict[str, Builder]] = {
 
 
 def _microseconds(moment: object, factor: int, most: int) -> int | None:
-    """Return a moment in microseconds; None when it is none, or beyond the year 9999."""
+    """Return a moment in microseconds; None if it is none, or beyond the year 9999."""
     if not isinstance(moment, int) or not 0 <= moment <= most:
         return None
     return moment * factor
 
 
 def _texts(values: Sequence[str | None], kind: pa.DataType) -> pa.Array:
-    """Return a column of text, with what is not UTF-8 escaped."""
+    """Return a column of text, with bytes that are not UTF-8 escaped."""
     try:
         return pa.array(values, kind)
     except UnicodeEncodeError:
@@ -198,7 +199,7 @@ def _texts(values: Sequence[str | None], kind: pa.DataType) -> pa.Array:
 
 
 def _escaped(text: str) -> str:
-    """Return text with its surrogates, which stand for bytes that are not UTF-8, escaped."""
+    """Return text with its surrogates, which represent bytes that are not UTF-8, escaped."""
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 

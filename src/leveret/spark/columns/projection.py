@@ -1,10 +1,10 @@
 """From a transport's rows to those that were asked for: filters, and Kafka's columns.
 
-A transport yields every message of a range in columns of `schema.ROW`, so that it can be checked
-that none is missing; what the filters leave out is dropped here, and columns get the names that the
-user wants.  All of it is done on whole columns.
+A transport yields every message of a range in columns of `schema.ROW`, so that missing ones are
+noticed; rows that the filters exclude are dropped here, and columns get the names that the user
+asked for.  All of this works on whole columns.
 
-A filtered row is no lost row: it came, and its offset was counted before it was dropped.
+A filtered row is not a lost row: it arrived, and its offset was counted before it was dropped.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from leveret.spark.columns.kafka import SOURCES, kafka_column
 from leveret.spark.columns.schema import ROW
 from leveret.spark.options.read import Options
 
-#: The header by which publishers name the value that readers filter by.
+#: The header in which publishers give the value that readers filter by.
 FILTER_VALUE: Final = "x-stream-filter-value"
 
 
 class Projection:
-    """What one read needs of a transport, and how its rows come out of that."""
+    """What one read needs of a transport, and how its rows are made of that."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         self._is_kafka = options.columns == "kafka"
@@ -35,7 +35,7 @@ class Projection:
         self._values = options.filter_values
         self._match_unfiltered = options.filter_match_unfiltered
         self._schema: pa.Schema = to_arrow_schema(schema, timezone="UTC")
-        #: The columns of `schema.ROW` that the transport is to give.
+        #: The columns of `schema.ROW` that the transport must return.
         self.needed = self._needed(schema)
         self._is_identity = self.needed == schema and not self._is_filter
 
@@ -55,7 +55,7 @@ class Projection:
         return StructType([*fields.values()])
 
     def apply(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return a transport's batch as the user wants it; it may have no rows."""
+        """Return a transport's batch in the user's columns; it may have no rows."""
         if self._is_identity:
             return batch
         if self._is_filter:
@@ -67,7 +67,7 @@ class Projection:
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
     def _mask(self, batch: pa.RecordBatch) -> pa.Array:
-        """Return which rows stay."""
+        """Return which rows pass the filters."""
         if self._pattern is None:
             return self._value_mask(batch)
         mask = matching_keys(batch.column("routing_key"), self._pattern)

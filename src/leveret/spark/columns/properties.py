@@ -1,12 +1,12 @@
-"""The columns of property bytes that differ from message to message: decoded for all rows at once.
+"""The columns of property bytes that differ from message to message, decoded for all rows at once.
 
-A message id, a correlation id or a time makes the bytes of each message its own, and a loop that
-decodes them takes ten times as long as all else.  Here all rows walk through their properties
-together, a property at a time, in numpy.  Tables of headers are not walked through: they are cut
-out, and their distinct ones are decoded one by one.
+A message id, a correlation id or a time makes the bytes of each message unique, and decoding them
+in a loop takes ten times as long as everything else.  Here numpy decodes one property of all rows
+at a time.  Tables of headers are not decoded this way: they are cut out, and the distinct ones are
+decoded one by one.
 
-Invariant: the columns equal those that `BatchBuilder` makes of the same messages; bytes that are
-not legal make a `None` instead of columns.
+Invariant: the columns equal those that `BatchBuilder` makes of the same messages; malformed bytes
+give `None` instead of columns.
 """
 
 from __future__ import annotations
@@ -25,16 +25,15 @@ Bytes = npt.NDArray[np.uint8]
 
 _OCTETS: Final = frozenset({"delivery_mode", "priority"})
 
-#: Bits that stand for no property.
+#: Bits that represent no property.
 _UNUSED_FLAGS: Final = 0x0003
 
-#: Where the value of a property lies in each row: from a first byte on, so many bytes; and which
-#: rows have it.
+#: The value of a property in each row: its first byte, its length, and which rows have it.
 Place = tuple[Numbers, Numbers, npt.NDArray[np.bool_]]
 
 
 class PropertyColumns:
-    """Where each property lies in each row of an array of property bytes."""
+    """The place of each property in each row of an array of property bytes."""
 
     def __init__(self, data: Bytes, places: dict[str, Place], count: int) -> None:
         self._data = data
@@ -47,7 +46,7 @@ class PropertyColumns:
         return pa.StructArray.from_arrays([self._column(f) for f in fields], fields=fields)
 
     def headers(self) -> pa.Array:
-        """Return the table of headers of each row, with its length before it; empty without."""
+        """Return each row's encoded table of headers, with its length; empty without one."""
         place = self._places.get("headers")
         if place is None:
             return pa.repeat(pa.scalar(b"", pa.binary()), self._count)
@@ -69,7 +68,7 @@ class PropertyColumns:
         return _text(self._binary(place, absent), field.type)
 
     def _binary(self, place: Place, absent: npt.NDArray[np.bool_] | None) -> pa.Array:
-        """Return the bytes at a place, gathered; null where `absent`."""
+        """Return the bytes at given places as an array; null where `absent`."""
         starts, sizes, _ = place
         ends = np.zeros(self._count + 1, np.int64)
         np.cumsum(sizes, out=ends[1:])
@@ -83,11 +82,11 @@ class PropertyColumns:
 
 
 def find_properties(raw: pa.Array) -> PropertyColumns | None:
-    """Return where the properties lie in an array of property bytes; None if some are malformed."""
+    """Return the places of the properties in an array; None if some are malformed."""
     count = len(raw)
     ends = np.frombuffer(raw.buffers()[1], np.int32)[raw.offset : raw.offset + count + 1]
     values = raw.buffers()[2]
-    # Behind the last one a few zeros, so that no look at a value goes beyond the array.
+    # A few zeros after the last value, so that no read of a value goes beyond the array.
     data = np.frombuffer(values, np.uint8)[: int(ends[-1])]
     data = np.concatenate([data, np.zeros(8, np.uint8)])
     end = ends[1:].astype(np.int64)
@@ -137,7 +136,7 @@ def _validity(absent: npt.NDArray[np.bool_]) -> pa.Buffer:
 
 
 def _text(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return bytes as text, with what is not UTF-8 escaped."""
+    """Return bytes as text, with bytes that are not UTF-8 escaped."""
     try:
         return values.cast(kind)
     except pa.ArrowInvalid:

@@ -1,10 +1,10 @@
-"""The columns of the data source, and which of them a read was asked for.
+"""The columns of the data source, and those that a read asked for.
 
 A schema that a user gives (`.schema("offset bigint, routing_key string")`) may name any of the
-columns, in any order, with fewer fields of `properties`.  That is the only way to read less: Spark
+columns, in any order, with fewer fields of `properties`.  This is the only way to read less: Spark
 tells a Python source nothing about the columns that a query uses.
 
-Invariant: every column may be null, so that the schema is the same from every broker.
+Invariant: every column is nullable, so that the schema is the same for every broker.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ KAFKA: Final = StructType(
     ]
 )
 
-#: What there is, by the option `columns`.
+#: The available columns, by the option `columns`.
 COLUMNS: Final = {"leveret": ROW, "kafka": KAFKA}
 
 
@@ -89,7 +89,7 @@ class SchemaError(ValueError):
 
 
 def default_schema(columns: str, include_headers: bool) -> StructType:
-    """Return the schema of a read whose user gave none."""
+    """Return the schema of a read without a schema of the user."""
     known = COLUMNS[columns]
     return StructType([f for f in known.fields if include_headers or f.name != "headers"])
 

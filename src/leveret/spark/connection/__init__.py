@@ -1,1 +1,1 @@
-"""Connections to a broker, over AMQP and HTTP, and when to try again."""
+"""Connections to a broker, over AMQP and HTTP, and the policy for retries."""

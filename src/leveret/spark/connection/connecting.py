@@ -1,10 +1,10 @@
-"""How the parts that Spark runs connect to a broker, and which failures are worth another attempt.
+"""How the code that Spark runs connects to a broker, and which failures are worth a retry.
 
-An interruption is what a broker that starts, stops or is away does to its clients; asking again
-helps, and `retries.py` says for how long.  Not so what the broker refuses (a password, a vhost) and
-a certificate that nobody vouches for: those are raised at once.
+An interruption is the effect of a broker that starts, stops or is unreachable; asking again helps,
+and `retries.py` says for how long.  What the broker refuses (a password, a vhost) and an untrusted
+certificate are raised at once.
 
-Invariant: each error names the address that was asked, and its cause.
+Invariant: each error names the address that was used, and its cause.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from leveret.client.session.connection import CAPABILITIES
 from leveret.errors import AmqpError, ConnectionForced, InternalError, ResourceFault
 from leveret.spark.transports.base import Interrupted
 
-#: What ends a connection, or only a consumer, without being the data's fault.
+#: The errors that end a connection, or only a consumer, without being the data's fault.
 INTERRUPTIONS: Final = (
     OSError,
     Closed,
@@ -38,7 +38,7 @@ INTERRUPTIONS: Final = (
 
 
 class Untrusted(Exception):
-    """The broker's certificate does not verify, however often it is shown."""
+    """The verification of the broker's certificate failed; a retry cannot help."""
 
 
 def open_connection(
@@ -46,16 +46,19 @@ def open_connection(
     connection_name: str,
     capabilities: Mapping[str, bool] | None = None,
 ) -> Connection:
-    """Connect once; `capabilities` are those that the client says it has beside its usual ones.
+    """Connect once; `capabilities` are declared in addition to the client's usual ones.
 
-    Raises: Interrupted; Untrusted; AmqpError, as AccessRefusedHard (403) and NotAllowed (530), when
+    Raises: Interrupted; Untrusted; AmqpError, as AccessRefusedHard (403) and NotAllowed (530), if
     the broker refuses.
     """
     address = address_of(parameters)
     try:
         properties = {"capabilities": {**CAPABILITIES, **(capabilities or {})}}
         return connect(
-            parameters, connection_name=connection_name[:128], client_properties=properties
+            parameters,
+            connection_name=connection_name[:128],
+            client_properties=properties,
+            recover=False,
         )
     except INTERRUPTIONS as error:
         raise interrupted(error, address) from error
@@ -64,15 +67,15 @@ def open_connection(
 
 
 def is_leveret(connection: Connection) -> bool:
-    """Tell whether the broker is Leveret."""
+    """Return whether the broker is Leveret."""
     properties = connection.server_properties
     return "Leveret" in f"{properties.get('product')} {properties.get('platform')}"
 
 
 def interrupted(error: Exception, address: str = "") -> Interrupted:
-    """Return what an interruption is to those who may ask again: where it happened, and why.
+    """Return the interruption with its address and its cause, for callers that may ask again.
 
-    Raises: Untrusted for a certificate, which asking again does not better.
+    Raises: Untrusted for a certificate, because asking again does not help.
     """
     if isinstance(error, SSLCertVerificationError):
         raise Untrusted(f"{address}: {error}" if address else str(error)) from error
@@ -81,11 +84,11 @@ def interrupted(error: Exception, address: str = "") -> Interrupted:
 
 
 def address_of(parameters: Parameters) -> str:
-    """Return where a broker is, without who logs in."""
+    """Return the address of a broker, without credentials."""
     host = f"[{parameters.host}]" if ":" in parameters.host else parameters.host
     return f"{'amqps' if parameters.tls else 'amqp'}://{host}:{parameters.port}"
 
 
 def place_of(uri: str) -> str:
-    """Return where a URI leads, without who logs in: an address, or a directory's URI."""
+    """Return the target of a URI without credentials: an address, or a directory's URI."""
     return uri if uri.startswith("file:") else address_of(parse_uri(uri))

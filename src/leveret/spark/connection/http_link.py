@@ -1,10 +1,10 @@
-"""One connection to the HTTP listener of a Leveret broker, for who reads streams in bulk.
+"""One connection to the HTTP listener of a Leveret broker, for reading streams in bulk.
 
-It is made when it is first needed and used again for the next request.  Credentials are those of
-AMQP and go with each request; the address is what the option `httpUri` says, or else what the
-broker tells its AMQP clients, which is asked for once in a process.
+It is made for the first request and reused for the next ones.  Each request carries the credentials
+of AMQP; the address is the option `httpUri`, or else the one that the broker gives its AMQP
+clients, which is asked for once in a process.
 
-Invariant: an answer that was not read to its end closes the connection.
+Invariant: a response that was not read to its end closes the connection.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from leveret.spark.connection.connecting import INTERRUPTIONS, interrupted, open
 from leveret.spark.options.read import Options
 from leveret.spark.transports.base import Interrupted
 
-#: What an answer of Leveret says that it comes from.
+#: The header by which Leveret's responses are recognised.
 SERVER: Final = "Leveret"
 
-#: The longest answer in JSON that is looked at.
+#: The longest JSON response that is accepted.
 _JSON_BYTES_MAX: Final = 1024 * 1024
 
 _OK: Final = 200
@@ -35,7 +35,7 @@ _REFUSED: Final = (401, 403)
 _NOT_FOUND: Final = 404
 _BAD: Final = 400
 
-#: Where brokers said that they listen for HTTP: none at all is None.
+#: The HTTP addresses that brokers have given; None means that there is no listener.
 _known_addresses: dict[tuple[str, int], str | None] = {}
 _lock = threading.Lock()
 
@@ -45,7 +45,7 @@ class NoHttp(Exception):
 
 
 class HttpLink:
-    """The way to one stream over HTTP."""
+    """The connection to one stream over HTTP."""
 
     def __init__(self, options: Options, stream: str) -> None:
         self._options = options
@@ -56,7 +56,7 @@ class HttpLink:
         self._address = options.http_uri or ""
 
     def json(self, what: str = "", **query: int) -> Mapping[str, Any]:
-        """Return what is told of the stream.
+        """Return the facts of the stream.
 
         Raises: Interrupted; NoHttp; NotFound (404); AccessRefused (403).
         """
@@ -72,7 +72,7 @@ class HttpLink:
 
     @contextmanager
     def ask(self, what: str, query: Mapping[str, int]) -> Iterator[http.client.HTTPResponse]:
-        """Give a good answer to be read.
+        """Return a successful response, to be read by the caller.
 
         Raises: Interrupted; NoHttp; NotFound (404); AccessRefused (403).
         """
@@ -82,7 +82,7 @@ class HttpLink:
             yield answer
             whole = answer.isclosed()
         except (OSError, http.client.HTTPException) as error:
-            # The broker may have been started again, and listen elsewhere.
+            # The broker may have been restarted and listen at another address.
             forget_address(self._options.parameters())
             raise interrupted(error, self._address) from error
         finally:
@@ -90,7 +90,7 @@ class HttpLink:
                 self.close()
 
     def _answered(self, what: str, query: Mapping[str, int]) -> http.client.HTTPResponse:
-        """Send a request and return its answer, once more over a connection that had ended."""
+        """Send a request and return its response; retry once on a connection that had ended."""
         vhost, stream = self._options.parameters().vhost, self._stream
         place = f"/api/streams/{quote(vhost, safe='')}/{quote(stream, safe='')}"
         path = f"{place}{what}?{urlencode(query)}"
@@ -98,7 +98,7 @@ class HttpLink:
             try:
                 return _checked(self._sent(self._connection, path), stream, vhost, self._address)
             except (ConnectionError, http.client.BadStatusLine):
-                # The broker may close a connection that it heard nothing from.
+                # The broker may close an idle connection.
                 self.close()
         self._connection = self._made()
         return _checked(self._sent(self._connection, path), stream, vhost, self._address)
@@ -110,7 +110,7 @@ class HttpLink:
     def _made(self) -> http.client.HTTPConnection:
         """Return a new connection.  Raises: OSError; Interrupted; NoHttp."""
         parameters = self._options.parameters()
-        self._address = self._options.http_uri or told_address(parameters)
+        self._address = self._options.http_uri or announced_address(parameters)
         parts = urlsplit(self._address)
         raw = f"{parameters.username}:{parameters.password}".encode()
         self._headers = {"Authorization": f"Basic {base64.b64encode(raw).decode()}"}
@@ -130,8 +130,8 @@ class HttpLink:
             connection.close()
 
 
-def told_address(parameters: Parameters) -> str:
-    """Return where a broker says that it listens for HTTP.  Raises: Interrupted; NoHttp."""
+def announced_address(parameters: Parameters) -> str:
+    """Return the HTTP address that a broker gives.  Raises: Interrupted; NoHttp."""
     place = parameters.host, parameters.port
     with _lock:
         if place not in _known_addresses:
@@ -145,17 +145,25 @@ def told_address(parameters: Parameters) -> str:
 def _asked_address(parameters: Parameters) -> str | None:
     try:
         with open_connection(parameters, "leveret spark") as connection:
-            port = connection.server_properties.get("http_port")
+            said = connection.server_properties
     except INTERRUPTIONS as error:
         raise interrupted(error) from error
-    if not isinstance(port, int):
-        return None
+    return told_address(parameters, said)
+
+
+def told_address(parameters: Parameters, said: Mapping[str, object]) -> str | None:
+    """Return the HTTP address in a broker's properties; None where there is none to be used."""
     host = f"[{parameters.host}]" if ":" in parameters.host else parameters.host
-    return f"{'https' if parameters.tls else 'http'}://{host}:{port}"
+    # A password that went through TLS goes nowhere without it.
+    for scheme in ("https",) if parameters.tls else ("http", "https"):
+        port = said.get(f"{scheme}_port")
+        if isinstance(port, int):
+            return f"{scheme}://{host}:{port}"
+    return None
 
 
 def forget_address(parameters: Parameters) -> None:
-    """Ask the broker anew the next time."""
+    """Ask the broker again the next time."""
     with _lock:
         _known_addresses.pop((parameters.host, parameters.port), None)
 
@@ -163,7 +171,7 @@ def forget_address(parameters: Parameters) -> None:
 def _checked(
     answer: http.client.HTTPResponse, stream: str, vhost: str, address: str
 ) -> http.client.HTTPResponse:
-    """Return a good answer of Leveret.
+    """Return a successful response of Leveret.
 
     Raises: NoHttp; NotFound (404); AccessRefused (403); PreconditionFailed (406); Interrupted.
     """
@@ -182,7 +190,7 @@ def _checked(
 
 
 def _reason(answer: http.client.HTTPResponse) -> str:
-    """Return why a request was refused."""
+    """Return the reason in a refused request's response."""
     body = answer.read(_JSON_BYTES_MAX)
     try:
         return str(json.loads(body)["reason"])

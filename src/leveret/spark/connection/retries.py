@@ -1,12 +1,12 @@
 """How long and how often a broker is asked again after an interruption: one policy for all.
 
-Driver and tasks, reads and writes ask again after 0.5, 1, 2 and 4 seconds and then every 5, until
-`retryTimeoutMs` have passed since the broker was last heard: a start after a kill takes 7 seconds
-and more, a machine that starts again some minutes.  With `numRetries`, which says how often in a
-row instead, time limits nothing unless `retryTimeoutMs` is given too.
+Driver and tasks, reads and writes retry after 0.5, 1, 2 and 4 seconds and then every 5, until
+`retryTimeoutMs` have passed since the broker last responded: a start after a kill takes 7 seconds
+and more, and a machine needs some minutes to restart.  With `numRetries`, which limits consecutive
+attempts instead, there is no time limit unless `retryTimeoutMs` is given too.
 
-Invariants: no attempt begins after the time is over; who has given up within another's attempt has
-given up for that one, too.
+Invariants: no attempt begins after the time is over; giving up within another's attempt gives up
+that one too.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ log = logging.getLogger("leveret.spark")
 
 
 class Patience(Protocol):
-    """The options that say how long and how often."""
+    """The options that limit the time and the number of retries."""
 
     @property
     def uri(self) -> str:
-        """Which broker is asked."""
+        """The broker's URI."""
 
     @property
     def retry_timeout_ms(self) -> int:
-        """For how long it is asked."""
+        """The time limit of retries."""
 
     @property
     def num_retries(self) -> int | None:
-        """How often in a row, if that was said."""
+        """The number of consecutive retries, if it is limited."""
 
     @property
     def given(self) -> tuple[str, ...]:
@@ -48,26 +48,26 @@ class Patience(Protocol):
 
 
 class Pause(ABC):
-    """What time it is, and how to let some pass."""
+    """A clock and a way to wait."""
 
     @abstractmethod
     def now(self) -> float:
-        """Return seconds that only grow."""
+        """Return monotonic seconds."""
 
     @abstractmethod
     def wait(self, seconds: float) -> None:
-        """Return when so much time has passed."""
+        """Return after so many seconds."""
 
 
 class RealPause(Pause):
-    """Time as it passes."""
+    """The real clock."""
 
     def now(self) -> float:
-        """Return seconds that only grow."""
+        """Return monotonic seconds."""
         return time.monotonic()
 
     def wait(self, seconds: float) -> None:
-        """Return when so much time has passed."""
+        """Return after so many seconds."""
         time.sleep(seconds)
 
 
@@ -75,11 +75,11 @@ REAL_PAUSE: Final = RealPause()
 
 
 class Unreachable(Interrupted):
-    """A broker was asked for as long as the options allow; the text says where, and the cause."""
+    """The retries of a broker were exhausted; the text gives the address and the cause."""
 
 
 class Retries:
-    """Counts interruptions in a row, those of `what`, and the time that they take."""
+    """Counts consecutive interruptions of `what`, and the time that they take."""
 
     def __init__(self, options: Patience, what: str, pause: Pause = REAL_PAUSE) -> None:
         self._options = options
@@ -89,11 +89,11 @@ class Retries:
         self._began = 0.0
 
     def succeeded(self) -> None:
-        """Take note of progress: interruptions are counted afresh."""
+        """Take note of progress: the count of interruptions begins again."""
         self._count = 0
 
     def failed(self, error: Interrupted) -> None:
-        """Wait before the next attempt.  Raises: Unreachable when there is to be none."""
+        """Wait before the next attempt.  Raises: Unreachable if no attempt is left."""
         if isinstance(error, Unreachable):
             raise error
         if self._count == 0:
@@ -107,7 +107,7 @@ class Retries:
         self._pause.wait(seconds)
 
     def _seconds_left(self) -> float:
-        """Return how long the next attempt may be waited for; 0 when there is to be none."""
+        """Return how long to wait for the next attempt at most; 0 if none is left."""
         options = self._options
         if options.num_retries is not None:
             if self._count > options.num_retries:
@@ -127,7 +127,7 @@ class Retries:
 
 
 def ask(options: Patience, what: str, question: Callable[[], T], pause: Pause = REAL_PAUSE) -> T:
-    """Return the answer to a question, asked again after interruptions; `what` is it about.
+    """Return the result of a question, asked again after interruptions; `what` is its subject.
 
     Raises: Unreachable.
     """

@@ -1,1 +1,1 @@
-"""What users say to the data source, as text: read once, into frozen objects."""
+"""The users' options of the data source, as text, parsed once into frozen objects."""

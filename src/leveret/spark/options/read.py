@@ -1,8 +1,8 @@
-"""The options of the data source: text from Spark to one frozen object.
+"""The options of the data source: from Spark's text to one frozen object.
 
-Names are Kafka's where Kafka has one, in any case.  An unknown option is an error, because a
-mistyped limit or offset would otherwise be ignored in silence; so is one that has no meaning for
-what is read or for the kind of read, and one that contradicts another.
+Names are Kafka's if Kafka has the option, in any case.  An unknown option is an error, because a
+mistyped limit or offset would otherwise be silently ignored; so is an option that has no meaning
+for the kind of read or its source, and one that contradicts another.
 
 Invariant: no password is in an `Options`: it stays in the URI, which `repr` hides, or in the
 environment of driver and executors, so that it enters no plan and no checkpoint.
@@ -31,7 +31,7 @@ from leveret.spark.stream.offsets import (
 
 TRANSPORTS: Final = ("auto", "bulk", "amqp", "files")
 
-#: What is read: exactly one of these.
+#: The options that name what is read: exactly one of them is given.
 SELECTIONS: Final = ("stream", "streams", "streamPattern", "superStream", "queue")
 
 STARTS: Final = ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")
@@ -43,11 +43,11 @@ _LIMITS: Final = (
     "maxBytesPerTrigger",
 )
 
-#: What only one kind of read knows.
+#: The options that only one kind of read has.
 BATCH_ONLY: Final = ENDS
 STREAM_ONLY: Final = _LIMITS
 
-#: What only streams know, and what only queues.
+#: The options that only streams have, and those that only queues have.
 STREAMS_ONLY: Final = (
     *STARTS,
     "startingOffsetsByTimestampStrategy",
@@ -60,14 +60,14 @@ STREAMS_ONLY: Final = (
 )
 QUEUE_ONLY: Final = ("ackMode", "spoolDir")
 
-#: What says something about another option, which must be there too.
+#: The options that require another option.
 _NEEDS: Final = {
     "maxTriggerDelay": ("minOffsetsPerTrigger",),
     "startingOffsetsByTimestampStrategy": ("startingTimestamp", "startingOffsetsByTimestamp"),
     "filterMatchUnfiltered": ("filterValues",),
 }
 
-#: After so long a batch begins with less than `minOffsetsPerTrigger`; Kafka's default.
+#: After this time a batch begins with less than `minOffsetsPerTrigger`; Kafka's default.
 _TRIGGER_DELAY_MS: Final = 15 * 60_000
 
 
@@ -77,7 +77,7 @@ class OptionError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a read was asked for; `None` where nothing was said."""
+    """The options of a read; `None` for those that were not given."""
 
     uri: str = field(repr=False)
     stream: str | None = None
@@ -113,7 +113,7 @@ class Options:
 
     @property
     def names(self) -> tuple[str, ...] | None:
-        """The streams that the options name, where no broker must be asked for them."""
+        """The streams that the options name, if no broker needs to be asked for them."""
         return (self.stream,) if self.stream is not None else self.streams
 
     @property
@@ -128,7 +128,7 @@ class Options:
 
     @property
     def include_headers(self) -> bool:
-        """Whether there is a column `headers`; among Kafka's columns only on request, as there."""
+        """Whether there is a column `headers`; among Kafka's columns only on request."""
         return self.columns != "kafka" if self.headers_wanted is None else self.headers_wanted
 
     @property
@@ -147,7 +147,7 @@ class Options:
     def parameters(self) -> Parameters:
         """Return where to connect, with the password from the environment.
 
-        Raises: OptionError when the variable is not set in this process.
+        Raises: OptionError if the variable is not set in this process.
         """
         return connection_parameters(self.uri, self.password_env)
 
@@ -172,9 +172,9 @@ class Options:
 
 
 def parse_options(raw: Mapping[str, str]) -> Options:
-    """Return what the options say.  Raises: OptionError."""
+    """Parse the options.  Raises: OptionError."""
     if "provider" in raw:
-        # Spark 4.3.0 gives these options when a table is made, and none when it is read.
+        # Spark 4.3.0 passes these options when a table is created, and none when it is read.
         raise OptionError(
             "CREATE TABLE makes no table that Spark could read: it keeps no options for a Python "
             "source. Use CREATE TEMPORARY VIEW … USING leveret OPTIONS (…)"
@@ -194,9 +194,9 @@ def parse_options(raw: Mapping[str, str]) -> Options:
 
 
 def by_name(raw: Mapping[str, str], known: Collection[str]) -> dict[str, str]:
-    """Return the options under their own names, in whatever case they were given.
+    """Return the options under their canonical names, whatever their case.
 
-    Raises: OptionError for one that is not known.
+    Raises: OptionError for an unknown one.
     """
     names = {name.lower(): name for name in known}
     found: dict[str, str] = {}
@@ -211,7 +211,7 @@ def by_name(raw: Mapping[str, str], known: Collection[str]) -> dict[str, str]:
 def connection_parameters(uri: str, password_env: str | None) -> Parameters:
     """Return where to connect, with the password from the environment.
 
-    Raises: OptionError when the variable is not set in this process.
+    Raises: OptionError if the variable is not set in this process.
     """
     parameters = parse_uri(uri)
     if password_env is None:
@@ -232,7 +232,7 @@ def check_password(uri: str, password_env: str | None) -> None:
 
 
 def _check_together(texts: Mapping[str, str]) -> None:
-    """Check which options are there.  Raises: OptionError."""
+    """Check which options are given together.  Raises: OptionError."""
     if "uri" not in texts:
         raise OptionError("option 'uri' is missing")
     _check_one_of(texts, SELECTIONS, least=1)
@@ -256,7 +256,7 @@ def _check_one_of(texts: Mapping[str, str], names: tuple[str, ...], least: int) 
 
 
 def _check_values(options: Options) -> None:
-    """Check what values say together.  Raises: OptionError."""
+    """Check the values against each other.  Raises: OptionError."""
     check_password(options.uri, options.password_env)
     is_directory = options.directory is not None
     if is_directory and options.queue is not None:
@@ -283,7 +283,7 @@ def _check_values(options: Options) -> None:
                     raise OptionError(f"option {given!r}: {error}") from None
 
 
-#: Each option: the attribute of `Options` that it sets, and how its text is read.
+#: Each option: the attribute of `Options` that it sets, and the function that parses it.
 _PARSERS: Final[dict[str, tuple[str, Callable[[str], object]]]] = {
     "uri": ("uri", values.source_uri),
     "stream": ("stream", values.name),

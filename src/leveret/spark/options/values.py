@@ -1,7 +1,7 @@
-"""How the text of an option is read: numbers, sizes, spans, flags, names.
+"""Parsers of option values: numbers, sizes, spans, flags, names.
 
-Each function takes the text that Spark hands on and returns its value.  All of them raise
-`ValueError` with what is wrong; who knows the option's name puts that in front.
+Each function takes the text that Spark passes and returns its value.  All of them raise
+`ValueError` with the fault; the caller, which knows the option's name, adds it.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _SIZE_BYTES: Final = {"": 1, "b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2*
 
 
 def uri(text: str) -> str:
-    """Return an AMQP URI."""
+    """Parse an AMQP URI."""
     parse_uri(text)
     return text
 
 
 def source_uri(text: str) -> str:
-    """Return an AMQP URI, or one of a data directory: `file:///var/lib/leveret?vhost=%2F`."""
+    """Parse an AMQP URI, or one of a data directory: `file:///var/lib/leveret?vhost=%2F`."""
     if not text.startswith("file:"):
         return uri(text)
     file_parts(text)
@@ -53,7 +53,7 @@ def file_parts(text: str) -> tuple[str, str]:
 
 def http_uri(text: str) -> str:
     """Return the address of an HTTP listener, without a path."""
-    # It is not quoted in errors: somebody may have put a password into it.
+    # Errors do not quote it, because it may contain a password.
     parts = urlsplit(text)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError("not an address such as http://localhost:15672")
@@ -72,7 +72,7 @@ def name(text: str) -> str:
 
 
 def names(text: str) -> tuple[str, ...]:
-    """Return names with commas between them, or in a JSON list."""
+    """Parse names separated by commas, or in a JSON list."""
     found = texts(text)
     for one in found:
         name(one)
@@ -80,7 +80,7 @@ def names(text: str) -> tuple[str, ...]:
 
 
 def texts(text: str) -> tuple[str, ...]:
-    """Return texts with commas between them, or in a JSON list; each once, at least one."""
+    """Parse distinct texts separated by commas, or in a JSON list; at least one."""
     if text.lstrip().startswith("["):
         try:
             found = json.loads(text)
@@ -99,7 +99,7 @@ def texts(text: str) -> tuple[str, ...]:
 
 
 def regular_expression(text: str) -> str:
-    """Return a pattern in Python's syntax."""
+    """Parse a pattern in Python's syntax."""
     try:
         re.compile(text)
     except re.error as error:
@@ -109,14 +109,14 @@ def regular_expression(text: str) -> str:
 
 def variable(text: str) -> str:
     """Return the name of an environment variable."""
-    # The text is not quoted: who confuses the options may have put the password itself here.
+    # Errors do not quote the text, which may be the password itself if the options were confused.
     if not _ENVIRONMENT_NAME.fullmatch(text):
         raise ValueError("not a name of an environment variable")
     return text
 
 
 def word(*known: str) -> Callable[[str], str]:
-    """Return a reader of one of some words, in any case."""
+    """Return a parser of one of some words, in any case."""
     by_lower = {one.lower(): one for one in known}
 
     def read(text: str) -> str:
@@ -129,7 +129,7 @@ def word(*known: str) -> Callable[[str], str]:
 
 
 def flag(text: str) -> bool:
-    """Return a truth."""
+    """Parse a Boolean."""
     flags = {"true": True, "false": False}
     if text.lower() not in flags:
         raise ValueError(f"{text!r} is neither true nor false")
@@ -137,7 +137,7 @@ def flag(text: str) -> bool:
 
 
 def number(least: int, most: int) -> Callable[[str], int]:
-    """Return a reader of numbers in a range."""
+    """Return a parser of numbers in a range."""
 
     def read(text: str) -> int:
         digits = text.strip()
@@ -149,7 +149,7 @@ def number(least: int, most: int) -> Callable[[str], int]:
 
 
 def span_ms(text: str) -> int:
-    """Return a span such as `500ms`, `30s`, `15m` or `1h` in milliseconds; at least one."""
+    """Parse a span such as `500ms`, `30s`, `15m` or `1h` into milliseconds; at least one."""
     found = _SPAN.fullmatch(text.strip().lower())
     span = int(found[1]) * _SPAN_MS.get(found[2], 0) if found else 0
     if span == 0:
@@ -158,7 +158,7 @@ def span_ms(text: str) -> int:
 
 
 def size_bytes(text: str) -> int:
-    """Return a size such as `1000000`, `500k` or `2g` in bytes; at least one."""
+    """Parse a size such as `1000000`, `500k` or `2g` into bytes; at least one."""
     found = _SIZE.fullmatch(text.strip().lower())
     unit = found[2].removesuffix("b") if found else ""
     size = int(found[1]) * _SIZE_BYTES.get(unit, 0) if found else 0

@@ -1,1 +1,1 @@
-"""Queues as tables: looked at, or taken through the spool."""
+"""Queues as tables: browsed, or consumed through the spool."""

@@ -1,12 +1,12 @@
-"""The batch read of a queue: it only looks, and the messages stay (`ackMode=none`).
+"""The batch read of a queue: it only browses, and the messages stay (`ackMode=none`).
 
-From Leveret one task browses the queue (`x-browse`), which nobody notices.  From other brokers it
-gets the messages unacked, in order, and gives them back when it has read them: they are then marked
-as redelivered, a quorum queue counts a delivery, and while the task reads no other consumer gets
-them, a second read of the same query neither.
+With Leveret one task browses the queue (`x-browse`), which has no effect on it.  With other brokers
+it gets the messages without acks, in order, and returns them when it has read them: they are then
+marked as redelivered, a quorum queue counts a delivery, and while the task reads no other consumer
+gets them, nor does a second read of the same query.
 
-A batch that took messages could lose them: Spark does not tell a Python source that a batch query
-has succeeded.
+A batch read that consumed messages could lose them: Spark does not tell a Python source that a
+batch query has succeeded.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from leveret.spark.queue.feed import DOUBT_SECONDS, check_kind
 from leveret.spark.queue.ready import ready_count
 from leveret.spark.transports.base import Interrupted
 
-#: The largest prefetch count that AMQP can say; for more there is no limit.
+#: The largest prefetch count in AMQP; larger counts are unlimited.
 _PREFETCH_MAX: Final = 65_535
 
 
@@ -66,7 +66,7 @@ class QueueBatchReader(DataSourceReader):
         self._schema = schema
 
     def partitions(self) -> list[InputPartition]:
-        """Return the one partition of what the queue holds now.  Raises: Interrupted; NotFound."""
+        """Return one partition of the queue's present messages.  Raises: Interrupted; NotFound."""
         count = ask(self._options, f"queue {self._queue!r}", self._count)
         return [Browse(count)] if count else []
 
@@ -75,11 +75,11 @@ class QueueBatchReader(DataSourceReader):
             return self._ready(channel)
 
     def _ready(self, channel: Channel) -> int:
-        """Return the queue's own count of messages that nobody has."""
+        """Return the queue's own count of ready messages."""
         return ready_count(channel, self._queue, self._options.poll_timeout_ms / 1000)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the messages and give them back.  Raises: Interrupted; NotFound (404)."""
+        """Yield the messages and return them to the queue.  Raises: Interrupted; NotFound (404)."""
         if not isinstance(partition, Browse):
             return  # Spark's own kind, of a read without partitions
         projection = Projection(self._options, self._schema)
@@ -99,7 +99,7 @@ class QueueBatchReader(DataSourceReader):
             yield projection.apply(builder.build(start, messages))
 
     def _browse(self, count: int) -> Iterator[Message]:
-        """Yield so many messages, fewer where others take some meanwhile."""
+        """Yield so many messages, or fewer if others take some meanwhile."""
         with self._channel() as channel:
             channel.qos(count if count <= _PREFETCH_MAX else 0)
             consumer = channel.consume(
@@ -116,9 +116,9 @@ class QueueBatchReader(DataSourceReader):
                 yield message
 
     def _next(self, channel: Channel, consumer: Consumer) -> Message | None:
-        """Return the next message; None when the queue has no more.
+        """Return the next message; None if the queue has no more.
 
-        Raises: Interrupted when it has some and sends none.
+        Raises: Interrupted if it has some and sends none.
         """
         until = time.monotonic() + self._options.poll_timeout_ms / 1000
         while True:
@@ -133,7 +133,7 @@ class QueueBatchReader(DataSourceReader):
 
     @contextlib.contextmanager
     def _channel(self) -> Iterator[Channel]:
-        """Open a connection for one use; its end gives back what is unacked.
+        """Open a connection for one use, whose end returns unacked messages.
 
         Raises: Interrupted.
         """

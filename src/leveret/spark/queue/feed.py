@@ -1,15 +1,15 @@
-"""From a queue to the spool: the driver's one consumer, and its acks.
+"""From a queue to the spool: the driver's only consumer, and its acks.
 
-A message is acked when somebody else answers for it: with `ackMode=afterBatch` when its batch is
-in Spark's commit log, with `ackMode=spool` once the spool is synced and has been seen by a task.
-Until then a message in the spool is `lent`: when the connection ends it comes again, so that what
-no batch was planned of is cut off the spool.  The broker sends as many unacked messages as
-`prefetch` says, all of which go to the disk: that bounds how far the feed is ahead of Spark.
+A message is acked when something else is responsible for it: with `ackMode=afterBatch` when its
+batch is in Spark's commit log, with `ackMode=spool` once the spool is synced and a task has seen
+it.  Until then a message in the spool is `lent`: when the connection ends it is delivered again, so
+spooled messages that are in no planned batch are cut off.  The broker sends up to `prefetch`
+unacked messages, all of which go to disk: this limits how far the feed is ahead of Spark.
 
-Between two batches a thread keeps the heartbeats and takes what comes, so that neither long batches
-nor full sockets end the connection; it never connects and never asks.
+Between two batches a thread sends heartbeats and takes arriving messages, so that neither long
+batches nor full sockets end the connection; it never connects and sends no requests.
 
-Not here: Spark (`queue.stream`), files (`spool`).
+`queue.stream` handles Spark, and `spool` the files.
 
 Invariants: every delivery of a channel goes to the spool in order, so that a delivery tag is a
 number less `_base`; nothing is acked that is not synced; memory holds one segment at most.
@@ -35,35 +35,34 @@ from leveret.spark.queue.rows import to_spool
 from leveret.spark.queue.spool import Spool
 from leveret.spark.transports.base import Interrupted
 
-#: A queue is quiet when nothing came for so long.
+#: A queue is quiet if nothing arrives for so long.
 QUIET_SECONDS: Final = 0.05
 
-#: So long does one call wait for more while messages keep coming and no limit is reached.
+#: One call waits so long for more while messages keep arriving and no limit is reached.
 GATHER_SECONDS_MAX: Final = 2.0
 
-#: After this silence a queue whose messages do not come is asked how many it has.
+#: After this silence the queue is asked how many messages it has.
 DOUBT_SECONDS: Final = 0.25
 
-#: How often the thread looks after the connection, and how many messages it takes at once, so that
-#: whoever wants the lock waits for milliseconds.
+#: How often the thread serves the connection, and how many messages it takes at once, so that
+#: others wait only milliseconds for the lock.
 KEEP_SECONDS: Final = 0.1
 KEEP_RECORDS: Final = 2000
 
-#: Messages that may be unacked, unless `prefetch` says otherwise; no batch of `afterBatch` is
-#: larger.
+#: How many messages may be unacked without `prefetch`; no batch of `afterBatch` is larger.
 PREFETCH: Final = 50_000
 
 log = logging.getLogger("leveret.spark")
 
 
 def check_kind(queue: str, message: Message) -> None:
-    """Refuse a stream, from which nothing can be taken.  Raises: OptionError."""
+    """Refuse a stream, which cannot be consumed destructively.  Raises: OptionError."""
     if STREAM_OFFSET in message.headers:
         raise OptionError(f"option 'queue': {queue!r} is a stream, which option 'stream' reads")
 
 
 class QueueFeed:
-    """Takes messages of a queue into a spool; one thread calls its methods."""
+    """Consumes messages of a queue into a spool; only one thread calls its methods."""
 
     def __init__(self, options: Options, spool: Spool) -> None:
         assert options.queue is not None
@@ -71,9 +70,9 @@ class QueueFeed:
         self._queue = options.queue
         self.spool = spool
         self._prefetch = options.prefetch if "prefetch" in options.given else PREFETCH
-        #: The end of the last batch that Spark was told of.
+        #: The end of the last batch that Spark was given.
         self.handed = 0
-        #: Where the query ends, if it does (Trigger.AvailableNow).
+        #: The end of the query, if it has one (Trigger.AvailableNow).
         self.goal: int | None = None
         self._seen = False
         self._finished = False
@@ -84,7 +83,7 @@ class QueueFeed:
         self._connection: Connection | None = None
         self._channel: Channel | None = None
         self._consumer: Consumer | None = None
-        #: The number of the channel's first delivery, and the tag up to which it was acked.
+        #: The number of the channel's first delivery, and the last acked tag.
         self._base = 0
         self._acked = 0
         self._messages: list[Message] = []
@@ -98,14 +97,14 @@ class QueueFeed:
             return self._count()
 
     def begin(self, number: int, ready: int | None) -> None:
-        """Take messages from here on; with `ready`, as many as the queue had, and no more."""
+        """Consume messages from here on; with `ready`, so many as the queue had, and no more."""
         with self._lock:
             self.handed = number
             self.spool.cut(number)
             self.goal = None if ready is None else self.spool.end + ready
 
     def committed(self, number: int) -> None:
-        """Ack what lies below a number: its batch is committed.  Raises: Interrupted; OSError."""
+        """Ack messages below a number, whose batch is committed.  Raises: Interrupted; OSError."""
         with self._lock, self._interruptible():
             self.spool.commit(number)
             self._ack(number)
@@ -113,17 +112,17 @@ class QueueFeed:
                 self._ack_all()
 
     def seen(self) -> None:
-        """Take note that a task has read the spool, which may now answer for messages."""
+        """Take note that a task has read the spool, which may now be responsible for messages."""
         with self._lock:
             self._seen = True
 
     def reach(self, number: int) -> None:
-        """Have the spool reach a number if the queue has as many messages; all of it is synced.
+        """Extend the spool up to a number, if the queue has as many messages; all of it is synced.
 
-        Without a goal it ends as soon as nothing comes; with one only at the goal, or when the
-        broker says that the queue has no more.
+        Without a goal it returns as soon as nothing arrives; with one only at the goal, or when the
+        broker reports that the queue is empty.
 
-        Raises: Interrupted; NotFound (404); OptionError when the queue is a stream.
+        Raises: Interrupted; NotFound (404); OptionError if the queue is a stream.
         """
         with self._lock:
             self._raise_failure()
@@ -138,7 +137,7 @@ class QueueFeed:
             self._start_keeper()
 
     def close(self) -> None:
-        """Let go of queue and spool; what is unacked goes back to the queue."""
+        """Close the queue and the spool; unacked messages return to the queue."""
         self._over.set()
         with self._lock:
             self._disconnect()
@@ -155,7 +154,7 @@ class QueueFeed:
                 return
 
     def _reach_goal(self, number: int) -> None:
-        """Take until the number is reached, or the queue has no more."""
+        """Consume until the number is reached, or the queue is empty."""
         heard = time.monotonic()
         while self._next < number and not self._is_full:
             if self._take(number - self._next, QUIET_SECONDS):
@@ -169,17 +168,17 @@ class QueueFeed:
             self._finish()
 
     def _begin_again(self) -> None:
-        """Go on after the end of a channel: what it had lent comes again."""
+        """Continue after the end of a channel: its lent messages are delivered again."""
         self.spool.cut(self.handed)
         self._finished = False
         if self.goal is not None and self.spool.end < self.goal:
-            # Beside what is missing, also the batches that were not acked.
+            # Besides the missing messages, also those of batches that were not acked.
             self.goal = max(self.goal, self.spool.end + self._count())
 
     def _is_empty(self, silence: float) -> bool:
-        """Tell whether the queue has no more.
+        """Return whether the queue is empty.
 
-        Raises: Interrupted when it has messages and has sent none for long.
+        Raises: Interrupted if it has messages and has sent none for long.
         """
         count = self._count()
         if count and silence > self._options.poll_timeout_ms / 1000:
@@ -189,12 +188,12 @@ class QueueFeed:
         return count == 0
 
     def _finish(self) -> None:
-        """End the consumer: beyond the goal nothing is acked, and goes back to the queue."""
+        """End the consumer: messages beyond the goal are not acked, and return to the queue."""
         self._flush()
         self._finished = True
         consumer = self._consumer
         if consumer is not None:
-            # All that is under way goes to the disk first: a reply would come behind it.
+            # All messages on their way go to disk first, because a reply would come after them.
             while self._take(KEEP_RECORDS, QUIET_SECONDS):
                 continue
             consumer.cancel()
@@ -203,7 +202,7 @@ class QueueFeed:
             self._consumer = None
 
     def _take(self, most: int, seconds: float) -> int:
-        """Take what has come, waiting up to so long for the first; return how many."""
+        """Take arriving messages, waiting up to so long for the first; return their number."""
         consumer = self._consuming()
         consumer.inactivity_timeout = seconds
         count = 0
@@ -219,7 +218,7 @@ class QueueFeed:
         return count
 
     def _add(self, message: Message) -> None:
-        """Gather a message; what was gathered goes to the spool when it is enough."""
+        """Gather a message; when there are enough, they go to the spool."""
         size = len(message.body)
         if self._messages and self._bytes + size > self._segment_bytes:
             self._flush()
@@ -230,13 +229,13 @@ class QueueFeed:
 
     @property
     def _segment_bytes(self) -> int:
-        """How many bytes a segment has at most: batches are limited by segments."""
+        """The maximal size of a segment: batches are limited by segments."""
         limit = self._options.max_bytes_per_trigger
         return SPARK_BATCH_BYTES if limit is None else min(limit, SPARK_BATCH_BYTES)
 
     @property
     def _segment_records(self) -> int:
-        """How many messages a segment has at most: its ack lets the broker send on in time."""
+        """The maximal number of messages in a segment, so that acks are frequent enough."""
         return max(1, min(SPARK_BATCH_RECORDS, self._prefetch // 2))
 
     @property
@@ -255,12 +254,12 @@ class QueueFeed:
 
     @property
     def _takes(self) -> bool:
-        """Whether the spool answers for what it holds, as far as it is not too much."""
+        """Whether the spool is responsible for its messages, up to a limit."""
         return self._options.ack_mode == "spool" and self._seen and not self._finished
 
     @property
     def _is_ahead(self) -> bool:
-        """Whether the spool holds so much more than Spark has asked for that no more is acked."""
+        """Whether the spool is so far ahead of Spark that no more is acked."""
         waiting = self.spool.between(self.handed, self.spool.end)
         records = max(SPARK_BATCH_RECORDS, self._options.max_offsets_per_trigger or self._prefetch)
         return (
@@ -269,7 +268,7 @@ class QueueFeed:
         )
 
     def _flush(self) -> None:
-        """Write what was gathered; where the spool answers for it, ack it."""
+        """Write the gathered messages; ack them if the spool is responsible for them."""
         if self._messages:
             takes = self._takes and not self._is_ahead
             self.spool.append(to_spool(self._messages), self._bytes, lent=not takes)
@@ -279,30 +278,30 @@ class QueueFeed:
                 self._ack_all()
 
     def _ack_all(self) -> None:
-        """Ack everything that the spool holds, which answers for it from now on."""
+        """Ack everything in the spool, which is responsible for it from now on."""
         self.spool.take()
         self._ack(self.spool.end)
 
     def _ack(self, number: int) -> None:
-        """Ack what lies below a number and came by this channel."""
+        """Ack the messages below a number that arrived on this channel."""
         tag = number - self._base
         if self._channel is None or tag <= self._acked:
             return
         self._channel.ack(tag, multiple=True)
         self._acked = tag
         if self._consumer is None:
-            # The query is about to end, and its process with it: a reply comes behind the ack.
+            # The query and its process may end next: a reply arrives after the ack.
             self._channel.qos(self._prefetch)
 
     # -- the connection ----------------------------------------------------------------------------
 
     def _count(self) -> int:
-        """Return the queue's own count of messages that nobody has."""
+        """Return the queue's own count of ready messages."""
         seconds = self._options.poll_timeout_ms / 1000
         return ready_count(self._opened(), self._queue, seconds)
 
     def _consuming(self) -> Consumer:
-        """Return the consumer; a new one begins behind the last batch that was planned."""
+        """Return the consumer; a new one begins after the last planned batch."""
         if self._consumer is None:
             channel = self._opened()
             self.spool.cut(self.handed)
@@ -319,14 +318,14 @@ class QueueFeed:
             name = f"leveret spark queue {self._queue}"
             self._connection = open_connection(self._options.parameters(), name)
             self._channel = self._connection.channel()
-            # Nothing has come by it: there is nothing to ack below any number.
+            # No message has arrived on it, so none of its tags can be acked.
             self._base = self.spool.end
             self._acked = 0
         return self._channel
 
     @contextmanager
     def _interruptible(self) -> Iterator[None]:
-        """Forget the connection when it ends or fails.  Raises: Interrupted."""
+        """Drop the connection when it ends or fails.  Raises: Interrupted."""
         try:
             yield
         except INTERRUPTIONS as error:
@@ -337,7 +336,7 @@ class QueueFeed:
             raise
 
     def _disconnect(self) -> None:
-        """Let go of the connection, and of what came by it and is not in the spool."""
+        """Close the connection, and drop messages that are not in the spool."""
         connection, self._connection = self._connection, None
         self._channel = self._consumer = None
         self._messages = []
@@ -358,7 +357,7 @@ class QueueFeed:
             self._keeper.start()
 
     def _keep(self) -> None:
-        """Look after the connection until the reader ends."""
+        """Serve the connection until the reader ends."""
         pause = KEEP_SECONDS
         while not self._over.wait(pause):
             with self._lock:
@@ -366,14 +365,14 @@ class QueueFeed:
                     with self._interruptible():
                         pause = 0.0 if self._keep_once() else KEEP_SECONDS
                 except Interrupted as error:
-                    # The next batch connects anew, as often as the options say.
+                    # The next batch connects again, as often as the options allow.
                     log.warning("queue %r: %s", self._queue, error)
                 except Exception as error:  # noqa: BLE001  told by the next call
                     self._failure = error
                     return
 
     def _keep_once(self) -> bool:
-        """Take what has come; tell whether there may be more at once."""
+        """Take arriving messages; return whether more may be available at once."""
         if self._connection is None or self._over.is_set():
             return False
         most = KEEP_RECORDS if self.goal is None else min(KEEP_RECORDS, self.goal - self._next)
@@ -383,7 +382,7 @@ class QueueFeed:
         return self._take(most, 0.0) == KEEP_RECORDS
 
     def _raise_failure(self) -> None:
-        """Raise what ended the thread."""
+        """Raise the exception that ended the thread."""
         if self._failure is not None:
             failure, self._failure = self._failure, None
             self._keeper = None

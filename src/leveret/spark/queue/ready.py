@@ -1,8 +1,8 @@
-"""How many messages a queue has for a consumer, by brokers that do not always know.
+"""How many messages a queue has ready, asked of brokers that do not always know.
 
-RabbitMQ gives the leader of a quorum queue 250 ms to count, and says 0 when that has not answered
-(`rabbit_quorum_queue:stat/1` of 3.8 to 4.x).  Under load a full queue then looks like an empty one,
-and a query that ends with its queue ends before it began.
+RabbitMQ gives the leader of a quorum queue 250 ms to count, and reports 0 if it has not answered by
+then (`rabbit_quorum_queue:stat/1` of 3.8 to 4.x).  Under load a full queue then looks empty, and a
+query that ends with its queue would end before it began.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from leveret.client.blocking import Channel
 from leveret.spark.connection.connecting import is_leveret
 from leveret.spark.transports.base import Interrupted
 
-#: A zero that took so long may be one that RabbitMQ did not count.
+#: A zero that took so long may be a timeout of RabbitMQ.
 DOUBTFUL_SECONDS: Final = 0.2
 
 
 def ready_count(channel: Channel, queue: str, seconds: float) -> int:
-    """Return the broker's own count of the messages that nobody has; a doubtful 0 is asked again.
+    """Return the broker's own count of ready messages; a doubtful 0 is asked again.
 
-    `seconds` bounds how long zeros are doubted.
+    `seconds` limits how long zeros are doubted.
 
-    Raises: Interrupted when all of them were doubtful; NotFound (404); a lost connection.
+    Raises: Interrupted if all of them were doubtful; NotFound (404); a lost connection.
     """
     until = time.monotonic() + seconds
     while True:

@@ -1,8 +1,8 @@
-"""Messages of a queue on their way through the spool: as they came, then as rows.
+"""Messages of a queue on their way through the spool: first as they arrived, then as rows.
 
-The driver writes property bytes and names as they came; a task decodes them, so that the one driver
-does little for each message and the many tasks do the rest.  Spooled messages know nothing of the
-columns that a query wants: another schema reads them as well.
+The driver writes property bytes and names as they arrived, and a task decodes them, so that the
+single driver does little for each message and the many tasks do the rest.  Spooled messages do not
+depend on the columns of a query: another schema can read them too.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 from leveret.client import Message
 from leveret.spark.columns.chunks import ChunkBatchBuilder
 
-#: The columns that are made of property bytes.
+#: The columns that are decoded from property bytes.
 DECODED: Final = ("headers", "delivery_count", "properties")
 
 SCHEMA: Final = pa.schema(
@@ -33,7 +33,7 @@ SCHEMA: Final = pa.schema(
 
 
 def to_spool(messages: Sequence[Message]) -> pa.RecordBatch:
-    """Return messages as the spool keeps them."""
+    """Return messages in the spool's form."""
     columns = [
         [m.exchange.encode("utf-8", "surrogateescape") for m in messages],
         [m.routing_key.encode("utf-8", "surrogateescape") for m in messages],
@@ -48,7 +48,7 @@ def to_spool(messages: Sequence[Message]) -> pa.RecordBatch:
 class SpoolBatchBuilder:
     """Makes record batches of one schema from spooled messages, whole columns at a time.
 
-    What repeats from message to message (names, properties) is decoded once.
+    Values that repeat from message to message (names, properties) are decoded once.
     """
 
     def __init__(self, queue: str, schema: StructType) -> None:
@@ -58,7 +58,7 @@ class SpoolBatchBuilder:
         self._decodes = any(field.name in DECODED for field in schema.fields)
 
     def build(self, start: int, spooled: pa.RecordBatch) -> pa.RecordBatch:
-        """Return a batch of messages whose numbers are `start` and those that follow."""
+        """Return a batch of messages with consecutive numbers from `start` on."""
         columns: dict[str, pa.Array] = {}
         if self._decodes:
             columns = self._decoder.decoded(spooled.column("properties"))

@@ -1,19 +1,19 @@
-"""The spool: messages taken from a queue, on disk under numbers of their own until Spark has them.
+"""The spool: messages consumed from a queue, on disk under their own numbers until Spark has them.
 
-    spool.json                                      whose it is; a new one has a new id
+    spool.json                                      its identity; a new spool has a new id
     position                                        messages below it are in committed batches
     lock                                            held by the one query that writes
     <start>-<end>-<bytes>-<digest>-<kind>.arrow     a segment: one record batch
 
-A number is a message's place in the spool; numbers follow each other without gap.  A segment's kind
-is `lent` while its messages are the queue's still (unacked, so that they come again), `taken` once
-the spool alone answers for them.
+A number is a message's place in the spool; numbers are consecutive.  A segment is `lent` while its
+messages still belong to the queue (unacked, so that they are delivered again), and `taken` once the
+spool alone is responsible for them.
 
-Not here: brokers, acks, and what a row looks like (`queue.rows`).
+This module knows nothing of brokers, acks and the contents of a row (`queue.rows`).
 
-Invariants: a segment is seen whole or not at all (written aside, synced, renamed, and the
-directory synced); its bytes never change and its name holds their digest, so that damage is told;
-only what is lent is cut off at the end, only what is committed is removed at the start.
+Invariants: a segment is seen complete or not at all (written aside, synced, renamed, and the
+directory synced); its bytes never change and its name holds their digest, so that damage is
+detected; only lent messages are cut off at the end, only committed ones are removed at the start.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ POSITION: Final = "position"
 LOCK: Final = "lock"
 ASIDE: Final = ".tmp"
 
-#: How long a query waits for the one before it, which may be ending, to let go of the spool.
+#: How long a query waits for the previous one, which may be ending, to release the spool.
 LOCK_SECONDS_MAX: Final = 15.0
 LOCK_PAUSE_SECONDS: Final = 0.1
 
@@ -49,12 +49,12 @@ log = logging.getLogger("leveret.spark")
 
 
 class SpoolError(RuntimeError):
-    """A spool that cannot be used: another's, in use, out of sight, or damaged."""
+    """The spool cannot be used: it is another query's, in use, not shared, or damaged."""
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A file of messages `start` up to, not including, `end`; `size` is that of their bodies."""
+    """A file with the messages from `start` to before `end`; `size` is that of their bodies."""
 
     start: int
     end: int
@@ -70,7 +70,7 @@ class Segment:
 
 
 def parse_name(name: str) -> Segment | None:
-    """Return what a file's name says; None when it is no segment's."""
+    """Parse a file's name; None if it is not a segment's."""
     found = _NAME.fullmatch(name)
     if found is None:
         return None
@@ -84,7 +84,7 @@ class Spool:
     def __init__(
         self, directory: str, queue: str, vhost: str, lock_seconds: float = LOCK_SECONDS_MAX
     ) -> None:
-        """Open a spool, or make it, as soon as nobody else has it.  Raises: SpoolError; OSError."""
+        """Open or create a spool as soon as nobody else holds it.  Raises: SpoolError; OSError."""
         self.directory: Final = Path(directory)
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._lock = _locked(self.directory / LOCK, lock_seconds)
@@ -97,14 +97,14 @@ class Spool:
             raise
 
     def close(self) -> None:
-        """Let go of the lock; all that is written stays."""
+        """Release the lock; all written messages stay."""
         os.close(self._lock)
 
     # -- what it holds -----------------------------------------------------------------------------
 
     @property
     def segments(self) -> tuple[Segment, ...]:
-        """What is there, in order."""
+        """The existing segments, in order."""
         return tuple(self._segments)
 
     @property
@@ -124,9 +124,9 @@ class Spool:
         return tuple(s for s in self._segments if s.start < end and start < s.end)
 
     def limit(self, start: int, records: int | None, size: int | None) -> int:
-        """Return where a batch from `start` ends that holds so many messages and bytes at most.
+        """Return the end of a batch from `start` on, given the maximal messages and bytes in it.
 
-        Bytes are counted by segments; the batch holds one of them at least.
+        Bytes are counted by segments; the batch holds at least one of them.
         """
         end = self.end
         if records is not None:
@@ -142,7 +142,7 @@ class Spool:
     # -- writing -----------------------------------------------------------------------------------
 
     def append(self, batch: pa.RecordBatch, size: int, *, lent: bool) -> None:
-        """Write messages behind the last; they are on the disk when it returns.  Raises: OSError.
+        """Write messages at the end; they are on disk when it returns.  Raises: OSError.
 
         `size` is that of their bodies.
         """
@@ -157,16 +157,16 @@ class Spool:
         self._segments.append(segment)
 
     def restart(self, number: int) -> None:
-        """Count on from a number that lies behind the end.  Raises: OSError."""
+        """Continue with a higher number.  Raises: OSError."""
         assert number > self.end
         self._commit(number)
         while self._segments:
             (self.directory / self._segments.pop(0).name).unlink()
 
     def cut(self, number: int) -> int:
-        """Drop what is lent from a number on: it comes again.  Return how many messages went.
+        """Drop lent messages from a number on, because they are delivered again; return how many.
 
-        What is committed, or was taken, stays.  Raises: OSError.
+        Committed and taken messages stay.  Raises: OSError.
         """
         number = max(number, self.committed)
         before = self.end
@@ -184,7 +184,7 @@ class Spool:
         return before - self.end
 
     def take(self) -> None:
-        """Answer for everything that is lent: it may then be acked.  Raises: OSError."""
+        """Take responsibility for all lent messages, which may then be acked.  Raises: OSError."""
         changed = False
         for place, segment in enumerate(self._segments):
             if segment.lent:
@@ -196,10 +196,10 @@ class Spool:
             self._sync()
 
     def commit(self, number: int) -> None:
-        """Note that what lies below a number is in committed batches.
+        """Note that the messages below a number are in committed batches.
 
-        The segments of the batch before go.  Those of the newest stay until the next: Spark does
-        not sync its checkpoint, so that a power cut may take back its newest entry.
+        The segments of the batch before are removed.  Those of the newest stay until the next one:
+        Spark does not sync its checkpoint, so a power cut may undo its newest entry.
 
         Raises: OSError.
         """
@@ -215,7 +215,7 @@ class Spool:
         self.committed = number
 
     def _write(self, name: str, data: bytes | memoryview) -> None:
-        """Put a whole file in its place, durably."""
+        """Write a complete file, durably."""
         aside = self.directory / (name + ASIDE)
         with aside.open("wb") as file:
             file.write(data)
@@ -225,7 +225,7 @@ class Spool:
         self._sync()
 
     def _sync(self) -> None:
-        """Have the directory's names on the disk."""
+        """Sync the directory."""
         descriptor = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(descriptor)
@@ -235,7 +235,7 @@ class Spool:
     # -- opening -----------------------------------------------------------------------------------
 
     def _identify(self, queue: str, vhost: str) -> str:
-        """Return the spool's id.  Raises: SpoolError when it is another queue's."""
+        """Return the spool's id.  Raises: SpoolError if it is another queue's."""
         path = self.directory / IDENTITY
         owner = {"queue": queue, "vhost": vhost}
         if not path.exists():
@@ -262,7 +262,7 @@ class Spool:
             raise SpoolError(f"{path} is damaged") from None
 
     def _find(self) -> list[Segment]:
-        """Return the segments that are there, and remove what was never finished."""
+        """Return the existing segments, and remove unfinished files."""
         found = []
         for path in self.directory.iterdir():
             segment = parse_name(path.name)
@@ -274,7 +274,7 @@ class Spool:
 
 
 def _locked(path: Path, seconds: float) -> int:
-    """Return a descriptor that holds the lock.  Raises: SpoolError when another query keeps it."""
+    """Return a descriptor that holds the lock.  Raises: SpoolError if another query holds it."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     deadline = time.monotonic() + seconds
     while True:
@@ -297,7 +297,7 @@ def _locked(path: Path, seconds: float) -> int:
 
 
 def read_identity(directory: Path) -> dict[str, Any]:
-    """Return whose a spool is.  Raises: SpoolError; FileNotFoundError when none is there."""
+    """Return the identity of a spool.  Raises: SpoolError; FileNotFoundError if there is none."""
     try:
         identity = json.loads((directory / IDENTITY).read_bytes())
     except ValueError:
@@ -308,7 +308,7 @@ def read_identity(directory: Path) -> dict[str, Any]:
 
 
 def check_sight(directory: Path, spool: str, host: str) -> None:
-    """Check that a task sees the driver's spool.  Raises: SpoolError."""
+    """Check that a task can read the driver's spool.  Raises: SpoolError."""
     try:
         seen = read_identity(directory)["id"]
     except OSError as error:
@@ -325,7 +325,7 @@ def check_sight(directory: Path, spool: str, host: str) -> None:
 
 
 def read_segment(directory: Path, segment: Segment) -> pa.RecordBatch:
-    """Return a segment's messages.  Raises: SpoolError when damaged; FileNotFoundError."""
+    """Return a segment's messages.  Raises: SpoolError if it is damaged; FileNotFoundError."""
     path = directory / segment.name
     if path.stat().st_size == 0:
         raise SpoolError(f"{path} is damaged")  # and cannot be mapped

@@ -2,14 +2,14 @@
 
 One reader lives in the driver for as long as the query runs; it alone consumes.  Spark calls
 `latestOffset` with the end of a batch only when that batch is in its commit log, also at the last
-poll of `Trigger.AvailableNow`, so that acks are there; it does not call `commit` for the last batch
-and does not call `stop` at the end (measured with 4.3.0), so that neither may matter.
+poll of `Trigger.AvailableNow`, so acks happen there; it does not call `commit` for the last batch
+and does not call `stop` at the end (measured with 4.3.0), so the reader must not depend on either.
 
 An offset is `{"orders": {"next": 1200, "spool": "<id>"}}`: numbers mean nothing without their
-spool, so that a checkpoint is refused whose spool is another.
+spool, so a checkpoint of another spool is refused.
 
-Tasks check that they see the spool, and nothing is acked before a batch of this run has shown that
-they do: a cluster without shared storage is refused, and the queue keeps its messages.
+Tasks check that they can read the spool, and nothing is acked before a batch of this run has shown
+that they can: a cluster without shared storage is refused, and the queue keeps its messages.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ Offset = dict[str, dict[str, object]]
 
 _END: Final = 2**63 - 1
 
-#: Limits of streams that a queue does not know: it is not asked how much it holds.
+#: Options of streams that do not apply to a queue, whose size is not asked for.
 _UNKNOWN: Final = ("minOffsetsPerTrigger", "maxTriggerDelay")
 
 T = TypeVar("T")
@@ -55,7 +55,7 @@ log = logging.getLogger("leveret.spark")
 
 @dataclass(frozen=True)
 class SpoolRange(InputPartition):
-    """The spooled messages from `start` up to, not including, `end`, and the files they are in."""
+    """The spooled messages from `start` up to, not including, `end`, and their files."""
 
     directory: str
     spool: str
@@ -73,7 +73,7 @@ class Place:
 
 
 class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Takes a queue's messages and follows them through the spool."""
+    """Consumes a queue's messages and follows them through the spool."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         assert options.queue is not None
@@ -86,7 +86,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._planned = False
 
     def __getstate__(self) -> dict[str, object]:
-        """Travel without connection and spool."""
+        """Pickle without connection and spool."""
         return self.__dict__ | {"_feed": None}
 
     # -- on the driver -----------------------------------------------------------------------------
@@ -97,7 +97,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._json(spool.next)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  Spark's name
-        """Return what `maxOffsetsPerTrigger` or `maxBytesPerTrigger` says."""
+        """Return the limit in `maxOffsetsPerTrigger` or `maxBytesPerTrigger`."""
         options = self._options
         if options.max_offsets_per_trigger is not None:
             return ReadMaxRows(options.max_offsets_per_trigger)
@@ -106,14 +106,14 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  Spark's name
-        """Take what the queue holds now as the query's.  Raises: Interrupted; NotFound (404)."""
+        """Note what the queue holds now as the query's.  Raises: Interrupted; NotFound (404)."""
         self._ready = self._ask(self._driver().ready)
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802  Spark's name
-        """Ack what lies below `start`, which is committed, and return where the next batch ends.
+        """Ack messages below `start`, which are committed, and return the end of the next batch.
 
         Raises: DataLossError; Interrupted; NotFound (404); SpoolError; ValueError for the
-        checkpoint of something else.
+        checkpoint of another source.
         """
         feed = self._driver()
         position = self._begin(feed, self._place(start))
@@ -132,7 +132,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._json(end)
 
     def _begin(self, feed: QueueFeed, place: Place) -> int:
-        """Return the number that a place stands for; at the first call set the feed going."""
+        """Return the number of a place; at the first call start the feed."""
         spool = feed.spool
         position = place.next
         if place.spool != spool.id:
@@ -149,13 +149,13 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return position
 
     def reportLatestOffset(self) -> Offset:  # noqa: N802  Spark's name
-        """Return the end of the spool, for the query's progress: what was taken and not read."""
+        """Return the end of the spool for the query's progress: consumed and not yet read."""
         return self._json(self._driver().spool.end)
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
         """Return the partitions of a batch: a pure function of its offsets, options and files.
 
-        Raises: DataLossError when the spool does not hold all of it; SpoolError; OSError.
+        Raises: DataLossError if the spool does not hold all of it; SpoolError; OSError.
         """
         spool = self._driver().spool
         first, last = self._place(start), self._place(end)
@@ -178,7 +178,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ]
 
     def _check_whole(self, spool: Spool, start: int, end: int) -> None:
-        """Check that a batch's messages are all there.  Raises: DataLossError."""
+        """Check that all of a batch's messages exist.  Raises: DataLossError."""
         position = start
         for segment in spool.between(start, end):
             if segment.start > position:
@@ -188,7 +188,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._lost(_missing(position, end))
 
     def _lost(self, what: str) -> None:
-        """Answer for messages that the spool does not hold.  Raises: DataLossError."""
+        """Report messages that the spool does not hold.  Raises: DataLossError."""
         text = f"queue {self._queue!r}: {what}"
         if self._options.fail_on_data_loss:
             raise DataLossError(
@@ -202,13 +202,13 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ask(self._options, f"queue {self._queue!r}", question)
 
     def stop(self) -> None:
-        """Let go of queue and spool."""
+        """Close the queue and the spool."""
         feed, self._feed = self._feed, None
         if feed is not None:
             feed.close()
 
     def make_feed(self, spool: Spool) -> QueueFeed:
-        """Return what takes the messages."""
+        """Return the feed, which consumes the messages."""
         return QueueFeed(self._options, spool)
 
     def _driver(self) -> QueueFeed:
@@ -223,7 +223,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {self._queue: {"next": number, "spool": self._driver().spool.id}}
 
     def _place(self, stored: Mapping[str, object]) -> Place:
-        """Return what Spark has stored.  Raises: ValueError when it is of something else."""
+        """Parse Spark's stored offset.  Raises: ValueError if it is of another source."""
         place = stored.get(self._queue)
         if len(stored) == 1 and isinstance(place, dict):
             number, spool = place.get("next"), place.get("spool")

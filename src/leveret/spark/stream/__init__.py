@@ -1,1 +1,1 @@
-"""Streams as tables: which there are, what of them is read, and the readers."""
+"""Streams as tables: which there are, what is read of them, and the readers."""

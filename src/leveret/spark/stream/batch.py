@@ -9,15 +9,13 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
 from leveret.spark.columns.projection import Projection
-from leveret.spark.connection.retries import REAL_PAUSE, Pause
 from leveret.spark.options.read import Options
-from leveret.spark.stream.finder import StreamFinder, find_streams
+from leveret.spark.stream.access import STREAM_ACCESS, StreamAccess
 from leveret.spark.stream.offsets import EARLIEST
 from leveret.spark.stream.planner import OffsetRange, plan
 from leveret.spark.stream.pruning import Pruning, pruning_of
 from leveret.spark.stream.ranges import read_range, report_data_loss
 from leveret.spark.stream.streams import Streams
-from leveret.spark.transports import TransportOpener, open_transport
 
 
 class BatchReader(DataSourceReader):
@@ -27,25 +25,21 @@ class BatchReader(DataSourceReader):
         self,
         options: Options,
         schema: StructType,
-        opener: TransportOpener = open_transport,
-        finder: StreamFinder = find_streams,
-        pause: Pause = REAL_PAUSE,
+        access: StreamAccess = STREAM_ACCESS,
     ) -> None:
         self._options = options.for_batch()
         self._projection = Projection(options, schema)
-        self._open = opener
-        self._find = finder
-        self._pause = pause
+        self._access = access
         self._pruning = Pruning()
 
     def partitions(self) -> list[InputPartition]:
         """Return the partitions of what the streams hold now.
 
-        Raises: DataLossError when a stream ends before `endingOffsets`; Interrupted; NotFound;
-        OptionError for options that do not name the streams there are.
+        Raises: DataLossError if a stream ends before `endingOffsets`; Interrupted; NotFound;
+        OptionError for options that do not name the existing streams.
         """
         options = self._options
-        streams = Streams(options, self._projection.needed, self._open, self._find, self._pause)
+        streams = Streams(options, self._projection.needed, self._access)
         try:
             ranges = self._resolve(streams)
         finally:
@@ -53,7 +47,7 @@ class BatchReader(DataSourceReader):
         return [*plan(ranges, options.max_records_per_partition, options.min_partitions)]
 
     def _resolve(self, streams: Streams) -> list[OffsetRange]:
-        """Return what to read of each stream, nothing where it ends before it starts."""
+        """Return the range to read of each stream, nothing if it ends before it starts."""
         bounds = streams.bounds()
         starts = streams.starts(EARLIEST, bounds)
         ends = streams.ends(bounds)
@@ -88,19 +82,19 @@ class BatchReader(DataSourceReader):
         # Spark plans a read without partitions as one partition of its own kind.
         if isinstance(partition, OffsetRange):
             projection = self._projection
-            with self._open(self._options, partition.stream, projection.needed) as transport:
+            with self._access.open(self._options, partition.stream, projection.needed) as transport:
                 for batch in read_range(transport, self._options, partition):
                     yield projection.apply(batch)
 
 
 class PrunedBatchReader(BatchReader):
-    """A batch read that Spark tells the query's filters.
+    """A batch read to which Spark passes the query's filters.
 
-    It is a class of its own because Spark refuses every reader that has `pushFilters`, unless
+    It is a separate class because Spark refuses every reader that has `pushFilters`, unless
     `spark.sql.python.filterPushdown.enabled` is set.
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  Spark's name
-        """Take note of what can be spared; all filters are left to Spark to apply."""
+        """Note what need not be read; Spark applies all filters again."""
         self._pruning = pruning_of(filters, self._options)
         return filters

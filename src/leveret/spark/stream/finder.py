@@ -1,7 +1,7 @@
-"""Which streams there are: the partitions of a super stream, and the names that match a pattern.
+"""The list of streams: the partitions of a super stream, and the names that match a pattern.
 
-AMQP tells whether a stream exists, and lists none.  So partitions are counted by asking for one
-after the other, which every broker answers, and a pattern needs the broker's HTTP listener:
+AMQP reports whether a stream exists, but has no listing.  So partitions are counted by asking for
+one after the other, which works with every broker, and a pattern needs the broker's HTTP listener:
 Leveret's (`/api/streams`) or the management plugin of RabbitMQ (`/api/queues`).
 """
 
@@ -20,30 +20,30 @@ from leveret.client import Parameters
 from leveret.errors import NotFound
 from leveret.limits import SPARK_LISTING_BYTES_MAX, SPARK_STREAMS_MAX
 from leveret.spark.connection.connecting import INTERRUPTIONS, interrupted, open_connection
-from leveret.spark.connection.http_link import NoHttp, forget_address, told_address
+from leveret.spark.connection.http_link import NoHttp, announced_address, forget_address
 from leveret.spark.options.read import OptionError, Options
 from leveret.spark.transports.base import Interrupted
 
-#: How a read learns the names of its streams; a function that can be pickled.
+#: Returns the names of a read's streams; a function that can be pickled.
 StreamFinder = Callable[[Options], tuple[str, ...]]
 
-#: The port of RabbitMQ's management plugin, which AMQP does not tell.
+#: The default port of RabbitMQ's management plugin, which AMQP does not report.
 HTTP_PORT: Final = 15672
 
 _OK: Final = 200
 
-#: From here on it is the other side's fault, as of a broker that starts behind a proxy.
+#: From here on the fault is on the server's side, as of a broker that starts behind a proxy.
 _SERVER_ERROR: Final = 500
 
-#: There is no such path: RabbitMQ 3.10.8 says 400 of those that it does not know.
+#: The path does not exist: RabbitMQ 3.10.8 answers 400 for unknown paths.
 _UNKNOWN: Final = (400, 404)
 
 
 def find_streams(options: Options) -> tuple[str, ...]:
     """Return the names of the streams that options select by pattern or as a super stream.
 
-    Raises: Interrupted; NotFound (404) when there is no such super stream; OptionError when the
-    broker refuses to list, or when there are too many.
+    Raises: Interrupted; NotFound (404) if there is no such super stream; OptionError if the broker
+    refuses the listing, or if there are too many streams.
     """
     if options.directory is not None:
         return _in_directory(options)
@@ -111,23 +111,23 @@ def _listed(options: Options) -> list[str]:
 
 
 def _objects(answer: object) -> list[dict[str, object]]:
-    """Return a list of what has a name.  Raises: OptionError."""
+    """Return a list of objects with names.  Raises: OptionError."""
     if isinstance(answer, list) and all(isinstance(one, dict) and "name" in one for one in answer):
         return answer
     raise OptionError("the HTTP listener does not list streams: is it the broker's?")
 
 
 def _guessed_address(parameters: Parameters) -> str:
-    """Return where the broker says that its HTTP listener is, else the usual port."""
+    """Return the broker's own HTTP address, or its host with the usual port."""
     try:
-        return told_address(parameters)
+        return announced_address(parameters)
     except NoHttp:
         host = f"[{parameters.host}]" if ":" in parameters.host else parameters.host
         return f"{'https' if parameters.tls else 'http'}://{host}:{HTTP_PORT}"
 
 
 def _get(address: str, path: str, parameters: Parameters) -> object:
-    """Return the JSON at a path; None when there is nothing.  Raises: Interrupted; OptionError."""
+    """Return the JSON at a path; None if there is nothing.  Raises: Interrupted; OptionError."""
     parts = urlsplit(address)
     seconds = parameters.connection_timeout_ms / 1000
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
@@ -138,7 +138,7 @@ def _get(address: str, path: str, parameters: Parameters) -> object:
         answer = connection.getresponse()
         body = answer.read(SPARK_LISTING_BYTES_MAX + 1)
     except (OSError, http.client.HTTPException) as error:
-        # The broker may have been started again, and listen elsewhere.
+        # The broker may have been restarted and listen at another address.
         forget_address(parameters)
         cause = interrupted(error, address)
         raise Interrupted(

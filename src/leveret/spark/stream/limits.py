@@ -1,10 +1,10 @@
-"""How much a micro-batch takes of what is there: by messages, by bytes, and in whose turn.
+"""How much a micro-batch takes of each stream: by messages, by bytes, and in which order.
 
 Streams are given in the order in which they were served, longest ago first; the offsets of a query
-keep that order (`offsets.py`).  A limit that is too small for all of them is for those in front, so
-that none waits longer than it takes to serve all others once.
+keep that order (`offsets.py`).  A limit that is too small for all of them applies to the first
+ones, so that none waits longer than it takes to serve all others once.
 
-Pure arithmetic; what is there and how large it is comes from outside.
+This module is pure arithmetic; the sizes of the streams are arguments.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-#: Messages of a stream whose sizes are looked at to guess those of the others.
+#: The messages of a stream whose sizes are used to estimate those of the others.
 SAMPLE_RECORDS: Final = 200
 
 
 def shared(available: Mapping[str, int], most: int) -> dict[str, int]:
-    """Return what each stream may give when all together may give `most`; the sum is exact.
+    """Return what each stream may give if all together may give `most`; the sum is exact.
 
-    Each that has something gives one message at least, and of what is beyond that in proportion to
-    what it has.  Where `most` is less than there are such streams, the first ones give one.
+    Each stream with messages gives one at least, and of the rest in proportion to its messages.  If
+    `most` is less than the number of such streams, the first ones give one.
     """
     total = sum(available.values())
     if total <= most:
@@ -34,7 +34,7 @@ def shared(available: Mapping[str, int], most: int) -> dict[str, int]:
     for name in waiting:
         shares[name] += spare * (available[name] - 1) // beyond
     left = most - sum(shares.values())
-    # What the divisions left over goes to those whose shares they cut most.
+    # The remainders of the divisions go to the streams whose shares were rounded down most.
     cut = sorted(waiting, key=lambda name: -(spare * (available[name] - 1) % beyond))
     for name in cut[:left]:
         shares[name] += 1
@@ -44,10 +44,10 @@ def shared(available: Mapping[str, int], most: int) -> dict[str, int]:
 def within_bytes(
     available: Mapping[str, int], mean_bytes: Mapping[str, float], most: int
 ) -> dict[str, int]:
-    """Return what each stream may give when the bodies of all may have about `most` bytes.
+    """Return what each stream may give if the bodies of all may have about `most` bytes.
 
-    The first that has something gives one message, however large, and so does each other whose
-    message still fits; what is left is shared in proportion to what these have.
+    The first stream with messages gives one, however large, and so does each other whose message
+    still fits; the rest is shared in proportion to the remaining messages.
     """
     if sum(count * mean_bytes[name] for name, count in available.items()) <= most:
         return dict(available)

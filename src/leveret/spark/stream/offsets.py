@@ -1,17 +1,17 @@
-"""Positions in streams, as Spark keeps them and as users write them.
+"""Positions in streams, as Spark stores them and as users write them.
 
 An offset is the number of the *next* message to read: `{"orders-0": 1200}` means that everything
-below 1200 was read.  Spark stores that JSON in its checkpoint, so its form is for ever.  The order
-of its names is that in which the streams were served, longest ago first, as far as a limit makes
-some wait; where nobody waits it is that of the alphabet.  Spark keeps the text as it is.
+below 1200 was read.  Spark stores that JSON in its checkpoint, so its format cannot change.  The
+order of its names is that in which the streams were served, longest ago first, if a limit makes
+some wait; otherwise it is alphabetical.  Spark stores the text unchanged.
 
-An offset is one of a certain stream, which may be deleted and another declared under its name.  So
-the ids of the streams, from brokers that tell them, stand beside the offsets under the empty name:
+An offset refers to a certain stream, which may be deleted and another declared under its name.  So
+the ids of the streams, from brokers that have them, are next to the offsets under the empty name:
 `{"orders-0": 1200, "": {"ids": {"orders-0": "9f86d081884c7d65"}}}`.  A stream without an id there,
-as older releases stored it, gets that of the stream that is found.
+as older releases stored it, gets the id of the stream that is found.
 
-In options -2 stands for the earliest and -1 for the latest, as in Spark's Kafka source; a moment
-stands for the first message that the broker took at or after it.
+In options -2 means the earliest and -1 the latest, as in Spark's Kafka source; a moment means the
+first message that the broker received at or after it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _OFFSET_MAX: Final = 2**63 - 1
 #: The end of the year 9999 in milliseconds.
 _MOMENT_MAX: Final = 253_402_300_799_999
 
-#: Where offsets hold what is no stream's: no stream has an empty name.
+#: The key for values that belong to no single stream: no stream has an empty name.
 _OWN: Final = ""
 _IDS: Final = "ids"
 
@@ -38,7 +38,7 @@ _WORDS: Final = {"earliest": EARLIEST, "latest": LATEST}
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """The first message taken at or after this time."""
+    """The first message that the broker received at or after this time."""
 
     timestamp_ms: int
 
@@ -49,7 +49,7 @@ Position = int | Moment
 
 @dataclass(frozen=True, slots=True)
 class Positions:
-    """Where to start or end in each stream: one for all, or one for each by its name."""
+    """The start or end in each stream: one for all, or one for each by its name."""
 
     every: Position | None = None
     named: tuple[tuple[str, Position], ...] = ()
@@ -69,16 +69,16 @@ class Positions:
             raise ValueError(f"it names what is not read: {', '.join(others)}")
 
     def of(self, stream: str) -> Position:
-        """Return a stream's position.  Raises: KeyError for one that `check` has not seen."""
+        """Return a stream's position.  Raises: KeyError for a stream that was not checked."""
         return dict(self.named)[stream] if self.every is None else self.every
 
     def __contains__(self, position: Position) -> bool:
-        """Tell whether any stream has this position."""
+        """Return whether any stream has this position."""
         return position == self.every or any(position == one for _, one in self.named)
 
 
 def parse_offsets(text: str) -> Positions:
-    """Return what `earliest`, `latest` or `{"orders": 1200}` says.  Raises: ValueError."""
+    """Parse `earliest`, `latest` or `{"orders": 1200}`.  Raises: ValueError."""
     word = _WORDS.get(text.strip().lower())
     if word is not None:
         return Positions(word)
@@ -86,7 +86,7 @@ def parse_offsets(text: str) -> Positions:
 
 
 def parse_moment(text: str) -> Positions:
-    """Return what milliseconds since 1970 say for all streams.  Raises: ValueError."""
+    """Parse milliseconds since 1970, for all streams.  Raises: ValueError."""
     digits = text.strip()
     if not (digits.isascii() and digits.isdigit()):
         raise ValueError(f"{text!r} is not a number of milliseconds since 1970")
@@ -94,7 +94,7 @@ def parse_moment(text: str) -> Positions:
 
 
 def parse_moments(text: str) -> Positions:
-    """Return what `{"orders": 1700000000000}` says.  Raises: ValueError."""
+    """Parse `{"orders": 1700000000000}`.  Raises: ValueError."""
     return Positions(named=_named(text, "not JSON", _moment))
 
 
@@ -127,17 +127,17 @@ def _moment(value: object) -> Moment:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What Spark stores of a query: the next offset of each stream, and which stream that is of.
+    """What Spark stores of a query: the next offset of each stream, and the stream's id.
 
-    `offsets` has the order in which the streams were served.  `ids` has no stream whose broker
-    tells no ids, as RabbitMQ, and none that an older release stored.
+    `offsets` has the order in which the streams were served.  `ids` has no stream of a broker
+    without ids, such as RabbitMQ, and none that an older release stored.
     """
 
     offsets: dict[str, int]
     ids: dict[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, object]:
-        """Return it as Spark stores it."""
+        """Return it in Spark's form."""
         ids = {name: self.ids[name] for name in sorted(self.ids) if name in self.offsets}
         return {**self.offsets, _OWN: {_IDS: ids}} if ids else {**self.offsets}
 
@@ -148,9 +148,9 @@ def refusal(text: str) -> dict[str, object]:
 
 
 def from_json(stored: Mapping[str, object]) -> Stored:
-    """Return what Spark stored.
+    """Parse what Spark stored.
 
-    Raises: ValueError when it was not this source that stored it, and for a refusal.
+    Raises: ValueError if another source stored it, and for a refusal.
     """
     own = stored.get(_OWN, {})
     if isinstance(own, str):

@@ -1,8 +1,8 @@
-"""Ranges of offsets to Spark's partitions.
+"""Ranges of offsets as Spark's partitions.
 
 Invariants: the plan is a pure function of ranges and options, so that a replayed batch is read as
-it was the first time; the partitions of a stream follow each other without gap or overlap; inner
-edges are multiples of one step, so that two plans of overlapping ranges cut at the same offsets.
+the first time; the partitions of a stream follow each other without gap or overlap; inner edges are
+multiples of one step, so that two plans of overlapping ranges cut at the same offsets.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pyspark.sql.datasource import InputPartition
 class OffsetRange(InputPartition):
     """The messages of a stream from `start` up to, not including, `end`.
 
-    `stream_id` says which stream of that name is meant, where that is known.
+    `stream_id` identifies the stream of that name, if it is known.
     """
 
     stream: str
@@ -28,7 +28,7 @@ class OffsetRange(InputPartition):
 
     @property
     def length(self) -> int:
-        """How many offsets it holds."""
+        """The number of offsets in it."""
         return max(0, self.end - self.start)
 
 

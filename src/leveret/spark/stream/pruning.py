@@ -1,8 +1,8 @@
-"""What the filters of a query spare a batch read: offsets, times and streams that none can match.
+"""How the filters of a query limit a batch read: to offsets, times and streams that can match.
 
-Spark filters the rows again, so pruning must only never leave out a row that matches: what is not
-understood prunes nothing.  A bound on the time becomes offsets as the transport knows them
-(`offset_at`, `end_at`): times need not grow with the offsets, where a clock was set back.
+Spark filters the rows again, so pruning must only never leave out a row that matches: unknown
+filters have no effect.  A bound on the time is translated to offsets by the transport (`offset_at`,
+`end_at`): times may decrease with growing offsets, if a clock was set back.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ class Pruning:
     partitions: frozenset[object] | None = None
 
     def leaves_out(self, options: Options, stream: str) -> bool:
-        """Tell whether no row of a stream can match."""
+        """Return whether no row of a stream can match."""
         if self.streams is not None and stream not in self.streams:
             return True
         return self.partitions is not None and options.partition_of(stream) not in self.partitions
 
 
 def pruning_of(filters: Iterable[Filter], options: Options) -> Pruning:
-    """Return what filters, all of which a row must match, say together."""
+    """Return the bounds of filters, all of which a row must match."""
     found = Pruning()
     for one in filters:
         found = _narrowed(found, one, options)
@@ -60,7 +60,7 @@ def pruning_of(filters: Iterable[Filter], options: Options) -> Pruning:
 
 
 def _narrowed(bounds: Pruning, one: Filter, options: Options) -> Pruning:
-    """Return bounds with one more filter taken into account."""
+    """Return the bounds with one more filter."""
     known = (EqualTo, EqualNullSafe, In, GreaterThan, GreaterThanOrEqual, LessThan, LessThanOrEqual)
     if not isinstance(one, known) or len(one.attribute) != 1:
         return bounds
@@ -74,7 +74,7 @@ def _narrowed(bounds: Pruning, one: Filter, options: Options) -> Pruning:
         return bounds
     if column == "partition":
         return dataclasses.replace(bounds, partitions=_both(bounds.partitions, values))
-    # The topic of a super stream's partition is not its own name.
+    # The topic of a super stream's partition differs from its own name.
     if column == "stream" or (column == "topic" and options.super_stream is None):
         return dataclasses.replace(bounds, streams=_both(bounds.streams, values))
     return bounds
@@ -128,7 +128,7 @@ def _by_time(bounds: Pruning, one: Filter) -> Pruning:
 
 
 def _milliseconds(moment: datetime) -> int | None:
-    """Return a moment's milliseconds since 1970; None for one of no time zone."""
+    """Return a moment's milliseconds since 1970; None for one without a time zone."""
     return None if moment.tzinfo is None else (moment - _EPOCH) // _MILLISECOND
 
 

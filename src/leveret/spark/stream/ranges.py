@@ -1,8 +1,8 @@
-"""A range of offsets, read whole: what came is checked, and what is missing is answered for.
+"""Reading a range of offsets completely: it checks what arrived, and reports what is missing.
 
-Here alone is decided about data loss, as in Spark's Kafka source: with `failOnDataLoss` missing
-messages are an error, without it they are logged and passed over.  A broker that cannot be reached
-is neither: it is an error when it stays away for longer than `retryTimeoutMs`.
+Only this module decides about data loss, as in Spark's Kafka source: with `failOnDataLoss` missing
+messages are an error, without it they are logged and skipped.  An unreachable broker is not data
+loss: it is an error if it stays unreachable for longer than `retryTimeoutMs`.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ log = logging.getLogger("leveret.spark")
 
 
 class DataLossError(RuntimeError):
-    """Messages that a read was to yield are not in the stream any more."""
+    """Messages of a read are no longer in the stream."""
 
 
 def report_data_loss(options: Options, stream: str, what: str) -> None:
-    """Answer for messages that are missing.  Raises: DataLossError with `failOnDataLoss`."""
+    """Report missing messages.  Raises: DataLossError with `failOnDataLoss`."""
     text = f"stream {stream!r}: {what}"
     if options.fail_on_data_loss:
         raise DataLossError(
@@ -44,7 +44,7 @@ def read_range(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the messages of a range, each offset once and in order.
 
-    Raises: DataLossError; Interrupted when the broker cannot be reached; NotFound (404).
+    Raises: DataLossError; Interrupted if the broker cannot be reached; NotFound (404).
     """
     position = whole.start
     retries = Retries(options, f"stream {whole.stream!r}", pause)

@@ -1,11 +1,11 @@
-"""A data directory of a broker that does not run, or a backup of one: which streams lie there.
+"""The data directory of a stopped broker, or a backup of one, and the streams in it.
 
-Snapshot and journal are told once in a process and told anew when the directory has changed; the
-chunks of segments are looked at only when they are read.  Nothing is changed, not by a byte.  While
-it is read, no broker can start on it.
+Snapshot and journal are read once in a process, and again if the directory has changed; the chunks
+of segments are read on demand.  Nothing is changed, not even a byte.  While it is being read, no
+broker can start on it.
 
-Invariants: what a broker would show after a start is what is shown here; a message that only the
-journal has comes as a chunk that is made of it.
+Invariants: it shows what a broker would show after a start; a message that is only in the journal
+is returned in a chunk made for it.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from leveret.store.segments.walk import read_what_can_be
 from leveret.store.survey.holdings import Holding, Place
 from leveret.store.survey.survey import Survey
 
-#: Where a chunk's header has the smallest and the greatest timestamp: 8 bytes each.
+#: The position of the smallest and the greatest timestamp in a chunk's header: 8 bytes each.
 _MIN_TIMESTAMP: Final = slice(32, 40)
 _MAX_TIMESTAMP: Final = slice(40, 48)
 
-#: What lies in the directories' journals and snapshots: (name, bytes) of each file.
+#: The files of the journal and the snapshots: (name, bytes) of each.
 Signature = tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Messages from `first` to `last`: a chunk in a file, or else some that the journal has."""
+    """Messages from `first` to `last`: a chunk in a file, or some that are in the journal."""
 
     first: int
     last: int
@@ -47,13 +47,13 @@ class Part:
 
 
 class StoredStream:
-    """One stream of a directory; `close` lets brokers start on it again."""
+    """One stream of a directory; after `close` brokers can start on it again."""
 
     def __init__(self, disk: ReadDisk, stream: Holding) -> None:
         self._disk = disk
         self._stream = stream
-        #: Which stream of its name it is; None of one that no broker has started on since there
-        #: are ids, or whose end is uncertain.
+        #: The id of the stream; None if no broker with ids has started on it yet, or if its end is
+        #: uncertain.
         self.stream_id: str | None = stream.stream_id or None
         self.parts = _parts_of(stream)
         last = self.parts[-1].last + 1 if self.parts else 0
@@ -62,11 +62,11 @@ class StoredStream:
         self.earliest = max(int(stream.first_offset), first)
 
     def close(self) -> None:
-        """Let go of the directory."""
+        """Release the directory."""
         self._disk.close()
 
     def chunk(self, part: Part) -> bytes:
-        """Return a part as a chunk; what is harmed in its file comes from the journal if it can."""
+        """Return a part as a chunk; damaged messages are taken from the journal if it has them."""
         data = b""
         if part.place is not None:
             data = self._read(part.place, int(part.place.size))
@@ -84,24 +84,24 @@ class StoredStream:
         return builder.build() if builder.count > 0 else data
 
     def reaches(self, part: Part, timestamp_ms: int) -> bool:
-        """Tell whether a part may hold a message taken at or after a moment."""
+        """Return whether a part may hold a message received at or after a moment."""
         newest = self._of_header(part, _MAX_TIMESTAMP)
         return newest is None or newest >= timestamp_ms
 
     def begins_before(self, part: Part, timestamp_ms: int) -> bool:
-        """Tell whether a part may hold a message taken before a moment."""
+        """Return whether a part may hold a message received before a moment."""
         oldest = self._of_header(part, _MIN_TIMESTAMP)
         return oldest is None or oldest < timestamp_ms
 
     def _of_header(self, part: Part, where: slice) -> int | None:
-        """Return a number of a chunk's header; None where there is no chunk."""
+        """Return a number of a chunk's header; None if there is no chunk."""
         if part.place is None:
             return None
         head = self._read(part.place, CHUNK_HEADER_BYTES)
         return int.from_bytes(head[where], "little", signed=True)
 
     def _read(self, place: Place, size: int) -> bytes:
-        """Return the first bytes of a chunk, as far as the disk gives them."""
+        """Return the first bytes of a chunk, as far as they can be read."""
         try:
             file = self._disk.open(segment_path(int(place.file_number)))
         except StorageFailure:
@@ -113,7 +113,7 @@ class StoredStream:
 
 
 def _parts_of(stream: Holding) -> list[Part]:
-    """Return where the messages lie, in order; no offset is in two parts."""
+    """Return the places of the messages, in order; no offset is in two parts."""
     places = sorted(stream.places.values(), key=lambda place: int(place.first))
     parts: list[Part] = []
     for place in places:
@@ -129,7 +129,7 @@ def _parts_of(stream: Holding) -> list[Part]:
 
 
 def _runs(offsets: list[int]) -> Iterator[list[int]]:
-    """Yield offsets that follow each other, as many as a chunk has."""
+    """Yield consecutive offsets, as many as a chunk has."""
     if not offsets:
         return
     breaks = [place for place, (a, b) in enumerate(pairwise(offsets), 1) if b != a + 1]
@@ -140,7 +140,7 @@ def _runs(offsets: list[int]) -> Iterator[list[int]]:
 
 # -- a directory -----------------------------------------------------------------------------------
 
-#: What was told of each directory, and what it looked like then.
+#: The contents of each directory, and its signature at that time.
 _known_holdings: dict[str, tuple[Signature, list[Holding]]] = {}
 _lock = threading.Lock()
 
@@ -187,7 +187,7 @@ def _streams_of(disk: ReadDisk, directory: str) -> list[Holding]:
         known = _known_holdings.get(directory)
         if known is None or known[0] != signature:
             survey = Survey(disk, True)
-            for _ in survey.tell():
+            for _ in survey.replay():
                 pass
             streams = [one for one in survey.holdings.living() if one.type == "stream"]
             known = _known_holdings[directory] = signature, streams
@@ -195,7 +195,7 @@ def _streams_of(disk: ReadDisk, directory: str) -> list[Holding]:
 
 
 def _signature(disk: ReadDisk) -> Signature:
-    """Return what tells whether journal or snapshots have changed."""
+    """Return a value that changes when journal or snapshots change."""
     found = []
     for folder in (STATE_DIR, JOURNAL_DIR):
         for name in disk.list(folder):

@@ -1,16 +1,16 @@
-"""The streaming read: micro-batches by offsets, exactly once in processing.
+"""The streaming read: micro-batches by offsets, processed exactly once.
 
-One reader lives in the driver for as long as the query runs and keeps its connections; copies of it
-travel pickled to the executors.  Spark writes the offsets of a batch to its checkpoint before it
+One reader lives in the driver for as long as the query runs and keeps its connections; pickled
+copies of it run in the executors.  Spark writes the offsets of a batch to its checkpoint before it
 plans it, and asks for the same range again after a failure.
 
-A stream that appears while a query is on (a new partition, a new match of a pattern) enters the
-offsets at its earliest message, with no rows, and is read from there with the next batch: so a
+A stream that appears while a query is running (a new partition, a new match of a pattern) enters
+the offsets at its earliest message, without rows, and is read from there with the next batch: so a
 batch is a pure function of its two offsets.
 
-`commit` does nothing: reading a stream takes nothing from it, and Spark does not call it for the
-last batch.  `stop` lets go of connections and no more: Spark 4.3.0 does not call it at all
-(measured), the end of the process closes them.
+`commit` does nothing: reading a stream removes nothing from it, and Spark does not call it for the
+last batch.  `stop` only closes connections: Spark 4.3.0 does not call it at all (measured), and the
+end of the process closes them.
 """
 
 from __future__ import annotations
@@ -30,15 +30,13 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from leveret.spark.columns.projection import Projection
-from leveret.spark.connection.retries import REAL_PAUSE, Pause
 from leveret.spark.options.read import OptionError, Options
-from leveret.spark.stream.finder import StreamFinder, find_streams
+from leveret.spark.stream.access import STREAM_ACCESS, StreamAccess
 from leveret.spark.stream.limits import in_turn, shared, within_bytes
 from leveret.spark.stream.offsets import LATEST, Stored, from_json, refusal
 from leveret.spark.stream.planner import OffsetRange, plan
 from leveret.spark.stream.ranges import read_range, report_data_loss
 from leveret.spark.stream.streams import Streams
-from leveret.spark.transports import TransportOpener, open_transport
 from leveret.spark.transports.base import Tail
 
 Offsets = Mapping[str, int]
@@ -51,31 +49,27 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self,
         options: Options,
         schema: StructType,
-        opener: TransportOpener = open_transport,
-        finder: StreamFinder = find_streams,
-        pause: Pause = REAL_PAUSE,
+        access: StreamAccess = STREAM_ACCESS,
     ) -> None:
         self._options = options.for_stream()
         self._projection = Projection(options, schema)
-        self._open = opener
-        self._find = finder
-        self._pause = pause
+        self._access = access
         self._streams: Streams | None = None
         self._target: dict[str, int] | None = None  # of Trigger.AvailableNow
         self._reported: dict[str, int] | None = None
         self._last_batch_at: float | None = None
 
     def __getstate__(self) -> dict[str, object]:
-        """Travel without the connections."""
+        """Pickle without the connections."""
         return self.__dict__ | {"_streams": None}
 
     # -- on the driver -----------------------------------------------------------------------------
 
     def initialOffset(self) -> dict[str, object]:  # noqa: N802  Spark's name
-        """Return where a new query starts.
+        """Return the offsets at which a new query starts.
 
-        Spark asks for it at every start and takes the checkpoint's instead if there is one.  So
-        what is wrong with the options' positions is said only when they are used.
+        Spark asks for them at every start and uses the checkpoint's instead if there is one.  So
+        errors in the options' positions are raised only when the positions are used.
 
         Raises: Interrupted; NotFound (404).
         """
@@ -89,7 +83,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return refusal(str(error))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  Spark's name
-        """Return what the options say; Spark knows one limit, the others are kept to anyhow."""
+        """Return the limit of the options; Spark knows one, the others are enforced here."""
         options = self._options
         if options.max_offsets_per_trigger is not None:
             return ReadMaxRows(options.max_offsets_per_trigger)
@@ -100,15 +94,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  Spark's name
-        """Take the streams' ends of now as the query's.  Raises: Interrupted; NotFound (404)."""
+        """Note the streams' present ends as the query's.  Raises: Interrupted; NotFound (404)."""
         self._target = {name: tail.latest for name, tail in self._driver().tails().items()}
 
     def latestOffset(  # noqa: N802  Spark's name
         self, start: dict[str, object], limit: ReadLimit
     ) -> dict[str, object]:
-        """Return where the next batch ends.
+        """Return the end of the next batch.
 
-        Raises: DataLossError when a stream is gone, was declared again or ends before `start`;
+        Raises: DataLossError if a stream is gone, was declared again or ends before `start`;
         Interrupted; NotFound (404); ValueError for the checkpoint of other streams.
         """
         stored = from_json(start)
@@ -141,13 +135,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ends = {name: end + given.get(name, 0) for name, end in ends.items()}
         if ends == position and ids == stored.ids:
             return start
-        self._last_batch_at = self._pause.now()
-        # When all of it is taken, nobody waits, and the order begins anew.
+        self._last_batch_at = self._access.pause.now()
+        # If all of it is taken, no stream waits, and the order begins anew.
         order = sorted(ends) if given == available else in_turn(ends, given)
         return Stored({name: ends[name] for name in order}, ids).to_json()
 
     def _check_gone(self, position: Offsets, names: Offsets) -> None:
-        """Answer for streams of the checkpoint that are not among those to read."""
+        """Report streams of the checkpoint that are not among those to read."""
         self._check_checkpoint(position)
         for name in position:
             if name not in names:
@@ -162,7 +156,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
 
     def _is_another(self, name: str, stored: Stored, tail: Tail) -> bool:
-        """Tell whether a stream is not the one that was read so far, and answer for that."""
+        """Return whether a stream was declared again since the last batch, and report that."""
         known = stored.ids.get(name)
         if known is None or tail.stream_id in (None, known):
             return False
@@ -174,13 +168,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return True
 
     def _beginning(self, name: str, ids: Mapping[str, str]) -> tuple[int, str]:
-        """Return where a stream that is new begins, and its id, empty where none is told."""
+        """Return the beginning of a new stream and its id, empty if there is none."""
         bounds = self._driver().bounds_of(name)
         return bounds.earliest, bounds.stream_id or ids.get(name, "")
 
     def _begin(self, name: str, position: int, latest: int) -> int:
-        """Return where the next batch goes on; answer for a stream that ends before that."""
-        # An empty one's messages have expired, and the next has a later offset.
+        """Return where the next batch begins; report a stream that ends before that."""
+        # All its messages have expired; the next one has a higher offset.
         if latest == 0 or latest >= position:
             return position
         what = f"it ends at {latest}, but was read up to {position} already"
@@ -188,19 +182,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return latest
 
     def _waits_for_more(self, available: Offsets) -> bool:
-        """Tell whether there is too little for a batch and time enough to wait.
+        """Return whether there is too little for a batch and still time to wait.
 
-        At the end of a query that ends there is no more to come.
+        At the end of a query that ends no more messages arrive.
         """
         least = self._options.min_offsets_per_trigger
         if least is None or self._target is not None or self._last_batch_at is None:
             return False
-        waited = self._pause.now() - self._last_batch_at
+        waited = self._access.pause.now() - self._last_batch_at
         too_little = sum(available.values()) < least
         return too_little and waited * 1000 < self._options.max_trigger_delay_ms
 
     def _skip_gone(self, ends: dict[str, int], available: dict[str, int]) -> None:
-        """Let messages that have gone count against no limit: a long gap is one batch."""
+        """Exclude expired messages from the limits: a long gap is one batch."""
         if self._options.fail_on_data_loss:
             return
         for name, count in available.items():
@@ -210,7 +204,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 available[name] -= gone
 
     def _limited(self, starts: Offsets, available: dict[str, int]) -> dict[str, int]:
-        """Return what the limits allow of what is there."""
+        """Return the part of the available messages that the limits allow."""
         options = self._options
         if options.max_offsets_per_trigger is not None:
             available = shared(available, options.max_offsets_per_trigger)
@@ -223,7 +217,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return available
 
     def reportLatestOffset(self) -> dict[str, object] | None:  # noqa: N802  Spark's name
-        """Return the streams' ends as last seen, for the query's progress."""
+        """Return the last known ends of the streams, for the query's progress."""
         return None if self._reported is None else dict(sorted(self._reported.items()))
 
     def partitions(self, start: dict[str, object], end: dict[str, object]) -> list[InputPartition]:
@@ -232,7 +226,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         A batch in which a stream changes its id has no rows of it, as one in which it appears: the
         next one begins at its earliest message.
 
-        Raises: DataLossError when the batch ends before it starts: the stream was made anew;
+        Raises: DataLossError if the batch ends before it starts: the stream was declared again;
         ValueError for the checkpoint of other streams.
         """
         options = self._options
@@ -251,16 +245,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [*plan(ranges, options.max_records_per_partition, options.min_partitions)]
 
     def stop(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         if self._streams is not None:
             self._streams.close()
 
     def _driver(self) -> Streams:
         """Return the driver's streams, whose connections live as long as the query."""
         if self._streams is None:
-            self._streams = Streams(
-                self._options, self._projection.needed, self._open, self._find, self._pause
-            )
+            self._streams = Streams(self._options, self._projection.needed, self._access)
         return self._streams
 
     # -- on the executors --------------------------------------------------------------------------
@@ -269,16 +261,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Yield a partition's messages.  Raises: DataLossError; Interrupted; NotFound (404)."""
         if isinstance(partition, OffsetRange):
             projection = self._projection
-            with self._open(self._options, partition.stream, projection.needed) as transport:
+            with self._access.open(self._options, partition.stream, projection.needed) as transport:
                 for batch in read_range(transport, self._options, partition):
                     yield projection.apply(batch)
 
 
 def _in_order(position: Offsets, names: Offsets) -> list[str]:
-    """Return names in the order of their service: those of the offsets first, then the new ones."""
+    """Return names in the order of service: those of the offsets first, then new ones."""
     return [name for name in position if name in names] + sorted(set(names) - set(position))
 
 
 def _known(ids: Mapping[str, str | None]) -> dict[str, str]:
-    """Return the ids that are told."""
+    """Return the known ids."""
     return {name: one for name, one in ids.items() if one}

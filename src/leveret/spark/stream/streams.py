@@ -1,8 +1,8 @@
-"""The streams of a read, as the driver sees them: which they are, where they begin and end.
+"""The streams of a read, for the driver: which they are, and where they begin and end.
 
-Which streams match a pattern, and how many partitions a super stream has, may change while a query
-runs; the broker is asked again after some seconds.  It is the driver's only: executors get the name
-of one stream with each partition.
+The streams that match a pattern, and the number of partitions of a super stream, may change while a
+query runs; the broker is asked again after some seconds.  Executors do not use this module: they
+get the name of one stream with each partition.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from typing import Final, TypeVar
 
 from pyspark.sql.types import StructType
 
-from leveret.spark.connection.retries import REAL_PAUSE, Pause, ask
+from leveret.spark.connection.retries import ask
 from leveret.spark.options.read import ENDS, STARTS, OptionError, Options
-from leveret.spark.stream.finder import StreamFinder
+from leveret.spark.stream.access import StreamAccess
 from leveret.spark.stream.offsets import EARLIEST, LATEST, Moment, Position, Positions
-from leveret.spark.transports import Transport, TransportOpener
+from leveret.spark.transports import Transport
 from leveret.spark.transports.base import Bounds, Tail
 
-#: Streams that are asked at the same time; each has a connection of its own.
+#: How many streams are asked at the same time, each on its own connection.
 ASKED_AT_ONCE: Final = 16
 
 T = TypeVar("T")
 
-#: How long a list of streams is believed.
+#: How long a list of streams is valid.
 FRESH_SECONDS: Final = 5.0
 
 
@@ -36,15 +36,11 @@ class Streams:
         self,
         options: Options,
         schema: StructType,
-        opener: TransportOpener,
-        finder: StreamFinder,
-        pause: Pause = REAL_PAUSE,
+        access: StreamAccess,
     ) -> None:
         self._options = options
         self._schema = schema
-        self._open = opener
-        self._find = finder
-        self._pause = pause
+        self._access = access
         self._transports: dict[str, Transport] = {}
         self._found: tuple[str, ...] = ()
         self._found_at: float | None = None
@@ -52,16 +48,16 @@ class Streams:
     def names(self) -> tuple[str, ...]:
         """Return the streams in order.
 
-        Raises: Interrupted; NotFound (404) when there is no such super stream; OptionError when a
+        Raises: Interrupted; NotFound (404) if there is no such super stream; OptionError if a
         pattern cannot be looked up.
         """
-        now = self._pause.now()
+        now = self._access.pause.now()
         if self._found_at is None or now - self._found_at >= FRESH_SECONDS:
             self._found = self._options.names or ask(
                 self._options,
                 self._options.title,
-                lambda: self._find(self._options),
-                self._pause,
+                lambda: self._access.find(self._options),
+                self._access.pause,
             )
             self._found_at = now
             self._close(set(self._transports).difference(self._found))
@@ -78,7 +74,7 @@ class Streams:
         return self._of_each(lambda way: way.tail())
 
     def _of_each(self, question: Callable[[Transport], T]) -> dict[str, T]:
-        """Ask all streams at once: RabbitMQ takes a quarter of a second to tell one's end."""
+        """Ask all streams at once: RabbitMQ needs 0.25 s to report the end of one."""
         ways = {name: self.transport(name) for name in self.names()}
 
         def ask_one(name: str) -> T:
@@ -94,11 +90,11 @@ class Streams:
         return self._asked(name, self.transport(name).bounds)
 
     def earliest_of(self, name: str) -> int:
-        """Return where one begins.  Raises: Interrupted; NotFound (404)."""
+        """Return the beginning of one.  Raises: Interrupted; NotFound (404)."""
         return self._asked(name, self.transport(name).earliest)
 
     def offset_at(self, name: str, timestamp_ms: int) -> int:
-        """Return the first message of one at or after a moment; its end when there is none.
+        """Return the first message of one at or after a moment, or its end if there is none.
 
         Raises: Interrupted; NotFound (404).
         """
@@ -106,7 +102,7 @@ class Streams:
         return self._asked(name, lambda: way.offset_at(timestamp_ms))
 
     def end_at(self, name: str, timestamp_ms: int) -> int:
-        """Return an offset of one from which on no message was taken before a moment.
+        """Return an offset of one from which on no message was received before a moment.
 
         Raises: Interrupted; NotFound (404).
         """
@@ -114,22 +110,22 @@ class Streams:
         return self._asked(name, lambda: way.end_at(timestamp_ms))
 
     def mean_bytes(self, name: str, start: int, end: int) -> float:
-        """Return about how large the bodies of a range are.  Raises: Interrupted; NotFound."""
+        """Return the approximate size of the bodies of a range.  Raises: Interrupted; NotFound."""
         way = self.transport(name)
         return self._asked(name, lambda: way.mean_bytes(start, end))
 
     def keeps_time(self, name: str) -> bool:
-        """Tell whether each message of one has the time it was taken at.  Raises: Interrupted."""
+        """Return whether each message of one has its time of receipt.  Raises: Interrupted."""
         return self._asked(name, self.transport(name).keeps_time)
 
     def transport(self, name: str) -> Transport:
-        """Return the way to one stream, which stays open."""
+        """Return the transport of one stream, which stays open."""
         if name not in self._transports:
-            self._transports[name] = self._open(self._options, name, self._schema)
+            self._transports[name] = self._access.open(self._options, name, self._schema)
         return self._transports[name]
 
     def _asked(self, name: str, question: Callable[[], T]) -> T:
-        return ask(self._options, f"stream {name!r}", question, self._pause)
+        return ask(self._options, f"stream {name!r}", question, self._access.pause)
 
     # -- positions ---------------------------------------------------------------------------------
 
@@ -179,7 +175,7 @@ class Streams:
     # -- the end -----------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Let go of all connections."""
+        """Close all connections."""
         self._close(set(self._transports))
 
     def _close(self, names: Iterable[str]) -> None:

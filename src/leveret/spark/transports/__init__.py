@@ -1,7 +1,8 @@
-"""How messages come from a broker to a Spark task: one module per transport.
+"""How a Spark task gets messages from a broker: one module for each transport.
 
-`amqp` works with every broker that has streams, `bulk` with Leveret and ten times as fast; `auto`
-takes the faster of those that the broker has.  `files` reads a data directory without a broker.
+`amqp` works with every broker that has streams, `bulk` only with Leveret and ten times as fast;
+`auto` uses the fastest one that the broker supports.  `files` reads a data directory without a
+broker.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ from leveret.spark.transports.base import Transport
 
 __all__ = ["Transport", "TransportOpener", "open_transport"]
 
-#: How a reader gets the transport of one stream; a function that can be pickled.
+#: Opens the transport of one stream; a function that can be pickled.
 TransportOpener = Callable[[Options, str, StructType], Transport]
 
 
 def open_transport(options: Options, stream: str, schema: StructType) -> Transport:
     """Return the transport that the options name; it connects when it is first used.
 
-    `schema` has columns of `schema.ROW`, whatever columns the user sees.
+    `schema` has columns of `schema.ROW`, whatever columns the user asked for.
     """
     if options.directory is not None:
         from leveret.spark.transports.files import FilesTransport

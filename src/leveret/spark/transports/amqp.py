@@ -1,17 +1,17 @@
-"""Streams over AMQP 0-9-1: a consumer attached at an offset, acks as credit.
+"""Streams over AMQP 0-9-1: a consumer attached at an offset, with acks as credit.
 
 It works with Leveret and with RabbitMQ, which differ in three points:
 
 - `x-stream-offset: last` starts at the last message on Leveret, and on RabbitMQ at the last chunk,
-  so that there one reads on until nothing comes for a moment;
+  so that one has to read on until nothing arrives for a moment;
 - a passive declare counts a stream's messages exactly on Leveret; RabbitMQ's count is some seconds
-  old (3.10 says 0 right after a thousand confirmed messages), so that there a stream counts as
-  empty only when nothing came for a while;
-- RabbitMQ leaves out offsets: at the start of a segment it stores notes of its own in the stream
-  under an offset each, so that there only what lies before the first message is lost.
+  old (3.10 reports 0 right after a thousand confirmed messages), so a stream counts as empty only
+  if nothing arrived for a while;
+- RabbitMQ skips offsets: at the start of a segment it stores internal entries in the stream, each
+  with an offset, so only messages before the first one count as lost.
 
-Invariants: what is read is below the broker's own mark of what is safe, because the broker delivers
-nothing else; an offset that comes again is dropped.
+Invariants: only messages that are safe by the broker's own rules are read, because it delivers no
+others; an offset that arrives again is dropped.
 """
 
 from __future__ import annotations
@@ -48,23 +48,23 @@ from leveret.spark.transports.base import Bounds, Interrupted, Piece, Redeclared
 if TYPE_CHECKING:
     from leveret.client.blocking.columns import ColumnConsumer, Columns
 
-#: How long a stream that other brokers count as empty is listened to.
+#: How long to wait for messages of a stream that other brokers report as empty.
 EMPTY_SECONDS: Final = 1.0
 
-#: After the last chunk of other brokers: the wait that tells that no more comes, and how long one
-#: follows a stream that never falls silent.
+#: After the last chunk of other brokers: the silence that means that no more arrives, and how long
+#: to follow a stream that is never silent.
 SILENCE_SECONDS: Final = 0.25
 FOLLOW_SECONDS_MAX: Final = 2.0
 
-#: Silence after which a read asks the broker whether its messages are still there.
+#: The silence after which a read asks the broker whether its messages still exist.
 DOUBT_SECONDS: Final = 2.0
 
-#: How far a clock may have been set back without a bound on the time leaving out rows.
+#: How far a clock may have been set back without losing rows by a bound on the time.
 CLOCK_SLACK_MS: Final = 10 * 60_000
 
 
-#: Arguments of a consumer: which stream of the name it means, and that the consumer tag, which the
-#: broker makes, is to end in a dot and the stream's id.  RabbitMQ has no ids and is not asked.
+#: Arguments of a consumer: the id of the stream, and that the consumer tag, which the broker makes,
+#: must end in a dot and the stream's id.  RabbitMQ has no ids and is not asked.
 STREAM_ID: Final = "x-stream-id"
 TELL_STREAM_ID: Final = "x-stream-tell-id"
 
@@ -81,7 +81,7 @@ class AmqpTransport(Transport):
     # -- where the stream begins and ends ----------------------------------------------------------
 
     def earliest(self) -> int:
-        """Return the offset of the first message; of an empty stream 0.  Raises: Interrupted."""
+        """Return the offset of the first message, 0 for an empty stream.  Raises: Interrupted."""
         return self._earliest()[0]
 
     def _earliest(self) -> tuple[int, str | None]:
@@ -90,7 +90,7 @@ class AmqpTransport(Transport):
             return 0 if message is None else _offset(message), _stream_id(consumer)
 
     def tail(self) -> Tail:
-        """Return the stream's end, 0 of an empty one, and its id.  Raises: Interrupted."""
+        """Return the stream's end, 0 for an empty one, and its id.  Raises: Interrupted."""
         with self._channel() as channel:
             prefetch = 1 if self._is_leveret else self._options.prefetch
             consumer, message = self._first(channel, "last", prefetch)
@@ -111,7 +111,7 @@ class AmqpTransport(Transport):
     ) -> tuple[Consumer, Message | None]:
         """Attach and return the consumer, with the first message if the stream holds any.
 
-        Raises: Interrupted when the broker counts messages and sends none; OptionError for the name
+        Raises: Interrupted if the broker counts messages and sends none; OptionError for the name
         of a super stream.
         """
         count = channel.queue_declare(self._stream, passive=True).message_count
@@ -123,7 +123,7 @@ class AmqpTransport(Transport):
         if message is None and count > 0:
             raise Interrupted(f"the broker counts {count} messages and sent none in {seconds} s")
         if message is not None and message.headers.get(STREAM_NAME, self._stream) != self._stream:
-            # Leveret would send the messages of all partitions, each with an offset of its own.
+            # Leveret would send the messages of all partitions, with the offsets of each.
             raise OptionError(
                 f"{self._stream!r} is a super stream: read it by the option superStream"
             )
@@ -132,7 +132,7 @@ class AmqpTransport(Transport):
     def offset_at(self, timestamp_ms: int) -> int:
         """Return the first offset at or after a moment.  Raises: Interrupted; NotFound (404).
 
-        RabbitMQ tells the time of chunks only, and in seconds.
+        RabbitMQ has times of chunks only, and in seconds.
         """
         latest = self.latest()
         if self._is_leveret and self._ends_before(timestamp_ms):
@@ -153,7 +153,7 @@ class AmqpTransport(Transport):
         return self.offset_at(timestamp_ms + CLOCK_SLACK_MS)
 
     def _ends_before(self, timestamp_ms: int) -> bool:
-        """Tell whether the newest message is older than a moment, or there is none."""
+        """Return whether the newest message is older than a moment, or there is none."""
         with self._channel() as channel:
             _, message = self._first(channel, "last", 1)
             return message is None or _timestamp_ms(message) < timestamp_ms
@@ -172,7 +172,7 @@ class AmqpTransport(Transport):
         return sum(sizes) / max(1, len(sizes))
 
     def keeps_time(self) -> bool:
-        """Tell whether messages have a time: Leveret's do.  Raises: Interrupted."""
+        """Return whether messages have a time: Leveret's have one.  Raises: Interrupted."""
         try:
             return self._is_leveret
         except INTERRUPTIONS as error:
@@ -183,13 +183,13 @@ class AmqpTransport(Transport):
         return is_leveret(self._connected())
 
     def is_loss(self, missing: int) -> bool:
-        """Tell whether an offset was a message's.  Raises: Interrupted; NotFound (404)."""
+        """Return whether an offset was a message's.  Raises: Interrupted; NotFound (404)."""
         return self._is_leveret or self.earliest() > missing
 
     # -- reading -----------------------------------------------------------------------------------
 
     def read(self, start: int, end: int, stream_id: str | None = None) -> Iterator[Piece]:
-        """Yield what the stream holds of a range.  Raises: Interrupted; NotFound; Redeclared."""
+        """Yield the stream's messages in a range.  Raises: Interrupted; NotFound; Redeclared."""
         with self._channel() as channel:
             channel.qos(self._options.prefetch)
             consumer = self._reading(channel, start, stream_id)
@@ -197,7 +197,7 @@ class AmqpTransport(Transport):
                 yield from self._builder.pieces(columns, start, end)
 
     def _reading(self, channel: Channel, start: int, stream_id: str | None) -> ColumnConsumer:
-        """Attach at an offset.  Raises: Redeclared when it is not the stream that is meant."""
+        """Attach at an offset.  Raises: Redeclared if it is another stream."""
         arguments: dict[str, object] = {STREAM_OFFSET: start}
         if stream_id is not None and self._is_leveret:
             arguments[STREAM_ID] = stream_id
@@ -216,9 +216,9 @@ class AmqpTransport(Transport):
     def _gathered(
         self, channel: Channel, consumer: ColumnConsumer, start: int, end: int
     ) -> Iterator[Columns]:
-        """Yield messages by the batch until the range is over or the broker has no later ones.
+        """Yield messages by the batch until the range or the stream is at its end.
 
-        Raises: Interrupted when it has some and does not send them.
+        Raises: Interrupted if the broker has messages and does not send them.
         """
         period = max(1, self._options.prefetch // 2)
         seen = acked = 0
@@ -234,9 +234,9 @@ class AmqpTransport(Transport):
             yield consumer.take()
 
     def _answers(self, consumer: ColumnConsumer, seen: int, start: int) -> bool:
-        """Wait for a message after delivery `seen`; False when the broker says there is none.
+        """Wait for a message after delivery `seen`; False if the broker reports that there is none.
 
-        Raises: Interrupted when it has one and does not send it.
+        Raises: Interrupted if it has one and does not send it.
         """
         heard = time.monotonic()
         while not consumer.wait(seen, min(DOUBT_SECONDS, self._poll_seconds)):
@@ -278,7 +278,7 @@ class AmqpTransport(Transport):
 
     @contextmanager
     def _channel(self) -> Iterator[Channel]:
-        """Open a channel; what interrupts its use closes the connection.  Raises: Interrupted."""
+        """Open a channel, whose interruption closes the connection.  Raises: Interrupted."""
         try:
             channel = self._connected().channel()
             try:
@@ -310,7 +310,7 @@ class AmqpTransport(Transport):
 
 
 def _follow(consumer: Consumer, message: Message | None) -> Message | None:
-    """Return the last message of those that come without a pause."""
+    """Return the last of the messages that arrive without a pause."""
     consumer.inactivity_timeout = SILENCE_SECONDS
     until = time.monotonic() + FOLLOW_SECONDS_MAX
     while message is not None and time.monotonic() < until:
@@ -323,13 +323,13 @@ def _follow(consumer: Consumer, message: Message | None) -> Message | None:
 
 
 def _timestamp_ms(message: Message) -> int:
-    """Return when Leveret took a message."""
+    """Return the time at which Leveret received a message."""
     moment = message.headers.get(STREAM_TIMESTAMP)
     return moment if isinstance(moment, int) else 0
 
 
 def _offset(message: Message) -> int:
-    """Return a message's offset.  Raises: ValueError when it comes from no stream."""
+    """Return a message's offset.  Raises: ValueError if it comes from no stream."""
     offset = stream_offset(message)
     if offset is None:
         raise ValueError("the broker sent no x-stream-offset: the queue is not a stream")
@@ -337,6 +337,6 @@ def _offset(message: Message) -> int:
 
 
 def _stream_id(consumer: Consumer) -> str | None:
-    """Return the id of the stream that a consumer reads; None where the broker tells none."""
+    """Return the id of the stream that a consumer reads; None if the broker gives none."""
     tag, dot, stream_id = consumer.consumer_tag.rpartition(".")
     return stream_id if dot and tag.startswith("amq.ctag-") else None

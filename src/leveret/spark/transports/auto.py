@@ -1,9 +1,9 @@
-"""The fastest transport that the broker has: bulk from Leveret, AMQP from everybody else.
+"""The fastest transport that the broker supports: bulk for Leveret, AMQP for other brokers.
 
-It is chosen when it is first needed, by asking: where no HTTP listener of Leveret is told of or
-answers (a firewall may let AMQP through only), AMQP is taken, which every broker speaks.
+It is chosen when it is first needed: if no HTTP listener of Leveret is known or answers (a firewall
+may let only AMQP through), AMQP is used, which every broker supports.
 
-Invariant: the choice is no matter of what is read: each transport yields the same rows.
+Invariant: the choice does not affect the result: each transport yields the same rows.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from leveret.spark.transports.bulk import BulkTransport
 
 log = logging.getLogger("leveret.spark")
 
-#: How long a broker whose HTTP listener did not answer is not asked again by this process.
+#: How long this process does not ask a broker again whose HTTP listener did not answer.
 SILENT_SECONDS: Final = 60.0
 
-#: Until when brokers (host, port) are not asked again.
+#: The time until which each broker (host, port) is not asked again.
 Silence = dict[tuple[str, int], float]
 _silence: Silence = {}
 
 
 class AutoTransport(Transport):
-    """A transport that another one does the work of."""
+    """A transport that delegates to another one."""
 
     def __init__(
         self, options: Options, stream: str, schema: StructType, silence: Silence = _silence
@@ -62,7 +62,7 @@ class AutoTransport(Transport):
             bulk.close()
         except Interrupted as error:
             bulk.close()
-            # Where the broker is away altogether, nothing is to be chosen yet.
+            # While the broker is unreachable altogether, nothing is chosen yet.
             amqp.bounds()
             log.warning("stream %r: no bulk transport: %s", self._stream, error)
             self._silence[place] = time.monotonic() + SILENT_SECONDS
@@ -83,7 +83,7 @@ class AutoTransport(Transport):
         return self.chosen().bounds()
 
     def read(self, start: int, end: int, stream_id: str | None = None) -> Iterator[Piece]:
-        """Yield what the stream holds of a range.  Raises: Interrupted; NotFound; Redeclared."""
+        """Yield the stream's messages in a range.  Raises: Interrupted; NotFound; Redeclared."""
         yield from self.chosen().read(start, end, stream_id)
 
     def offset_at(self, timestamp_ms: int) -> int:
@@ -99,15 +99,15 @@ class AutoTransport(Transport):
         return self.chosen().mean_bytes(start, end)
 
     def keeps_time(self) -> bool:
-        """Tell whether each message has a time.  Raises: Interrupted."""
+        """Return whether each message has a time.  Raises: Interrupted."""
         return self.chosen().keeps_time()
 
     def is_loss(self, missing: int) -> bool:
-        """Tell whether an offset was a message's.  Raises: Interrupted; NotFound (404)."""
+        """Return whether an offset was a message's.  Raises: Interrupted; NotFound (404)."""
         return self.chosen().is_loss(missing)
 
     def close(self) -> None:
-        """Let go of the connection, and of the choice."""
+        """Close the connection, and forget the choice."""
         transport, self._transport = self._transport, None
         if transport is not None:
             transport.close()

@@ -1,7 +1,7 @@
-"""What a transport is: where a stream begins and ends, and its messages as Arrow batches.
+"""The interface of a transport: where a stream begins and ends, and its messages as Arrow batches.
 
-Not here: what it means when messages are missing.  A transport tells what came; `ranges.py` checks
-that all of it did, asks again after an interruption, and decides about data loss.
+A transport reports what arrived; `ranges.py` checks that all of it did, asks again after an
+interruption, and decides about data loss.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pyarrow as pa
 
 
 class Redeclared(Exception):
-    """The stream is not the one that was to be read: it was deleted and declared again."""
+    """The stream was deleted and declared again, and is not the one that was to be read."""
 
     def __init__(self, wanted: str, found: str) -> None:
         super().__init__(f"it was deleted and declared again: its id was {wanted} and is {found}")
@@ -28,7 +28,7 @@ class Interrupted(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Messages of consecutive offsets, `start` up to, not including, `end`: a row each."""
+    """Messages with consecutive offsets from `start` up to, not including, `end`: a row each."""
 
     start: int
     end: int
@@ -37,10 +37,10 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What a stream holds: offsets from `earliest` up to, not including, `latest`.
+    """A stream's offsets, from `earliest` up to, not including, `latest`.
 
-    Of an empty stream both are 0, or where it will go on if the broker tells that.  `stream_id`
-    says which stream of its name it is, if the broker tells that.
+    For an empty stream both are 0, or its next offset if the broker gives that.  `stream_id`
+    identifies the stream of its name, if the broker gives it.
     """
 
     earliest: int
@@ -55,9 +55,9 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """The end of a stream: the offset after its last message, and which stream of its name it is.
+    """The end of a stream: the offset after its last message, and the stream's id.
 
-    The offset of an empty stream is 0, or where it will go on if the broker tells that.
+    The offset of an empty stream is 0, or its next offset if the broker gives that.
     """
 
     latest: int
@@ -65,71 +65,71 @@ class Tail:
 
 
 class Transport(ABC):
-    """A way to one stream.  It may be used again after `Interrupted`; it then connects anew."""
+    """The way to one stream.  It may be used again after `Interrupted`, and then connects again."""
 
     @abstractmethod
     def earliest(self) -> int:
-        """Return the offset of the first message that is there; `latest()` when none is.
+        """Return the offset of the first message, or `latest()` if there is none.
 
-        Raises: Interrupted; NotFound (404) when there is no such stream.
+        Raises: Interrupted; NotFound (404) if there is no such stream.
         """
 
     @abstractmethod
     def tail(self) -> Tail:
         """Return the stream's end and its id, both of the same stream.
 
-        Raises: Interrupted; NotFound (404) when there is no such stream.
+        Raises: Interrupted; NotFound (404) if there is no such stream.
         """
 
     def latest(self) -> int:
-        """Return the offset after the last message that is there; 0 of an empty stream.
+        """Return the offset after the last message, or 0 for an empty stream.
 
-        Raises: Interrupted; NotFound (404) when there is no such stream.
+        Raises: Interrupted; NotFound (404) if there is no such stream.
         """
         return self.tail().latest
 
     @abstractmethod
     def read(self, start: int, end: int, stream_id: str | None = None) -> Iterator[Piece]:
-        """Yield what the stream holds of a range, in order, each offset at most once.
+        """Yield the stream's messages in a range, in order, each offset at most once.
 
-        A return before `end` says that the rest is not there.  With `stream_id` nothing of another
-        stream of the same name is yielded.
+        A return before `end` means that the rest does not exist.  With `stream_id` no messages of
+        another stream of the same name are yielded.
 
-        Raises: Interrupted, after which a new call may go on; NotFound (404); Redeclared.
+        Raises: Interrupted, after which a new call may continue; NotFound (404); Redeclared.
         """
 
     @abstractmethod
     def offset_at(self, timestamp_ms: int) -> int:
-        """Return the offset of the first message taken at or after a moment; the end when none.
+        """Return the offset of the first message received at or after a moment, or the end.
 
-        A broker that notes times only now and then returns one of a message before it.
+        A broker that notes times only now and then returns the offset of a message before it.
 
         Raises: Interrupted; NotFound (404).
         """
 
     @abstractmethod
     def end_at(self, timestamp_ms: int) -> int:
-        """Return an offset from which on no message was taken before a moment; as small as known.
+        """Return the lowest known offset from which on no message is from before a moment.
 
         Raises: Interrupted; NotFound (404).
         """
 
     @abstractmethod
     def mean_bytes(self, start: int, end: int) -> float:
-        """Return about how many bytes the body of a message in a range has; 0 of an empty one.
+        """Return the approximate size of the body of a message in a range; 0 for an empty range.
 
         Raises: Interrupted; NotFound (404).
         """
 
     def keeps_time(self) -> bool:
-        """Tell whether each message has the moment that `offset_at` goes by.
+        """Return whether each message has the time that `offset_at` uses.
 
         Raises: Interrupted.
         """
         return True
 
     def is_loss(self, missing: int) -> bool:
-        """Tell whether an offset that did not come was a message's, and not one left out.
+        """Return whether an offset that did not arrive belonged to a message, and was not skipped.
 
         Raises: Interrupted; NotFound (404).
         """
@@ -137,7 +137,7 @@ class Transport(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
 
     @abstractmethod
     def bounds(self) -> Bounds:

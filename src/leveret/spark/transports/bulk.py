@@ -1,8 +1,8 @@
-"""Streams in bulk: stored chunks over HTTP, made Arrow batches without a loop over messages.
+"""Streams in bulk: stored chunks over HTTP, as Arrow batches, without a loop over messages.
 
-It works with Leveret only.  The broker sends whole chunks, so an answer may begin before the range
-and end behind it; what is too much is cut off here.  A chunk that is damaged is missing, wholly or
-but for the messages that are true.
+It works with Leveret only.  The broker sends whole chunks, so a response may begin before the range
+and end after it; the excess is cut off here.  A damaged chunk is missing as a whole, or except for
+its intact messages.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class BulkTransport(Transport):
 
     def bounds(self) -> Bounds:
         """Return both ends.  Raises: Interrupted; NotFound (404)."""
-        told = self._link.json()
-        return Bounds(told["first_offset"], told["next_offset"], told.get("stream_id"))
+        facts = self._link.json()
+        return Bounds(facts["first_offset"], facts["next_offset"], facts.get("stream_id"))
 
     def offset_at(self, timestamp_ms: int) -> int:
         """Return the first offset at or after a moment.  Raises: Interrupted; NotFound (404)."""
@@ -68,7 +68,7 @@ class BulkTransport(Transport):
     # -- reading -----------------------------------------------------------------------------------
 
     def read(self, start: int, end: int, stream_id: str | None = None) -> Iterator[Piece]:
-        """Yield what the stream holds of a range.  Raises: Interrupted; NotFound; Redeclared."""
+        """Yield the stream's messages in a range.  Raises: Interrupted; NotFound; Redeclared."""
         pieces = Pieces(self._builder, start, end)
         position = start
         try:
@@ -85,7 +85,7 @@ class BulkTransport(Transport):
                     break  # nothing is there, up to the end of the stream
                 position = went_to
         except (Interrupted, Redeclared):
-            # What came is true, and need not come again.
+            # What arrived is intact, and need not be sent again.
             yield from pieces.flush()
             raise
         yield from pieces.flush()
@@ -96,14 +96,14 @@ class BulkTransport(Transport):
 
 
 def chunks_of(answer: http.client.HTTPResponse) -> Iterator[bytes]:
-    """Yield the chunks of an answer.  Raises: HTTPException: it ends too early, or is none."""
+    """Yield the chunks of a response.  Raises: HTTPException: it is cut short, or is none."""
     while head := answer.read(CHUNK_HEADER_BYTES):
         if len(head) < CHUNK_HEADER_BYTES:
             raise http.client.IncompleteRead(head)
         try:
             rest = int(chunk_size(head)) - len(head)
         except ChunkDamaged as error:
-            # The broker checks headers; so it was harmed on its way.
+            # The broker checks headers, so it was damaged on its way.
             raise http.client.HTTPException(str(error)) from None
         data = answer.read(rest)
         if len(data) < rest:

@@ -1,7 +1,7 @@
-"""Streams from a data directory of a broker that does not run, or from a backup of one.
+"""Streams from the data directory of a stopped broker, or from a backup of one.
 
-The chunks are read as they lie, as the bulk transport gets them; no broker is asked.  Each executor
-needs the directory at the same path.
+The chunks are read as they are on disk, in the form that the bulk transport gets; no broker is
+asked.  Each executor needs the directory at the same path.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from leveret.spark.transports.base import Bounds, Piece, Redeclared, Tail, Trans
 
 
 class FilesTransport(Transport):
-    """One stream of a directory, looked up when it is first needed."""
+    """One stream of a directory, which is opened when it is first needed."""
 
     def __init__(self, options: Options, stream: str, schema: StructType) -> None:
         self._options = options
@@ -88,7 +88,7 @@ class FilesTransport(Transport):
     # -- reading -----------------------------------------------------------------------------------
 
     def read(self, start: int, end: int, stream_id: str | None = None) -> Iterator[Piece]:
-        """Yield what the stream holds of a range.  Raises: NotFound; OptionError; Redeclared."""
+        """Yield the stream's messages in a range.  Raises: NotFound; OptionError; Redeclared."""
         stream = self._stream()
         found = stream.stream_id
         if stream_id is not None and found not in (None, stream_id):
@@ -100,7 +100,7 @@ class FilesTransport(Transport):
         yield from pieces.flush()
 
     def close(self) -> None:
-        """Let go of the directory."""
+        """Release the directory."""
         opened, self._opened = self._opened, None
         if opened is not None:
             opened.close()

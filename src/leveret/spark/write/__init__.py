@@ -1,1 +1,1 @@
-"""Tables as messages: the sinks, their options, and batches that one commit shows."""
+"""Tables as messages: the sinks, their options, and batches that one commit makes visible."""

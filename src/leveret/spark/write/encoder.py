@@ -1,9 +1,9 @@
-"""Arrow batches to the bytes of AMQP publishes, many rows at once and none of them as an object.
+"""Arrow batches as the bytes of AMQP publishes, many rows at once and without objects for rows.
 
-What rows have in common (method, headers, properties, sizes) is encoded once by the client and
-serves again; bodies are sliced from the batch's buffer; all is put together by one `join` a piece.
+What rows share (method, headers, properties, sizes) is encoded once by the client and reused;
+bodies are sliced from the batch's buffer; one `join` puts each piece together.
 
-Invariant: the bytes are those that the client library writes for the same messages, one by one (a
+Invariant: the bytes are those that the client library writes for the same messages one by one (a
 property test compares them).
 """
 
@@ -34,16 +34,16 @@ from leveret.spark.write.rows import (
 )
 from leveret.spark.write.schema import Layout
 
-#: From here on a table's integer has eight bytes, below it four.
+#: From this value on, a table's integer has eight bytes, below it four.
 _WIDE_FROM: Final = 2**31
 
-#: Parts that are kept to serve again; with more, keys do not repeat and all are forgotten.
+#: How many parts are kept for reuse; with more, keys do not repeat, and all are dropped.
 _KEPT_MAX: Final = 65_536
 
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """What the sink adds: to be returned or not, a staging queue to go through, a publisher."""
+    """What the sink adds: the flag mandatory, a staging queue, a publisher."""
 
     mandatory: bool
     staging_queue: str | None = None
@@ -52,7 +52,7 @@ class Envelope:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """The publishes of some rows that follow each other."""
+    """The publishes of some consecutive rows."""
 
     frames: bytes
     count: int
@@ -60,9 +60,9 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """What rows of one address and one set of properties have in common.
+    """What rows with one address and one set of properties share.
 
-    `method` goes up to the body's size; the properties are cut where a publishing id stands.
+    `method` goes up to the body's size; the properties are split where a publishing id is inserted.
     """
 
     method: bytes
@@ -71,7 +71,7 @@ class _Shape:
 
 
 class Encoder:
-    """Encodes batches of one layout for one channel, in pieces of so many rows at most."""
+    """Encodes batches of one layout for one channel, in pieces of at most so many rows."""
 
     def __init__(
         self,
@@ -87,12 +87,12 @@ class Encoder:
         self._shapes: dict[tuple[Address, RowProperties, bool], _Shape] = {}
         self._sizes: dict[int, bytes] = {}
         self._starts: dict[int, bytes] = {}
-        # Of the shape that came last: what stands before and after the id, by the body's size.
+        # For the last shape: the bytes before and after the id, by the body's size.
         self._last: _Shape | None = None
         self._heads: dict[int, tuple[bytes, bytes]] = {}
 
     def encode(self, batch: pa.RecordBatch, ids: Any = None) -> Iterator[Piece]:
-        """Yield the publishes of a batch; `ids` are the publishing ids, where there are such.
+        """Yield the publishes of a batch; `ids` are the publishing ids, if there are any.
 
         Raises: RowError.
         """
@@ -129,7 +129,7 @@ class Encoder:
         return _interleaved([*parts, bodies, [FRAME_END_OCTET] * len(sizes)])
 
     def _bodies(self, column: pa.Array, offsets: Any, sizes: list[int]) -> list[bytes]:
-        """Return the bodies, those that need several frames with what is between these."""
+        """Return the bodies; one of several frames includes the frame headers in between."""
         first, last = int(offsets[0]), int(offsets[-1])
         buffer = column.buffers()[2]
         data = b"" if first == last else buffer.slice(first, last - first).to_pybytes()
@@ -145,7 +145,7 @@ class Encoder:
     def _of_one(
         self, shape: _Shape, sizes: list[int], stamps: list[bytes] | None
     ) -> list[list[bytes]]:
-        """Return the parts before the bodies of rows that differ in size and id only."""
+        """Return the bytes before the bodies of rows that differ only in size and id."""
         if shape is not self._last or len(self._heads) > _KEPT_MAX:
             self._last = shape
             self._heads = {}
@@ -161,7 +161,7 @@ class Encoder:
     def _of_many(
         self, shapes: Distinct[_Shape], sizes: list[int], stamps: list[bytes] | None
     ) -> list[list[bytes]]:
-        """Return the parts before the bodies of rows that differ in more."""
+        """Return the bytes before the bodies of rows that differ in more."""
         kept_sizes, kept_starts = self._sizes, self._starts
         if len(kept_sizes) > _KEPT_MAX:
             kept_sizes.clear()
@@ -180,11 +180,11 @@ class Encoder:
         return [*parts, [kept_starts[size] for size in sizes]]
 
     def _start(self, size: int) -> bytes:
-        """Return what stands right before a body; a long one brings it itself."""
+        """Return the bytes right before a body; a long one brings its own."""
         return b"" if size > self._frames.body_bytes_max else self._frames.body_start(size)
 
     def _shape(self, address: Address, properties: RowProperties, wide: bool) -> _Shape:
-        """Return what rows of an address and properties have in common."""
+        """Return what rows with an address and properties share."""
         key = (address, properties, wide)
         shape = self._shapes.get(key)
         if shape is None:
@@ -194,7 +194,7 @@ class Encoder:
         return shape
 
     def _made(self, address: Address, properties: RowProperties, wide: bool) -> _Shape:
-        """Encode a shape.  Raises: RowError for what is too long."""
+        """Encode a shape.  Raises: RowError for a value that is too long."""
         envelope, own = self._envelope, dict[str, object]()
         exchange, routing_key = address
         if envelope.staging_queue is not None:
@@ -222,7 +222,7 @@ def _offsets(bodies: pa.Array) -> Any:
 
 
 def _stamps(ids: Any, wide: bool) -> list[bytes]:
-    """Return publishing ids as a table has them."""
+    """Return publishing ids in a table's encoding."""
     width = 8 if wide else 4
     raw = ids.astype(f">i{width}").tobytes()
     return [raw[at : at + width] for at in range(0, len(raw), width)]

@@ -1,8 +1,8 @@
-"""The way of a sink to its broker: a connection, what interrupts it, and pieces sent over it.
+"""The connection of a sink to its broker: its interruptions, and pieces sent over it.
 
-Invariants: every piece is confirmed before `finish` returns; with `repeats` what was not confirmed
-when a connection was lost is sent again, in order, which is right only where the broker drops what
-it has taken already; without it a lost connection is the task's failure.
+Invariants: every piece is confirmed before `finish` returns.  With `repeats` what was not confirmed
+when a connection was lost is sent again, in order, which is right only if the broker drops what it
+has received already; without it a lost connection fails the task.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ from leveret.spark.connection.retries import REAL_PAUSE, Pause, Retries, ask
 from leveret.spark.transports.base import Interrupted
 from leveret.spark.write.options import WriteOptions
 
-#: Leveret then gives back what it took before; other brokers make nothing of it.
+#: With it Leveret returns what it had received before; other brokers ignore it.
 _CAPABILITIES: Final = {"leveret.already_taken": True}
 
-#: The code of such a return.
+#: The reply code of such a return.
 _ALREADY_TAKEN: Final = 208
 
 
 class WriteError(RuntimeError):
-    """Rows that the broker did not take; the text says why."""
+    """The broker did not accept rows; the text says why."""
 
 
 def open_link(
     options: WriteOptions, *, beats: bool = True, pause: Pause = REAL_PAUSE
 ) -> Connection:
-    """Connect, asked again while the broker starts; without `beats` there are no heartbeats.
+    """Connect, retrying while the broker starts; without `beats` there are no heartbeats.
 
-    Raises: Interrupted; what refuses a login.
+    Raises: Interrupted; the exceptions of a refused login.
     """
     return ask(options, f"a write to {options.title}", lambda: _connected(options, beats), pause)
 
@@ -66,7 +66,7 @@ def close_link(connection: Connection) -> None:
 
 
 def _refused(error: Nacked) -> WriteError:
-    """Return the error of a message that the broker refused."""
+    """Return the error for a message that the broker refused."""
     return WriteError(
         f"{error}: a queue was full (x-overflow=reject-publish), or the broker had to give the "
         "message up"
@@ -75,7 +75,7 @@ def _refused(error: Nacked) -> WriteError:
 
 @dataclass(slots=True)
 class _Sent:
-    """A piece on its way; `end` counts all messages up to its last."""
+    """A piece that was sent; `end` counts all messages up to its last."""
 
     end: int
     frames: bytes
@@ -83,9 +83,9 @@ class _Sent:
 
 
 class Sender:
-    """Sends pieces of encoded messages on a channel of its own; a connection is handed over to it.
+    """Sends pieces of encoded messages on its own channel of the connection that it gets.
 
-    What comes back is given to `returned`, in order and before anything later is sent.
+    Returned messages are passed to `returned`, in order and before anything later is sent.
     """
 
     def __init__(
@@ -103,14 +103,14 @@ class Sender:
         self._retries = Retries(options, f"a write to {options.title}")
         self._kept: deque[_Sent] | None = deque() if repeats else None
         self._kept_bytes_max = kept_bytes_max
-        #: Messages that the broker had taken before this task sent them.
+        #: Messages that the broker had received before this task sent them.
         self.known = 0
-        #: What is kept to be sent again.
+        #: The pieces that are kept to be sent again.
         self.kept_bytes = 0
         self._came_back: deque[ReturnedMessage] = deque()
         self._handing = False
         self._sent = 0
-        #: How many messages were sent before the present connection's first.
+        #: How many messages were sent before the first one of the present connection.
         self._base = 0
         self.frames = PublishFrames(self._publisher.channel.number, connection.session.frame_max)
 
@@ -121,7 +121,7 @@ class Sender:
 
     @property
     def channel(self) -> Channel:
-        """The channel, for requests beside the publishes."""
+        """The channel, for requests other than publishes."""
         return self._publisher.channel
 
     def send(self, frames: bytes, count: int) -> None:
@@ -136,18 +136,18 @@ class Sender:
         self._hand_back()
 
     def finish(self) -> None:
-        """Wait until all is confirmed and what came back is dealt with.  Raises: as `send`."""
+        """Wait until everything is confirmed and all returns are handled.  Raises: as `send`."""
         while True:
             self._try(BulkPublisher.wait_until_confirmed)
             if not self._hand_back():
                 return
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         close_link(self._connection)
 
     def _hand_back(self) -> bool:
-        """Give away what came back, in order; tell whether anything did."""
+        """Pass on returned messages, in order; return whether there were any."""
         self._came_back += self._publisher.take_returned()
         if self._handing or not self._came_back:
             return False  # who takes a message may send, and so end up here again
@@ -162,7 +162,7 @@ class Sender:
         return True
 
     def _try(self, action: Callable[[BulkPublisher], None]) -> None:
-        """Act, and act again on new connections as far as that is right."""
+        """Run an action, and repeat it on new connections as far as that is allowed."""
         try:
             action(self._publisher)
         except Nacked as error:
@@ -172,14 +172,14 @@ class Sender:
         self._forget_confirmed()
 
     def _forget_confirmed(self) -> None:
-        """Forget the pieces that are confirmed whole."""
+        """Forget the pieces that are fully confirmed."""
         kept = self._kept or deque()
         while kept and kept[0].end < self._base + self._publisher.lowest_unconfirmed:
             self.kept_bytes -= len(kept.popleft().frames)
             self._retries.succeeded()
 
     def _repeat(self, error: Exception) -> None:
-        """Connect anew and send what was not confirmed.  Raises: Interrupted; WriteError."""
+        """Connect again and send what was not confirmed.  Raises: Interrupted; WriteError."""
         if self._kept is None:
             raise Interrupted(
                 f"{interrupted(error, place_of(self._options.uri))}; rows may have been taken that "
@@ -196,7 +196,7 @@ class Sender:
                 for piece in self._kept:
                     self._publisher.send(piece.frames, piece.count)
                 self._publisher.wait_until_confirmed()
-                # What the broker knows of these it may have taken from this very task.
+                # The broker may have received some of these from this very task.
                 self._came_back += [
                     message
                     for message in self._publisher.take_returned()
@@ -209,7 +209,7 @@ class Sender:
                 error = failure
 
     def _connect_anew(self, kept: deque[_Sent]) -> None:
-        """Take a new connection, on which the pieces of the old one fit."""
+        """Return a new connection with the same frame size, so that the kept pieces fit."""
         self._connection = _connected(self._options, beats=False)
         self._publisher = self._opened(self._connection)
         self._base = kept[0].end - kept[0].count if kept else self._sent

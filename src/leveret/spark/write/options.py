@@ -1,7 +1,7 @@
-"""The options of the sink: text from Spark to one frozen object.
+"""The options of the sink: from Spark's text to one frozen object.
 
-As with the source, an unknown option is an error, so is one that contradicts another or says
-nothing for this kind of write, and a password stays in the URI or in the environment.
+As with the source, an unknown option is an error, and so is one that contradicts another or has no
+effect for this kind of write; a password stays in the URI or in the environment.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ from leveret.limits import (
 from leveret.spark.options import values
 from leveret.spark.options.read import OptionError, by_name, check_password, connection_parameters
 
-#: How a row is kept from being written twice.
+#: The ways to keep a row from being written twice.
 DEDUP: Final = ("auto", "staged", "rows", "none")
 
-#: Where all rows go: at most one of these.
+#: The destination of all rows: at most one of these is given.
 DESTINATIONS: Final = ("exchange", "stream", "queue")
 
-#: What Spark puts among the options itself.
+#: The options that Spark adds itself.
 _SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname"})
 
-#: Names of publishers and sinks end in a partition's number, and a staging queue's in more.
+#: Names of publishers and sinks get a partition's number as suffix, and a staging queue's more.
 _OWN_NAME_BYTES_MAX: Final = 128
 
 _DEAD_LETTER: Final = "dead-letter:"
 
-#: What names of exchanges and queues keep in a place; a space ends one.
+#: The characters that names of exchanges and queues keep in a place; a space ends one.
 _PLAIN: Final = "/!$&'()*+,;=:@#"
 
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """What a write was asked for; `None` where nothing was said."""
+    """The options of a write; `None` for those that were not given."""
 
     uri: str = field(repr=False)
     password_env: str | None = None
@@ -67,7 +67,7 @@ class WriteOptions:
 
     @property
     def title(self) -> str:
-        """Where rows go, in a few words for logs."""
+        """The destination in a few words for logs."""
         for name in DESTINATIONS:
             if name in self.given:
                 return f"{name} {self.destination or 'by default'}"
@@ -75,15 +75,15 @@ class WriteOptions:
 
     @property
     def destination(self) -> str | None:
-        """The exchange, stream or queue that all rows go to."""
+        """The exchange, stream or queue of all rows."""
         return self.exchange if self.exchange is not None else self.stream or self.queue
 
     @property
     def place(self) -> str:
-        """Where rows go, as a part of the sink's identity: a text of at most 255 bytes.
+        """The destination as a part of the sink's identity: a text of at most 255 bytes.
 
-        Streams and queues are one kind of place: the default exchange with their name.  Where the
-        columns say it, the place is `columns`, whatever they say.
+        Streams and queues are one kind of place: the default exchange with their name.  If columns
+        give the destination, the place is `columns`.
         """
         queue = self.stream or self.queue
         if queue is None and self.exchange == "":
@@ -97,7 +97,7 @@ class WriteOptions:
 
     @property
     def dead_letter_exchange(self) -> str | None:
-        """Where unroutable messages go, if they go anywhere."""
+        """The exchange for unroutable messages, if there is one."""
         if self.unroutable.startswith(_DEAD_LETTER):
             return self.unroutable.removeprefix(_DEAD_LETTER)
         return None
@@ -126,7 +126,7 @@ class WriteOptions:
 
 
 def parse_write_options(raw: Mapping[str, str]) -> WriteOptions:
-    """Return what the options say.  Raises: OptionError."""
+    """Parse the options.  Raises: OptionError."""
     own = {key: text for key, text in raw.items() if key.lower() not in _SPARKS_OWN}
     texts = by_name(own, _PARSERS)
     if "uri" not in texts:
@@ -157,21 +157,21 @@ def _cut(place: str) -> str:
 
 
 def _short(text: str) -> str:
-    """Return a name that may be empty."""
+    """Parse a name that may be empty."""
     if len(text.encode()) > SHORT_STRING_BYTES_MAX:
         raise ValueError(f"at most {SHORT_STRING_BYTES_MAX} bytes")
     return text
 
 
 def _own_name(text: str) -> str:
-    """Return a name that the sink makes other names from."""
+    """Parse a name from which the sink makes other names."""
     if not 0 < len(text.encode()) <= _OWN_NAME_BYTES_MAX:
         raise ValueError(f"a name of 1 to {_OWN_NAME_BYTES_MAX} bytes")
     return text
 
 
 def _unroutable(text: str) -> str:
-    """Return what becomes of messages that no queue takes."""
+    """Parse what happens to unroutable messages."""
     word, colon, exchange = text.partition(":")
     word = word.strip().lower()
     if word in {"fail", "drop"} and not colon:
@@ -181,7 +181,7 @@ def _unroutable(text: str) -> str:
     raise ValueError(f"{text!r} is none of: fail, drop, dead-letter:<exchange>")
 
 
-#: Each option: the attribute of `WriteOptions` that it sets, and how its text is read.
+#: Each option: the attribute of `WriteOptions` that it sets, and the function that parses it.
 _PARSERS: Final[dict[str, tuple[str, Callable[[str], object]]]] = {
     "uri": ("uri", values.uri),
     "passwordEnv": ("password_env", values.variable),

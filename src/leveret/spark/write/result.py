@@ -1,11 +1,11 @@
-"""What came of a write, and the file that tells it: one line of JSON for each commit.
+"""The result of a write, and the file with the results: one line of JSON for each commit.
 
 Spark has no place for it: the process that commits answers with a status alone, and a Python sink
 adds nothing to a query's progress (PySpark 4.3).  So a write with the option `resultFile` leaves
 its results on the driver's machine, where `watch_writes` (`listener.py`) joins them to the progress
 of their query.
 
-Invariants: the file is replaced whole; it holds the newest results, and no more of them than
+Invariants: the file is always replaced as a whole; it holds the newest results, at most
 `SPARK_WRITE_RESULTS_MAX`.
 """
 
@@ -22,10 +22,10 @@ from leveret.limits import SPARK_WRITE_RESULTS_MAX
 
 @dataclass(frozen=True, slots=True)
 class WriteResult:
-    """One commit: of its rows, `dropped` were written before, and `unroutable` no queue took.
+    """One commit: `dropped` of its rows were written before, and no queue took the `unroutable`.
 
-    Unroutable rows of a staged batch are the broker's to count (`GET /api/sinks`), because it looks
-    for their queues after the commit.
+    The broker counts the unroutable rows of a staged batch (`GET /api/sinks`), because it routes
+    them after the commit.
     """
 
     sink: str
@@ -37,7 +37,7 @@ class WriteResult:
 
 
 def add_result(path: str | Path, result: WriteResult) -> None:
-    """Add a result at the end of a file, which is made if need be.  Raises: OSError."""
+    """Append a result to a file, which is created if necessary.  Raises: OSError."""
     file = Path(path)
     file.parent.mkdir(parents=True, exist_ok=True)
     # Several writes of one driver may share a file.
@@ -51,7 +51,7 @@ def add_result(path: str | Path, result: WriteResult) -> None:
 
 
 def read_results(path: str | Path) -> list[WriteResult]:
-    """Return the results in a file, the oldest first; none where there is no file."""
+    """Return the results in a file, the oldest first; none if there is no file."""
     try:
         text = Path(path).read_text(encoding="utf-8")
     except FileNotFoundError:

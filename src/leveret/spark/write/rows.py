@@ -1,7 +1,7 @@
-"""What rows say besides their bodies: where they go and with which properties, each said once.
+"""The rows' destinations and properties, without bodies, each distinct value once.
 
-Rows mostly repeat each other, so a batch comes out as its distinct addresses and properties and,
-per row, which of them is its own.  No object is made per row where no column asks for it.
+Rows mostly repeat each other, so a batch is returned as its distinct addresses and properties and,
+for each row, their index.  Objects for each row are made only if a column asks for them.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ Address = tuple[str, str]
 #: Pairs of a header's name and value; None without headers.
 Headers = tuple[tuple[str, str | None], ...] | None
 
-#: The sink's own headers: those of rows under these names are left out.
+#: The sink's own headers: those of rows under these names are dropped.
 PUBLISHER: Final = "x-publisher"
 PUBLISHING_ID: Final = "x-publishing-id"
 STAGED_EXCHANGE: Final = "x-staged-exchange"
 STAGED_ROUTING_KEY: Final = "x-staged-routing-key"
 RESERVED: Final = frozenset({PUBLISHER, PUBLISHING_ID, STAGED_EXCHANGE, STAGED_ROUTING_KEY})
 
-#: What a message without a `delivery_mode` gets: it survives a restart of the broker.
+#: The `delivery_mode` of a message without one: it survives a restart of the broker.
 PERSISTENT: Final = 2
 
 
 class RowError(ValueError):
-    """A row that no message can be made of; the text names the column."""
+    """A row cannot become a message; the text names the column."""
 
 
 @dataclass(frozen=True, slots=True)
 class Distinct(Generic[T]):
-    """The distinct values of a batch; `rows`: each row's index, None where all have the first."""
+    """The distinct values of a batch; `rows`: each row's index, None if all have the first."""
 
     values: list[T]
     rows: Any = None  # an array of numpy's
@@ -66,7 +66,7 @@ def paired(left: Distinct[Any], right: Distinct[Any]) -> Distinct[tuple[Any, Any
 
 
 def addresses(batch: pa.RecordBatch, layout: Layout) -> Distinct[Address]:
-    """Return where rows go.  Raises: RowError for a row that does not say it."""
+    """Return the addresses of rows.  Raises: RowError for a row without one."""
     exchange: Distinct[str] = Distinct([layout.exchange or ""])
     routing_key: Distinct[str] = Distinct([layout.routing_key or ""])
     if layout.exchange is None:
@@ -96,7 +96,7 @@ def _texts(batch: pa.RecordBatch, name: str, default: str | None) -> Distinct[st
 
 @dataclass(frozen=True, slots=True)
 class RowProperties:
-    """The headers of a row and its properties, `names` giving their order."""
+    """The headers of a row and its properties, in the order of `names`."""
 
     headers: Headers = None
     names: tuple[str, ...] = ()
@@ -107,7 +107,7 @@ class RowProperties:
         return self._encoded(own_headers, dict(zip(self.names, self.values, strict=True)))
 
     def encode_to_headers(self, own_headers: dict[str, object]) -> bytes:
-        """Return as many bytes as `encode` has up to the end of the headers."""
+        """Return the bytes of `encode` up to the end of the headers."""
         before = ("content_type", "content_encoding")
         pairs = zip(self.names, self.values, strict=True)
         return self._encoded(own_headers, {k: v for k, v in pairs if k in before}, None)
@@ -179,7 +179,7 @@ def _values(column: pa.StructArray) -> tuple[tuple[str, ...], list[tuple[Any, ..
 
 
 def _property(name: str, array: pa.Array) -> pa.Array:
-    """Return the values of a property as AMQP has them: a timestamp in whole seconds."""
+    """Return the values of a property in AMQP's form: a timestamp in whole seconds."""
     if name != "timestamp":
         return array
     micros = array.cast(pa.int64())

@@ -1,8 +1,8 @@
-"""The columns of a table that is written: which of them say what, and what is refused.
+"""The columns of a table that is written: their meanings, and which are refused.
 
-An option wins over the column of that name, as in Spark's Kafka sink, so that a table that was read
-here can be written elsewhere as it is; the columns that only a read knows are passed over.  Any
-other column is refused, because a mistyped one would else be ignored in silence.
+An option overrides the column of that name, as in Spark's Kafka sink, so that a table that was read
+here can be written elsewhere unchanged; columns that only a read has are ignored.  Any other column
+is refused, because a mistyped one would otherwise be silently ignored.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pyspark.sql.types import (
 from leveret.spark.columns.schema import PROPERTIES, ROW, SchemaError
 from leveret.spark.write.options import WriteOptions
 
-#: What a column of a write may be, and in words.
+#: The allowed types of a column, and their description.
 COLUMNS: Final[dict[str, tuple[tuple[type[DataType], ...], str]]] = {
     "body": ((BinaryType, StringType), "binary or string"),
     "exchange": ((StringType,), "string"),
@@ -34,18 +34,18 @@ COLUMNS: Final[dict[str, tuple[tuple[type[DataType], ...], str]]] = {
     "publishing_id": ((LongType, IntegerType), "bigint"),
 }
 
-#: What only a read knows.
+#: The columns that only a read has.
 PASSED_OVER: Final = tuple(name for name in ROW.fieldNames() if name not in COLUMNS)
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Which columns are used; what is False or constant is not read from the rows."""
+    """Which columns are used; those that are False or constant are not read from the rows."""
 
-    #: Constants, or None where a column says it.
+    #: Constants, or None if a column gives the value.
     exchange: str | None
     routing_key: str | None
-    #: Whether the column `stream` is the routing key, by the default exchange.
+    #: Whether the column `stream` is the routing key, with the default exchange.
     by_stream: bool
     headers: bool
     properties: bool
@@ -71,7 +71,7 @@ def layout_of(schema: StructType, options: WriteOptions) -> Layout:
 
 
 def _destination(names: list[str], options: WriteOptions) -> tuple[str | None, str | None, bool]:
-    """Return exchange, routing key, and whether the column `stream` says both."""
+    """Return exchange, routing key, and whether the column `stream` gives both."""
     by_name = options.stream or options.queue
     if by_name is not None:
         return "", by_name, False
@@ -97,7 +97,7 @@ def _destination(names: list[str], options: WriteOptions) -> tuple[str | None, s
 
 
 def _check_numbers(numbered: bool, options: WriteOptions) -> None:
-    """Check that publishing ids and the name of their publisher come together."""
+    """Check that publishing ids and the name of their publisher are given together."""
     if numbered and options.publisher_name is None:
         raise SchemaError("the column 'publishing_id' needs the option publisherName")
     if numbered and options.dedup != "auto":

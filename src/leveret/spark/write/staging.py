@@ -1,13 +1,13 @@
-"""Staged batches: queues that hold what tasks wrote until one commit shows all of it.
+"""Staged batches: queues that hold what tasks wrote until one commit makes all of it visible.
 
-A task publishes into a queue of its own that nobody consumes from; the driver's commit names all
-queues of the batch in one message, and the broker, having journalled that one decision, hands their
-messages on to where they belong.  A batch that was committed before is recognised by its sink's
-name, its destination and its number, and dropped; one below the sink's last is an error, unless
-`lowerBatch` says otherwise.  What is never committed expires.
+A task publishes into its own queue without consumers; the driver's commit names all queues of the
+batch in one message, and the broker, having journaled that one decision, moves their messages to
+their destinations.  A batch that was committed before is recognised by its sink's name, its
+destination and its number, and dropped; one below the sink's last is an error, unless `lowerBatch`
+says otherwise.  Batches that are never committed expire.
 
-Invariant: a commit is asked for only while every queue holds as many messages as were confirmed
-into it, so that nothing that expired, or was purged, is missing in silence.
+Invariant: a commit is requested only while every queue holds as many messages as were confirmed
+into it, so that no expired or purged message is missing unnoticed.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from leveret.spark.write.link import WriteError, close_link, open_link
 from leveret.spark.write.options import WriteOptions
 from leveret.spark.write.rows import STAGED_EXCHANGE, STAGED_ROUTING_KEY
 
-#: The routing key, on the default exchange, of the message that commits.
+#: The routing key, on the default exchange, of the commit message.
 COMMIT_KEY: Final = "amq.leveret.commit"
 
-#: What the broker says to one batch too many on its way (`RELEASES_PER_SINK_MAX`), and how long to
-#: wait for room.
+#: The broker's refusal of more batches on their way than `RELEASES_PER_SINK_MAX`, and how long to
+#: wait for some to be released.
 _BACKLOG: Final = "batches that are not released yet"
 _BACKLOG_SECONDS: Final = 0.2
 
@@ -42,7 +42,7 @@ SINK_ARGUMENT: Final = "x-staging-sink"
 BATCH_ARGUMENT: Final = "x-staging-batch"
 DESTINATION_ARGUMENT: Final = "x-staging-destination"
 
-#: How the broker refuses a batch below the last one of its sink.
+#: The broker's refusal of a batch below the last one of its sink.
 _LOWER: Final = re.compile(r"batch \d+ is below (\d+), the last batch of sink")
 
 log = logging.getLogger("leveret.spark")
@@ -50,7 +50,7 @@ log = logging.getLogger("leveret.spark")
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What is written as one: batch `batch` of the sink of that name and destination."""
+    """What is written as one unit: batch `batch` of the sink with that name and destination."""
 
     sink: str
     batch: int
@@ -58,22 +58,22 @@ class Job:
 
     @property
     def title(self) -> str:
-        """The batch as logs and errors name it."""
+        """The batch's name in logs and errors."""
         return f"batch {self.batch} of sink {self.sink!r} to {self.destination!r}"
 
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """A staging queue and how many messages are in it."""
+    """A staging queue and the number of messages in it."""
 
     queue: str
     count: int
 
 
 class StagingQueue:
-    """A task's own queue, declared on its channel; each attempt at a task makes a new one.
+    """A task's own queue, declared on its channel; each attempt of a task declares a new one.
 
-    It expires when nothing was published to it, and nobody asked for it, for long.
+    It expires if it is not used for a long time: no publish and no declare.
     """
 
     def __init__(self, channel: Channel, options: WriteOptions, job: Job, partition: int) -> None:
@@ -89,16 +89,16 @@ class StagingQueue:
         channel.queue_declare(self.name, durable=True, arguments=arguments)
 
     def staged(self, count: int) -> Staged:
-        """Check that all that was sent is there.  Raises: WriteError."""
+        """Check that everything sent is in the queue.  Raises: WriteError."""
         staged = Staged(self.name, count)
         check_staged(self._channel, [staged])
         return staged
 
 
 def check_staged(channel: Channel, queues: Sequence[Staged]) -> bool:
-    """Check that queues hold what was staged, and have them expire later; False if all are empty.
+    """Check that queues hold what was staged, and postpone their expiry; False if all are empty.
 
-    They are where the broker knows the batch as committed: it drops what comes again.
+    They are empty if the broker has committed the batch before: it then drops repeated messages.
 
     Raises: WriteError.
     """
@@ -113,9 +113,9 @@ def check_staged(channel: Channel, queues: Sequence[Staged]) -> bool:
 
 
 def check_dropped(channel: Channel, staged: Staged) -> None:
-    """Check that the broker drops what comes to an empty staging queue, as of a committed batch.
+    """Check that the broker drops messages to an empty staging queue, as after a commit.
 
-    Raises: WriteError when the queue was emptied by somebody.
+    Raises: WriteError if something else has emptied the queue.
     """
     headers: dict[str, object] = {STAGED_EXCHANGE: "", STAGED_ROUTING_KEY: staged.queue}
     properties = BasicProperties(headers=headers, delivery_mode=2)
@@ -139,7 +139,7 @@ def _count(channel: Channel, staged: Staged) -> int:
 
 
 class _Backlog(Exception):
-    """The broker has too many batches of the sink that are committed and not handed on yet."""
+    """The broker has too many committed batches of the sink that are not released yet."""
 
 
 def commit(
@@ -148,13 +148,13 @@ def commit(
     staged: Sequence[Staged],
     wait: Callable[[float], object] = time.sleep,
 ) -> bool:
-    """Have the broker publish a batch, once and for all; tell whether it was committed before.
+    """Commit a batch exactly once; return whether it was committed before.
 
-    When it returns, the decision is on the broker's disk.  A commit whose answer did not come is
-    asked for again: the broker knows it if it was decided.  Where batches come faster than they are
-    handed on, it waits as long as for a confirm.
+    When it returns, the decision is on the broker's disk.  A commit without a reply is requested
+    again: the broker recognises it if it was decided.  If batches are committed faster than the
+    broker releases them, it waits as long as for a confirm.
 
-    Raises: WriteError when the broker refuses, also a batch below the last one; Interrupted.
+    Raises: WriteError if the broker refuses, also for a batch below the last one; Interrupted.
     """
     what = f"the commit of {job.title}"
     until = time.monotonic() + options.confirm_timeout_ms / 1000
@@ -170,7 +170,7 @@ def commit(
 
 
 class _Asked:
-    """Whether a commit went out whose answer did not come, and the batch was committed before."""
+    """Whether a commit was sent and not answered, and whether the batch was committed before."""
 
     def __init__(self) -> None:
         self.unanswered = False
@@ -178,7 +178,7 @@ class _Asked:
 
 
 def _commit_once(options: WriteOptions, job: Job, staged: Sequence[Staged], asked: _Asked) -> None:
-    """Ask for the commit.  Raises: WriteError; Interrupted; _Backlog."""
+    """Request the commit.  Raises: WriteError; Interrupted; _Backlog."""
     command = {
         "sink": job.sink,
         "destination": job.destination,
@@ -211,7 +211,7 @@ def _commit_once(options: WriteOptions, job: Job, staged: Sequence[Staged], aske
 
 
 def _set_back(options: WriteOptions, job: Job, last: int) -> WriteError:
-    """Return the error of a batch below the last one of its sink."""
+    """Return the error for a batch below the last one of its sink."""
     if options.write_id is not None:
         remedy = "set another writeId, or delete the sink"
     else:
@@ -225,9 +225,9 @@ def _set_back(options: WriteOptions, job: Job, last: int) -> WriteError:
 
 
 def discard(options: WriteOptions, queues: Sequence[str]) -> None:
-    """Delete staging queues as far as that can be done now; the others expire.
+    """Delete staging queues if that is possible now; the others expire.
 
-    The broker keeps those of a batch that is committed after all.
+    The broker keeps those of a batch that was committed after all.
     """
     if not queues:
         return

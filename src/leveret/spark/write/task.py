@@ -1,7 +1,7 @@
-"""One Spark task of a sink: its rows to messages, each confirmed before the task says so.
+"""One Spark task of a sink: its rows become messages, all confirmed before the task succeeds.
 
-How a row is kept from being written twice (option `dedup`) is decided here, when the broker is
-known: `staged` where it can be, `rows` or a column of publishing ids on request, else nothing.
+The way to keep a row from being written twice (option `dedup`) is chosen here, when the broker is
+known: `staged` if it supports that, `rows` or a column of publishing ids on request, else none.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from leveret.spark.write.rows import PUBLISHER, RowError
 from leveret.spark.write.schema import Layout
 from leveret.spark.write.staging import Job, Staged, StagingQueue
 
-#: What Spark tells its tasks (local properties).
+#: The local properties that Spark gives its tasks.
 QUERY_ID: Final = "sql.streaming.queryId"
 BATCH_ID: Final = "streaming.sql.batchId"
 _SPECULATION: Final = "spark.speculation"
@@ -35,15 +35,15 @@ _SPECULATION: Final = "spark.speculation"
 #: Publishing ids are `batch << 32 | row`.
 _ROW_BITS: Final = 32
 
-#: Why a message went to the dead-letter exchange, as Leveret says it of a staged one.
+#: The reason of a message in the dead-letter exchange, as Leveret gives it for a staged one.
 _UNROUTABLE: Final = "unroutable"
 
 
 class Written(WriterCommitMessage):
-    """What one task wrote: how many rows, and where they wait for the commit if they do.
+    """What one task wrote: the number of rows, and their staging queue, if they have one.
 
-    Of the rows, `known` are those that the broker had taken before and dropped, and `unroutable`
-    those that no queue took; of staged rows both are known to the broker alone.
+    The broker had received `known` of the rows before and dropped them, and no queue took the
+    `unroutable`; for staged rows both are known to the broker alone.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Written(WriterCommitMessage):
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """Which task this is."""
+    """The identity of a task."""
 
     partition: int
     query: str | None
@@ -93,7 +93,7 @@ def current_task() -> Task:
 
 
 class RowNumbers:
-    """Ids by the row's place: right where a repeated task has the same rows in the same order."""
+    """Ids by the row's place, if a repeated task has the same rows in the same order."""
 
     def __init__(self, batch: int) -> None:
         self._next = batch << _ROW_BITS
@@ -108,7 +108,7 @@ class RowNumbers:
 
 
 class ColumnNumbers:
-    """Ids by a column; they must grow, because the broker drops what does not."""
+    """Ids by a column; they must increase, because the broker drops others."""
 
     def __init__(self) -> None:
         self._last = -1
@@ -144,7 +144,7 @@ class TaskWriter:
         self._unroutable = 0
         self._numbers: RowNumbers | ColumnNumbers | None = None
         self._staging: StagingQueue | None = None
-        # A task waits for its rows for as long as they take, and beats for nobody meanwhile.
+        # A task waits for its rows as long as they take, and sends no heartbeats meanwhile.
         connection = open_link(options, beats=False)
         try:
             mode = chosen_mode(options, layout, connection)
@@ -157,13 +157,13 @@ class TaskWriter:
             close_link(connection)
             raise
         staging = None if self._staging is None else self._staging.name
-        # What comes back is counted, be it to be dropped.
+        # Returned messages are counted, even if they are dropped.
         envelope = Envelope(True, staging, publisher)
         piece = min(SPARK_WRITE_PIECE_RECORDS, options.max_in_flight)
         self._encoder = Encoder(layout, self._sender.frames, envelope, piece)
 
     def _publisher(self, mode: str, task: Task) -> str | None:
-        """Return the name that rows are numbered under, and begin to number them."""
+        """Return the publisher's name, and begin to number its rows."""
         if mode == "rows":
             self._numbers = RowNumbers(self._job.batch)
             return f"{self._job.sink}-{task.partition}"
@@ -185,19 +185,19 @@ class TaskWriter:
         self._rows += batch.num_rows
 
     def finish(self) -> Written:
-        """Return what was written, now that all of it is confirmed.  Raises: as `write`."""
+        """Return the result once everything is confirmed.  Raises: as `write`."""
         self._sender.finish()
         staged = None if self._staging is None else self._staging.staged(self._rows)
         self._sender.close()
         return Written(self._job, self._rows, staged, self._sender.known, self._unroutable)
 
     def abandon(self) -> str | None:
-        """Let go of the connection; return the staging queue that is left."""
+        """Close the connection; return the staging queue, if one is left."""
         self._sender.close()
         return None if self._staging is None else self._staging.name
 
     def _came_back(self, message: ReturnedMessage) -> None:
-        """Deal with a message that no queue took.  Raises: WriteError."""
+        """Handle a message that no queue took.  Raises: WriteError."""
         exchange = self._options.dead_letter_exchange
         where = f"exchange {message.exchange!r} with routing key {message.routing_key!r}"
         if self._staging is not None:
@@ -220,9 +220,9 @@ class TaskWriter:
 
 
 def _dead_letter_headers(message: ReturnedMessage, publisher: str | None) -> dict[str, object]:
-    """Return the headers of an unroutable message on its way to the dead-letter exchange.
+    """Return the headers of an unroutable message for the dead-letter exchange.
 
-    They say where it comes from as brokers do; it died in no queue.
+    They give its origin as brokers do; it died in no queue.
     """
     death: dict[str, object] = {
         "count": 1,
@@ -232,19 +232,19 @@ def _dead_letter_headers(message: ReturnedMessage, publisher: str | None) -> dic
         "exchange": message.exchange,
         "routing-keys": [message.routing_key],
     }
-    headers = dict(message.headers)
+    headers = dict(message.properties.headers or {})
     headers["x-death"] = [death]
     for which in ("first", "last"):
         for field in ("reason", "queue", "exchange"):
             headers[f"x-{which}-death-{field}"] = death[field]
     if publisher is not None:
-        # Its numbers are not the publisher's next ones for a queue that takes both.
+        # A queue that gets both must not mistake its number for the publisher's next one.
         headers[PUBLISHER] = f"{publisher}.unroutable"
     return headers
 
 
 def chosen_mode(options: WriteOptions, layout: Layout, connection: Connection) -> str:
-    """Return how rows are kept from being written twice.  Raises: OptionError."""
+    """Return the way to keep rows from being written twice.  Raises: OptionError."""
     mode = options.dedup
     if layout.publishing_id:
         mode = "publishing_id"

@@ -1,8 +1,8 @@
 """The sinks as Spark sees them: a batch save and a streaming write, on Arrow batches.
 
-Spark makes a writer in a process of its own, sends it pickled to the tasks, and has another process
-commit or abort; nothing survives in a writer but what it was made with, and what tasks report
-travels in their commit messages (measured with 4.3.0).
+Spark makes a writer in a separate process, sends it pickled to the tasks, and lets another process
+commit or abort; a writer keeps nothing but its arguments, and the tasks' results travel in their
+commit messages (measured with 4.3.0).
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from leveret.spark.write.task import Task, TaskWriter, Written, current_task
 
 log = logging.getLogger("leveret.spark")
 
-#: What Spark hands over: nothing for a task that did not finish.
+#: The messages that Spark passes: nothing for a task that did not finish.
 Messages = Sequence[WriterCommitMessage | None]
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """Saves a table: all of it or nothing, where the broker can."""
+    """Saves a table: all of it or nothing, if the broker supports that."""
 
     def __init__(self, options: WriteOptions, schema: StructType, overwrite: bool) -> None:
         _refuse_overwrite(overwrite)
@@ -51,12 +51,12 @@ class BatchWriter(DataSourceArrowWriter):
         commit_written(self._options, messages)
 
     def abort(self, messages: Messages) -> None:
-        """Delete what was staged, as far as that is known."""
+        """Delete the known staging queues."""
         abort_written(self._options, messages)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """Writes the batches of a streaming query, each once where the broker can."""
+    """Writes the batches of a streaming query, each once if the broker supports that."""
 
     def __init__(self, options: WriteOptions, schema: StructType, overwrite: bool) -> None:
         _refuse_overwrite(overwrite)
@@ -75,7 +75,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         commit_written(self._options, messages)
 
     def abort(self, messages: Messages, batchId: int) -> None:  # noqa: N803
-        """Delete what was staged, as far as that is known."""
+        """Delete the known staging queues."""
         abort_written(self._options, messages)
 
 
@@ -94,9 +94,9 @@ def write_rows(
     task: Task,
     batches: Iterator[pa.RecordBatch],
 ) -> Written:
-    """Write the rows of one task; without rows nothing is asked of the broker.
+    """Write the rows of one task; without rows the broker is not contacted.
 
-    Raises: WriteError; RowError; Interrupted; OptionError; what the broker answers.
+    Raises: WriteError; RowError; Interrupted; OptionError; the broker's errors.
     """
     writer: TaskWriter | None = None
     try:
@@ -113,7 +113,7 @@ def write_rows(
 
 
 def commit_written(options: WriteOptions, messages: Messages) -> WriteResult | None:
-    """Publish what tasks have staged, and tell what came of it; None where no task had rows.
+    """Commit the tasks' staging queues; return the result, or None if no task had rows.
 
     Raises: WriteError; Interrupted.
     """
@@ -138,15 +138,15 @@ def commit_written(options: WriteOptions, messages: Messages) -> WriteResult | N
         try:
             add_result(options.result_file, result)
         except OSError as error:
-            # The rows are there: a batch that failed for this would be written again for nothing.
+            # The rows are written: an error here would make Spark write the batch again.
             log.warning("the result of %s is not kept: %s", job.title, error)
     return result
 
 
 def abort_written(options: WriteOptions, messages: Messages) -> None:
-    """Delete what tasks have staged.
+    """Delete the tasks' staging queues.
 
-    Spark aborts after a failed commit too, which the broker may have decided nevertheless: it then
+    Spark also aborts after a failed commit, which the broker may have decided nevertheless: it then
     keeps these queues.
     """
     written = [message for message in messages if isinstance(message, Written)]

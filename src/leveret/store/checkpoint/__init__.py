@@ -1,1 +1,1 @@
-"""Writing what lives on from the older journal to chunks and a snapshot."""
+"""Checkpoints: live data of older journal files is written to chunks and a snapshot."""

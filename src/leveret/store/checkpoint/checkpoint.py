@@ -1,22 +1,22 @@
-"""The checkpoint: what lives on from the older journal goes to chunks, and the journal gets short.
+"""The checkpoint: live data of the older journal moves to chunks, so that the journal stays short.
 
-    begin     the journal rolls: the next group begins a new file, and replay will go from there
-    gather    the broker hands over definitions, queues and their live messages, slice by slice,
-              while it goes on working; chunks and the snapshot's records are written meanwhile
+    begin     the journal rolls: the next group begins a new file, where replay will start
+    gather    the broker hands over definitions, queues and their live messages in slices while
+              it goes on working; chunks and the snapshot's records are written meanwhile
     wait      until every record appended so far is durable: the snapshot may hold an effect (a
               message that was moved, a transaction's ack) whose other half is in the journal only
-    commit    the snapshot is synced and gets its name; from here on recovery goes by it
-    retire    the generation before the previous one goes, with its journal and its segments
+    commit    the snapshot is synced and renamed; from then on recovery uses it
+    retire    the generation before the previous one is removed, with its journal and segments
 
-This is the part without I/O; `checkpoint_files.py` does the work it hands out.  One checkpoint runs
-at a time, on the loop's thread.
+This is the part without I/O; `files.py` does the work that it requests.  Only one checkpoint runs
+at a time, on the event loop's thread.
 
-Invariants: an interrupted checkpoint leaves nothing that counts.  The previous generation, its
-journal and its segments stay until the next commit, so that a damaged snapshot costs nothing.  A
-checkpoint that raised is never gone on with: what was handed over is not all, and a commit of it
-would supersede what is.  No other one begins after it either, for queues were told of chunks that
-may never be written; the broker stops, and the next start recovers from the generation before it.
-At most about `CHECKPOINT_BYTES_HELD_MAX` wait to be written, plus one message.
+Invariants: an interrupted checkpoint has no effect.  The previous generation, its journal and its
+segments stay until the next commit, so that a damaged snapshot loses nothing.  A checkpoint that
+raised is not continued: its data is incomplete, and its commit would replace complete data.  No
+other checkpoint begins after it either, because queues refer to chunks that may never be written;
+the broker stops, and the next start recovers from the previous generation.  At most about
+`CHECKPOINT_BYTES_HELD_MAX` plus one message wait to be written.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from leveret.chunk import NEVER, ChunkBuilder
 from leveret.limits import CHECKPOINT_BYTES_HELD_MAX, SEGMENT_FILE_BYTES, SLICE_MESSAGES
 from leveret.message import Message
 from leveret.store.journal.journal import Journal
+from leveret.store.records.publish_session import PublishProgress
 from leveret.store.recovery.recovery import RecoveryReport
 from leveret.store.segments.segments import ChunkRef, SegmentNumbers, chunk_ref
 from leveret.store.segments.spill import Spill
@@ -54,9 +55,9 @@ class SegmentWrite:
 
 @final
 class CheckpointWork:
-    """What the disk is to be asked for next: chunks and records, or the commit with its clean-up.
+    """The next work for the disk: chunks and records to write, or the commit with its clean-up.
 
-    `header` is empty but for the commit, which then also removes all snapshots but this and the
+    `header` is empty except for the commit, which also removes all snapshots but this and the
     previous one, journal files below `journal_file_kept`, and `segments_dropped`.
     """
 
@@ -91,10 +92,10 @@ class NewChunk:
 
 @final
 class CheckpointOutput:
-    """Where the broker's hand-over goes.  Offsets of streams are sequences here.
+    """The destination of the broker's hand-over.  Offsets of streams are sequences here.
 
-    For each queue the calls come in this order: `define` of the queue itself, `queue`, `acked`,
-    `keep`, `message`, `delivery_count`; with no other queue's calls between them.
+    For each queue the calls come in this order, without calls for another queue between them:
+    `define` of the queue itself, `queue`, `acked`, `keep`, `message`, `delivery_count`.
     """
 
     def __init__(self, seed: int, head: SnapshotHead, numbers: SegmentNumbers) -> None:
@@ -102,32 +103,35 @@ class CheckpointOutput:
         self.segments_used: set[int] = set()
         self._numbers = numbers
         self._snapshot = SnapshotWriter(seed, head)
-        # By it the store can be read even when the file `format` is lost.
+        # With it the store can be read even if the file `format` is lost.
         self._snapshot.counter("seed", seed)
         self._builder: ChunkBuilder | None = None
         self._queue_id: i64 = -1
-        #: True while the messages are those of a queue and not of a stream, which others read.
+        #: True if the messages belong to a queue, false if to a stream, which others read.
         self._trails = False
         self._defined_trails = False
         self._writes: list[SegmentWrite] = []
         self._held: i64 = 0
         self._file_number: i64 = -1
         self._position: i64 = 0
-        #: Chunks that were closed: whose they are, where they lie, and the sequences in them.
+        #: The chunks that were closed: their owners, positions and sequences.
         self.new_refs: list[NewChunk] = []
+        #: Definitions so far, each of which takes longer than a message.
+        self.definitions: i64 = 0
         self._sequences: list[int] = []
 
     @property
     def full(self) -> bool:
-        """Tell whether a source should end its step, because enough waits to be written."""
+        """Return whether a source should end its step because enough data waits to be written."""
         return self._held + self._snapshot.waiting >= CHECKPOINT_BYTES_HELD_MAX
 
     def counter(self, name: str, value: i64) -> None:
-        """Hand over a counter that never goes back."""
+        """Hand over a counter that never decreases."""
         self._snapshot.counter(name, value)
 
     def define(self, kind: str, definition: dict[str, object]) -> None:
         """Hand over a definition, as `Journal.define` takes it."""
+        self.definitions += 1
         self._close_chunk()
         if kind == "queue":
             arguments = definition.get("arguments")
@@ -136,7 +140,7 @@ class CheckpointOutput:
         self._snapshot.define(kind, definition)
 
     def queue(self, queue_id: i64, next_sequence: i64) -> None:
-        """Begin a queue or stream, whose next message gets `next_sequence` or a greater one."""
+        """Begin a queue or stream, whose next message gets `next_sequence` or a higher sequence."""
         self._close_chunk()
         self._queue_id = queue_id
         self._trails = self._defined_trails
@@ -144,12 +148,12 @@ class CheckpointOutput:
         self._snapshot.queue(queue_id, next_sequence)
 
     def acked(self, queue_id: i64, ranges: list[tuple[int, int]]) -> None:
-        """Hand over which sequences are gone from the chunks that `keep` names next."""
+        """Hand over the sequences that are gone from the chunks that `keep` names next."""
         self._check(queue_id)
         self._snapshot.acked(queue_id, ranges)
 
     def keep(self, queue_id: i64, ref: ChunkRef) -> None:
-        """Keep a chunk of an earlier checkpoint; one that is not kept is dropped."""
+        """Keep a chunk of an earlier checkpoint; chunks that are not kept are dropped."""
         self._check(queue_id)
         self.segments_used.add(int(ref.file_number))
         self._snapshot.chunk(queue_id, ref)
@@ -163,7 +167,7 @@ class CheckpointOutput:
         expiry_ms: i64 = NEVER,
         priority: i64 = 0,
     ) -> None:
-        """Hand over a live message that lies in no kept chunk; sequences ascend."""
+        """Hand over a live message that is in no kept chunk; sequences ascend."""
         self._check(queue_id)
         builder = self._builder
         if builder is None:
@@ -181,11 +185,11 @@ class CheckpointOutput:
         self._snapshot.delivery_count(queue_id, sequence, count)
 
     def trim(self, queue_id: i64, first_offset: i64) -> None:
-        """Hand over where a stream begins."""
+        """Hand over the first offset of a stream."""
         self._snapshot.trim(queue_id, first_offset)
 
     def consumer_offset(self, queue_id: i64, consumer: bytes, offset: i64) -> None:
-        """Hand over how far a named consumer of a stream has come."""
+        """Hand over the stored offset of a named consumer of a stream."""
         self._snapshot.consumer_offset(queue_id, consumer, offset)
 
     def publisher_sequence(
@@ -193,18 +197,22 @@ class CheckpointOutput:
     ) -> None:
         """Hand over the highest number of a publisher's messages, and the time of the last one.
 
-        Behind the chunks: a message that lies in one is not told again.
+        It follows the chunks, because messages in chunks are not replayed.
         """
         self._snapshot.publisher_sequence(queue_id, publisher, sequence, time_ms)
 
+    def publish_session(self, progress: PublishProgress) -> None:
+        """Hand over how far the publishes of a client's channel have come, before the queues."""
+        self._snapshot.publish_session(progress)
+
     def take(self) -> CheckpointWork:
-        """Return what waits to be written."""
+        """Return the data that waits to be written."""
         writes, self._writes = self._writes, []
         self._held = 0
         return CheckpointWork(self.head, writes, self._snapshot.take())
 
     def end(self) -> CheckpointWork:
-        """Return what is left to be written, with the header that completes the snapshot."""
+        """Return the rest of the data, with the header that completes the snapshot."""
         self._close_chunk()
         header = self._snapshot.end()
         work = self.take()
@@ -212,16 +220,16 @@ class CheckpointOutput:
         return work
 
     def close_chunk(self) -> None:
-        """Close the chunk that is being filled: its queue's messages are all handed over."""
+        """Close the open chunk: all messages of its queue were handed over."""
         self._close_chunk()
 
     def _check(self, queue_id: i64) -> None:
-        """Refuse what belongs to another queue than the one that was begun."""
+        """Refuse data of a queue other than the one that was begun."""
         if queue_id != self._queue_id:
             raise ValueError("a queue's state is handed over in one go, after `queue`")
 
     def _close_chunk(self) -> None:
-        """Give the chunk being filled its place in a segment."""
+        """Assign a position in a segment to the open chunk."""
         builder = self._builder
         if builder is None:
             return
@@ -246,32 +254,31 @@ class CheckpointOutput:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class CheckpointSource(ABC):
-    """What the broker implements to hand over its state.
+    """The state of the broker, handed over in steps; the broker implements it.
 
     The contract:
 
-    1. `begin` is called once, at a boundary between two operations.  All that is journaled before
-       it and was not in the group being filled will not be replayed: it must be handed over.  What
-       is journaled from then on is replayed over the snapshot, whether or not the snapshot shows
-       it already; so the broker goes on working between steps and need not hold anything still.
-    2. `step` hands over some of the state, at most about `limit` items, and less when `out.full`;
-       it returns False when nothing is left.  It remembers where it was.
-    3. Counters first, then definitions but for queues and bindings, then each queue whole (its
-       definition, then the rest in the order that `CheckpointOutput` asks for; messages of a long
-       queue over several steps), then the bindings.
-    4. A queue that was made after `begin` is left out: the journal has all of it.  One that is
-       deleted meanwhile is simply not gone on with.
-    5. Of a queue with persistent messages, every live one (waiting, delivered but not acked, in a
-       transaction not committed) with a sequence below what the queue's next one was at `begin` is
-       in a kept chunk or is handed over by `message`, in ascending order.  Newer ones are left out.
-       What is gone by the time its turn comes is left out.
-    6. `chunked` tells, after the step, where a chunk of handed-over messages lies; no chunk is
-       filled by two steps.  It is to be kept by the next checkpoint as long as anything in it is
-       live.  Of its sequences those that are gone by now belong to the queue's acked ones from
-       here on.
+    1. `begin` is called once, at a boundary between two operations.  Everything that is journaled
+       before it and was not in the group being filled will not be replayed and must be handed over.
+       Everything journaled afterwards is replayed over the snapshot, whether the snapshot includes
+       it or not; so the broker goes on working between steps, and its state may change.
+    2. `step` hands over some of the state, at most about `limit` items, and fewer if `out.full`;
+       it returns False when nothing is left.  It remembers its place between calls.
+    3. Counters come first, then definitions except for queues and bindings, then each queue as a
+       whole (its definition, then the rest in the order that `CheckpointOutput` requires; messages
+       of a long queue over several steps), then the bindings.
+    4. A queue that was created after `begin` is left out: the journal has all of it.  One that is
+       deleted meanwhile is not continued.
+    5. Of a queue with persistent messages, every live message (waiting, delivered but not acked,
+       in an open transaction) with a sequence below the queue's next one at `begin` is in a kept
+       chunk or is handed over by `message`, in ascending order.  Newer messages are left out, and
+       so are those that are gone when their turn comes.
+    6. `chunked` reports, after the step, where a chunk of handed-over messages is; no chunk is
+       filled by two steps.  The next checkpoint must keep it while any message in it is live.
+       Those of its sequences that are gone by now count as the queue's acked ones from then on.
     7. A chunk that is spilled (`spill.py`) between two steps is handed over by `keep`, or its
-       record comes in the journal: the commit waits for both.
-    8. Whatever a call raises ends the checkpoint: no call of this object follows.
+       record is in the journal: the commit waits for both.
+    8. An exception in any call ends the checkpoint: no call of this object follows.
     """
 
     @abstractmethod
@@ -280,7 +287,7 @@ class CheckpointSource(ABC):
 
     @abstractmethod
     def step(self, out: CheckpointOutput, limit: i64) -> bool:
-        """Hand over up to about `limit` items to `out`; return False when nothing is left."""
+        """Hand over up to about `limit` items to `out`; return False if nothing is left."""
 
     @abstractmethod
     def chunked(self, chunk: NewChunk) -> None:
@@ -291,10 +298,10 @@ class CheckpointSource(ABC):
 class Checkpoint:
     """One checkpoint, driven by its owner.
 
-    Call `step`; let the disk do the work it returns (`CheckpointFiles.run`) before the next call.
-    When it returns None, either `done` is True or the checkpoint waits: until some of what was
-    spilled is written, at its end until all of it is, and then until the journal's `durable_group`
-    has reached `barrier`.
+    Call `step`, and let the disk do the work that it returns (`CheckpointFiles.run`) before the
+    next call.  If it returns None, either `done` is True or the checkpoint waits: until some
+    spilled data is written, at its end until all of it is, and then until the journal's
+    `durable_group` has reached `barrier`.
     """
 
     def __init__(
@@ -314,14 +321,14 @@ class Checkpoint:
 
     @property
     def done(self) -> bool:
-        """Tell whether the commit and the clean-up were done."""
+        """Return whether the commit and the clean-up are done."""
         return self._state == _DONE
 
     def step(self) -> CheckpointWork | None:
-        """Go on; return what the disk is to do before the next step.
+        """Continue; return what the disk must do before the next step.
 
-        Raises: whatever the source raises; then the checkpoint never counts, and none begins after
-        it.  RuntimeError: it raised before.
+        Raises: the source's exceptions; then the checkpoint never takes effect, and none begins
+        after it.  RuntimeError: it raised before.
         """
         if self._state == _FAILED:
             raise RuntimeError("a checkpoint that failed is not gone on with")
@@ -333,10 +340,10 @@ class Checkpoint:
             raise
 
     def _step(self) -> CheckpointWork | None:
-        """Go on by one step."""
+        """Continue by one step."""
         if self._state == _GATHERING:
             if self._store.spill.overfull:
-                # What it had spilled is to be written before it has more spilled.
+                # Spilled data must be written before more is spilled.
                 return None
             return self._gather()
         if self._state == _SPILLING:
@@ -358,7 +365,7 @@ class Checkpoint:
         """Let the source hand over one slice."""
         output = self._output
         more = self._source.step(output, SLICE_MESSAGES)
-        # What is handed over lies in a chunk before anything else happens to it.
+        # What is handed over must be in a chunk before anything else happens to it.
         output.close_chunk()
         if not more:
             self._spilled = self._store.spill.submitted
@@ -372,36 +379,36 @@ class Checkpoint:
 
 @final
 class CheckpointStore:
-    """What one checkpoint leaves for the next: numbers, and what is still needed."""
+    """The state that one checkpoint leaves for the next: numbers, and which files are needed."""
 
     def __init__(self, report: RecoveryReport) -> None:
         self._seed = report.seed
         self._uuid = report.uuid
         self._generation: i64 = report.next_generation
         self._numbers = SegmentNumbers(report.next_segment)
-        #: Where chunks go that are not a checkpoint's.
+        #: The file for chunks that do not belong to a checkpoint.
         self.spill = Spill(self._numbers)
         self._previous = report.head
-        #: The files that the previous snapshot and the journal behind it need.
+        #: The files that the previous snapshot and the journal after it need.
         self._previous_segments: set[int] = report.segments_used | report.segments_spilled
-        #: No file that was made since the last checkpoint began has a lower number.
+        #: No file that was created since the last checkpoint began has a lower number.
         self._newest_segment: i64 = report.head.newest_segment
-        #: The files that go when nothing needs them; of those that a lost snapshot may have named
-        #: nobody knows.
+        #: The files to remove when nothing needs them; which of them a lost snapshot named is
+        #: unknown.
         self._all_segments: set[int] = set()
         if report.state_whole:
             self._all_segments |= report.segments_found
-        #: True once a checkpoint raised: what queues know of their chunks need not be true.
+        #: True once a checkpoint raised: what queues know of their chunks may then be wrong.
         self.failed = False
 
     def begin(self, journal: Journal, source: CheckpointSource, now_ms: i64) -> Checkpoint:
         """Begin a checkpoint: the journal rolls now.
 
-        Raises: RuntimeError: an earlier one failed.
+        Raises: RuntimeError: an earlier checkpoint failed.
         """
         if self.failed:
             raise RuntimeError("no checkpoint begins after one that failed")
-        # Until the source has begun, too.
+        # Set until the source has begun, too.
         self.failed = True
         replay_from = journal.roll()
         self._previous_segments |= self.spill.take_files()
@@ -420,7 +427,7 @@ class CheckpointStore:
         return Checkpoint(journal, source, CheckpointOutput(self._seed, head, self._numbers), self)
 
     def commit_work(self, output: CheckpointOutput) -> CheckpointWork:
-        """Return the work that makes a checkpoint count and removes what it makes superfluous."""
+        """Return the work that commits a checkpoint and removes files that are no longer needed."""
         work = output.end()
         work.previous_generation = self._previous.generation
         work.journal_file_kept = self._previous.journal_file
@@ -431,7 +438,7 @@ class CheckpointStore:
         return work
 
     def committed(self, output: CheckpointOutput) -> None:
-        """Take note that a checkpoint counts."""
+        """Take note that a checkpoint is committed."""
         self._all_segments &= output.segments_used | self._previous_segments
         self._all_segments |= output.segments_used
         self._previous = output.head

@@ -1,8 +1,8 @@
-"""The disk's side of a checkpoint: segments and snapshot are written, and old files removed.
+"""The disk's side of a checkpoint: it writes segments and the snapshot, and removes old files.
 
-Its one method runs in a thread beside the loop; like the journal's files it gives up for good at
-the first failure.  Where there is no room (`DiskFull`) the same work may be done again: what was
-done of it is taken out of it, and no file ends in a part.
+Its work runs in a thread beside the event loop.  Like the journal's files it stops for good at the
+first failure.  If there is no space (`DiskFull`) the same work may be repeated: the finished part
+of it is removed from the work, and no file ends in an incomplete part.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from leveret.store.snapshot import state_generation, state_path
 
 @final
 class CheckpointFiles:
-    """Does the work of checkpoints.  One thread at a time calls it."""
+    """Does the work of checkpoints.  Only one thread at a time may call it."""
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
@@ -33,24 +33,25 @@ class CheckpointFiles:
         self._segment_end: i64 = 0
         self._segment: File | None = None
         self._failure: StorageFailure | None = None
-        #: True while a work is done, and for good once one raised what nobody expects.
+        #: True while work is being done, and permanently after an unexpected exception.
         self._broken = False
         self._holds: i64 = 0
         self._dropped: set[int] = set()
 
     def hold(self, on: bool) -> None:
-        """Remove no file from now on, or no more for this caller's sake; holds are counted.
+        """Stop removing files, or end this caller's hold; holds are counted.
 
-        What was to go meanwhile goes with the next checkpoint after the last hold.
+        Files that should have been removed meanwhile are removed by the next checkpoint after the
+        last hold.
         """
         self._holds += 1 if on else -1
 
     def run(self, work: CheckpointWork) -> None:
-        """Write and sync what `work` holds; do the commit and the clean-up if it asks for them.
+        """Write and sync the data of `work`; commit and clean up if it asks for that.
 
         Raises: DiskFull: try again with the same work.  StorageFailure: nothing may be confirmed
-        any more.  RuntimeError: an earlier work raised what nobody expected, so that the snapshot
-        is not whole.
+        any more.  RuntimeError: earlier work raised an unexpected exception, so that the snapshot
+        is incomplete.
         """
         if self._failure is not None:
             raise StorageFailure(
@@ -82,7 +83,7 @@ class CheckpointFiles:
             self._retire(work)
 
     def _append_chunks(self, write: SegmentWrite) -> None:
-        """Append chunks to their segment and sync them: often, so that no sync is long."""
+        """Append chunks to their segment and sync often, so that no single sync takes long."""
         file = self._segment
         if file is None or write.file_number != self._segment_number:
             if file is not None:
@@ -99,7 +100,7 @@ class CheckpointFiles:
         file.sync()
 
     def _snapshot_of(self, work: CheckpointWork) -> File:
-        """Return the snapshot's file, which begins with room for its header."""
+        """Return the file of the snapshot, which begins with space for its header."""
         file = self._snapshot
         if file is None:
             file = make_file(self._disk, _unnamed(work))
@@ -112,7 +113,7 @@ class CheckpointFiles:
         return file
 
     def _commit(self, work: CheckpointWork, snapshot: File) -> None:
-        """Complete the snapshot and give it its name, after everything it refers to."""
+        """Complete the snapshot and rename it, after everything that it refers to is durable."""
         if self._segment is not None:
             self._segment.close()
             self._segment = None
@@ -125,7 +126,7 @@ class CheckpointFiles:
         self._disk.fsync_dir(STATE_DIR)
 
     def _retire(self, work: CheckpointWork) -> None:
-        """Remove what neither this snapshot nor the previous one needs, unless it is held."""
+        """Remove what neither this snapshot nor the previous one needs, unless files are held."""
         self._dropped.update(work.segments_dropped)
         if self._holds > 0:
             return
@@ -148,5 +149,5 @@ class CheckpointFiles:
 
 
 def _unnamed(work: CheckpointWork) -> str:
-    """Return the path of a snapshot that does not count yet."""
+    """Return the path of a snapshot that is not committed yet."""
     return f"{state_path(int(work.head.generation))}.new"

@@ -1,9 +1,9 @@
-"""A disk that fails on command: an error, a short write or a wait, at the operation one names.
+"""A disk that fails on command: an error, a short write or a wait at a chosen operation.
 
-It wraps another disk and counts the operations that change or sync something, from 1 on.  A fault
-hits once, or from there on, so that a failed sync that is tried again can be seen to succeed: that
-is what a kernel does, and what the store must not fall for.  A wait is the caller's: a function
-that is called before the operation and comes back when it likes.
+It wraps another disk and numbers the operations that change or sync something, from 1 on.  A fault
+occurs once, or permanently from its operation on; a sync that fails once and then succeeds is what
+a kernel does, and what the store must not trust.  A wait calls a function of the caller before the
+operation.
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ import errno
 from collections.abc import Callable
 
 from leveret.store.disk import Disk, File, StorageFailure
+from leveret.store.disks.wrapping import WrappedDisk, WrappedFile
 
 
 class Fault:
-    """What goes wrong, and when.
+    """A fault and when it occurs.
 
-    `at` is the number of the operation, counted over those of `verbs` (all when empty) on paths
-    that contain `within`.  `kind` is `error`, `short` (half of a write is done, then an error) or
-    `wait` (`wait` is called before the operation).  `lasting` lets all later ones fail too.
+    `at` is the number of the operation, counted over those of `verbs` (all if empty) on paths that
+    contain `within`.  `kind` is `error`, `short` (half of a write is done, then it fails) or `wait`
+    (`wait` is called before the operation).  `lasting` makes all later ones fail too.
     """
 
     def __init__(
@@ -46,7 +47,7 @@ class Fault:
         self.wait = wait
 
     def strikes(self, verb: str, path: str) -> bool:
-        """Count an operation; tell whether the fault hits it."""
+        """Count an operation; return whether the fault applies to it."""
         if (self.verbs and verb not in self.verbs) or self.within not in path:
             return False
         self.seen += 1
@@ -55,18 +56,18 @@ class Fault:
         return hit
 
 
-class FaultyDisk(Disk):
-    """`disk` with `faults`; `operations` lists what was asked for, as (verb, path)."""
+class FaultyDisk(WrappedDisk):
+    """`disk` with `faults`; `operations` lists the calls as (verb, path)."""
 
     def __init__(self, disk: Disk, *faults: Fault) -> None:
+        super().__init__(disk)
         self.faults = list(faults)
         self.operations: list[tuple[str, str]] = []
-        self._disk = disk
 
     def strike(self, verb: str, path: str) -> Fault | None:
-        """Note an operation and let its faults happen; return one that cuts a write short.
+        """Count an operation and apply its faults; return one that cuts a write short.
 
-        Raises: StorageFailure: a fault of the kind `error` hits it.
+        Raises: StorageFailure: a fault of the kind `error` applies.
         """
         self.operations.append((verb, path))
         short: Fault | None = None
@@ -87,12 +88,8 @@ class FaultyDisk(Disk):
         self.strike("make_dir", path)
         self._disk.make_dir(path)
 
-    def list(self, path: str) -> list[str]:
-        """Return the names in a directory."""
-        return self._disk.list(path)
-
     def open(self, path: str, *, create: bool = False) -> File:
-        """Open a file; making one can fail."""
+        """Open a file; creating one can fail."""
         if create:
             self.strike("open", path)
         return FaultyFile(self, self._disk.open(path, create=create), path)
@@ -112,21 +109,13 @@ class FaultyDisk(Disk):
         self.strike("fsync_dir", path)
         self._disk.fsync_dir(path)
 
-    def free(self) -> int:
-        """Return how much room there is."""
-        return self._disk.free()
 
-    def lock(self, path: str) -> None:
-        """Take the lock."""
-        self._disk.lock(path)
-
-
-class FaultyFile(File):
+class FaultyFile(WrappedFile):
     """A file of a faulty disk."""
 
     def __init__(self, disk: FaultyDisk, file: File, path: str) -> None:
+        super().__init__(file)
         self._disk = disk
-        self._file = file
         self._path = path
 
     def append(self, parts: list[bytes]) -> None:
@@ -145,14 +134,6 @@ class FaultyFile(File):
             self._file.pwrite(data[: len(data) // 2], position)
             raise StorageFailure("pwrite", self._path, "cut short", fault.number)
         self._file.pwrite(data, position)
-
-    def read(self, position: int, size: int) -> bytes:
-        """Read."""
-        return self._file.read(position, size)
-
-    def size(self) -> int:
-        """Return the size."""
-        return self._file.size()
 
     def truncate(self, size: int) -> None:
         """Cut the file."""
@@ -173,7 +154,3 @@ class FaultyFile(File):
         """Sync the file."""
         self._disk.strike("sync", self._path)
         self._file.sync()
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()

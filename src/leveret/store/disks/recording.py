@@ -1,14 +1,14 @@
-"""A disk in memory that records what is done to it, and tells what a crash could leave of it.
+"""A disk in memory that records all changes, and computes the states that a crash could leave.
 
-The model is of a file system that promises what POSIX does and no more: bytes are durable when
-their file was synced after they were written, names when their directory was synced after they
-changed.  Of all else a crash keeps any part: nothing, everything, the first so many writes with the
-last one torn, single pages of a write without those before them, a length without its bytes.
+It models a file system that promises what POSIX does and no more: bytes are durable if their file
+was synced after they were written, names if their directory was synced after they changed.  Of
+everything else a crash keeps any part: nothing, everything, the first few writes with the last one
+torn, single pages of a write without those before them, or a length without its bytes.
 
-It may be given a size, and is full then like a real one: what fits is written, the rest fails.
+It can be given a size, and is full then like a real disk: what fits is written, the rest fails.
 
-Not modelled: bytes that change by themselves (tests flip them) and disks that lie about a sync.
-Chance is handed in: `draw(n)` returns a whole number from 0 up to n - 1.
+It does not model bytes that change by themselves (tests flip them) and disks that report a sync
+falsely.  Random choices are injected: `draw(n)` returns an integer from 0 to n - 1.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Final
 
 from leveret.store.disk import UNBOUNDED, Disk, DiskLocked, File, StorageFailure
 
-#: What a device writes as a whole, and what the kernel does.
+#: What a device writes atomically, and what the kernel does.
 SECTOR_BYTES: Final = 512
 PAGE_BYTES: Final = 4096
 
@@ -35,7 +35,7 @@ class Image:
 
 @dataclass(frozen=True)
 class Operation:
-    """One recorded call: which file (a number that stays when it is renamed), and with what."""
+    """One recorded call: its file (by a number that survives renames) and its arguments."""
 
     verb: str
     path: str = ""
@@ -46,9 +46,9 @@ class Operation:
 
 
 class RecordingDisk(Disk):
-    """A disk in memory that begins with `image`; `trace` is all that was done.
+    """A disk in memory that begins with `image`; `trace` is the list of all operations.
 
-    `bytes_max` is what its files may hold together; it may be changed at any time.
+    `bytes_max` is the total size that its files may have; it may be changed at any time.
     """
 
     def __init__(self, image: Image | None = None, bytes_max: int = UNBOUNDED) -> None:
@@ -65,7 +65,7 @@ class RecordingDisk(Disk):
             self.contents.append(bytearray(image.files[path]))
 
     def image(self) -> Image:
-        """Return the contents as they are now, as a stop without a crash leaves them."""
+        """Return the current contents, as a stop without a crash leaves them."""
         files = {path: bytes(self.contents[number]) for path, number in self._names.items()}
         return Image(files, self._folders - {""})
 
@@ -113,24 +113,24 @@ class RecordingDisk(Disk):
         self.trace.append(Operation("fsync_dir", path))
 
     def free(self) -> int:
-        """Return how much room there is; a file counts as long as it has a name."""
+        """Return the free space; a file takes space while it has a name."""
         if self.bytes_max == UNBOUNDED:
             return UNBOUNDED
         used = sum(len(self.contents[number]) for number in self._names.values())
         return max(0, self.bytes_max - used)
 
     def lock(self, path: str) -> None:
-        """Take the lock; there is one holder of a disk in memory."""
+        """Take the lock; a disk in memory has one user."""
         if path in self._locked:
             raise DiskLocked("in memory", path)
         self._locked.add(path)
 
     def unlock(self) -> None:
-        """Let go of all locks, as the end of a process does."""
+        """Release all locks, as the end of a process does."""
         self._locked.clear()
 
     def _need_folder(self, verb: str, path: str) -> None:
-        """Fail as a disk does where there is no such folder."""
+        """Fail as a disk does if there is no such folder."""
         if path not in self._folders:
             raise _missing(verb, path)
 
@@ -165,7 +165,7 @@ class RecordingFile(File):
             self._end = end
 
     def _write(self, verb: str, data: bytes, position: int) -> None:
-        """Write what there is room for.  Raises: StorageFailure: it was not all."""
+        """Write as much as there is space for.  Raises: StorageFailure: it was not all."""
         grown = position + len(data) - len(self._content)
         missing = grown - self._disk.free() if grown > 0 else 0
         fitting = data[: max(0, len(data) - missing)] if missing > 0 else data
@@ -192,7 +192,7 @@ class RecordingFile(File):
         self._disk.trace.append(Operation("truncate", self._path, self._number, size))
 
     def allocate(self, size: int) -> None:
-        """Make the file longer by zeros, which take room."""
+        """Extend the file by zeros, which take space."""
         missing = size - len(self._content)
         if missing > self._disk.free():
             raise StorageFailure("allocate", self._path, "No space left on device", errno.ENOSPC)
@@ -209,7 +209,7 @@ class RecordingFile(File):
 
 @dataclass
 class CrashState:
-    """What a crash left: `operations` were called before it, `what` says what was kept."""
+    """The result of a crash after `operations` calls; `what` says which parts were kept."""
 
     operations: int
     what: str
@@ -221,8 +221,8 @@ def crash_states(
 ) -> Iterator[CrashState]:
     """Yield states that a crash could have left, at each point of the disk's trace from `since` on.
 
-    At each point: all unsynced things lost, all kept, names without bytes, bytes without names, and
-    `per_point` drawn ones, in which each file and folder keeps a part of its own.
+    At each point: all unsynced changes lost, all kept, names without bytes, bytes without names,
+    and `per_point` random ones, in which each file and folder keeps a part of its own.
     """
     model = CrashModel(disk.start)
     for done in range(len(disk.trace) + 1):
@@ -233,7 +233,7 @@ def crash_states(
 
 
 class CrashModel:
-    """What is durable of a disk, and what is under way, while a trace is gone through."""
+    """The durable contents of a disk and its pending changes, while a trace is processed."""
 
     def __init__(self, start: Image) -> None:
         self.operations = 0
@@ -248,11 +248,11 @@ class CrashModel:
             self._writes.append([])
 
     def pending(self) -> bool:
-        """Tell whether anything is not durable."""
+        """Return whether any change is not durable."""
         return any(self._writes) or any(self._changes.values())
 
     def take(self, operation: Operation) -> None:
-        """Go on by one operation."""
+        """Apply one operation."""
         self.operations += 1
         if operation.verb in ("write", "truncate"):
             self._writes[operation.file].append(operation)
@@ -272,7 +272,7 @@ class CrashModel:
             self._changes.setdefault(_folder(operation.path), []).append(operation)
 
     def states(self, draw: Callable[[int], int], per_point: int) -> Iterator[CrashState]:
-        """Yield what a crash now could leave, as `crash_states` says."""
+        """Yield the states that a crash now could leave, as `crash_states` describes."""
         done = self.operations
         if not self.pending():
             yield CrashState(done, "nothing was under way", self._image(_Keep("all", "all", draw)))
@@ -286,7 +286,7 @@ class CrashModel:
             yield CrashState(done, f"drawn, number {number}: {'; '.join(keep.notes)}", image)
 
     def _image(self, keep: _Keep) -> Image:
-        """Return what a crash leaves that keeps such parts."""
+        """Return the contents that remain if a crash keeps these parts."""
         names = dict(self._names)
         folders = set(self._folders)
         for folder in sorted(self._changes):
@@ -304,10 +304,7 @@ class CrashModel:
 
 @dataclass
 class _Keep:
-    """Which part of what is not durable a crash keeps: `none`, `all` or what is drawn.
-
-    `notes` say what was drawn.
-    """
+    """Which unsynced changes a crash keeps: `none`, `all` or random ones, described in `notes`."""
 
     files: str
     names: str
@@ -316,7 +313,7 @@ class _Keep:
 
 
 def _kept_changes(folder: str, changes: list[Operation], keep: _Keep) -> list[Operation]:
-    """Return which changes of a folder's names a crash keeps: the first so many, or any."""
+    """Return which changes of a folder's names a crash keeps: the first few, or any."""
     if keep.names != "some":
         return changes if keep.names == "all" else []
     if keep.draw(4) == 0:
@@ -352,7 +349,7 @@ def _crashed(durable: bytes, writes: list[Operation], keep: _Keep) -> bytes:
 def _apply_torn(content: bytearray, write: Operation, draw: Callable[[int], int]) -> str:
     """Apply a part of one write: a piece from its start, some of its pages, or its length alone.
 
-    Returns what was kept, in words.
+    Returns a description of the part that was kept.
     """
     if write.verb == "truncate":
         return "no cut"
@@ -378,7 +375,7 @@ def _apply_torn(content: bytearray, write: Operation, draw: Callable[[int], int]
 
 
 def _apply(content: bytearray, write: Operation) -> None:
-    """Apply a write or a cut."""
+    """Apply a write or a truncation."""
     if write.verb == "truncate":
         _cut(content, write.position)
     else:
@@ -399,7 +396,7 @@ def _cut(content: bytearray, size: int) -> None:
 
 
 def _rename(names: dict[str, int], folders: set[str], change: Operation) -> None:
-    """Apply a change of names; one whose file is not there (any more) changes nothing."""
+    """Apply a change of names, unless its file does not exist."""
     if change.verb == "create":
         names[change.path] = change.file
     elif change.verb == "unlink":
@@ -411,10 +408,10 @@ def _rename(names: dict[str, int], folders: set[str], change: Operation) -> None
 
 
 def _folder(path: str) -> str:
-    """Return the folder that `path` lies in."""
+    """Return the folder of `path`."""
     return path.rpartition("/")[0]
 
 
 def _missing(verb: str, path: str) -> StorageFailure:
-    """Return the failure for a path that is not there."""
+    """Return the failure for a missing path."""
     return StorageFailure(verb, path, "No such file or directory", errno.ENOENT)

@@ -1,13 +1,13 @@
-"""The journal as it lies on disk: groups go to numbered files, each written and synced in order.
+"""The journal on disk: groups go to numbered files, each written and synced in order.
 
-Its methods run in the sync thread: each spends its time in calls that release the GIL.  It decides
-nothing: which group goes to which file was decided when the group was sealed (`journal.py`).
+Its methods run in the sync thread and spend their time in calls that release the GIL. It decides
+nothing: the file of each group was chosen when the group was sealed (`journal.py`).
 
-Invariants: when `write` returns, the group and its file's name are durable.  After the first
-failure of any call, expected or not, every later call fails too, for what the disk holds is not
-known any more and a failed sync is never tried again.  A write that finds no room is no such
-failure: the file is cut back to its last whole group, so the same group may be written again
-(`DiskFull`), and no other may before it.
+Invariants: when `write` returns, the group and the name of its file are durable.  After the first
+failure of any call, expected or not, every later call fails too, because the contents of the disk
+are unknown and a failed sync is never repeated.  A write that finds no space is not such a failure:
+the file is cut back to its last complete group, so that the same group may be written again
+(`DiskFull`), and no other before it.
 """
 
 from __future__ import annotations
@@ -45,24 +45,24 @@ def journal_number(name: str) -> int:
 
 @final
 class JournalFiles:
-    """Writes groups and syncs them.  One thread at a time calls it.
+    """Writes groups and syncs them.  Only one thread at a time may call it.
 
-    A write that finds no room is paid for by the `ballast`, if there is one.
+    If a write finds no space, the `ballast` is given up for it, if there is one.
     """
 
     def __init__(self, disk: Disk, ballast: Ballast | None = None) -> None:
         self._disk = disk
         self._ballast = ballast
         self._file: File | None = None
-        #: Where the last whole group of the file ends.
+        #: The end of the last complete group in the file.
         self._end: i64 = 0
-        #: Up to where the file has zeros, and how many small groups came in a row.
+        #: The end of the zeros in the file, and the number of consecutive small groups.
         self._zeros_end: i64 = 0
         self._small_groups: i64 = 0
         self._number: i64 = -1
         self._written: i64 = 0
         self._failure: StorageFailure | None = None
-        #: True while a call is at work, and for good once one raised what nobody expects.
+        #: True during a call, and permanently after an unexpected exception.
         self._broken = False
 
     def write(self, group: Group) -> None:
@@ -91,7 +91,7 @@ class JournalFiles:
         self._broken = False
 
     def _append_somehow(self, group: Group) -> None:
-        """Write `group`; where there is no room, give up the ballast for it."""
+        """Write `group`; if there is no space, give up the ballast for it."""
         try:
             self._append(group)
         except DiskFull:
@@ -100,7 +100,7 @@ class JournalFiles:
             self._append(group)
 
     def _append(self, group: Group) -> None:
-        """Write `group`, or as if nothing had happened raise `DiskFull`."""
+        """Write `group`, or raise `DiskFull` and leave the file as it was."""
         file = self._file_for(group)
         self._write_ahead(file, group.size)
         try:
@@ -112,10 +112,11 @@ class JournalFiles:
         self._written = group.number
 
     def _write_ahead(self, file: File, size: i64) -> None:
-        """Where small groups come one by one, write zeros ahead of them: it makes syncs faster.
+        """While groups are small and frequent, write zeros ahead of them: this makes syncs faster.
 
-        While groups go over what is there already, the file system has no size and no blocks to
-        write down.  Large groups gain nothing by it, and what is written twice costs.
+        Groups that overwrite zeros change neither the size nor the blocks of the file, so the file
+        system has less to write.  Large groups gain nothing, because the zeros are written in
+        addition.
         """
         if size > JOURNAL_AHEAD_GROUP_BYTES:
             self._small_groups = 0
@@ -123,7 +124,7 @@ class JournalFiles:
         self._small_groups += 1
         if self._end + size <= self._zeros_end or self._small_groups < JOURNAL_AHEAD_GROUPS:
             return
-        # Not before a while has passed again, if there is no room for zeros.
+        # Try again only after a while if there is no space for zeros.
         self._small_groups = 0
         try:
             file.write_ahead(JOURNAL_AHEAD_BYTES)
@@ -135,7 +136,7 @@ class JournalFiles:
             self._zeros_end = self._end + JOURNAL_AHEAD_BYTES
 
     def sync(self) -> i64:
-        """Return when all that was written is durable; return the newest such group's number.
+        """Return when everything written is durable; return the number of the newest such group.
 
         Raises: StorageFailure: nothing may be confirmed any more.
         """
@@ -152,7 +153,7 @@ class JournalFiles:
         return self._written
 
     def close(self) -> None:
-        """Close the open file; what was not synced stays so."""
+        """Close the open file without syncing it."""
         if self._file is not None:
             file, self._file = self._file, None
             file.close()
@@ -167,9 +168,9 @@ class JournalFiles:
             raise RuntimeError("the journal is not written to after a call that failed")
 
     def _file_for(self, group: Group) -> File:
-        """Return the file that `group` belongs in.
+        """Return the file of `group`.
 
-        A new file's name is made durable here, once its predecessor is synced and closed.
+        This makes the name of a new file durable, after its predecessor is synced and closed.
         """
         file = self._file
         if file is not None:

@@ -1,20 +1,21 @@
-"""The journal as it is written: records gather in memory until one call writes and syncs them.
+"""The end of the journal: records gather in memory until one call writes and syncs them.
 
-All that must survive goes through here in one order: definitions, messages, acks.  A record is
-appended synchronously; it is durable when `durable_group` has reached what `group` was at that
-moment.  `seal` hands over what has gathered as one `Group`; whoever writes and syncs it
-(`journal_files.py`) says so by `synced`, and meanwhile the next group gathers.  There is no timer.
+Everything that must survive goes through here in one order: definitions, messages, acks.  A record
+is appended synchronously; it is durable when `durable_group` has reached the value that `group` had
+at that moment.  `seal` returns the gathered records as one `Group`; the code that writes and syncs
+it (`files.py`) reports that by `synced`, and meanwhile the next group gathers.  There is no timer.
 
-It is not the files: no I/O and no clock here.  `record.py` draws the bytes.
+This module does no I/O and reads no clock.  `record.py` shows the layout of the bytes.
 
-Invariants: records keep the order of the calls, but acks, which gather and come last in the group
-or when many have gathered: nothing that follows an ack depends on it, for a sequence is never used
-twice.  A body from `BODY_APART_BYTES` on is never copied.  One record never spans two groups.
+Invariants: records keep the order of the calls, except for acks, which gather and come last in the
+group or when there are many: nothing that follows an ack depends on it, because a sequence is never
+used twice.  A body of `BODY_APART_BYTES` or more is never copied.  One record never spans two
+groups.
 """
 
 from __future__ import annotations
 
-from typing import Final, final
+from typing import TYPE_CHECKING, Final, cast, final
 
 from mypy_extensions import i32, i64, mypyc_attr, u8
 from xxhash import xxh3_64, xxh3_64_digest
@@ -26,6 +27,7 @@ from leveret.limits import (
 )
 from leveret.message import Message
 from leveret.store.records.definition import Definition, write_definition
+from leveret.store.records.publish_session import PublishProgress, write_progress
 from leveret.store.records.record import (
     ACK,
     CHECKPOINT,
@@ -34,13 +36,16 @@ from leveret.store.records.record import (
     DEFINE,
     DELETE,
     DIGEST_BYTES,
+    FORGOTTEN,
     GROUP_HEADER_BYTES,
     MOVE,
     PUBLISH,
+    PUBLISH_SESSION,
     PURGE,
     RECORD_BYTES_MAX,
     RECORD_HEAD_BYTES,
     REQUEUE,
+    RETAINED_COUNT,
     SPILL,
     TRIM,
     TX,
@@ -52,25 +57,29 @@ from leveret.store.segments.chunk_record import write_chunk_ref
 from leveret.store.segments.segments import ChunkRef
 from leveret.wire.buffer import BytesWriter, write_i32_le, write_i64_le
 
-#: From this size on hashing a body where it lies is cheaper than copying it next to its head.
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+#: From this size on, hashing a body in place is cheaper than copying it next to its head.
 _HASH_APART_BYTES: Final = 1024
 
-#: A publish record's payload begins with the number of targets, known only when it is whole.
+#: The payload of a publish record begins with the number of targets, known only at its end.
 _PUBLISH_START: Final = RECORD_HEAD_BYTES + 4
 
 _ACK_RANGE_BYTES: Final = 24
 
-#: References that compiled code reaches without a look-up.
-_digest: Final = xxh3_64_digest
-_hasher: Final = xxh3_64
+#: References that compiled code can use without a look-up.  They take the seed as an object because
+#: compiled code keeps an `int` below 2**62 unboxed, and would box it again for each record.
+_digest: Final = cast("Callable[[bytes, object], bytes]", xxh3_64_digest)
+_hasher: Final = cast("Callable[[bytes, object], xxh3_64]", xxh3_64)
 
 
 @final
 class Group:
-    """Records that are written by one call and become durable by one sync.
+    """Records that one call writes and one sync makes durable.
 
-    `parts` are the bytes in order, header first; `size` is their sum; `number` and `file_number`
-    say which group it is and which journal file it belongs in.
+    `parts` are the bytes in order, header first; `size` is their sum; `number` is that of the group
+    and `file_number` that of its journal file.
     """
 
     def __init__(self, number: i64, file_number: i64, records: i64, parts: list[bytes]) -> None:
@@ -85,13 +94,13 @@ class Group:
 
     @property
     def data(self) -> bytes:
-        """All parts as one: for tests and tools, for it copies."""
+        """Return all parts as one: for tests and tools, because it copies."""
         return b"".join(self.parts)
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class LateRecord:
-    """A record that must not share a group with what it tells of; see `Journal.later`."""
+    """A record whose place the journal finds; see `Journal.later` and `Journal.at_end`."""
 
     def append_to(self, journal: Journal) -> None:
         """Append it."""
@@ -100,11 +109,11 @@ class LateRecord:
 
 @final
 class Journal:
-    """The journal's open end.
+    """The open end of the journal.
 
-    `group` is the number of the group being filled, `durable_group` of the newest one synced,
-    `unsynced_bytes` what was appended and is not synced, `file_number` the file of the last group
-    sealed, `bytes_since_roll` what was sealed since the last checkpoint began.
+    `group` is the number of the group being filled, `durable_group` that of the newest synced one,
+    `unsynced_bytes` the number of bytes appended and not synced, `file_number` the file of the last
+    sealed group, `bytes_since_roll` the number of bytes sealed since the last checkpoint began.
     """
 
     def __init__(self, seed: int = 0, group: i64 = 1, file_number: i64 = 1) -> None:
@@ -116,7 +125,7 @@ class Journal:
         #: The size at which a file is closed and the next one begun.
         self.file_bytes_max: i64 = JOURNAL_FILE_BYTES
         self._seed = seed
-        self._record_seed: int = seed ^ int(group)
+        self._record_seed: object = seed ^ int(group)
         self._file_bytes: i64 = 0
         self._rolling = False
         self._records: i64 = 0
@@ -124,8 +133,10 @@ class Journal:
         self._parts: list[bytes] = []
         self._out = BytesWriter()
         self._sealed: list[Group] = []
-        #: What is to be appended to the next group.
+        #: The records to append to the next group.
         self._late: list[LateRecord] = []
+        #: The records to append behind all others of this group.
+        self._last: list[LateRecord] = []
         self._publish = _scratch(_PUBLISH_START)
         self._targets: i64 = 0
         self._other = _scratch(RECORD_HEAD_BYTES)
@@ -162,8 +173,8 @@ class Journal:
     def move(self, queue_id: i64, sequence: i64, message: Message) -> None:
         """Append the ack of one message and its publish to the targets named, as one record.
 
-        The message is stored again, as it was changed: replay cannot look for the original, which
-        a checkpoint may have left out.
+        The message is stored again, with its changes: replay cannot look up the original, which a
+        checkpoint may have left out.
         """
         writer = self._publish
         count = self._targets
@@ -184,8 +195,12 @@ class Journal:
         else:
             self._start_ack_run(queue_id, first, last)
 
+    def retain(self, queue_id: i64, sequence: i64) -> None:
+        """Append that a message is acked, and that its queue keeps it for a rewind."""
+        self.requeue(queue_id, sequence, RETAINED_COUNT)
+
     def requeue(self, queue_id: i64, sequence: i64, delivery_count: i64) -> None:
-        """Append that a message went back to its queue, delivered so often by now."""
+        """Append that a message was requeued, with its delivery count."""
         writer = self._other
         write_i64_le(writer, queue_id)
         write_i64_le(writer, sequence)
@@ -195,7 +210,7 @@ class Journal:
     def purge(self, queue_id: i64, below_sequence: i64) -> None:
         """Append that every message of a queue below a sequence is gone.
 
-        That includes unacked ones: where those must stay, append acks of the others.
+        This includes unacked messages; if they must stay, append acks of the others instead.
         """
         writer = self._other
         write_i64_le(writer, queue_id)
@@ -203,18 +218,22 @@ class Journal:
         self._append(writer, RECORD_HEAD_BYTES, PURGE, b"")
 
     def trim(self, queue_id: i64, first_offset: i64) -> None:
-        """Append that a stream begins at `first_offset` now."""
+        """Append that `first_offset` is now the first offset of a stream."""
         writer = self._other
         write_i64_le(writer, queue_id)
         write_i64_le(writer, first_offset)
         self._append(writer, RECORD_HEAD_BYTES, TRIM, b"")
 
     def consumer_offset(self, queue_id: i64, consumer: bytes, offset: i64) -> None:
-        """Append how far a named consumer of a stream has come."""
+        """Append the offset of a named consumer of a stream."""
         self._append_named(CONSUMER_OFFSET, queue_id, consumer, offset)
 
+    def forget_consumer(self, queue_id: i64, consumer: bytes) -> None:
+        """Append that a stream forgets the offset of a named consumer."""
+        self._append_named(CONSUMER_OFFSET, queue_id, consumer, FORGOTTEN)
+
     def spill(self, queue_id: i64, ref: ChunkRef, gone: list[tuple[int, int]]) -> None:
-        """Append that a durable chunk holds a queue's messages; of them `gone` are gone already."""
+        """Append that a durable chunk holds messages of a queue, of which `gone` are gone."""
         writer = _scratch(RECORD_HEAD_BYTES)
         write_i64_le(writer, queue_id)
         write_chunk_ref(writer, ref)
@@ -225,7 +244,7 @@ class Journal:
         self._append(writer, RECORD_HEAD_BYTES, SPILL, b"")
 
     def later(self, record: LateRecord) -> None:
-        """Append `record` once all that was recorded so far is in groups before its own.
+        """Append `record` once everything recorded so far is in groups before its own.
 
         A crash may keep any part of the newest group, but the groups before it are durable then.
         """
@@ -234,26 +253,36 @@ class Journal:
         else:
             record.append_to(self)
 
+    def at_end(self, record: LateRecord) -> None:
+        """Append `record` behind all others of the next group that is sealed."""
+        self._last.append(record)
+
+    def publish_session(self, progress: PublishProgress) -> None:
+        """Append how far the publishes of a client's channel have come."""
+        writer = _scratch(RECORD_HEAD_BYTES)
+        write_progress(writer, progress)
+        self._append(writer, RECORD_HEAD_BYTES, PUBLISH_SESSION, b"")
+
     # -- definitions and marks ---------------------------------------------------------------------
 
     def define(self, kind: str, definition: dict[str, object]) -> None:
         """Append a definition: a vhost, exchange, queue, binding, user, permission or policy.
 
-        It is called before the state changes that it tells of; where that cannot be, the caller
-        makes a `Definition` first and appends it by `define_made`.
+        Call it before the state changes that it describes; if that is impossible, make a
+        `Definition` first and append it by `define_made`.
 
-        Raises: PreconditionFailed (406): a value in it cannot be kept; nothing was appended.
+        Raises: PreconditionFailed (406): a value in it cannot be stored; nothing was appended.
         """
         self.define_made(Definition(kind, definition))
 
     def define_made(self, definition: Definition) -> None:
-        """Append a definition that was found fit to be kept."""
+        """Append a definition that was checked already."""
         writer = _scratch(RECORD_HEAD_BYTES)
         writer.write(definition.payload)
         self._append(writer, RECORD_HEAD_BYTES, DEFINE, b"")
 
     def delete(self, kind: str, definition: dict[str, object]) -> None:
-        """Append that a definition is gone; `definition` holds at least what identifies it."""
+        """Append the deletion of a definition, with at least the fields that identify it."""
         writer = _scratch(RECORD_HEAD_BYTES)
         write_definition(writer, kind, definition)
         self._append(writer, RECORD_HEAD_BYTES, DELETE, b"")
@@ -268,20 +297,21 @@ class Journal:
         self._append(self._other, RECORD_HEAD_BYTES, CHECKPOINT, b"")
 
     def clean_stop(self, time_ms: i64) -> None:
-        """Append that the broker stopped in order; only true as the journal's last record."""
+        """Append that the broker stopped cleanly; valid only as the journal's last record."""
         self._flush_acks()
+        self._append_last()
         write_i64_le(self._other, time_ms)
         self._append(self._other, RECORD_HEAD_BYTES, CLEAN_STOP, b"")
 
     def begin_tx(self) -> None:
-        """Make all records up to `end_tx` one: after a crash all of them are there, or none."""
+        """Make all records up to `end_tx` one record: after a crash all of them exist, or none."""
         if self._in_tx:
             raise RuntimeError("a transaction's record is open already")
         self._close_ack_run()
         self._in_tx = True
 
     def end_tx(self) -> None:
-        """Append the transaction's record; one without operations leaves nothing."""
+        """Append the transaction's record; a transaction without operations writes nothing."""
         if not self._in_tx:
             raise RuntimeError("no transaction's record is open")
         self._in_tx = False
@@ -301,27 +331,29 @@ class Journal:
 
     @property
     def in_tx(self) -> bool:
-        """Tell whether a transaction's record is open."""
+        """Return whether a transaction is open."""
         return self._in_tx
 
     def has_records(self) -> bool:
-        """Tell whether anything waits to be sealed."""
+        """Return whether there are records to seal."""
         return self._records > 0 or self._ack_queue >= 0 or len(self._acks) > RECORD_HEAD_BYTES
 
     @property
     def last_group(self) -> i64:
-        """The group with which all that was recorded is durable, late records too."""
+        """The group with which everything recorded is durable, including late records."""
         if self._late:
             return self.group + 1
         return self.group if self.has_records() else self.group - 1
 
     def seal(self) -> Group | None:
-        """Return what has gathered as a group to write and sync, or None; begin the next group."""
+        """Return the gathered records as a group to write, or None; begin the next group."""
         if self._in_tx:
             raise RuntimeError("a transaction's record is open")
         self._flush_acks()
         if self._records == 0:
             return None
+        if self._last:
+            self._append_last()
         if self._rolling or self._file_bytes >= self.file_bytes_max:
             self._rolling = False
             self.file_number += 1
@@ -355,18 +387,24 @@ class Journal:
         self.durable_group = max(self.durable_group, number)
 
     def roll(self) -> i64:
-        """Let the next group begin a new file; return its number, from which a replay must go."""
+        """Make the next group begin a new file; return its number, where replay must start."""
         self._rolling = self._file_bytes > 0
         self.bytes_since_roll = 0
         return self.group
 
     @property
     def next_file_number(self) -> int:
-        """The file that the next group sealed goes to, if it were sealed now."""
+        """The file of the next group, if it were sealed now."""
         full = self._rolling or self._file_bytes >= self.file_bytes_max
         return int(self.file_number) + 1 if full else int(self.file_number)
 
     # -- inside ------------------------------------------------------------------------------------
+
+    def _append_last(self) -> None:
+        """Append the records that come behind all others."""
+        last, self._last = self._last, []
+        for record in last:
+            record.append_to(self)
 
     def _begin_group(self) -> None:
         """Start an empty group after the one that was sealed."""
@@ -416,7 +454,7 @@ class Journal:
         self._count(DIGEST_BYTES + RECORD_HEAD_BYTES + size)
 
     def _append_body(self, body: bytes) -> None:
-        """Append a body: a large one as it is, so that it is not copied."""
+        """Append a body; a large one is not copied."""
         if len(body) < BODY_APART_BYTES:
             self._out.write(body)
             return
@@ -425,7 +463,7 @@ class Journal:
         self._out = BytesWriter()
 
     def _append_parts(self, kind: i64, parts: list[bytes]) -> None:
-        """Frame a payload that lies in parts; the first has room for the record's head in front."""
+        """Frame a payload that consists of parts; the first has space for the record's head."""
         size: i64 = -RECORD_HEAD_BYTES
         for part in parts:
             size += len(part)
@@ -444,7 +482,7 @@ class Journal:
         self._count(DIGEST_BYTES + RECORD_HEAD_BYTES + size)
 
     def _append_to_tx(self, head: bytes, body: bytes) -> None:
-        """Append an operation to the open transaction: as a record, but without a digest."""
+        """Append an operation to the open transaction: like a record, but without a digest."""
         self._tx.write(head)
         self._tx_size += len(head) + len(body)
         if len(body) < BODY_APART_BYTES:
@@ -461,7 +499,7 @@ class Journal:
         self.unsynced_bytes += size
 
     def _append_named(self, kind: i64, queue_id: i64, name: bytes, value: i64) -> None:
-        """Append a number that a queue keeps under a name."""
+        """Append a number that a queue stores under a name."""
         writer = _scratch(RECORD_HEAD_BYTES)
         write_i64_le(writer, queue_id)
         write_string(writer, name)
@@ -483,7 +521,7 @@ class Journal:
         self._ack_last = last
 
     def _close_ack_run(self) -> None:
-        """Write the open run of acks to those that wait for a record; frame them when many."""
+        """Add the open run of acks to those that wait for a record; frame many at once."""
         if self._ack_queue < 0:
             return
         writer = self._acks
@@ -495,14 +533,14 @@ class Journal:
             self._append(writer, RECORD_HEAD_BYTES, ACK, b"")
 
     def _flush_acks(self) -> None:
-        """Append all acks that have gathered."""
+        """Append all gathered acks."""
         self._close_ack_run()
         if len(self._acks) > RECORD_HEAD_BYTES:
             self._append(self._acks, RECORD_HEAD_BYTES, ACK, b"")
 
 
 def _scratch(start: i64) -> BytesWriter:
-    """Return a writer whose first `start` bytes are kept free."""
+    """Return a writer whose first `start` bytes are reserved."""
     writer = BytesWriter()
     for _ in range(start):
         writer.append(0)

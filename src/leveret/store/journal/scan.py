@@ -1,21 +1,22 @@
-"""Reading one journal file: its true records one after the other, and what is damaged in it.
+"""Reading one journal file: its intact records in order, and the damage in it.
 
-It reads bytes and calls nobody: what a record does and what becomes of damage is `recovery.py`'s.
+It reads bytes and calls nobody: `recovery.py` decides what a record does and what damage means.
 
-How damage is passed by, so that it costs as little as it can:
+Damage is skipped at the lowest possible cost:
 
-- A record whose digest fails, in a group whose sizes still lead to its end: that record.
-- A record's size is hit: each other value of each one of its four bytes is tried, and the one by
-  which the digest holds is right; then nothing is lost.
-- Neither: the rest of the group.
-- A group's header is hit: its records are true or not by themselves, for their seed tells the
-  group, whose number follows from the one before.
-- Else: all up to the next true header, which is looked for by its magic.
+- A record whose digest fails, in a group whose sizes still lead to its end: only that record is
+  lost.
+- The size of a record is damaged: each other value of each of its four bytes is tried, and the one
+  with which the digest matches is right; then nothing is lost.
+- Neither: the rest of the group is lost.
+- The header of a group is damaged: its records can be checked without it, because their seed
+  depends on the group's number, which follows from the one before.
+- Otherwise everything up to the next intact header, which is found by its magic, is lost.
 
-Zeros up to the end of the file are no damage: room that was written ahead of the groups.
+Zeros up to the end of the file are no damage: they were written ahead of the groups.
 
-Invariants: no byte is returned that a digest did not cover; groups are returned in ascending
-number; a record in a group's place that belongs to another group, file or store is damage.
+Invariants: no byte is returned that a digest did not cover; groups are returned in ascending order;
+a record that belongs to another group, file or store is damage.
 """
 
 from __future__ import annotations
@@ -42,10 +43,10 @@ from leveret.wire.buffer import read_i32_le, read_i64_le
 class JournalScan:
     """Walks over the bytes of one journal file.
 
-    After `next` returned True the record of `kind` has its payload in `data` from `start` to `end`,
-    and belongs to `group`.  `durable` is the newest group that any header called durable, `damages`
-    what was found up to here, `garbage_from` where a tail without a true header begins (-1: there
-    is none).
+    After `next` returned True, the record of `kind` has its payload in `data` from `start` to
+    `end`, and belongs to `group`.  `durable` is the newest group that any header called durable,
+    `damages` lists the damage up to here, `garbage_from` is where a tail without an intact header
+    begins (-1 if there is none).
     """
 
     def __init__(
@@ -65,11 +66,11 @@ class JournalScan:
         self._file_number = file_number
         self._record_seed: int = seed
         self._position: i64 = 0
-        #: Where the group ends as its header says; -1 when the header is lost.
+        #: The end of the group by its header; -1 if the header is lost.
         self._group_end: i64 = 0
 
     def next(self) -> bool:
-        """Move to the next true record; return False at the end of the file."""
+        """Move to the next intact record; return False at the end of the file."""
         while True:
             if self._group_end >= 0 and self._position >= self._group_end:
                 if not self._next_group():
@@ -106,11 +107,11 @@ class JournalScan:
         return self._enters(found)
 
     def _is_room(self, position: i64) -> bool:
-        """Tell whether there are only zeros from `position` on."""
+        """Return whether the rest of the file from `position` on is zeros."""
         return self.data[position] == 0 and not self.data[position:].strip(b"\0")
 
     def _enters(self, position: i64) -> bool:
-        """Enter the group at `position` if a true header of a later group lies there."""
+        """Enter the group at `position` if an intact header of a later group is there."""
         if not is_group_header(self.data, position, self._seed, self._file_number):
             return False
         number = read_i64_le(self.data, position + 8)
@@ -125,7 +126,7 @@ class JournalScan:
         return True
 
     def _lost_before(self, position: i64) -> bool:
-        """Tell whether damage that ends at `position` explains that groups are missing."""
+        """Return whether damage that ends at `position` explains missing groups."""
         return bool(self.damages) and (
             self.damages[-1].position + self.damages[-1].size == position
         )
@@ -139,7 +140,7 @@ class JournalScan:
         self._group_end = end
 
     def _find_header(self, position: i64) -> i64:
-        """Return where the next true header of a later group lies, or -1."""
+        """Return the position of the next intact header of a later group, or -1."""
         found: i64 = self.data.find(GROUP_MAGIC, position)
         while found >= 0:
             if (
@@ -153,7 +154,7 @@ class JournalScan:
     # -- records -----------------------------------------------------------------------------------
 
     def _next_record(self) -> bool:
-        """Take the record at the position; False when something else is to be looked at first."""
+        """Take the record at the position; return False if there is none to take."""
         position = self._position
         limit: i64 = len(self.data)
         if self._group_end >= 0:
@@ -174,7 +175,7 @@ class JournalScan:
         self._position = self.end
 
     def _pass_damaged_record(self, position: i64, limit: i64) -> bool:
-        """Pass by a record that does not check; True when it could be taken all the same."""
+        """Skip a damaged record; return True if it could be read all the same."""
         if self._sizes_lead_to_end(position):
             size = RECORD_HEADER_BYTES + i64(read_i32_le(self.data, position + DIGEST_BYTES))
             self._damage(position, size, "a record", 1, self.group)
@@ -194,9 +195,9 @@ class JournalScan:
         return False
 
     def _sizes_lead_to_end(self, position: i64) -> bool:
-        """Tell whether the size at `position`, and those after it, lead to the group's end.
+        """Return whether the size at `position`, and those after it, lead to the group's end.
 
-        The kinds after it must be known too: by zeros alone every thirteenth byte leads on.
+        The kinds must be known too: with zeros alone, every thirteenth byte would match.
         """
         data = self.data
         end = self._group_end

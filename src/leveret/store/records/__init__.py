@@ -1,1 +1,1 @@
-"""How records, definitions and ranges of sequences lie in files."""
+"""The layout of records, definitions and ranges of sequences in files."""

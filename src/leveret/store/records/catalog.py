@@ -1,11 +1,11 @@
-"""Definitions as they stand after their records: what is told last counts, deletes take along.
+"""Definitions as they result from their records: the last one counts, and deletes cascade.
 
-A broker takes most of them at once (`broker/recovery/restore.py`) and keeps only bindings here
-until their ends are known.  Tools have no broker and must lose nothing: of a kind that is not known
-here every record is kept.
+A broker applies most definitions at once (`broker/recovery/restore.py`) and keeps only bindings
+here until both ends are known.  Tools have no broker and must lose nothing: every record of an
+unknown kind is kept.
 
-Invariants: a definition is kept once under what identifies it; what a vhost, exchange, queue or
-user owns goes with it.
+Invariants: a definition is kept once under what identifies it; deleting a vhost, exchange, queue or
+user deletes what it owns.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, final
 
-from leveret.store.records.fields import text
+from leveret.store.records.fields import encoded_table, table, table_identity, text
+from leveret.wire.tables import read_table
 
-#: What makes a definition of a kind unique.
+#: The fields that identify a definition of each kind.
 IDENTITY: Final[dict[str, list[str]]] = {
     "vhost": ["name"],
     "user": ["name"],
@@ -31,86 +32,100 @@ IDENTITY: Final[dict[str, list[str]]] = {
     "redelivered": ["id"],
     "retry": ["id", "sequence"],
     "stream_id": ["id"],
-    # Whose a name is that clients use.
+    # The owner of a name that clients use.
     "publisher": ["id", "name"],
     "stream_consumer": ["id", "name"],
-    # Each is a decision: those of batches that are not released yet are needed, too.
+    # Each record is a decision: those of batches that are not released yet are needed, too.
     "sink": ["vhost", "name", "batch"],
     "binding": ["vhost", "source", "destination_type", "destination", "routing_key", "arguments"],
 }
 
-#: Kinds of which each definition stays until a record deletes it, or what owns it.
+#: The kinds whose definitions stay until a record deletes them, or their owner.
 _LASTING: Final = (
     "vhost", "user", "permission", "topic_permission", "user_limits", "policy", "operator_policy",
     "parameter", "global_parameter", "exchange", "queue", "binding",
 )  # fmt: skip
 
-#: Kinds that say what happened and not what is.
+#: The kinds that record an event and not a state.
 PASSING: Final = ("start",)
 
-Key = tuple[str, ...]
+Key = tuple[str | bytes, ...]
+
+#: Stands in a kept definition for its arguments, as `encoded_table` encoded them.
+_PACKED: Final = "packed arguments"
+
+#: Arguments with fewer entries are kept as they are: packing would cost time and spare nothing.
+_PACKED_ENTRIES_MIN: Final = 8
 
 
 @final
 class Catalog:
-    """Definitions by what identifies them, in the order in which they were first told."""
+    """Definitions by their identity, in the order in which they were first recorded."""
 
     def __init__(self) -> None:
         self._kept: dict[Key, tuple[str, dict[str, object]]] = {}
         self._owned: dict[Key, dict[Key, None]] = {}
-        self._told = 0
+        self._count = 0
 
     def define(self, kind: str, definition: dict[str, object]) -> None:
-        """Take a definition; one of the same identity is replaced."""
+        """Add a definition; it replaces one of the same identity."""
         if kind in PASSING:
             return
         key = _key(kind, definition)
         if kind not in IDENTITY:
-            self._told += 1
-            key = (kind, str(self._told))
+            self._count += 1
+            key = (kind, str(self._count))
         elif key in self._kept:
             if kind == "sink":
-                # Of a sink's batches the one that was told last counts.
+                # Of a sink's batches, the one that was recorded last counts.
                 del self._kept[key]
-            self._kept[key] = (kind, definition)
+            self._kept[key] = (kind, _packed(definition))
             return
-        self._kept[key] = (kind, definition)
+        self._kept[key] = (kind, _packed(definition))
         for owner in _owners(kind, definition):
             self._owned.setdefault(owner, {})[key] = None
 
     def delete(self, kind: str, definition: dict[str, object]) -> None:
-        """Take out a definition and what it owns."""
+        """Delete a definition and what it owns."""
         key = _key(kind, definition)
         found = self._kept.get(key)
         self._remove(key)
         owner = key
         if kind == "queue":
-            # Bindings know a queue by its name; by its id it owns what else there is of it.
+            # Bindings refer to a queue by its name; other definitions of a queue refer to its id.
             named = definition if found is None else found[1]
             self._remove_owned(("named", text(named, "vhost"), text(named, "name")))
         self._remove_owned(owner)
 
     def all_of(self, *kinds: str) -> Iterator[tuple[str, dict[str, object]]]:
-        """Yield kind and definition of each of some kinds."""
+        """Yield the kind and definition of each definition of some kinds."""
         for kind, definition in list(self._kept.values()):
             if kind in kinds:
-                yield kind, definition
+                yield kind, _unpacked(definition)
+
+    def take_all_of(self, kind: str) -> Iterator[dict[str, object]]:
+        """Yield the definitions of a kind, and keep none that was yielded.
+
+        So a start does not hold them twice: as records, and as what they define.
+        """
+        for key in [key for key, (one, _) in self._kept.items() if one == kind]:
+            yield _unpacked(self._kept.pop(key)[1])
 
     def others_than(self, *kinds: str) -> Iterator[tuple[str, dict[str, object]]]:
-        """Yield kind and definition of each that is of none of some kinds."""
+        """Yield the kind and definition of each definition that is of none of some kinds."""
         for kind, definition in list(self._kept.values()):
             if kind not in kinds:
-                yield kind, definition
+                yield kind, _unpacked(definition)
 
     def missing_in(self, other: Catalog) -> list[tuple[str, dict[str, object]]]:
-        """Return kind and definition of what `other` lacks, of the kinds that only a delete ends.
+        """Return the kind and definition of what `other` lacks, for kinds that only a delete ends.
 
-        Others pass by themselves: a sink that commits nothing for long is forgotten.
+        Others end without a delete: a sink that commits nothing for a long time is forgotten.
         """
         found: list[tuple[str, dict[str, object]]] = []
         for key, (kind, definition) in self._kept.items():
             if kind in _LASTING and key not in other._kept:
-                found.append((kind, definition))
+                found.append((kind, _unpacked(definition)))
         return found
 
     def __len__(self) -> int:
@@ -133,19 +148,16 @@ class Catalog:
 
 
 def _key(kind: str, definition: dict[str, object]) -> Key:
-    """Return what identifies a definition."""
-    parts = [kind]
+    """Return the identity of a definition."""
+    parts: list[str | bytes] = [kind]
     for field in IDENTITY.get(kind, []):
         value = definition.get(field)
-        if isinstance(value, dict):
-            parts.append(repr(sorted(value.items(), key=_first)))
-        else:
-            parts.append(text(definition, field))
+        parts.append(table_identity(value) if isinstance(value, dict) else text(definition, field))
     return tuple(parts)
 
 
 def _owners(kind: str, definition: dict[str, object]) -> list[Key]:
-    """Return what a definition goes with: keys of other definitions."""
+    """Return the owners of a definition: keys of other definitions."""
     owners: list[Key] = []
     vhost = text(definition, "vhost")
     if "vhost" in definition:
@@ -157,12 +169,28 @@ def _owners(kind: str, definition: dict[str, object]) -> list[Key]:
         end = "named" if text(definition, "destination_type") == "queue" else "exchange"
         owners.append((end, vhost, text(definition, "destination")))
     elif kind == "sink":
-        # All its decisions go when it is forgotten.
+        # All its decisions are deleted when it is forgotten.
         owners.append(_key(kind, {"vhost": vhost, "name": text(definition, "name")}))
     elif kind != "queue" and "id" in definition:
         owners.append(("queue", text(definition, "id")))
     return owners
 
 
-def _first(item: tuple[str, object]) -> str:
-    return item[0]
+def _packed(definition: dict[str, object]) -> dict[str, object]:
+    """Return a definition as it is kept: large arguments take less memory encoded."""
+    arguments = table(definition, "arguments")
+    if len(arguments) < _PACKED_ENTRIES_MIN:
+        return definition
+    packed = {name: value for name, value in definition.items() if name != "arguments"}
+    packed[_PACKED] = encoded_table(arguments)
+    return packed
+
+
+def _unpacked(definition: dict[str, object]) -> dict[str, object]:
+    """Return what `_packed` was given."""
+    encoded = definition.get(_PACKED)
+    if not isinstance(encoded, bytes):
+        return definition
+    unpacked = {name: value for name, value in definition.items() if name != _PACKED}
+    unpacked["arguments"] = read_table(encoded, 0, len(encoded))[0]
+    return unpacked

@@ -1,14 +1,16 @@
-"""How a definition lies in a record: what kind it is and its fields.
+"""The layout of a definition in a record: its kind and its fields.
 
     string kind | table of the fields that are no tables | n times (string name | table)
 
-Fields that are tables themselves (a queue's arguments, a policy's definition) come apart, each as
-the client sent it: inside one more table they could exceed its limits on depth and entries.
+Fields that are tables themselves (a queue's arguments, a policy's definition) are written
+separately, as the client sent them: inside one more table they could exceed its limits on depth and
+entries.
 
-`Definition` is how a new one is made.  It is encoded when it is made, and refused if the journal, a
-snapshot or a definitions file could not keep every value of it, so whoever changes the broker makes
-it before any state changes.  What the disk holds already is written by `write_definition` alone: an
-earlier release may have taken values that a new definition must not have.
+New definitions are made as `Definition`.  It is encoded when it is made, and refused if the
+journal, a snapshot or a definitions file could not store every value of it, so the code that
+changes the broker makes it before any state changes.  Definitions that are on disk already are
+written by `write_definition` alone: an earlier release may have accepted values that a new
+definition must not have.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ from leveret.wire.tables import read_table, write_table
 _QUOTED_MAX: Final = 64
 
 
-#: What a field can hold, for whoever has to change one.
+#: The values that a field can hold, for error messages.
 _HELD: Final = (
     "use texts, numbers of 64 bits, true, false, null, lists and objects, with names of at most "
     f"{SHORT_STRING_BYTES_MAX} bytes, {TABLE_ENTRIES_MAX} entries in all and {TABLE_DEPTH_MAX} "
@@ -43,7 +45,7 @@ _HELD: Final = (
 
 @final
 class Definition:
-    """A definition that can be kept, encoded: `payload` is what its record holds."""
+    """An encoded definition that can be stored: `payload` is the payload of its record."""
 
     def __init__(self, kind: str, fields: dict[str, object]) -> None:
         """Encode it.
@@ -68,9 +70,9 @@ class Definition:
 
 
 def _check_value(kind: str, name: str, value: object, depth: i64) -> None:
-    """Refuse what a table could be given and would not give back, or JSON has no form for.
+    """Refuse a value that a table would not give back unchanged, or that JSON cannot represent.
 
-    Tables and arrays are looked at down to `TABLE_DEPTH_MAX`; deeper ones the table itself refuses.
+    Tables and arrays are examined down to `TABLE_DEPTH_MAX`; the table itself refuses deeper ones.
     """
     if isinstance(value, str):
         if not _is_text(value):
@@ -91,7 +93,7 @@ def _check_value(kind: str, name: str, value: object, depth: i64) -> None:
 
 
 def _is_text(text: str) -> bool:
-    """Tell whether `text` is Unicode: no half of a character, and no byte that was not UTF-8."""
+    """Return whether `text` is Unicode without lone surrogates."""
     if text.isascii():
         return True
     try:
@@ -110,7 +112,7 @@ def _culprit(fields: dict[str, object]) -> str:
 
 
 def _inside(value: object) -> str:
-    """Return the path to what cannot be written inside a table; empty where it is all of it."""
+    """Return the path to the value in a table that cannot be written, or an empty path."""
     if isinstance(value, dict):
         for key, inner in value.items():
             if not _is_written({key: inner}):
@@ -119,7 +121,7 @@ def _inside(value: object) -> str:
 
 
 def _is_written(value: object) -> bool:
-    """Tell whether a table can hold `value`, or is it, where it is a table."""
+    """Return whether `value` can be written in a table, or is a table that can be written."""
     table: dict[str, object] = {}
     if isinstance(value, dict):
         table = value
@@ -133,7 +135,7 @@ def _is_written(value: object) -> bool:
 
 
 def _largest(fields: dict[str, object]) -> str:
-    """Return the field that takes the most room."""
+    """Return the largest field."""
     found = ""
     most = -1
     for name, value in fields.items():
@@ -151,14 +153,14 @@ def _quoted(value: object) -> str:
 
 
 def _unkept(kind: str, name: str, why: str) -> PreconditionFailed:
-    """Return the error of a field that cannot be kept."""
+    """Return the error for a field that cannot be stored."""
     return PreconditionFailed(f"the {kind.replace('_', ' ')} cannot be kept: field '{name}': {why}")
 
 
 def write_definition(writer: BytesWriter, kind: str, definition: dict[str, object]) -> None:
     """Append a definition.
 
-    Raises: ValueError: a field is of no type that a table can hold, or a table exceeds its limits;
+    Raises: ValueError: a field has a type that no table can hold, or a table exceeds its limits;
     then `writer` may hold a part of it.
     """
     write_string(writer, kind.encode())

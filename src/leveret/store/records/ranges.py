@@ -1,7 +1,7 @@
-"""Sets of numbers that come in runs: sequences that are acked, or that lie in chunks.
+"""Sets of numbers that come in runs: sequences that are acked, or that are in chunks.
 
-Invariants: the ranges are in order, apart from each other by at least one number, and none is
-empty.  Adding at the end, as acks mostly do, takes constant time.
+Invariants: the ranges are in order, at least one number apart, and none is empty.  Adding at the
+end, as acks mostly do, takes constant time.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from mypy_extensions import i64
 
 @final
 class RangeSet:
-    """A set of whole numbers, kept as ranges with both ends included."""
+    """A set of integers, kept as ranges with both ends included."""
 
     def __init__(self) -> None:
         self._firsts: list[int] = []
@@ -64,7 +64,7 @@ class RangeSet:
         lasts[low:high] = kept_lasts
 
     def within(self, first: i64, last: i64) -> list[tuple[int, int]]:
-        """Return the parts of the set that lie from `first` to `last`, as ranges."""
+        """Return the parts of the set from `first` to `last`, as ranges."""
         found: list[tuple[int, int]] = []
         at = bisect_left(self._lasts, int(first))
         while at < len(self._firsts) and self._firsts[at] <= last:
@@ -73,7 +73,7 @@ class RangeSet:
         return found
 
     def has(self, number: i64) -> bool:
-        """Tell whether `number` is in the set."""
+        """Return whether `number` is in the set."""
         at = bisect_right(self._firsts, int(number)) - 1
         return at >= 0 and number <= self._lasts[at]
 

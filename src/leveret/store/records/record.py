@@ -46,6 +46,8 @@ Payloads by kind (`string` = u8 length and bytes; `table` = AMQP field table):
     spill                u64 queue | reference to a chunk (`chunk_record.py`) | n times (u64 first,
                          u64 last): what of it is gone already
     clean stop           i64 time in ms
+    publish session      string user | string session | i64 channel | i64 since | i64 through |
+                         n times (u8 kind, i64 first, i64 last); see `publish_session.py`
 
     message              i64 timestamp in ms | u8 flags (1 = persistent, 2 = dead-lettered, 4 = the
                          number that its publisher gave it counts, 8 = a trail is behind the
@@ -87,6 +89,7 @@ PUBLISHER_SEQUENCE: Final = 11
 CHECKPOINT: Final = 12
 CLEAN_STOP: Final = 13
 SPILL: Final = 14
+PUBLISH_SESSION: Final = 15
 
 SNAPSHOT: Final = 32
 COUNTER: Final = 33
@@ -110,6 +113,7 @@ _NAMES: Final = {
     CHECKPOINT: "checkpoint",
     CLEAN_STOP: "clean_stop",
     SPILL: "spill",
+    PUBLISH_SESSION: "publish_session",
     SNAPSHOT: "snapshot",
     COUNTER: "counter",
     QUEUE: "queue",
@@ -121,31 +125,40 @@ _NAMES: Final = {
 GROUP_MAGIC: Final = b"LVgroup1"
 GROUP_HEADER_BYTES: Final = 48
 RECORD_HEADER_BYTES: Final = 13
-#: What precedes a payload inside the bytes that a digest covers, and inside a transaction.
+#: The bytes before a payload that its digest covers, and those before one in a transaction.
 RECORD_HEAD_BYTES: Final = 5
 DIGEST_BYTES: Final = 8
 
 #: A payload's size must fit a signed 32-bit number.
 RECORD_BYTES_MAX: Final = 0x7FFF_FFFF
 
-#: What stands for the offset of a consumer that is known no more.
+#: The offset by which a record says that a consumer is forgotten.
 FORGOTTEN: Final = -1
 
-#: Keeps a seed within what a signed 64-bit number holds.
+#: The delivery count that says of a message that it is acked, and kept for a rewind: the greatest
+#: that a record holds.  A broker that does not know it delivers the message again.
+RETAINED_COUNT: Final = 0x7FFF_FFFF
+
+#: Keeps a seed within the range of a signed 64-bit number.
 SEED_MASK: Final = 0x7FFF_FFFF_FFFF_FFFF
 
 
 class Damaged(Exception):
-    """Bytes of the store that do not check; recovery counts them and goes on."""
+    """Damaged bytes of the store; recovery counts them and continues."""
+
+
+def is_retained(delivery_count: i64) -> bool:
+    """Return whether a delivery count says that a message is acked, and kept for a rewind."""
+    return delivery_count == RETAINED_COUNT
 
 
 def is_kind(kind: i64) -> bool:
-    """Tell whether there is such a kind of record."""
-    return DEFINE <= kind <= SPILL or SNAPSHOT <= kind <= CHUNK or kind == END
+    """Return whether a kind of record exists."""
+    return DEFINE <= kind <= PUBLISH_SESSION or SNAPSHOT <= kind <= CHUNK or kind == END
 
 
 def kind_name(kind: i64) -> str:
-    """Return what a kind of record is called."""
+    """Return the name of a kind of record."""
     return _NAMES.get(int(kind), f"kind {kind}")
 
 
@@ -164,7 +177,7 @@ def encode_group_header(
 
 
 def is_group_header(data: bytes, position: i64, seed: int, file_number: i64) -> bool:
-    """Tell whether a whole, true group header of that file lies at `position`."""
+    """Return whether there is a complete, intact group header of that file at `position`."""
     if position + GROUP_HEADER_BYTES > len(data):
         return False
     head = data[position : position + 40]
@@ -175,7 +188,7 @@ def is_group_header(data: bytes, position: i64, seed: int, file_number: i64) -> 
 
 
 def is_record(data: bytes, position: i64, end: i64, seed: int) -> bool:
-    """Tell whether a whole, true record lies at `position` and ends at or before `end`."""
+    """Return whether a complete, intact record is at `position` and ends by `end`."""
     if position + RECORD_HEADER_BYTES > end:
         return False
     size = i64(read_i32_le(data, position + DIGEST_BYTES))
@@ -186,10 +199,10 @@ def is_record(data: bytes, position: i64, end: i64, seed: int) -> bool:
 
 
 def repaired_size(data: bytes, position: i64, end: i64, seed: int) -> i64:
-    """Return the size by which the record at `position` is true, if one byte of it was hit; or -1.
+    """Return the size with which a record is intact, if one byte of it changed, or -1.
 
-    A size decides where all that follows lies, so the thousand other values of its four bytes are
-    worth a try; a digest of 64 bits does not hold by chance.
+    The position of everything that follows depends on a size, so trying the thousand other values
+    of its four bytes is worth it; a digest of 64 bits does not match by chance.
     """
     if position + RECORD_HEADER_BYTES > end:
         return -1
@@ -224,7 +237,7 @@ def encode_record(kind: int, payload: bytes, seed: int) -> bytes:
 
 
 def write_message(writer: BytesWriter, message: Message) -> None:
-    """Append a message but for its body, which follows it."""
+    """Append a message without its body, which follows it."""
     write_i64_le(writer, message.timestamp_ms)
     writer.append(
         (1 if message.persistent else 0)
@@ -240,16 +253,17 @@ def write_message(writer: BytesWriter, message: Message) -> None:
 
 @final
 class Addresses:
-    """Addresses that were met, to be shared by messages.
+    """The addresses read so far, shared by messages.
 
-    Most messages of a journal have one of a few; each by itself would take 200 bytes.
+    Most messages of a journal have one of few addresses; an object for each message would take 200
+    bytes.
     """
 
     def __init__(self) -> None:
         self._known: dict[bytes, Address] = {}
 
     def address(self, data: bytes, exchange: i64, routing_key: i64, end: i64) -> Address:
-        """Return the address whose two short strings begin there, behind their lengths."""
+        """Return the address whose two short strings begin at a position."""
         wire = data[exchange - 1 : end]
         address = self._known.get(wire)
         if address is None:
@@ -261,7 +275,7 @@ class Addresses:
 
 
 def read_message(data: bytes, position: i64, end: i64, addresses: Addresses) -> Message:
-    """Return the message that lies from `position` to `end`.
+    """Return the message from `position` to `end`.
 
     Raises: Damaged: its lengths do not fit.
     """

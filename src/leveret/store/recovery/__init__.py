@@ -1,1 +1,1 @@
-"""From what a stop left on the disk to the broker's state."""
+"""Recovery: rebuilding the broker's state from what a stop left on the disk."""

@@ -1,4 +1,4 @@
-"""Records to calls of a `Replay`: decoded, checked against their bounds, and told."""
+"""Records as calls of a `Replay`: decoded, checked against their bounds, and applied."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from typing import final
 from mypy_extensions import i64, mypyc_attr
 
 from leveret.message import Message
+from leveret.store.damage import Damage
+from leveret.store.journal.scan import JournalScan
 from leveret.store.records.definition import read_definition
+from leveret.store.records.publish_session import read_progress
 from leveret.store.records.ranges import RangeSet
 from leveret.store.records.record import (
     ACK,
@@ -17,8 +20,10 @@ from leveret.store.records.record import (
     COUNTER,
     DEFINE,
     DELETE,
+    FORGOTTEN,
     MOVE,
     PUBLISH,
+    PUBLISH_SESSION,
     PUBLISHER_SEQUENCE,
     PURGE,
     QUEUE,
@@ -39,29 +44,44 @@ from leveret.wire.buffer import read_i32_le, read_i64_le
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class SpillCheck:
-    """Says whether chunks that the journal names are whole; recovery looks at them."""
+    """Checks whether the chunks that the journal names are complete; recovery implements it."""
 
     def whole(self, queue_id: i64, ref: ChunkRef, gone: RangeSet) -> bool:
-        """Tell whether the chunk is where it should be, and true; `gone` is gone from it."""
+        """Return whether the chunk is where it should be, and intact; `gone` is gone from it."""
         return True
 
 
 @final
 class Applier:
-    """Tells records to a replay.  `chunked` are the sequences that lie in chunks, by queue."""
+    """Applies records to a replay.  `chunked` are the sequences that are in chunks, by queue."""
 
     def __init__(self, replay: Replay) -> None:
         self._replay = replay
         self._addresses = Addresses()
         self.chunked: dict[int, RangeSet] = {}
         self.clean_stop = False
-        #: Says of a chunk that the journal names whether it is there and true.
+        #: Checks whether a chunk that the journal names exists and is intact.
         self.spills = SpillCheck()
 
-    def apply(self, kind: i64, data: bytes, start: i64, end: i64) -> None:
-        """Tell the record of `kind` whose payload lies from `start` to `end`.
+    def apply_scanned(self, scan: JournalScan) -> None:
+        """Apply the record at which a scan is; if it is damaged, add it to the scan's damages.
 
-        Raises: Damaged: the payload is not what its kind asks for; nothing was told.
+        How far publishes have come is known only where nothing of the group is missing.
+        """
+        damages = scan.damages
+        if scan.kind == PUBLISH_SESSION and damages and damages[-1].group == scan.group:
+            return
+        try:
+            self.apply(scan.kind, scan.data, scan.start, scan.end)
+        except Damaged as error:
+            what = f"a record of kind {scan.kind}: {error}"
+            size = scan.end - scan.start
+            scan.damages.append(Damage(scan.path, scan.start, size, what, 1, scan.group))
+
+    def apply(self, kind: i64, data: bytes, start: i64, end: i64) -> None:
+        """Apply the record of `kind` whose payload lies from `start` to `end`.
+
+        Raises: Damaged: the payload is not valid for its kind; nothing was applied.
         """
         self.clean_stop = kind == CLEAN_STOP
         if kind == PUBLISH:
@@ -87,7 +107,7 @@ class Applier:
             self._apply_rare(kind, data, start, end)
 
     def _apply_rare(self, kind: i64, data: bytes, start: i64, end: i64) -> None:
-        """Tell a record of a kind that is met now and then."""
+        """Apply a record of an infrequent kind."""
         replay = self._replay
         if kind in (DEFINE, DELETE):
             what, definition = read_definition(data, start, end)
@@ -109,10 +129,15 @@ class Applier:
             self._spill(data, start, end)
         elif kind == CONSUMER_OFFSET:
             queue_id, name, value = _named(data, start, end)
-            replay.consumer_offset(queue_id, name, value)
+            if value == FORGOTTEN:
+                replay.consumer_forgotten(queue_id, name)
+            else:
+                replay.consumer_offset(queue_id, name, value)
         elif kind == PUBLISHER_SEQUENCE:
             queue_id, name, value = _named(data, start, end - 8)
             replay.publisher_sequence(queue_id, name, value, read_i64_le(data, end - 8))
+        elif kind == PUBLISH_SESSION:
+            replay.publish_session(read_progress(data, start, end))
         elif kind == COUNTER:
             after: i64 = _string_end(data, start, end, 8)
             replay.counter(_text(data[start + 1 : after]), read_i64_le(data, after))
@@ -120,14 +145,14 @@ class Applier:
             raise Damaged(f"a record of the unknown kind {kind}")
 
     def _publish(self, data: bytes, start: i64, end: i64) -> None:
-        """Tell a publish to the targets whose chunks do not hold the message yet."""
+        """Apply a publish to the targets whose chunks do not hold the message yet."""
         targets, at = self._targets(data, start, end)
         message = self._message(data, at, end)
         if targets:
             self._replay.publish(message, targets)
 
     def _move(self, data: bytes, start: i64, end: i64) -> None:
-        """Tell a move: the message first in its new queues, then out of the old one."""
+        """Apply a move: put the message into its new queues, then take it out of the old one."""
         targets, at = self._targets(data, start, end)
         message = self._message(data, at + 16, end)
         if targets:
@@ -136,7 +161,7 @@ class Applier:
         self._replay.ack(read_i64_le(data, at), sequence, sequence)
 
     def _spill(self, data: bytes, start: i64, end: i64) -> None:
-        """Tell that messages told before lie in a chunk, if it is true."""
+        """Apply that earlier messages are in a chunk, if the chunk is intact."""
         ranges_at: i64 = start + 8 + CHUNK_REF_BYTES
         if end < ranges_at or (end - ranges_at) % 16:
             raise Damaged("a record has not the size of its kind")
@@ -151,7 +176,7 @@ class Applier:
         self._replay.spill(queue_id, ref, gone)
 
     def _tx(self, data: bytes, start: i64, end: i64) -> None:
-        """Tell all operations of a transaction; their bounds are looked at before the first."""
+        """Apply all operations of a transaction; their bounds are checked before the first one."""
         at = start
         while at < end:
             at = _operation_end(data, at, end)
@@ -162,7 +187,7 @@ class Applier:
             at = after
 
     def _targets(self, data: bytes, start: i64, end: i64) -> tuple[list[tuple[int, int]], i64]:
-        """Return the targets that lie in no chunk, and where the record goes on."""
+        """Return the targets that are in no chunk, and where the record continues."""
         if start + 4 > end:
             raise Damaged("a publish ends before its targets")
         count = i64(read_i32_le(data, start))
@@ -187,7 +212,7 @@ class Applier:
 
 
 def _operation_end(data: bytes, at: i64, end: i64) -> i64:
-    """Return where the operation of a transaction ends that begins at `at`."""
+    """Return the end of the operation of a transaction that begins at `at`."""
     if at + RECORD_HEAD_BYTES > end:
         raise Damaged("a transaction ends inside an operation")
     size = i64(read_i32_le(data, at))
@@ -197,14 +222,14 @@ def _operation_end(data: bytes, at: i64, end: i64) -> i64:
 
 
 def _string_end(data: bytes, start: i64, end: i64, after: i64) -> i64:
-    """Return where the string at `start` ends, `after` bytes before the record's end."""
+    """Return the end of the string at `start`, which is `after` bytes before the record's end."""
     if start >= end or start + 1 + i64(data[start]) + after != end:
         raise Damaged("a name exceeds its record")
     return start + 1 + i64(data[start])
 
 
 def _named(data: bytes, start: i64, end: i64) -> tuple[i64, bytes, i64]:
-    """Return queue, name and number of a record that holds these."""
+    """Return the queue, name and number of a record that consists of these."""
     if start + 8 >= end:
         raise Damaged("a record is too short")
     after: i64 = _string_end(data, start + 8, end, 8)
@@ -212,7 +237,7 @@ def _named(data: bytes, start: i64, end: i64) -> tuple[i64, bytes, i64]:
 
 
 def _text(raw: bytes) -> str:
-    """Return a name that is text."""
+    """Return a name, which must be text."""
     try:
         return raw.decode()
     except UnicodeDecodeError as error:
@@ -220,12 +245,12 @@ def _text(raw: bytes) -> str:
 
 
 def _exact(start: i64, end: i64, size: i64) -> None:
-    """Raise `Damaged` if a payload has not the size of its kind."""
+    """Raise `Damaged` if a payload does not have the size of its kind."""
     if end - start != size:
         raise Damaged("a record has not the size of its kind")
 
 
 def _whole(start: i64, end: i64, size: i64) -> None:
-    """Raise `Damaged` if a payload is not made of entries of `size` bytes."""
+    """Raise `Damaged` if a payload does not consist of entries of `size` bytes."""
     if end == start or (end - start) % size:
         raise Damaged("a record is not made of whole entries")

@@ -1,16 +1,16 @@
-"""From what a stop left on disk to the broker's state: snapshot first, then the journal over it.
+"""From what a stop left on disk to the broker's state: first the snapshot, then the journal.
 
-It goes on by itself from every state that a crash can leave and from any damaged byte, and says in
-its report what was found.  It changes nothing that is true: it writes to `quarantine/`, cuts off a
-tail in which no group is true and that was never durable, and syncs the last journal file, so that
-what was told to the broker cannot be lost any more.  So a recovery that is cut off at any point is
-simply done again.
+Recovery succeeds from every state that a crash can leave and despite any damaged byte, and its
+report says what was found.  It does not change intact data: it writes to `quarantine/`, cuts off a
+tail in which no group is intact and that was never durable, and syncs the last journal file, so
+that the recovered state cannot be lost any more.  A recovery that is interrupted at any point is
+therefore simply repeated.
 
-A bad group with a true one after it that calls it durable is damage; without one, a crash tore it.
-A damaged snapshot costs nothing, and a damaged chunk nothing that was chunked since the previous
-generation, for that generation and its journal are still there.
+A bad group is damage if an intact later group calls it durable; otherwise a crash tore it.  A
+damaged snapshot loses nothing, and a damaged chunk nothing that was chunked since the previous
+generation, because that generation and its journal still exist.
 
-It runs before the broker listens, in slices all the same; it holds one file at a time.
+It runs before the broker listens, but in slices; it holds one file in memory at a time.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from leveret.store.journal.files import journal_name, journal_number, journal_pa
 from leveret.store.journal.journal import Journal
 from leveret.store.journal.scan import JournalScan
 from leveret.store.records.ranges import RangeSet
-from leveret.store.records.record import ACKED, CHUNK, END, SNAPSHOT, Damaged
+from leveret.store.records.record import ACKED, CHUNK, END, SNAPSHOT
 from leveret.store.recovery.apply import Applier, SpillCheck
 from leveret.store.recovery.replay import Replay
 from leveret.store.segments.chunk_record import read_chunk_ref
@@ -50,8 +50,9 @@ from leveret.store.segments.segments import (
 )
 from leveret.store.snapshot import (
     SnapshotHead,
+    read_acked,
     read_snapshot_head,
-    snapshot_seed,
+    scan_snapshot,
     state_generation,
     state_path,
 )
@@ -62,12 +63,12 @@ LOCK_PATH: Final = "lock"
 
 @final
 class RecoveryReport:
-    """What recovery found.
+    """The result of a recovery.
 
     `damages` are the places that are new to this start, torn ones apart in `torn`; `known` are
-    those that an earlier start found too and that no checkpoint has passed by yet.  `clean_stop`
-    tells that the broker had stopped in order: else every message is to be called redelivered.
-    `head` is of the snapshot that was told; `state_whole` is False when none was whole.
+    those that an earlier start found too and that no checkpoint has superseded yet.  `clean_stop`
+    means that the broker had stopped cleanly: otherwise every message counts as redelivered.
+    `head` is that of the snapshot that was used; `state_whole` is False if none was intact.
     """
 
     def __init__(self) -> None:
@@ -84,7 +85,7 @@ class RecoveryReport:
         self.next_journal_file: i64 = 1
         self.next_generation: i64 = 1
         self.next_segment: i64 = 1
-        #: Segment files that the replayed journal names.
+        #: The segment files that the replayed journal names.
         self.segments_spilled: set[int] = set()
         self.head = SnapshotHead(0, 1, 1, 0)
         self.segments_used: set[int] = set()
@@ -95,21 +96,21 @@ class RecoveryReport:
 
     @property
     def lost_records(self) -> int:
-        """The records lost by new damage, as far as they can be counted; a part counts as one."""
-        return sum(int(damage.records) if damage.records >= 0 else 1 for damage in self.damages)
+        """The number of records that new damage lost; an unknown number counts as one."""
+        return sum(damage.lost for damage in self.damages)
 
     def journal(self) -> Journal:
-        """Return a journal that goes on where the recovered one ended."""
+        """Return a journal that continues where the recovered one ended."""
         journal = Journal(self.seed, self.next_group, self.next_journal_file)
         journal.bytes_since_roll = self.journal_bytes
         return journal
 
 
 def recover(disk: Disk, replay: Replay, new_uuid: bytes, now_ms: i64) -> RecoveryReport:
-    """Bring the state on `disk` back into `replay`; begin a new store in an empty directory.
+    """Replay the state on `disk` into `replay`; create a new store in an empty directory.
 
-    Raises: DiskLocked: another process has the directory.  UnknownFormat: it is not a store's, or a
-    later release's.  StorageFailure: the disk failed.
+    Raises: DiskLocked: another process has locked the directory.  UnknownFormat: it is not a
+    store's, or a later release's.  StorageFailure: the disk failed.
     """
     recovery = Recovery(disk, replay, new_uuid, now_ms)
     for _ in recovery.run():
@@ -119,15 +120,15 @@ def recover(disk: Disk, replay: Replay, new_uuid: bytes, now_ms: i64) -> Recover
 
 @final
 class Recovery:
-    """One recovery: `run` is taken step by step; `report` is whole after the last.
+    """One recovery: step through `run`; `report` is complete after the last step.
 
-    `bytes_read` and `records_told` say how far it is.
+    `bytes_read` and `records_replayed` show its progress.
     """
 
     def __init__(self, disk: Disk, replay: Replay, new_uuid: bytes, now_ms: i64) -> None:
         self.report = RecoveryReport()
         self.bytes_read: i64 = 0
-        self.records_told: i64 = 0
+        self.records_replayed: i64 = 0
         self._disk = disk
         self._replay = replay
         self._new_uuid = new_uuid
@@ -138,9 +139,9 @@ class Recovery:
         self._head = SnapshotHead(0, 1, 1, 0)
         self._durable: i64 = 0
         self._chunk_lost = False
-        #: Damaged places that are new, until it is known whether what they held was durable.
+        #: New damaged places, until it is known whether their contents were durable.
         self._doubtful: list[Damage] = []
-        #: Chunks that the journal names and that are damaged, by file and position.
+        #: The damaged chunks that the journal names, by file and position.
         self._spills_lost: set[tuple[int, int]] = set()
         self._applier.spills = Spills(self)
 
@@ -154,7 +155,7 @@ class Recovery:
         for _ in self._replay_journal():
             yield
         if self._spills_lost and not self._chunk_lost:
-            # What it held may be told by an older part of the journal: all of it once more.
+            # An older part of the journal may have the damaged chunk's messages: replay all of it.
             self._head = self._earlier_head()
             report = self.report
             report.groups = 0
@@ -163,12 +164,12 @@ class Recovery:
             for _ in self._replay_journal():
                 yield
         self._sort_damages()
-        self._tell_lost(self._durable)
+        self._report_lost(self._durable)
 
     # -- format and folders ------------------------------------------------------------------------
 
     def _open(self) -> None:
-        """Lock the directory, read or make its format, and number what will be made next."""
+        """Lock the directory, read or create its format file, and choose the next file numbers."""
         disk = self._disk
         report = self.report
         check_directory(disk)
@@ -189,17 +190,17 @@ class Recovery:
                 report.segments_found.add(number)
             left = temporary_number(name)
             if left >= 0:
-                # Its messages were not to outlive the process that wrote it.
+                # The messages in it were not persistent and end with their process.
                 report.next_segment = max(report.next_segment, left + 1)
                 disk.unlink(temporary_path(left))
 
     # -- snapshot ----------------------------------------------------------------------------------
 
     def _load_snapshot(self) -> Iterator[None]:
-        """Tell the newest whole snapshot.
+        """Apply the newest intact snapshot.
 
-        Without one the journal tells all, if it is there from the first file on; else what is true
-        in the newest snapshot is told.
+        Without one the whole journal is replayed, if it exists from the first file on; otherwise
+        the intact records of the newest snapshot are applied.
         """
         names = [name for name in self._disk.list(STATE_DIR) if state_generation(name) >= 0]
         for name in reversed(names):
@@ -207,23 +208,23 @@ class Recovery:
             for _ in self._check_snapshot(scan):
                 yield
             if not scan.damages and scan.kind == END:
-                for _ in self._tell_snapshot(self._scan_snapshot(name)):
+                for _ in self._apply_snapshot(self._scan_snapshot(name)):
                     yield
                 return
             self._note_bad_snapshot(scan)
         journal = self._disk.list(JOURNAL_DIR)
         if (names or journal or self.report.segments_found) and journal_name(1) not in journal:
-            # What the chunks hold nobody knows now: their files stay, for a salvage.
+            # Nobody knows now what the chunks hold: their files stay, for a salvage.
             self.report.state_whole = False
         if names and not self.report.state_whole:
-            for _ in self._tell_snapshot(self._scan_snapshot(names[-1])):
+            for _ in self._apply_snapshot(self._scan_snapshot(names[-1])):
                 yield
 
     def _earlier_head(self) -> SnapshotHead:
-        """Return from where the journal is to be replayed because a chunk is damaged.
+        """Return where the journal must be replayed from because a chunk is damaged.
 
-        The journal of the previous generation is still there and holds what went to chunks since.
-        To replay more than is needed changes nothing.
+        The journal of the previous generation still exists and holds everything that went to chunks
+        since.  Replaying more than needed changes nothing.
         """
         for name in reversed(self._disk.list(STATE_DIR)):
             if 0 <= state_generation(name) < self._head.generation:
@@ -236,45 +237,43 @@ class Recovery:
 
     def _scan_snapshot(self, name: str) -> JournalScan:
         """Return a scan over the snapshot called `name`."""
-        generation = state_generation(name)
-        path = state_path(generation)
-        data = self._read(path)
-        return JournalScan(data, snapshot_seed(self.report.seed), path, generation, generation)
+        path = state_path(state_generation(name))
+        return scan_snapshot(self._read(path), self.report.seed, path)
 
     def _check_snapshot(self, scan: JournalScan) -> Iterator[None]:
-        """Go through all records of a snapshot without telling them."""
+        """Read all records of a snapshot without applying them."""
         records: i64 = 0
         while scan.next():
             records += 1
             if records % SLICE_MESSAGES == 0:
                 yield
             if scan.kind == END and read_i64_le(scan.data, scan.start) != records - 1:
-                scan.damages.append(Damage(scan.path, scan.start, 0, "not all records", -1))
+                scan.damages.append(Damage(scan.path, scan.start, 0, "not all records"))
 
     def _note_bad_snapshot(self, scan: JournalScan) -> None:
-        """Keep a copy of a snapshot that is not whole; an older one and its journal stand in."""
+        """Quarantine a copy of a damaged snapshot; an older one and its journal replace it."""
         what = "a snapshot without its end"
         if scan.damages:
             what = f"a snapshot with {len(scan.damages)} bad places, the first {scan.damages[0]}"
         self._keep(Damage(scan.path, 0, len(scan.data), what, 0), scan.data)
 
-    def _tell_snapshot(self, scan: JournalScan) -> Iterator[None]:
-        """Tell the records of a snapshot."""
-        told: i64 = 0
+    def _apply_snapshot(self, scan: JournalScan) -> Iterator[None]:
+        """Apply the records of a snapshot."""
+        applied: i64 = 0
         while scan.next():
             if scan.kind == SNAPSHOT:
                 self._head = read_snapshot_head(scan.data, scan.start)
                 self.report.generation = self._head.generation
                 self.report.head = self._head
             elif scan.kind == ACKED:
-                self._tell_acked(scan.data, scan.start, scan.end)
+                self._apply_acked(scan.data, scan.start, scan.end)
             elif scan.kind == CHUNK:
-                told += self._tell_chunk(scan.data, scan.start)
+                applied += self._apply_chunk(scan.data, scan.start)
             elif scan.kind != END:
-                self._tell(scan)
-            told += 1
-            if told >= SLICE_MESSAGES:
-                told = 0
+                self._apply(scan)
+            applied += 1
+            if applied >= SLICE_MESSAGES:
+                applied = 0
                 yield
         self._acked = {}
         for found in scan.damages:
@@ -282,19 +281,18 @@ class Recovery:
             damage = Damage(scan.path, found.position, found.size, found.what, found.records)
             self._doubt(self._keep(damage, scan.data[found.position : end]))
 
-    def _tell_acked(self, data: bytes, start: i64, end: i64) -> None:
-        """Tell what is gone from a queue's chunks, and remember it for them."""
+    def _apply_acked(self, data: bytes, start: i64, end: i64) -> None:
+        """Apply the sequences that are gone from a queue's chunks, and remember them."""
         queue_id = read_i64_le(data, start)
         ranges = self._acked.setdefault(int(queue_id), RangeSet())
-        for at in range(start + 8, end - 15, 16):
-            first, last = read_i64_le(data, at), read_i64_le(data, at + 8)
+        for first, last in read_acked(data, start, end):
             ranges.add(first, last)
             self._replay.acked(queue_id, first, last)
 
     # -- chunks ------------------------------------------------------------------------------------
 
-    def _tell_chunk(self, data: bytes, at: i64) -> i64:
-        """Tell a chunk and, where they are wanted, its live messages; return how many."""
+    def _apply_chunk(self, data: bytes, at: i64) -> i64:
+        """Apply a chunk and, if requested, its live messages; return how many."""
         queue_id = read_i64_le(data, at)
         ref = read_chunk_ref(data, at + 8)
         self.report.segments_used.add(int(ref.file_number))
@@ -302,7 +300,7 @@ class Recovery:
         wanted = self._replay.chunk(queue_id, ref)
         old = ref.file_number < self._head.newest_segment
         if not wanted and (old or not self._replay.verifies(queue_id)):
-            # Where nothing else could tell its messages it is looked at when it is read.
+            # If nothing else has its messages, the chunk is examined when it is read.
             chunked.add(ref.first, ref.last)
             return 0
         chunk = self._read_chunk(queue_id, ref)
@@ -312,11 +310,11 @@ class Recovery:
         if not wanted and not self._broken(queue_id, chunk, self._acked.get(int(queue_id))):
             chunked.add(ref.first, ref.last)
             return ref.count
-        self._tell_chunk_messages(queue_id, ref, chunk, chunked)
+        self._apply_chunk_messages(queue_id, ref, chunk, chunked)
         return ref.count
 
     def _read_chunk(self, queue_id: i64, ref: ChunkRef) -> Chunk | None:
-        """Return a chunk; None for one that is damaged or not there, which is noted."""
+        """Return a chunk, or None if it is damaged or missing, which is noted."""
         raw = b""
         try:
             raw = read_chunk_bytes(self._disk, ref)
@@ -329,12 +327,12 @@ class Recovery:
             return None
 
     def spill_is_whole(self, queue_id: i64, ref: ChunkRef, gone: RangeSet) -> bool:
-        """Look at a chunk that the journal names; one that is damaged is noted once."""
+        """Examine a chunk that the journal names; damage is noted once."""
         place = (int(ref.file_number), int(ref.position))
         if place in self._spills_lost:
             return False
-        told = self._applier.chunked.get(int(queue_id))
-        if told is not None and told.count(ref.first, ref.last) > 0:
+        chunked = self._applier.chunked.get(int(queue_id))
+        if chunked is not None and chunked.count(ref.first, ref.last) > 0:
             return True
         chunk = self._read_chunk(queue_id, ref)
         broken = self._broken(queue_id, chunk, gone) if chunk is not None else []
@@ -344,25 +342,26 @@ class Recovery:
         self._spills_lost.add(place)
         if chunk is not None:
             self._keep_lost(queue_id, ref, chunk, [str(sequence) for sequence in broken])
-            self._tell_rows(queue_id, chunk, gone, RangeSet())
+            self._apply_rows(queue_id, chunk, gone, RangeSet())
         return False
 
-    def _tell_chunk_messages(
+    def _apply_chunk_messages(
         self, queue_id: i64, ref: ChunkRef, chunk: Chunk, chunked: RangeSet
     ) -> None:
-        """Tell the live messages of a chunk; those that do not check are kept apart.
+        """Apply the live messages of a chunk; damaged ones are quarantined.
 
-        All its sequences but those count as `chunked`: what lies between them is gone.
+        All sequences of the chunk except for damaged ones count as `chunked`: those between them
+        are gone.
         """
-        lost = self._tell_rows(queue_id, chunk, self._acked.get(int(queue_id)), chunked)
+        lost = self._apply_rows(queue_id, chunk, self._acked.get(int(queue_id)), chunked)
         if lost:
             self._lose_chunk(queue_id, ref)
             self._keep_lost(queue_id, ref, chunk, lost)
 
-    def _tell_rows(
+    def _apply_rows(
         self, queue_id: i64, chunk: Chunk, acked: RangeSet | None, chunked: RangeSet
     ) -> list[str]:
-        """Tell the live messages of a chunk; return the sequences of those that do not check."""
+        """Apply the live messages of a chunk; return the sequences of the damaged ones."""
         first: i64 = chunk.first
         lost: list[str] = []
         all_kept = self._replay.keeps_all(queue_id)
@@ -379,24 +378,17 @@ class Recovery:
                 chunked.add(first, sequence - 1)
                 first = sequence + 1
                 continue
-            self._replay.chunk_message(
-                queue_id,
-                sequence,
-                message,
-                chunk.delivery_count(index),
-                chunk.expiry_ms(index),
-                chunk.priority(index),
-            )
+            self._replay.chunk_message(queue_id, sequence, message, chunk.delivery_count(index))
         chunked.add(first, chunk.last)
         return lost
 
     def _keep_lost(self, queue_id: i64, ref: ChunkRef, chunk: Chunk, lost: list[str]) -> None:
-        """Note messages of a chunk that do not check."""
+        """Note damaged messages of a chunk."""
         what = f"of queue {queue_id} the messages {', '.join(lost[:20])}"
         self._keep(Damage(ref.path, ref.position, ref.size, what, len(lost)), chunk.data)
 
     def _broken(self, queue_id: i64, chunk: Chunk, gone: RangeSet | None) -> list[int]:
-        """Return the sequences that do not check, but for what is gone or was not to come back."""
+        """Return the sequences of damaged messages that are not gone and were to be restored."""
         broken = chunk.damaged()
         if not broken:
             return broken
@@ -409,14 +401,14 @@ class Recovery:
         ]
 
     def _lose_chunk(self, queue_id: i64, ref: ChunkRef) -> None:
-        """Let the broker write the messages anew, and the journal tell what it still can."""
+        """Make the broker write the messages again, from those that the journal still has."""
         self._chunk_lost = True
         self._replay.chunk_lost(queue_id, ref)
 
     # -- journal -----------------------------------------------------------------------------------
 
     def _replay_journal(self) -> Iterator[None]:
-        """Tell all journal files from the snapshot's on, and make their end fit to go on from."""
+        """Apply all journal files from the snapshot's on, and prepare the journal's end."""
         numbers: list[int] = []
         for name in self._disk.list(JOURNAL_DIR):
             number = journal_number(name)
@@ -441,15 +433,15 @@ class Recovery:
             self._settle_end(scan)
 
     def _replay_file(self, scan: JournalScan) -> Iterator[None]:
-        """Tell the records of one journal file."""
+        """Apply the records of one journal file."""
         records: i64 = 0
         kept: i64 = 0
         while scan.next():
             if len(scan.damages) > kept:
                 kept = self._keep_found(scan, kept)
             if self._doubtful:
-                self._tell_lost(scan.durable)
-            self._tell(scan)
+                self._report_lost(scan.durable)
+            self._apply(scan)
             records += 1
             if records % SLICE_MESSAGES == 0:
                 yield
@@ -457,36 +449,31 @@ class Recovery:
         self._keep_found(scan, kept)
 
     def _keep_found(self, scan: JournalScan, first: i64) -> i64:
-        """Keep the damaged places of a journal file from one on; return how many there are."""
+        """Keep the damaged places of a journal file from one on; return their number."""
         for damage in scan.damages[first:]:
             end = damage.position + damage.size
             self._doubt(self._keep(damage, scan.data[damage.position : end]))
         return len(scan.damages)
 
     def _doubt(self, damage: Damage) -> None:
-        """Note a damaged place, unless an earlier start did: it has told what is lost by it."""
+        """Note a damaged place, unless an earlier start did, which has reported the loss."""
         if not damage.known:
             self._doubtful.append(damage)
 
-    def _tell_lost(self, durable: i64) -> None:
-        """Tell of damaged places whose groups are known to have been durable by now."""
+    def _report_lost(self, durable: i64) -> None:
+        """Report the damaged places whose groups are now known to have been durable."""
         waiting = [damage for damage in self._doubtful if damage.group > durable]
         if len(waiting) < len(self._doubtful):
             self._doubtful = waiting
             self._replay.records_lost()
 
-    def _tell(self, scan: JournalScan) -> None:
-        """Tell one record."""
-        self.records_told += 1
-        try:
-            self._applier.apply(scan.kind, scan.data, scan.start, scan.end)
-        except Damaged as error:
-            what = f"a record of kind {scan.kind}: {error}"
-            size = scan.end - scan.start
-            scan.damages.append(Damage(scan.path, scan.start, size, what, 1, scan.group))
+    def _apply(self, scan: JournalScan) -> None:
+        """Apply one record."""
+        self.records_replayed += 1
+        self._applier.apply_scanned(scan)
 
     def _settle_end(self, scan: JournalScan) -> None:
-        """Cut off what a crash left behind the last true group, and sync what was told."""
+        """Cut off what a crash left after the last intact group, and sync what was applied."""
         file = self._disk.open(scan.path)
         if scan.garbage_from >= 0 and scan.group + 1 > self._durable:
             file.truncate(int(scan.garbage_from))
@@ -497,9 +484,9 @@ class Recovery:
     # -- damage ------------------------------------------------------------------------------------
 
     def _keep(self, damage: Damage, data: bytes) -> Damage:
-        """Note damage and keep a copy of its bytes; of missing ones an empty file tells.
+        """Note damage and keep a copy of its bytes; an empty file stands for missing ones.
 
-        Return it as it was noted first.
+        Return the damage as it was first noted.
         """
         for found in self._found:
             if found.path == damage.path and found.position == damage.position:
@@ -509,7 +496,7 @@ class Recovery:
         return damage
 
     def _sort_damages(self) -> None:
-        """Tell torn groups from damaged ones, and what is new from what was reported before."""
+        """Separate torn groups from damaged ones, and new damage from damage reported before."""
         for damage in self._found:
             damage.torn = damage.group > self._durable
             if damage.known:
@@ -533,11 +520,11 @@ class Recovery:
 
 @final
 class Spills(SpillCheck):
-    """Has the recovery look at the chunks that the journal names."""
+    """Lets the recovery examine the chunks that the journal names."""
 
     def __init__(self, recovery: Recovery) -> None:
         self._recovery = recovery
 
     def whole(self, queue_id: i64, ref: ChunkRef, gone: RangeSet) -> bool:
-        """Tell whether the chunk is where it should be, and true; `gone` is gone from it."""
+        """Return whether the chunk is where it should be, and intact; `gone` is gone from it."""
         return self._recovery.spill_is_whole(queue_id, ref, gone)

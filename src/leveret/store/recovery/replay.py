@@ -1,27 +1,30 @@
-"""What recovery tells the broker: the records of snapshot and journal, one call each.
+"""The interface between recovery and the broker: one method for each kind of record.
 
-The order is: all that the state snapshot holds (counters, definitions, then each queue with its
+The order is: everything in the state snapshot (counters, definitions, then each queue with its
 chunks), then every journal record from the snapshot's `replay_from_lsn` on, in the journal's order.
 
-**Every record may describe what the snapshot already includes**, for a snapshot is taken in slices
-while the broker goes on, and a recovery may be cut off and begin again.  So each is idempotent:
+**Every record may describe what the snapshot already includes**, because a snapshot is taken in
+slices while the broker works, and a recovery may be interrupted and repeated.  So each call is
+idempotent:
 
-- define: changes what has the same id in place, messages and all.  Ids are never used twice, and
-  grow: where a name has a queue with a greater id already, the definition is an older one's and is
-  passed by.  What has no id is replaced; its newer records lie further on and put it right.
-- delete: names what goes by its id; what is not there stays so.  Records of a queue that was
-  deleted before the snapshot was taken come all the same: an unknown queue is no error.
-- publish: a (queue, sequence) that lies in a chunk of the snapshot is taken out before the call;
-  what a later ack in the journal removes is removed again.
-- ack, purge: say what is gone for good, and a sequence is never given twice; acking what is not
-  there does nothing.
-- requeue: the count is absolute; so are a stream's first offset and consumer offsets: the last one
-  told is the newest one.
-- publisher sequences only go up, unless the publisher had been forgotten.
-- a transaction's or a move's parts are any of these.
+- define: changes the entity with the same id in place, including its messages.  Ids are never
+  reused and only grow: if a queue of the same name has a higher id already, the definition is an
+  older queue's and is ignored.  An entity without an id is replaced; newer records follow and
+  correct it.
+- delete: names the entity by its id, and does nothing if it does not exist.  Records of a queue
+  that was deleted before the snapshot was taken do occur: an unknown queue is no error.
+- publish: a (queue, sequence) that is in a chunk of the snapshot is removed before the call; what a
+  later ack in the journal removes is removed again.
+- ack, purge: name messages that are gone for good, and a sequence is never reused; acking an
+  unknown message does nothing.
+- requeue: the count is absolute, as are a stream's first offset and consumer offsets: the last one
+  replayed is the newest.
+- publish sessions: a channel's progress only grows, until it is forgotten.
+- publisher sequences only grow, unless the publisher had been forgotten.
+- the parts of a transaction or a move are any of these.
 
-The broker's side of it: counters and `next_sequence` only ever go up, and each sequence met in a
-publish, an ack (its last) or a purge raises the queue's next sequence above it.
+In turn the broker never decreases counters and `next_sequence`, and each sequence in a publish, an
+ack (its last) or a purge raises the queue's next sequence above it.
 """
 
 from __future__ import annotations
@@ -31,31 +34,33 @@ from abc import ABC, abstractmethod
 from mypy_extensions import i64, mypyc_attr
 
 from leveret.message import Message
+from leveret.store.records.publish_session import PublishProgress
 from leveret.store.records.ranges import RangeSet
 from leveret.store.segments.segments import ChunkRef
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Replay(ABC):
-    """What the broker implements to be put back into the state before the stop.
+    """The interface that the broker implements to return to the state before the stop.
 
-    `targets` are pairs of queue id and sequence.  What is not abstract may be left out.
+    `targets` are pairs of queue id and sequence.  Methods that are not abstract are optional.
     """
 
     @abstractmethod
     def define(self, kind: str, definition: dict[str, object]) -> None:
-        """Take a definition: as `Journal.define` was given it."""
+        """Apply a definition, as `Journal.define` got it."""
 
     @abstractmethod
     def delete(self, kind: str, definition: dict[str, object]) -> None:
-        """Take out a definition: as `Journal.delete` was given it."""
+        """Apply the deletion of a definition, as `Journal.delete` got it."""
 
     @abstractmethod
     def publish(self, message: Message, targets: list[tuple[int, int]]) -> None:
         """Put a message into each queue of `targets`.
 
-        A queue may be unknown: one that was deleted after this record and before the snapshot.
-        What no delete record explains by the end of the replay is kept apart, not dropped.
+        A queue may be unknown if it was deleted after this record and before the snapshot.
+        Messages whose queue no delete record explains by the end of the replay are kept apart, not
+        dropped.
         """
 
     @abstractmethod
@@ -64,7 +69,7 @@ class Replay(ABC):
 
     @abstractmethod
     def requeue(self, queue_id: i64, sequence: i64, delivery_count: i64) -> None:
-        """Set how often a message was delivered."""
+        """Set a message's delivery count."""
 
     @abstractmethod
     def purge(self, queue_id: i64, below_sequence: i64) -> None:
@@ -72,24 +77,30 @@ class Replay(ABC):
 
     @abstractmethod
     def trim(self, queue_id: i64, first_offset: i64) -> None:
-        """Let a stream begin at `first_offset`."""
+        """Set the first offset of a stream."""
 
     @abstractmethod
     def spill(self, queue_id: i64, ref: ChunkRef, gone: RangeSet) -> None:
-        """Learn that messages of a queue lie in a chunk; those in `gone` are gone.
+        """Note that messages of a queue are in a chunk; those in `gone` are gone.
 
-        What was told of them before need not be kept.  A chunk that lies where one lies that was
-        told already is the same one, or older: it is passed by.
+        What was replayed of them before need not be kept.  A chunk in the place of one that was
+        replayed already is the same one, or older, and is ignored.
         """
 
     def consumer_offset(self, queue_id: i64, consumer: bytes, offset: i64) -> None:  # noqa: B027
-        """Set how far a named consumer of a stream has come; FORGOTTEN takes the name out."""
+        """Set the offset of a named consumer of a stream."""
+
+    def consumer_forgotten(self, queue_id: i64, consumer: bytes) -> None:  # noqa: B027
+        """Remove the name of a consumer of a stream and its offset."""
+
+    def publish_session(self, progress: PublishProgress) -> None:  # noqa: B027
+        """Set how far the publishes of a client's channel have come, or forget it."""
 
     def records_lost(self) -> None:  # noqa: B027
-        """Learn that records are missing at this place of the journal, of any queue.
+        """Note that records of any queue are missing at this place of the journal.
 
-        What is told of a queue after it shows how far that queue had come at least; of one that
-        nothing more is told of, the last messages may be lost, and their sequences be given again.
+        Later records of a queue show how far it had come at least; if there are none, the queue's
+        last messages may be lost, and their sequences be used again.
         """
 
     # -- from the snapshot only --------------------------------------------------------------------
@@ -99,53 +110,50 @@ class Replay(ABC):
     ) -> None:
         """Set the highest number of a named publisher's messages, and the time of the last one.
 
-        The journal tells more of them by the messages that are `numbered`.
+        The journal has more of them, in the messages that are `numbered`.
         """
 
     def counter(self, name: str, value: i64) -> None:  # noqa: B027
-        """Set a counter that never goes back, such as the next queue id."""
+        """Set a counter that never decreases, such as the next queue id."""
 
     @abstractmethod
     def queue(self, queue_id: i64, next_sequence: i64) -> None:
         """Set a queue's next sequence; its acks and chunks follow."""
 
     def acked(self, queue_id: i64, first: i64, last: i64) -> None:  # noqa: B027
-        """Learn that these messages of the queue's chunks are gone.
+        """Note that these messages of the queue's chunks are gone.
 
-        `chunk_message` leaves them out by itself; the broker keeps them for its next checkpoint.
+        `chunk_message` leaves them out; the broker keeps them for its next checkpoint.
         """
 
     @abstractmethod
     def chunk(self, queue_id: i64, ref: ChunkRef) -> bool:
-        """Learn where older messages of a queue lie; return True to be given them now.
+        """Note the place of a chunk of a queue; return True to get its messages now.
 
-        Of one that turns out to be damaged what can be read is told in any case.
+        The readable messages of a chunk that turns out to be damaged are replayed in any case.
         """
 
     def verifies(self, queue_id: i64) -> bool:
-        """Tell whether the queue's newest chunks are to be looked at now, not when read."""
+        """Return whether the queue's newest chunks are examined now, and not when they are read."""
         return True
 
     def keeps_all(self, queue_id: i64) -> bool:
-        """Tell whether messages that are not persistent come back too: those of a stream."""
+        """Return whether transient messages are restored too: those of a stream are."""
         return False
 
     def chunk_lost(self, queue_id: i64, ref: ChunkRef) -> None:  # noqa: B027
-        """Learn that the chunk just told is damaged: neither it nor a later one is to be kept.
+        """Note that the last chunk is damaged: neither it nor a later one may be kept.
 
-        What is told of the queue from here on, by `chunk_message` or by `publish` from an older
-        part of the journal, is to be handed over again by the next checkpoint; while it is not,
-        what can be saved is saved at each start that still has that part.
+        All messages of the queue replayed from here on, by `chunk_message` or by `publish` from an
+        older part of the journal, must be handed over again by the next checkpoint.  Until then
+        each start recovers what that part of the journal still has.
         """
 
-    @abstractmethod
     def chunk_message(
-        self,
-        queue_id: i64,
-        sequence: i64,
-        message: Message,
-        delivery_count: i64,
-        expiry_ms: i64,
-        priority: i64,
+        self, queue_id: i64, sequence: i64, message: Message, delivery_count: i64
     ) -> None:
-        """Put a message that lies in a chunk and is live into its queue."""
+        """Put a live message of a chunk into its queue.
+
+        Only a recovery reads chunks; the reader of snapshot and journal alone gets none.
+        """
+        raise RuntimeError("no message of a chunk was requested")

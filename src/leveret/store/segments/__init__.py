@@ -1,1 +1,1 @@
-"""Segment files: chunks of messages, where they lie, and those that queues write early."""
+"""Segment files: chunks of messages, their places, and chunks that queues write early."""

@@ -1,4 +1,4 @@
-"""How a reference to a chunk lies in a record of a snapshot or of the journal: 13 numbers.
+"""The layout of a reference to a chunk in a record of a snapshot or the journal: 13 numbers.
 
 u64 file | u64 position | u64 size | u64 first sequence | u64 last | u64 count |
 i64 least timestamp | i64 greatest timestamp | u64 persistent ones | u64 their bytes |

@@ -1,14 +1,14 @@
-"""Segment files: where chunks lie, and how one is found again.
+"""Segment files: the places of chunks, and how a chunk is found.
 
     segments/<number>.seg    chunks, one after the other, each beginning at a multiple of 8
     segments/<number>.tmp    the same, of messages that do not outlive the process
 
-A file has no header: each chunk names its owner and its size, so that a manifest that is lost can
-be told anew.  Chunks are never changed; a file goes when no kept snapshot refers to it.
+A file has no header: each chunk names its owner and its size, so that a lost manifest can be
+rebuilt.  Chunks never change; a file is removed when no kept snapshot refers to it.
 
-Invariants: a reference is handed out for what it will hold, before the bytes are written; it is
-used for reading only once they are.  A start never appends to an earlier start's file, so what a
-crash left behind the last synced chunk is never mistaken.
+Invariants: a reference describes bytes before they are written, and is used for reading only
+afterwards.  A start never appends to a file of an earlier start, so bytes that a crash left after
+the last synced chunk are never mistaken for a chunk.
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ def _number(name: str, suffix: str) -> int:
 
 @final
 class SegmentNumbers:
-    """Hands out the numbers of new files; none is used twice."""
+    """Assigns the numbers of new files; none is used twice."""
 
     def __init__(self, first: i64) -> None:
-        #: The least number that no file has.
+        #: The lowest unused number.
         self.next: i64 = first
 
     def take(self) -> i64:
-        """Return a number that no file has."""
+        """Return an unused number."""
         number = self.next
         self.next = number + 1
         return number
@@ -73,11 +73,11 @@ class SegmentNumbers:
 @final
 @mypyc_attr(acyclic=True)
 class ChunkRef:
-    """Where a chunk lies and what it spans: sequences `first` to `last`, `count` messages.
+    """The place and range of a chunk: sequences `first` to `last`, `count` messages.
 
-    Of the persistent ones among them it knows the number, the bytes and the bytes of the bodies;
-    `min_expiry` is the least deadline of its own that a message has, in ms or NEVER, `count_max`
-    the greatest delivery count.  `temporary` tells that the file goes with the process.
+    Of the persistent ones among them it has the number, the bytes and the bytes of the bodies;
+    `min_expiry` is the earliest deadline of a message, in ms or NEVER, `count_max` the highest
+    delivery count.  `temporary` means that the file ends with the process.
     """
 
     def __init__(
@@ -164,9 +164,9 @@ def moved_ref(ref: ChunkRef, file_number: i64, position: i64) -> ChunkRef:
 
 
 def read_chunk_bytes(disk: Disk, ref: ChunkRef) -> bytes:
-    """Return what lies where `ref` points, fewer bytes where the file ends before.
+    """Return the bytes at `ref`, fewer if the file ends before.
 
-    Raises: StorageFailure: the disk failed, or the file is not there.
+    Raises: StorageFailure: the disk failed, or the file does not exist.
     """
     file = disk.open(ref.path)
     try:
@@ -176,9 +176,9 @@ def read_chunk_bytes(disk: Disk, ref: ChunkRef) -> bytes:
 
 
 def read_part_if_readable(disk: Disk, ref: ChunkRef, at: int, size: int) -> bytes:
-    """Return `size` bytes from `at` on of what lies where `ref` points, fewer where they end.
+    """Return `size` bytes from `at` on of the chunk at `ref`, fewer if it ends before.
 
-    Nothing comes where the disk will not give it, or the file has gone.
+    Returns nothing if the disk fails to read, or the file does not exist.
     """
     try:
         file = disk.open(ref.path)
@@ -191,10 +191,10 @@ def read_part_if_readable(disk: Disk, ref: ChunkRef, at: int, size: int) -> byte
 
 
 def read_if_readable(disk: Disk, ref: ChunkRef) -> bytes:
-    """Return what lies where `ref` points, and nothing where the disk will not give it.
+    """Return the bytes at `ref`, or nothing if the disk fails to read them.
 
-    A read that fails costs the chunk, as damage does, and not the broker: nothing was promised
-    since that could be lost by it.
+    A failed read loses the chunk, as damage does, and does not stop the broker: it cannot break a
+    promise made since.
     """
     try:
         return read_chunk_bytes(disk, ref)
@@ -203,9 +203,9 @@ def read_if_readable(disk: Disk, ref: ChunkRef) -> bytes:
 
 
 def check_chunk(data: bytes, ref: ChunkRef, owner: i64) -> Chunk:
-    """Return the chunk in `data`, read where `ref` points.
+    """Return the chunk in `data`, which was read at `ref`.
 
-    Raises: ChunkDamaged: it does not check, or is not the one that `ref` means.
+    Raises: ChunkDamaged: it fails its check, or is not the one that `ref` means.
     """
     chunk = Chunk(data)
     if chunk.owner != owner or chunk.first != ref.first or chunk.last != ref.last:
@@ -214,9 +214,9 @@ def check_chunk(data: bytes, ref: ChunkRef, owner: i64) -> Chunk:
 
 
 def check_chunk_head(data: bytes, ref: ChunkRef, owner: i64) -> None:
-    """Check that `data` begins with the header of the chunk that `ref` means; no more of it.
+    """Check only that `data` begins with the header of the chunk that `ref` means.
 
-    Raises: ChunkDamaged: it does not, or there is no whole header.
+    Raises: ChunkDamaged: it does not, or the header is incomplete.
     """
     head = data[:CHUNK_HEADER_BYTES]
     if not is_chunk_head(head):
@@ -233,6 +233,6 @@ def check_chunk_head(data: bytes, ref: ChunkRef, owner: i64) -> None:
 def read_chunk(disk: Disk, ref: ChunkRef, owner: i64) -> Chunk:
     """Return the chunk of the queue `owner` that `ref` points at.
 
-    Raises: ChunkDamaged: it does not check.  StorageFailure: the disk failed.
+    Raises: ChunkDamaged: it fails its check.  StorageFailure: the disk failed.
     """
     return check_chunk(read_chunk_bytes(disk, ref), ref, owner)

@@ -1,14 +1,14 @@
-"""Chunks that queues write when their memory is full: they get a place at once, the bytes follow.
+"""Chunks that queues write when their memory is full: their places are assigned at once.
 
-A chunk is added, and has its reference from then on; its bytes wait here until the shell takes them
-to the thread that writes and, where they are to survive, syncs them (`spill_files.py`).  When that
-is done their owner hears of it.  Checkpoints write files of their own (`checkpoint.py`).
+A chunk has its reference as soon as it is added; its bytes wait here until the event loop passes
+them to the thread that writes and, if they must survive, syncs them (`spill_files.py`).  Then their
+owner is notified.  Checkpoints write files of their own (`checkpoint/`).
 
-It is not the files: no I/O here.
+This module does no I/O.
 
-Invariants: a file is written front to back by one thread; what is `temporary` lies in files apart,
-which go when nothing in them is used any more.  `submitted` and `completed` count batches: all that
-was added before `submit` is durable when `completed` has reached what that returned.
+Invariants: one thread writes a file from front to back; `temporary` chunks are in separate files,
+which are removed when nothing in them is used.  `submitted` and `completed` count batches: all
+chunks that were added before `submit` are durable when `completed` has reached its result.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from leveret.store.segments.use import SegmentUse
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class SpillOwner:
-    """Who wants to know when its chunk is durable."""
+    """An owner that is notified when its chunk is durable."""
 
     def spilled(self, ref: ChunkRef) -> None:
-        """Hear that the chunk is where `ref` points (and synced, unless it is temporary)."""
+        """Take note that the chunk is at `ref` (and synced, unless it is temporary)."""
         raise RuntimeError("an owner of a chunk hears when it is written")
 
 
@@ -47,7 +47,7 @@ class SpillBatch:
 
 @final
 class Spill:
-    """What waits to be written, and the files that are written to."""
+    """The chunks that wait to be written, and the files being written."""
 
     def __init__(self, numbers: SegmentNumbers) -> None:
         self.numbers = numbers
@@ -58,20 +58,20 @@ class Spill:
         self.completed: i64 = 0
         #: Files that hold chunks added since the last call of `take_files`.
         self.files: set[int] = set()
-        #: Temporary files that nothing uses any more.
+        #: Temporary files that are no longer used.
         self.unused: list[int] = []
         self._waiting: list[SpillBatch] = []
-        #: The file of the batch that was taken and is not written.
+        #: The file of the batch that is being written.
         self._under_way: i64 = -1
         self._file: i64 = -1
         self._position: i64 = 0
         self._temporary: i64 = -1
         self._temporary_position: i64 = 0
-        #: How many chunks of each temporary file are used.
+        #: The number of used chunks in each temporary file.
         self._used: dict[int, int] = {}
 
     def add(self, builder: ChunkBuilder, owner: SpillOwner, temporary: bool) -> ChunkRef:
-        """Give the chunk in `builder` its place; `owner` hears when it is written."""
+        """Assign a place to the chunk in `builder`; `owner` is notified when it is written."""
         parts = builder.parts()
         size: i64 = 0
         for part in parts:
@@ -82,14 +82,14 @@ class Spill:
         return ref
 
     def copy(self, ref: ChunkRef, data: bytes, owner: SpillOwner) -> ChunkRef:
-        """Give a chunk's bytes another place as they are; `owner` hears when it is written."""
+        """Assign another place to a chunk's bytes; `owner` is notified when they are written."""
         file_number, position = self._place(len(data), False)
         copied = moved_ref(ref, file_number, position)
         self._queue(copied, [data], owner)
         return copied
 
     def _queue(self, ref: ChunkRef, parts: list[bytes], owner: SpillOwner) -> None:
-        """Have a chunk written."""
+        """Queue a chunk for writing."""
         self.use.wrote(ref)
         batch = self._batch(ref)
         batch.parts.extend(parts)
@@ -98,7 +98,7 @@ class Spill:
         self.unwritten_bytes += ref.size
 
     def _place(self, size: i64, temporary: bool) -> tuple[i64, i64]:
-        """Return the file and the position of a chunk of that size."""
+        """Return the file and the position for a chunk of that size."""
         if temporary:
             if self._temporary < 0 or self._temporary_position >= SEGMENT_FILE_BYTES:
                 self._temporary = self.numbers.take()
@@ -134,22 +134,22 @@ class Spill:
 
     @property
     def overfull(self) -> bool:
-        """Tell whether even a checkpoint waits: twice what stops publishers is to be written."""
+        """Return whether even a checkpoint waits, at twice the bytes that block publishers."""
         return self.unwritten_bytes > 2 * SPILL_BYTES_MAX
 
     @property
     def waits(self) -> bool:
-        """Tell whether there is a batch to write."""
+        """Return whether there is a batch to write."""
         return bool(self._waiting)
 
     def take(self) -> SpillBatch:
-        """Return the next batch to write; `written` ends it."""
+        """Return the next batch to write; call `written` after it."""
         batch = self._waiting.pop(0)
         self._under_way = batch.file_number
         return batch
 
     def written(self, batch: SpillBatch) -> None:
-        """Take note that a batch is written, and tell the owners."""
+        """Take note that a batch is written, and notify the owners."""
         self.completed = batch.number
         self._under_way = -1
         self.unwritten_bytes -= batch.size
@@ -157,7 +157,7 @@ class Spill:
             owner.spilled(ref)
 
     def release(self, ref: ChunkRef) -> None:
-        """Take note that a chunk is not used any more."""
+        """Take note that a chunk is no longer used."""
         if not ref.temporary:
             return
         number = int(ref.file_number)
@@ -166,7 +166,7 @@ class Spill:
             self._used[number] = left
             return
         if number == self._temporary:
-            # What comes next goes to a file of its own, so that this one need not wait for it.
+            # Later chunks go to another file, so that this one can be removed soon.
             self._temporary = -1
         self._forget(number)
 
@@ -175,13 +175,13 @@ class Spill:
         self.unused.append(number)
 
     def take_files(self) -> set[int]:
-        """Return the files written to since the last call; what is added next begins a new one."""
+        """Return the files written to since the last call; later chunks begin a new one."""
         files, self.files = self.files, set()
         self._file = -1
         return files
 
     def take_unused(self) -> list[int]:
-        """Return the temporary files to remove: those of which nothing is to be written."""
+        """Return the temporary files to remove: those with no chunks left to write."""
         waiting = {int(batch.file_number) for batch in self._waiting}
         if self._under_way >= 0:
             waiting.add(int(self._under_way))

@@ -1,8 +1,8 @@
-"""The disk's side of spilled chunks: appended to their files, and synced where they must survive.
+"""The disk's side of spilled chunks: it appends them to files, and syncs those that must survive.
 
 Its methods run in a thread of their own, beside the one that syncs the journal, so that no confirm
-waits for megabytes of chunks.  Like the journal's files it gives up for good at the first failure,
-but for a lack of room (`DiskFull`): then the same batch may be written again.
+waits for megabytes of chunks.  Like the journal's files it stops for good at the first failure,
+except for a lack of space (`DiskFull`), after which the same batch may be written again.
 
 Invariant: when `write` returns, the chunks and their file's name are durable, or temporary.
 """
@@ -21,7 +21,7 @@ from leveret.store.segments.spill import SpillBatch
 
 @final
 class SpillFiles:
-    """Writes chunks.  One thread at a time calls it."""
+    """Writes chunks.  Only one thread at a time may call it."""
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
@@ -52,7 +52,7 @@ class SpillFiles:
             raise
 
     def _file_for(self, batch: SpillBatch) -> File:
-        """Return the file of a batch; a new one's name is made durable."""
+        """Return the file of a batch; the name of a new file is made durable."""
         kind = batch.temporary
         file = self._files.get(kind)
         if file is not None and self._numbers[kind] == batch.file_number:
@@ -72,7 +72,7 @@ class SpillFiles:
         return file
 
     def remove(self, numbers: list[int]) -> None:
-        """Remove temporary files that nothing uses.  Raises: StorageFailure."""
+        """Remove temporary files that are no longer used.  Raises: StorageFailure."""
         for number in numbers:
             if self._files and self._numbers.get(True, -1) == number:
                 self._files.pop(True).close()

@@ -1,9 +1,9 @@
-"""How much of the segment files is still used, as far as chunks are: what compaction goes by.
+"""How much of the segment files is still used, in bytes: compaction depends on it.
 
-A message that is gone counts as an even share of its chunk, so the figures are estimates.  Files
-of temporary chunks are not counted: they go by themselves.
+A message that is gone counts as an even share of its chunk, so the figures are estimates.  Files of
+temporary chunks are not counted: they are removed without compaction.
 
-Invariant: what `wrote` or `found` added is taken off by `removed`, file by file.
+Invariant: what `wrote` or `found` added is subtracted by `removed`, file by file.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from leveret.store.segments.segments import ChunkRef
 
 
 def row_bytes(ref: ChunkRef) -> i64:
-    """Return the bytes of a message of a chunk, on average."""
+    """Return the average size in bytes of a message in a chunk."""
     return ref.size // max(ref.count, 1)
 
 
 @final
 @mypyc_attr(acyclic=True)
 class FileUse:
-    """One file: its bytes, the messages written to it, and the bytes that a count found live."""
+    """One file: its bytes, the messages written to it, and the bytes that were found live."""
 
     def __init__(self) -> None:
         self.size: i64 = 0
@@ -32,14 +32,14 @@ class FileUse:
         self.live_bytes: i64 = 0
 
     def worth(self, rows_min: i64, live_percent: i64) -> bool:
-        """Tell whether moving what lives gives enough back."""
+        """Return whether moving the live data frees enough space."""
         many = self.rows > rows_min or self.size - self.live_bytes >= COMPACT_DEAD_BYTES_MIN
         return many and 100 * self.live_bytes < live_percent * self.size
 
 
 @final
 class SegmentUse:
-    """The bytes in segment files, and those of them that live messages take."""
+    """The bytes in segment files, and how many of them live messages take."""
 
     def __init__(self) -> None:
         self.bytes_total: i64 = 0
@@ -47,7 +47,7 @@ class SegmentUse:
         self._files: dict[int, FileUse] = {}
 
     def wrote(self, ref: ChunkRef) -> None:
-        """Count the bytes of a chunk; what of it lives is counted by who owns it."""
+        """Count the bytes of a chunk; its owner counts which of them are live."""
         if ref.temporary:
             return
         use = self.file(ref)
@@ -57,7 +57,7 @@ class SegmentUse:
         self.bytes_total += use.size - before
 
     def file(self, ref: ChunkRef) -> FileUse:
-        """Return the figures of the file that a chunk lies in."""
+        """Return the figures of the file that holds a chunk."""
         number = int(ref.file_number)
         use = self._files.get(number)
         if use is None:
@@ -66,17 +66,17 @@ class SegmentUse:
         return use
 
     def lives(self, ref: ChunkRef, messages: i64) -> None:
-        """Count so many messages of a chunk as live; below 0 they are gone."""
+        """Count messages of a chunk as live, or as gone if the number is negative."""
         if not ref.temporary:
             self.bytes_live += messages * row_bytes(ref)
 
     def removed(self, numbers: list[int]) -> None:
-        """Take off files that were removed."""
+        """Subtract files that were removed."""
         for number in numbers:
             use = self._files.pop(number, None)
             if use is not None:
                 self.bytes_total -= use.size
 
     def dead(self) -> i64:
-        """Return the bytes that nothing needs any more, about."""
+        """Return the approximate number of bytes that nothing needs any more."""
         return max(self.bytes_total - self.bytes_live, 0)

@@ -1,10 +1,10 @@
-"""Walking over a segment file: its chunks one after the other, and what lies between them.
+"""Walking over a segment file: its chunks in order, and the damage between them.
 
-It goes by the chunks' own headers, so it needs no manifest.  Where a header does not check it goes
-on at the next true one: the places that a manifest knows are tried, and the magic is looked for.
+It uses the chunks' own headers, so it needs no manifest.  If a header is damaged it continues at
+the next intact one: it tries the places that a manifest knows, and searches for the magic.
 
 Invariants: it only reads, one chunk at a time; every byte of the file is in a chunk or in a place
-that is told as damaged.
+that is reported as damaged.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from leveret.store.disk import Disk, File, StorageFailure
 from leveret.store.segments.segments import segment_path
 from leveret.wire.buffer import read_i64_le
 
-#: Where in a header the size of its chunk lies.
+#: The position of the size in a chunk's header.
 _SIZE_AT: Final = 96
 
 _SEARCH_BYTES: Final = 1024 * 1024
 
-#: What a failed read is tried again in, so that it costs no more than that.
+#: The unit in which a failed read is repeated, which limits the loss.
 _SECTOR_BYTES: Final = 4096
 
 
@@ -32,8 +32,8 @@ _SECTOR_BYTES: Final = 4096
 class SegmentWalk:
     """Walks over the segment file `number`.
 
-    After `next` returned True, `position` and `size` tell a place; its chunk is `chunk`, or None,
-    and then `what` says why.  `tail` tells that nothing true follows the place.
+    After `next` returned True, `position` and `size` describe a place; `chunk` is its chunk, or
+    None, and then `what` says why.  `tail` means that nothing intact follows the place.
     """
 
     def __init__(self, disk: Disk, number: i64, known: list[int]) -> None:
@@ -66,7 +66,7 @@ class SegmentWalk:
         return True
 
     def _size_at(self, at: i64) -> i64:
-        """Return the size of the chunk whose true header lies at a position, or -1."""
+        """Return the size of the chunk whose intact header is at a position, or -1."""
         head = read_what_can_be(self._file, at, CHUNK_HEADER_BYTES)
         if len(head) < CHUNK_HEADER_BYTES or not head.startswith(CHUNK_MAGIC):
             return -1
@@ -76,21 +76,21 @@ class SegmentWalk:
         return size if size >= CHUNK_HEADER_BYTES and at + size <= self.bytes else -1
 
     def _pass_by(self, at: i64) -> None:
-        """Take all up to the next chunk as damaged."""
+        """Skip everything up to the next chunk as damaged."""
         found = self._find(at + 8)
         self.tail = found < 0
         self.size = (self.bytes if found < 0 else found) - at
         self.what = "no chunk lies here"
 
     def _find(self, start: i64) -> i64:
-        """Return where the next true header lies, or -1."""
+        """Return the position of the next intact header, or -1."""
         for known in self._known:
             if known >= start and self._size_at(known) >= 0:
                 return min(i64(known), self._search(start, known))
         return self._search(start, -1)
 
     def _search(self, start: i64, end: i64) -> i64:
-        """Look for a true header from `start` up to `end`, which is what to return then."""
+        """Return the next intact header between `start` and `end`, or `end` without one."""
         limit: i64 = self.bytes if end < 0 else end
         at: i64 = start
         while at < limit:
@@ -103,13 +103,13 @@ class SegmentWalk:
                 if place % 8 == 0 and self._size_at(place) >= 0:
                     return place
                 hit = block.find(CHUNK_MAGIC, hit + 1)
-            # A magic may lie across the end of the block.
+            # A magic may span the end of the block.
             at += _SEARCH_BYTES - len(CHUNK_MAGIC)
         return end
 
 
 def read_what_can_be(file: File, position: i64, size: i64) -> bytes:
-    """Return bytes of a file, with zeros in place of the sectors that the disk will not give."""
+    """Return bytes of a file, with zeros for the sectors that the disk fails to read."""
     try:
         return file.read(int(position), int(size))
     except StorageFailure:
@@ -117,7 +117,7 @@ def read_what_can_be(file: File, position: i64, size: i64) -> bytes:
     left: i64 = min(size, file.size() - position)
     parts: list[bytes] = []
     while left > 0:
-        # Up to the end of the sector, so that each one is asked for once.
+        # Up to the end of the sector, so that each one is read once.
         part: i64 = min(left, _SECTOR_BYTES - position % _SECTOR_BYTES)
         try:
             parts.append(file.read(int(position), int(part)))

@@ -1,7 +1,7 @@
-"""Records as people and programs read them: each as a plain dictionary, in the order of the files.
+"""Records for people and programs: each as a plain dictionary, in the order of the files.
 
-It shows what is there, true or damaged, and draws no conclusions: what lives is the survey's.
-Bytes stay bytes; who prints chooses their form.
+It shows the records, intact or damaged, and draws no conclusions: the survey does.  Bytes stay
+bytes; the caller that prints them chooses their form.
 
 Invariant: it only reads, one file of journal or snapshot or one chunk at a time.
 """
@@ -20,6 +20,7 @@ from leveret.store.disk import Disk
 from leveret.store.format import JOURNAL_DIR, SEGMENTS_DIR, STATE_DIR
 from leveret.store.journal.files import journal_number
 from leveret.store.journal.scan import JournalScan
+from leveret.store.records.publish_session import PublishProgress
 from leveret.store.records.ranges import RangeSet
 from leveret.store.records.record import (
     ACKED,
@@ -27,6 +28,7 @@ from leveret.store.records.record import (
     CHUNK,
     CLEAN_STOP,
     END,
+    FORGOTTEN,
     SNAPSHOT,
     Damaged,
     is_group_header,
@@ -38,8 +40,9 @@ from leveret.store.segments.chunk_record import read_chunk_ref
 from leveret.store.segments.segments import ChunkRef, segment_number
 from leveret.store.segments.walk import SegmentWalk, read_what_can_be
 from leveret.store.snapshot import (
+    read_acked,
     read_snapshot_head,
-    snapshot_seed,
+    scan_snapshot,
     state_generation,
 )
 from leveret.store.survey.identity import paths_in
@@ -49,82 +52,94 @@ Fields = dict[str, object]
 
 
 @final
-class _Teller(Replay):
-    """Takes what one record says."""
+class _Collector(Replay):
+    """Collects the contents of one record."""
 
     def __init__(self) -> None:
-        self.said: list[Fields] = []
+        self.operations: list[Fields] = []
 
     def define(self, kind: str, definition: dict[str, object]) -> None:
-        """Take a definition."""
-        self.said.append({"define": kind, "definition": definition})
+        """Add a definition."""
+        self.operations.append({"define": kind, "definition": definition})
 
     def delete(self, kind: str, definition: dict[str, object]) -> None:
-        """Take a delete."""
-        self.said.append({"delete": kind, "definition": definition})
+        """Add a delete."""
+        self.operations.append({"delete": kind, "definition": definition})
 
     def publish(self, message: Message, targets: list[tuple[int, int]]) -> None:
-        """Take a message and its places."""
-        self.said.append({"targets": [list(target) for target in targets], **_told(message)})
+        """Add a message and its places."""
+        self.operations.append(
+            {"targets": [list(target) for target in targets], **_message_fields(message)}
+        )
 
     def ack(self, queue_id: i64, first: i64, last: i64) -> None:
-        """Take an ack."""
-        self.said.append({"queue": int(queue_id), "first": int(first), "last": int(last)})
+        """Add an ack."""
+        self.operations.append({"queue": int(queue_id), "first": int(first), "last": int(last)})
 
     def requeue(self, queue_id: i64, sequence: i64, delivery_count: i64) -> None:
-        """Take a count."""
+        """Add a count."""
         count = int(delivery_count)
-        said: Fields = {"queue": int(queue_id), "sequence": int(sequence), "delivery_count": count}
-        self.said.append(said)
+        fields: Fields = {
+            "queue": int(queue_id),
+            "sequence": int(sequence),
+            "delivery_count": count,
+        }
+        self.operations.append(fields)
 
     def purge(self, queue_id: i64, below_sequence: i64) -> None:
-        """Take a purge."""
-        self.said.append({"queue": int(queue_id), "below": int(below_sequence)})
+        """Add a purge."""
+        self.operations.append({"queue": int(queue_id), "below": int(below_sequence)})
 
     def trim(self, queue_id: i64, first_offset: i64) -> None:
-        """Take a trim."""
-        self.said.append({"queue": int(queue_id), "first_offset": int(first_offset)})
+        """Add a trim."""
+        self.operations.append({"queue": int(queue_id), "first_offset": int(first_offset)})
 
     def consumer_offset(self, queue_id: i64, consumer: bytes, offset: i64) -> None:
-        """Take an offset."""
-        self.said.append({"queue": int(queue_id), "consumer": consumer, "offset": int(offset)})
+        """Add an offset."""
+        self.operations.append(
+            {"queue": int(queue_id), "consumer": consumer, "offset": int(offset)}
+        )
+
+    def consumer_forgotten(self, queue_id: i64, consumer: bytes) -> None:
+        """Add a forgotten name, as its record has it."""
+        self.consumer_offset(queue_id, consumer, FORGOTTEN)
 
     def publisher_sequence(
         self, queue_id: i64, publisher: bytes, sequence: i64, time_ms: i64
     ) -> None:
-        """Take a sequence."""
-        said: Fields = {"queue": int(queue_id), "publisher": publisher, "sequence": int(sequence)}
-        self.said.append(said | {"time_ms": int(time_ms)})
+        """Add a sequence."""
+        fields: Fields = {"queue": int(queue_id), "publisher": publisher, "sequence": int(sequence)}
+        self.operations.append(fields | {"time_ms": int(time_ms)})
+
+    def publish_session(self, progress: PublishProgress) -> None:
+        """Add how far a channel has come."""
+        fields: Fields = {
+            "user": progress.user,
+            "session": progress.session.hex(),
+            "channel": int(progress.channel),
+            "since": int(progress.since),
+            "through": int(progress.through),
+            "gaps": [list(gap) for gap in progress.gaps],
+        }
+        self.operations.append(fields)
 
     def counter(self, name: str, value: i64) -> None:
-        """Take a counter."""
-        self.said.append({"counter": name, "value": int(value)})
+        """Add a counter."""
+        self.operations.append({"counter": name, "value": int(value)})
 
     def queue(self, queue_id: i64, next_sequence: i64) -> None:
-        """Take a queue's next sequence."""
-        self.said.append({"queue": int(queue_id), "next_sequence": int(next_sequence)})
+        """Add a queue's next sequence."""
+        self.operations.append({"queue": int(queue_id), "next_sequence": int(next_sequence)})
 
     def chunk(self, queue_id: i64, ref: ChunkRef) -> bool:
-        """Take where a chunk lies."""
-        self.said.append(_placed(queue_id, ref))
+        """Add the place of a chunk."""
+        self.operations.append(_placed(queue_id, ref))
         return False
 
     def spill(self, queue_id: i64, ref: ChunkRef, gone: RangeSet) -> None:
-        """Take where messages lie that were told before."""
+        """Add the place of earlier messages."""
         ranges = [list(span) for span in gone.ranges()]
-        self.said.append({**_placed(queue_id, ref), "gone": ranges})
-
-    def chunk_message(
-        self,
-        queue_id: i64,
-        sequence: i64,
-        message: Message,
-        delivery_count: i64,
-        expiry_ms: i64,
-        priority: i64,
-    ) -> None:
-        """Never come here: `chunk` asks for none."""
-        raise RuntimeError("no message of a chunk was asked for")
+        self.operations.append({**_placed(queue_id, ref), "gone": ranges})
 
 
 @final
@@ -138,17 +153,15 @@ class Dump:
     def __init__(self, disk: Disk, seed: int) -> None:
         self._disk = disk
         self._seed = seed
-        self._teller = _Teller()
-        self._applier = Applier(self._teller)
+        self._collector = _Collector()
+        self._applier = Applier(self._collector)
 
     def state(self) -> Iterator[Fields]:
         """Yield the records of all snapshots.  Raises: StorageFailure."""
         for path in paths_in(self._disk, STATE_DIR):
             generation = state_generation(path.rpartition("/")[2])
             if generation >= 0:
-                data = self._read(path)
-                seed = snapshot_seed(self._seed)
-                scan = JournalScan(data, seed, path, generation, generation)
+                scan = scan_snapshot(self._read(path), self._seed, path)
                 while scan.next():
                     yield self._record(scan, -1)
                 yield from _damages(scan.damages)
@@ -193,18 +206,18 @@ class Dump:
             fields["lsn"] = [int(scan.group), int(place)]
         fields["kind"] = kind_name(scan.kind)
         try:
-            said = self._say(scan)
+            operations = self._operations(scan)
         except Damaged as error:
             fields["damaged"] = str(error)
             return fields
-        if len(said) == 1:
-            fields.update(said[0])
-        elif said:
-            fields["operations"] = said
+        if len(operations) == 1:
+            fields.update(operations[0])
+        elif operations:
+            fields["operations"] = operations
         return fields
 
-    def _say(self, scan: JournalScan) -> list[Fields]:
-        """Return what one record says.  Raises: Damaged."""
+    def _operations(self, scan: JournalScan) -> list[Fields]:
+        """Return the contents of one record.  Raises: Damaged."""
         kind, data, start, end = scan.kind, scan.data, scan.start, scan.end
         if kind == SNAPSHOT:
             head = read_snapshot_head(data, start)
@@ -217,10 +230,7 @@ class Dump:
                 }
             ]
         if kind == ACKED:
-            ranges = [
-                [int(read_i64_le(data, at)), int(read_i64_le(data, at + 8))]
-                for at in range(start + 8, end - 15, 16)
-            ]
+            ranges = [list(span) for span in read_acked(data, start, end)]
             return [{"queue": int(read_i64_le(data, start)), "ranges": ranges}]
         if kind == CHUNK:
             return [_placed(read_i64_le(data, start), read_chunk_ref(data, start + 8))]
@@ -231,12 +241,12 @@ class Dump:
             return [{"generation": int(read_i64_le(data, start)), "uuid": uuid}]
         if kind == CLEAN_STOP and end - start == 8:
             return [{"time_ms": int(read_i64_le(data, start))}]
-        self._teller.said = []
+        self._collector.operations = []
         self._applier.apply(kind, data, start, end)
-        return self._teller.said
+        return self._collector.operations
 
     def _read(self, path: str) -> bytes:
-        """Return a whole file, with zeros where the disk gives nothing."""
+        """Return a whole file, with zeros for what the disk fails to read."""
         file = self._disk.open(path)
         try:
             return read_what_can_be(file, 0, file.size())
@@ -245,7 +255,7 @@ class Dump:
 
 
 def queues_of(fields: Fields) -> list[object]:
-    """Return the ids of the queues that a record speaks of."""
+    """Return the ids of the queues in a record."""
     found = [fields["queue"]] if "queue" in fields else []
     targets = fields.get("targets")
     if isinstance(targets, list):
@@ -276,7 +286,7 @@ def _chunk(chunk: Chunk) -> Iterator[Fields]:
     for index in range(chunk.count):
         row: Fields = {"kind": "message", "queue": owner, "sequence": int(chunk.sequence(index))}
         try:
-            row.update(_told(chunk.message(index)))
+            row.update(_message_fields(chunk.message(index)))
         except RecordDamaged:
             row["damaged"] = "it does not check"
         row["delivery_count"] = int(chunk.delivery_count(index))
@@ -286,8 +296,8 @@ def _chunk(chunk: Chunk) -> Iterator[Fields]:
         yield row
 
 
-def _told(message: Message) -> Fields:
-    """Return what a message holds."""
+def _message_fields(message: Message) -> Fields:
+    """Return the contents of a message."""
     return {
         "exchange": message.address.exchange,
         "routing_key": message.address.routing_key,
@@ -301,7 +311,7 @@ def _told(message: Message) -> Fields:
 
 
 def _placed(queue_id: i64, ref: ChunkRef) -> Fields:
-    """Return where a chunk lies."""
+    """Return the place of a chunk."""
     return {
         "queue": int(queue_id),
         "segment": int(ref.file_number),

@@ -1,4 +1,4 @@
-"""What a survey finds in one file of a data directory."""
+"""The result of a survey for one file of a data directory."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from leveret.store.damage import Damage
 class FileReport:
     """One file.  `kind` is `format`, `state`, `journal` or `segments`.
 
-    `records` counts true records, or messages in chunks; `live` those of them that live here: of a
-    journal those that no chunk has; `dead` the messages in chunks that nobody wants any more.
-    `needed` tells whether the next start needs the file.
+    `records` counts intact records, or messages in chunks; `live` those of them that are live in
+    this file, for a journal those that are in no chunk; `dead` the messages in chunks that no queue
+    needs.  `needed` is true if the next start needs the file.
     """
 
     def __init__(self, path: str, kind: str, size: i64) -> None:

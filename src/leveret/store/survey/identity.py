@@ -1,13 +1,13 @@
-"""Whose directory it is: the seed of its digests, found also where the file `format` is lost.
+"""The identity of a directory: the seed of its digests, found even if the file `format` is lost.
 
-Without the seed no record of journal or snapshots can be told true (chunks do without).  It lies in
+Without the seed no record of journal or snapshots can be checked (chunks do not need it).  It is in
 both copies of `format`, in each snapshot (counter `seed`), and in the journal at each start and
 checkpoint (field `uuid` of the definition `start`; the checkpoint's record).  A candidate is
-believed when a header of a journal file or of a snapshot holds by it: a digest of 64 bits does not
-hold by chance.  So a damaged `format`, a missing one, and one that was put there from another store
-are all the same: another candidate is tried.
+accepted if a header of a journal file or of a snapshot matches it: a digest of 64 bits does not
+match by chance.  So a damaged `format`, a missing one, and one from another store are all handled
+alike: another candidate is tried.
 
-It only reads.  Not looked for: a seed that nothing of this names.
+It only reads.  It does not search for a seed that none of these places has.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from leveret.store.records.record import GROUP_HEADER_BYTES, SEED_MASK, is_group
 from leveret.store.snapshot import snapshot_seed, state_generation
 from leveret.wire.buffer import read_i64_le
 
-#: As much of each file is searched for the seed: the start's record is the first of its start.
+#: How much of each file is searched for the seed: a start's record is the first of its start.
 _SEARCHED_BYTES: Final = 4 * 1024 * 1024
 
-#: What precedes the seed in a snapshot.
+#: The bytes that precede the seed in a snapshot.
 _COUNTER: Final = b"\x04seed"
 #: What precedes the uuid in the record of a start, and with 8 bytes between in a checkpoint's.
 _FIELD: Final = b"\x04uuidx\x00\x00\x00\x10"
@@ -49,21 +49,21 @@ class Witness:
         self._snapshot: Final = snapshot
 
     def speaks_for(self, seed: int) -> bool:
-        """Tell whether the header is true by this seed."""
+        """Return whether the header matches this seed."""
         used = snapshot_seed(seed) if self._snapshot else seed
         return is_group_header(self._head, 0, used, self._number)
 
 
 @final
 class Identity:
-    """What was found: `seed` is -1 where it was not; `source` says where from.
+    """What was found: `seed` is None where nothing was; `source` says where it was.
 
     `uuid` is empty where only the seed is known.  `faults` says where in the format file what is
     wrong.
     """
 
     def __init__(self) -> None:
-        self.seed: int = -1
+        self.seed: int | None = None
         self.uuid = b""
         self.created_ms: i64 = 0
         self.source = ""
@@ -83,7 +83,7 @@ def identify(disk: Disk, given: bytes = b"") -> Identity:
     for index, copy in enumerate(copies):
         if copy is None:
             found.faults.append((index * SECOND_AT, f"copy {index + 1} of 2 does not check"))
-        elif found.seed < 0 and _believed(copy.seed, witnesses):
+        elif found.seed is None and _believed(copy.seed, witnesses):
             found.seed = copy.seed
             found.uuid = copy.uuid
             found.created_ms = copy.created_ms
@@ -91,20 +91,20 @@ def identify(disk: Disk, given: bytes = b"") -> Identity:
         elif found.seed != copy.seed:
             what = f"copy {index + 1} of 2 is of another store"
             found.faults.append((index * SECOND_AT, what))
-    if found.seed < 0 and given:
+    if found.seed is None and given:
         _try_uuid(found, given, witnesses, "the uuid given")
-    if found.seed < 0 and witnesses:
+    if found.seed is None and witnesses:
         _search(found, disk, witnesses)
     return found
 
 
 def seed_of(uuid: bytes) -> int:
-    """Return the seed that a uuid stands for."""
+    """Return the seed of a uuid."""
     return int.from_bytes(uuid[:8], "little") & SEED_MASK
 
 
 def _believed(seed: int, witnesses: list[Witness]) -> bool:
-    """Tell whether a seed holds for a file, or there is none to ask."""
+    """Return whether a seed matches a file, or there is no file to check."""
     for witness in witnesses:
         if witness.speaks_for(seed):
             return True
@@ -112,7 +112,7 @@ def _believed(seed: int, witnesses: list[Witness]) -> bool:
 
 
 def _try_uuid(found: Identity, uuid: bytes, witnesses: list[Witness], source: str) -> bool:
-    """Take a uuid if it is believed; tell whether it was."""
+    """Accept a uuid if it matches; return whether it does."""
     if len(uuid) != 16 or not _believed(seed_of(uuid), witnesses):
         return False
     found.seed = seed_of(uuid)
@@ -122,7 +122,7 @@ def _try_uuid(found: Identity, uuid: bytes, witnesses: list[Witness], source: st
 
 
 def _search(found: Identity, disk: Disk, witnesses: list[Witness]) -> None:
-    """Try what is left of the format file, then what snapshots and journal tell."""
+    """Try the rest of the format file, then the values in snapshots and journal."""
     for block in _raw_copies(disk):
         for uuid in _neighbours(block[16:32]):
             if _try_uuid(found, uuid, witnesses, "a damaged copy of the format file"):
@@ -138,7 +138,7 @@ def _search(found: Identity, disk: Disk, witnesses: list[Witness]) -> None:
 
 
 def _search_counter(found: Identity, data: bytes, witnesses: list[Witness], path: str) -> bool:
-    """Try the seed that a snapshot's counter names."""
+    """Try the seed in a snapshot's counter."""
     at = data.find(_COUNTER)
     while at >= 0:
         if at + len(_COUNTER) + 8 <= len(data):
@@ -195,7 +195,7 @@ def _witnesses(disk: Disk) -> list[Witness]:
 
 
 def paths_in(disk: Disk, folder: str) -> list[str]:
-    """Return the paths of what is in a folder; nothing where the folder is not there."""
+    """Return the paths in a folder; none if the folder does not exist."""
     try:
         return [f"{folder}/{name}" for name in disk.list(folder)]
     except StorageFailure:
@@ -203,7 +203,7 @@ def paths_in(disk: Disk, folder: str) -> list[str]:
 
 
 def _raw_copies(disk: Disk) -> list[bytes]:
-    """Return both blocks of the format file as they are."""
+    """Return both blocks of the format file unchanged."""
     try:
         file = disk.open(FORMAT_PATH)
     except StorageFailure:
@@ -214,7 +214,7 @@ def _raw_copies(disk: Disk) -> list[bytes]:
 
 
 def _head_of(disk: Disk, path: str, size: int) -> bytes:
-    """Return the first bytes of a file, nothing where it cannot be read."""
+    """Return the first bytes of a file; none if it cannot be read."""
     try:
         file = disk.open(path)
     except StorageFailure:

@@ -1,12 +1,13 @@
-"""What a snapshot leaves out: the generation before it is the witness.
+"""What the newest snapshot lacks, found by comparison with the snapshot before it.
 
-Two snapshots lie in a directory, each with the journal from it on.  Both tell the same state, for
-whatever ends between them is a record of the journal.  So what the older one tells, and no record
-ends, must be told by the newer one too.  A checkpoint that went on after an exception left out what
-it had not handed over; a start goes by the newest snapshot, and the next checkpoint but one removes
-the only witness.
+A directory has two snapshots, each with the journal that follows it.  A definition or message of
+the older one is in the newer one too, unless a record of the journal between them removes it.  A
+checkpoint that continued after an exception could write a snapshot without some of them.  A start
+uses the newest snapshot alone, and the next checkpoint but one removes the older snapshot, which is
+the only evidence.
 
-Invariants: it only reads; what it cannot know for certain it does not call missing.
+Invariants: this module changes nothing on the disk, and reports nothing as missing that may have
+been removed.
 """
 
 from __future__ import annotations
@@ -21,16 +22,16 @@ from leveret.store.segments.segments import segment_path
 from leveret.store.segments.walk import read_what_can_be
 from leveret.store.survey.holdings import Holding, Holdings, Place
 
-#: Definitions that are named one by one; the rest is counted.
+#: How many definitions are named one by one; the rest is counted.
 _NAMED_MAX: Final = 100
 
-#: The fields that tell people which definition one is.
+#: The fields that identify a definition to people.
 _NAMES: Final = ("vhost", "user", "component", "name", "source", "destination", "routing_key")
 
 
 @final
 class Omissions:
-    """What `earlier`, told up to the journal's end, has and `newest` lacks."""
+    """What `earlier`, replayed up to the journal's end, has and `newest` lacks."""
 
     def __init__(self, disk: Disk, earlier: Holdings, newest: Holdings) -> None:
         self._disk = disk
@@ -39,7 +40,7 @@ class Omissions:
         self._definitions = earlier.catalog.missing_in(newest.catalog)
 
     def adopt(self) -> None:
-        """Give the newest what it lacks; its messages come later, by `found`."""
+        """Give the newest what it lacks; its messages follow in `found`."""
         for kind, definition in self._definitions:
             self._newest.define(kind, definition)
         for old in self._earlier.living():
@@ -110,7 +111,7 @@ class Omissions:
 
 
 def chunk_at(disk: Disk, owner: i64, place: Place) -> Chunk | None:
-    """Return the chunk of a queue that lies in a place, if it is true."""
+    """Return the chunk of a queue at a place, if it is intact."""
     try:
         file = disk.open(segment_path(int(place.file_number)))
     except StorageFailure:
@@ -135,6 +136,6 @@ def take_over(queue: Holding, old: Holding, sequence: i64) -> None:
 
 
 def _named(definition: dict[str, object]) -> str:
-    """Return what tells people which definition one is."""
+    """Return what identifies a definition to people."""
     names = [f"{field} {definition[field]!r}" for field in _NAMES if field in definition]
     return ", ".join(names)

@@ -1,14 +1,15 @@
-"""Salvage: all that a survey could tell, written as a new whole directory.
+"""Salvage: everything that a survey found, written as a new complete directory.
 
-The new directory is one that a broker leaves behind after its first checkpoint: format, one
-snapshot, segments, a journal that says nothing more.  It is a store of its own, with a uuid of its
-own, so nothing of the old one is ever taken for a part of it.  Everything is synced at the end.
+The new directory is one that a broker leaves after its first checkpoint: format, one snapshot,
+segments, and a journal without further records.  It is a new store with its own uuid, so nothing of
+the old one is ever mistaken for a part of it.  Everything is synced at the end.
 
-What no record explains becomes a queue of its own in the vhost `/`, as after a start.  What was
-lost is in the survey.  Not carried over: keys of deduplication that only consumed messages had.
+Messages that no record explains become a separate queue in the vhost `/`, as after a start.  The
+survey reports what was lost.  Keys of deduplication that only consumed messages had are not carried
+over.
 
-Invariants: the source is only read; a message is written only if its digest held; each queue keeps
-its order; memory is bounded by what the journal alone holds.
+Invariants: the source is only read; a message is written only if its digest matched; each queue
+keeps its order; memory is limited by what the journal alone holds.
 """
 
 from __future__ import annotations
@@ -39,13 +40,13 @@ from leveret.store.survey.omissions import chunk_at
 from leveret.store.survey.survey import Survey
 from leveret.wire.properties import property_expiration, property_priority
 
-#: Where messages go whose queue no record explains, as at a start: this and the queue's id.
+#: The queue for messages that no record explains, as at a start: this prefix and the queue's id.
 ORPHANS: Final = "leveret.recovered."
 
 
 @final
 class Row:
-    """A live message on its way."""
+    """A live message to be written."""
 
     def __init__(
         self, sequence: i64, message: Message, count: i64, expiry_ms: i64, priority: i64
@@ -73,10 +74,10 @@ class Salvage(CheckpointSource):
         self._steps: Iterator[None] | None = None
 
     def begin(self, group: i64) -> None:
-        """Note nothing: nothing changes any more."""
+        """Do nothing: the state does not change any more."""
 
     def step(self, out: CheckpointOutput, limit: i64) -> bool:
-        """Hand over up to `limit` items; tell whether there are more."""
+        """Hand over up to `limit` items; return whether there are more."""
         steps = self._steps
         if steps is None:
             steps = self._hand_over(out)
@@ -87,7 +88,7 @@ class Salvage(CheckpointSource):
         return False
 
     def chunked(self, chunk: NewChunk) -> None:
-        """Need not know."""
+        """Do nothing: no later hand-over follows."""
 
     def _hand_over(self, out: CheckpointOutput) -> Iterator[None]:
         holdings = self._survey.holdings
@@ -137,11 +138,11 @@ class Salvage(CheckpointSource):
         out.close_chunk()
 
     def _definition(self, queue: Holding) -> dict[str, object]:
-        """Return a queue's definition, one of its own for a queue that nothing explains."""
+        """Return a queue's definition, a new one for a queue that no record explains."""
         if queue.definition is not None:
             definition = {**queue.definition, "stream_id": queue.stream_id}
             if not queue.stream_id:
-                # Its offsets may be given again: it gets another id at its first start.
+                # Its offsets may be used again: it gets another id at its first start.
                 del definition["stream_id"]
             return definition
         name = f"{ORPHANS}{queue.queue_id}"
@@ -157,7 +158,7 @@ class Salvage(CheckpointSource):
 
 @final
 class _Cursor:
-    """Where one chunk's rows are read at."""
+    """The position in one chunk's rows."""
 
     def __init__(self, chunk: Chunk, queue: Holding) -> None:
         self.chunk: Final = chunk
@@ -166,7 +167,7 @@ class _Cursor:
         self.message: Message | None = None
 
     def next(self) -> i64:
-        """Move to the next live, true row; return its sequence, or -1 at the end."""
+        """Move to the next live, intact row; return its sequence, or -1 at the end."""
         while self._index + 1 < self.chunk.count:
             self._index += 1
             sequence = self.chunk.sequence(self._index)
@@ -180,7 +181,7 @@ class _Cursor:
         return -1
 
     def row(self, sequence: i64) -> Row:
-        """Return the row at hand."""
+        """Return the current row."""
         assert self.message is not None
         count: i64 = self._queue.counts.get(sequence, -1)
         if count < 0:
@@ -190,7 +191,7 @@ class _Cursor:
 
 
 def rows_of(disk: Disk, queue: Holding) -> Iterator[Row]:
-    """Yield the live messages of a queue in order, each once, out of chunks and journal."""
+    """Yield the live messages of a queue in order, each once, from chunks and journal."""
     places = sorted(queue.places.values(), key=_first_of, reverse=True)
     waiting = sorted(queue.messages, reverse=True)
     cursors: dict[int, _Cursor] = {}
@@ -226,7 +227,7 @@ def _open(
     cursors: dict[int, _Cursor],
     heap: list[tuple[int, int]],
 ) -> None:
-    """Open a chunk if it is true; what else there is was told by the survey."""
+    """Open a chunk if it is intact; the survey has reported any that is not."""
     chunk = chunk_at(disk, queue.queue_id, place)
     if chunk is not None:
         slot = max(cursors, default=-1) + 1
@@ -235,7 +236,7 @@ def _open(
 
 
 def _push(cursors: dict[int, _Cursor], heap: list[tuple[int, int]], slot: int) -> None:
-    """Put the next row of a chunk in line; a chunk that is through is let go."""
+    """Add the next row of a chunk to the heap; a chunk without further rows is released."""
     sequence = cursors[slot].next()
     if sequence >= 0:
         heapq.heappush(heap, (int(sequence), slot))
@@ -244,7 +245,7 @@ def _push(cursors: dict[int, _Cursor], heap: list[tuple[int, int]], slot: int) -
 
 
 def _level(queue: Holding, message: Message) -> i64:
-    """Return the priority of a message in its queue, which chunks keep and journals do not."""
+    """Return a message's priority in its queue, which chunks hold and journals do not."""
     arguments = None if queue.definition is None else queue.definition.get("arguments")
     most = arguments.get("x-max-priority") if isinstance(arguments, dict) else None
     priority = property_priority(message.properties)

@@ -47,11 +47,11 @@ class Loss:
         self._report: Final = report
 
     def missing(self) -> int:
-        """Return how many messages are lost, as far as is known by now."""
+        """Return the number of lost messages, as far as it is known."""
         return self.queue.missing_in(self.place)
 
     def settle(self) -> None:
-        """Note the damage and what it costs in the end."""
+        """Note the damage and its final cost."""
         place = self.place
         lost = self.missing()
         self.queue.lost += lost
@@ -82,7 +82,7 @@ class SegmentSurvey:
         self._adopting = adopt
 
     def run(self) -> Iterator[None]:
-        """Look at all chunks; yield after each.  Raises: StorageFailure."""
+        """Examine all chunks; yield after each.  Raises: StorageFailure."""
         wanted: dict[i64, dict[i64, Wanted]] = {}
         for queue in self._holdings.living():
             for place in queue.places.values():
@@ -103,7 +103,7 @@ class SegmentSurvey:
             loss.settle()
 
     def _survey_file(self, path: str, number: i64, wanted: dict[i64, Wanted]) -> Iterator[None]:
-        """Look at all chunks of one file."""
+        """Examine all chunks of one file."""
         walk = SegmentWalk(self._disk, number, [int(position) for position in wanted])
         report = FileReport(path, "segments", walk.bytes)
         self.files.append(report)
@@ -125,14 +125,14 @@ class SegmentSurvey:
         self._lose_all(wanted, "no chunk begins here", report)
 
     def _judge_place(self, walk: SegmentWalk, one: Wanted | None, report: FileReport) -> None:
-        """Note a place without a true chunk: lost, or damage that costs nothing, or torn."""
+        """Note a place without an intact chunk: lost, harmless damage, or torn."""
         if one is not None:
             self._lose(one, walk.what, report)
             return
         what = f"{walk.what}; none is missed"
         if self._adopting:
             what = f"{walk.what}; no snapshot tells what was here"
-        lost = -1 if self._adopting else 0
+        lost = None if self._adopting else 0
         damage = Damage(report.path, walk.position, walk.size, what, lost)
         if walk.tail and not self._adopting:
             self.torn.append(damage)
@@ -142,7 +142,7 @@ class SegmentSurvey:
     def _survey_chunk(
         self, chunk: Chunk, position: i64, queue: Holding, report: FileReport
     ) -> None:
-        """Look at all messages of a chunk that its queue refers to."""
+        """Examine all messages of a chunk that its queue refers to."""
         report.needed = True
         report.chunks += 1
         report.records += chunk.count
@@ -156,7 +156,7 @@ class SegmentSurvey:
                 self.losses.append(Loss(queue, place, "it does not check", report))
                 continue
             if not message.persistent and not queue.keeps_transient():
-                # No start brings it back.
+                # No start restores it.
                 queue.dead.add(sequence, sequence)
             if queue.is_gone(sequence):
                 queue.dead_rows += 1
@@ -166,12 +166,12 @@ class SegmentSurvey:
                 report.live_bytes += message.size
 
     def _lose_all(self, wanted: dict[i64, Wanted], reason: str, report: FileReport) -> None:
-        """Note chunks that are not there."""
+        """Note missing chunks."""
         for position in sorted(wanted):
             self._lose(wanted[position], reason, report)
 
     def _lose(self, one: Wanted, reason: str, report: FileReport) -> None:
-        """Note a chunk that its queue refers to and that is not there whole."""
+        """Note a damaged or missing chunk that its queue refers to."""
         report.needed = True
         self.losses.append(Loss(one.queue, one.place, reason, report))
 
@@ -185,7 +185,7 @@ class SegmentSurvey:
         self._survey_chunk(chunk, position, queue, report)
 
     def _survey_dead(self, chunk: Chunk, position: i64, report: FileReport) -> None:
-        """Look at the messages of a chunk that nobody refers to."""
+        """Examine the messages of a chunk that no queue refers to."""
         report.chunks += 1
         report.records += chunk.count
         report.dead += chunk.count
@@ -198,7 +198,7 @@ class SegmentSurvey:
 
 
 def _is_same(chunk: Chunk, one: Wanted) -> bool:
-    """Tell whether a chunk is the one that is wanted."""
+    """Return whether a chunk is the wanted one."""
     place = one.place
     return (
         chunk.owner == one.queue.queue_id

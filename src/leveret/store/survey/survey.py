@@ -1,19 +1,20 @@
-"""A survey of a data directory: every checksum looked at, what lives told, nothing changed.
+"""A survey of a data directory: it verifies every checksum and lists what the queues hold.
 
-    identity    the seed of the digests (`identity.py`)
-    snapshots   all are looked at; the newest whole one is told
-    journal     all files are looked at; those from that snapshot on are told
-    segments    every chunk and message in them; what a queue refers to is live, dead or lost
-    earlier     what the snapshot before the newest tells with the journal behind it: whatever of it
-                no record ends must be there, or the newest snapshot leaves something out
-    filling     what a damaged chunk held is taken from older journal files, if they have it
+    identity    finds the seed of the digests (`identity.py`)
+    snapshots   verifies all of them, and replays the newest one that is intact
+    journal     verifies all files, and replays those from that snapshot on
+    segments    verifies every chunk and its messages: what a queue refers to is live, dead or lost
+    earlier     replays the snapshot before the newest and the journal after it: what they define
+                and no record removes must also be in the newest snapshot, or that is incomplete
+    filling     takes the messages of a damaged chunk from older journal files, if they have them
 
-It goes by the same rules as recovery, and says more.  Where no snapshot is whole and the journal
-does not reach back to its first file, it tells what is true in all snapshots, and gives every chunk
-to its owner: what was consumed out of those before the journal begins comes back.
+A survey follows the rules of recovery and reports more.  Where no snapshot is intact and the
+journal does not go back to its first file, it replays all snapshots and assigns every chunk to its
+owner.  Messages in those chunks that were consumed before the journal begins then come back.
 
-Invariants: it only reads; it holds one file of journal or snapshot or one chunk at a time, and of
-each message that only the journal has a few words (the message itself where `keep` is set).
+Invariants: a survey changes nothing on the disk.  It holds one file of the journal, one snapshot or
+one chunk at a time.  Of a message that only the journal has it keeps the place and the size, and
+with `keep` the message itself.
 """
 
 from __future__ import annotations
@@ -35,14 +36,15 @@ from leveret.store.format import (
 )
 from leveret.store.journal.files import journal_number
 from leveret.store.journal.scan import JournalScan
-from leveret.store.records.record import ACKED, CHUNK, END, SNAPSHOT, Damaged, is_group_header
+from leveret.store.records.record import ACKED, CHUNK, END, SNAPSHOT, is_group_header
 from leveret.store.recovery.apply import Applier
 from leveret.store.segments.chunk_record import read_chunk_ref
 from leveret.store.segments.walk import read_what_can_be
 from leveret.store.snapshot import (
     SnapshotHead,
+    read_acked,
     read_snapshot_head,
-    snapshot_seed,
+    scan_snapshot,
     state_generation,
 )
 from leveret.store.survey.file_report import FileReport
@@ -75,7 +77,7 @@ class Survey:
         self._given = uuid
         self._applier = Applier(self.holdings)
         self._durable: i64 = 0
-        #: True from a damaged place of the journal on until the next record is told.
+        #: True after a damaged place of the journal, until the next record is replayed.
         self._records_lost = False
         #: Of each journal file that a snapshot begins with, the group it begins with.
         self._first_groups: dict[i64, i64] = {}
@@ -84,8 +86,15 @@ class Survey:
         #: The snapshots that are whole, the newest first, and the report of that one.
         self._whole: list[str] = []
         self._newest: FileReport | None = None
-        #: What the generation before the newest tells, where it can tell all of it.
+        #: What the newest snapshot lacks of the generation before it, where that can be compared.
         self._earlier: Omissions | None = None
+
+    @property
+    def _seed(self) -> int:
+        """The seed of the digests, where it was found."""
+        seed = self.identity.seed
+        assert seed is not None
+        return seed
 
     @property
     def damages(self) -> list[Damage]:
@@ -94,7 +103,7 @@ class Survey:
 
     @property
     def costly(self) -> bool:
-        """Tell whether something was lost by damage."""
+        """Return whether damage lost anything."""
         for damage in self.damages:
             if damage.records != 0:
                 return True
@@ -102,14 +111,11 @@ class Survey:
 
     @property
     def lost(self) -> int:
-        """The messages and records lost, as far as they can be counted; a part counts as one."""
-        total: i64 = 0
-        for damage in self.damages:
-            total += damage.records if damage.records >= 0 else 1
-        return int(total)
+        """The number of lost messages and records; an unknown number counts as one."""
+        return sum(damage.lost for damage in self.damages)
 
-    def tell(self) -> Iterator[None]:
-        """Tell what snapshots and journal say, and look at no segment; yield now and then.
+    def replay(self) -> Iterator[None]:
+        """Replay snapshots and journal, without the segments; yield now and then.
 
         Raises: as `run`, which does this first.
         """
@@ -118,7 +124,7 @@ class Survey:
             for path in paths_in(self.disk, folder):
                 if not path.endswith(".tmp"):
                     self.bytes_total += self._size_of(path)
-        if self.identity.seed >= 0:
+        if self.identity.seed is not None:
             for _ in self._survey_state():
                 yield
             for _ in self._survey_journal():
@@ -130,10 +136,10 @@ class Survey:
         Raises: UnknownFormat: it is not a store's directory, or of an unknown layout.
         StorageFailure: the disk failed.
         """
-        for _ in self.tell():
+        for _ in self.replay():
             yield
-        if self.identity.seed >= 0 and self.state_whole:
-            for _ in self._tell_earlier():
+        if self.identity.seed is not None and self.state_whole:
+            for _ in self._replay_earlier():
                 yield
         segments = SegmentSurvey(self.disk, self.holdings, not self.state_whole)
         self._segments = segments
@@ -141,7 +147,7 @@ class Survey:
         for _ in segments.run():
             self.bytes_done = done + segments.bytes_done
             yield
-        if self.identity.seed >= 0 and segments.losses:
+        if self.identity.seed is not None and segments.losses:
             for _ in self._fill():
                 yield
         segments.settle()
@@ -153,7 +159,7 @@ class Survey:
     # -- format ------------------------------------------------------------------------------------
 
     def _identify(self) -> None:
-        """Find the seed, and say what is wrong with the format file."""
+        """Find the seed, and report the faults of the format file."""
         names = self.disk.list("")
         if not {FORMAT_PATH, STATE_DIR, JOURNAL_DIR, SEGMENTS_DIR} & set(names):
             raise UnknownFormat("there is no store here")
@@ -162,15 +168,15 @@ class Survey:
         report.needed = True
         for position, fault in self.identity.faults:
             report.damages.append(Damage(FORMAT_PATH, position, 0, fault, 0))
-        if self.identity.seed < 0:
-            what = "no seed holds: journal and snapshots cannot be told"
-            report.damages.append(Damage(FORMAT_PATH, 0, 0, what, -1))
+        if self.identity.seed is None:
+            what = "no seed holds: journal and snapshots cannot be read"
+            report.damages.append(Damage(FORMAT_PATH, 0, 0, what))
         self.files.append(report)
 
     # -- snapshots ---------------------------------------------------------------------------------
 
     def _survey_state(self) -> Iterator[None]:
-        """Look at all snapshots, newest first, and tell the newest whole one."""
+        """Examine all snapshots, newest first, and replay the newest intact one."""
         names = paths_in(self.disk, STATE_DIR)
         paths = [path for path in names if state_generation(path.rpartition("/")[2]) >= 0]
         for path in names:
@@ -189,20 +195,20 @@ class Survey:
                 self.state_whole = True
                 report.needed = True
                 self._newest = report
-                for _ in self._tell_snapshot(self._scan_snapshot(path)):
+                for _ in self._replay_snapshot(self._scan_snapshot(path)):
                     yield
         if self.state_whole or self._journal_is_whole():
             self.state_whole = True
             return
         for path in paths:
-            for _ in self._tell_snapshot(self._scan_snapshot(path)):
+            for _ in self._replay_snapshot(self._scan_snapshot(path)):
                 yield
-        # Groups may be missing before the newest head: all files of the journal are told.
+        # Groups may be missing before the newest head: replay all files of the journal.
         self.head = SnapshotHead(self.head.generation, 1, 1, 0)
         self._miss(STATE_DIR, "no snapshot is whole, and the journal does not tell all")
 
     def _journal_is_whole(self) -> bool:
-        """Tell whether the journal goes back to the first file, so that it tells all."""
+        """Return whether the journal goes back to the first file, so that it is complete."""
         journal = paths_in(self.disk, JOURNAL_DIR)
         if not journal and not paths_in(self.disk, SEGMENTS_DIR):
             return True
@@ -211,7 +217,7 @@ class Survey:
                 return True
         return False
 
-    def _miss(self, folder: str, what: str, records: i64 = -1) -> None:
+    def _miss(self, folder: str, what: str, records: int | None = None) -> None:
         """Note that something is missing in a folder."""
         report = self._report(folder, folder, 0)
         report.needed = True
@@ -219,12 +225,10 @@ class Survey:
 
     def _scan_snapshot(self, path: str) -> JournalScan:
         """Return a scan over a snapshot."""
-        generation = state_generation(path.rpartition("/")[2])
-        seed = snapshot_seed(self.identity.seed)
-        return JournalScan(self._read(path), seed, path, generation, generation)
+        return scan_snapshot(self._read(path), self._seed, path)
 
     def _look_at_snapshot(self, scan: JournalScan, report: FileReport) -> Iterator[None]:
-        """Go through all records of a snapshot without telling them."""
+        """Read all records of a snapshot without replaying them."""
         whole = False
         while scan.next():
             report.records += 1
@@ -241,37 +245,36 @@ class Survey:
             report.damages.append(Damage(scan.path, found.position, found.size, what, 0))
         self.bytes_done += len(scan.data)
 
-    def _tell_snapshot(self, scan: JournalScan) -> Iterator[None]:
-        """Tell the records of a snapshot; its head is the one that counts."""
-        told: i64 = 0
+    def _replay_snapshot(self, scan: JournalScan) -> Iterator[None]:
+        """Replay the records of a snapshot, whose head is the one in use."""
+        replayed: i64 = 0
         while scan.next():
             if scan.kind == SNAPSHOT:
                 self.head = read_snapshot_head(scan.data, scan.start)
             else:
-                self._tell_snapshot_record(scan, self.holdings, self._applier)
-            told += 1
-            if told % SLICE_MESSAGES == 0:
+                self._replay_snapshot_record(scan, self.holdings, self._applier)
+            replayed += 1
+            if replayed % SLICE_MESSAGES == 0:
                 yield
 
-    def _tell_snapshot_record(
+    def _replay_snapshot_record(
         self, scan: JournalScan, holdings: Holdings, applier: Applier
     ) -> None:
-        """Tell a record of a snapshot that is not its head."""
+        """Replay a record of a snapshot other than its head."""
         if scan.kind == ACKED:
             queue_id = read_i64_le(scan.data, scan.start)
-            for at in range(scan.start + 8, scan.end - 15, 16):
-                first, last = read_i64_le(scan.data, at), read_i64_le(scan.data, at + 8)
+            for first, last in read_acked(scan.data, scan.start, scan.end):
                 holdings.acked(queue_id, first, last)
         elif scan.kind == CHUNK:
             queue_id = read_i64_le(scan.data, scan.start)
             holdings.chunk(queue_id, read_chunk_ref(scan.data, scan.start + 8))
         elif scan.kind != END:
-            self._tell(scan, applier)
+            applier.apply_scanned(scan)
 
     # -- journal -----------------------------------------------------------------------------------
 
     def _survey_journal(self) -> Iterator[None]:
-        """Look at all files of the journal; tell those from the snapshot's on."""
+        """Examine all files of the journal; replay those from the snapshot's on."""
         reports: list[FileReport] = []
         group: i64 = 0
         begun = False
@@ -286,7 +289,7 @@ class Survey:
             if not begun or number in self._first_groups:
                 group = self._group_before(data, number, group)
             begun = True
-            scan = JournalScan(data, self.identity.seed, path, number, group + 1)
+            scan = JournalScan(data, self._seed, path, number, group + 1)
             report = self._report(path, "journal", len(data))
             report.needed = needed
             reports.append(report)
@@ -301,15 +304,15 @@ class Survey:
         self._judge_journal(reports)
 
     def _group_before(self, data: bytes, number: i64, group: i64) -> i64:
-        """Return the group before a file's first one, as far as it can be told."""
+        """Return the group before a file's first one, if it is known."""
         if number in self._first_groups:
             return self._first_groups[number] - 1
-        if number > 1 and is_group_header(data, 0, self.identity.seed, number):
+        if number > 1 and is_group_header(data, 0, self._seed, number):
             return max(group, read_i64_le(data, 8) - 1)
         return group
 
     def _survey_journal_file(self, scan: JournalScan, report: FileReport) -> Iterator[None]:
-        """Look at one file and tell it if it is needed."""
+        """Examine one file and replay it if it is needed."""
         damages: i64 = 0
         while scan.next():
             report.records += 1
@@ -320,7 +323,7 @@ class Survey:
                 if self._records_lost:
                     self._records_lost = False
                     self.holdings.records_lost()
-                self._tell(scan, self._applier)
+                self._applier.apply_scanned(scan)
             if report.records % SLICE_MESSAGES == 0:
                 yield
         if report.needed and len(scan.damages) > damages:
@@ -334,7 +337,7 @@ class Survey:
         scan.data = b""
 
     def _judge_journal(self, reports: list[FileReport]) -> None:
-        """Tell torn places from damaged ones; say if the journal is not there."""
+        """Separate torn places from damaged ones; report a missing journal."""
         for report in reports:
             self.torn += [damage for damage in report.damages if damage.group > self._durable]
             report.damages = [found for found in report.damages if found.group <= self._durable]
@@ -346,27 +349,18 @@ class Survey:
     def _doubt_ends(self, reports: list[FileReport]) -> None:
         """Take no queue's end for certain where the journal's own end is damaged, or no state is.
 
-        Damage elsewhere was told at its place.
+        Damage elsewhere is reported where it is.
         """
         lost = self._records_lost and any(report.damages for report in reports if report.needed)
         if lost or not self.state_whole or (self.head.generation > 0 and not _any_needed(reports)):
             self.holdings.records_lost()
 
-    def _tell(self, scan: JournalScan, applier: Applier) -> None:
-        """Tell one record."""
-        try:
-            applier.apply(scan.kind, scan.data, scan.start, scan.end)
-        except Damaged as error:
-            what = f"a record of kind {scan.kind}: {error}"
-            size = scan.end - scan.start
-            scan.damages.append(Damage(scan.path, scan.start, size, what, 1, scan.group))
+    # -- the generation before the newest ----------------------------------------------------------
 
-    # -- what the generation before the newest tells -----------------------------------------------
+    def _replay_earlier(self) -> Iterator[None]:
+        """Replay the snapshot before the newest and the journal after it, for comparison.
 
-    def _tell_earlier(self) -> Iterator[None]:
-        """Tell the snapshot before the newest, the journal behind it, and what ended since.
-
-        Nothing is told where a part of that is damaged or gone: the rest cannot be compared.
+        Where a part of that is damaged or missing nothing is compared.
         """
         if self._newest is None:
             return
@@ -379,7 +373,7 @@ class Survey:
                 if scan.kind == SNAPSHOT:
                     first = read_snapshot_head(scan.data, scan.start)
                 else:
-                    self._tell_snapshot_record(scan, earlier, applier)
+                    self._replay_snapshot_record(scan, earlier, applier)
         group: i64 = first.replay_from_lsn - 1
         number: i64 = first.journal_file
         for path in self._journal_from(first.journal_file):
@@ -387,9 +381,9 @@ class Survey:
                 return
             earlier.closed = number >= self.head.journal_file
             earlier.file_number = number
-            scan = JournalScan(self._read(path), self.identity.seed, path, number, group + 1)
+            scan = JournalScan(self._read(path), self._seed, path, number, group + 1)
             while scan.next():
-                self._tell(scan, applier)
+                applier.apply_scanned(scan)
             for damage in scan.damages:
                 if damage.group <= self._durable:
                     return
@@ -410,7 +404,7 @@ class Survey:
         ]
 
     def _judge_snapshot(self) -> None:
-        """Say what the newest snapshot leaves out, and which queues nothing explains."""
+        """Report what the newest snapshot leaves out, and the queues that no record explains."""
         newest = self._newest
         if newest is not None and self._earlier is not None:
             for what, records in self._earlier.found(self.keep):
@@ -424,7 +418,7 @@ class Survey:
     # -- what older journal files still have -------------------------------------------------------
 
     def _fill(self) -> Iterator[None]:
-        """Take what damaged chunks held from the journal files before the snapshot's."""
+        """Restore what damaged chunks held from the journal files before the snapshot's."""
         older = Holdings(self.keep)
         applier = Applier(older)
         group: i64 = 0
@@ -434,12 +428,12 @@ class Survey:
             number = journal_number(path.rpartition("/")[2])
             older.file_number = number
             group = self._group_before(data, number, group)
-            scan = JournalScan(data, self.identity.seed, path, number, group + 1)
-            told: i64 = 0
+            scan = JournalScan(data, self._seed, path, number, group + 1)
+            replayed: i64 = 0
             while scan.next():
-                self._tell(scan, applier)
-                told += 1
-                if told % SLICE_MESSAGES == 0:
+                applier.apply_scanned(scan)
+                replayed += 1
+                if replayed % SLICE_MESSAGES == 0:
                     yield
             group = scan.group
             whole = whole and not scan.damages
@@ -447,12 +441,12 @@ class Survey:
             old = older.of(loss.queue.queue_id)
             first, last = loss.place.first, loss.place.last
             if whole:
-                loss.queue.told_from = min(loss.queue.told_from, old.told_from)
-            for sequence in [held for held in old.messages if first <= held <= last]:
+                loss.queue.journaled_from = min(loss.queue.journaled_from, old.journaled_from)
+            for sequence in old.kept_between(first, last):
                 take_over(loss.queue, old, sequence)
 
     def _count_journal(self) -> None:
-        """Count of each journal file what lives in it alone."""
+        """Count for each journal file what is live in it alone."""
         reports: dict[i64, FileReport] = {}
         for report in self.files:
             if report.kind == "journal":
@@ -473,7 +467,7 @@ class Survey:
         return report
 
     def _read(self, path: str) -> bytes:
-        """Return a whole file, with zeros where the disk gives nothing."""
+        """Return a whole file, with zeros for what the disk fails to read."""
         file = self.disk.open(path)
         try:
             return read_what_can_be(file, 0, file.size())
@@ -481,7 +475,7 @@ class Survey:
             file.close()
 
     def _size_of(self, path: str) -> i64:
-        """Return the size of a file, 0 where it is not there."""
+        """Return the size of a file, 0 if it does not exist."""
         try:
             file = self.disk.open(path)
         except StorageFailure:
@@ -492,7 +486,7 @@ class Survey:
 
 
 def _any_needed(reports: list[FileReport]) -> bool:
-    """Tell whether one of some files is needed."""
+    """Return whether one of some files is needed."""
     for report in reports:
         if report.needed:
             return True

@@ -1,1 +1,1 @@
-"""Methods with their content, whole in bytes: publishes and deliveries, read and written."""
+"""Methods with their content, whole in bytes, read and written; and what became of publishes."""

@@ -12,7 +12,7 @@ from typing import Final, final
 
 from mypy_extensions import i16, i32, i64
 
-from leveret.limits import BODY_APART_BYTES
+from leveret.limits import BODY_APART_BYTES, OUTPUT_BYTES_KEPT
 from leveret.wire.buffer import BytesWriter, write_i16_be, write_i32_be, write_i64_be
 from leveret.wire.frames import (
     CONTENT_HEAD_BYTES,
@@ -47,6 +47,8 @@ class FrameOutput:
         #: How many bytes the parts before `writer` hold.
         self.parts_bytes: i64 = 0
         self._parts: list[bytes | memoryview] = []
+        #: The most that `writer` held since `trim`: it keeps room for as much.
+        self._longest: i64 = 0
 
     def write_delivery(
         self,
@@ -117,10 +119,18 @@ class FrameOutput:
     def take(self) -> list[bytes | memoryview]:
         """Return the bytes to send, in order; there may be none."""
         parts = self._parts
-        if len(self.writer) > 0:
+        size: i64 = len(self.writer)
+        if size > 0:
+            self._longest = max(self._longest, size)
             parts.append(self.writer.getvalue())
             self.writer.truncate(0)
         if parts:
             self._parts = []
             self.parts_bytes = 0
         return parts
+
+    def trim(self) -> None:
+        """Let go of memory that much output took; `writer` may be another one afterwards."""
+        if self._longest > OUTPUT_BYTES_KEPT and len(self.writer) == 0:
+            self.writer = BytesWriter()
+            self._longest = 0

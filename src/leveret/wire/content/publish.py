@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Final, final
 
-from mypy_extensions import i64, mypyc_attr
+from mypy_extensions import i64
 
 from leveret.errors import SyntaxFault
 from leveret.wire.buffer import read_i32_be, read_i64_be
@@ -55,16 +55,22 @@ class PublishShape:
 
     def find(self, data: bytes, size: i64, position: i64) -> bool:
         """Tell whether a whole publish lies at `position` of `data`, which is `size` long."""
-        if size - position < _SHORTEST or data[position] != FRAME_METHOD:
+        if size - position < _SHORTEST:
+            return False
+        # A frame's type, its channel and the first byte of its size.
+        head: i64 = i64(read_i32_be(data, position))
+        if head >> 24 != FRAME_METHOD:
             return False
         if read_i32_be(data, position + FRAME_HEAD_BYTES) != BASIC_PUBLISH:
             return False
-        channel: i64 = data[position + 1] << 8 | data[position + 2]
+        channel: i64 = head >> 8 & 0xFFFF
         length: i64 = i64(read_i32_be(data, position + 3))
         header: i64 = position + _AROUND + length
         if length < 4 or length > self.payload_bytes_max:
             return False
-        if size - header < _AROUND + CONTENT_HEAD_BYTES + 2 or data[header - 1] != FRAME_END:
+        if size - header < _AROUND + CONTENT_HEAD_BYTES + 2:
+            return False
+        if _before(data, header) != FRAME_END << 24 | FRAME_HEADER << 16 | channel:
             return False
         header_length: i64 = i64(read_i32_be(data, header + 3))
         body: i64 = header + _AROUND + header_length
@@ -72,10 +78,7 @@ class PublishShape:
             header_length < CONTENT_HEAD_BYTES + 2
             or header_length > self.payload_bytes_max
             or body > size
-            or data[header] != FRAME_HEADER
-            or (data[header + 1] << 8 | data[header + 2]) != channel
             or read_i32_be(data, header + FRAME_HEAD_BYTES) != BASIC << 16
-            or data[body - 1] != FRAME_END
         ):
             return False
         self.channel = channel
@@ -91,14 +94,13 @@ class PublishShape:
             self.body = start
             self.body_end = start
             self.after = start
-            return True
+            return data[start - 1] == FRAME_END
         if length < 0 or length > self.payload_bytes_max or length > self.body_bytes_max:
             return False
         after: i64 = start + _AROUND + length
         if (
             after > size
-            or data[start] != FRAME_BODY
-            or (data[start + 1] << 8 | data[start + 2]) != self.channel
+            or _before(data, start) != FRAME_END << 24 | FRAME_BODY << 16 | self.channel
             or i64(read_i32_be(data, start + 3)) != length
             or data[after - 1] != FRAME_END
         ):
@@ -109,34 +111,33 @@ class PublishShape:
         return True
 
 
-#: The bits behind the routing key.
-_MANDATORY: Final = 1
-_IMMEDIATE: Final = 2
+def _before(data: bytes, start: i64) -> i64:
+    """Return the end octet before the frame at `start`, its type and its channel as one number."""
+    return i64(read_i32_be(data, start - 1)) & 0xFFFF_FFFF
 
 
-@final
-@mypyc_attr(acyclic=True)
-class PublishArguments:
-    """The arguments of a basic.publish, decoded; names and keys are bytes as they came."""
+#: The flags behind the routing key.
+MANDATORY: Final = 1
+IMMEDIATE: Final = 2
 
-    def __init__(self, raw: bytes) -> None:
-        """Decode the bytes behind the method's ids.
 
-        Raises: SyntaxFault (502) for a length that does not fit.
-        """
-        size: i64 = len(raw)
-        # A reserved short comes first.
-        exchange_end: i64 = 3 + raw[2] if size > 2 else 0
-        if size < 5 or exchange_end + 2 > size:
-            raise _bad_arguments("the arguments of basic.publish end early")
-        key_end: i64 = exchange_end + 1 + raw[exchange_end]
-        if key_end + 1 != size:
-            raise _bad_arguments("the arguments of basic.publish have the wrong length")
-        bits: i64 = raw[key_end]
-        self.exchange: Final = raw[3:exchange_end]
-        self.routing_key: Final = raw[exchange_end + 1 : key_end]
-        self.mandatory: Final = bits & _MANDATORY != 0
-        self.immediate: Final = bits & _IMMEDIATE != 0
+def publish_arguments(raw: bytes) -> tuple[bytes, bytes, i64]:
+    """Decode the arguments of a basic.publish, which are the bytes behind the method's ids.
+
+    Returns the exchange's name and the routing key, in bytes as they came, and the flags.
+
+    Raises: SyntaxFault (502) for a length that does not fit.
+    """
+    size: i64 = len(raw)
+    # A reserved short comes first.
+    exchange_end: i64 = 3 + raw[2] if size > 2 else 0
+    if size < 5 or exchange_end + 2 > size:
+        raise _bad_arguments("the arguments of basic.publish end early")
+    key_end: i64 = exchange_end + 1 + raw[exchange_end]
+    if key_end + 1 != size:
+        raise _bad_arguments("the arguments of basic.publish have the wrong length")
+    flags: i64 = raw[key_end]
+    return raw[3:exchange_end], raw[exchange_end + 1 : key_end], flags
 
 
 def _bad_arguments(text: str) -> SyntaxFault:

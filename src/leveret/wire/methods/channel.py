@@ -12,7 +12,7 @@ from mypy_extensions import i64
 from leveret.wire.buffer import BytesWriter
 from leveret.wire.fields import FieldReader
 from leveret.wire.method import Method
-from leveret.wire.primitives import write_short, write_shortstr
+from leveret.wire.primitives import write_longstr, write_short, write_shortstr
 
 
 @final
@@ -24,11 +24,15 @@ class ChannelOpen(Method):
     NAME: ClassVar[str] = "channel.open"
     FROM_CLIENT: ClassVar[bool] = True
     REPLIES: ClassVar[tuple[str, ...]] = ("channel.open-ok",)
+    FIELDS: ClassVar[tuple[str, ...]] = ("key",)
+
+    def __init__(self, key: str = "") -> None:
+        self.key = key
 
     def write(self, w: BytesWriter) -> None:
         """Write class id, method id and arguments."""
         w.write(b"\x00\x14\x00\x0a")
-        w.append(0)  # reserved
+        write_shortstr(w, self.key)
 
 
 @final
@@ -39,11 +43,15 @@ class ChannelOpenOk(Method):
     METHOD_ID: ClassVar[int] = 11
     NAME: ClassVar[str] = "channel.open-ok"
     FROM_SERVER: ClassVar[bool] = True
+    FIELDS: ClassVar[tuple[str, ...]] = ("marks",)
+
+    def __init__(self, marks: bytes = b"") -> None:
+        self.marks = marks
 
     def write(self, w: BytesWriter) -> None:
         """Write class id, method id and arguments."""
         w.write(b"\x00\x14\x00\x0b")
-        w.write(b"\x00\x00\x00\x00")  # reserved
+        write_longstr(w, self.marks)
 
 
 @final
@@ -133,14 +141,14 @@ class ChannelCloseOk(Method):
 
 def _read_open(fields: FieldReader) -> ChannelOpen:
     """Read the arguments of channel.open."""
-    fields.skip_shortstr()  # reserved
-    return ChannelOpen()
+    key = fields.shortstr()
+    return ChannelOpen(key=key)
 
 
 def _read_open_ok(fields: FieldReader) -> ChannelOpenOk:
     """Read the arguments of channel.open-ok."""
-    fields.skip_longstr()  # reserved
-    return ChannelOpenOk()
+    marks = fields.longstr()
+    return ChannelOpenOk(marks=marks)
 
 
 def _read_flow(fields: FieldReader) -> ChannelFlow:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from leveret.broker.topology.exchange import DELAYED_TYPE, Exchange
+from leveret.broker.topology.exchange import DELAYED_TYPE, Declared, Exchange
 from leveret.broker.topology.exchanges.consistent_hash import ConsistentHashExchange
 from leveret.broker.topology.exchanges.direct import DirectExchange
 from leveret.broker.topology.exchanges.fanout import FanoutExchange
@@ -59,4 +59,5 @@ def make_exchange(
                 "Invalid argument, 'x-delayed-type' must be an existing exchange type"
             )
         routes_as = wish
-    return EXCHANGE_TYPES[routes_as](name, kind, durable, auto_delete, internal, arguments)
+    declared = Declared(name, kind, durable, auto_delete, internal, arguments)
+    return EXCHANGE_TYPES[routes_as](declared)

@@ -9,12 +9,28 @@ Source: RabbitMQ's plugin of that name, for arguments, weights and texts.
 
 from __future__ import annotations
 
+from typing import Final
+
+from mypy_extensions import i64
+
 from leveret.broker.topology.binding import Binding
-from leveret.broker.topology.exchange import Exchange, Routing
+from leveret.broker.topology.exchange import Declared, Exchange, Routing
 from leveret.broker.topology.exchanges.hashing import HashSource
 from leveret.errors import PreconditionFailed
 from leveret.limits import RING_POINTS_PER_WEIGHT, RING_WEIGHT_MAX, RING_WEIGHTS_MAX
 from leveret.routing.ring import HashRing, ring_hash
+
+#: A point of the ring, and an empty ring.
+_POINT_BYTES: Final = 46
+_RING_BYTES: Final = 17_000
+
+#: Units of a ring's work that take about a microsecond, and how many looks take as long as one.
+_WORK_PER_STEP: Final = 4
+_LOOKS_PER_WORK: Final = 2
+
+#: What a look for a value counts at most, which may have to put parts of the ring in order before:
+#: that is no fault of the message.
+_LOOKS_MAX: Final = 16_384
 
 
 class ConsistentHashExchange(Exchange):
@@ -23,8 +39,10 @@ class ConsistentHashExchange(Exchange):
     ring: HashRing
     source: HashSource
 
-    def start_index(self) -> None:
+    def __init__(self, declared: Declared) -> None:
         """Start with an empty ring; of several routing keys the first one counts."""
+        super().__init__(declared)
+        self.chooses = True
         self.looks_at_keys = False
         self.ring = HashRing()
         self.source = HashSource(self.arguments)
@@ -47,9 +65,20 @@ class ConsistentHashExchange(Exchange):
         """Take `binding` off the ring."""
         self.ring.remove(binding)
 
+    def index_steps(self) -> i64:
+        """Return what the ring has cost so far."""
+        return self.ring.work // _WORK_PER_STEP
+
+    def index_bytes(self) -> i64:
+        """Return the memory of the index."""
+        return self.ring.size * _POINT_BYTES + _RING_BYTES
+
     def route(self, routing: Routing) -> None:
         """Match the one binding that the value belongs to."""
-        target = self.ring.find(ring_hash(self.source.value(routing)))
+        ring = self.ring
+        before = ring.work
+        target = ring.find(ring_hash(self.source.value(routing)))
+        routing.look(min(_LOOKS_PER_WORK * (ring.work - before), _LOOKS_MAX))
         if isinstance(target, Binding):
             routing.take(target)
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from leveret.broker.topology.binding import Binding
-from leveret.broker.topology.exchange import Exchange, Routing
+from leveret.broker.topology.exchange import Declared, Exchange, Routing
 
 
 class FanoutExchange(Exchange):
     """Needs no index: the bindings themselves are the answer."""
 
-    def start_index(self) -> None:
-        """Say that keys mean nothing."""
+    def __init__(self, declared: Declared) -> None:
+        super().__init__(declared)
         self.looks_at_keys = False
 
     def add(self, binding: Binding) -> None:
@@ -23,3 +23,5 @@ class FanoutExchange(Exchange):
         """Match all bindings."""
         for binding in self.bindings.values():
             routing.take(binding)
+            if routing.over:
+                break

@@ -5,19 +5,36 @@ Source: AMQP 0-9-1 section 3.1.3.4 and behaviour 40; the matching is `routing.he
 
 from __future__ import annotations
 
+from typing import Final
+
+from mypy_extensions import i64
+
+from leveret.broker.core.accounts import table_bytes
 from leveret.broker.topology.binding import Binding
-from leveret.broker.topology.exchange import Exchange, Routing
-from leveret.routing.headers import HeadersMatcher
+from leveret.broker.topology.exchange import Declared, Exchange, Routing
+from leveret.limits import ROUTING_LOOKS_MAX
+from leveret.routing.headers import HeadersIndex, HeadersMatcher
+
+#: A matcher, and each header that it looks at.
+_MATCHER_BYTES: Final = 200
+_ENTRY_BYTES: Final = 70
+
+
+#: A place in the index.
+_PLACE_BYTES: Final = 500
 
 
 class HeadersExchange(Exchange):
     """Bindings with a matcher each; every message is matched on its own."""
 
-    matchers: dict[Binding, HeadersMatcher]
+    index: HeadersIndex
+    _matchers_bytes: i64
 
-    def start_index(self) -> None:
+    def __init__(self, declared: Declared) -> None:
         """Start without bindings; keys mean nothing."""
-        self.matchers = {}
+        super().__init__(declared)
+        self.index = HeadersIndex()
+        self._matchers_bytes = 0
         self.looks_at_keys = False
 
     def add(self, binding: Binding) -> None:
@@ -25,15 +42,32 @@ class HeadersExchange(Exchange):
 
         Raises: PreconditionFailed (406) for an x-match that is none.
         """
-        self.matchers[binding] = HeadersMatcher(binding.arguments)
+        arguments = binding.arguments
+        matcher = HeadersMatcher(arguments)
+        binding.index_bytes = _MATCHER_BYTES + len(arguments) * _ENTRY_BYTES
+        if binding.is_packed():
+            # The matcher alone holds the decoded values.
+            binding.index_bytes += table_bytes(arguments)
+        self._matchers_bytes += binding.index_bytes
+        self.index.insert(binding, matcher)
 
     def remove(self, binding: Binding) -> None:
         """Forget `binding`."""
-        del self.matchers[binding]
+        self.index.remove(binding)
+        self._matchers_bytes -= binding.index_bytes
+
+    def index_bytes(self) -> i64:
+        """Return the memory of the index."""
+        return self._matchers_bytes + self.index.places * _PLACE_BYTES
 
     def route(self, routing: Routing) -> None:
         """Match the bindings whose arguments fit the headers."""
-        headers = routing.headers()
-        for binding, matcher in self.matchers.items():
-            if matcher.matches(headers):
-                routing.take(binding)
+        index = self.index
+        before = index.looks
+        found = index.find(routing.headers(), ROUTING_LOOKS_MAX - routing.looks)
+        for target in found:
+            if isinstance(target, Binding):
+                routing.take(target)
+                if routing.over:
+                    break
+        routing.look(index.looks - before)

@@ -9,42 +9,60 @@ Source: RabbitMQ's sharding plugin, and its core from 4.3 on.
 
 from __future__ import annotations
 
+from typing import Final
+
+from mypy_extensions import i64
+
 from leveret.broker.topology.binding import Binding
-from leveret.broker.topology.exchange import Exchange, Routing
+from leveret.broker.topology.exchange import Declared, Exchange, Routing
+from leveret.routing.ordered import OrderedNames
 from leveret.routing.ring import ring_hash
+
+#: A destination with the table of its bindings.
+_END_BYTES: Final = 480
 
 
 class ModulusHashExchange(Exchange):
-    """Bindings by the names of their destinations, one for each."""
+    """Bindings by the names of their destinations, of which each counts once."""
 
-    ordered: list[Binding]
-    #: True when the bindings changed since `ordered` was made.
-    stale: bool
+    ends: dict[tuple[bool, str], dict[Binding, None]]
+    names: OrderedNames
 
-    def start_index(self) -> None:
+    def __init__(self, declared: Declared) -> None:
         """Start without bindings; of several routing keys the first one counts."""
+        super().__init__(declared)
+        self.chooses = True
         self.looks_at_keys = False
-        self.ordered = []
-        self.stale = False
+        self.ends = {}
+        self.names = OrderedNames()
 
     def add(self, binding: Binding) -> None:
-        """Note that there is one more."""
-        self.stale = True
+        """List `binding` by its destination."""
+        end = (binding.queue is not None, binding.destination)
+        bindings = self.ends.get(end)
+        if bindings is None:
+            bindings = self.ends[end] = {}
+            self.names.insert(end)
+        bindings[binding] = None
 
     def remove(self, binding: Binding) -> None:
-        """Note that there is one less."""
-        self.stale = True
+        """Forget `binding`."""
+        end = (binding.queue is not None, binding.destination)
+        bindings = self.ends[end]
+        del bindings[binding]
+        if not bindings:
+            del self.ends[end]
+            self.names.remove(end)
+
+    def index_bytes(self) -> i64:
+        """Return the memory of the index."""
+        return len(self.ends) * _END_BYTES
 
     def route(self, routing: Routing) -> None:
         """Match the binding of the routing key."""
-        if self.stale:
-            self._order()
-        if self.ordered:
+        names = self.names
+        if names.size > 0:
             digest = ring_hash(routing.routing_key.encode("utf-8", "surrogateescape"))
-            routing.take(self.ordered[digest % len(self.ordered)])
-
-    def _order(self) -> None:
-        """Keep one binding of each destination, in order."""
-        ends = {(b.queue is not None, b.destination): b for b in self.bindings.values()}
-        self.ordered = [ends[end] for end in sorted(ends)]
-        self.stale = False
+            for binding in self.ends[names.at(digest % int(names.size))]:
+                routing.take(binding)
+                break

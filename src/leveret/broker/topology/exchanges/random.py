@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import Final
 
 from leveret.broker.topology.binding import Binding
-from leveret.broker.topology.exchange import Exchange, Routing
+from leveret.broker.topology.exchange import Declared, Exchange, Routing
 from leveret.errors import PreconditionFailed
 from leveret.routing.ring import ring_hash
 
@@ -31,8 +31,10 @@ class RandomExchange(Exchange):
     places: dict[Binding, int]
     state: int
 
-    def start_index(self) -> None:
+    def __init__(self, declared: Declared) -> None:
         """Start without bindings; keys mean nothing."""
+        super().__init__(declared)
+        self.chooses = True
         self.looks_at_keys = False
         self.listed = []
         self.places = {}

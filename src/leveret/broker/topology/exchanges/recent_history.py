@@ -4,9 +4,10 @@ It keeps the last `x-recent-history-length` messages, 20 by default, but none th
 `x-recent-history-no-store` as true.  A bind of a queue replays them, oldest first; a bind of an
 exchange routes them on from there.
 
-The history lies in memory and begins empty after a restart, as with RabbitMQ 3.  It takes messages
-as a queue does, so that one of a transaction comes in with the commit, but it is no queue of the
-vhost and does not count as a destination: what only the history took is unroutable.
+The history lies in memory, within the share of all that is kept there (`retention.py`), and begins
+empty after a restart, as with RabbitMQ 3.  It takes messages as a queue does, so that one of a
+transaction comes in with the commit, but it is no queue of the vhost and does not count as a
+destination: what only the history took is unroutable.
 
 Source: RabbitMQ's plugin of that name.
 """
@@ -14,58 +15,80 @@ Source: RabbitMQ's plugin of that name.
 from __future__ import annotations
 
 from collections import deque
-from typing import final
+from typing import Final, final
 
 from mypy_extensions import i64
 
+from leveret.broker.core.retention import Keeper
 from leveret.broker.core.turn import Turn
-from leveret.broker.queue.queue import Queue
+from leveret.broker.queue.target import RECORDS_NONE, Target
 from leveret.broker.topology.binding import Binding
-from leveret.broker.topology.exchange import Exchange, Routing
+from leveret.broker.topology.exchange import Declared, Exchange, Routing
 from leveret.broker.values.arguments import is_int
 from leveret.errors import PreconditionFailed
-from leveret.limits import HISTORY_MESSAGES, HISTORY_MESSAGES_MAX
+from leveret.limits import HISTORY_MESSAGES, HISTORY_MESSAGES_MAX, MESSAGE_OVERHEAD_BYTES
 from leveret.message import Message
 
 
 @final
-class History(Queue):
-    """The last messages of one exchange; a queue only in that it takes messages."""
+class History(Target):
+    """The last messages of one exchange: a tap, which takes what its exchange routes."""
 
     def __init__(self, turn: Turn, name: str, length: i64) -> None:
-        super().__init__(turn, 0, name, False, False, False, {})
-        self.is_tap = True
+        super().__init__(turn, name, 0, RECORDS_NONE)
         self.length: i64 = length
         self.messages: deque[Message] = deque()
-
-    @property
-    def kind(self) -> str:
-        """Return `history`."""
-        return "history"
+        self._keeper: Final = HistoryKeeper(self)
 
     def publish(self, message: Message) -> i64:
-        """Keep `message`, and drop the oldest one if there are too many."""
+        """Keep `message`, and drop the oldest ones if there are too many."""
         self.published += 1
         self.messages.append(message)
-        turn = self.turn
-        turn.held_bytes += message.size
-        turn.held_messages += 1
+        self.turn.hold(message.size)
+        self._keeper.book(_cost(message))
         if len(self.messages) > self.length:
-            turn.held_bytes -= self.messages.popleft().size
-            turn.held_messages -= 1
+            self._forget_first()
+        self.shrink()
         return self.published
 
-    def ready_count(self) -> i64:
-        """Return how many messages are kept."""
-        return len(self.messages)
+    def shrink(self) -> None:
+        """Drop the oldest messages while all histories take more memory than they may."""
+        while self.messages and self._keeper.is_over():
+            self._forget_first()
+
+    def _forget_first(self) -> None:
+        message = self.messages.popleft()
+        self.turn.release(message.size)
+        self._keeper.book(-_cost(message))
 
     def drop(self) -> None:
         """Drop all messages because the exchange is deleted."""
         self.deleted = True
-        for message in self.messages:
-            self.turn.held_bytes -= message.size
-        self.turn.held_messages -= len(self.messages)
-        self.messages.clear()
+        while self.messages:
+            self._forget_first()
+        self._keeper.end()
+
+
+@final
+class HistoryKeeper(Keeper):
+    """What one history takes of the share of all."""
+
+    def __init__(self, history: History) -> None:
+        super().__init__(history.turn.retention)
+        self._history: History | None = history
+
+    def shrink(self) -> None:
+        """Drop the oldest messages beyond its part."""
+        if self._history is not None:
+            self._history.shrink()
+
+    def end(self) -> None:
+        """Keep nothing any more: the exchange is deleted."""
+        self._history = None
+
+
+def _cost(message: Message) -> i64:
+    return message.size + MESSAGE_OVERHEAD_BYTES
 
 
 class RecentHistoryExchange(Exchange):
@@ -74,8 +97,9 @@ class RecentHistoryExchange(Exchange):
     length: i64
     history: History | None
 
-    def start_index(self) -> None:
+    def __init__(self, declared: Declared) -> None:
         """Start without a history.  Raises: PreconditionFailed (406) for a length that is none."""
+        super().__init__(declared)
         self.looks_at_keys = False
         self.history = None
         length = self.arguments.get("x-recent-history-length", HISTORY_MESSAGES)
@@ -116,3 +140,5 @@ class RecentHistoryExchange(Exchange):
             routing.take_tap(self.history)
         for binding in self.bindings.values():
             routing.take(binding)
+            if routing.over:
+                break

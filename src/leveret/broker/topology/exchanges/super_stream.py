@@ -12,11 +12,18 @@ Source: RabbitMQ's type x-super-stream; how one is declared whole is `broker.sup
 
 from __future__ import annotations
 
+from typing import Final
+
+from mypy_extensions import i64
+
 from leveret.broker.topology.binding import Binding
-from leveret.broker.topology.exchange import Exchange, Routing
+from leveret.broker.topology.exchange import Declared, Exchange, Routing
 from leveret.broker.values.arguments import int_argument
 from leveret.errors import PreconditionFailed
 from leveret.routing.murmur import partition_of
+
+#: A partition with the table of its bindings.
+_PARTITION_BYTES: Final = 320
 
 
 class SuperStreamExchange(Exchange):
@@ -26,8 +33,9 @@ class SuperStreamExchange(Exchange):
     #: How many there are by the argument; below 1 it says nothing.
     declared: int
 
-    def start_index(self) -> None:
+    def __init__(self, declared: Declared) -> None:
         """Start without partitions; of several routing keys the first one counts."""
+        super().__init__(declared)
         self.looks_at_keys = False
         self.partitions = {}
         self.declared = int_argument(self.arguments, "x-super-stream-partitions")
@@ -44,6 +52,10 @@ class SuperStreamExchange(Exchange):
         if not bindings:
             del self.partitions[number]
 
+    def index_bytes(self) -> i64:
+        """Return the memory of the index."""
+        return len(self.partitions) * _PARTITION_BYTES
+
     def route(self, routing: Routing) -> None:
         """Match the bindings of the partition; where it is missing, nothing."""
         partitions = self.declared if self.declared > 0 else len(self.partitions)
@@ -52,6 +64,8 @@ class SuperStreamExchange(Exchange):
         key = routing.routing_key.encode("utf-8", "surrogateescape")
         for binding in self.partitions.get(partition_of(key, partitions), ()):
             routing.take(binding)
+            if routing.over:
+                break
 
 
 def partition_number(key: str) -> int:

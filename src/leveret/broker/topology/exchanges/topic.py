@@ -5,9 +5,21 @@ Source: AMQP 0-9-1 section 3.1.3.3 and behaviour 39; the matching is `routing.to
 
 from __future__ import annotations
 
+from typing import Final
+
+from mypy_extensions import i64
+
 from leveret.broker.topology.binding import Binding
-from leveret.broker.topology.exchange import Exchange, Routing
+from leveret.broker.topology.exchange import Declared, Exchange, Routing
+from leveret.limits import ROUTING_LOOKS_MAX
 from leveret.routing.topic import TopicTrie
+
+#: A node of the trie with its tables and its word.
+_NODE_BYTES: Final = 400
+
+#: A node that a word leads to costs as much as so many bindings: it is found by a table, and lies
+#: anywhere in the memory.
+_LOOKS_PER_STATE: Final = 2
 
 
 class TopicExchange(Exchange):
@@ -15,8 +27,8 @@ class TopicExchange(Exchange):
 
     trie: TopicTrie
 
-    def start_index(self) -> None:
-        """Start without bindings."""
+    def __init__(self, declared: Declared) -> None:
+        super().__init__(declared)
         self.trie = TopicTrie()
         self.has_patterns = True
 
@@ -28,8 +40,21 @@ class TopicExchange(Exchange):
         """Forget `binding`."""
         self.trie.remove(binding.binding_key, binding)
 
+    def index_bytes(self) -> i64:
+        """Return the memory of the index."""
+        return self.trie.nodes * _NODE_BYTES
+
     def route(self, routing: Routing) -> None:
         """Match the bindings whose pattern fits the routing key."""
-        for target in self.trie.match(routing.routing_key):
+        trie = self.trie
+        before = trie.states_visited
+        room = (ROUTING_LOOKS_MAX - routing.looks) // _LOOKS_PER_STATE
+        found = trie.find_within(routing.routing_key, room)
+        routing.look((trie.states_visited - before) * _LOOKS_PER_STATE)
+        if found is None:
+            return
+        for target in found:
             if isinstance(target, Binding):
                 routing.take(target)
+                if routing.over:
+                    break

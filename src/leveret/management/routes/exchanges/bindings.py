@@ -1,23 +1,51 @@
-"""`GET /api/bindings` and `/api/bindings/{vhost}`."""
+"""`/api/bindings`: listing, making and removing bindings of a queue or an exchange."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
+from functools import partial
 from typing import Final
-from urllib.parse import quote_plus
+from urllib.parse import quote, quote_plus, unquote_plus
 
 from aiohttp import web
 
+from leveret.broker.admin.binding_stats import BindingsOf, bindings_between
 from leveret.broker.admin.stats import BindingListing, BindingStats
+from leveret.errors import NotFound
+from leveret.management.bodies import object_of, table_or_none, text_of
 from leveret.management.fields import plain
-from leveret.management.routes.shared import BROKER, Row, stream_rows, vhost_of
+from leveret.management.gate import may_read, may_write
+from leveret.management.routes.shared import (
+    BROKER,
+    SLICE_ROWS,
+    Row,
+    as_user,
+    exchange_of,
+    found_vhost,
+    name_of,
+    row_response,
+    stream_rows,
+    taking,
+)
+from leveret.store.records.fields import encoded_table, identity_of
+from leveret.wire.method import Method
+from leveret.wire.methods import (
+    ExchangeBind,
+    ExchangeBindOk,
+    ExchangeUnbind,
+    ExchangeUnbindOk,
+    QueueBind,
+    QueueBindOk,
+    QueueUnbind,
+    QueueUnbindOk,
+)
 
 
 async def bindings(request: web.Request) -> web.StreamResponse:
     """Return all bindings, or those of a vhost."""
-    listing = BindingListing(request.app[BROKER], vhost_of(request))
-    return await stream_rows(request, listing.take, row)
+    take = taking(request, partial(BindingListing, request.app[BROKER]))
+    return await stream_rows(request, take, row)
 
 
 def row(stats: BindingStats) -> Row:
@@ -45,7 +73,105 @@ def properties_key(binding_key: str, arguments_key: bytes) -> str:
     return f"{key}~{base64.urlsafe_b64encode(digest).decode().rstrip('=')}"
 
 
+class _Ends:
+    """The two ends that a path names; both are there.
+
+    Who `changes` their bindings is asked for his permissions before he hears what is there.
+
+    Raises: NotFound (404); AccessRefused (401 in HTTP).
+    """
+
+    def __init__(self, request: web.Request, *, changes: bool = False) -> None:
+        vhost = found_vhost(request)
+        kind = request.match_info["kind"]
+        if kind not in ("q", "e"):
+            raise NotFound(f"a destination is q or e, not '{kind}'")
+        self.vhost: Final = vhost.name
+        self.to_queue: Final = kind == "q"
+        self.source: Final = exchange_of(request, "source")
+        named = name_of if self.to_queue else exchange_of
+        self.destination: Final = named(request, "destination")
+        if changes:
+            may_write(request, self.destination, "queue" if self.to_queue else "exchange")
+            may_read(request, self.source, "exchange")
+        vhost.exchanges.existing(self.source)
+        if not self.to_queue:
+            vhost.exchanges.existing(self.destination)
+        elif changes:
+            vhost.queues.existing(self.destination, None)
+        elif self.destination not in vhost.queues.by_name:
+            raise NotFound(f"no queue '{self.destination}'")
+
+    def listing(self, request: web.Request) -> BindingsOf:
+        """Return their bindings."""
+        broker = request.app[BROKER]
+        return bindings_between(broker, self.vhost, self.source, self.destination, self.to_queue)
+
+    def found(self, request: web.Request) -> BindingStats:
+        """Return the one binding whose properties key the path has.  Raises: NotFound (404)."""
+        wanted = request.match_info["props"]
+        listing = self.listing(request)
+        while taken := listing.take(SLICE_ROWS):
+            for stats in taken:
+                key = properties_key(stats.binding_key, stats.arguments_key)
+                # Decoded once by the path, the key may be so too.
+                if wanted in (key, unquote_plus(key)):
+                    return stats
+        raise NotFound(f"no binding '{wanted}'")
+
+
+async def between(request: web.Request) -> web.StreamResponse:
+    """Return the bindings of two ends."""
+    return await stream_rows(request, _Ends(request).listing(request).take, row)
+
+
+async def one(request: web.Request) -> web.Response:
+    """Return one binding."""
+    return row_response(request, row(_Ends(request).found(request)))
+
+
+async def bind(request: web.Request) -> web.Response:
+    """Bind two ends: `routing_key` and `arguments`; the header Location names the binding."""
+    body = await object_of(request)
+    ends = _Ends(request, changes=True)
+    key = text_of(body, "routing_key", "")
+    arguments = table_or_none(body, "arguments")
+    method: Method
+    if ends.to_queue:
+        method = QueueBind(ends.destination, ends.source, key, arguments=arguments)
+    else:
+        method = ExchangeBind(ends.destination, ends.source, key, arguments=arguments)
+    async with as_user(request, ends.vhost) as channel:
+        await channel.request(method, QueueBindOk, ExchangeBindOk)
+    props = properties_key(key, identity_of(encoded_table(arguments or {})))
+    # Relative to the path, as in RabbitMQ.
+    where = f"{quote(ends.destination, safe='')}/{quote(props, safe='~')}"
+    return web.Response(status=201, headers={"Location": where})
+
+
+async def unbind(request: web.Request) -> web.Response:
+    """Remove one binding."""
+    ends = _Ends(request, changes=True)
+    found = ends.found(request)
+    method: Method
+    if ends.to_queue:
+        method = QueueUnbind(ends.destination, ends.source, found.binding_key, found.arguments)
+    else:
+        method = ExchangeUnbind(
+            ends.destination, ends.source, found.binding_key, arguments=found.arguments
+        )
+    async with as_user(request, ends.vhost) as channel:
+        await channel.request(method, QueueUnbindOk, ExchangeUnbindOk)
+    return web.Response(status=204)
+
+
+_BETWEEN: Final = "/api/bindings/{vhost}/e/{source}/{kind}/{destination}"
+
 ROUTES: Final = (
     web.get("/api/bindings", bindings),
     web.get("/api/bindings/{vhost}", bindings),
+    web.get(_BETWEEN, between),
+    web.post(_BETWEEN, bind),
+    web.get(_BETWEEN + "/{props}", one),
+    web.delete(_BETWEEN + "/{props}", unbind),
 )

@@ -8,6 +8,7 @@ from aiohttp import web
 
 from leveret.broker.admin.stats import DelayedListing, DelayedStats
 from leveret.errors import NotFound, PreconditionFailed
+from leveret.management.gate import may_configure, may_read
 from leveret.management.routes.shared import (
     BROKER,
     OPERATOR,
@@ -25,6 +26,7 @@ _ID_DIGITS_MAX: Final = 18
 async def delayed(request: web.Request) -> web.StreamResponse:
     """Return the messages that an exchange holds until they are due."""
     vhost, name = found_vhost(request), name_of(request, "name")
+    may_read(request, name, "exchange")
     vhost.exchanges.existing(name)
     listing = DelayedListing(request.app[BROKER], vhost.name, name)
     return await stream_rows(request, listing.take, _row)
@@ -33,6 +35,7 @@ async def delayed(request: web.Request) -> web.StreamResponse:
 async def cancel(request: web.Request) -> web.Response:
     """Drop one of them by its id."""
     name, digits = name_of(request, "name"), request.match_info["id"]
+    may_configure(request, name, "exchange")
     if not digits.isascii() or not digits.isdigit():
         raise PreconditionFailed(
             "the id of a delayed message is a whole number; list the messages to see their ids"
@@ -47,8 +50,10 @@ async def cancel(request: web.Request) -> web.Response:
 
 async def purge(request: web.Request) -> web.Response:
     """Drop all of them; return how many there were."""
+    name = name_of(request, "name")
+    may_configure(request, name, "exchange")
     async with request.app[OPERATOR].changing():
-        count = found_vhost(request).exchanges.purge_delayed(name_of(request, "name"))
+        count = found_vhost(request).exchanges.purge_delayed(name)
     return json_response({"messages": int(count)})
 
 

@@ -1,20 +1,99 @@
-"""`GET /api/exchanges` and `/api/exchanges/{vhost}`; the default exchange has the empty name."""
+"""`/api/exchanges`: listing, declaring and deleting; the default exchange has the empty name.
+
+In a path the default exchange is `amq.default`, as in RabbitMQ.
+"""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 from aiohttp import web
 
+from leveret.broker.admin.binding_stats import bindings_from, bindings_to_exchange
 from leveret.broker.admin.stats import ExchangeListing, ExchangeStats
+from leveret.errors import PreconditionFailed
+from leveret.management.bodies import flag_of, object_of, table_or_none, text_of
 from leveret.management.fields import plain
-from leveret.management.routes.shared import BROKER, Row, stream_rows, vhost_of
+from leveret.management.gate import may_configure
+from leveret.management.routes.exchanges.bindings import row as binding_row
+from leveret.management.routes.shared import (
+    BROKER,
+    Row,
+    as_user,
+    exchange_of,
+    found_vhost,
+    row_response,
+    stream_rows,
+    taking,
+)
+from leveret.wire.methods import (
+    ExchangeDeclare,
+    ExchangeDeclareOk,
+    ExchangeDelete,
+    ExchangeDeleteOk,
+)
 
 
 async def exchanges(request: web.Request) -> web.StreamResponse:
     """Return all exchanges, or those of a vhost."""
-    listing = ExchangeListing(request.app[BROKER], vhost_of(request))
-    return await stream_rows(request, listing.take, row)
+    take = taking(request, partial(ExchangeListing, request.app[BROKER]))
+    return await stream_rows(request, take, row)
+
+
+async def exchange(request: web.Request) -> web.Response:
+    """Return one exchange."""
+    vhost = found_vhost(request)
+    found = vhost.exchanges.existing(exchange_of(request, "name"))
+    shown = row(ExchangeStats(vhost.name, found))
+    # RabbitMQ has rates here of each channel and queue, where it is set to count them.
+    return row_response(request, {**shown, "incoming": [], "outgoing": []})
+
+
+async def put(request: web.Request) -> web.Response:
+    """Declare an exchange: `type`, `durable`, `auto_delete`, `internal` and `arguments`."""
+    body = await object_of(request)
+    vhost = found_vhost(request)
+    name = exchange_of(request, "name")
+    declare = ExchangeDeclare(
+        name,
+        text_of(body, "type", "direct"),
+        durable=flag_of(body, "durable"),
+        auto_delete=flag_of(body, "auto_delete"),
+        internal=flag_of(body, "internal"),
+        arguments=table_or_none(body, "arguments"),
+    )
+    new = name not in vhost.exchanges.by_name
+    async with as_user(request, vhost.name) as channel:
+        await channel.request(declare, ExchangeDeclareOk)
+    return web.Response(status=201 if new else 204)
+
+
+async def delete(request: web.Request) -> web.Response:
+    """Delete an exchange; `?if-unused=true` makes it depend."""
+    vhost = found_vhost(request)
+    name = exchange_of(request, "name")
+    may_configure(request, name, "exchange")
+    vhost.exchanges.existing(name)
+    unused = request.query.get("if-unused") == "true"
+    async with as_user(request, vhost.name) as channel:
+        await channel.request(ExchangeDelete(name, unused), ExchangeDeleteOk)
+    return web.Response(status=204)
+
+
+async def bindings(request: web.Request) -> web.StreamResponse:
+    """Return the bindings whose source, or destination, an exchange is.
+
+    Raises: PreconditionFailed (400 in HTTP) where the path says neither.
+    """
+    vhost = found_vhost(request)
+    name = vhost.exchanges.existing(exchange_of(request, "name")).name
+    end = request.match_info["end"]
+    if end not in ("source", "destination"):
+        raise PreconditionFailed("an exchange is the source or the destination of bindings")
+    find = bindings_from if end == "source" else bindings_to_exchange
+    listing = find(request.app[BROKER], vhost.name, name)
+    return await stream_rows(request, listing.take, binding_row)
 
 
 def row(stats: ExchangeStats) -> Row:
@@ -35,4 +114,8 @@ def row(stats: ExchangeStats) -> Row:
 ROUTES: Final = (
     web.get("/api/exchanges", exchanges),
     web.get("/api/exchanges/{vhost}", exchanges),
+    web.get("/api/exchanges/{vhost}/{name}", exchange),
+    web.put("/api/exchanges/{vhost}/{name}", put),
+    web.delete("/api/exchanges/{vhost}/{name}", delete),
+    web.get("/api/exchanges/{vhost}/{name}/bindings/{end}", bindings),
 )

@@ -1,4 +1,4 @@
-"""`GET /api/connections`."""
+"""`/api/connections`: clients, by name, by user or by vhost; DELETE closes them."""
 
 from __future__ import annotations
 
@@ -6,23 +6,97 @@ from typing import Final
 
 from aiohttp import web
 
+from leveret.broker.node.closing import Closing
+from leveret.errors import NotFound
 from leveret.management.fields import plain
-from leveret.management.routes.shared import BROKER, Row, stream_rows
-from leveret.session.stats import ConnectionListing, ConnectionStats
+from leveret.management.gate import Barred, access_of, only_of
+from leveret.management.rights import MONITORING_TAG
+from leveret.management.routes.node.identity import node_name
+from leveret.management.routes.shared import (
+    BROKER,
+    OPERATOR,
+    Row,
+    row_response,
+    stream_rows,
+    vhost_of,
+)
+from leveret.session.stats import (
+    ConnectionListing,
+    ConnectionStats,
+    connection_stats,
+    find_connection,
+)
 
 
 async def connections(request: web.Request) -> web.StreamResponse:
-    """Return all client connections."""
-    listing = ConnectionListing(request.app[BROKER])
+    """Return all client connections that may be seen, or those of a user or a vhost."""
+    user = _user(request) if "user" in request.match_info else only_of(request)
+    listing = ConnectionListing(request.app[BROKER], user, vhost_of(request))
     return await stream_rows(request, listing.take, row)
+
+
+async def connection(request: web.Request) -> web.Response:
+    """Return one connection; another's is none to who sees his own alone."""
+    name = request.match_info["connection"]
+    found = connection_stats(request.app[BROKER], name, only_of(request))
+    if found is None:
+        raise NotFound(f"no connection '{name}'")
+    return row_response(request, row(found))
+
+
+async def close(request: web.Request) -> web.Response:
+    """Close one connection; the header X-Reason tells its client why (320).
+
+    Raises: Barred (401) for another's connection to who sees it and does not administer; NotFound
+    (404) to who does not see it.
+    """
+    name = request.match_info["connection"]
+    user = only_of(request)
+    found = find_connection(request.app[BROKER], name, user)
+    if found is None:
+        access = access_of(request)
+        if user is not None and access is not None and access.has_tag(MONITORING_TAG):
+            raise Barred("Not administrator user")
+        raise NotFound(f"no connection '{name}'")
+    async with request.app[OPERATOR].changing():
+        found.force(_reason(request))
+    return web.Response(status=204)
+
+
+async def close_all(request: web.Request) -> web.Response:
+    """Close all connections of a user."""
+    user = _user(request)
+    reason = _reason(request)
+    operator = request.app[OPERATOR]
+    broker = request.app[BROKER]
+    operator.begin()
+    closing = Closing(broker.turn, list(broker.links), reason, user=user)
+    broker.turn.begin(closing)
+    await operator.ended(closing)
+    return web.Response(status=204)
+
+
+def _user(request: web.Request) -> str:
+    """Return the user of the path.  Raises: Barred (401): he is another, who may not be seen."""
+    user = request.match_info["user"]
+    if only_of(request) not in (None, user):
+        raise Barred("User not authorised to access object")
+    return user
+
+
+def _reason(request: web.Request) -> str:
+    """Return why connections are closed, as their clients are told."""
+    return request.headers.get("X-Reason") or "Closed via management plugin"
 
 
 def row(stats: ConnectionStats) -> Row:
     """Return a connection as RabbitMQ shows it."""
     found: Row = {
         "name": stats.name,
+        "node": node_name(),
         "type": "network",
-        "protocol": "AMQP 0-9-1",
+        "user_who_performed_action": stats.user,
+        "protocol": stats.protocol,
         "user": stats.user,
         "vhost": stats.vhost,
         "state": stats.state,
@@ -36,8 +110,13 @@ def row(stats: ConnectionStats) -> Row:
         "frame_max": stats.frame_bytes_max,
         "timeout": stats.heartbeat_seconds,
         "connected_at": stats.connected_at_ms,
+        "memory": stats.memory_bytes,
         "recv_oct": stats.received_bytes,
+        "recv_cnt": stats.received_count,
         "send_oct": stats.sent_bytes,
+        "send_cnt": stats.sent_count,
+        "send_pend": stats.unsent_bytes,
+        **_protection(stats),
         "client_properties": plain(stats.client_properties),
     }
     name = stats.client_properties.get("connection_name")
@@ -46,4 +125,25 @@ def row(stats: ConnectionStats) -> Row:
     return found
 
 
-ROUTES: Final = (web.get("/api/connections", connections),)
+def _protection(stats: ConnectionStats) -> Row:
+    """Return what protects a connection, by RabbitMQ's names; the cipher is the whole suite."""
+    return {
+        "ssl": bool(stats.tls_version),
+        "ssl_protocol": stats.tls_version.lower(),
+        "ssl_key_exchange": "",
+        "ssl_cipher": stats.tls_cipher,
+        "ssl_hash": "",
+        "peer_cert_subject": stats.certificate_name,
+        "peer_cert_issuer": "",
+        "peer_cert_validity": "",
+    }
+
+
+ROUTES: Final = (
+    web.get("/api/connections", connections),
+    web.get("/api/connections/username/{user}", connections),
+    web.delete("/api/connections/username/{user}", close_all),
+    web.get("/api/vhosts/{vhost}/connections", connections),
+    web.get("/api/connections/{connection}", connection),
+    web.delete("/api/connections/{connection}", close),
+)

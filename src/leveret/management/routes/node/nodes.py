@@ -3,33 +3,87 @@
 from __future__ import annotations
 
 import os
-import socket
+import resource
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Final
 
 from aiohttp import web
 
-from leveret.management.routes.shared import BROKER, OPERATOR, Row, json_response
+from leveret.broker.node.broker import Broker
+from leveret.broker.topology.exchanges import EXCHANGE_TYPES
+from leveret.management.routes.node.identity import check_node, node_name
+from leveret.management.routes.node.overview import churn
+from leveret.management.routes.shared import (
+    BROKER,
+    OPERATOR,
+    Row,
+    row_response,
+    rows_response,
+)
 
-
-def _name() -> str:
-    """Return the node's name, as RabbitMQ makes it: product and host."""
-    return f"leveret@{socket.gethostname()}"
+#: The parts of a node's memory that RabbitMQ tells apart and that have no counterpart here.
+_OTHER_BUCKETS: Final = (
+    "connection_channels",
+    "connection_other",
+    "queue_slave_procs",
+    "quorum_queue_procs",
+    "quorum_queue_dlx_procs",
+    "stream_queue_procs",
+    "stream_queue_replica_reader_procs",
+    "stream_queue_coordinator_procs",
+    "plugins",
+    "metrics",
+    "mgmt_db",
+    "mnesia",
+    "quorum_ets",
+    "other_ets",
+    "binary",
+    "msg_index",
+    "code",
+    "atom",
+    "other_system",
+    "allocated_unused",
+    "reserved_unallocated",
+)
 
 
 def _node(request: web.Request) -> Row:
     """Return the node by RabbitMQ's names: sizes in bytes, averages in ms."""
     broker = request.app[BROKER]
+    operator = request.app[OPERATOR]
     turn = broker.turn
     io = turn.io
     damage = turn.damage
     return {
-        "name": _name(),
+        "name": node_name(),
         "type": "disc",
         "running": True,
+        "being_drained": False,
+        "partitions": [],
         "os_pid": str(os.getpid()),
-        "mem_used": int(broker.memory_bytes()),
-        "mem_limit": int(broker.memory_bytes_max),
-        "mem_alarm": broker.memory_alarm,
+        "uptime": int((time.monotonic() - operator.started) * 1000),
+        "run_queue": 0,
+        "processors": os.cpu_count() or 1,
+        "proc_used": threading.active_count(),
+        "proc_total": _threads_max(),
+        "rates_mode": "basic",
+        "enabled_plugins": ["rabbitmq_management"],
+        "auth_mechanisms": [
+            {"name": name, "description": "", "enabled": True} for name in ("PLAIN", "AMQPLAIN")
+        ],
+        "exchange_types": [
+            {"name": name, "description": "", "enabled": True} for name in EXCHANGE_TYPES
+        ],
+        "applications": [],
+        "contexts": [],
+        "config_files": [],
+        "log_files": [],
+        "cluster_links": [],
+        **_memory_alarm(broker),
+        "context_switches": _context_switches(),
         "disk_free": int(broker.disk_free_bytes),
         "disk_free_limit": int(broker.disk_free_bytes_min),
         "disk_free_alarm": broker.disk_alarm,
@@ -43,7 +97,8 @@ def _node(request: web.Request) -> Row:
         "events_dropped": 0 if turn.events is None else int(turn.events.dropped),
         "letters_dropped_copies": int(turn.letters_dropped.copies),
         "letters_dropped_memory": int(turn.letters_dropped.memory),
-        **request.app[OPERATOR].counts(),
+        **churn(broker, operator.sampler),
+        **operator.counts(),
         "store_damages": int(damage.places),
         "store_damages_known": int(damage.known),
         "store_records_lost": int(damage.records_lost),
@@ -52,16 +107,94 @@ def _node(request: web.Request) -> Row:
     }
 
 
+def _memory_alarm(broker: Broker) -> Row:
+    """Return what the memory alarm counts."""
+    accounts = broker.turn.accounts
+    return {
+        "mem_used": int(broker.memory_bytes()),
+        "mem_messages": int(broker.message_bytes()),
+        "mem_definitions": int(accounts.definition_bytes),
+        "mem_connections": int(accounts.connection_bytes),
+        "mem_limit": int(broker.memory_bytes_max),
+        "mem_alarm": broker.memory_alarm,
+        "mem_calculation_strategy": "rss",
+    }
+
+
+def _context_switches() -> int:
+    """Return how often another process has had the processor in place of this one."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_nvcsw + used.ru_nivcsw
+
+
+def _threads_max() -> int:
+    """Return how many threads the process may have."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NPROC)
+    return soft if soft != resource.RLIM_INFINITY else 1 << 30
+
+
+def _memory(request: web.Request) -> dict[str, int]:
+    """Return the parts of the broker's memory by RabbitMQ's names, in bytes, and what is left."""
+    broker = request.app[BROKER]
+    accounts = broker.turn.accounts
+    rss = _resident_bytes()
+    found = dict.fromkeys(_OTHER_BUCKETS, 0)
+    found["queue_procs"] = int(broker.message_bytes())
+    found["connection_readers"] = int(accounts.connection_bytes)
+    found["connection_writers"] = 0
+    found["metadata_store"] = int(accounts.definition_bytes)
+    found["other_proc"] = max(0, rss - sum(found.values()))
+    return found
+
+
+def _resident_bytes() -> int:
+    """Return the memory of the process that is in use, as the system counts it."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+    except (OSError, ValueError, IndexError):
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return pages * resource.getpagesize()
+
+
 async def nodes(request: web.Request) -> web.Response:
     """Return the one node that there is."""
-    return json_response([_node(request)])
+    return await rows_response(request, [_node(request)])
 
 
 async def node(request: web.Request) -> web.Response:
-    """Return the node by its name.  Raises: HTTPNotFound."""
-    if request.match_info["name"] != _name():
-        raise web.HTTPNotFound
-    return json_response(_node(request))
+    """Return the node by its name."""
+    check_node(request)
+    found = _node(request)
+    if request.query.get("memory") == "true":
+        found["memory"] = _with_total(_memory(request))
+    return row_response(request, found)
 
 
-ROUTES: Final = (web.get("/api/nodes", nodes), web.get("/api/nodes/{name}", node))
+async def memory(request: web.Request) -> web.Response:
+    """Return what the node's memory is used for, in bytes."""
+    check_node(request)
+    return row_response(request, {"memory": _with_total(_memory(request))})
+
+
+async def relative_memory(request: web.Request) -> web.Response:
+    """Return the same in percent of all of it."""
+    check_node(request)
+    found = _memory(request)
+    whole = max(1, sum(found.values()))
+    shares: Row = {name: size * 100 // whole for name, size in found.items()}
+    return row_response(request, {"memory": {**shares, "total": 100}})
+
+
+def _with_total(found: Mapping[str, int]) -> Row:
+    rss = _resident_bytes()
+    used = sum(found.values())
+    total = {"erlang": used, "rss": rss, "allocated": max(rss, used)}
+    return {**found, "strategy": "rss", "total": total}
+
+
+ROUTES: Final = (
+    web.get("/api/nodes", nodes),
+    web.get("/api/nodes/{name}", node),
+    web.get("/api/nodes/{name}/memory", memory),
+    web.get("/api/nodes/{name}/memory/relative", relative_memory),
+)

@@ -1,4 +1,4 @@
-"""`GET /api/overview`: what there is in the broker altogether."""
+"""`GET /api/overview`: what there is in the broker altogether, and what came and went."""
 
 from __future__ import annotations
 
@@ -8,38 +8,158 @@ from typing import Final
 from aiohttp import web
 
 from leveret import __version__
-from leveret.broker.admin.stats import QueueListing, Totals
-from leveret.management.routes.shared import BROKER, SLICE_ROWS, json_response
+from leveret.broker.admin.stats import Totals
+from leveret.broker.admin.totals import QUEUE_COUNTS, QueueSums
+from leveret.broker.node.broker import Broker
+from leveret.broker.topology.exchanges import EXCHANGE_TYPES
+from leveret.management.gate import only_of, seen_vhosts
+from leveret.management.routes.node.identity import (
+    RUNTIME,
+    RUNTIME_VERSION,
+    cluster_name,
+    node_name,
+)
+from leveret.management.routes.shared import BROKER, OPERATOR, SLICE_ROWS, Row, row_response, seen
+from leveret.management.sampling.rates import asked_ages, broker_stats, lengths, message_stats
+from leveret.management.sampling.sampler import CHURN, CLIENT_COUNTS, Sampler, churn_counts
+from leveret.management.sampling.series import Series
+from leveret.session.settings import RABBITMQ_VERSION
+
+#: The protocols of the web.
+_HTTP: Final = ("http", "https")
 
 
 async def overview(request: web.Request) -> web.Response:
-    """Return product and totals."""
+    """Return product, totals, rates and listeners."""
     broker = request.app[BROKER]
+    operator = request.app[OPERATOR]
+    sampler = operator.sampler
+    names = seen_vhosts(request)
+    if names is not None:
+        return row_response(request, await _partly(request, names))
+    sums = await sampler.sums()
     totals = Totals(broker)
-    consumers = ready = unacked = 0
-    listing = QueueListing(broker, None)
-    while taken := listing.take(SLICE_ROWS):
-        consumers += sum(queue.consumer_count for queue in taken)
-        ready += sum(queue.ready_count for queue in taken)
-        unacked += sum(queue.unacked_count for queue in taken)
-        await asyncio.sleep(0)
-    return json_response(
+    listeners = [_listener(one.protocol, one.host, one.port) for one in operator.addresses()]
+    return row_response(
+        request,
         {
-            "product_name": "Leveret",
-            "product_version": __version__,
+            **_of_queues(request, sums, sampler.totals),
+            "message_stats": _done(request, sums, sampler),
+            "churn_rates": churn(broker, sampler),
             "object_totals": {
+                "channels": totals.channel_count,
                 "connections": totals.connection_count,
-                "consumers": consumers,
+                "consumers": sums.consumers,
                 "exchanges": totals.exchange_count,
-                "queues": totals.queue_count,
+                "queues": sums.queues,
             },
-            "queue_totals": {
-                "messages": ready + unacked,
-                "messages_ready": ready,
-                "messages_unacknowledged": unacked,
-            },
-        }
+            "listeners": listeners,
+            "contexts": [_context(one) for one in listeners if one["protocol"] in _HTTP],
+        },
     )
+
+
+async def _partly(request: web.Request, names: list[str]) -> Row:
+    """Return what there is in the vhosts of those names, and of the connections his own."""
+    broker = request.app[BROKER]
+    sums = QueueSums(broker, names)
+    left = True
+    while left:
+        left = sums.add(SLICE_ROWS)
+        await asyncio.sleep(0)
+    mine = [link for link in broker.links if link.user == only_of(request)]
+    return {
+        **_of_queues(request, sums, None),
+        "object_totals": {
+            "channels": sum(int(link.channel_count()) for link in mine),
+            "connections": len(mine),
+            "consumers": sums.consumers,
+            "exchanges": sum(len(vhost.exchanges.by_name) for vhost in seen(request)),
+            "queues": sums.queues,
+        },
+    }
+
+
+def _of_queues(request: web.Request, sums: QueueSums, series: Series | None) -> Row:
+    """Return the product, and what its queues hold and have done."""
+    ages = asked_ages(request.query)
+    now_ms = request.app[OPERATOR].sampler.now_ms()
+    counts = dict(zip(QUEUE_COUNTS, sums.counts(), strict=True))
+    return {
+        **_product(),
+        "cluster_name": cluster_name(request),
+        "node": node_name(),
+        "message_stats": message_stats(counts, series, ages, now_ms),
+        "queue_totals": lengths(sums.ready, sums.unacked, series, ages, now_ms),
+    }
+
+
+def _done(request: web.Request, sums: QueueSums, sampler: Sampler) -> Row:
+    """Return what was done in the whole broker, with what clients did."""
+    counts = dict(zip(QUEUE_COUNTS, sums.counts(), strict=True))
+    counts.update(zip(CLIENT_COUNTS, sampler.client_counts(), strict=True))
+    ages = asked_ages(request.query)
+    return broker_stats(counts, sampler.totals, ages, sampler.now_ms())
+
+
+def _product() -> Row:
+    """Return what the broker is and what its API offers."""
+    return {
+        "management_version": RABBITMQ_VERSION,
+        "rabbitmq_version": RABBITMQ_VERSION,
+        "product_name": "Leveret",
+        "product_version": __version__,
+        "erlang_version": RUNTIME_VERSION,
+        "erlang_full_version": RUNTIME,
+        "rates_mode": "basic",
+        "sample_retention_policies": {
+            "global": [600, 3600, 28800, 86400],
+            "basic": [600],
+            "detailed": [600],
+        },
+        "exchange_types": [
+            {"name": name, "description": "", "enabled": True} for name in EXCHANGE_TYPES
+        ],
+        "statistics_db_event_queue": 0,
+        "disable_stats": False,
+        "enable_queue_totals": False,
+        "default_queue_type": "classic",
+        "is_op_policy_updating_enabled": True,
+        "cluster_tags": {},
+        "node_tags": {},
+    }
+
+
+def churn(broker: Broker, sampler: Sampler) -> Row:
+    """Return what came and went, with rates."""
+    found: Row = {}
+    for name, count in zip(CHURN, churn_counts(broker), strict=True):
+        found[name] = count
+        found[f"{name}_details"] = {"rate": sampler.totals.rate(name)}
+    return found
+
+
+def _context(listener: Row) -> Row:
+    """Return a listener for HTTP as RabbitMQ shows it among its web contexts."""
+    return {
+        "description": "RabbitMQ Management",
+        "ip": listener["ip_address"],
+        "node": listener["node"],
+        "path": "/",
+        "port": str(listener["port"]),
+        "ssl": listener["protocol"] == "https",
+    }
+
+
+def _listener(protocol: str, host: str, port: int) -> Row:
+    """Return an address as RabbitMQ shows it."""
+    return {
+        "node": node_name(),
+        "protocol": protocol,
+        "ip_address": host,
+        "port": port,
+        "socket_opts": {},
+    }
 
 
 ROUTES: Final = (web.get("/api/overview", overview),)

@@ -7,13 +7,20 @@ from typing import Final
 
 from aiohttp import web
 
-from leveret.broker.backlog.source import NOTHING, Returned
+from leveret.broker.backlog.window import Returned
 from leveret.broker.classic.browse import browse, browse_filter
 from leveret.broker.classic.classic import ClassicQueue
+from leveret.broker.classic.waiting import WaitingQueue
 from leveret.broker.queue.queue import Queue
 from leveret.errors import PreconditionFailed
 from leveret.management.bodies import number_of, object_of
 from leveret.management.fields import plain
+from leveret.management.gate import (
+    asking_owner,
+    is_administrator,
+    may_configure,
+    may_read,
+)
 from leveret.management.routes.shared import OPERATOR, Row, found_vhost, json_response, name_of
 from leveret.wire.properties import decode_properties
 
@@ -23,19 +30,27 @@ BODY_BYTES_MAX: Final = 4 * 1024 * 1024
 
 
 def _queue(request: web.Request) -> Queue:
-    """Return the queue that the path names.  Raises: NotFound (404)."""
-    return found_vhost(request).queues.existing(name_of(request, "name"), None)
+    """Return the queue that the path names.
+
+    Raises: NotFound (404); ResourceLocked (400) for one that is a connection's alone; for who is no
+    administrator also AccessRefused (401) for one that is another user's.
+    """
+    queue = found_vhost(request).queues.existing(name_of(request, "name"), None)
+    if not is_administrator(request):
+        queue.check_user(asking_owner(request))
+    return queue
 
 
-def _classic(request: web.Request) -> ClassicQueue:
+def _waiting(request: web.Request) -> WaitingQueue:
     queue = _queue(request)
-    if not isinstance(queue, ClassicQueue):
+    if not isinstance(queue, WaitingQueue):
         raise PreconditionFailed("a stream is read by its offsets")
     return queue
 
 
 async def delete(request: web.Request) -> web.Response:
     """Delete a queue; `?if-empty=true` and `?if-unused=true` make it depend."""
+    may_configure(request, name_of(request, "name"))
     queue = _queue(request)
     unused, empty = (request.query.get(name) == "true" for name in ("if-unused", "if-empty"))
     async with request.app[OPERATOR].changing():
@@ -45,6 +60,7 @@ async def delete(request: web.Request) -> web.Response:
 
 async def purge(request: web.Request) -> web.Response:
     """Drop the messages that wait in a queue; unacked ones stay."""
+    may_read(request, name_of(request, "name"))
     queue = _queue(request)
     async with request.app[OPERATOR].changing():
         queue.purge()
@@ -53,13 +69,19 @@ async def purge(request: web.Request) -> web.Response:
 
 async def rewind(request: web.Request) -> web.Response:
     """Put acked messages back that were published at `timestamp` (ms) or later."""
+    may_read(request, name_of(request, "name"))
+    may_configure(request, name_of(request, "name"))
     timestamp_ms = number_of(await object_of(request), "timestamp")
-    queue = _classic(request)
-    if queue.retained is None:
+    queue = _waiting(request)
+    if not isinstance(queue, ClassicQueue) or queue.retained is None:
         raise PreconditionFailed(f"queue '{queue.name}' retains no acked messages")
-    async with request.app[OPERATOR].changing():
-        count = int(queue.rewind(timestamp_ms))
-    return json_response({"messages": count})
+    operator = request.app[OPERATOR]
+    operator.begin()
+    rewinding = queue.rewind(timestamp_ms)
+    if rewinding is None:
+        return json_response({"messages": 0})
+    await operator.ended(rewinding)
+    return json_response({"messages": int(rewinding.count)})
 
 
 async def read(request: web.Request) -> web.Response:
@@ -70,18 +92,20 @@ async def read(request: web.Request) -> web.Response:
 
     Raises: PreconditionFailed (406) for a staging queue, which nobody consumes from either.
     """
+    may_read(request, name_of(request, "name"))
     body = await object_of(request)
     count = number_of(body, "count", 100)
-    after = number_of(body, "after", NOTHING)
+    after = number_of(body, "after", -1)
     if not 0 < count <= MESSAGES_MAX:
         raise PreconditionFailed(f"the field 'count' must be 1 to {MESSAGES_MAX}")
     wanted = {name: body[name] for name in ("position", "routing-key", "headers") if name in body}
-    queue = _classic(request)
+    queue = _waiting(request)
     if queue.hidden:
         raise PreconditionFailed(
             f"staging queue '{queue.name}' is not browsed: list_sinks shows what is staged"
         )
-    page = browse(queue, browse_filter(wanted, f"queue '{queue.name}'"), after, count)
+    begin = None if after < 0 else after
+    page = browse(queue, browse_filter(wanted, f"queue '{queue.name}'"), begin, count)
     items: list[Returned] = []
     size = 0
     last = page.after
@@ -92,7 +116,7 @@ async def read(request: web.Request) -> web.Response:
             break
         items.append(item)
     rows = [_row(item) for item in items]
-    return json_response({"items": rows, "after": None if last == NOTHING else int(last)})
+    return json_response({"items": rows, "after": None if last is None else int(last)})
 
 
 def _row(item: Returned) -> Row:

@@ -51,7 +51,7 @@ async def forget(request: web.Request) -> web.Response:
         for _, known in found:
             may_change(request, known.owner, _label(request), GIVE_PUBLISHER)
         for name, _ in found:
-            queue.forget_publisher(name)
+            queue.target.forget_publisher(name)
     return web.Response(status=204)
 
 
@@ -60,7 +60,7 @@ async def give(request: web.Request) -> web.Response:
     async with request.app[OPERATOR].changing():
         queue = _queue(request)
         found = _named(request, queue)
-        publishers = queue.publishers
+        publishers = queue.target.publishers
         assert publishers is not None
         label = _label(request)
         outcomes = [
@@ -72,7 +72,7 @@ async def give(request: web.Request) -> web.Response:
             if outcome == OFFERS:
                 known.offered = to
             else:
-                queue.give_publisher(name, to)
+                queue.target.give_publisher(name, to)
     return answer(outcomes[0])
 
 
@@ -92,7 +92,7 @@ def _queue(request: web.Request) -> Queue:
 def _named(request: web.Request, queue: Queue) -> list[tuple[bytes, Publisher]]:
     """Return the publishers of a queue that the path names.  Raises: NotFound (404)."""
     text = request.match_info["publisher"]
-    publishers = queue.publishers
+    publishers = queue.target.publishers
     names = [] if publishers is None else publishers.called(text)
     if publishers is None or not names:
         raise NotFound(f"no publisher '{text}' of queue '{queue.name}'")

@@ -2,42 +2,204 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from aiohttp import web
 
-from leveret.broker.admin.stats import QueueListing, QueueStats, queue_stats
+from leveret.broker.admin.stats import QueueListing, QueueNames, QueueStats, queue_stats
+from leveret.broker.admin.totals import queue_changes
+from leveret.broker.node.broker import Broker
 from leveret.errors import NotFound
-from leveret.management.fields import plain
+from leveret.management.fields import plain, time_text
+from leveret.management.gate import seen_vhosts
+from leveret.management.paging import Wanted, comparable, filtered, sorted_in_slices, wanted_of
+from leveret.management.routes.node.consumers import row as consumer_row
+from leveret.management.routes.node.identity import node_name
 from leveret.management.routes.shared import (
     BROKER,
+    OPERATOR,
+    SLICE_ROWS,
     Row,
     found_vhost,
     json_response,
     name_of,
+    row_response,
     stream_rows,
-    vhost_of,
+    taking,
 )
+from leveret.management.sampling.rates import Ages, asked_ages, lengths, message_stats
+from leveret.management.sampling.series import Series
+from leveret.names import Name
+from leveret.session.stats import queue_consumers
+
+#: The columns by which long lists are sorted without the rest of each row, and their values.
+SORTED: Final[dict[str, Callable[[QueueStats], object]]] = {
+    "name": lambda stats: stats.name,
+    "vhost": lambda stats: stats.vhost,
+    "type": lambda stats: stats.kind,
+    "durable": lambda stats: stats.durable,
+    "auto_delete": lambda stats: stats.auto_delete,
+    "exclusive": lambda stats: stats.exclusive,
+    "policy": lambda stats: stats.policy,
+    "consumers": lambda stats: stats.consumer_count,
+    "memory": lambda stats: stats.memory_bytes,
+    "messages": lambda stats: stats.ready_count + stats.unacked_count + stats.retry_count,
+    "messages_ready": lambda stats: stats.ready_count,
+    "messages_unacknowledged": lambda stats: stats.unacked_count,
+    "message_bytes": lambda stats: stats.ready_bytes + stats.unacked_bytes + stats.retry_bytes,
+    "message_stats.publish": lambda stats: stats.published,
+    "message_stats.ack": lambda stats: stats.acked,
+}
+
+#: Names that are gathered before the loop does something else (about a millisecond).
+_NAMES_AT_ONCE: Final = 10_000
 
 
 async def queues(request: web.Request) -> web.StreamResponse:
     """Return all queues, or those of a vhost."""
-    listing = QueueListing(request.app[BROKER], vhost_of(request))
-    return await stream_rows(request, listing.take, row)
+    broker = request.app[BROKER]
+    ages = asked_ages(request.query)
+    sampler = request.app[OPERATOR].sampler
+    wanted = wanted_of(request.query)
+
+    def shown(stats: QueueStats) -> Row:
+        return row(stats, sampler.queue(stats.vhost, stats.name, ages.any), ages, sampler.now_ms())
+
+    if wanted.page is not None and wanted.sort and SORTED.keys() >= set(wanted.sort):
+        return await _sorted_page(request, wanted, shown)
+    if wanted.page is not None and not wanted.sort:
+        return await _page(request, wanted, shown)
+    return await stream_rows(request, taking(request, partial(QueueListing, broker)), shown)
+
+
+async def _page(
+    request: web.Request, wanted: Wanted, shown: Callable[[QueueStats], Row]
+) -> web.Response:
+    """Return a page in the order of vhosts and names: its queues alone are looked at."""
+    names = await _in_order(request)
+    found = await filtered(wanted, names, _name_of) if wanted.name else names
+    return _of_page(request.app[BROKER], wanted, found, len(names), shown)
+
+
+async def _in_order(request: web.Request) -> list[tuple[str, str]]:
+    """Return the vhosts and names of the queues that are asked for, in their order.
+
+    While no queue comes or goes, they are put in order once for all who see the same.
+    """
+    broker = request.app[BROKER]
+    sampler = request.app[OPERATOR].sampler
+    take = taking(request, partial(QueueNames, broker))
+    vhost = request.match_info.get("vhost")
+    shared = vhost is not None or seen_vhosts(request) is None
+    mark = (vhost, *(int(count) for count in queue_changes(broker)))
+    if shared and sampler.ordered is not None and sampler.ordered[0] == mark:
+        return sampler.ordered[1]
+    names: list[tuple[str, str]] = []
+    while taken := take(_NAMES_AT_ONCE):
+        names += taken
+        await asyncio.sleep(0)
+    ordered = await sorted_in_slices(names, None)
+    if shared:
+        sampler.ordered = (mark, ordered)
+    return ordered
+
+
+async def _sorted_page(
+    request: web.Request, wanted: Wanted, shown: Callable[[QueueStats], Row]
+) -> web.Response:
+    """Return a page in the order of some figures: of each queue these alone are kept."""
+    broker = request.app[BROKER]
+    take = taking(request, partial(QueueListing, broker))
+    figures = [SORTED[name] for name in wanted.sort]
+    keyed: list[tuple[object, str, str]] = []
+    while taken := take(SLICE_ROWS):
+        for one in taken:
+            key = [comparable(figure(one)) for figure in figures]
+            keyed.append((key, one.vhost, one.name))
+        await asyncio.sleep(0)
+    found = await filtered(wanted, keyed, lambda row: row[2])
+    ordered = await sorted_in_slices(found, None)
+    places = [(vhost, name) for _, vhost, name in ordered]
+    return _of_page(broker, wanted, places, len(keyed), shown)
+
+
+def _name_of(place: tuple[str, str]) -> str:
+    return place[1]
+
+
+def _of_page(
+    broker: Broker,
+    wanted: Wanted,
+    ordered: list[tuple[str, str]],
+    total: int,
+    shown: Callable[[QueueStats], Row],
+) -> web.Response:
+    """Return the answer with a page of queues, by their vhosts and names.
+
+    Raises: PageOutOfRange (400 in HTTP).
+    """
+    wanted.check_range(len(ordered))
+    items: list[object] = []
+    begin, end = wanted.begin, min(wanted.begin + wanted.page_size, len(ordered))
+    if wanted.reverse:
+        # The last comes first; the list itself is of others too.
+        page = ordered[len(ordered) - end : len(ordered) - begin][::-1]
+    else:
+        page = ordered[begin:end]
+    for of, name in page:
+        # One that was deleted meanwhile is left out.
+        if (stats := queue_stats(broker, of, name)) is not None:
+            items.append(wanted.only(shown(stats)))
+    return json_response(wanted.paged(items, len(ordered), total))
+
+
+async def detailed(request: web.Request) -> web.StreamResponse:
+    """Return all queues, or those of a vhost, as the list does: it has all there is of each."""
+    return await queues(request)
 
 
 async def queue(request: web.Request) -> web.Response:
     """Return one queue."""
     name = name_of(request, "name")
-    found = queue_stats(request.app[BROKER], found_vhost(request).name, name)
+    broker = request.app[BROKER]
+    vhost = found_vhost(request).name
+    found = queue_stats(broker, vhost, name)
+    if found is None and "+" in name:
+        # Some clients write a space so in a path too, as it is written in a query.
+        name = Name(name.replace("+", " "))
+        found = queue_stats(broker, vhost, name)
     if found is None:
         raise NotFound(f"no queue '{name}' in vhost '{request.match_info['vhost']}'")
-    return json_response(row(found))
+    ages = asked_ages(request.query)
+    sampler = request.app[OPERATOR].sampler
+    shown = row(found, sampler.queue(vhost, name, True), ages, sampler.now_ms())
+    consumers = [consumer_row(one) for one in queue_consumers(broker, vhost, name)]
+    return row_response(
+        request, {**shown, "consumer_details": consumers, "deliveries": [], "incoming": []}
+    )
 
 
-def row(stats: QueueStats) -> Row:
-    """Return a queue as RabbitMQ shows it."""
+def row(stats: QueueStats, series: Series | None, ages: Ages, now_ms: int) -> Row:
+    """Return a queue as RabbitMQ shows it, with its rates by a series."""
+    counts = {
+        "publish": stats.published,
+        "deliver": stats.delivered,
+        "deliver_no_ack": stats.delivered_no_ack,
+        "get": stats.got,
+        "get_no_ack": stats.got_no_ack,
+        "get_empty": stats.got_nothing,
+        "redeliver": stats.redelivered,
+        "ack": stats.acked,
+    }
+    waiting = lengths(stats.ready_count, stats.unacked_count, series, ages, now_ms)
+    waiting["messages"] = stats.ready_count + stats.unacked_count + stats.retry_count
+    capacity = 1.0 if stats.has_ready_consumer else 0.0
     return {
+        **waiting,
+        **_places(stats),
         "name": stats.name,
         "vhost": stats.vhost,
         "type": stats.kind,
@@ -49,10 +211,16 @@ def row(stats: QueueStats) -> Row:
         "operator_policy": stats.operator_policy,
         "effective_policy_definition": plain(stats.effective_policy),
         "state": "running",
+        "node": node_name(),
         "consumers": stats.consumer_count,
-        "messages": stats.ready_count + stats.unacked_count + stats.retry_count,
-        "messages_ready": stats.ready_count,
-        "messages_unacknowledged": stats.unacked_count,
+        "consumer_capacity": capacity,
+        "consumer_utilisation": capacity,
+        "exclusive_consumer_tag": None if stats.single_active else stats.sole_consumer,
+        "single_active_consumer_tag": stats.sole_consumer if stats.single_active else None,
+        "owner_pid_details": _owner(stats.owner),
+        "memory": stats.memory_bytes,
+        "head_message_timestamp": stats.head_timestamp,
+        **_idle(series),
         "messages_delayed": stats.retry_count,
         "messages_retained": stats.retained_count,
         "message_bytes": stats.ready_bytes + stats.unacked_bytes + stats.retry_bytes,
@@ -60,21 +228,64 @@ def row(stats: QueueStats) -> Row:
         "message_bytes_unacknowledged": stats.unacked_bytes,
         "message_bytes_retained": stats.retained_bytes,
         "message_stats": {
-            "publish": stats.published,
-            "deliver": stats.delivered,
-            "deliver_no_ack": stats.delivered_no_ack,
-            "deliver_get": stats.delivered + stats.delivered_no_ack + stats.got,
-            "get": stats.got,
-            "redeliver": stats.redelivered,
-            "ack": stats.acked,
+            **message_stats(counts, series, ages, now_ms),
             "deduplicated": stats.deduplicated,
             "rewound": stats.rewound,
         },
     }
 
 
+def _places(stats: QueueStats) -> Row:
+    """Return where a queue's messages lie, and which part of them outlives a restart.
+
+    A queue of one of RabbitMQ's replicated types also has the nodes that hold it: this one.
+    """
+    ready, unacked = stats.ready_count + stats.retry_count, stats.unacked_count
+    sizes = stats.ready_bytes + stats.retry_bytes + stats.unacked_bytes
+    found: Row = {
+        "messages_persistent": round(stats.persistent_share * (ready + unacked)),
+        "message_bytes_persistent": round(stats.persistent_share * sizes),
+    }
+    if stats.kind != "classic":
+        node = node_name()
+        found |= {"leader": node, "members": [node], "online": [node]}
+    if stats.kind == "stream":
+        # What is in a stream is on the disk, and its readers' blocks are nobody's messages.
+        return found
+    away = stats.ready_count - stats.memory_ready_count
+    away_bytes = stats.ready_bytes - stats.memory_ready_bytes
+    return found | {
+        "messages_ram": ready + unacked - away,
+        "messages_ready_ram": ready - away,
+        "messages_unacknowledged_ram": unacked,
+        "message_bytes_ram": sizes - away_bytes,
+        "messages_paged_out": away,
+        "message_bytes_paged_out": away_bytes,
+    }
+
+
+def _idle(series: Series | None) -> Row:
+    """Return since when nothing has happened in a queue, as far as somebody has looked.
+
+    Like RabbitMQ's, it is the time of the look that found the queue as it is.
+    """
+    if series is None or not series.changed_ms:
+        return {}
+    return {"idle_since": time_text(series.changed_ms)}
+
+
+def _owner(connection: str) -> Row | None:
+    """Return the connection of an exclusive queue as RabbitMQ shows it; None for others."""
+    if not connection:
+        return None
+    host, _, port = connection.partition(" -> ")[0].rpartition(":")
+    number = int(port) if port.isascii() and port.isdigit() else 0
+    return {"name": connection, "peer_host": host, "peer_port": number}
+
+
 ROUTES: Final = (
     web.get("/api/queues", queues),
+    web.get("/api/queues/detailed", detailed),
     web.get("/api/queues/{vhost}", queues),
     web.get("/api/queues/{vhost}/{name}", queue),
 )

@@ -2,38 +2,83 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
+from email.parser import BytesParser
+from email.policy import HTTP
 from typing import Final
 
 from aiohttp import web
 
-from leveret.broker.admin.definitions import export_definitions, export_vhost
-from leveret.broker.admin.definitions_import import import_definitions
-from leveret.management.definitions import read_definitions, write_definitions
-from leveret.management.routes.shared import BROKER, OPERATOR, json_response
+from leveret.broker.admin.definitions import DefinitionsExport, vhost_head
+from leveret.broker.admin.definitions_import import Importing
+from leveret.errors import PreconditionFailed
+from leveret.limits import HTTP_WRITE_BYTES_MAX
+from leveret.management.definitions import DefinitionsWriter, read_in_slices
+from leveret.management.routes.shared import BROKER, OPERATOR, SLICE_ROWS, begins, json_response
 from leveret.session.settings import RABBITMQ_VERSION
 
 
-async def export(request: web.Request) -> web.Response:
-    """Return the definitions of the broker or of a vhost."""
+async def export(request: web.Request) -> web.StreamResponse:
+    """Return the definitions of the broker or of a vhost, written slice by slice."""
     broker = request.app[BROKER]
     vhost = request.match_info.get("vhost")
-    found = export_definitions(broker) if vhost is None else export_vhost(broker, vhost)
-    return web.Response(
-        body=write_definitions(found, RABBITMQ_VERSION), content_type="application/json"
-    )
+    writer = DefinitionsWriter(RABBITMQ_VERSION, {} if vhost is None else vhost_head(broker, vhost))
+    exported = DefinitionsExport(broker, vhost)
+    response = web.StreamResponse(headers={"Content-Type": "application/json"})
+    if not await begins(request, response):
+        return response
+    for section in exported.sections:
+        part = writer.rows(section, [])
+        while rows := exported.take(section, SLICE_ROWS):
+            for row in rows:
+                part += writer.rows(section, [row])
+                # Rows may have long arguments.
+                if len(part) >= HTTP_WRITE_BYTES_MAX:
+                    await response.write(part)
+                    part = b""
+            await response.write(part)
+            part = b""
+            await asyncio.sleep(0)
+        await response.write(part)
+    await response.write(writer.end())
+    await response.write_eof()
+    return response
 
 
 async def take(request: web.Request) -> web.Response:
-    """Add definitions to what is there, all or nothing; return what came of them."""
-    definitions = read_definitions(await request.read())
-    salt = secrets.token_bytes(16)
+    """Add definitions to what is there, or none if one is refused; return what came of them."""
+    definitions = await read_in_slices(await _uploaded(request))
     vhost = request.match_info.get("vhost")
-    async with request.app[OPERATOR].changing():
-        report = import_definitions(request.app[BROKER], definitions, salt, vhost)
+    operator = request.app[OPERATOR]
+    broker = request.app[BROKER]
+    operator.begin()
+    importing = Importing(broker, definitions, secrets.token_bytes(16), vhost)
+    broker.turn.begin(importing)
+    await operator.ended(importing)
+    if importing.error is not None:
+        raise importing.error
+    report = importing.report
     return json_response(
         {"changed": report.changed, "left_out": report.notes, "without_effect": report.kept}
     )
+
+
+async def _uploaded(request: web.Request) -> bytes:
+    """Return the definitions of a body: all of it, or the file of a form, as browsers send it.
+
+    Raises: PreconditionFailed (400 in HTTP) for a form without the part `file`.
+    """
+    raw = await request.read()
+    if request.content_type != "multipart/form-data":
+        return raw
+    head = f"Content-Type: {request.headers.get('Content-Type', '')}\r\n\r\n"
+    form = BytesParser(policy=HTTP).parsebytes(head.encode("utf-8", "replace") + raw)
+    for part in form.iter_parts() if form.is_multipart() else ():
+        if part.get_param("name", header="Content-Disposition") == "file":
+            content = part.get_payload(decode=True)
+            return content if isinstance(content, bytes) else b""
+    raise PreconditionFailed("the form has no part 'file' with the definitions")
 
 
 ROUTES: Final = (

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from aiohttp import web
 
+from leveret.broker.node.parameters import DEFAULT_USER_LIMITS, OPERATOR_POLICY, VHOST_LIMITS
 from leveret.errors import NotFound, PreconditionFailed
 from leveret.management.bodies import object_of
-from leveret.management.routes.shared import BROKER, OPERATOR, Row, json_response
+from leveret.management.gate import is_administrator, must_administer
+from leveret.management.routes.shared import (
+    BROKER,
+    OPERATOR,
+    Row,
+    json_response,
+    rows_response,
+    seen,
+)
 from leveret.names import check_new
 
 
@@ -16,7 +26,7 @@ def _rows(request: web.Request) -> list[Row]:
     """Return the parameters that the path asks for."""
     broker = request.app[BROKER]
     path = request.match_info
-    vhosts = [path["vhost"]] if "vhost" in path else list(broker.vhosts)
+    vhosts = [path["vhost"]] if "vhost" in path else [vhost.name for vhost in seen(request)]
     return [
         {
             "vhost": vhost,
@@ -33,7 +43,7 @@ def _rows(request: web.Request) -> list[Row]:
 
 async def parameters(request: web.Request) -> web.Response:
     """Return all parameters, or those of a component, in all vhosts or one."""
-    return json_response(_rows(request))
+    return await rows_response(request, _rows(request))
 
 
 async def parameter(request: web.Request) -> web.Response:
@@ -50,6 +60,7 @@ async def put(request: web.Request) -> web.Response:
     """Set a parameter of a vhost; one of a component that is not here has no effect."""
     value = await _value(request)
     path = request.match_info
+    _check_component(request)
     new = not _rows(request)
     if new:
         check_new(path["component"], "parameter's component")
@@ -63,6 +74,7 @@ async def put(request: web.Request) -> web.Response:
 async def delete(request: web.Request) -> web.Response:
     """Take a parameter of a vhost away."""
     path = request.match_info
+    _check_component(request)
     async with request.app[OPERATOR].changing():
         parameters = request.app[BROKER].parameters
         parameters.clear(path["vhost"], path["component"], path["name"])
@@ -71,17 +83,24 @@ async def delete(request: web.Request) -> web.Response:
 
 async def global_parameters(request: web.Request) -> web.Response:
     """Return all global parameters."""
-    values = request.app[BROKER].parameters.global_values
-    return json_response([{"name": name, "value": value} for name, value in values.items()])
+    return json_response([{"name": n, "value": value} for n, value in _seen(request).items()])
 
 
 async def global_parameter(request: web.Request) -> web.Response:
     """Return one global parameter."""
     name = request.match_info["name"]
-    values = request.app[BROKER].parameters.global_values
+    values = _seen(request)
     if name not in values:
         raise NotFound(f"no global parameter '{name}'")
     return json_response({"name": name, "value": values[name]})
+
+
+def _seen(request: web.Request) -> Mapping[str, object]:
+    """Return the global parameters that who asks may see: limits of users are administrators'."""
+    values = request.app[BROKER].parameters.global_values
+    if is_administrator(request):
+        return values
+    return {name: value for name, value in values.items() if name != DEFAULT_USER_LIMITS}
 
 
 async def put_global(request: web.Request) -> web.Response:
@@ -102,6 +121,15 @@ async def delete_global(request: web.Request) -> web.Response:
     async with request.app[OPERATOR].changing():
         request.app[BROKER].parameters.clear_global(request.match_info["name"])
     return web.Response(status=204)
+
+
+def _check_component(request: web.Request) -> None:
+    """Check that who asks may set parameters of the component: some bind users of the vhost.
+
+    Raises: Barred (401 in HTTP).
+    """
+    if request.match_info["component"] in (OPERATOR_POLICY, VHOST_LIMITS):
+        must_administer(request)
 
 
 async def _value(request: web.Request) -> object:

@@ -11,7 +11,14 @@ from leveret.broker.vhost.vhost import Vhost
 from leveret.errors import NotFound
 from leveret.management.bodies import number_of, object_of, table_of, text_of
 from leveret.management.fields import plain
-from leveret.management.routes.shared import BROKER, OPERATOR, Row, found_vhost, json_response
+from leveret.management.routes.shared import (
+    OPERATOR,
+    Row,
+    found_vhost,
+    json_response,
+    rows_response,
+    seen,
+)
 from leveret.names import check_new
 
 
@@ -26,10 +33,9 @@ def _of(request: web.Request, vhost: Vhost) -> dict[str, Policy]:
 
 async def policies(request: web.Request) -> web.Response:
     """Return all policies, or those of a vhost."""
-    one = "vhost" in request.match_info
-    vhosts = [found_vhost(request)] if one else list(request.app[BROKER].vhosts.values())
+    vhosts = seen(request)
     rows = [_row(vhost.name, policy) for vhost in vhosts for policy in _of(request, vhost).values()]
-    return json_response(rows)
+    return await rows_response(request, rows)
 
 
 async def policy(request: web.Request) -> web.Response:

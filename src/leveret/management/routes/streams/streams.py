@@ -19,6 +19,7 @@ from leveret.management.routes.shared import (
     JSON_HEADERS,
     SLICE_ROWS,
     Row,
+    begins,
     found_vhost,
     json_response,
     name_of,
@@ -34,7 +35,8 @@ async def streams(request: web.Request) -> web.StreamResponse:
     vhost = found_vhost(request)
     listing = StreamListing(vhost)
     response = web.StreamResponse(headers=JSON_HEADERS)
-    await response.prepare(request)
+    if not await begins(request, response):
+        return response
     separator = "["
     while taken := listing.take(SLICE_ROWS):
         for stats in taken:

@@ -6,6 +6,7 @@ declare and delete its parts.
 
 from __future__ import annotations
 
+import asyncio
 from http import HTTPStatus
 from typing import Final
 
@@ -18,14 +19,13 @@ from leveret.broker.admin.stream_stats import (
 )
 from leveret.broker.admin.super_stream import (
     PARTITIONS,
-    check_declare_access,
     check_delete_access,
-    declare_super_stream,
     delete_super_stream,
-    partition_count,
     super_stream_names,
 )
+from leveret.broker.admin.super_stream_declare import SuperStreamDeclare
 from leveret.errors import NotFound
+from leveret.limits import STEPS_PER_SLICE
 from leveret.management.bodies import number_of, object_of, table_of
 from leveret.management.fields import plain
 from leveret.management.gate import ACCESS, can_read, may_read
@@ -68,11 +68,18 @@ async def declare(request: web.Request) -> web.Response:
     clean_argument(arguments, "x-dead-letter-exchange")
     wanted = {**arguments, PARTITIONS: partitions}
     access = request.get(ACCESS)
-    if access is not None:
-        check_declare_access(access, name, partition_count(wanted, f"super stream '{name}'"))
     async with request.app[OPERATOR].changing():
-        new = declare_super_stream(vhost, name, wanted)
-    return web.Response(status=HTTPStatus.CREATED if new else HTTPStatus.NO_CONTENT)
+        owner = None if access is None else access.owner
+        wish = SuperStreamDeclare(vhost, name, wanted, access, owner)
+        try:
+            left = True
+            while left:
+                left = wish.advance(vhost.turn.steps + STEPS_PER_SLICE)
+                await asyncio.sleep(0)
+        finally:
+            # Whoever asked may be gone meanwhile.
+            wish.give_up()
+    return web.Response(status=HTTPStatus.CREATED if wish.is_new else HTTPStatus.NO_CONTENT)
 
 
 async def delete(request: web.Request) -> web.Response:

@@ -9,7 +9,7 @@ from aiohttp import web
 from leveret.broker.values.permission import Permission, TopicPermission
 from leveret.errors import NotFound
 from leveret.management.bodies import object_of, text_of
-from leveret.management.routes.shared import BROKER, OPERATOR, json_response
+from leveret.management.routes.shared import BROKER, OPERATOR, Row, json_response, rows_response
 from leveret.names import cleaned
 
 
@@ -22,12 +22,12 @@ def _wanted(request: web.Request, user: str, vhost: str) -> bool:
 async def permissions(request: web.Request) -> web.Response:
     """Return all permissions, or those of a vhost or a user."""
     found: dict[tuple[str, str], Permission] = request.app[BROKER].users.permissions
-    rows = [
+    rows: list[Row] = [
         permission.definition(user, vhost)
         for (user, vhost), permission in found.items()
         if _wanted(request, user, vhost)
     ]
-    return json_response(rows)
+    return await rows_response(request, rows)
 
 
 async def permission(request: web.Request) -> web.Response:
@@ -64,13 +64,13 @@ async def topic_permissions(request: web.Request) -> web.Response:
     """Return all topic permissions, or those of a vhost, a user, or a user in a vhost."""
     found: dict[tuple[str, str], dict[str, TopicPermission]]
     found = request.app[BROKER].users.topic_permissions
-    rows = [
+    rows: list[Row] = [
         permission.definition(user, vhost, exchange)
         for (user, vhost), of_user in found.items()
         if _wanted(request, user, vhost)
         for exchange, permission in of_user.items()
     ]
-    return json_response(rows)
+    return await rows_response(request, rows)
 
 
 async def put_topic(request: web.Request) -> web.Response:

@@ -11,14 +11,14 @@ from aiohttp import web
 from leveret.broker.node.users import ARGON2, SHA256, User
 from leveret.errors import PreconditionFailed
 from leveret.management.bodies import number_of, object_of, text_of
-from leveret.management.routes.shared import BROKER, OPERATOR, Row, json_response
+from leveret.management.routes.shared import BROKER, OPERATOR, Row, json_response, rows_response
 from leveret.names import check_new
 
 
 async def users(request: web.Request) -> web.Response:
     """Return all users."""
     found = request.app[BROKER].users
-    return json_response([_row(request, user) for user in found.by_name.values()])
+    return await rows_response(request, [_row(request, user) for user in found.by_name.values()])
 
 
 async def user(request: web.Request) -> web.Response:
@@ -47,8 +47,35 @@ async def put(request: web.Request) -> web.Response:
 
 async def delete(request: web.Request) -> web.Response:
     """Delete a user and close his connections."""
-    async with request.app[OPERATOR].changing():
-        request.app[BROKER].users.delete(request.match_info["user"])
+    operator = request.app[OPERATOR]
+    operator.begin()
+    await operator.ended(request.app[BROKER].users.delete(request.match_info["user"]))
+    return web.Response(status=204)
+
+
+async def without_permissions(request: web.Request) -> web.Response:
+    """Return the users who may enter no vhost."""
+    users = request.app[BROKER].users
+    let_in = {user for user, _ in users.permissions}
+    rows = [_row(request, user) for user in users.by_name.values() if user.name not in let_in]
+    return await rows_response(request, rows)
+
+
+async def bulk_delete(request: web.Request) -> web.Response:
+    """Delete the users of the list `users`, and close their connections; others are passed."""
+    body = await object_of(request)
+    names = body.get("users")
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise PreconditionFailed("the field 'users' must be a list of names")
+    users = request.app[BROKER].users
+    operator = request.app[OPERATOR]
+    operator.begin()
+    for name in dict.fromkeys(names):
+        if name in users.by_name:
+            closing = users.delete(name)
+            if not closing.over:
+                await operator.ended(closing)
+    await operator.durable()
     return web.Response(status=204)
 
 
@@ -131,6 +158,8 @@ def _row(request: web.Request, user: User) -> Row:
 
 ROUTES: Final = (
     web.get("/api/users", users),
+    web.get("/api/users/without-permissions", without_permissions),
+    web.post("/api/users/bulk-delete", bulk_delete),
     web.get("/api/users/{user}", user),
     web.put("/api/users/{user}", put),
     web.delete("/api/users/{user}", delete),

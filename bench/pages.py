@@ -1,0 +1,179 @@
+"""What the broker's page takes: until it can be used, for a list of 100,000 queues, and of a load.
+
+    .venv/bin/python bench/pages.py [--queues 100000] [--seconds 5] [--rounds 3] [--pages 10]
+
+The page is opened by Chromium on the same machine.  It is to be usable within a second, and a page
+of the list of queues to stand there within 200 ms.  The load (16 B, automatic acks) is to be at
+most 3 % slower with ten pages open on the overview.  The browser needs processors too, so it runs
+at the lowest priority, and the broker's own time for a message is printed beside the rate.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import statistics
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import many
+import sides
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+
+import raw
+from broker_process import BrokerProcess
+from http_streams import http_port
+
+CHROMIUM: Final = "/usr/bin/chromium"
+
+USABLE_MS_TARGET: Final = 1_000.0
+LIST_MS_TARGET: Final = 200.0
+SLOWER_TARGET: Final = 0.03
+
+RATE: Final = ("-P", "1", "-C", "1", "-s", "16")
+
+#: How often the page is opened, and how often a list is.
+OPENED: Final = 7
+LISTED: Final = 15
+
+ANSWER_MS_MAX: Final = 60_000
+
+#: Resolves once a text stands on the page, looked for before each frame; in ms since it was called.
+_UNTIL: Final = """text => new Promise(resolve => {
+  const began = performance.now();
+  const look = () => document.querySelector("main")?.textContent.includes(text)
+    ? resolve(performance.now() - began) : requestAnimationFrame(look);
+  look();
+})"""
+
+#: Goes to another page of a list, and resolves once its first row is another one.
+_NEXT: Final = """() => new Promise(resolve => {
+  const row = () => document.querySelector("tbody tr")?.textContent;
+  const before = row();
+  const began = performance.now();
+  document.querySelector("[aria-label='Next page']").click();
+  const look = () => row() !== before
+    ? resolve(performance.now() - began) : requestAnimationFrame(look);
+  look();
+})"""
+
+
+@contextlib.contextmanager
+def chromium(directory: Path) -> Iterator[Browser]:
+    """Run a browser that leaves the processors to others."""
+    idle = directory / "chromium"
+    idle.write_text(f'#!/bin/sh\nexec nice -n 19 {CHROMIUM} "$@"\n')
+    idle.chmod(0o755)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=str(idle), args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+def session(browser: Browser, base: str) -> BrowserContext:
+    """Return a session of guest."""
+    context = browser.new_context(base_url=base, viewport={"width": 1280, "height": 800})
+    context.set_default_timeout(ANSWER_MS_MAX)
+    answer = context.request.post(
+        "api/login",
+        form={"username": "guest", "password": "guest"},
+        headers={"X-Requested-With": "bench"},
+    )
+    assert answer.ok, answer.text()
+    return context
+
+
+def usable(context: BrowserContext) -> float:
+    """Return how long an empty browser takes until the overview stands there, in ms."""
+    page = context.new_page()
+    page.goto("#/overview", wait_until="commit")
+    page.evaluate(_UNTIL, "Messages in a second")
+    taken = page.evaluate("performance.now()")
+    page.close()
+    return float(taken)
+
+
+def listed(page: Page) -> list[float]:
+    """Return how long further pages of the list of queues take, in ms."""
+    page.goto("#/queues")
+    page.wait_for_selector("tbody tr")
+    return [float(page.evaluate(_NEXT)) for _ in range(LISTED)]
+
+
+def loads(
+    side: sides.Side, context: BrowserContext, options: argparse.Namespace
+) -> tuple[list[float], list[float]]:
+    """Return with : without pages, of the rate and of the time for a message, by rounds."""
+    everywhere, generator = sides.cores("all")
+    rates, times = list[float](), list[float]()
+    for number in range(options.rounds):
+        found: dict[bool, tuple[float, float]] = {}
+        for watched in (False, True):
+            pages = [context.new_page() for _ in range(options.pages if watched else 0)]
+            for page in pages:
+                page.goto("#/overview")
+                page.evaluate(_UNTIL, "Messages in a second")
+            spent = sides.processor_seconds(side)
+            with sides.placed(everywhere):
+                queue = f"pages-{number}-{watched}"
+                figures = sides.generate(side, RATE, queue, options.seconds, generator)
+            spent = sides.processor_seconds(side) - spent
+            rate = figures["delivered"]
+            found[watched] = rate, spent / (rate * options.seconds)
+            for page in pages:
+                page.close()
+        rates.append(found[True][0] / found[False][0])
+        times.append(found[True][1] / found[False][1])
+    return rates, times
+
+
+def main() -> int:
+    """Measure, print, and return how many figures miss their targets."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--queues", type=int, default=100_000)
+    parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--pages", type=int, default=10)
+    options = parser.parse_args()
+    sides.build_generator()
+    with (
+        tempfile.TemporaryDirectory(prefix="bench-pages-") as directory,
+        BrokerProcess(Path(directory) / "data") as broker,
+        chromium(Path(directory)) as browser,
+    ):
+        base = f"http://127.0.0.1:{http_port(broker)}/"
+        # The first takes what the broker prepares once.
+        opened = [usable(session(browser, base)) for _ in range(OPENED)][1:]
+        side = sides.Side("Leveret", broker.port, broker.pid, broker.data_dir / "management.sock")
+        rates, times = loads(side, session(browser, base), options)
+        connection = raw.connect(broker.uri)
+        connection.open_channel(1)
+        many.declare_queues(connection, options.queues)
+        connection.close()
+        list_ms = listed(session(browser, base).new_page())
+    print(sides.version(sys.executable))
+    print(" ".join(f"{name} {value}" for name, value in sides.machine().items()))
+    print(
+        f"usable after {statistics.median(opened):.0f} ms, longest {max(opened):.0f} "
+        f"(at most {USABLE_MS_TARGET:.0f})"
+    )
+    print(
+        f"a page of the list of {options.queues:,} queues: {statistics.median(list_ms):.0f} ms, "
+        f"longest {max(list_ms):.0f} (at most {LIST_MS_TARGET:.0f})"
+    )
+    for name, ratios in (("rate", rates), ("the broker's time for a message", times)):
+        rounds = " ".join(f"{one:.3f}" for one in ratios)
+        print(f"with {options.pages} pages, {name}: {rounds}; {statistics.median(ratios):.3f}")
+    missed = [
+        statistics.median(opened) > USABLE_MS_TARGET,
+        statistics.median(list_ms) > LIST_MS_TARGET,
+        statistics.median(times) > 1 + SLOWER_TARGET,
+    ]
+    return sum(missed)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

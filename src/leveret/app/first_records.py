@@ -1,0 +1,111 @@
+"""What a start journals before clients come: that it was, the first user, and the definitions."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Final
+
+from leveret import __version__
+from leveret.app.ground import Ground
+from leveret.broker.admin.definitions_import import import_definitions
+from leveret.broker.core.quotas import MAX_BINDINGS, MAX_MESSAGES, MAX_QUEUES
+from leveret.broker.node.parameters import DEFAULT_USER_LIMITS
+from leveret.broker.node.users import MAX_CONNECTIONS
+from leveret.broker.values.arguments import Arguments
+from leveret.errors import PreconditionFailed
+from leveret.limits import (
+    BINDINGS_PER_USER,
+    CONNECTIONS_PER_USER,
+    MESSAGE_BYTES_PER_USER_PERCENT,
+    MESSAGES_PER_USER,
+    QUEUES_PER_USER,
+)
+from leveret.management.definitions import read_definitions
+from leveret.server.authentication import PasswordAuthenticator
+from leveret.store.disk import UNBOUNDED
+
+#: The largest file of definitions that is loaded: some hundred thousand queues; a device that
+#: never ends is none.
+DEFINITIONS_BYTES_MAX: Final = 256 * 1024 * 1024
+
+
+#: The limits of users of a new data directory; the bytes of their messages follow from the disk.
+NEW_USER_LIMITS: Final = {
+    MAX_CONNECTIONS: CONNECTIONS_PER_USER,
+    MAX_QUEUES: QUEUES_PER_USER,
+    MAX_BINDINGS: BINDINGS_PER_USER,
+    MAX_MESSAGES: MESSAGES_PER_USER,
+}
+
+
+class BadDefinitions(Exception):
+    """The definitions of the settings cannot be loaded; the text says which and why."""
+
+
+def journal_start(ground: Ground, authenticator: PasswordAuthenticator, uuid: bytes) -> None:
+    """Journal the start, so that a clean stop is only ever the last thing said.
+
+    `uuid` is the data directory's.  Raises: BadDefinitions.
+    """
+    settings = ground.settings
+    broker = ground.broker
+    journal = broker.turn.journal
+    # With the uuid the journal can be read even when the file `format` is lost.
+    start = {"version": __version__, "time_ms": ground.clock.wall_ms(), "uuid": uuid}
+    journal.define("start", start)
+    capacity = ground.disk.capacity()
+    if capacity < UNBOUNDED:
+        broker.turn.quotas.message_bytes = capacity * MESSAGE_BYTES_PER_USER_PERCENT // 100
+        broker.parameters.apply_defaults()
+    definitions = _definitions(ground)
+    # One record: a crash must not leave a user who may enter no vhost.
+    journal.begin_tx()
+    if not broker.vhosts and not broker.users.by_name:
+        # Data that an earlier release made go on without.
+        broker.parameters.set_global(DEFAULT_USER_LIMITS, dict(NEW_USER_LIMITS))
+    if not broker.vhosts and not definitions.get("vhosts"):
+        broker.add_vhost(settings.default_vhost)
+    if not broker.users.by_name and not definitions.get("users"):
+        password = settings.default_pass.get_secret_value().encode()
+        user = ground.parts.first_user(settings.default_user, password)
+        broker.put_user(user)
+        authenticator.remember(user.name, password, user.password_hash)
+        vhost = broker.add_vhost(settings.default_vhost)
+        broker.users.set_permission(user.name, vhost.name, ".*", ".*", ".*")
+    journal.end_tx()
+    if definitions:
+        _load(ground, definitions)
+
+
+def _definitions(ground: Ground) -> Arguments:
+    """Return what the file of the settings defines, nothing without one."""
+    path = ground.settings.load_definitions
+    if path is None:
+        return {}
+    try:
+        with path.open("rb") as file:
+            data = file.read(DEFINITIONS_BYTES_MAX + 1)
+        if len(data) > DEFINITIONS_BYTES_MAX:
+            text = f"{path} is larger than {DEFINITIONS_BYTES_MAX} bytes"
+            raise BadDefinitions(f"load_definitions: {text}")
+        return read_definitions(data)
+    except PreconditionFailed as error:
+        raise BadDefinitions(f"load_definitions: {path}: {error.text}") from None
+    except OSError as failed:
+        reason = failed.strerror
+        raise BadDefinitions(f"load_definitions: cannot read {path}: {reason}") from None
+
+
+def _load(ground: Ground, definitions: Arguments) -> None:
+    """Add the definitions of the settings to what is there, all or nothing."""
+    path = ground.settings.load_definitions
+    log = ground.log
+    try:
+        report = import_definitions(ground.broker, definitions, secrets.token_bytes(16))
+    except PreconditionFailed as error:
+        raise BadDefinitions(f"load_definitions: {path}: {error.text}") from None
+    for note in report.notes:
+        log.warning("left out of the definitions", place=note)
+    for note in report.kept:
+        log.warning("kept without effect", place=note)
+    log.info("definitions loaded", path=str(path), changed=report.changed)

@@ -1,0 +1,377 @@
+"""All that a broker listens on: AMQP, HareMQ, HTTP and the operator's Unix socket."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from contextlib import AbstractAsyncContextManager
+from functools import partial
+
+from pydantic import SecretStr
+
+from leveret import __version__
+from leveret.app.engine import Engine
+from leveret.app.ground import Ground
+from leveret.app.parts import SystemTokens
+from leveret.management.chunk_source import ChunkSource
+from leveret.management.keeper import Keeper
+from leveret.management.listening.address import ListenAddress
+from leveret.management.listening.doors import Doors
+from leveret.management.listening.listeners import HttpListeners
+from leveret.management.metrics.totals import Scrapes
+from leveret.management.operator import Operator
+from leveret.management.sampling.sampler import Sampler
+from leveret.server import descriptors
+from leveret.server.acceptor import accepting
+from leveret.server.authentication import has_password
+from leveret.server.direct.client import DirectClient, DirectClients
+from leveret.server.haremq.listener import HareListener
+from leveret.server.listener import Listener
+from leveret.server.opening.certificate_expiry import expires_of
+from leveret.server.opening.certificate_name import LoginName
+from leveret.server.opening.certificates import Certificates
+from leveret.server.opening.opening import Open, Openings
+from leveret.server.opening.peer_address import is_loopback
+from leveret.server.opening.proxy import ProxyConnection
+from leveret.server.opening.tls import Tls
+from leveret.server.quiet import Quiet
+from leveret.session.admission import Admission, network_of
+from leveret.session.client_session import ClientSession
+from leveret.session.haremq.connection_base import HareShared
+from leveret.session.settings import RABBITMQ_VERSION, SessionSettings
+
+
+class CannotListen(Exception):
+    """An address cannot be listened on, or what that needs is missing; the text says why."""
+
+
+class Listeners:
+    """The listeners of one broker, and the places that they give to connections.
+
+    Raises: TooFewDescriptors.
+    """
+
+    def __init__(
+        self, ground: Ground, engine: Engine, certificates: Certificates | None = None
+    ) -> None:
+        """TLS is listened for where there are `certificates`."""
+        self._ground = ground
+        self._engine = engine
+        self._quiet = Quiet(ground.clock)
+        self.admission = Admission(self._places())
+        self._openings = Openings(ground.settings.handshake_seconds, self._say)
+        self._tls: Tls | None = None
+        if certificates is not None:
+            name = LoginName(ground.settings.tls_login_from)
+            self._tls = Tls(self._openings, certificates.context, name)
+        self._sampler = Sampler(ground.broker, ground.clock.wall_ms)
+        operator = Operator(
+            engine.runner.now,
+            engine.runner.durable,
+            engine.authenticator.hash,
+            lambda: engine.hold_files(True),
+            lambda: engine.hold_files(False).cancel(),
+            ground.ending.broken,
+            self._sampler,
+            self._counts,
+            self._scrapes(),
+            self._addresses,
+            self._open_direct,
+            self._effective,
+            recent=ground.parts.recent,
+        )
+        chunks = ChunkSource(engine.runner.read_part)
+        proxied = ground.settings.http_proxy_protocol
+        plain = accepting(self._say, self._after_proxy(None, proxied))
+        with_tls = None
+        if self._tls is not None:
+            with_tls = accepting(self._say, self._after_proxy(self._tls.open, proxied))
+        doors = Doors(accepting(self._say), self.admission, ground.clock, plain, with_tls)
+        self.http = HttpListeners(ground.broker, operator, chunks, doors, self._say)
+        self._keeper: Keeper | None = None
+        self._start_http()
+        self._amqp_settings = self._session_settings()
+        self._direct = DirectClients(
+            engine.runner, ground.broker, self._amqp_settings, SystemTokens()
+        )
+        self.amqp = ground.parts.listener(
+            engine.runner,
+            ground.broker,
+            self._amqp_settings,
+            engine.authenticator,
+            self.admission,
+            self._log_connection,
+            self._say,
+        )
+        #: Where AMQP, AMQP over TLS and HareMQ's protocol are listened on; 0 before, or for none.
+        self.port = 0
+        self.tls_port = 0
+        self.haremq_port = 0
+        self.haremq = None if ground.settings.haremq_port is None else self._make_haremq()
+
+    def _places(self) -> int:
+        """Return how many connections there is room for.  Raises: TooFewDescriptors."""
+        room = descriptors.connections_max()
+        if warning := descriptors.warning(room):
+            self._ground.log.warning(warning)
+        return room
+
+    def _start_http(self) -> None:
+        """Listen on TCP, before AMQP clients are told where."""
+        settings = self._ground.settings
+        plain = (settings.http_host, settings.http_port) if settings.http else None
+        https = settings.https and self._tls is not None
+        tls = (settings.https_host, settings.https_port) if https else None
+        if plain is not None or tls is not None:
+            delay_ms = settings.login_failure_delay_ms
+            self._keeper = Keeper(
+                self._judge, is_loopback, settings.loopback_users, delay_ms, self._backoff
+            )
+            self.http.start_tcp(plain, tls, self._keeper)
+        if settings.metrics:
+            self._start_metrics()
+
+    def _scrapes(self) -> Scrapes | None:
+        """Return what makes the totals of metrics; None where there are none."""
+        settings = self._ground.settings
+        if not settings.metrics:
+            return None
+        compatible = settings.compatibility == "rabbitmq"
+        version = RABBITMQ_VERSION if compatible else __version__
+        return Scrapes(self._ground.broker, self._ground.clock, settings.metrics_prefix, version)
+
+    def _start_metrics(self) -> None:
+        """Listen for Prometheus, and warn where others than ours may ask too."""
+        settings = self._ground.settings
+        host = settings.metrics_host
+        self.http.start_metrics(host, settings.metrics_port)
+        if self.http.metrics_port and host != "localhost" and not is_loopback(host):
+            self._ground.log.warning(
+                "metrics need no password: whoever reaches the address reads the names of queues, "
+                "vhosts and connections; choose a loopback address by metrics_host",
+                host=host,
+            )
+
+    def take_settings(self) -> None:
+        """Have new connections begin, and new logins be judged, by the settings in effect."""
+        taken = self._ground.settings
+        self._openings.seconds = taken.handshake_seconds
+        if self._keeper is not None:
+            self._keeper.loopback_users = taken.loopback_users
+            self._keeper.login_failure_delay_ms = taken.login_failure_delay_ms
+        settings = self._session_settings()
+        settings.tls_port = self._amqp_settings.tls_port
+        self._amqp_settings = settings
+        self._direct.settings = settings
+        self.amqp.settings = settings
+        if self.haremq is not None:
+            self.haremq.settings = self._session_settings()
+
+    def _session_settings(self) -> SessionSettings:
+        settings = self._ground.settings
+        return SessionSettings(
+            __version__,
+            frame_bytes_max=settings.frame_bytes_max,
+            channels_max=settings.channels_max,
+            heartbeat_seconds=settings.heartbeat_seconds,
+            message_bytes_max=settings.message_bytes_max,
+            handshake_ms=settings.handshake_seconds * 1000,
+            login_failure_delay_ms=settings.login_failure_delay_ms,
+            compatible=settings.compatibility == "rabbitmq",
+            loopback_users=settings.loopback_users,
+            consumer_timeout_ms=settings.consumer_timeout_ms,
+            http_port=self.http.port,
+            https_port=self.http.tls_port,
+        )
+
+    async def start(self) -> None:
+        """Listen for AMQP, and on the operator's socket.  Raises: CannotListen."""
+        settings = self._ground.settings
+        await self._start_tls()
+        if settings.amqp:
+            opening = self._after_proxy(None, settings.proxy_protocol)
+            self.port = await _listen(
+                self.amqp, settings.host, settings.port, "host and port", opening
+            )
+        port = settings.haremq_port
+        if self.haremq is not None and port is not None:
+            host = settings.haremq_host
+            names = "haremq_host and haremq_port"
+            self.haremq_port = await _listen(self.haremq, host, port, names)
+            self._tell_haremq()
+        path = self._ground.parts.management_socket()
+        if path is not None:
+            self.http.start_unix(path)
+
+        await self._warn_of_exposure()
+
+    async def _warn_of_exposure(self) -> None:
+        """Say what others than this machine's users can read, or use."""
+        settings = self._ground.settings
+        plain = {"AMQP": settings.host if settings.amqp else "127.0.0.1"}
+        plain["HTTP"] = settings.http_host if settings.http else "127.0.0.1"
+        for speaks, host in plain.items():
+            if _is_exposed(host):
+                self._ground.log.warning(
+                    "a port without TLS is listened on beyond this machine: passwords and messages "
+                    "can be read on the network; set tls_certificate and turn the port off "
+                    "(amqp=false, http=false), or listen on a loopback address",
+                    port=speaks,
+                    host=host,
+                )
+        secure = [settings.host, settings.https_host] if self._tls is not None else []
+        user = self._ground.broker.users.by_name.get("guest")
+        if user is None or not any(_is_exposed(host) for host in (*plain.values(), *secure)):
+            return
+        loop = asyncio.get_running_loop()
+        if await loop.run_in_executor(None, has_password, user, b"guest"):
+            self._ground.log.warning(
+                "the user guest has its default password, which everybody knows, and the broker is "
+                "listened to beyond this machine; change it by leveret ctl change_password"
+            )
+
+    def stop(self) -> None:
+        """Accept no more connections of AMQP and HareMQ's protocol, and sample no more."""
+        self._sampler.stop()
+        self.amqp.stop()
+        if self.haremq is not None:
+            self.haremq.stop()
+        self._openings.stop()
+        if self._tls is not None:
+            self._tls.stop()
+
+    async def _start_tls(self) -> None:
+        """Listen for AMQP over TLS, where there are certificates.  Raises: CannotListen."""
+        settings = self._ground.settings
+        if self._tls is not None:
+            host, port, names = settings.host, settings.tls_port, "host and tls_port"
+            opening = self._after_proxy(self._tls.open, settings.proxy_protocol)
+            self.tls_port = await _listen(self.amqp, host, port, names, opening)
+            self._amqp_settings.tls_port = self.tls_port
+            self._say("info", f"listening on amqps://{host}:{self.tls_port}")
+
+    def _after_proxy(self, opening: Open | None, proxied: bool) -> Open | None:
+        """Return the opening behind a proxy's header, where there is one."""
+        if not proxied:
+            return opening
+        return partial(ProxyConnection, self._openings, opening)
+
+    def _tell_haremq(self) -> None:
+        """Say where HareMQ's clients are listened for, and warn where others than ours may come."""
+        settings = self._ground.settings
+        host = settings.haremq_host
+        self._say("info", f"listening for HareMQ on {host}:{self.haremq_port}")
+        if host != "localhost" and not is_loopback(host):
+            self._ground.log.warning(
+                "clients of HareMQ do not log in: whoever reaches the address has the rights of "
+                "the user; choose a loopback address by haremq_host",
+                host=host,
+                user=settings.haremq_user,
+            )
+
+    def _make_haremq(self) -> HareListener:
+        """Return the listener for HareMQ's clients.  Raises: CannotListen without its extra."""
+        try:
+            from leveret.server.haremq.protobuf_codec import ProtobufCodec
+        except ImportError as error:
+            raise CannotListen(
+                f"haremq_port needs the protobuf package ({error}): install the extra `haremq`, or "
+                "leave the setting out"
+            ) from None
+        settings = self._ground.settings
+        return HareListener(
+            self._engine.runner,
+            self._ground.broker,
+            self._session_settings(),
+            HareShared(ProtobufCodec(), settings.haremq_user, settings.haremq_vhost),
+            self.admission,
+            self._log_connection,
+            self._say,
+        )
+
+    def _effective(self) -> dict[str, object]:
+        """Return the settings that are in effect; those that are secret are left out."""
+        settings = self._ground.settings
+        secret = {
+            name
+            for name, field in type(settings).model_fields.items()
+            if field.annotation is SecretStr
+        }
+        return settings.model_dump(mode="json", exclude=secret)
+
+    def _open_direct(self, user: str, vhost: str) -> AbstractAsyncContextManager[DirectClient]:
+        """Open a channel within the process as a user in a vhost."""
+        return self._direct.channel(user, vhost)
+
+    def _addresses(self) -> list[ListenAddress]:
+        """Return what is listened on, by RabbitMQ's names of protocols."""
+        settings = self._ground.settings
+        found = [ListenAddress("amqp", settings.host, self.port)] if self.port else []
+        if self.haremq_port:
+            found.append(ListenAddress("haremq", settings.haremq_host, self.haremq_port))
+        if self.http.port:
+            found.append(ListenAddress("http", settings.http_host, self.http.port))
+        if self.tls_port:
+            found.append(self._secure("amqp/ssl", settings.host, self.tls_port))
+        if self.http.tls_port:
+            found.append(self._secure("https", settings.https_host, self.http.tls_port))
+        return found
+
+    def _secure(self, protocol: str, host: str, port: int) -> ListenAddress:
+        """Return an address with its certificate; one that cannot be read has ended."""
+        path = self._ground.settings.tls_certificate
+        expires = 0.0
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            expires = expires_of(b"" if path is None else path.read_bytes())
+        return ListenAddress(protocol, host, port, str(path), expires)
+
+    async def _judge(self, user: str, password: bytes, address: str) -> bool | None:
+        return await self._engine.authenticator.judge(user, password, network_of(address))
+
+    def _backoff(self, user: str, address: str) -> int:
+        return self._engine.authenticator.backoff.factor(network_of(address), user)
+
+    def _counts(self) -> dict[str, int]:
+        """Return the counts of descriptors and connections, by RabbitMQ's names if it has any."""
+        return {
+            "fd_used": descriptors.used(),
+            "fd_total": descriptors.limit(),
+            "sockets_used": len(self.admission.slots),
+            "sockets_total": int(self.admission.limit),
+            "connections_expelled": int(self.admission.expelled + self.http.expelled),
+            "connections_refused": int(self.admission.refused + self.http.refused),
+            "log_lines_omitted": self._quiet.omitted,
+            **self._engine.authenticator.counts(),
+        }
+
+    def _say(self, level: str, text: str) -> None:
+        """Log what a listener has to tell; warnings are of strangers, who may be many."""
+        said = self._quiet.judge(text) if level == "warning" else text
+        if said is not None:
+            getattr(self._ground.log, level)(said)
+
+    def _log_connection(self, level: str, connection: ClientSession, text: str) -> None:
+        # Who has entered no vhost is a stranger.
+        said = self._quiet.judge(text) if connection.vhost is None else text
+        if said is not None:
+            getattr(self._ground.log, level)(said, connection=connection.name)
+
+
+def _is_exposed(host: str) -> bool:
+    """Tell whether other machines may reach an address that is listened on."""
+    return host != "localhost" and not is_loopback(host)
+
+
+async def _listen(
+    listener: Listener, host: str, port: int, names: str, opening: Open | None = None
+) -> int:
+    """Have a listener listen; return its port.  Raises: CannotListen."""
+    try:
+        return await listener.start(host, port, opening)
+    except OSError as error:
+        # asyncio tells the address in its text again; a name that is not found has no number.
+        number = error.errno or 0
+        reason = os.strerror(number) if number > 0 else str(error.strerror or error)
+        text = f"cannot listen for {listener.speaks} on {host}:{port}: {reason}"
+        raise CannotListen(f"{text}; choose others by {names}") from None

@@ -1,0 +1,117 @@
+"""What a broker is made of that its settings do not say: time, chance, files and the log.
+
+They enter the core here.  A broker of another kind, such as one in a test that has its files in
+memory, makes some of them otherwise.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import structlog
+
+from leveret.broker.node.broker import Broker
+from leveret.broker.node.users import ARGON2, User
+from leveret.broker.recovery.checkpoint import BrokerCheckpoint
+from leveret.broker.recovery.compaction import Compaction
+from leveret.broker.vhost.ids import StreamIds
+from leveret.clock import Clock
+from leveret.config import Settings
+from leveret.management.sampling.recent_log import RecentLog
+from leveret.server.amqp import Log
+from leveret.server.authentication import hash_argon2
+from leveret.server.listener import AmqpListener
+from leveret.server.log import Threshold, make_log
+from leveret.server.runner import Runner
+from leveret.session.admission import Admission
+from leveret.session.authentication import Authenticator
+from leveret.session.settings import SessionSettings, Tokens
+from leveret.store.checkpoint.checkpoint import CheckpointSource
+from leveret.store.disk import Disk, RealDisk
+
+
+class SystemClock(Clock):
+    """The machine's clocks."""
+
+    def __init__(self) -> None:
+        self._offset_ns = time.time_ns() - time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+
+    def wall_ms(self) -> int:
+        """Return milliseconds since the Unix epoch.
+
+        It is the wall time at the start with what has passed since, a machine's sleep included: a
+        step of the machine's clock expires no message.
+        """
+        return (time.clock_gettime_ns(time.CLOCK_BOOTTIME) + self._offset_ns) // 1_000_000
+
+    def monotonic_ms(self) -> int:
+        """Return milliseconds of a clock that never goes back."""
+        return time.monotonic_ns() // 1_000_000
+
+
+class SystemTokens(Tokens):
+    """Tokens from the system's source of randomness."""
+
+    def token(self) -> str:
+        """Return 16 bytes of chance as URL-safe base 64."""
+        return secrets.token_urlsafe(16)
+
+
+class RandomStreamIds(StreamIds):
+    """Ids of streams from the system's source of randomness."""
+
+    def new_id(self) -> str:
+        """Return 8 bytes of chance as hexadecimal digits."""
+        return secrets.token_hex(8)
+
+
+class Parts:
+    """The parts of a broker that serves on a machine, by its settings."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        #: The lowest level of the log.
+        self.threshold = Threshold(settings.log_level)
+        #: The end of the log, for who looks at it over HTTP.
+        self.recent = RecentLog()
+
+    def log(self) -> structlog.typing.FilteringBoundLogger:
+        """Return the broker's log."""
+        return make_log(self.threshold, self.settings.log_format, self.recent.add)
+
+    def clock(self) -> Clock:
+        """Return the clocks."""
+        return SystemClock()
+
+    def disk(self) -> Disk:
+        """Return the disk that everything goes through.  Raises: StorageFailure."""
+        return RealDisk(str(self.settings.data_dir))
+
+    def first_user(self, name: str, password: bytes) -> User:
+        """Return the user that a broker without any begins with; hashing takes some 20 ms."""
+        return User(name, hash_argon2(password), ["administrator"], ARGON2)
+
+    def management_socket(self) -> Path | None:
+        """Return where the operator's Unix socket lies; None for none."""
+        return self.settings.management_socket
+
+    def listener(
+        self,
+        runner: Runner,
+        broker: Broker,
+        settings: SessionSettings,
+        authenticator: Authenticator,
+        admission: Admission,
+        log: Log,
+        say: Callable[[str, str], None],
+    ) -> AmqpListener:
+        """Return what listens for AMQP; see `AmqpListener`."""
+        tokens = SystemTokens()
+        return AmqpListener(runner, broker, settings, authenticator, tokens, admission, log, say)
+
+    def checkpoint_source(self, broker: Broker, compaction: Compaction | None) -> CheckpointSource:
+        """Return what hands the broker's state over to the next checkpoint."""
+        return BrokerCheckpoint(broker, compaction)

@@ -1,0 +1,100 @@
+"""Putting a broker's state back from its data directory, before it listens."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+
+from leveret.app.ground import Ground
+from leveret.broker.node.events import Events
+from leveret.broker.recovery.restore import Restore
+from leveret.server.start_progress import StartProgress
+from leveret.store.checkpoint.checkpoint import CheckpointStore
+from leveret.store.recovery.recovery import Recovery, RecoveryReport
+
+
+@dataclass(frozen=True)
+class Recovered:
+    """What recovery found, and where the next checkpoints go on from."""
+
+    report: RecoveryReport
+    checkpoints: CheckpointStore
+
+
+def recover(ground: Ground) -> Recovered:
+    """Lock the data directory and put the broker's state back.
+
+    Raises: StorageFailure when the data directory cannot be used.
+    """
+    restore = Restore(ground.broker)
+    disk = ground.disk
+    recovery = Recovery(disk, restore, secrets.token_bytes(16), ground.clock.wall_ms())
+    began_ms = ground.clock.monotonic_ms()
+    progress = StartProgress(recovery, disk, ground.clock.monotonic_ms, ground.log.info)
+    for _ in recovery.run():
+        progress.look()
+    progress.end()
+    report = recovery.report
+    checkpoints = CheckpointStore(report)
+    _equip(ground, report, checkpoints)
+    restore.finish(not report.clean_stop)
+    _tell(ground, report, restore)
+    _count(ground, report, restore, began_ms)
+    return Recovered(report, checkpoints)
+
+
+def _equip(ground: Ground, report: RecoveryReport, checkpoints: CheckpointStore) -> None:
+    """Give the broker the journal, the files and the clock that it goes on with."""
+    settings = ground.settings
+    broker = ground.broker
+    turn = broker.turn
+    journal = report.journal()
+    journal.file_bytes_max = settings.journal_file_bytes
+    turn.attach(journal, checkpoints.spill, ground.chunks)
+    turn.now_ms = ground.clock.wall_ms()
+    turn.publisher_expiry_ms = settings.publisher_expiry_ms
+    if settings.event_sample_every:
+        turn.follow(Events(turn, broker.vhosts, settings.event_sample_every))
+    broker.eviction.configure(settings.queue_window_bytes, settings.memory_window_bytes)
+
+
+def _count(ground: Ground, report: RecoveryReport, restore: Restore, began_ms: int) -> None:
+    """Note for metrics what recovery found."""
+    counts = ground.broker.turn.counts
+    counts.identity = report.uuid.hex()
+    counts.recovered_records = int(report.records)
+    counts.recovered_messages = int(restore.restored)
+    counts.recovery_ms = ground.clock.monotonic_ms() - began_ms
+    counts.clean_stop = report.created or report.clean_stop
+
+
+def _tell(ground: Ground, report: RecoveryReport, restore: Restore) -> None:
+    """Log what recovery found."""
+    log = ground.log
+    for damage in report.damages + report.known + report.torn:
+        ground.broker.turn.damage.add(damage)
+    for damage in report.damages:
+        log.error("damage found and quarantined", place=str(damage))
+    for damage in report.known:
+        log.warning("damage found before is still in the journal", place=str(damage))
+    for damage in report.torn:
+        log.warning("torn end of the journal cut off", place=str(damage))
+    for name in restore.orphaned:
+        log.error("messages of an unexplained queue were kept", queue=name)
+    if report.created:
+        log.info("new data directory", data_dir=str(ground.settings.data_dir))
+        return
+    log.info(
+        "recovered",
+        records=int(report.records),
+        messages=int(restore.restored),
+        last_stop="in order" if report.clean_stop else "a crash or a kill",
+    )
+    accounts = ground.broker.turn.accounts
+    if accounts.definition_bytes > accounts.definition_bytes_max:
+        log.warning(
+            "the definitions take more memory than they may: new ones are refused until some are "
+            "deleted or definition_bytes_max is raised",
+            definition_bytes=int(accounts.definition_bytes),
+            definition_bytes_max=int(accounts.definition_bytes_max),
+        )

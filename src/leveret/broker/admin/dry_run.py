@@ -1,0 +1,112 @@
+"""Where a message would go: its way from exchange to exchange and to queues, without a message.
+
+The exchanges route as they do for a message, one after another, so that each step of the way is
+seen; what a message may cost in all holds here too.  A delay is noted, and the way goes on after.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from leveret.broker.topology.exchange import LOOKS_PER_EXCHANGE, Exchange, Routing
+from leveret.broker.values.copies import copy_keys
+from leveret.broker.values.delay import delay_of
+from leveret.broker.vhost.vhost import Vhost
+from leveret.errors import PreconditionFailed
+
+
+@final
+class Way:
+    """One step: from an exchange to a queue, or to another exchange."""
+
+    def __init__(self, source: str, destination: str, to_queue: bool, alternate: bool) -> None:
+        self.source: Final = source
+        self.destination: Final = destination
+        self.to_queue: Final = to_queue
+        self.alternate: Final = alternate
+
+
+@final
+class DryRun:
+    """What a message would reach; exchanges in the order in which they would be reached."""
+
+    def __init__(self) -> None:
+        self.exchanges: list[str] = []
+        self.queues: list[str] = []
+        self.ways: list[Way] = []
+        #: The exchanges that would hold it for a while.
+        self.delayed_by: list[str] = []
+        #: Those that choose one of several destinations, another one for the next message.
+        self.chooses: list[str] = []
+        self._seen: set[str] = set()
+
+    def add(self, source: str, routing: Routing) -> list[Exchange]:
+        """Note where an exchange leads; return the exchanges among that."""
+        for target in routing.targets:
+            if target in routing.taps:
+                continue
+            name = str(target.name)
+            self.ways.append(Way(source, name, True, False))
+            if name not in self._seen:
+                self._seen.add(name)
+                self.queues.append(name)
+        further = sorted(routing.visited(), key=_name)
+        for exchange in further:
+            self.ways.append(Way(source, exchange.name, False, False))
+        return further
+
+
+def dry_run(vhost: Vhost, exchange: Exchange, routing_key: str, properties: bytes) -> DryRun:
+    """Return what a message would reach from an exchange; nothing is changed.
+
+    Raises: PreconditionFailed (406) where routing it would cost more than a message may, and for a
+    CC or BCC that a message may not have.
+    """
+    found = DryRun()
+    reached = {exchange}
+    pending = [exchange]
+    looks = 0
+    while pending:
+        source = pending.pop(0)
+        found.exchanges.append(source.name)
+        routing = _step(vhost, source, routing_key, properties, looks)
+        looks = int(routing.looks)
+        vhost.turn.steps += routing.steps()
+        if routing.over:
+            raise PreconditionFailed(routing.refusal)
+        if source.delays and delay_of(routing.headers()) > 0:
+            found.delayed_by.append(source.name)
+        if source.chooses:
+            found.chooses.append(source.name)
+        further = found.add(source.name, routing)
+        if not further and not routing.reached() and source.alternate:
+            alternate = vhost.exchanges.by_name.get(source.alternate)
+            if alternate is not None:
+                found.ways.append(Way(source.name, alternate.name, False, True))
+                further.append(alternate)
+        for one in further:
+            if one not in reached:
+                reached.add(one)
+                pending.append(one)
+    return found
+
+
+def _step(
+    vhost: Vhost, source: Exchange, routing_key: str, properties: bytes, looks: int
+) -> Routing:
+    """Return where one exchange leads; `looks` is what the way cost before."""
+    more_keys = copy_keys(properties) if properties else []
+    if not source.name:
+        return vhost.route_copies(source, routing_key, more_keys, properties)
+    routing = Routing(routing_key, properties)
+    routing.looks = looks
+    routing.look(LOOKS_PER_EXCHANGE)
+    for key in [routing_key, *more_keys] if source.looks_at_keys else [routing_key]:
+        routing.routing_key = key
+        if not routing.over:
+            source.route(routing)
+    return routing
+
+
+def _name(exchange: Exchange) -> str:
+    return exchange.name

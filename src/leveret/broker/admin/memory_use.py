@@ -1,0 +1,33 @@
+"""What the account of memory holds, by kind: for who operates the broker.  It adds up no queues."""
+
+from __future__ import annotations
+
+from mypy_extensions import i64
+
+from leveret.broker.node.broker import Broker
+from leveret.broker.values.arguments import Arguments
+
+
+def memory_use(broker: Broker) -> list[Arguments]:
+    """Return a row for each kind; those that have `of` are parts of another."""
+    turn = broker.turn
+    accounts = turn.accounts
+    retained, retries = turn.retention, turn.retries
+    return [
+        _row("all", "", broker.memory_bytes(), broker.memory_bytes_max),
+        _row("messages", "all", broker.message_bytes(), -1),
+        _row("retained", "messages", retained.bytes, retained.bytes_max),
+        _row("retries", "messages", retries.bytes, retries.bytes_max),
+        _row("unacked", "messages", turn.unacked.bytes, turn.unacked.bytes_max),
+        _row("delayed", "messages", turn.delayed_bytes, -1),
+        _row("streams", "messages", turn.unchunked_bytes, -1),
+        _row("incomplete", "messages", turn.assembling_bytes, -1),
+        _row("definitions", "all", accounts.definition_bytes, accounts.definition_bytes_max),
+        _row("connections", "all", accounts.connection_bytes, accounts.connection_bytes_max),
+        _row("sessions", "connections", broker.publish_sessions.held_bytes, -1),
+        _row("marks", "all", accounts.mark_bytes, accounts.mark_bytes_max),
+    ]
+
+
+def _row(kind: str, of: str, size: i64, most: i64) -> Arguments:
+    return {"kind": kind, "of": of, "bytes": int(size), "max": int(most) if most >= 0 else None}

@@ -1,0 +1,277 @@
+"""The totals of all queues, for metrics: taken in slices, and never lower than before.
+
+`core.counts` says how a walk counts each queue once, though queues are deleted meanwhile.  What
+waits in them (`QueueLevels`) is of the moment when each was seen.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from leveret.broker.backlog.priorities import PriorityReady
+from leveret.broker.backlog.window import NOTHING
+from leveret.broker.classic.waiting import WaitingQueue
+from leveret.broker.core.counts import QueueCounts
+from leveret.broker.node.broker import Broker
+from leveret.broker.queue.queue import Queue
+from leveret.broker.stream.stream import Stream
+from leveret.wire.properties import property_timestamp
+
+#: The latest timestamp that is shown: the year 9999.
+TIMESTAMP_MAX: Final = 253_402_300_799
+
+#: Names of readers of streams that count as one step of a walk.
+_NAMES_PER_STEP: Final = 4
+
+
+@final
+class QueueLevels:
+    """What is in queues now: messages and their bytes (bodies and properties), and consumers."""
+
+    def __init__(self) -> None:
+        self.queues: i64 = 0
+        self.consumers: i64 = 0
+        self.ready: i64 = 0
+        self.ready_bytes: i64 = 0
+        self.unacked: i64 = 0
+        self.unacked_bytes: i64 = 0
+        #: Estimates, where a durable queue holds persistent messages and others.
+        self.persistent: i64 = 0
+        self.persistent_bytes: i64 = 0
+        #: Of all, those in memory.
+        self.ram: i64 = 0
+        self.ram_bytes: i64 = 0
+        #: Messages of queues that are only on the disk.
+        self.paged_out: i64 = 0
+        #: Queues whose consumers can take a message now, or have nothing to wait for.
+        self.able: i64 = 0
+        #: Names under which streams are read, and the messages that they have not processed: in
+        #: all, and the most that one has.
+        self.readers: i64 = 0
+        self.lag: i64 = 0
+        self.lag_max: i64 = 0
+        #: The oldest timestamp that a publisher gave a first message (Unix epoch, seconds); -1.
+        self.head: i64 = -1
+
+    def add(self, queue: Queue) -> None:
+        """Add what a queue or a stream holds."""
+        self.queues += 1
+        self.consumers += len(queue.consumers)
+        ready: i64 = queue.ready_count() + queue.retry_count()
+        ready_bytes: i64 = queue.ready_bytes() + queue.retry_bytes()
+        unacked = queue.unacked_count
+        if ready == 0 and unacked == 0:
+            # Most of very many queues are empty.
+            self.able += 1 if queue.consumers else 0
+            if isinstance(queue, Stream):
+                self._add_readers(queue)
+            return
+        unacked_bytes = queue.unacked_bytes
+        self.ready += ready
+        self.ready_bytes += ready_bytes
+        self.unacked += unacked
+        self.unacked_bytes += unacked_bytes
+        self.able += 1 if is_able(queue) else 0
+        head = head_timestamp(queue) if ready > 0 else -1
+        if head >= 0 and (self.head < 0 or head < self.head):
+            self.head = head
+        if isinstance(queue, Stream):
+            self.persistent += ready
+            self.persistent_bytes += ready_bytes
+            self._add_readers(queue)
+            return
+        share = persistent_share(queue)
+        self.persistent += i64(int(share * float(ready + unacked)))
+        self.persistent_bytes += i64(int(share * float(ready_bytes + unacked_bytes)))
+        self.paged_out += queue.ready_count() - queue.memory_count()
+        self.ram += queue.memory_count() + queue.retry_count() + unacked
+        self.ram_bytes += queue.memory_bytes() + queue.retry_bytes() + unacked_bytes
+
+    def _add_readers(self, stream: Stream) -> None:
+        first: i64 = stream.first_offset
+        end: i64 = max(stream.visible_end, first)
+        for offset in stream.offsets.stored.values():
+            lag: i64 = max(end - max(i64(offset), first), 0)
+            self.readers += 1
+            self.lag += lag
+            self.lag_max = max(self.lag_max, lag)
+
+
+def persistent_share(queue: Queue) -> float:
+    """Return what part of a queue's messages outlives a restart, by all that were published."""
+    target = queue.target
+    if not queue.recorded:
+        return 0.0
+    if target.transient == 0 or target.published == 0:
+        return 1.0
+    return max(0.0, 1.0 - float(target.transient) / float(target.published))
+
+
+def head_timestamp(queue: Queue) -> i64:
+    """Return the timestamp of the first message in seconds; -1 for none, or none in memory."""
+    if not isinstance(queue, WaitingQueue):
+        return -1
+    ready = queue.ready
+    pages = ready.fifo
+    if isinstance(ready, PriorityReady) or (pages is not None and pages.active):
+        return -1
+    sequence = ready.first_in_memory()
+    if sequence == NOTHING:
+        return -1
+    found = ready.look(sequence)
+    if found is None:
+        return -1
+    seconds = property_timestamp(found.message.properties)
+    # A publisher may have sent any 64 bits.
+    return -1 if seconds is None or not 0 <= seconds <= TIMESTAMP_MAX else i64(seconds)
+
+
+def is_able(queue: Queue) -> bool:
+    """Return whether nothing waits for the queue's consumers: one could take a message now."""
+    consumers = queue.consumers
+    if not consumers:
+        return False
+    if queue.ready_count() == 0:
+        return True
+    for consumer in consumers[:8]:
+        if consumer.ready():
+            return True
+    return False
+
+
+@final
+class QueueWalk:
+    """A walk over all queues; `number` is the one that `Counts.begin_walk` returned.
+
+    Once `step` has returned False, `finish` returns the counts by type.
+    """
+
+    def __init__(self, broker: Broker, number: i64) -> None:
+        self._counts: Final = broker.turn.counts
+        self._number: Final[i64] = number
+        self._left: Final[list[Queue]] = []
+        #: From here on come the addresses of direct reply-to: they count, but are no queues.
+        self._replies: i64 = 0
+        for vhost in broker.vhosts.values():
+            self._left.extend(vhost.queues.by_name.values())
+        self._replies = len(self._left)
+        for vhost in broker.vhosts.values():
+            self._left.extend(vhost.queues.replies.queues.values())
+        self._next: i64 = 0
+        self.levels: Final = QueueLevels()
+        self._seen: Final[dict[str, QueueCounts]] = {}
+
+    def size(self) -> int:
+        """Return how many queues there are to see."""
+        return len(self._left)
+
+    def step(self, count: i64) -> bool:
+        """See about `count` queues more; return whether some are left."""
+        last: i64 = self._next + count
+        while self._next < last and self._next < len(self._left):
+            queue = self._left[self._next]
+            if not queue.deleted:
+                self._see(queue, self._next < self._replies)
+                if isinstance(queue, Stream):
+                    last -= len(queue.offsets.stored) // _NAMES_PER_STEP
+            self._next += 1
+        return self._next < len(self._left)
+
+    def _see(self, queue: Queue, is_queue: bool) -> None:
+        queue.walk = self._number
+        queue.add_counts(_of(self._seen, queue.kind))
+        if is_queue and not queue.hidden:
+            self.levels.add(queue)
+
+    def finish(self) -> dict[str, QueueCounts]:
+        """Return what queues of each type did since the start, also those that are gone."""
+        found: dict[str, QueueCounts] = {}
+        for kind in ("classic", "quorum", "stream"):
+            total = found[kind] = QueueCounts()
+            for counts, sign in (
+                (self._seen.get(kind), 1),
+                (self._counts.gone_queues.get(kind), 1),
+                (self._counts.seen_queues.get(kind), -1),
+            ):
+                if counts is not None:
+                    total.add(counts, i64(sign))
+        return found
+
+
+def _of(by_kind: dict[str, QueueCounts], kind: str) -> QueueCounts:
+    counts = by_kind.get(kind)
+    if counts is None:
+        counts = by_kind[kind] = QueueCounts()
+    return counts
+
+
+@final
+class QueueRow:
+    """One queue, with what is in it."""
+
+    def __init__(self, vhost: str, queue: Queue) -> None:
+        self.vhost: Final = vhost
+        self.name: Final = str(queue.name)
+        self.levels: Final = QueueLevels()
+        self.levels.add(queue)
+
+
+@final
+class ReaderRow:
+    """A name under which a stream is read, with its stored offset."""
+
+    def __init__(self, vhost: str, stream: Stream, name: str, offset: int) -> None:
+        self.vhost: Final = vhost
+        self.stream: Final = str(stream.name)
+        self.name: Final = name
+        self.offset: Final = offset
+        first: i64 = max(i64(offset), stream.first_offset)
+        self.lag: Final = int(max(stream.visible_end - first, 0))
+
+
+@final
+class QueueRows:
+    """The queues of some vhosts, or of all, with the readers of their streams; in slices.
+
+    Beyond `limit` of each they are counted in `omitted` and `readers_omitted`, and left out.
+    """
+
+    def __init__(self, broker: Broker, vhosts: list[str] | None, limit: int) -> None:
+        self.rows: Final[list[QueueRow]] = []
+        self.readers: Final[list[ReaderRow]] = []
+        self.omitted = 0
+        self.readers_omitted = 0
+        self._limit: Final = limit
+        self._left: Final[list[tuple[str, Queue]]] = []
+        for vhost in broker.vhosts.values():
+            if vhosts is None or vhost.name in vhosts:
+                for queue in vhost.queues.by_name.values():
+                    if not queue.hidden:
+                        self._left.append((vhost.name, queue))
+        self._next: i64 = 0
+
+    def step(self, count: i64) -> bool:
+        """Take about `count` queues more; return whether some are left."""
+        last: i64 = self._next + count
+        while self._next < last and self._next < len(self._left):
+            vhost, queue = self._left[self._next]
+            self._next += 1
+            if queue.deleted:
+                continue
+            if len(self.rows) < self._limit:
+                self.rows.append(QueueRow(vhost, queue))
+            else:
+                self.omitted += 1
+            if isinstance(queue, Stream):
+                last -= len(queue.offsets.stored) // _NAMES_PER_STEP
+                self._take_readers(vhost, queue)
+        return self._next < len(self._left)
+
+    def _take_readers(self, vhost: str, stream: Stream) -> None:
+        for name, offset in stream.offsets.stored.items():
+            if len(self.readers) < self._limit:
+                self.readers.append(ReaderRow(vhost, stream, name, offset))
+            else:
+                self.readers_omitted += 1

@@ -1,0 +1,290 @@
+"""The two places in which messages wait in memory: a window of new ones, and those that came back.
+
+Each yields its messages in the growing order of their sequences.  A queue takes from the one whose
+first sequence is lower, so that requeued and recovered messages come before newer ones whatever the
+order in which they came to lie there.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import Final, final
+
+from mypy_extensions import i64, mypyc_attr
+
+from leveret.message import Address, Message
+
+#: What `first` returns when there is no message.  No sequence is negative, so that a number can say
+#: it: this is asked before each delivery, and an optional number would be an object each time.
+NOTHING: Final = -1
+
+#: The content of a taken place in a window, so that the message itself is freed.
+TAKEN: Final = Message(Address(b"", b""), b"", b"", 0, False)
+
+#: Taken places at the head of a window that are worth moving the rest for.
+_COMPACT_AT: Final = 4096
+
+
+@final
+class Window:
+    """The newest messages, in memory, without a gap: the sequence is the place.
+
+    A list with a moving head is used because a step costs about 6 ns where a deque's costs 29.
+    """
+
+    def __init__(self, next_sequence: i64) -> None:
+        self.items: list[Message] = []
+        self.head: i64 = 0
+        #: The sequence of the message at `head`.
+        self.head_sequence: i64 = next_sequence
+        #: The sequence that the next message gets.
+        self.next_sequence: i64 = next_sequence
+        #: Places behind the head whose message was removed; the head is never such a place.
+        self.gaps: i64 = 0
+
+    def append(self, message: Message) -> i64:
+        """Put `message` at the tail; return its sequence."""
+        sequence = self.next_sequence
+        self.items.append(message)
+        self.next_sequence = sequence + 1
+        return sequence
+
+    def first(self) -> i64:
+        """Return the sequence at the head, or NOTHING."""
+        if self.head_sequence == self.next_sequence:
+            return NOTHING
+        return self.head_sequence
+
+    def take(self) -> Message:
+        """Return the message at the head and move on."""
+        head = self.head
+        items = self.items
+        message = items[head]
+        items[head] = TAKEN
+        head += 1
+        self.head_sequence += 1
+        while self.gaps > 0 and items[head] is TAKEN:
+            head += 1
+            self.head_sequence += 1
+            self.gaps -= 1
+        if self.head_sequence == self.next_sequence:
+            items.clear()
+            head = 0
+        elif head >= _COMPACT_AT and head * 2 >= len(items):
+            del items[:head]
+            head = 0
+        self.head = head
+        return message
+
+    def count(self) -> i64:
+        """Return how many messages wait."""
+        return self.next_sequence - self.head_sequence - self.gaps
+
+    def has(self, sequence: i64) -> bool:
+        """Return whether a message with this sequence waits here."""
+        place = sequence - self.head_sequence
+        if place < 0 or sequence >= self.next_sequence:
+            return False
+        return self.gaps == 0 or self.items[self.head + place] is not TAKEN
+
+    def at(self, sequence: i64) -> Message:
+        """Return the message of a sequence that waits here."""
+        return self.items[self.head + sequence - self.head_sequence]
+
+    def remove(self, sequence: i64) -> Message:
+        """Return the message of a sequence that waits here, and leave a gap in its place."""
+        if sequence == self.head_sequence:
+            return self.take()
+        place = self.head + sequence - self.head_sequence
+        message = self.items[place]
+        self.items[place] = TAKEN
+        self.gaps += 1
+        return message
+
+    def behind(self, sequence: i64, count: i64) -> tuple[i64, i64]:
+        """Return the sequence behind `count` messages from `sequence` on, and what is left of them.
+
+        Some are left where fewer wait here.
+        """
+        start: i64 = max(sequence, self.head_sequence)
+        if self.gaps == 0:
+            end: i64 = min(start + count, max(self.next_sequence, start))
+            return end, count - (end - start)
+        items = self.items
+        place: i64 = self.head + start - self.head_sequence
+        size: i64 = len(items)
+        left: i64 = count
+        while left > 0 and place < size:
+            if items[place] is not TAKEN:
+                left -= 1
+            place += 1
+        return self.head_sequence + place - self.head, left
+
+    def fill(self, items: list[Message], first: i64) -> None:
+        """Hold `items`, whose first has the sequence `first`; TAKEN among them stands for a gap."""
+        self.items = items
+        self.next_sequence = first + len(items)
+        gaps: i64 = 0
+        for message in items:
+            if message is TAKEN:
+                gaps += 1
+        head: i64 = 0
+        while gaps > 0 and head < len(items) and items[head] is TAKEN:
+            head += 1
+            gaps -= 1
+        self.head = head
+        self.head_sequence = first + head
+        self.gaps = gaps
+
+    def restart(self, next_sequence: i64) -> None:
+        """Drop all; the next message gets `next_sequence`, which is never lower than before."""
+        self.items = []
+        self.head = 0
+        self.gaps = 0
+        self.head_sequence = next_sequence
+        self.next_sequence = next_sequence
+
+    def waiting(self) -> list[Returned]:
+        """Return the messages that wait, the oldest first."""
+        found: list[Returned] = []
+        sequence: i64 = self.head_sequence
+        for message in self.items[self.head :]:
+            if message is not TAKEN:
+                found.append(Returned(sequence, message, 0))
+            sequence += 1
+        return found
+
+
+@final
+@mypyc_attr(acyclic=True)
+class Returned:
+    """A message with its place in the queue and how often it was returned."""
+
+    def __init__(self, sequence: i64, message: Message, count: i64) -> None:
+        self.sequence: i64 = sequence
+        self.message = message
+        self.count: i64 = count
+
+
+def sequence_of(item: Returned) -> int:
+    """Return the sequence of a message: what lists of them are sorted by."""
+    return item.sequence
+
+
+@final
+class Returns:
+    """Messages that came back (requeued or recovered), in any order, read by their old places.
+
+    A heap of their sequences says which is next.  What is taken out of the middle leaves its
+    sequence in the heap, which counts no more; the first one always counts.  So nothing here takes
+    longer where more messages wait, but for the logarithm of the heap.
+    """
+
+    def __init__(self) -> None:
+        self.heap: list[int] = []
+        self.sequences: dict[i64, Returned] = {}
+        #: The sequences in the heap that count no more.
+        self._gone: set[int] = set()
+        #: The `count` of the message taken last.
+        self.taken_count: i64 = 0
+
+    def put(self, returned: Returned) -> None:
+        """Add a message at its old place."""
+        number = int(returned.sequence)
+        self.sequences[returned.sequence] = returned
+        if self._gone and number in self._gone:
+            self._gone.remove(number)
+        else:
+            heapq.heappush(self.heap, number)
+
+    def fill(self, returned: list[Returned]) -> None:
+        """Start with messages that are in order already (a sorted list is a heap)."""
+        self.heap = [int(item.sequence) for item in returned]
+        self.sequences = {item.sequence: item for item in returned}
+        self._gone.clear()
+
+    def first(self) -> i64:
+        """Return the lowest sequence, or NOTHING."""
+        return self.heap[0] if self.heap else NOTHING
+
+    def take(self) -> Message:
+        """Return the message with the lowest sequence and move on."""
+        returned = self.sequences.pop(heapq.heappop(self.heap))
+        self.taken_count = returned.count
+        if self._gone:
+            self._skip()
+        return returned.message
+
+    def remove(self, sequence: i64) -> Returned | None:
+        """Return the message of a sequence and take it out; None where it is not here."""
+        returned = self.sequences.pop(sequence, None)
+        if returned is not None:
+            if self.heap[0] == sequence:
+                heapq.heappop(self.heap)
+            else:
+                self._gone.add(int(sequence))
+            if self._gone:
+                self._skip()
+        return returned
+
+    def _skip(self) -> None:
+        """Drop what counts no more at the head."""
+        heap = self.heap
+        gone = self._gone
+        if not self.sequences:
+            heap.clear()
+            gone.clear()
+            return
+        while heap[0] in gone:
+            gone.remove(heapq.heappop(heap))
+
+    def count(self) -> i64:
+        """Return how many returned messages wait."""
+        return len(self.sequences)
+
+    def is_before(self, sequence: i64) -> bool:
+        """Return whether a message with a lower sequence waits here."""
+        first = self.first()
+        return first != NOTHING and first < sequence
+
+    def holds(self, sequence: i64) -> bool:
+        """Return whether a message with this sequence waits here."""
+        return sequence in self.sequences
+
+    def at(self, sequence: i64) -> Returned | None:
+        """Return the message of a sequence that waits here, or None."""
+        return self.sequences.get(sequence)
+
+    def in_order(self) -> list[int]:
+        """Return the sequences of the waiting messages, in order."""
+        return sorted(int(sequence) for sequence in self.sequences)
+
+    def waiting(self) -> list[Returned]:
+        """Return the waiting messages in the order of their sequences."""
+        return [self.sequences[sequence] for sequence in sorted(self.sequences)]
+
+
+def window_of(returned: list[Returned], next_sequence: i64) -> Window | None:
+    """Return messages in the order of their sequences as a window that ends at `next_sequence`.
+
+    A message takes some 280 bytes less there than in `Returns`, and a hundredth of the time to be
+    taken.  None where more places than messages would be empty, or one of them came back before.
+    """
+    if not returned or next_sequence - returned[0].sequence > 2 * len(returned):
+        return None
+    items: list[Message] = []
+    sequence: i64 = returned[0].sequence
+    for item in returned:
+        if item.count != 0:
+            return None
+        while sequence < item.sequence:
+            items.append(TAKEN)
+            sequence += 1
+        items.append(item.message)
+        sequence += 1
+    while sequence < next_sequence:
+        items.append(TAKEN)
+        sequence += 1
+    window = Window(returned[0].sequence)
+    window.fill(items, returned[0].sequence)
+    return window

@@ -1,0 +1,527 @@
+"""The delayed messages of one exchange that are on the disk, and when they come back.
+
+When the memory of a store is full, its fresh messages are written to chunks, in the order of their
+sequences whatever their delays.  Once a chunk is written, those of its messages that are not due
+soon leave the memory; of each chunk that holds some, a *page*, only a few numbers remain.  A page
+is read when the first of its messages is due soon, and gives up those that are; the others stay on
+the disk.  So a message may lie in memory and in a page at once, and is delivered once.
+
+The chunks of a store have in their column of expiries when each message is due.  So a start knows
+from a chunk's reference when it is to be read, and reads none before.  Chunks of versions before
+have it not: `from_sequence` says which, and these are read soon after a start.
+
+Invariants: `next_due` is not after the time at which any message is due that lies in a page alone;
+`away` is their number; a page without a chunk is forgotten.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from leveret.broker.backlog.damage import chunk_if_true, open_chunk, report_messages
+from leveret.broker.backlog.spill_record import SpillRecord
+from leveret.broker.backlog.stored import StoredChunk, StoredChunks
+from leveret.broker.classic.delayed_memory import Delayed, DelayedMemory
+from leveret.broker.core.effects import ChunkWanted
+from leveret.broker.queue.queue import Queue
+from leveret.broker.values.delay import due_ms
+from leveret.chunk import NEVER, Chunk, ChunkBuilder
+from leveret.limits import (
+    CHUNK_RECORDS_MAX,
+    DELAYED_NEAR_MS,
+    DELAYED_OVERHEAD_BYTES,
+    DELAYED_PAGE_BYTES,
+    PAGES_AHEAD,
+    PAGES_AHEAD_BYTES,
+    SPILL_BATCH_BYTES,
+)
+from leveret.message import Message
+from leveret.store.records.fields import number
+from leveret.store.segments.segments import ChunkRef
+from leveret.store.segments.spill import SpillOwner
+
+#: The field of a store's record that tells from which sequence on its chunks say what is due when.
+_DUES_FROM: Final = "dues_from"
+
+#: Entries of the heap beyond twice the pages that are worth sorting out.
+_SORT_OUT_AT: Final = 64
+
+
+class PagesOwner:
+    """What the pages ask of their store."""
+
+    def arrived(self) -> None:
+        """Take note that a page was written or read: messages may be due, or more be written."""
+
+
+@final
+class DelayedPage(SpillOwner):
+    """A chunk of delayed messages."""
+
+    def __init__(self, pages: DelayedPages) -> None:
+        self.pages = pages
+        self.stored: StoredChunk | None = None
+        #: Until it is written: the sequences of its messages, and the memory that these take.
+        self.rows: list[i64] = []
+        self.leaving: i64 = 0
+        #: The messages that are on the disk alone, and their bytes.
+        self.away: i64 = 0
+        self.away_bytes: i64 = 0
+        self.next_due: i64 = NEVER
+        self.loading = False
+        #: False for a chunk of an earlier version, which does not say when its messages are due.
+        self.says_due = True
+
+    def spilled(self, ref: ChunkRef) -> None:
+        """Take note that the chunk is written."""
+        self.pages.written(self, ref)
+
+    def note_away(self, size: i64, due: i64) -> None:
+        """Count a message of `size` bytes that is on the disk alone."""
+        self.away += 1
+        self.away_bytes += size
+        self.next_due = min(self.next_due, due)
+
+
+@final
+class DelayedWanted(ChunkWanted):
+    """The request to read a page."""
+
+    def __init__(self, page: DelayedPage, ref: ChunkRef) -> None:
+        super().__init__(ref)
+        self.page = page
+
+    def arrived(self, data: bytes) -> None:
+        """Load what is due soon of the page."""
+        self.page.pages.load(self.page, self.ref, data)
+
+
+@final
+class DelayedPages:
+    """The pages of one store."""
+
+    def __init__(
+        self, queue: Queue, memory: DelayedMemory, stored: StoredChunks, owner: PagesOwner
+    ) -> None:
+        self.queue: Final = queue
+        self.memory: Final = memory
+        self.stored: Final = stored
+        self.owner: Final = owner
+        #: The pages by the `key` of their chunks.
+        self.by_key: dict[i64, DelayedPage] = {}
+        #: The messages that are on the disk alone, and their bytes.
+        self.away: i64 = 0
+        self.away_bytes: i64 = 0
+        #: Chunks whose first sequence is lower do not say when their messages are due.
+        self.from_sequence: i64 = 1
+        #: How far ahead messages are loaded; less while more are due than memory has room for.
+        self.near_ms: i64 = DELAYED_NEAR_MS
+        self._heap: list[tuple[int, int]] = []
+        self._loading: list[DelayedPage] = []
+
+    # -- writing ----------------------------------------------------------------------------------
+
+    def has_room(self) -> bool:
+        """Return whether messages that are due soon may stay in memory."""
+        window = self.queue.turn.window_bytes
+        return window < 0 or self.memory.taken() <= window
+
+    def bound(self) -> None:
+        """Keep the memory of the store within the window: write pages of fresh messages."""
+        turn = self.queue.turn
+        while not self.has_room() and turn.spill.unwritten_bytes < SPILL_BATCH_BYTES:
+            fresh = self.memory.fresh_bytes
+            if fresh < turn.page_bytes and len(self.memory.fresh) < CHUNK_RECORDS_MAX:
+                return
+            self.cut()
+
+    def cut(self) -> None:
+        """Write the first fresh messages to a chunk, as many as it takes; there are some."""
+        queue = self.queue
+        memory = self.memory
+        builder = ChunkBuilder(queue.queue_id, True, True)
+        page = DelayedPage(self)
+        gaps: list[tuple[i64, i64]] = []
+        size: i64 = 0
+        last: i64 = -1
+        for sequence, delayed in memory.fresh.items():
+            full = size >= queue.turn.page_bytes or builder.count >= CHUNK_RECORDS_MAX
+            if last >= 0 and (full or self.stored.parts(last, sequence)):
+                break
+            if last >= 0 and sequence > last + 1:
+                gaps.append((last + 1, sequence - 1))
+            builder.add(sequence, delayed.message, 0, delayed.due_ms)
+            page.rows.append(sequence)
+            size += delayed.message.size
+            last = sequence
+        for sequence in page.rows:
+            memory.written(sequence)
+        page.leaving = size + len(page.rows) * DELAYED_OVERHEAD_BYTES
+        memory.leaving += page.leaving
+        queue.turn.steps += len(page.rows)
+        ref = queue.turn.spill.add(builder, page, not queue.recorded)
+        self._keep(page, self.stored.add(ref, builder.count))
+        for first, end in gaps:
+            self.stored.skip(first, end)
+
+    def _keep(self, page: DelayedPage, stored: StoredChunk) -> None:
+        page.stored = stored
+        stored.whole = True
+        stored.written = not page.rows
+        self.by_key[stored.key] = page
+        self.queue.turn.hold_all(0, DELAYED_PAGE_BYTES)
+
+    def written(self, page: DelayedPage, ref: ChunkRef) -> None:
+        """Drop what is not due soon from memory, and journal the chunk's place."""
+        queue = self.queue
+        stored = page.stored
+        rows, page.rows = page.rows, []
+        self.memory.leaving -= page.leaving
+        if queue.deleted or stored is None or not stored.kept:
+            return
+        stored.written = True
+        if not ref.temporary:
+            queue.turn.journal.later(SpillRecord(queue, self.stored, stored, ref))
+        until = queue.turn.now_ms + self.near_ms
+        for sequence in rows:
+            delayed = self.memory.loaded.get(sequence)
+            if delayed is not None and (delayed.due_ms > until or not self.has_room()):
+                self._unload(page, sequence, delayed)
+        queue.turn.steps += len(rows)
+        self._list(page)
+        self.owner.arrived()
+
+    def _unload(self, page: DelayedPage, sequence: i64, delayed: Delayed) -> None:
+        """Drop a message from memory, as its page has it."""
+        self.memory.remove(sequence)
+        size = delayed.message.size
+        page.note_away(size, delayed.due_ms)
+        self.away += 1
+        self.away_bytes += size
+
+    def unload_after(self, until_ms: i64) -> None:
+        """Drop from memory what is due later than that and has a page."""
+        touched: dict[DelayedPage, None] = {}
+        self.queue.turn.steps += len(self.memory.loaded) // 4
+        for sequence, delayed in list(self.memory.loaded.items()):
+            if delayed.due_ms <= until_ms:
+                continue
+            page = self._page_of(sequence)
+            if page is not None and page.stored is not None and page.stored.written:
+                self._unload(page, sequence, delayed)
+                touched[page] = None
+        for page in touched:
+            self._list(page)
+
+    # -- reading ----------------------------------------------------------------------------------
+
+    def _page_of(self, sequence: i64) -> DelayedPage | None:
+        stored = self.stored.find(sequence)
+        return None if stored is None else self.by_key.get(stored.key)
+
+    def _list(self, page: DelayedPage) -> None:
+        """Note when a page is to be read."""
+        stored = page.stored
+        if stored is None or page.away == 0 or page.loading:
+            return
+        heap = self._heap
+        heapq.heappush(heap, (int(page.next_due), int(stored.key)))
+        size: i64 = len(heap)
+        if size > _SORT_OUT_AT and size > 2 * len(self.by_key):
+            self._heap = list({entry for entry in heap if self._counts(entry)})
+            heapq.heapify(self._heap)
+
+    def _counts(self, entry: tuple[int, int]) -> bool:
+        """Return whether an entry of the heap is that of a page on the disk."""
+        page = self.by_key.get(entry[1])
+        return page is not None and page.away > 0 and not page.loading and page.next_due == entry[0]
+
+    def first(self) -> DelayedPage | None:
+        """Return the page that is to be read next, or None."""
+        heap = self._heap
+        while heap:
+            if self._counts(heap[0]):
+                return self.by_key[heap[0][1]]
+            heapq.heappop(heap)
+        return None
+
+    def precedes(self, due: i64, sequence: i64) -> bool:
+        """Return whether a page may have a message that goes before one that is due then."""
+        first = self.first()
+        if first is not None and _is_before(first, due, sequence):
+            return True
+        return self.is_awaited(due, sequence)
+
+    def is_awaited(self, due: i64, sequence: i64) -> bool:
+        """Return whether a page is being read that may have a message before one due then."""
+        for page in self._loading:
+            if _is_before(page, due, sequence):
+                return True
+        return False
+
+    def deadline_ms(self) -> i64:
+        """Return when a page is to be read, or NEVER: also while as many as may are being read."""
+        page = self.first()
+        if page is None or self._reads_enough():
+            return NEVER
+        if self.has_room():
+            return page.next_due - self.near_ms // 2
+        first = self.memory.first()
+        if first is not None and not _is_before(page, first[0], first[1]):
+            # It goes before what the page has, and makes room.
+            return NEVER
+        return page.next_due
+
+    def fetch(self) -> None:
+        """Have the pages read whose time it is."""
+        now_ms = self.queue.turn.now_ms
+        while self.deadline_ms() <= now_ms:
+            page = self.first()
+            if page is None:
+                return
+            page.loading = True
+            self._loading.append(page)
+            self._request(page)
+
+    def _reads_enough(self) -> bool:
+        size: i64 = 0
+        for page in self._loading:
+            size += page.stored.ref.size if page.stored is not None else 0
+        return len(self._loading) >= PAGES_AHEAD or size >= PAGES_AHEAD_BYTES
+
+    def _request(self, page: DelayedPage) -> None:
+        stored = page.stored
+        assert stored is not None
+        self.queue.turn.wanted.append(DelayedWanted(page, stored.ref))
+
+    def load(self, page: DelayedPage, ref: ChunkRef, data: bytes) -> None:
+        """Load what is due soon of a page into memory, unless the page was forgotten."""
+        stored = page.stored
+        if stored is None or not stored.kept:
+            if page.loading:
+                self._loading.remove(page)
+                page.loading = False
+                self.owner.arrived()
+            return
+        if stored.ref is not ref:
+            # It was moved meanwhile, and may be gone from where it lay.
+            self._request(page)
+            return
+        self._loading.remove(page)
+        page.loading = False
+        self._judge_room()
+        chunk = open_chunk(self.queue, ref, data, page.away)
+        self._count_off(page)
+        if chunk is None:
+            self._lose(page, stored)
+        else:
+            self._load_rows(page, chunk)
+            self.away += page.away
+            self.away_bytes += page.away_bytes
+            self._list(page)
+        self.owner.arrived()
+
+    def _judge_room(self) -> None:
+        """Look less far ahead where memory is full, and farther where it is empty."""
+        turn = self.queue.turn
+        if not self.has_room():
+            self.near_ms //= 2
+            self.unload_after(turn.now_ms + self.near_ms)
+        elif self.memory.taken() * 4 <= turn.window_bytes or turn.window_bytes < 0:
+            self.near_ms = min(2 * self.near_ms + 1, DELAYED_NEAR_MS)
+
+    def _count_off(self, page: DelayedPage) -> None:
+        """Count the messages of a page as being no longer on the disk alone."""
+        self.away -= page.away
+        self.away_bytes -= page.away_bytes
+        page.away = 0
+        page.away_bytes = 0
+        page.next_due = NEVER
+
+    def _load_rows(self, page: DelayedPage, chunk: Chunk) -> None:
+        """Load what is due soon, and count the rest anew."""
+        turn = self.queue.turn
+        turn.steps += chunk.count
+        gone = self.stored.gone
+        broken = set(chunk.damaged())
+        lost: list[int] = []
+        until = turn.now_ms + self.near_ms
+        for index in range(chunk.count):
+            sequence = chunk.sequence(index)
+            if gone.has(sequence) or sequence in self.memory.loaded:
+                continue
+            if broken and int(sequence) in broken:
+                lost.append(int(sequence))
+                continue
+            message: Message | None = None
+            due = chunk.expiry_ms(index)
+            if not page.says_due:
+                message = chunk.message(index)
+                due = due_ms(message)
+            if due <= until:
+                message = chunk.message(index) if message is None else message
+                self.memory.add_loaded(sequence, Delayed(message, due))
+            else:
+                properties, body = chunk.sizes(index)
+                page.note_away(properties + body, due)
+        if lost and page.stored is not None:
+            report_messages(self.queue, page.stored.ref, chunk.data, lost)
+            for broken_one in lost:
+                self.forget(broken_one)
+
+    def _lose(self, page: DelayedPage, stored: StoredChunk) -> None:
+        """Forget a damaged chunk; what of it is in memory must be written again."""
+        ref = stored.ref
+        loaded = self.memory.loaded
+        self.memory.unwritten([at for at in loaded if ref.first <= at <= ref.last])
+        self.stored.remove(stored)
+        self._drop(stored)
+
+    # -- single messages --------------------------------------------------------------------------
+
+    def look(self, sequence: i64) -> Delayed | None:
+        """Return a message that is on the disk alone, read at once; None if there is none."""
+        page = self._page_of(sequence)
+        if page is None or page.away == 0 or self.stored.gone.has(sequence):
+            return None
+        found = self.rows(page, sequence, 1)
+        return found[0][1] if found and found[0][0] == sequence else None
+
+    def rows(self, page: DelayedPage, start: i64, count: i64) -> list[tuple[i64, Delayed]]:
+        """Return up to `count` messages of a page from `start` on, read at once if need be."""
+        found: list[tuple[i64, Delayed]] = []
+        stored = page.stored
+        assert stored is not None
+        ref = stored.ref
+        memory = self.memory.loaded
+        if page.away == 0:
+            self.queue.turn.steps += len(memory) // 4
+            here = sorted(at for at in memory if start <= at and ref.first <= at <= ref.last)
+            return [(at, memory[at]) for at in here[:count]]
+        chunk = chunk_if_true(self.queue.queue_id, ref, self.queue.turn.reader.read(ref))
+        if chunk is None:
+            return found
+        broken = set(chunk.damaged())
+        index: i64 = chunk.find(start)
+        self.queue.turn.steps += chunk.count - index
+        while index < chunk.count and len(found) < count:
+            sequence = chunk.sequence(index)
+            index += 1
+            if self.stored.gone.has(sequence) or int(sequence) in broken:
+                continue
+            delayed = memory.get(sequence)
+            if delayed is None:
+                message = chunk.message(index - 1)
+                says = page.says_due
+                due = chunk.expiry_ms(index - 1) if says else due_ms(message)
+                delayed = Delayed(message, due)
+            found.append((sequence, delayed))
+        return found
+
+    def rows_after(self, start: i64, count: i64) -> tuple[list[tuple[i64, Delayed]], i64]:
+        """Return messages of the first page from `start` on, and where to go on."""
+        stored = self.stored.next_from(start)
+        page = None if stored is None else self.by_key.get(stored.key)
+        if stored is None or page is None:
+            return [], self.stored.through + 1
+        found = self.rows(page, start, count)
+        end: i64 = stored.ref.last + 1
+        return found, found[-1][0] + 1 if len(found) == count else end
+
+    def rows_from(self, start: i64, count: i64) -> tuple[list[tuple[i64, Delayed]], i64]:
+        """Return up to `count` messages of the store from the id `start` on, and where to go on.
+
+        They are in the order of their ids; the second is 0 at the end.  A page is read at once.
+        """
+        while start <= self.stored.through:
+            found, start = self.rows_after(start, count)
+            if found:
+                return found, start
+        fresh = self.memory.fresh
+        self.queue.turn.steps += len(fresh) // 4
+        rest = [sequence for sequence in fresh if sequence >= start]
+        found = [(sequence, fresh[sequence]) for sequence in rest[:count]]
+        return found, found[-1][0] + 1 if len(rest) > len(found) else 0
+
+    def forget(self, sequence: i64) -> None:
+        """Forget a message that has left, if a chunk has it."""
+        if sequence > self.stored.through:
+            return
+        stored = self.stored.find(sequence)
+        if stored is None:
+            return
+        self.stored.forget(sequence)
+        if not stored.kept:
+            self._drop(stored)
+
+    def forget_away(self, sequence: i64, size: i64) -> None:
+        """Forget a message that was on the disk alone."""
+        page = self._page_of(sequence)
+        if page is not None:
+            size = min(size, page.away_bytes)
+            page.away -= 1
+            page.away_bytes -= size
+            self.away -= 1
+            self.away_bytes -= size
+        self.forget(sequence)
+
+    def _drop(self, stored: StoredChunk) -> None:
+        """Forget the page of a chunk that is no longer kept."""
+        page = self.by_key.pop(stored.key, None)
+        if page is not None:
+            self._count_off(page)
+            self.queue.turn.release_all(0, DELAYED_PAGE_BYTES)
+
+    # -- all --------------------------------------------------------------------------------------
+
+    def clear(self) -> None:
+        """Drop all pages and their chunks."""
+        self.queue.turn.release_all(0, len(self.by_key) * DELAYED_PAGE_BYTES)
+        for page in self._loading:
+            page.loading = False
+        self.by_key = {}
+        self.away = 0
+        self.away_bytes = 0
+        self._heap = []
+        self._loading = []
+        self.stored.clear()
+
+    def definition(self) -> dict[str, object]:
+        """Return what the record of the store has of its pages."""
+        return {_DUES_FROM: int(self.from_sequence)}
+
+    def restore_definition(self, definition: dict[str, object], next_sequence: i64) -> None:
+        """Learn from the record which chunks say when their messages are due.
+
+        A version that does not record it has written none of these.
+        """
+        known = _DUES_FROM in definition
+        self.from_sequence = number(definition, _DUES_FROM) if known else next_sequence
+
+    def restore(self, ref: ChunkRef, gone: i64) -> StoredChunk:
+        """Add a chunk of an earlier start, `gone` of whose sequences are absent; return it."""
+        page = DelayedPage(self)
+        live: i64 = ref.last - ref.first + 1 - gone
+        page.says_due = ref.first >= self.from_sequence and ref.min_expiry != NEVER
+        page.next_due = ref.min_expiry if page.says_due else ref.min_timestamp
+        page.away = live
+        # What went of them is not known before the page is read: this is their share.
+        page.away_bytes = ref.persistent_bytes * live // max(ref.count, 1)
+        stored = self.stored.add(ref, live)
+        stored.restored = True
+        self._keep(page, stored)
+        self.away += page.away
+        self.away_bytes += page.away_bytes
+        self._list(page)
+        return stored
+
+
+def _is_before(page: DelayedPage, due: i64, sequence: i64) -> bool:
+    """Return whether a message of a page may go before one that is due then."""
+    stored = page.stored
+    if stored is None or page.away == 0 or page.next_due > due:
+        return False
+    return page.next_due < due or stored.ref.first < sequence

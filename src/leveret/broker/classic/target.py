@@ -1,0 +1,224 @@
+"""What a classic queue takes: its limits, its deduplication, and the one publish of each message.
+
+Invariant: of a queue that rejects nothing beyond its limits is taken; of any other one the head is
+dropped for it, after all that can be delivered was delivered (behaviours 26 and 67).
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from leveret.broker.classic.consumed import ConsumedQueue
+from leveret.broker.classic.dead_letter import refused_letter
+from leveret.broker.classic.tracing import note_event
+from leveret.broker.core.accounts import MarkAccount
+from leveret.broker.queue.target import (
+    DROP,
+    RECORDS_NONE,
+    RECORDS_PERSISTENT,
+    REFUSE,
+    TAKE,
+    Target,
+)
+from leveret.broker.values.death_reasons import REASON_MAXLEN
+from leveret.broker.values.deduplication import Deduplication, QueuedKeys, key_of
+from leveret.broker.values.event_names import ROUTED
+from leveret.broker.values.expiration import EXPIRATION_FLAG, deadline_of
+from leveret.broker.values.queue_settings import DROP_HEAD, REJECT_PUBLISH_DLX
+from leveret.limits import BODY_APART_BYTES, DEDUPLICATION_KEYS_MAX, SLICE_MESSAGES
+from leveret.message import Message
+
+
+@final
+class ClassicTarget(Target):
+    """The target of one classic queue."""
+
+    def __init__(self, queue: ConsumedQueue) -> None:
+        records_from = RECORDS_PERSISTENT if queue.recorded else RECORDS_NONE
+        super().__init__(queue.turn, queue.name, queue.queue_id, records_from)
+        self._queue: Final = queue
+        self._ready: Final = queue.ready
+        #: True if messages beyond the limits are refused.
+        self.rejects = False
+        #: True while the queue exceeds limits that were set later.
+        self.is_over_limit = False
+        self.deduplication: Deduplication | None = None
+
+    def configure(self) -> None:
+        """Follow the queue's settings, which may have changed."""
+        settings = self._queue.settings
+        has_limits = settings.length_max >= 0 or settings.bytes_max >= 0
+        self.rejects = has_limits and settings.overflow != DROP_HEAD
+        self.bounded = has_limits and not self.rejects
+        self._take_window(settings.deduplication(self.deduplication))
+        deduplicates = self.deduplication is not None or self._queue.queued_keys is not None
+        self.has_rules = self.rejects or deduplicates
+        self.look_at_admission()
+        self.look_at_limits()
+
+    def _take_window(self, window: Deduplication | None) -> None:
+        """Remember keys in `window` from now on."""
+        before = self.deduplication
+        if before is not window and before is not None and before.account is not None:
+            before.account.end()
+        if window is not None and window.account is None:
+            window.account = MarkAccount(self.turn.accounts)
+        self.deduplication = window
+
+    def forget_keys(self) -> None:
+        """Forget all keys: the queue is deleted."""
+        self._take_window(None)
+
+    def publish(self, message: Message) -> i64:
+        """Put `message` at the tail; return its sequence."""
+        self.published += 1
+        size = message.size
+        turn = self.turn
+        turn.hold(size)
+        queue = self._queue
+        if not queue.scheduled:
+            queue.schedule()
+        sequence = self._ready.append(message)
+        if (sequence & turn.event_mask) == 0:
+            note_event(queue, ROUTED, sequence, message)
+        if (sequence & turn.window_mask) == 0 or size >= BODY_APART_BYTES:
+            queue.bound_window()
+            if self.share is not None:
+                self.share.note()
+        if queue.special or message.properties[0] & EXPIRATION_FLAG:
+            queue.note_deadline(deadline_of(message, queue.settings.message_ttl_ms), sequence)
+        return sequence
+
+    # -- at once ----------------------------------------------------------------------------------
+
+    def takes_now(self) -> bool:
+        """Return whether a message that is published now would be delivered at once."""
+        queue = self._queue
+        if queue.deleted or queue.is_held() or not queue.consumers:
+            return False
+        queue.dispatch(SLICE_MESSAGES)
+        return self._ready.count() == 0 and queue.consumer_order.has_ready()
+
+    def deliver_one(self) -> None:
+        """Deliver a message at once."""
+        self._queue.dispatch(1)
+
+    def hold_until(self, group: i64) -> None:
+        """Deliver nothing before `group` is synced."""
+        self._queue.hold_until(group)
+
+    # -- limits -----------------------------------------------------------------------------------
+
+    def is_over(self) -> bool:
+        """Return whether the queue exceeds its limits."""
+        settings = self._queue.settings
+        return (0 <= settings.length_max < self._ready.count()) or (
+            0 <= settings.bytes_max < self._ready.bodies
+        )
+
+    def look_at_limits(self) -> None:
+        """Note whether the queue exceeds limits that it drops messages for."""
+        self.is_over_limit = self.bounded and self.is_over()
+
+    def make_room(self) -> None:
+        """Deliver what can be delivered, then drop the excess from the head (behaviour 67)."""
+        if not self.is_over():
+            return
+        self._queue.make_way()
+        self._drop_head(SLICE_MESSAGES)
+
+    def shrink(self, limit: i64) -> None:
+        """Drop up to `limit` of the messages beyond limits that were set later."""
+        self._drop_head(limit)
+        self.is_over_limit = self.is_over()
+
+    def _drop_head(self, limit: i64) -> None:
+        """Drop up to `limit` messages beyond the limits from the head."""
+        dropped: i64 = 0
+        while dropped < limit and self.is_over():
+            self._queue.discard(self._ready.first_at_once(), REASON_MAXLEN)
+            dropped += 1
+        self.turn.steps += dropped
+
+    def is_full(self, message: Message) -> bool:
+        """Return whether `message` would exceed the limits of a queue that rejects, or a quota."""
+        return self._is_long(message) or super().is_full(message)
+
+    def _is_long(self, message: Message) -> bool:
+        """Return whether `message` would exceed the limits of a queue that rejects."""
+        return self.rejects and self._exceeds(message)
+
+    def _exceeds(self, message: Message) -> bool:
+        settings = self._queue.settings
+        return (0 <= settings.length_max < self._ready.count() + 1) or (
+            0 <= settings.bytes_max < self._ready.bodies + len(message.body)
+        )
+
+    # -- admission --------------------------------------------------------------------------------
+
+    def admit(self, message: Message) -> i64:
+        """Judge a message: DROP a duplicate, REFUSE what has no room, else TAKE it."""
+        keys = self._queue.queued_keys
+        if keys is not None:
+            return self._admit_queued(keys, message)
+        deduplication = self.deduplication
+        if deduplication is None:
+            return self._admit_length(message)
+        now_ms = self.turn.now_ms
+        key = key_of(message, deduplication.header)
+        if key and deduplication.has(key, now_ms):
+            self.deduplicated += 1
+            return DROP
+        verdict = self._admit_length(message)
+        if key and verdict == TAKE:
+            deduplication.note(key, now_ms)
+        return verdict
+
+    def _admit_queued(self, keys: QueuedKeys, message: Message) -> i64:
+        """Judge a message whose like may be in the queue."""
+        key = key_of(message, keys.header)
+        if not key:
+            return self._admit_length(message)
+        if key in keys.sequences:
+            self.deduplicated += 1
+            return DROP
+        if len(keys.sequences) >= DEDUPLICATION_KEYS_MAX:
+            return REFUSE
+        verdict = self._admit_length(message)
+        if verdict == TAKE:
+            # It is published next.
+            keys.note(key, self._ready.next_sequence(), message.persistent)
+        return verdict
+
+    def _admit_length(self, message: Message) -> i64:
+        """Refuse a message beyond the limits, after delivering what can be (behaviour 26)."""
+        if not self.rejects:
+            return self._admit_quota(message)
+        if not self._exceeds(message):
+            return super().admit(message)
+        queue = self._queue
+        queue.make_way()
+        if not self._exceeds(message):
+            return super().admit(message)
+        if queue.settings.overflow == REJECT_PUBLISH_DLX:
+            queue.died(REASON_MAXLEN)
+            self.turn.letters.add(refused_letter(queue, message))
+        return REFUSE
+
+    def _admit_quota(self, message: Message) -> i64:
+        """Refuse a message beyond a quota, unless the queue drops another one for it."""
+        share = self.share
+        if share is None or not share.watched or not self.bounded or not self._exceeds(message):
+            return super().admit(message)
+        self._queue.make_way()
+        if not self._exceeds(message):
+            return super().admit(message)
+        # One that is too long for its bytes drops as many of them.
+        bytes_max = self._queue.settings.bytes_max
+        fits = 0 <= bytes_max < self._ready.bodies + len(message.body)
+        if share.replaces(0 if fits else message.size):
+            return TAKE
+        self.turn.counts.quota_refused += 1
+        return REFUSE

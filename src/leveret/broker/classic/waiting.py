@@ -1,0 +1,270 @@
+"""A queue in which messages wait in their order until they leave it.
+
+They wait in memory, and beyond a window in pages on the disk.
+
+It says where messages lie, how they are counted, what a checkpoint finds of them and what comes
+back after a restart.  When and to whom they go is for its heirs: `ClassicQueue` gives them to
+consumers, `StagingQueue` to the exchanges of a committed batch.
+
+Invariant: a message is in `ready`, or its queue's heir has it: handed out, kept, or on its way to
+the dead-letter exchange.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from leveret.broker.backlog.detached import Detached
+from leveret.broker.backlog.fifo_pages import FifoPages
+from leveret.broker.backlog.owner import BacklogOwner
+from leveret.broker.backlog.page import Page
+from leveret.broker.backlog.pages import Pages
+from leveret.broker.backlog.priorities import PriorityReady
+from leveret.broker.backlog.priority_pages import PriorityPages
+from leveret.broker.backlog.ready import Ready
+from leveret.broker.backlog.window import Returned, sequence_of
+from leveret.broker.classic.chunked import ChunkedQueue
+from leveret.broker.classic.purging import Purging
+from leveret.broker.classic.tracing import note_event
+from leveret.broker.core.turn import Turn
+from leveret.broker.queue.returns import MAYBE_DELIVERED
+from leveret.broker.values.deduplication import QueuedKeys
+from leveret.broker.values.event_names import DELETED, DELIVERED, PURGED
+from leveret.broker.values.queue_attributes import QueueAttributes
+from leveret.message import Message
+
+
+class WaitingQueue(ChunkedQueue):
+    """The base of the queues whose messages wait."""
+
+    def __init__(self, turn: Turn, queue_id: i64, name: str, attributes: QueueAttributes) -> None:
+        super().__init__(turn, queue_id, name, attributes)
+        level = self.settings.priority_max
+        self.ready: Ready = PriorityReady(level) if level > 0 else Ready()
+        #: Persistent messages that do not wait and are not gone, by their sequences.
+        self.out: dict[i64, Returned] = {}
+        #: What is left of the last purge that took more than a slice.
+        self.purging: Purging | None = None
+        #: Messages with lower sequences may have been delivered before an unclean stop.
+        self.redelivered_below: i64 = 0
+        #: How often the message taken last had been returned.
+        self.taken_count: i64 = 0
+
+    @property
+    def kind(self) -> str:
+        """Return `classic`, or `quorum` where it was declared so."""
+        return "quorum" if self.arguments.get("x-queue-type") == "quorum" else "classic"
+
+    def ready_count(self) -> i64:
+        """Return how many messages wait."""
+        return self.ready.count()
+
+    def ready_bytes(self) -> i64:
+        """Return the bytes of the messages that wait."""
+        return self.ready.size
+
+    def memory_count(self) -> i64:
+        """Return how many of the messages that wait are in memory."""
+        return self.ready.memory_count()
+
+    def memory_bytes(self) -> i64:
+        """Return the bytes of these."""
+        return self.ready.memory_bytes()
+
+    def next_number(self) -> i64:
+        """Return the sequence that the next message gets."""
+        return self.ready.next_sequence()
+
+    # -- pages ------------------------------------------------------------------------------------
+
+    def backlog_owner(self) -> BacklogOwner:
+        """Return what the pages of the queue ask of it."""
+        return WaitingOwner(self)
+
+    def bound_window(self) -> None:
+        """Keep the memory of waiting messages within the window."""
+        if self.turn.window_bytes >= 0:
+            self._pages().bound()
+
+    def _pages(self) -> Pages:
+        """Return the pages of the queue, which are created when they are first needed."""
+        pages = self.ready.pages
+        if pages is None:
+            pages = self.new_pages()
+            self.ready.deepen(pages)
+        return pages
+
+    def new_pages(self) -> Pages:
+        """Return new pages for this queue, which are empty."""
+        ready = self.ready
+        owner = self.backlog_owner()
+        if isinstance(ready, PriorityReady):
+            return PriorityPages(self, ready, self.stored, owner)
+        return FifoPages(self, ready, self.stored, owner)
+
+    def evict(self) -> bool:
+        """Move waiting messages in memory to disk; return whether there are more for another call.
+
+        Those of a queue with priorities stay.
+        """
+        return self.settings.priority_max <= 0 and self._pages().evict()
+
+    def settle_pages(self, boundary: i64) -> bool:
+        """Write the tail of a deep queue, so that a checkpoint finds it in chunks."""
+        if self.ready.pages is not None:
+            self.ready.pages.settle()
+        return False
+
+    # -- what leaves ------------------------------------------------------------------------------
+
+    def take(self, sequence: i64) -> Message:
+        """Return the message that `ready.first` named and move on; sets `taken_count`.
+
+        That is how often it was returned, or MAYBE_DELIVERED.
+        """
+        ready = self.ready
+        message = ready.take(sequence)
+        count = ready.taken_count
+        if count == 0 and sequence < self.redelivered_below:
+            count = MAYBE_DELIVERED
+        self.taken_count = count
+        if (sequence & self.turn.event_mask) == 0:
+            note_event(self, DELIVERED, sequence, message, count)
+        return message
+
+    def let_go(self, sequence: i64, message: Message) -> None:
+        """Forget a message for good, here and in the journal."""
+        turn = self.turn
+        turn.release(message.size)
+        if self.recorded and message.persistent:
+            turn.journal.ack(self.queue_id, sequence, sequence)
+        if sequence <= self.stored.through:
+            self.stored.forget(sequence)
+
+    def moved(self, sequence: i64, message: Message, recorded: bool) -> None:
+        """Forget a message that was moved on; `recorded` tells that the journal knows it left."""
+        self.out.pop(sequence, None)
+        if not recorded and not self.deleted:
+            self.let_go(sequence, message)
+            return
+        turn = self.turn
+        turn.release(message.size)
+        if sequence <= self.stored.through:
+            self.stored.forget(sequence)
+
+    def purge(self) -> i64:
+        """Drop the waiting messages, here at once and in the journal in slices (`purging`)."""
+        self.turn.changes += 1
+        dropped = self.ready_count()
+        note_event(self, PURGED, self.next_number(), None)
+        pages = self.ready.pages
+        if pages is not None:
+            pages.let_go()
+        purging = Purging(self, self._detach(), pages)
+        keys = self.known_keys()
+        if keys is not None:
+            purging.forget_keys(keys, self.out)
+        parked = self.take_parked()
+        dropped += len(parked)
+        purging.forget_parked(parked, self.out)
+        self.turn.begin(purging)
+        self.purging = None if purging.over else purging
+        return dropped
+
+    def take_parked(self) -> dict[i64, Returned]:
+        """Forget what waits elsewhere to come back, because the queue is purged, and return it."""
+        return {}
+
+    def known_keys(self) -> QueuedKeys | None:
+        """Return the keys of the messages in the queue, where their like is dropped."""
+        return None
+
+    def _detach(self) -> Detached:
+        """Let the waiting messages leave the memory's account, the counts and all lists."""
+        self.turn.release_all(self.ready.memory_count(), self.ready.memory_bytes())
+        return self.ready.detach()
+
+    def drop(self) -> None:
+        """Drop everything; the record of the delete stands for it in the journal."""
+        note_event(self, DELETED, self.next_number(), None)
+        self._detach().free(self.turn)
+        self.turn.free_table(self.out)
+        self.out = {}
+        self.stored.clear()
+        if self.expiry_of_queue is not None:
+            self.turn.timers.cancel(self.expiry_of_queue)
+
+    def untie(self) -> None:
+        """Let go of the parts that know the queue, which was dropped."""
+        super().untie()
+        self.ready.shallow()
+        self.purging = None
+
+    # -- checkpoints ------------------------------------------------------------------------------
+
+    def live(self) -> list[Returned]:
+        """Return the persistent messages in memory, waiting or not, in order."""
+        live = [item for item in self.ready.waiting() if item.message.persistent]
+        if self.out:
+            live += list(self.out.values())
+            live.sort(key=sequence_of)
+        return live
+
+    def holds(self, sequence: i64) -> bool:
+        """Return whether a persistent message that `live` returned is still here."""
+        return self.ready.has(sequence) or sequence in self.out
+
+    def counts(self) -> list[tuple[int, int]]:
+        """Return the sequences of stored messages that came back, and how often they did."""
+        found = super().counts()
+        pages = self.ready.pages
+        if pages is not None:
+            found += [(int(sequence), int(count)) for sequence, count in pages.counts.items()]
+        return found
+
+    def redelivered_definition(self) -> dict[str, object]:
+        """Return the record of messages that may have been delivered before."""
+        return {"id": int(self.queue_id), "below": int(self.redelivered_below)}
+
+    def restore(self, returned: list[Returned], next_sequence: i64, unclean: bool) -> None:
+        """Start with the messages of the journal, in the order of their sequences.
+
+        What waits on the disk is there before (`restore_pages`).
+        """
+        self.ready.fill(returned, next_sequence)
+        for item in returned:
+            self.turn.hold(item.message.size)
+        if unclean:
+            self.redelivered_below = next_sequence
+
+    def restore_pages(self, pages: Pages, restored: list[Page], counts: dict[i64, i64]) -> None:
+        """Add the pages on disk of an earlier start; called before `restore`."""
+        self.ready.deepen(pages)
+        pages.restore(restored, counts)
+        self.schedule()
+
+
+class WaitingOwner(BacklogOwner):
+    """What the pages of a queue ask of it."""
+
+    def __init__(self, queue: WaitingQueue) -> None:
+        self._queue: Final = queue
+
+    def arrived(self) -> None:
+        """Have a loaded page handed out."""
+        self._queue.schedule()
+
+    def is_out(self, sequence: i64) -> bool:
+        """Return whether a persistent message was taken and is not gone yet."""
+        out = self._queue.out
+        return bool(out) and sequence in out
+
+    def out_from(self, start: i64) -> list[Returned]:
+        """Return the persistent messages from `start` on that do not wait."""
+        return [item for item in self._queue.out.values() if item.sequence >= start]
+
+    def out_sequences(self) -> list[int]:
+        """Return the sequences of all messages that do not wait and are not gone."""
+        return [int(sequence) for sequence in self._queue.out]

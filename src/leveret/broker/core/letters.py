@@ -1,0 +1,82 @@
+"""The messages that wait to be dead-lettered, in the order in which they left their queues.
+
+They wait until the batch's deliveries are done, and longer where there are more than a turn has
+steps for.  It is not the dead-lettering, which is the letter's own (`DeadMessage`).
+
+Invariant: a letter is handed out once.
+"""
+
+from __future__ import annotations
+
+from typing import final
+
+from mypy_extensions import i64
+
+from leveret.broker.core.effects import DeadMessage
+
+
+@final
+class WaitingLetters:
+    """A list that is read from the front and added to at the end."""
+
+    def __init__(self) -> None:
+        self._added: list[DeadMessage] = []
+        #: What is being handed out, from `_done` on.
+        self._begun: list[DeadMessage] = []
+        self._done: i64 = 0
+
+    def add(self, letter: DeadMessage) -> None:
+        """Have a message dead-lettered after all that wait."""
+        self._added.append(letter)
+
+    def add_first(self, letter: DeadMessage) -> None:
+        """Have the message that was handed out last go on before all that wait."""
+        if self._done > 0:
+            self._done -= 1
+        else:
+            # It was the last one of the list.
+            self._begun = [letter]
+
+    def any(self) -> bool:
+        """Return whether messages wait."""
+        return len(self._added) > 0 or len(self._begun) > 0
+
+    def count(self) -> i64:
+        """Return how many messages wait."""
+        return len(self._added) + len(self._begun) - self._done
+
+    def waiting(self) -> list[DeadMessage]:
+        """Return the messages that wait, in order."""
+        return self._begun[self._done :] + self._added
+
+    def next(self) -> DeadMessage | None:
+        """Return the next message, which waits no longer; None where none waits."""
+        if not self._begun:
+            self._begun = self._added
+            self._added = []
+            if not self._begun:
+                return None
+        letter = self._begun[self._done]
+        self._done += 1
+        if self._done == len(self._begun):
+            self._begun = []
+            self._done = 0
+        return letter
+
+    def under_way(self) -> DeadMessage | None:
+        """Return the message that is in some of its queues already; None where none is."""
+        if self._begun and self._begun[self._done].is_under_way():
+            return self._begun[self._done]
+        return None
+
+    def put_aside(self) -> list[DeadMessage]:
+        """Return what was added and not begun; what comes from now on is told apart from it."""
+        before = self._added
+        self._added = []
+        return before
+
+    def put_back(self, before: list[DeadMessage]) -> list[DeadMessage]:
+        """Return what was added since `before` was put aside, and let `before` wait again."""
+        own = self._added
+        self._added = before
+        return own

@@ -1,0 +1,439 @@
+"""Quotas: what a user, and what a virtual host, has of queues, bindings and messages, and may have.
+
+What a client makes counts for its user, who is told by name and number (`ownership.py`), and for
+the vhost that it is in.  A queue and a binding count for who declared them.  A message counts for
+the user of the queue that it is in, not for its publisher: the queue's user is in its record and so
+the same after a restart, and it is he who may purge it, delete it or bound its length.
+
+A quota refuses what is new, and nothing that is there; what the operator imports is counted and not
+refused.
+
+Messages are not counted one by one.  Every queue knows how many it holds; its `Share` says how
+many of them were counted last.  As long as a quota is far, a queue is counted again after so many
+messages at most (`QUOTA_SLACK_MESSAGES`, `QUOTA_SLACK_BYTES`), and its publishers pay nothing.
+When all queues together might reach the quota before they are counted again, it is *watched*: then
+each publish is judged, and counted as it is taken.
+
+Invariants: of a quota that is not watched, less is used than it allows, whatever was published
+since the last count; of one that is watched, never more is used than is counted, once all queues
+were counted (`Counting`).
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64, mypyc_attr
+
+from leveret.broker.core.work import Work, WorkAccount
+from leveret.errors import PreconditionFailed
+from leveret.limits import (
+    QUOTA_RECOUNT_QUEUES,
+    QUOTA_RECOUNT_QUEUES_PER_STEP,
+    QUOTA_SLACK_BYTES,
+    QUOTA_SLACK_MESSAGES,
+)
+
+if TYPE_CHECKING:
+    from leveret.broker.core.ownership import Owner
+
+MAX_QUEUES: Final = "max-queues"
+MAX_BINDINGS: Final = "max-bindings"
+MAX_MESSAGES: Final = "max-messages"
+MAX_MESSAGE_BYTES: Final = "max-message-bytes"
+
+#: The limits of users and of vhosts that are quotas of what they hold.
+QUOTAS: Final = (MAX_QUEUES, MAX_BINDINGS, MAX_MESSAGES, MAX_MESSAGE_BYTES)
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Share:
+    """What one queue has of the messages of its user and of its vhost."""
+
+    def __init__(self, vhost: Use, queues: i64) -> None:
+        self.vhost: Final = vhost
+        #: The user who declared the queue, for whom it counts, and what he has; None for a queue
+        #: that was imported or that an earlier release recorded.
+        self.owner: Owner | None = None
+        self.user: Use | None = None
+        #: How many of his queues it is: one, or none.
+        self._queues: Final[i64] = queues
+        #: Messages and their bytes, as they were counted last.
+        self.messages: i64 = 0
+        self.bytes: i64 = 0
+        #: True while each publish must be judged.
+        self.watched = False
+        vhost.shares[self] = None
+
+    @abstractmethod
+    def messages_now(self) -> i64:
+        """Return how many messages the queue holds."""
+
+    @abstractmethod
+    def bytes_now(self) -> i64:
+        """Return the bytes (bodies and properties) of these."""
+
+    @abstractmethod
+    def follow(self) -> None:
+        """Have each publish judged by `takes`, or none, as `watched` says."""
+
+    def give(self, owner: Owner | None, user: Use | None) -> None:
+        """Count the queue and its messages for `owner`, who has `user`, from now on."""
+        self._take_away()
+        self.owner = owner
+        self.user = user
+        if user is not None:
+            user.queues += self._queues
+            user.messages += self.messages
+            user.bytes += self.bytes
+            user.shares[self] = None
+        self.judge()
+
+    def _take_away(self) -> None:
+        user = self.user
+        if user is not None:
+            user.queues -= self._queues
+            user.messages -= self.messages
+            user.bytes -= self.bytes
+            user.shares.pop(self, None)
+
+    def judge(self) -> None:
+        """Watch the quotas that are near, and no others."""
+        self.count()
+        self.vhost.judge()
+        user = self.user
+        if user is not None:
+            user.judge()
+        self.look()
+
+    def look(self) -> None:
+        """Look whether a quota of its user or its vhost is watched."""
+        user = self.user
+        watched = self.vhost.watched or (user is not None and user.watched)
+        if watched != self.watched:
+            self.watched = watched
+            self.follow()
+
+    def note(self) -> None:
+        """Take note that messages may have come: called before more than the slack have."""
+        user = self.user
+        if self.vhost.counts_messages or (user is not None and user.counts_messages):
+            self.judge()
+
+    def count(self) -> None:
+        """Count what the queue holds now."""
+        messages = self.messages_now() - self.messages
+        size = self.bytes_now() - self.bytes
+        if messages != 0 or size != 0:
+            self._add(messages, size)
+
+    def _add(self, messages: i64, size: i64) -> None:
+        self.messages += messages
+        self.bytes += size
+        self.vhost.messages += messages
+        self.vhost.bytes += size
+        user = self.user
+        if user is not None:
+            user.messages += messages
+            user.bytes += size
+
+    def has_room(self, size: i64) -> bool:
+        """Return whether a message of `size` bytes is within the quotas."""
+        if not self.watched:
+            return True
+        self.count()
+        user = self.user
+        return self.vhost.has_room(size) and (user is None or user.has_room(size))
+
+    def takes(self, size: i64) -> bool:
+        """Count a message of `size` bytes that is about to be published, if it may be."""
+        self.count()
+        user = self.user
+        if not self.vhost.has_room(size):
+            self.vhost.refused += 1
+            return False
+        if user is not None and not user.has_room(size):
+            user.refused += 1
+            return False
+        self._add(1, size)
+        return True
+
+    def replaces(self, size: i64) -> bool:
+        """Return whether a message may take another's place and `size` bytes more."""
+        self.count()
+        user = self.user
+        if not self.vhost.has_bytes(size):
+            self.vhost.refused += 1
+            return False
+        if user is not None and not user.has_bytes(size):
+            user.refused += 1
+            return False
+        return True
+
+    def leaves(self, size: i64) -> None:
+        """Count a message no more that goes on to other queues at once."""
+        if self.watched:
+            self.count()
+            self._add(-1, -size)
+
+    def end(self) -> None:
+        """Count nothing more: the queue is deleted."""
+        self._take_away()
+        self.user = None
+        self.vhost.messages -= self.messages
+        self.vhost.bytes -= self.bytes
+        self.vhost.shares.pop(self, None)
+
+
+@final
+class Use:
+    """What one user or one vhost has, and what it may have; a negative limit is none."""
+
+    def __init__(self, label: str, work: WorkAccount, owner: Owner | None = None) -> None:
+        #: Whose limits they are, in errors.
+        self.label: Final = label
+        #: The user; None for a vhost.
+        self.owner: Final = owner
+        #: True for a user who was deleted: what he had stays, without limits.
+        self.is_gone = False
+        self._work: Final = work
+        self.queues: i64 = 0
+        self.queues_max: i64 = -1
+        self.bindings: i64 = 0
+        self.bindings_max: i64 = -1
+        #: Messages and their bytes, as they were counted last.
+        self.messages: i64 = 0
+        self.messages_max: i64 = -1
+        self.bytes: i64 = 0
+        self.bytes_max: i64 = -1
+        #: Publishes that a quota of messages refused.
+        self.refused: i64 = 0
+        #: True where there is a quota of messages.
+        self.counts_messages = False
+        #: True while such a quota may be near.
+        self.watched = False
+        #: The queues whose messages count.
+        self.shares: dict[Share, None] = {}
+        #: What counts all of them; it may be over.
+        self._counting: Counting | None = None
+        #: Queues that may still be counted again in the turn that ends at this step.
+        self._recounts_left: i64 = QUOTA_RECOUNT_QUEUES
+        self._recounts_until: i64 = 0
+
+    def limit(self, limits: Mapping[str, int]) -> None:
+        """Apply limits, by their names."""
+        self.queues_max = limits.get(MAX_QUEUES, -1)
+        self.bindings_max = limits.get(MAX_BINDINGS, -1)
+        self.messages_max = limits.get(MAX_MESSAGES, -1)
+        self.bytes_max = limits.get(MAX_MESSAGE_BYTES, -1)
+        self.counts_messages = self.messages_max >= 0 or self.bytes_max >= 0
+        self._recount_all()
+
+    def is_empty(self) -> bool:
+        """Return whether it has nothing."""
+        return self.queues == 0 and self.bindings == 0 and not self.shares
+
+    # -- queues and bindings ----------------------------------------------------------------------
+
+    def check_queues(self, name: str, count: i64) -> None:
+        """Check that there may be `count` more queues, `name` among them.
+
+        Raises: PreconditionFailed (406).
+        """
+        if 0 <= self.queues_max < self.queues + count:
+            raise PreconditionFailed(
+                f"cannot declare queue '{name}': queue limit {self.label} ({self.queues_max}) "
+                "is reached"
+            )
+
+    def check_bindings(self, source: str, count: i64) -> None:
+        """Check that there may be `count` more bindings.
+
+        Raises: PreconditionFailed (406).
+        """
+        if 0 <= self.bindings_max < self.bindings + count:
+            raise PreconditionFailed(
+                f"cannot bind to exchange '{source}': binding limit {self.label} "
+                f"({self.bindings_max}) is reached"
+            )
+
+    # -- messages ---------------------------------------------------------------------------------
+
+    def count_messages(self) -> None:
+        """Count what all queues hold, for who looks at `messages` and `bytes`."""
+        self._work.steps += len(self.shares) // QUOTA_RECOUNT_QUEUES_PER_STEP
+        for share in self.shares:
+            share.count()
+
+    def _fits(self, messages: i64, size: i64) -> bool:
+        return not (
+            0 <= self.messages_max < self.messages + messages
+            or 0 <= self.bytes_max < self.bytes + size
+        )
+
+    def has_room(self, size: i64) -> bool:
+        """Return whether there may be one more message of `size` bytes.
+
+        Called while the quota is watched.
+        """
+        if self._fits(1, size):
+            return True
+        # Messages may have left since their queues were counted.
+        self._recount(size)
+        return self._fits(1, size)
+
+    def has_bytes(self, size: i64) -> bool:
+        """Return whether there is room for `size` bytes, whatever the number of messages is."""
+        if size > 0 and 0 <= self.bytes_max < self.bytes + size:
+            self._recount(size)
+        return size == 0 or not 0 <= self.bytes_max < self.bytes + size
+
+    def _recount(self, size: i64) -> None:
+        """Count queues again until a message of `size` bytes fits; the next call goes on.
+
+        In one turn so many are counted: each of many queues to which one message goes asks.
+        """
+        work = self._work
+        if self._recounts_until != work.turn_end:
+            self._recounts_until = work.turn_end
+            self._recounts_left = QUOTA_RECOUNT_QUEUES
+        if self._recounts_left <= 0:
+            return
+        looked: list[Share] = []
+        for share in self.shares:
+            looked.append(share)
+            share.count()
+            if self._fits(1, size) or len(looked) >= self._recounts_left:
+                break
+        self._recounts_left -= len(looked)
+        work.steps += 1 + len(looked) // QUOTA_RECOUNT_QUEUES_PER_STEP
+        if len(self.shares) > QUOTA_RECOUNT_QUEUES:
+            for share in looked:
+                del self.shares[share]
+                self.shares[share] = None
+
+    def judge(self) -> None:
+        """Watch the quota where all queues together may reach it before they are counted again."""
+        if not self.counts_messages:
+            near = False
+        elif self.watched:
+            # Not on and off with every message.
+            near = not self._fits(
+                2 * self._slack(QUOTA_SLACK_MESSAGES), 2 * self._slack(QUOTA_SLACK_BYTES)
+            )
+        else:
+            near = not self._fits(self._slack(QUOTA_SLACK_MESSAGES), self._slack(QUOTA_SLACK_BYTES))
+        if near == self.watched:
+            return
+        self.watched = near
+        self._recount_all()
+
+    def _recount_all(self) -> None:
+        """Count all queues, have them follow `watched`, and judge again: of many in slices.
+
+        What is published meanwhile to those that were not reached is not judged.
+        """
+        counting = self._counting
+        if counting is None or counting.over:
+            counting = self._counting = Counting(self, self._work)
+            self._work.begin(counting)
+        else:
+            counting.begin_anew()
+
+    def _slack(self, most: i64) -> i64:
+        """Return how much all queues may take before they are counted again."""
+        return (len(self.shares) + 1) * most
+
+
+@final
+class Counting(Work):
+    """Counts all queues of a user or a vhost, whose quota has changed or has become near or far."""
+
+    def __init__(self, use: Use, work: WorkAccount) -> None:
+        self._use: Final = use
+        self._work: Final = work
+        #: Queues that are not counted yet.
+        self._left: list[Share] = []
+        self.over = False
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """Count all of them, those too that were counted."""
+        self._left = list(self._use.shares)
+        self._work.steps += len(self._left) >> 6
+
+    def step(self, steps: i64) -> bool:
+        """Count some of them."""
+        use = self._use
+        work = self._work
+        last = work.steps + steps
+        while self._left:
+            if work.steps >= last:
+                return True
+            work.steps += 1
+            share = self._left.pop()
+            if share in use.shares:
+                share.count()
+                share.look()
+        return False
+
+    def ended(self) -> None:
+        """Judge by what was counted."""
+        self.over = True
+        self._use.judge()
+
+
+@final
+class Quotas:
+    """What all users have; vhosts keep theirs themselves."""
+
+    def __init__(self, work: WorkAccount) -> None:
+        self._work: Final = work
+        #: The limits of each user that has any (`Users.limits`).
+        self.user_limits: Final[dict[str, dict[str, int]]] = {}
+        #: The limits of users for whom others are not set; of a broker whose data are old, none.
+        self.defaults: dict[str, int] = {}
+        #: The bytes of messages that belong to the defaults, if there are any; negative for no
+        #: limit.
+        self.message_bytes: i64 = -1
+        #: Those who have anything, by `Owner.key`.
+        self.users: dict[str, Use] = {}
+
+    def of(self, owner: Owner | None) -> Use | None:
+        """Return what a user has; None for nobody."""
+        if owner is None:
+            return None
+        use = self.users.get(owner.key)
+        if use is None:
+            use = self.users[owner.key] = Use(f"of user '{owner.name}'", self._work, owner)
+            use.limit(self.limits_of(owner.name))
+        return use
+
+    def set_defaults(self, defaults: Mapping[str, int]) -> None:
+        """Set the limits of users for whom others are not set; without any, none has a limit."""
+        self.defaults = dict(defaults)
+        if defaults and self.message_bytes >= 0:
+            self.defaults.setdefault(MAX_MESSAGE_BYTES, int(self.message_bytes))
+        for use in self.users.values():
+            if use.owner is not None and not use.is_gone:
+                use.limit(self.limits_of(use.owner.name))
+
+    def limits_of(self, name: str) -> dict[str, int]:
+        """Return the limits of a user, with the defaults where he has none of his own."""
+        return {**self.defaults, **self.user_limits.get(name, {})}
+
+    def check_bindings(self, owner: Owner, source: str, count: i64) -> None:
+        """Check that a user may have `count` more bindings.  Raises: PreconditionFailed (406)."""
+        use = self.of(owner)
+        if use is not None:
+            try:
+                use.check_bindings(source, count)
+            finally:
+                self.forget_unused(use)
+
+    def forget_unused(self, use: Use | None) -> None:
+        """Forget a user who has nothing any more."""
+        if use is not None and use.owner is not None and use.is_empty():
+            self.users.pop(use.owner.key, None)

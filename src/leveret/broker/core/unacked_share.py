@@ -1,0 +1,191 @@
+"""The memory of messages that were delivered and wait for their ack: one share for all connections.
+
+What a consumer holds unacked stays in memory until it acks or its channel ends.  So that one who
+never acks cannot keep publishers blocked, all connections together have a share.  While it is
+reached, each user may hold an equal part of it, and each connection of a user an equal part of
+that; who holds as much gets no more deliveries until he has acked some.  All connections of a user
+together may hold two parts, so that one of them that holds all leaves room for others; beyond twice
+the share they may hold half a part, so that what users take one after the other has an end.
+
+A connection reserves a little more than it holds and asks again when that is used up.  So a
+delivery and its ack cost an addition each, and once a second what is not used is given back.  When
+the share is reached, all have to ask for each delivery: nobody gets a large message by a place that
+was reserved for small ones.
+
+Invariants: the total of the share is what all connections have reserved; none holds more than it
+has reserved; none has a limit while the share is reached.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+#: What is reserved beyond what is held: as much again, at least and at most.
+_AHEAD_LEAST: Final = 4096
+_AHEAD_MOST: Final = 65_536
+
+
+class UnackedShare:
+    """The share of all connections."""
+
+    def __init__(self) -> None:
+        self.bytes: i64 = 0
+        #: The share; below 0 there is no limit.
+        self.bytes_max: i64 = -1
+        #: The users whose connections have reserved anything.
+        self.users: dict[str, UnackedUser] = {}
+        #: The connections that have a limit.
+        self._limited: dict[UnackedRoom, None] = {}
+
+    def is_reached(self) -> bool:
+        """Return whether connections hold as much as they may."""
+        return 0 <= self.bytes_max <= self.bytes
+
+    def limit_all(self, most: i64) -> None:
+        """Set the share; where it is reached already, nobody has to give anything back."""
+        self.bytes_max = most
+        if self.is_reached():
+            self.unlimit_all()
+
+    def limit(self, room: UnackedRoom) -> None:
+        """Let a connection take up to what it has reserved without asking."""
+        room.limit = room.reserved
+        self._limited[room] = None
+
+    def unlimit(self, room: UnackedRoom) -> None:
+        """Have a connection ask before its next delivery."""
+        room.limit = 0
+        self._limited.pop(room, None)
+
+    def unlimit_all(self) -> None:
+        """Have all ask: the share is reached.  Each has reserved anew since it was done last."""
+        for room in self._limited:
+            room.limit = 0
+        self._limited.clear()
+
+    def grants(self, room: UnackedRoom) -> bool:
+        """Return whether a connection may hold more than it has reserved."""
+        most = self.bytes_max
+        if not self.is_reached():
+            return True
+        user = self.users.get(room.user)
+        if user is None:
+            return most > 0
+        part: i64 = most // len(self.users)
+        if user.bytes >= (2 * part if self.bytes < 2 * most else part // 2):
+            return False
+        rooms: i64 = user.rooms if room.reserved > 0 else user.rooms + 1
+        return room.reserved < part // rooms
+
+
+@final
+class UnackedUser:
+    """What the connections of one user have reserved, and how many of them have."""
+
+    def __init__(self) -> None:
+        self.bytes: i64 = 0
+        self.rooms: i64 = 0
+
+
+@final
+class UnackedRoom:
+    """What one connection holds unacked, with 200 bytes for each message, and has reserved."""
+
+    def __init__(self, share: UnackedShare) -> None:
+        #: Who delivers or settles adds and subtracts here.
+        self.bytes: i64 = 0
+        self.reserved: i64 = 0
+        #: Who delivers calls `reserve` before it where `bytes` is not below it, and `overdraw`
+        #: afterwards where `bytes` is above it.
+        self.limit: i64 = 0
+        self.user = ""
+        #: True while deliveries wait for room.
+        self.refused = False
+        self._share: Final = share
+        self._warned = False
+        self._ended = False
+
+    def reserve(self) -> bool:
+        """Reserve room for the next deliveries; return whether there is some."""
+        share = self._share
+        if share.is_reached() and not self._ended:
+            self._book(self.bytes)
+        if self._ended or not share.grants(self):
+            self.refused = True
+            return False
+        self.refused = False
+        if not share.is_reached():
+            self._book(self.bytes + _ahead(self.bytes))
+            if not share.is_reached():
+                share.limit(self)
+        return True
+
+    def has_room(self) -> bool:
+        """Return whether one more message may be delivered, of any size."""
+        return self.bytes < self.limit or self.reserve()
+
+    def overdraw(self) -> None:
+        """Reserve what is held: the last message was larger than the room for it."""
+        if not self._ended and self.bytes > self.reserved:
+            self._book(self.bytes)
+            if self.limit > 0:
+                self.limit = self.reserved
+
+    def settle(self) -> bool:
+        """Give back what is not used; return whether deliveries that were refused may go on."""
+        if self._ended:
+            return False
+        needed: i64 = self.bytes
+        if needed > 0 and self.limit > 0:
+            needed += _ahead(needed)
+        if self.reserved > needed:
+            self._book(needed)
+            if needed == 0:
+                self._share.unlimit(self)
+            elif self.limit > 0:
+                self.limit = needed
+        return self.refused and self.has_room()
+
+    def warning(self) -> str:
+        """Return what the log is to say, once for each connection, of deliveries that wait."""
+        if self._warned or not self.refused:
+            return ""
+        self._warned = True
+        return (
+            f"deliveries wait for acks: the connection holds {self.bytes} bytes of unacked "
+            f"messages, and all connections may hold {self._share.bytes_max} (unacked_bytes_max)"
+        )
+
+    def end(self) -> None:
+        """Give everything back: the connection is gone."""
+        self._book(0)
+        self._share.unlimit(self)
+        self._ended = True
+
+    def _book(self, size: i64) -> None:
+        """Have so much reserved."""
+        more: i64 = size - self.reserved
+        if more == 0:
+            return
+        share = self._share
+        user = share.users.get(self.user)
+        if user is None:
+            user = share.users[self.user] = UnackedUser()
+        if self.reserved == 0:
+            user.rooms += 1
+        elif size == 0:
+            user.rooms -= 1
+        self.reserved = size
+        user.bytes += more
+        share.bytes += more
+        if user.rooms == 0:
+            del share.users[self.user]
+        if more > 0 and share.is_reached():
+            share.unlimit_all()
+
+
+def _ahead(size: i64) -> i64:
+    """Return what a connection that holds so much reserves beyond it."""
+    return min(max(size, _AHEAD_LEAST), _AHEAD_MOST)

@@ -1,0 +1,230 @@
+"""Long operations of the core: what takes more steps than a slice continues in later turns.
+
+A step is one binding, target, message or definition that is looked at or changed; it takes about a
+microsecond of compiled code, and never more than a few.  An operation that may take more steps than
+`STEPS_PER_SLICE` is a `Work`: it does a slice at a time, and others have their turn between two.
+
+Invariants: a work that was begun ends, also when the connection that wanted it is lost; what
+another request or a checkpoint sees between two slices is a state that the broker may be in.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, final
+
+from mypy_extensions import i64, mypyc_attr
+
+from leveret.broker.core.counts import Counts, MessageSizes
+from leveret.broker.core.memory import HeldMemory
+from leveret.broker.core.rounds import Rounds
+from leveret.limits import (
+    DISPATCH_STEPS_PER_TURN,
+    LATE_STEPS_PER_ROUND,
+    LETTER_STEPS_PER_TURN,
+    MESSAGES_FREED_PER_STEP,
+    STEPS_PER_ROUND,
+    STEPS_PER_SLICE,
+    STEPS_PER_TURN,
+    TIMED_STEPS_PER_TURN,
+)
+
+#: Objects that are let go between two looks at the steps that are left.
+_FREED_AT_ONCE: i64 = 512
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Work:
+    """One long operation."""
+
+    @abstractmethod
+    def step(self, steps: i64) -> bool:
+        """Do about `steps` steps, count them in `Turn.steps`; return whether some are left."""
+
+    @abstractmethod
+    def ended(self) -> None:
+        """Let who waits for it continue: no step is left."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class EndWaiter:
+    """Something outside of the core that waits for the end of a long operation."""
+
+    @abstractmethod
+    def work_ended(self) -> None:
+        """Continue: the operation is over."""
+
+
+class WaitedWork(Work):
+    """A long operation whose end is told to those who wait for it."""
+
+    def __init__(self) -> None:
+        self.over = False
+        self._waiters: list[EndWaiter] = []
+
+    def tell(self, waiter: EndWaiter) -> None:
+        """Tell `waiter` when it is over, at once where it is."""
+        if self.over:
+            waiter.work_ended()
+        else:
+            self._waiters.append(waiter)
+
+    def ended(self) -> None:
+        """Tell those who wait."""
+        self.over = True
+        waiters = self._waiters
+        self._waiters = []
+        for waiter in waiters:
+            waiter.work_ended()
+
+
+class WorkAccount(HeldMemory):
+    """What the core has done since the start, and the long operations that it goes on with."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        #: How many changes of the state that clients share began, published messages apart, which
+        #: their connections count.  Who changes it counts before the first step: so one who meets
+        #: an exception that nobody expected knows whether anything may be half done.
+        self.changes: i64 = 0
+        #: Steps of work since the start: what requests cost, in a unit that is the same on every
+        #: machine.
+        self.steps: i64 = 0
+        #: What metrics tell, and the sizes of what was published.
+        self.counts = Counts()
+        self.sizes = MessageSizes()
+        #: Long operations that are not at their end, the one whose turn it is first.
+        self.works: list[Work] = []
+        #: The connections that wait for their turn, and the step at which the round is over.
+        self.rounds = Rounds()
+        self.round_end: i64 = STEPS_PER_ROUND
+        #: The step until which others may still begin, each with a small slice, when it is over.
+        self.late_end: i64 = STEPS_PER_ROUND
+        #: Steps that are left in this round for deliveries, dead letters and what deadlines bring.
+        self.dispatch_steps: i64 = DISPATCH_STEPS_PER_TURN
+        self.letter_steps: i64 = LETTER_STEPS_PER_TURN
+        self.timed_steps: i64 = TIMED_STEPS_PER_TURN
+        #: The step at which the turn has done its part: what comes later in it does little.
+        self.turn_end: i64 = STEPS_PER_TURN
+        #: What lets go of memory at the moment; None where there is nothing.
+        self._freeing: Freeing | None = None
+
+    def free(self, items: list[Any]) -> None:
+        """Let go of the objects in a list that nobody uses any more: of many, in slices."""
+        count: i64 = len(items)
+        if count <= _FREED_AT_ONCE:
+            self.steps += count // MESSAGES_FREED_PER_STEP
+            items.clear()
+        else:
+            self._begin_freeing().lists.append(items)
+
+    def free_table(self, table: dict[Any, Any]) -> None:
+        """Let go of the objects in a dict that nobody uses any more: of many, in slices."""
+        count: i64 = len(table)
+        if count <= _FREED_AT_ONCE:
+            self.steps += count // MESSAGES_FREED_PER_STEP
+            table.clear()
+        else:
+            self._begin_freeing().tables.append(table)
+
+    def _begin_freeing(self) -> Freeing:
+        freeing = self._freeing
+        if freeing is None or freeing.over:
+            freeing = self._freeing = Freeing(self)
+            self.works.append(freeing)
+        return freeing
+
+    def begin_round(self) -> None:
+        """Begin a round: give turns to connections that wait for theirs, as many as it has."""
+        last = self.steps + STEPS_PER_ROUND
+        self.round_end = last
+        # Who takes a turn has not come late.
+        self.late_end = 0
+        rounds = self.rounds
+        while rounds.any() and self.steps < last:
+            share_end = self.steps + STEPS_PER_SLICE
+            left = rounds.begin_user()
+            while left > 0 and self.steps < min(share_end, last):
+                left -= 1
+                # Whoever has nothing more to do must cost something too.
+                self.steps += 1
+                rounds.next().take_turn()
+            rounds.end_user()
+
+    def end_round(self) -> None:
+        """Leave some steps to the connections whose input is found when all others had their turn.
+
+        They are few, and each may take few: so a small request need not wait for another round.
+        """
+        self.late_end = max(self.steps, self.round_end) + LATE_STEPS_PER_ROUND
+        self.dispatch_steps = max(self.dispatch_steps, LATE_STEPS_PER_ROUND)
+
+    def is_round_long(self) -> bool:
+        """Return whether so much was done in the round that another one must begin soon."""
+        return self.steps > self.round_end - STEPS_PER_ROUND * 7 // 8
+
+    def begin(self, work: Work) -> None:
+        """Do the first slice of a long operation, and the others in later turns.
+
+        The shell comes back for them, because `Turn.settle` follows every call into the core.
+        """
+        if work.step(STEPS_PER_SLICE):
+            self.works.append(work)
+        else:
+            work.ended()
+
+    def continue_works(self, steps: i64) -> None:
+        """Do a slice of long operations, each in its turn, until these take `steps` steps."""
+        last = self.steps + steps
+        left: i64 = len(self.works)
+        while left > 0 and self.steps < last:
+            left -= 1
+            work = self.works.pop(0)
+            if work.step(STEPS_PER_SLICE):
+                self.works.append(work)
+            else:
+                work.ended()
+
+
+@final
+class Freeing(Work):
+    """Lets go of what is in memory for nobody: a million messages take a fifth of a second."""
+
+    def __init__(self, account: WorkAccount) -> None:
+        self._account = account
+        self.lists: list[list[Any]] = []
+        self.tables: list[dict[Any, Any]] = []
+        self.over = False
+
+    def step(self, steps: i64) -> bool:
+        """Let go of some of it."""
+        account = self._account
+        last = account.steps + steps
+        while self.lists or self.tables:
+            if account.steps >= last:
+                return True
+            account.steps += _FREED_AT_ONCE // MESSAGES_FREED_PER_STEP
+            if self.lists:
+                self._shorten(self.lists[-1])
+            else:
+                self._empty(self.tables[-1])
+        return False
+
+    def _shorten(self, items: list[Any]) -> None:
+        left: i64 = i64(len(items)) - _FREED_AT_ONCE
+        if left > 0:
+            del items[left:]
+        else:
+            self.lists.pop()
+
+    def _empty(self, table: dict[Any, Any]) -> None:
+        freed: i64 = 0
+        while table and freed < _FREED_AT_ONCE:
+            table.popitem()
+            freed += 1
+        if not table:
+            self.tables.pop()
+
+    def ended(self) -> None:
+        """Note that nothing is left."""
+        self.over = True

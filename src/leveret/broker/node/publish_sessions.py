@@ -1,0 +1,428 @@
+"""Publish sessions: how far the publishes of clients came whose connection was lost.
+
+A client that reconnects learns by it which messages the broker has, and sends the others again
+only: nothing is stored twice, and no message is numbered for it.  What both say is in
+`leveret.wire.content.publish_marks`.
+
+A channel counts its publishes for its confirms anyway.  This is asked for that number when a group
+of the journal is sealed that has publishes of the channel, when the connection ends, and by a
+checkpoint; only what was *not* taken is noted when it happens.
+
+Invariants: a session belongs to a user, and one connection at most has it; nothing is handled for a
+channel any more when its progress is told; what was told is durable; of a channel that is forgotten
+or was never known nothing is told, so that its client sends everything again.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64, mypyc_attr
+
+from leveret.broker.core.accounts import LostAccount
+from leveret.broker.core.effects import SyncWaiter
+from leveret.limits import (
+    PUBLISH_SESSION_CHANNELS_MAX,
+    PUBLISH_SESSION_EXPIRY_MS,
+    PUBLISH_SESSION_GAPS_MAX,
+    PUBLISH_SESSIONS_PER_USER_MAX,
+    SLICE_MESSAGES,
+)
+from leveret.store.journal.journal import Journal, LateRecord
+from leveret.store.records.publish_session import FORGOTTEN, PublishProgress
+from leveret.wire.content.publish_marks import Gap, PublishMarks
+
+if TYPE_CHECKING:
+    from leveret.broker.core.turn import Link, Turn
+
+#: What they take in bytes, in the plain build: a session, a channel, and a run of publishes that
+#: were not taken.
+SESSION_BYTES: Final = 1_000
+CHANNEL_PROGRESS_BYTES: Final = 450
+GAP_BYTES: Final = 200
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class PublishCounter(SyncWaiter):
+    """What counts the publishes of a channel in confirm mode, from 1 on."""
+
+    @abstractmethod
+    def handled(self) -> i64:
+        """Return the number of the last one that was handled."""
+
+
+@final
+class ChannelProgress(LateRecord):
+    """How far the publishes of one channel have come; `counter` counts them while it is open."""
+
+    def __init__(self, session: PublishSession, key: i64, before: i64) -> None:
+        self.key: Final[i64] = key
+        #: The key that the same channel of the application had before, and has had since.
+        self.before: i64 = before
+        self.after: i64 = 0
+        self.counter: PublishCounter | None = None
+        #: True while a publish comes to its queues in parts, which a lost connection does not stop.
+        self.busy = False
+        #: Of the publishes up to here nothing is known; what was not taken of those after them.
+        self.floor: i64 = 0
+        self.gaps: list[Gap] = []
+        #: Whether a record of it is in the journal or in a snapshot.
+        self.recorded = False
+        self._session = session
+        self._through: i64 = 0
+        #: How far the journal says that it came.
+        self._journaled: i64 = 0
+        self._listed = False
+        self._forgotten = False
+
+    def through(self) -> i64:
+        """Return the number of the last publish that was handled."""
+        counter = self.counter
+        return self._through if counter is None else counter.handled()
+
+    def marks(self) -> PublishMarks:
+        """Return what a client is told."""
+        return PublishMarks(self.through(), self.floor, self.gaps)
+
+    def not_taken(self, number: i64, kind: int) -> None:
+        """Note that a publish was refused or returned; of one that was both the last call counts.
+
+        The oldest are given up where there are too many: their client sends those again.
+        """
+        gaps = self.gaps
+        if gaps and gaps[-1][1] == number:
+            first, last, old = gaps[-1]
+            if old == kind:
+                return
+            if first < last:
+                gaps[-1] = (first, last - 1, old)
+            else:
+                gaps.pop()
+                self._session.count_gaps(-1)
+        self._add_gap(int(number), int(number), kind)
+
+    def _add_gap(self, first: int, last: int, kind: int) -> None:
+        """Add a run behind all others."""
+        gaps = self.gaps
+        if gaps and gaps[-1][1] == first - 1 and gaps[-1][2] == kind:
+            gaps[-1] = (gaps[-1][0], last, kind)
+        elif self._session.gap_count < PUBLISH_SESSION_GAPS_MAX:
+            gaps.append((first, last, kind))
+            self._session.count_gaps(1)
+        elif gaps:
+            given_up = len(gaps) // 2 + 1
+            self.floor = gaps[given_up - 1][1]
+            del gaps[:given_up]
+            gaps.append((first, last, kind))
+            self._session.count_gaps(1 - given_up)
+        else:
+            self.floor = last
+
+    def note_group(self) -> None:
+        """Have it recorded in the group of the journal that is being filled."""
+        if not self._listed and not self._forgotten:
+            self._listed = True
+            self._session.journal().at_end(self)
+
+    def append_to(self, journal: Journal) -> None:
+        """Record how far it has come since the last record."""
+        self._listed = False
+        through = self.through()
+        since = self._journaled
+        if self._forgotten or through <= since:
+            return
+        gaps = [gap for gap in self.gaps if gap[1] > since]
+        journal.publish_session(self._record(max(since, self.floor), through, gaps))
+        self._journaled = through
+        self.recorded = True
+
+    def record(self) -> PublishProgress:
+        """Return all of it as a record, for a snapshot."""
+        self.recorded = True
+        return self._record(self.floor, self.through(), list(self.gaps))
+
+    def _record(self, since: i64, through: i64, gaps: list[Gap]) -> PublishProgress:
+        session = self._session
+        return PublishProgress(session.user, session.identity, self.key, since, through, gaps)
+
+    def restore(self, progress: PublishProgress) -> None:
+        """Take a record, which may tell what is known, or miss some that was lost."""
+        known = self._through
+        if progress.through <= known:
+            return
+        if progress.since > known:
+            self.floor = progress.since
+        for first, last, kind in progress.gaps:
+            if last > known:
+                self._add_gap(max(first, int(known) + 1), last, kind)
+        self._through = self._journaled = progress.through
+        self.recorded = True
+
+    def end(self) -> None:
+        """Take that the channel has ended: nothing more is counted."""
+        counter = self.counter
+        if counter is None:
+            return
+        self._through = counter.handled()
+        self.counter = None
+        if self._through == 0 and not self.busy:
+            self.forget()
+        elif not self._listed and self._through > self._journaled and not self._forgotten:
+            self.append_to(self._session.journal())
+
+    def count_late(self, kind: int) -> None:
+        """Count the publish that went on when the channel had ended; a taken one has the kind 0."""
+        self.busy = False
+        self._through += 1
+        if kind:
+            self.not_taken(self._through, kind)
+        if not self._listed:
+            self.append_to(self._session.journal())
+
+    def close(self) -> None:
+        """Forget it, and what it was on a lost connection: the client knows of the channel's end.
+
+        Where the broker closed it before any publish came, the client may try another in its place.
+        """
+        before = self._session.known(self.before)
+        if before is not None and (self.counter is not None or self._through > 0):
+            before.forget()
+        self.forget()
+
+    def forget(self) -> None:
+        """Forget it: its client knows what became of everything."""
+        if self._forgotten:
+            return
+        self._forgotten = True
+        session = self._session
+        session.forget_channel(self)
+        if self.recorded:
+            session.journal().publish_session(self._record(0, FORGOTTEN, []))
+
+
+@final
+class PublishSession:
+    """The channels of one client over all its connections; `link` is the one of now."""
+
+    def __init__(self, sessions: PublishSessions, user: bytes, identity: bytes) -> None:
+        self.user: Final = user
+        self.identity: Final = identity
+        self.link: Link | None = None
+        #: When its connection was lost (`Turn.now_ms`); 0 for a time before the start.
+        self.lost_ms: i64 = 0
+        self.channels: dict[i64, ChannelProgress] = {}
+        self.gap_count: i64 = 0
+        self._newest: i64 = 0
+        self._sessions = sessions
+        sessions.book(SESSION_BYTES)
+
+    def journal(self) -> Journal:
+        """Return the journal of now."""
+        return self._sessions.journal()
+
+    def open(self, key: i64, before: i64) -> ChannelProgress | None:
+        """Return what is to count the publishes of a new channel; None for a key that cannot be.
+
+        `before` is the key that the channel had on a lost connection, or 0.
+        """
+        if key <= self._newest or len(self.channels) >= PUBLISH_SESSION_CHANNELS_MAX:
+            return None
+        self._newest = key
+        known = self.channels.get(before)
+        if known is not None and known.counter is None:
+            # The client goes by `before` until it has published on `key`: what was before that is
+            # done with, and so is an attempt since then that came to nothing.
+            for other in (self.channels.get(known.before), self.channels.get(known.after)):
+                if other is not None and other.counter is None:
+                    other.forget()
+            known.after = key
+        return self._add(key, before)
+
+    def _add(self, key: i64, before: i64) -> ChannelProgress:
+        progress = self.channels[key] = ChannelProgress(self, key, before)
+        self._sessions.book(CHANNEL_PROGRESS_BYTES)
+        return progress
+
+    def known(self, key: i64) -> ChannelProgress | None:
+        """Return how far a channel of a lost connection came, if that is known."""
+        progress = self.channels.get(key)
+        return progress if progress is not None and progress.counter is None else None
+
+    def restore(self, progress: PublishProgress) -> None:
+        """Take a record of one of its channels."""
+        known = self.channels.get(progress.channel)
+        if progress.through == FORGOTTEN:
+            if known is not None:
+                known.recorded = False
+                known.forget()
+            return
+        if known is None:
+            if len(self.channels) >= PUBLISH_SESSION_CHANNELS_MAX:
+                return
+            known = self._add(progress.channel, 0)
+            self._newest = max(self._newest, progress.channel)
+        known.restore(progress)
+
+    def forget_channel(self, progress: ChannelProgress) -> None:
+        """Take out a channel."""
+        if self.channels.get(progress.key) is progress:
+            del self.channels[progress.key]
+            self._sessions.book(-CHANNEL_PROGRESS_BYTES)
+            self.count_gaps(-len(progress.gaps))
+
+    def count_gaps(self, count: i64) -> None:
+        """Count runs of publishes that were not taken."""
+        self.gap_count += count
+        self._sessions.book(count * GAP_BYTES)
+
+    def lost(self, link: Link) -> None:
+        """Take the end of its connection, whose channels have ended before."""
+        if self.link is link:
+            self.link = None
+            self._sessions.lost(self)
+
+    def end(self) -> None:
+        """Forget it: the client has closed its connection."""
+        self._sessions.forget(self)
+
+
+@final
+class PublishSessions:
+    """All publish sessions of a broker."""
+
+    def __init__(self, turn: Turn) -> None:
+        self._turn = turn
+        self._account = LostAccount(turn.accounts)
+        #: By user and identity; and those without a connection, the one lost first in front.
+        self._by_user: dict[bytes, dict[bytes, PublishSession]] = {}
+        self._lost_by_user: dict[bytes, dict[PublishSession, None]] = {}
+        self._lost: dict[PublishSession, None] = {}
+
+    def journal(self) -> Journal:
+        """Return the journal of now."""
+        return self._turn.journal
+
+    def book(self, size: i64) -> None:
+        """Book what they take."""
+        self._account.book(size)
+
+    @property
+    def held_bytes(self) -> int:
+        """How much they take."""
+        return int(self._account.bytes)
+
+    def all(self) -> list[PublishSession]:
+        """Return all of them."""
+        return [one for of_user in self._by_user.values() for one in of_user.values()]
+
+    def take(self, user: str, identity: bytes, link: Link) -> PublishSession | None:
+        """Give a connection the session of its user; None where he has too many.
+
+        Another connection that has it is lost: what it has not handled yet it never will.
+        """
+        name = user.encode("utf-8", "surrogateescape")
+        if len(name) > 255:
+            return None
+        session = self._by_user.get(name, {}).get(identity)
+        if session is None:
+            session = self._make(name, identity)
+            if session is None:
+                return None
+        elif session.link is not None:
+            session.link.superseded()
+        self._not_lost(session)
+        session.link = link
+        return session
+
+    def _make(self, user: bytes, identity: bytes) -> PublishSession | None:
+        of_user = self._by_user.get(user, {})
+        if len(of_user) >= PUBLISH_SESSIONS_PER_USER_MAX:
+            oldest = next(iter(self._lost_by_user.get(user, {})), None)
+            if oldest is None:
+                return None
+            self.forget(oldest)
+        session = PublishSession(self, user, identity)
+        self._by_user.setdefault(user, {})[identity] = session
+        return session
+
+    def lost(self, session: PublishSession) -> None:
+        """Keep a session whose connection was lost for a while, if it has anything to tell."""
+        if not session.channels:
+            self.forget(session)
+            return
+        session.lost_ms = self._turn.now_ms
+        self._lost[session] = None
+        self._lost_by_user.setdefault(session.user, {})[session] = None
+
+    def _not_lost(self, session: PublishSession) -> None:
+        if session in self._lost:
+            del self._lost[session]
+            of_user = self._lost_by_user[session.user]
+            del of_user[session]
+            if not of_user:
+                del self._lost_by_user[session.user]
+
+    def forget(self, session: PublishSession) -> None:
+        """Forget a session, and record that where anything of it is recorded."""
+        of_user = self._by_user.get(session.user)
+        if of_user is None or of_user.get(session.identity) is not session:
+            return
+        self._not_lost(session)
+        del of_user[session.identity]
+        if not of_user:
+            del self._by_user[session.user]
+        recorded = False
+        for progress in list(session.channels.values()):
+            recorded = recorded or progress.recorded
+            progress.recorded = False
+            progress.forget()
+        self.book(-SESSION_BYTES)
+        if recorded:
+            gone = PublishProgress(session.user, session.identity, FORGOTTEN, 0, FORGOTTEN, [])
+            self._turn.journal.publish_session(gone)
+
+    def tick(self) -> None:
+        """Forget those whose client did not come back in time, some at a time."""
+        now_ms = self._turn.now_ms
+        for _ in range(SLICE_MESSAGES):
+            oldest = next(iter(self._lost), None)
+            if oldest is None or now_ms - oldest.lost_ms < PUBLISH_SESSION_EXPIRY_MS:
+                return
+            self.forget(oldest)
+
+    def shed(self) -> bool:
+        """Forget the older half of those without a connection; return whether there were any.
+
+        Connections take more memory than they may.
+        """
+        count = len(self._lost)
+        for session in list(self._lost)[: count // 2 + 1]:
+            self.forget(session)
+        return count > 0
+
+    # -- after a start -----------------------------------------------------------------------------
+
+    def restore(self, progress: PublishProgress) -> None:
+        """Take a record; all connections were lost with the stop."""
+        session = self._by_user.get(progress.user, {}).get(progress.session)
+        if progress.through == FORGOTTEN and progress.channel == FORGOTTEN:
+            if session is not None:
+                for channel in session.channels.values():
+                    channel.recorded = False
+                self.forget(session)
+            return
+        if session is None:
+            if progress.through == FORGOTTEN:
+                return
+            session = self._make(progress.user, progress.session)
+            if session is None:
+                return
+            self._lost[session] = None
+            self._lost_by_user.setdefault(session.user, {})[session] = None
+        session.restore(progress)
+
+    def restored(self) -> None:
+        """Have the time until they are forgotten begin now."""
+        for session in list(self._lost):
+            session.lost_ms = self._turn.now_ms

@@ -1,0 +1,78 @@
+"""A queue's share of what its user and its vhost may have: the queue itself, and its messages."""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from leveret.broker.core.ownership import Owner
+from leveret.broker.core.quotas import Share, Use
+from leveret.broker.queue.queue import Queue
+
+
+@final
+class QueueShare(Share):
+    """What one queue has."""
+
+    def __init__(self, vhost: Use, queue: Queue) -> None:
+        # The store of a delayed exchange has no name, and is none of the queues that he declared.
+        super().__init__(vhost, 1 if queue.name else 0)
+        self._queue: Final = queue
+
+    def messages_now(self) -> i64:
+        """Return how many messages count: waiting, unacked, or kept otherwise.
+
+        What a consumer of a stream holds stays in it.  A committed batch counts no more, because it
+        must find its room in the queues that it goes to.
+        """
+        queue = self._queue
+        if queue.kept:
+            return 0
+        if queue.has_offsets:
+            return queue.ready_count()
+        waiting = queue.ready_count() + queue.retry_count()
+        return waiting + queue.unacked_count + queue.retained_count()
+
+    def bytes_now(self) -> i64:
+        """Return the bytes of these."""
+        queue = self._queue
+        if queue.kept:
+            return 0
+        if queue.has_offsets:
+            return queue.ready_bytes()
+        waiting = queue.ready_bytes() + queue.retry_bytes()
+        return waiting + queue.unacked_bytes + queue.retained_bytes()
+
+    def follow(self) -> None:
+        """Have its target ask for each publish, or for none."""
+        self._queue.target.look_at_admission()
+
+
+def count_queue(queue: Queue, vhost: Use) -> None:
+    """Count what is in a new queue for its vhost, and for a user once it belongs to one."""
+    share = QueueShare(vhost, queue)
+    queue.quota = share
+    queue.target.share = share
+    share.judge()
+
+
+def give_queue(queue: Queue, owner: Owner | None) -> None:
+    """Count a queue and its messages for another user from now on; None for nobody."""
+    share = queue.quota
+    if share is not None:
+        quotas = queue.turn.quotas
+        before = share.user
+        share.give(owner, quotas.of(owner))
+        quotas.forget_unused(before)
+
+
+def count_no_more(queue: Queue) -> None:
+    """Count a queue and its messages for nobody: it is deleted."""
+    share = queue.quota
+    if share is not None:
+        before = share.user
+        share.end()
+        queue.quota = None
+        queue.target.share = None
+        queue.turn.quotas.forget_unused(before)

@@ -1,0 +1,203 @@
+"""What takes messages: where exchanges route to, and how a target's copy of a message is recorded.
+
+A declared queue has a target, and so has the store of delayed messages; the history of an exchange
+is one and nothing else.  A target judges a message before it takes it, knows the publishers that
+number their messages, and counts what came.  It is not what gives messages to consumers: that is a
+`Source`.
+
+Invariants: a message is in a target at most once for each publish; a tap is among the targets of a
+message and counts as none of its destinations.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64, mypyc_attr
+
+from leveret.broker.core.ownership import is_free_for
+from leveret.broker.queue.publishers import Publishers, publisher_record
+from leveret.names import Name
+
+if TYPE_CHECKING:
+    from leveret.broker.core.ownership import Owner
+    from leveret.broker.core.quotas import Share
+    from leveret.broker.core.turn import Turn
+    from leveret.message import Message
+    from leveret.wire.numbered import Numbered
+
+#: What `admit` decides about a message: take it, drop it as taken before, or refuse it.
+TAKE: Final = 0
+DROP: Final = 1
+REFUSE: Final = 2
+
+#: The weight of a message in the journal: 1 if it is persistent, else 0.  A target's copy is
+#: recorded from the target's own `records_from` on.
+RECORDS_ALL: Final = 0
+RECORDS_PERSISTENT: Final = 1
+RECORDS_NONE: Final = 2
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Target:
+    """The base of all that messages are routed to."""
+
+    def __init__(self, turn: Turn, name: str, queue_id: i64, records_from: i64) -> None:
+        self.turn = turn
+        self.name = Name(name)
+        #: By which the journal knows it; 0 for what no record names.
+        self.queue_id: i64 = queue_id
+        #: Which messages are journaled: RECORDS_ALL, RECORDS_PERSISTENT or RECORDS_NONE.
+        self.records_from: i64 = records_from
+        #: True where `admit` must be asked before each publish: the target has rules of its own, or
+        #: a quota of its user or its vhost is near.
+        self.checks_admission = False
+        self.has_rules = False
+        #: What it has of the messages of its user and its vhost; None for what counts for nobody.
+        self.share: Share | None = None
+        #: True where `make_room` must be asked after each publish.
+        self.bounded = False
+        self.deleted = False
+        # Counters are plain numbers that only grow; who wants a rate computes it.
+        self.published: i64 = 0
+        #: Messages among them that a durable queue took and that a restart drops.
+        self.transient: i64 = 0
+        self.deduplicated: i64 = 0
+        #: The publishers that number their messages; None before the first.
+        self.publishers: Publishers | None = None
+
+    @abstractmethod
+    def publish(self, message: Message) -> i64:
+        """Take `message`; return its sequence (a stream's: offset)."""
+
+    def records(self, message: Message) -> bool:
+        """Return whether the journal holds the target's copy of a message."""
+        return (1 if message.persistent else 0) >= self.records_from
+
+    @property
+    def recorded(self) -> bool:
+        """Whether its definition is in the journal."""
+        return self.records_from < RECORDS_NONE
+
+    def admit(self, message: Message) -> i64:
+        """Decide about a message before it is published here: TAKE, DROP or REFUSE."""
+        return TAKE if self.is_in_quota(message) else REFUSE
+
+    def is_full(self, message: Message) -> bool:
+        """Return whether `admit` would refuse `message` because there is no room."""
+        share = self.share
+        return share is not None and not share.has_room(message.size)
+
+    def look_at_admission(self) -> None:
+        """Have `admit` asked, or not: the rules or the share have changed."""
+        share = self.share
+        self.checks_admission = self.has_rules or (share is not None and share.watched)
+
+    def is_in_quota(self, message: Message) -> bool:
+        """Return whether a message is within the quotas, and count it: it is published next."""
+        share = self.share
+        if share is None or not share.watched or share.takes(message.size):
+            return True
+        self.turn.counts.quota_refused += 1
+        return False
+
+    def make_room(self) -> None:
+        """Drop messages above the limits, after all that can be delivered was delivered."""
+
+    def takes_now(self) -> bool:
+        """Return whether a message that is published now would be delivered at once."""
+        return False
+
+    def deliver_one(self) -> None:
+        """Deliver a message at once, after `takes_now` has told that one can be."""
+
+    def hold_until(self, group: i64) -> None:
+        """Deliver nothing before `group` is synced; a stream never does."""
+
+    # -- numbered messages ------------------------------------------------------------------------
+
+    def admit_numbered(self, numbered: Numbered, by: Owner | None) -> i64:
+        """Decide about a message of `by` by its publisher's number: TAKE, DROP or REFUSE."""
+        publishers = self.publishers
+        if publishers is None:
+            publishers = self.publishers = Publishers(self.turn)
+        known = publishers.known(numbered.publisher)
+        if known is None:
+            return TAKE if publishers.has_room(numbered.publisher, by) else REFUSE
+        if not is_free_for(known.owner, by):
+            return REFUSE
+        if numbered.number > known.number:
+            return TAKE
+        publishers.took_before(known)
+        self.deduplicated += 1
+        return DROP
+
+    def give_publisher(self, name: bytes, to: Owner) -> None:
+        """Give a publisher's name that is known here to the owner `to`, and journal that."""
+        publishers = self.publishers
+        known = None if publishers is None else publishers.by_name.get(name)
+        if publishers is None or known is None:
+            return
+        self.turn.changes += 1
+        if self.recorded:
+            record = publisher_record(self.queue_id, name, to)
+            self.turn.journal.define("publisher", record)
+        publishers.give(known, to)
+
+    def forget_publisher(self, name: bytes) -> None:
+        """Forget a publisher, which may then begin with any number, and journal that."""
+        self.turn.changes += 1
+        if self.publishers is not None:
+            self.publishers.forget(name)
+        if self.recorded:
+            self.turn.journal.delete("publisher", publisher_record(self.queue_id, name, None))
+
+    def drop_publishers(self) -> None:
+        """Forget all publishers, because the target is deleted."""
+        if self.publishers is not None:
+            self.publishers.drop()
+
+
+@final
+class DroppedTarget(Target):
+    """What a deleted queue has in the place of its target, which knows the queue.
+
+    Counts and names are those of the target; nothing is published to it.
+    """
+
+    def __init__(self, target: Target) -> None:
+        super().__init__(target.turn, target.name, target.queue_id, target.records_from)
+        self.deleted = True
+        self.published = target.published
+        self.transient = target.transient
+        self.deduplicated = target.deduplicated
+
+    def publish(self, message: Message) -> i64:
+        """Refuse: no exchange routes here.  Raises: RuntimeError."""
+        raise RuntimeError(f"queue '{self.name}' is deleted")
+
+
+@mypyc_attr(acyclic=True)
+class Destinations:
+    """Where a message goes."""
+
+    def __init__(self, targets: list[Target], taps: tuple[Target, ...] = ()) -> None:
+        #: Each target once, taps among them.
+        self.targets = targets
+        #: Those of them that take the message without being a destination of it.
+        self.taps = taps
+        #: How many bindings matched, those to the same queue and by several keys too.
+        self.matched: i64 = 0
+
+    def reached(self) -> bool:
+        """Return whether the message has a destination."""
+        return len(self.targets) > len(self.taps)
+
+    def left(self) -> Destinations:
+        """Return those that are not deleted by now."""
+        targets = [target for target in self.targets if not target.deleted]
+        if len(targets) == len(self.targets):
+            return self
+        taps = [tap for tap in self.taps if not tap.deleted]
+        return Destinations(targets, tuple(taps))

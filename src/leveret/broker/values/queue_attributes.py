@@ -1,0 +1,28 @@
+"""The attributes of a queue besides its name: what a declare asks for and a redeclare compares."""
+
+from __future__ import annotations
+
+from typing import final
+
+from leveret.broker.values.arguments import Arguments
+
+
+@final
+class QueueAttributes:
+    """Whether a queue is durable, exclusive and auto-delete, and its arguments."""
+
+    def __init__(
+        self,
+        durable: bool = False,
+        exclusive: bool = False,
+        auto_delete: bool = False,
+        arguments: Arguments | None = None,
+    ) -> None:
+        self.durable = durable
+        self.exclusive = exclusive
+        self.auto_delete = auto_delete
+        self.arguments: Arguments = {} if arguments is None else arguments
+
+    def with_arguments(self, arguments: Arguments) -> QueueAttributes:
+        """Return the same attributes with other arguments."""
+        return QueueAttributes(self.durable, self.exclusive, self.auto_delete, arguments)

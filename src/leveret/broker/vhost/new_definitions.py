@@ -1,0 +1,92 @@
+"""Exchanges and bindings that are made and that nobody knows yet, each with its record.
+
+What is refused is refused here, before any state changes; `Exchanges` then enters them.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from leveret.broker.core.accounts import EXCHANGE_BYTES, QUEUE_BYTES, table_bytes
+from leveret.broker.core.ownership import owner_fields
+from leveret.broker.topology.binding import Binding, binding_record
+from leveret.broker.topology.exchange import Exchange
+from leveret.broker.topology.exchanges import make_exchange
+from leveret.broker.topology.exchanges.numbers import check_exchange_numbers
+from leveret.broker.values.arguments import Arguments, type_name
+from leveret.broker.vhost.state import VhostState
+from leveret.errors import PreconditionFailed
+from leveret.names import Name
+from leveret.store.records.definition import Definition
+
+
+@final
+class NewExchange:
+    """An exchange that nobody knows yet, and its record."""
+
+    def __init__(self, exchange: Exchange, definition: Definition) -> None:
+        self.exchange: Final = exchange
+        self.definition: Final = definition
+
+
+@final
+class NewBinding:
+    """A binding that nobody knows yet, and its record."""
+
+    def __init__(self, binding: Binding, definition: Definition) -> None:
+        self.binding: Final = binding
+        self.definition: Final = definition
+
+
+def new_exchange(
+    vhost: VhostState,
+    name: Name,
+    kind: str,
+    durable: bool,
+    auto_delete: bool,
+    internal: bool,
+    arguments: Arguments,
+) -> NewExchange:
+    """Return an exchange that can be entered; no memory is booked for it.
+
+    Raises: PreconditionFailed (406) for a bad type or argument.
+    """
+    where = vhost.exchange_label(name)
+    alternate = arguments.get("alternate-exchange")
+    if alternate is not None and not isinstance(alternate, str):
+        raise PreconditionFailed(
+            f"invalid type '{type_name(alternate)}' for arg 'alternate-exchange' in {where}"
+        )
+    check_exchange_numbers(kind, arguments, where)
+    exchange = make_exchange(name, kind, durable, auto_delete, internal, arguments)
+    # One that is not durable is shown and exported like the others.
+    return NewExchange(exchange, Definition("exchange", exchange.definition(vhost.name)))
+
+
+def new_binding(vhost: VhostState, binding: Binding, arguments: Arguments) -> NewBinding:
+    """Return a binding, which was made with `arguments`, with its record.
+
+    Raises: PreconditionFailed (406) for arguments that cannot be kept.
+    """
+    record = binding_record(
+        vhost.name,
+        binding.source.name,
+        binding.destination,
+        binding.queue is not None,
+        binding.binding_key,
+        arguments,
+    )
+    record.update(owner_fields(binding.made_by))
+    return NewBinding(binding, Definition("binding", record))
+
+
+def exchange_bytes(exchange: Exchange) -> i64:
+    """Return the memory that an exchange takes, without the bindings from it."""
+    size: i64 = EXCHANGE_BYTES + sys.getsizeof(exchange.name) + table_bytes(exchange.arguments)
+    if exchange.delays:
+        # Its store is a queue.
+        size += QUEUE_BYTES
+    return size + exchange.index_bytes()

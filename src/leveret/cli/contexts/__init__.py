@@ -1,0 +1,1 @@
+"""Brokers on other machines: contexts by name, and asking the API of one."""

@@ -1,0 +1,150 @@
+"""`leveret context`: names for brokers on other machines, as `kubectl config` has for clusters."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from typing import Annotated, Final
+
+import typer
+
+from leveret.cli import exits
+from leveret.cli.contexts.kept import FIELDS, Context, Contexts, check_text
+from leveret.cli.printing import output
+from leveret.cli.printing.rows import print_rows
+from leveret.cli.suggesting import SafeGroup
+
+#: What is shown of a password, and of an address that cannot be read: one may stand in it.
+_SET: Final = "(set)"
+_UNREADABLE: Final = "(cannot be read)"
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The context.")]
+
+
+def show_all() -> None:
+    """List the contexts; the current one has a star."""
+    contexts = Contexts.load()
+    rows = [
+        {"current": "*" if name == contexts.current else "", "name": name, **_shown(context)}
+        for name, context in sorted(contexts.by_name.items())
+    ]
+    print_rows(rows, ["current", "name", "api", "uri", "user"], "table")
+
+
+def use(
+    name: Annotated[
+        str, typer.Argument(metavar="[NAME]", help="The context; without it none is current.")
+    ] = "",
+) -> None:
+    """Have all commands ask the broker of a context, unless they are told otherwise."""
+    contexts = Contexts.load()
+    if name:
+        contexts.get(name)
+    contexts.current = name
+    contexts.save()
+
+
+def put(
+    name: Name,
+    api: Annotated[str, typer.Option(metavar="URL", help="Its API: https://host:15671.")] = "",
+    uri: Annotated[str, typer.Option(metavar="URI", help="Where it speaks AMQP.")] = "",
+    user: Annotated[str, typer.Option(help="Who asks the API.")] = "",
+    password_file: Annotated[
+        str, typer.Option(metavar="PATH", help="A file whose first line is the password.")
+    ] = "",
+    ask_password: Annotated[
+        bool, typer.Option("--ask-password", help="Read the password, and keep it in the file.")
+    ] = False,
+    ca_file: Annotated[str, typer.Option(metavar="PATH", help="Whom to trust (PEM).")] = "",
+    certificate_file: Annotated[
+        str, typer.Option(metavar="PATH", help="The client's certificate (PEM).")
+    ] = "",
+    key_file: Annotated[str, typer.Option(metavar="PATH", help="Its key (PEM).")] = "",
+) -> None:
+    """Make a context, or change what is given of one."""
+    from leveret.cli.contexts.remote import Remote
+    from leveret.cli.ctl.asking import secret
+    from leveret.cli.options import read_uri
+
+    contexts = Contexts.load()
+    given = {
+        "api": api,
+        "uri": uri,
+        "user": user,
+        "password_file": password_file,
+        "ca_file": ca_file,
+        "certificate_file": certificate_file,
+        "key_file": key_file,
+        "password": secret("") if ask_password else "",
+    }
+    for field in FIELDS:
+        check_text(given[field], field)
+    changes = {field: value for field, value in given.items() if value}
+    context = replace(contexts.by_name.get(name, Context()), **changes)
+    if context.api:
+        Remote.of(replace(context, password_file=""))
+    if context.uri:
+        read_uri(context.uri)
+    contexts.by_name[check_text(name, "the name")] = context
+    contexts.save()
+
+
+def show(
+    name: Annotated[
+        str, typer.Argument(metavar="[NAME]", help="The context; without it the current one.")
+    ] = "",
+) -> int:
+    """Print a context, without its password."""
+    contexts = Contexts.load()
+    if not (name or contexts.current):
+        return exits.NOTHING
+    for field, value in _shown(contexts.get(name or contexts.current)).items():
+        output.say(f"{field} = {value}")
+    return exits.OK
+
+
+def delete(name: Name) -> None:
+    """Forget a context."""
+    contexts = Contexts.load()
+    contexts.get(name)
+    del contexts.by_name[name]
+    if contexts.current == name:
+        contexts.current = ""
+    contexts.save()
+
+
+def _shown(context: Context) -> dict[str, str]:
+    """Return what is set of a context, without secrets."""
+    from leveret.cli.contexts.remote import Remote
+    from leveret.client.uri import parse_uri
+
+    found = {name: value for name, value in asdict(context).items() if value}
+    if "password" in found:
+        found["password"] = _SET
+    if "api" in found:
+        try:
+            found["api"] = str(Remote.of(Context(api=context.api)))
+        except exits.Failure:
+            found["api"] = _UNREADABLE
+    if "uri" in found:
+        try:
+            found["uri"] = str(parse_uri(context.uri))
+        except ValueError:
+            found["uri"] = _UNREADABLE
+    return found
+
+
+def app() -> typer.Typer:
+    """Return the group."""
+    made = typer.Typer(
+        cls=SafeGroup,
+        help="Names for brokers on other machines.",
+        rich_markup_mode=None,
+        add_completion=False,
+        no_args_is_help=True,
+    )
+    made.command("list")(show_all)
+    made.command("use")(use)
+    made.command("set")(put)
+    made.command("show")(show)
+    made.command("delete")(delete)
+    return made

@@ -1,0 +1,165 @@
+"""Contexts: brokers on other machines by names of the user's own, in one file.
+
+    current = "prod"
+
+    [context.prod]
+    api = "https://broker.example.org:15671"
+    uri = "amqps://broker.example.org"
+    user = "admin"
+    password_file = "/home/ann/.leveret-prod"
+
+The file is `contexts.toml` in the directory `leveret` of the user's configuration directory
+(`XDG_CONFIG_HOME`, else `~/.config`).  It may hold passwords, so it is refused where others could
+read it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+import tempfile
+import tomllib
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Final, Self
+
+import msgspec
+
+from leveret.cli.exits import CANNOT_CREATE, CONFIG, USAGE, Failure
+
+#: Chooses a context for all commands; a context of the file's `current` comes after it.
+CONTEXT_VARIABLE: Final = "LEVERET_CONTEXT"
+
+#: The largest file that is read.
+_FILE_BYTES_MAX: Final = 1024 * 1024
+
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+
+
+@dataclass(frozen=True)
+class Context:
+    """One broker; what is empty is not set."""
+
+    #: The HTTP API, such as https://host:15671.
+    api: str = ""
+    #: Where AMQP is spoken.
+    uri: str = ""
+    user: str = ""
+    password: str = field(default="", repr=False)
+    password_file: str = ""
+    #: PEM files: who is trusted, and who the client is.
+    ca_file: str = ""
+    certificate_file: str = ""
+    key_file: str = ""
+
+
+#: What may be set of a context.
+FIELDS: Final = tuple(one.name for one in fields(Context))
+
+
+@dataclass
+class Contexts:
+    """All contexts of a user, and which of them is current; empty for none."""
+
+    path: Path
+    by_name: dict[str, Context] = field(default_factory=dict)
+    current: str = ""
+
+    @classmethod
+    def load(cls, path: Path | None = None) -> Self:
+        """Read the file; there are none where it is not there.  Raises: Failure."""
+        place = path or default_path()
+        try:
+            with place.open("rb") as file:
+                mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+                raw = file.read(_FILE_BYTES_MAX + 1)
+        except FileNotFoundError:
+            return cls(place)
+        except OSError as error:
+            raise Failure(f"{place}: {error.strerror}", CONFIG) from None
+        if mode & 0o077:
+            text = f"{place} may hold passwords and others may read it: chmod 600 {place}"
+            raise Failure(text, CONFIG)
+        try:
+            if len(raw) > _FILE_BYTES_MAX:
+                raise ValueError(f"it has more than {_FILE_BYTES_MAX} bytes")
+            return cls(place, *_parse(tomllib.loads(raw.decode())))
+        except (ValueError, msgspec.ValidationError) as error:
+            raise Failure(f"{place}: {error}", CONFIG) from None
+
+    def get(self, name: str) -> Context:
+        """Return a context.  Raises: Failure for an unknown one."""
+        if name not in self.by_name:
+            known = ", ".join(sorted(self.by_name)) or "none"
+            text = f"no context {name!r} in {self.path}; known: {known}"
+            raise Failure(text, CONFIG)
+        return self.by_name[name]
+
+    def save(self) -> None:
+        """Write the file as a whole, for its user alone.  Raises: Failure."""
+        lines = [f"current = {json.dumps(self.current, ensure_ascii=False)}\n"]
+        for name, context in sorted(self.by_name.items()):
+            lines.append(f"\n[context.{json.dumps(name, ensure_ascii=False)}]\n")
+            for key, value in asdict(context).items():
+                if value:
+                    lines.append(f"{key} = {json.dumps(value, ensure_ascii=False)}\n")
+        try:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            number, made = tempfile.mkstemp(dir=self.path.parent, prefix=".contexts-")
+            try:
+                with os.fdopen(number, "w", encoding="utf-8") as file:
+                    file.write("".join(lines))
+                Path(made).replace(self.path)
+            except BaseException:
+                Path(made).unlink(missing_ok=True)
+                raise
+        except OSError as error:
+            text = f"cannot write {self.path}: {error.strerror}"
+            raise Failure(text, CANNOT_CREATE) from None
+
+
+def default_path() -> Path:
+    """Return where the file of this user is."""
+    base = os.environ.get("XDG_CONFIG_HOME", "")
+    # A relative one is to be ignored (XDG Base Directory Specification).
+    root = Path(base) if base.startswith("/") else Path.home() / ".config"
+    return root / "leveret" / "contexts.toml"
+
+
+def check_text(value: str, what: str) -> str:
+    """Return a text that the file can hold.  Raises: Failure."""
+    if _CONTROL.search(value):
+        raise Failure(f"{what} has a control character in it", USAGE)
+    return value
+
+
+def chosen(name: str = "") -> Context | None:
+    """Return the context of a name, else that of the environment, else the current one, if any.
+
+    Raises: Failure.
+    """
+    wanted = name or os.environ.get(CONTEXT_VARIABLE, "")
+    contexts = Contexts.load()
+    wanted = wanted or contexts.current
+    return contexts.get(wanted) if wanted else None
+
+
+class _File(msgspec.Struct, forbid_unknown_fields=True):
+    """What the file holds."""
+
+    current: str = ""
+    context: dict[str, dict[str, str]] = {}
+
+
+def _parse(found: dict[str, object]) -> tuple[dict[str, Context], str]:
+    """Return contexts and the current one's name.  Raises: ValueError; ValidationError."""
+    file = msgspec.convert(found, _File)
+    for name, table in file.context.items():
+        for key in table.keys() - FIELDS:
+            raise ValueError(f"[context.{name}]: {key!r} is unknown; there are {', '.join(FIELDS)}")
+    if file.current and file.current not in file.context:
+        text = f"`current` is {file.current!r}, and there is no [context.{file.current}]"
+        raise ValueError(text)
+    return {name: Context(**table) for name, table in file.context.items()}, file.current

@@ -1,0 +1,121 @@
+"""The HTTP API of a broker on another machine: where it is, who asks, and whom he trusts."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Self
+from urllib.parse import unquote, urlsplit
+
+from leveret.cli import exits
+from leveret.cli.contexts.kept import Context
+
+if TYPE_CHECKING:
+    import ssl
+
+#: The API's address, and the password of who asks there.
+API_VARIABLE: Final = "LEVERET_API"
+PASSWORD_VARIABLE: Final = "LEVERET_API_PASSWORD"  # noqa: S105 (it is the name of one)
+
+#: How long connecting and each piece of an answer may take.
+SECONDS_MAX: Final = 30.0
+
+_PORTS: Final = {"http": 15672, "https": 15671}
+
+
+@dataclass(frozen=True)
+class Remote:
+    """An API by HTTP or HTTPS; it is shown without its password."""
+
+    scheme: str
+    host: str
+    port: int
+    #: What stands before `/api/` in a path.
+    prefix: str
+    user: str
+    password: str = field(repr=False)
+    ca_file: str = ""
+    certificate_file: str = ""
+    key_file: str = ""
+
+    @classmethod
+    def of(cls, context: Context) -> Self:
+        """Return the API of a context.  Raises: Failure."""
+        try:
+            parts = urlsplit(context.api)
+            port = parts.port
+        except ValueError as error:
+            raise _wrong(context.api, str(error)) from None
+        if parts.scheme not in _PORTS or not parts.hostname:
+            raise _wrong(context.api, "it is http://HOST[:PORT] or https://HOST[:PORT]")
+        if parts.query or parts.fragment:
+            raise _wrong(context.api, "it has a query or a fragment")
+        return cls(
+            parts.scheme,
+            parts.hostname,
+            port or _PORTS[parts.scheme],
+            parts.path.rstrip("/").removesuffix("/api"),
+            unquote(parts.username or "") or context.user or "guest",
+            unquote(parts.password or "") or _password(context),
+            context.ca_file,
+            context.certificate_file,
+            context.key_file,
+        )
+
+    def __str__(self) -> str:
+        """The address without user and password."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.scheme}://{host}:{self.port}{self.prefix}"
+
+    def connection(self) -> http.client.HTTPConnection:
+        """Return a connection that is not open yet.  Raises: Failure for files that do not fit."""
+        if self.scheme == "http":
+            return http.client.HTTPConnection(self.host, self.port, timeout=SECONDS_MAX)
+        return http.client.HTTPSConnection(
+            self.host, self.port, timeout=SECONDS_MAX, context=self._tls()
+        )
+
+    def headers(self) -> dict[str, str]:
+        """Return what says who asks."""
+        raw = f"{self.user}:{self.password}".encode()
+        return {"Authorization": f"Basic {base64.b64encode(raw).decode()}"}
+
+    def _tls(self) -> ssl.SSLContext:
+        """Return whom is trusted, and who the client is.  Raises: Failure."""
+        import ssl
+
+        try:
+            made = ssl.create_default_context(cafile=self.ca_file or None)
+        except OSError as error:
+            text = f"ca_file {self.ca_file}: {error.strerror or error}"
+            raise exits.Failure(text, exits.CONFIG) from None
+        if self.certificate_file:
+            try:
+                made.load_cert_chain(self.certificate_file, self.key_file or None)
+            except OSError as error:
+                text = f"certificate_file {self.certificate_file}: {error.strerror or error}"
+                raise exits.Failure(text, exits.CONFIG) from None
+        return made
+
+
+def _wrong(api: str, why: str) -> exits.Failure:
+    """Return the refusal of an address, without the password that it may hold."""
+    shown = api.rpartition("@")[2]
+    return exits.Failure(f"the API's address {shown!r} cannot be read: {why}", exits.USAGE)
+
+
+def _password(context: Context) -> str:
+    """Return the password of who asks; guest's own where none is set.  Raises: Failure."""
+    if given := os.environ.get(PASSWORD_VARIABLE):
+        return given
+    if context.password_file:
+        try:
+            with Path(context.password_file).open(encoding="utf-8") as file:
+                return file.readline().rstrip("\r\n")
+        except (OSError, UnicodeError) as error:
+            text = f"password_file {context.password_file}: {error}"
+            raise exits.Failure(text, exits.CONFIG) from None
+    return context.password or ("guest" if context.user in ("", "guest") else "")

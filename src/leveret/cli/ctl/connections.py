@@ -1,0 +1,98 @@
+"""Closing the connections of clients.
+
+A connection is named as the lists name it, `1.2.3.4:5 -> 1.2.3.4:5672`, or without blanks in angle
+brackets, `<1.2.3.4:5->1.2.3.4:5672>`, where a script of RabbitMQ's expects the id of a process.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Final
+
+import typer
+
+from leveret.cli import exits
+from leveret.cli.ctl.asking import Target, Vhost, target
+from leveret.cli.printing import output
+from leveret.limits import SHORT_STRING_BYTES_MAX
+
+Connection = Annotated[
+    str, typer.Argument(metavar="CONNECTION", help="Its name or id, as lists have it.")
+]
+Reason = Annotated[str, typer.Argument(metavar="REASON", help="What the client is told.")]
+
+#: The longest pause between two connections that are closed: an hour.
+_DELAY_MS_MAX: Final = 3_600_000
+
+
+def id_of(name: str) -> str:
+    """Return the name of a connection or a channel as one word."""
+    return f"<{name.replace(' ', '')}>"
+
+
+def close_connection(context: typer.Context, connection: Connection, reason: Reason) -> None:
+    """Close the connection of a client, who is told why (320)."""
+    broker = target(context)
+    why = _header(reason)
+    name = connection
+    if connection.startswith("<") and connection.endswith(">"):
+        found = [row for row in _names(broker, "connections") if id_of(row) == connection]
+        name = found[0] if found else connection
+    broker.ask("DELETE", "connections", name, headers=why)
+
+
+def close_all_connections(
+    context: typer.Context,
+    reason: Reason,
+    vhost: Vhost = "/",
+    everywhere: Annotated[bool, typer.Option("--global", help="Those to all vhosts.")] = False,
+    per_connection_delay: Annotated[
+        int,
+        typer.Option(
+            "--per-connection-delay",
+            min=0,
+            max=_DELAY_MS_MAX,
+            metavar="MS",
+            help="How long to wait after each.",
+        ),
+    ] = 0,
+    limit: Annotated[int, typer.Option("--limit", min=0, help="Close so many; 0: all.")] = 0,
+) -> None:
+    """Close the connections of all clients to a vhost; prints how many it closed."""
+    broker = target(context)
+    why = _header(reason)
+    path = ("connections",) if everywhere else ("vhosts", vhost, "connections")
+    names = _names(broker, *path)
+    closed = 0
+    for name in names[: limit or None]:
+        try:
+            broker.ask("DELETE", "connections", name, headers=why)
+        except exits.Failure as failure:
+            # It went by itself.
+            if failure.code == exits.REFUSED:
+                continue
+            raise
+        closed += 1
+        if per_connection_delay:
+            time.sleep(per_connection_delay / 1000)
+    output.say(str(closed))
+
+
+def _names(broker: Target, *path: str) -> list[str]:
+    """Return the names of the connections that a path of the API lists.  Raises: Failure."""
+    found = broker.ask("GET", *path, query={"columns": "name"})
+    if not isinstance(found, list):
+        raise exits.Failure("the broker's answer is no listing", exits.PROTOCOL)
+    return [str(row["name"]) for row in found if isinstance(row, dict) and "name" in row]
+
+
+def _header(reason: str) -> dict[str, str]:
+    """Return the header that says why.  Raises: Failure for what no header or no reply can hold."""
+    if not reason.isprintable() or len(reason.encode()) > SHORT_STRING_BYTES_MAX:
+        text = f"REASON is a line of at most {SHORT_STRING_BYTES_MAX} bytes"
+        raise exits.Failure(text, exits.USAGE)
+    # Bytes that the API reads as UTF-8.
+    return {"X-Reason": reason.encode().decode("latin-1")}
+
+
+COMMANDS: Final = (close_connection, close_all_connections)

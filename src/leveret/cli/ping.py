@@ -1,0 +1,87 @@
+"""`leveret ping`: does a broker answer?"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from leveret.cli import exits, options
+from leveret.cli.printing import output
+
+if TYPE_CHECKING:
+    from leveret.client.uri import Parameters
+
+#: The longest that can be waited for an answer.
+SECONDS_MAX: Final = 86_400.0
+
+#: The frame with which a broker answers a protocol header: connection.start, on channel 0.
+_KIND_AND_CHANNEL: Final = b"\x01\x00\x00"
+_CONNECTION_START: Final = b"\x00\x0a\x00\x0a"
+
+
+def ping(
+    timeout: Annotated[
+        float, typer.Option("--timeout", "-t", help="Seconds to wait for the answer.")
+    ] = 10.0,
+    uri: options.Uri = options.DEFAULT_URI,
+) -> int:
+    """Ask a broker for a sign of life, without logging in.
+
+    Prints how long the answer took; ends with 69 if none came.
+    """
+    if not 0 < timeout <= SECONDS_MAX:
+        text = f"--timeout {timeout:g}: more than 0 and at most {SECONDS_MAX:g} seconds"
+        raise exits.Failure(text, exits.USAGE)
+    parameters = options.read_uri(uri)
+    where = f"{parameters.host}:{parameters.port}"
+    began = time.monotonic()
+    try:
+        answer = _answer(parameters, began + timeout)
+    except TimeoutError:
+        text = f"{where} does not answer within {timeout:g} s"
+        raise exits.Failure(text, exits.UNAVAILABLE) from None
+    except OSError as error:
+        raise exits.Failure(f"{where} does not answer: {error}", exits.UNAVAILABLE) from None
+    if not (answer.startswith(_KIND_AND_CHANNEL) and answer.endswith(_CONNECTION_START)):
+        raise exits.Failure(f"what answers at {where} is no AMQP 0-9-1 broker", exits.PROTOCOL)
+    output.say(f"{where} answers after {(time.monotonic() - began) * 1000:.1f} ms")
+    return exits.OK
+
+
+def _answer(parameters: Parameters, deadline: float) -> bytes:
+    """Return the beginning of what a broker answers to a protocol header, up to the method's ids.
+
+    Raises: OSError, of which TimeoutError is a kind.
+    """
+    import ssl
+
+    from leveret.client.blocking.link import open_link
+    from leveret.wire.frames import FRAME_HEAD_BYTES, PROTOCOL_HEADER
+
+    context = ssl.create_default_context() if parameters.tls else None
+    link = open_link(parameters, context, deadline)
+    try:
+        link.send(memoryview(PROTOCOL_HEADER))
+        answer = b""
+        size = FRAME_HEAD_BYTES + len(_CONNECTION_START)
+        while len(answer) < size:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise TimeoutError
+            link.wait(writing=False, seconds=left)
+            piece = link.receive()
+            if piece == b"":
+                raise ConnectionError("it closed the connection")
+            answer += piece or b""
+        return answer[:size]
+    finally:
+        link.close()
+
+
+def app() -> typer.Typer:
+    """Return the command."""
+    made = typer.Typer(rich_markup_mode=None, add_completion=False)
+    made.command("ping")(ping)
+    return made

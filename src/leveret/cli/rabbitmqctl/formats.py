@@ -1,0 +1,67 @@
+"""Rows as RabbitMQ's tools print them: fields with tabs between them, JSON, CSV, or a table."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from leveret.cli.printing import output
+from leveret.cli.rabbitmqctl.options import Line
+
+#: What separates the fields of a row stays; control characters of names are escaped.
+_ESCAPED_BACKSLASH: Final = ("\\", "\\\\")
+
+
+def print_rows(line: Line, rows: Sequence[Mapping[str, object]], columns: Sequence[str]) -> None:
+    """Print these columns of rows in the form that a line asks for."""
+    if line.formatter == "json":
+        output.say_json([{column: row.get(column) for column in columns} for row in rows])
+    elif line.formatter == "csv":
+        _print_csv(line, rows, columns)
+    elif line.formatter == "pretty_table":
+        from leveret.cli.printing.rows import print_rows as print_table
+
+        texts = [{column: cell(row.get(column)) for column in columns} for row in rows]
+        print_table(texts, columns, "table")
+    else:
+        # As there, names of columns come with the first row alone.
+        if rows and line.headers:
+            output.say_columns(*columns)
+        for row in rows:
+            cells = [cell(row.get(column)).replace(*_ESCAPED_BACKSLASH) for column in columns]
+            output.say_columns(*cells)
+
+
+def _print_csv(line: Line, rows: Sequence[Mapping[str, object]], columns: Sequence[str]) -> None:
+    """Print rows with commas between the fields."""
+    wanted = [list(columns)] if rows and line.headers else []
+    wanted += [[cell(row.get(column)) for column in columns] for row in rows]
+    for fields in wanted:
+        text = io.StringIO()
+        csv.writer(text, lineterminator="").writerow(fields)
+        output.say(text.getvalue())
+
+
+def cell(value: object) -> str:
+    """Return a value as RabbitMQ's tools write it in a column."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, Mapping):
+        return f"[{','.join(f'{{{term(key)},{term(inner)}}}' for key, inner in value.items())}]"
+    if isinstance(value, list):
+        return f"[{', '.join(cell(inner) for inner in value)}]"
+    return str(value)
+
+
+def term(value: Any) -> str:
+    """Return a value inside another, as Erlang writes it: texts in quotes."""
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, list):
+        return f"[{','.join(term(inner) for inner in value)}]"
+    return "undefined" if value is None else cell(value)

@@ -1,0 +1,111 @@
+"""`status`, `cluster_status` and versions, as RabbitMQ's tools print them for programs.
+
+For people they print what `leveret status` prints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from leveret.cli import exits
+from leveret.cli.ctl.asking import Target
+from leveret.cli.printing import output
+from leveret.cli.rabbitmqctl.checks import alarms_of, listeners_of, node_of, one_of
+from leveret.cli.rabbitmqctl.options import Line
+
+
+def status(line: Line, broker: Target) -> int:
+    """Print what a broker is and how it is."""
+    if line.formatter != "json":
+        from leveret.cli.watching.status import print_status
+
+        print_status(broker.place)
+        return exits.OK
+    overview, node = one_of(broker, "overview"), one_of(broker, "nodes")
+    held = overview.get("object_totals")
+    counts = held if isinstance(held, Mapping) else {}
+    memory = broker.ask("GET", "nodes", str(node.get("name")), "memory")
+    vhosts = broker.ask("GET", "vhosts")
+    found: dict[str, object] = {
+        "pid": int(str(node.get("os_pid", 0))),
+        "uptime": int(str(node.get("uptime", 0))) // 1000,
+        "rabbitmq_version": overview.get("rabbitmq_version"),
+        "product_name": overview.get("product_name"),
+        "product_version": overview.get("product_version"),
+        "erlang_version": overview.get("erlang_full_version"),
+        "alarms": alarms_of(node),
+        "listeners": listeners_of(broker),
+        "memory": memory.get("memory") if isinstance(memory, dict) else {},
+        "vm_memory_high_watermark_limit": node.get("mem_limit"),
+        "disk_free": node.get("disk_free"),
+        "disk_free_limit": node.get("disk_free_limit"),
+        "file_descriptors": {
+            "total_used": node.get("fd_used"),
+            "total_limit": node.get("fd_total"),
+        },
+        "processes": {"used": node.get("proc_used"), "limit": node.get("proc_total")},
+        "run_queue": node.get("run_queue"),
+        "active_plugins": node.get("enabled_plugins"),
+        "is_under_maintenance": False,
+        "totals": {
+            "connection_count": counts.get("connections", 0),
+            "queue_count": counts.get("queues", 0),
+            "virtual_host_count": len(vhosts) if isinstance(vhosts, list) else 0,
+        },
+    }
+    output.say_json(found)
+    return exits.OK
+
+
+def cluster_status(line: Line, broker: Target) -> int:
+    """Print the one node that there is."""
+    node = one_of(broker, "nodes")
+    name, cluster = str(node.get("name", "")), one_of(broker, "cluster-name").get("name")
+    if line.formatter == "json":
+        found: dict[str, object] = {
+            "cluster_name": cluster,
+            "disk_nodes": [name],
+            "ram_nodes": [],
+            "running_nodes": [name],
+            "partitions": {},
+            "alarms": [{"node": name, "resource": alarm} for alarm in alarms_of(node)],
+            "listeners": {name: listeners_of(broker)},
+        }
+        output.say_json(found)
+        return exits.OK
+    if line.banner:
+        output.say(f"Cluster status of node {name} ...")
+    output.say(f"Cluster name: {cluster}")
+    output.say(f"Running nodes: {name}")
+    output.say(f"Alarms: {', '.join(alarms_of(node)) or 'none'}")
+    return exits.OK
+
+
+def version(_line: Line, _broker: Target) -> int:
+    """Print the version of RabbitMQ that these commands and the API are like."""
+    from leveret.session.settings import RABBITMQ_VERSION
+
+    output.say(RABBITMQ_VERSION)
+    return exits.OK
+
+
+def server_version(_line: Line, broker: Target) -> int:
+    """Print what a broker says that its version of RabbitMQ is."""
+    output.say(str(one_of(broker, "overview").get("rabbitmq_version", "")))
+    return exits.OK
+
+
+def erlang_version(_line: Line, broker: Target) -> int:
+    """Print what a broker runs on."""
+    output.say(str(one_of(broker, "overview").get("erlang_full_version", "")))
+    return exits.OK
+
+
+def is_running(line: Line, broker: Target) -> int:
+    """Tell whether a broker runs."""
+    name = node_of(broker)
+    if line.formatter == "json":
+        output.say_json({"name": name, "result": "ok", "running": True})
+    else:
+        output.say(f"RabbitMQ on node {name} is running")
+    return exits.OK

@@ -1,0 +1,179 @@
+"""The process that is a broker: what `leveret serve` sets up for it, and how it ends.
+
+Only here are things changed that hold for the whole process: its umask, its limit of descriptors,
+signal handlers, the allocator, the switch interval and the garbage collector.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import gc
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+from leveret import __version__
+from leveret.app.first_records import BadDefinitions
+from leveret.app.ground import INTERNAL_ERROR
+from leveret.app.listeners import CannotListen
+from leveret.app.node import FAILED_SECONDS, Node
+from leveret.app.parts import Parts
+from leveret.cli.exits import CONFIG
+from leveret.cli.printing.output import announce
+from leveret.cli.service_manager import ServiceManager
+from leveret.config import Settings
+from leveret.server import descriptors
+from leveret.server.descriptors import TooFewDescriptors
+from leveret.server.opening.certificates import BadCertificates
+from leveret.store.disk import DiskLocked, StorageFailure
+
+#: Compiled code yields the GIL only in calls; this bounds what a busy thread costs the loop.
+SWITCH_INTERVAL_SECONDS: Final = 0.0001
+
+#: Young objects that start a collection, and how many collections of one generation start one of
+#: the next.  Messages are not tracked, so garbage is rare, but deleted queues are
+#: garbage in cycles: 50,000 such objects took 30 to 40 ms, in which nobody was served, and as many
+#: live ones, such as the bindings of an exchange, 15 ms.
+GC_THRESHOLD: Final = 2_000
+GC_YOUNG_COLLECTIONS: Final = 5
+GC_MIDDLE_COLLECTIONS: Final = 5_000
+
+#: Memory blocks from this size on are mapped by themselves; smaller ones are used again.
+MAPPED_BYTES: Final = 8 * 1024 * 1024
+#: What `mallopt` calls its thresholds (malloc.h).
+M_TRIM_THRESHOLD: Final = -1
+M_MMAP_THRESHOLD: Final = -3
+
+
+#: Makes the broker that is run from settings, parts and what to call on a failure; `Node` does.
+MakeNode = Callable[[Settings, Parts, Callable[[int], None]], Node]
+
+
+def run(
+    settings: Settings, make_node: MakeNode = Node, read: Callable[[], Settings] | None = None
+) -> int:
+    """Run a broker until it is told to stop; return the process's exit code.
+
+    0 is a graceful stop, 1 a storage that failed or could not be used, or definitions that cannot
+    be loaded, `INTERNAL_ERROR` what nobody expected.  `make_node` makes the broker, and
+    `read` reads the settings again on SIGHUP; it raises ConfigError.
+    """
+    os.umask(0o077)
+    descriptors.raise_limit()
+    _map_large_blocks()
+    sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
+    return _run(_serve(settings, make_node, read), settings.uvloop)
+
+
+async def _serve(
+    settings: Settings, make_node: MakeNode, read: Callable[[], Settings] | None
+) -> int:
+    parts = Parts(settings)
+    try:
+        node = make_node(settings, parts, _end_soon)
+    except StorageFailure as failure:
+        log = parts.log()
+        log.critical("the broker cannot start", reason=_of_data(settings, failure))
+        return 1
+    try:
+        return await _serve_until_stopped(node, read)
+    except Exception as bug:
+        if bug is not node.ending.bug:
+            node.log.critical("internal error, the broker stops", reason=repr(bug), exc_info=bug)
+        # What ended it first says why it ends.
+        return node.exit_code or INTERNAL_ERROR
+
+
+def _of_data(settings: Settings, failure: StorageFailure) -> str:
+    """Return what the data directory refused, and what would help."""
+    if isinstance(failure, DiskLocked):
+        return f"{failure}; stop that one, or give this broker another data directory (data_dir)"
+    where = settings.data_dir
+    return f"the data directory {where} cannot be used: {failure}; choose another one by data_dir"
+
+
+async def _serve_until_stopped(node: Node, read: Callable[[], Settings] | None) -> int:
+    """Run a broker until it is told to stop, or has to; return the process's exit code."""
+    settings = node.settings
+    manager = ServiceManager()
+    directory = str(settings.data_dir.absolute())
+    node.log.info("starting", version=__version__, data_dir=directory, process=os.getpid())
+    manager.notify("STATUS=recovering the data directory")
+    try:
+        await _start(node)
+    except StorageFailure as failure:
+        node.log.critical("the broker cannot start", reason=_of_data(settings, failure))
+        return 1
+    except BadCertificates as error:
+        node.log.critical("the broker cannot start", reason=str(error))
+        return CONFIG
+    except (BadDefinitions, CannotListen, TooFewDescriptors) as error:
+        node.log.critical("the broker cannot start", reason=str(error))
+        return 1
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, node.request_stop)
+    loop.add_signal_handler(signal.SIGHUP, node.request_reload, read)
+    if settings.amqp:
+        listening = f"listening on amqp://{settings.host}:{node.port}"
+        node.log.info(listening)
+        announce(listening)
+    announce("Server startup complete")
+    manager.ready(listening)
+    pings = loop.create_task(manager.ping())
+    await node.wait()
+    pings.cancel()
+    manager.stopping()
+    await node.stop()
+    node.log.info("stopped", exit_code=node.exit_code)
+    return node.exit_code
+
+
+async def _start(node: Node) -> None:
+    """Start a broker, and have later collections pass over what it holds from the start."""
+    # Nothing that recovery makes is garbage, so looking for some would only take time.
+    gc.disable()
+    try:
+        await node.start()
+    finally:
+        gc.enable()
+    gc.set_threshold(GC_THRESHOLD, GC_YOUNG_COLLECTIONS, GC_MIDDLE_COLLECTIONS)
+    gc.collect()
+    gc.freeze()
+
+
+def _end_soon(code: int) -> None:
+    """End the process with `code` after `FAILED_SECONDS` even if something in it does not."""
+    timer = threading.Timer(FAILED_SECONDS, os._exit, (code,))
+    timer.daemon = True
+    timer.start()
+
+
+def _map_large_blocks() -> None:
+    """Have glibc give blocks of `MAPPED_BYTES` back to the system when they are freed.
+
+    By itself it begins to keep them after the first one: 19 MiB for the hash of each thread that
+    verified a password.  Where there is no glibc, nothing is changed.
+    """
+    with contextlib.suppress(AttributeError, OSError):
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(M_MMAP_THRESHOLD, MAPPED_BYTES)
+        # What glibc would have chosen for the former.
+        mallopt(M_TRIM_THRESHOLD, 2 * MAPPED_BYTES)
+
+
+def _run(main: Coroutine[Any, Any, int], wish_uvloop: bool) -> int:
+    """Run `main` on uvloop where it is wished and there, else on asyncio."""
+    if wish_uvloop:
+        try:
+            import uvloop
+        except ImportError:
+            pass
+        else:
+            return uvloop.run(main)
+    return asyncio.run(main)

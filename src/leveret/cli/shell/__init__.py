@@ -1,0 +1,43 @@
+"""`leveret shell`: commands to one broker over one connection, typed at a prompt or piped in."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from leveret.cli import options
+from leveret.cli.place import Config, DataDir
+
+
+def shell(
+    keep_going: Annotated[
+        bool,
+        typer.Option(
+            "--keep-going", help="Go on after a piped line that fails; by default the first ends."
+        ),
+    ] = False,
+    uri: options.Uri = options.DEFAULT_URI,
+    data_dir: DataDir = None,
+    config: Config = None,
+) -> int:
+    """Declare, publish, consume and browse at a prompt; or run commands from a pipe."""
+    import sys
+
+    from leveret.cli.shell.running import run_lines
+    from leveret.cli.shell.session import Session
+
+    with Session(options.read_uri(uri), data_dir, config) as session:
+        session.connect()
+        if sys.stdin.isatty() and sys.stdout.isatty():
+            from leveret.cli.shell.prompt import run_prompt
+
+            return run_prompt(session)
+        return run_lines(session, sys.stdin.buffer, keep_going=keep_going)
+
+
+def app() -> typer.Typer:
+    """Return the command."""
+    made = typer.Typer(rich_markup_mode=None, add_completion=False)
+    made.command("shell")(shell)
+    return made

@@ -1,0 +1,65 @@
+"""The history of the prompt: the newest lines, in a file for its owner alone.
+
+A line with a URI that has a password is not kept, nor is one that begins with a space.  A file that
+cannot be read or written costs the history and nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from prompt_toolkit.history import History
+
+from leveret.limits import SHELL_HISTORY_LINES_MAX
+
+#: A URI with a password.
+_PASSWORD: Final = re.compile(r"://[^/\s]*:[^/\s]*@")
+
+
+def history_path() -> Path:
+    """Return the file of the history, in the user's directory for state."""
+    base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    return Path(base) / "leveret" / "shell_history"
+
+
+class FileHistory(History):
+    """The lines of a file; each is one line of it."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._path = path
+
+    def load_history_strings(self) -> Iterable[str]:
+        """Return the lines, the newest first, and cut the file if it has become too long."""
+        try:
+            self._open(os.O_RDONLY).close()
+            lines = self._path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]
+            if len(lines) > 2 * SHELL_HISTORY_LINES_MAX:
+                lines = lines[-SHELL_HISTORY_LINES_MAX:]
+                with self._open(os.O_WRONLY | os.O_TRUNC) as file:
+                    file.write(b"".join(line.encode() + b"\n" for line in lines))
+        except OSError:
+            return []
+        return reversed(lines[-SHELL_HISTORY_LINES_MAX:])
+
+    def store_string(self, string: str) -> None:
+        """Add a line, unless it is not to be kept."""
+        line = " ".join(string.splitlines())
+        if not line.strip() or line.startswith(" ") or _PASSWORD.search(line):
+            return
+        try:
+            with self._open(os.O_WRONLY | os.O_APPEND) as file:
+                file.write(line.encode("utf-8", "replace") + b"\n")
+        except OSError:
+            return
+
+    def _open(self, flags: int) -> BinaryIO:
+        """Open the file, made for its owner alone.  Raises: OSError."""
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(self._path, flags | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        os.fchmod(descriptor, 0o600)
+        return os.fdopen(descriptor, "rb" if flags == os.O_RDONLY else "wb")

@@ -1,0 +1,172 @@
+"""The prompt: editing, completion and history by prompt_toolkit; each line is run and reported.
+
+Ctrl-C ends what runs and not the shell; Ctrl-D on an empty line ends the shell.
+"""
+
+from __future__ import annotations
+
+import shlex
+import time
+import traceback
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Final, Literal
+
+from leveret.cli import exits
+from leveret.cli.printing import output
+from leveret.cli.shell.grammar import Command, Kind
+from leveret.cli.shell.running import COMMANDS, Ended, report, run_line
+from leveret.escaping import escaped
+from leveret.limits import SHELL_COMPLETIONS_MAX
+
+try:
+    from prompt_toolkit import PromptSession
+    from prompt_toolkit.completion import CompleteEvent, Completer, Completion, ThreadedCompleter
+    from prompt_toolkit.document import Document
+except ImportError as error:
+    raise exits.Failure(
+        f"{error}: the prompt needs the extra `shell` (in a checkout: pip install '.[shell]'); "
+        "commands from a pipe need nothing",
+        exits.SYSTEM,
+    ) from None
+
+if TYPE_CHECKING:
+    from leveret.cli.shell.session import Session
+
+#: How long the names of queues and exchanges are completed from one answer of the broker.
+_FRESH_SECONDS: Final = 2.0
+
+
+def run_prompt(session: Session) -> int:
+    """Read and run lines until Ctrl-D or `exit`; return the exit code."""
+    from leveret.cli.shell.history import FileHistory, history_path
+
+    session.interactive = True
+    prompts: PromptSession[str] = PromptSession(
+        history=FileHistory(history_path()),
+        completer=ThreadedCompleter(NameCompleter(session)),
+        complete_while_typing=False,
+    )
+    output.say(f"connected to {session.address}; help shows the commands, Ctrl-D ends", err=True)
+    where = escaped(f"leveret {session.parameters.vhost}> ")
+    while True:
+        try:
+            line = prompts.prompt(where)
+        except KeyboardInterrupt:
+            continue
+        except EOFError:
+            return exits.OK
+        try:
+            run_line(session, line)
+        except Ended:
+            return exits.OK
+        except KeyboardInterrupt:
+            session.abandon()
+            output.say("leveret: interrupted", err=True)
+        except exits.Failure as failure:
+            report(failure)
+        except BrokenPipeError:
+            raise
+        except Exception as fault:  # noqa: BLE001 (a user is told in a line, and goes on)
+            report(_fault(fault))
+
+
+def _fault(fault: Exception) -> exits.Failure:
+    """Return a fault of the shell as a failure."""
+    frame = traceback.extract_tb(fault.__traceback__)[-1]
+    place = f"{frame.filename.rpartition('/')[2]}:{frame.lineno}"
+    text = f"a fault of leveret, please report it: {type(fault).__name__}: {fault} ({place})"
+    return exits.Failure(text, exits.INTERNAL)
+
+
+class NameCompleter(Completer):
+    """Completes commands, options and the names of queues and exchanges."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._names: dict[str, tuple[float, list[str]]] = {}
+
+    def get_completions(
+        self, document: Document, complete_event: CompleteEvent
+    ) -> Iterable[Completion]:
+        """Yield what the word before the cursor may become."""
+        before = document.text_before_cursor
+        words = before.split()
+        typed = "" if not before or before[-1].isspace() else words.pop()
+        found = 0
+        for text in self._choices(words, typed):
+            if text.startswith(typed) and found < SHELL_COMPLETIONS_MAX:
+                found += 1
+                yield Completion(text, start_position=-len(typed))
+
+    def _choices(self, words: list[str], typed: str) -> Iterator[str]:
+        """Yield what may stand behind words."""
+        command = _command_of(words)
+        if command is None:
+            yield from _paths_after(words)
+            return
+        arguments = words[len(command.path.split()) :]
+        if typed.startswith("--"):
+            yield from (option.name for option in command.options)
+            return
+        last = command.option(arguments[-1]) if arguments else None
+        if last is not None and last.metavar:
+            yield from self._values(last.kind, last.choices)
+            return
+        word = command.word_at(_place(command, arguments))
+        if word is not None:
+            yield from self._values(word.kind, word.choices)
+
+    def _values(self, kind: Kind, choices: tuple[str, ...]) -> Iterator[str]:
+        """Yield the values of a word or an option."""
+        yield from choices
+        if kind == "command":
+            yield from (command.path for command in COMMANDS)
+        elif kind in ("queue", "exchange"):
+            for name in self._listed(kind):
+                # A name that would forge what the terminal shows is not offered.
+                if name.isprintable():
+                    yield shlex.quote(name)
+
+    def _listed(self, kind: Literal["queue", "exchange"]) -> list[str]:
+        """Return the names of a kind, asked for again after a while."""
+        when, names = self._names.get(kind, (float("-inf"), []))
+        if time.monotonic() - when > _FRESH_SECONDS:
+            names = self._session.names(kind)
+            self._names[kind] = (time.monotonic(), names)
+        return names
+
+
+def _command_of(words: list[str]) -> Command | None:
+    """Return the command that words begin with, or None if they do not name one yet."""
+    for command in COMMANDS:
+        path = command.path.split()
+        if words[: len(path)] == path:
+            return command
+    return None
+
+
+def _paths_after(words: list[str]) -> Iterator[str]:
+    """Yield the next words of commands that begin with these."""
+    seen = set()
+    for command in COMMANDS:
+        path = command.path.split()
+        if len(path) > len(words) and path[: len(words)] == words:
+            following = path[len(words)]
+            if following not in seen:
+                seen.add(following)
+                yield following
+
+
+def _place(command: Command, arguments: list[str]) -> int:
+    """Return how many words, options and their values apart, stand among arguments."""
+    place = 0
+    skip = False
+    for text in arguments:
+        option = command.option(text)
+        if skip:
+            skip = False
+        elif option is not None:
+            skip = bool(option.metavar)
+        elif not text.startswith("--"):
+            place += 1
+    return place

@@ -1,0 +1,117 @@
+"""Running lines: finding the command, its arguments, and what becomes of a failure.
+
+Invariant: every failure of a line, whatever the line holds, is printed in lines and gives a code;
+only the loss of standard output, and Ctrl-C in a pipe, end the shell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import BinaryIO, Final
+
+from leveret.cli import exits
+from leveret.cli.printing import output
+from leveret.cli.shell.grammar import Command, Given, Word, find, parse, shown, split
+from leveret.cli.shell.messages import COMMANDS as MESSAGE_COMMANDS
+from leveret.cli.shell.session import Session
+from leveret.cli.shell.topology import COMMANDS as TOPOLOGY_COMMANDS
+from leveret.limits import SHELL_LINE_BYTES_MAX
+
+
+class Ended(Exception):
+    """The line asks the shell to end."""
+
+
+def _help(_session: Session, given: Given) -> int:
+    words = given.all_words("COMMAND")
+    if words:
+        found = [one for one in COMMANDS if one.path.split()[: len(words)] == words]
+        if not found:
+            raise exits.Failure(
+                f"there is no command {shown(' '.join(words))}; try help", exits.USAGE
+            )
+        for command in found:
+            output.say(f"{command.usage}")
+            output.say(f"  {command.help}")
+            for option in command.options:
+                output.say(f"  {option.name:<14} {option.help}")
+        return exits.OK
+    width = max(len(command.path) for command in COMMANDS)
+    for command in COMMANDS:
+        output.say(f"{command.path:<{width}}  {command.help}")
+    output.say("help COMMAND shows the arguments; names with spaces stand in quotes")
+    return exits.OK
+
+
+def _exit(_session: Session, _given: Given) -> int:
+    raise Ended
+
+
+COMMANDS: Final[tuple[Command, ...]] = (
+    *TOPOLOGY_COMMANDS,
+    *MESSAGE_COMMANDS,
+    Command(
+        "help",
+        "show the commands, or the arguments of one",
+        _help,
+        (Word("COMMAND", "command", required=False, many=True),),
+    ),
+    Command("exit", "end the shell (also Ctrl-D)", _exit),
+)
+
+
+def run_line(session: Session, line: str) -> int:
+    """Run one line; return its exit code.  Raises: Failure; Ended."""
+    if "\0" in line:
+        raise exits.Failure("the line holds a NUL character", exits.USAGE)
+    words = [] if line.lstrip().startswith("#") else split(line)
+    if not words:
+        return exits.OK
+    command, arguments = find(COMMANDS, words)
+    return command.run(session, parse(command, arguments))
+
+
+def run_lines(session: Session, source: BinaryIO, *, keep_going: bool) -> int:
+    """Run the lines of a pipe; return the code of the first that fails, else that of the last.
+
+    Without `keep_going` the first line that fails is the last one.
+    """
+    code = failed = exits.OK
+    for number, raw in enumerate(_lines(source), 1):
+        try:
+            code = run_line(session, _decoded(raw))
+        except Ended:
+            break
+        except exits.Failure as failure:
+            report(failure, f"line {number}: ")
+            if not keep_going:
+                return failure.code
+            failed = failed or failure.code
+    return failed or code
+
+
+def report(failure: exits.Failure, where: str = "") -> None:
+    """Print a failure on standard error."""
+    for line in failure.lines:
+        output.say(f"leveret: {where}{line}", err=True)
+
+
+def _lines(source: BinaryIO) -> Iterator[bytes]:
+    """Yield the lines of a pipe, one that is too long cut after one byte more than allowed."""
+    while raw := source.readline(SHELL_LINE_BYTES_MAX + 1):
+        yield raw
+        if len(raw) > SHELL_LINE_BYTES_MAX:
+            while raw and not raw.endswith(b"\n"):
+                raw = source.readline(SHELL_LINE_BYTES_MAX)
+
+
+def _decoded(raw: bytes) -> str:
+    """Return a line as text.  Raises: Failure."""
+    if len(raw) > SHELL_LINE_BYTES_MAX:
+        text = f"a line has at most {SHELL_LINE_BYTES_MAX} bytes; leveret publish takes files"
+        raise exits.Failure(text, exits.USAGE)
+    try:
+        # A backslash at the end of a line continues nothing: it must not take the line's end.
+        return raw.decode().removesuffix("\n").removesuffix("\r")
+    except UnicodeDecodeError:
+        raise exits.Failure("the line is not UTF-8", exits.USAGE) from None

@@ -1,0 +1,1 @@
+"""What a broker does now: `leveret status` for once, `leveret top` again and again."""

@@ -1,0 +1,131 @@
+"""`leveret status`: what a broker is and how it is, in one answer for people or programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from leveret.cli import exits
+from leveret.cli.place import Api, Config, ContextName, DataDir, Place
+from leveret.cli.printing import output
+
+if TYPE_CHECKING:
+    from leveret.cli.printing.rows import Row
+    from leveret.cli.watching.look import Look
+
+Format = Annotated[Literal["text", "json"], typer.Option("--format", help="How to print.")]
+
+#: How wide the names before the values are.
+_NAME_WIDTH = 13
+
+
+def status(
+    form: Format = "text",
+    data_dir: DataDir = None,
+    config: Config = None,
+    api: Api = "",
+    name: ContextName = "",
+) -> int:
+    """Show what a broker is, what it holds and does, and whether it has an alarm."""
+    from leveret.cli.watching.look import take_look
+
+    look = take_look(Place(data_dir, config, api, name).find_api())
+    if form == "json":
+        output.say_json({"overview": look.overview, "node": look.node})
+        return exits.OK
+    _print_lines(look)
+    return exits.OK
+
+
+def print_status(place: Place) -> None:
+    """Print what a broker is and how it is, for people.  Raises: Failure."""
+    from leveret.cli.watching.look import take_look
+
+    _print_lines(take_look(place.find_api()))
+
+
+def _print_lines(look: Look) -> None:
+    for title, value in lines_of(look):
+        output.say(f"{title:<{_NAME_WIDTH}} {value}")
+
+
+def lines_of(look: Look) -> Iterator[tuple[str, str]]:
+    """Yield what is told of a broker, each with its name."""
+    from leveret.cli.watching.figures import count, per_second
+    from leveret.cli.watching.look import number
+
+    overview = look.overview
+    product, version = overview.get("product_name", "broker"), overview.get("product_version", "")
+    yield "broker", f"{product} {version} ({overview.get('erlang_full_version', '')})"
+    yield "name", f"{overview.get('node', '')} of {overview.get('cluster_name', '')}"
+    if look.node is None:
+        yield "node", "not shown: it takes the tag monitoring or administrator"
+    else:
+        yield from _node_lines(look.node)
+    yield from _listener_lines(overview)
+    kinds = ("connections", "channels", "queues", "consumers", "exchanges")
+    held = [f"{count(number(overview, f'object_totals.{kind}'))} {kind}" for kind in kinds]
+    yield "objects", ", ".join(held)
+    ready = number(overview, "queue_totals.messages_ready")
+    unacked = number(overview, "queue_totals.messages_unacknowledged")
+    yield "messages", f"{count(ready)} ready, {count(unacked)} unacked"
+    rates = [
+        f"{per_second(number(overview, f'message_stats.{field}_details.rate'))} {said}"
+        for field, said in (
+            ("publish", "published"),
+            ("deliver_get", "delivered"),
+            ("ack", "acked"),
+        )
+    ]
+    yield "each second", ", ".join(rates)
+
+
+def _node_lines(node: Row) -> Iterator[tuple[str, str]]:
+    """Yield what is told of a broker's process and store."""
+    from leveret.cli.watching.figures import count, size, span
+    from leveret.cli.watching.look import number
+
+    yield "process", f"{node.get('os_pid', '')}, up {span(number(node, 'uptime'))}"
+    yield "alarms", ", ".join(alarms_of(node)) or "none"
+    used, limit = number(node, "mem_used"), number(node, "mem_limit")
+    yield "memory", f"{size(used)} of {size(limit)} that clients may take"
+    free, least = number(node, "disk_free"), number(node, "disk_free_limit")
+    yield "disk", f"{size(free)} free, and {size(least)} have to be"
+    syncs = f"{count(number(node, 'io_sync_count'))} syncs"
+    each = f"{number(node, 'io_sync_avg_time'):.2f} ms"
+    yield "journal", f"{syncs} of {each}, {size(number(node, 'io_write_bytes'))} written"
+    files, most = number(node, "fd_used"), number(node, "fd_total")
+    yield "descriptors", f"{count(files)} of {count(most)}"
+    damages = number(node, "store_damages")
+    lost = number(node, "store_records_lost")
+    told = "none" if not damages else f"{count(damages)} places, {count(lost)} records lost"
+    yield "damage", told
+
+
+def alarms_of(node: Row | None) -> list[str]:
+    """Return what publishers are blocked for want of."""
+    from leveret.cli.watching.look import flag
+
+    alarms = {"mem_alarm": "memory", "disk_free_alarm": "disk"}
+    return [name for field, name in alarms.items() if flag(node, field)]
+
+
+def _listener_lines(overview: Row) -> Iterator[tuple[str, str]]:
+    """Yield where a broker listens."""
+    found = overview.get("listeners")
+    title = "listens on"
+    for one in found if isinstance(found, list) else []:
+        if isinstance(one, Mapping):
+            host = str(one.get("ip_address", ""))
+            host = f"[{host}]" if ":" in host else host
+            yield title, f"{one.get('protocol', '')} {host}:{one.get('port', '')}"
+            title = ""
+
+
+def app() -> typer.Typer:
+    """Return the command."""
+    made = typer.Typer(rich_markup_mode=None, add_completion=False)
+    made.command("status")(status)
+    return made

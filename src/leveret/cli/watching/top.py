@@ -1,0 +1,213 @@
+"""`leveret top`: what a broker does, shown again and again until `q` or Ctrl-C.
+
+Looking costs the broker time: with very many queues, putting them in an order does.  The next look
+therefore waits for at least `PAUSES` times as long as the last one took.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Final, Literal
+
+import typer
+
+from leveret.cli import exits
+from leveret.cli.place import Api, Config, ContextName, DataDir, Place
+
+if TYPE_CHECKING:
+    from rich.console import Console, Group
+
+    from leveret.cli.contexts.remote import Remote
+    from leveret.cli.watching.keys import Keys
+    from leveret.cli.watching.look import Look
+
+#: The next look waits for so many times as long as the last one took: a broker spends at most a
+#: fifth of its time on one who watches.
+PAUSES: Final = 4.0
+
+#: Between two looks (seconds).
+INTERVAL: Final = 2.0
+INTERVAL_MIN: Final = 0.1
+INTERVAL_MAX: Final = 3600.0
+
+#: Queues that are shown where the height of a terminal does not say.
+_QUEUES_SHOWN: Final = 40
+_QUEUES_MAX: Final = 500
+
+#: What the keys sort by.
+_KEYS: Final = {
+    "m": "messages",
+    "p": "publish",
+    "d": "deliver",
+    "a": "ack",
+    "c": "consumers",
+    "n": "name",
+}
+
+_HELP: Final = (
+    "q ends; sorted by m messages, p published, d delivered, a acked, c consumers, n name"
+)
+
+#: The exit code of a process that SIGTERM ended, as a shell shows it.
+_TERMINATED: Final = 128 + signal.SIGTERM
+
+Sort = Literal["messages", "publish", "deliver", "ack", "consumers", "name"]
+
+
+def top(
+    interval: Annotated[
+        float,
+        typer.Option(
+            "--interval", "-i", min=INTERVAL_MIN, max=INTERVAL_MAX, help="Seconds between looks."
+        ),
+    ] = INTERVAL,
+    sort: Annotated[Sort, typer.Option("--sort", "-s", help="What comes first.")] = "messages",
+    vhost: Annotated[str, typer.Option("--vhost", "-p", help="Only this vhost's queues.")] = "",
+    data_dir: DataDir = None,
+    config: Config = None,
+    api: Api = "",
+    name: ContextName = "",
+) -> int:
+    """Show what a broker does, again and again, until `q` or Ctrl-C.
+
+    Where standard output is no terminal, one screen is printed, after two looks.
+    """
+    # `min` and `max` let through what is no number.
+    if not INTERVAL_MIN <= interval <= INTERVAL_MAX:
+        raise exits.Failure(f"--interval {interval}: it is a number of seconds", exits.USAGE)
+    watch = Watch(Place(data_dir, config, api, name).find_api(), vhost, sort, interval)
+    if sys.stdout.isatty():
+        _show_live(watch)
+    else:
+        _show_once(watch)
+    return exits.OK
+
+
+@dataclass
+class Watch:
+    """What is watched, and the last two looks at it."""
+
+    api: Path | Remote
+    vhost: str
+    sort: str
+    interval: float
+    look: Look | None = None
+    before: Look | None = None
+    #: Why the last look failed.
+    failed: str = ""
+
+    def take(self, queues: int) -> None:
+        """Take a look.  Raises: Failure."""
+        from leveret.cli.watching.look import look_at_queues
+
+        count = max(1, min(queues, _QUEUES_MAX))
+        found = look_at_queues(self.api, self.vhost, self.sort, count)
+        self.before, self.look = self.look, found
+        self.failed = ""
+
+    def try_again(self, queues: int) -> None:
+        """Take a look; one that fails leaves the last one, and says why."""
+        try:
+            self.take(queues)
+        except exits.Failure as failure:
+            self.failed = "; ".join(failure.lines)
+
+    @property
+    def pause(self) -> float:
+        """How long the next look waits (seconds)."""
+        return max(self.interval, self.rest)
+
+    @property
+    def rest(self) -> float:
+        """How long it waits at least, for what the last one took (seconds)."""
+        return 0.0 if self.look is None else PAUSES * self.look.seconds
+
+    def screen(self, note: str) -> Group:
+        """Return what is shown."""
+        from leveret.cli.watching.screen import screen_of
+
+        assert self.look is not None
+        return screen_of(self.look, self.before, self.sort, self.failed or note)
+
+
+def _show_once(watch: Watch) -> None:
+    """Print one screen.  Raises: Failure."""
+    watch.take(_QUEUES_SHOWN)
+    time.sleep(watch.pause)
+    watch.take(_QUEUES_SHOWN)
+    _console().print(watch.screen(""))
+
+
+def _show_live(watch: Watch) -> None:
+    """Show screens until somebody ends it.  Raises: Failure where the first look fails."""
+    from rich.live import Live
+
+    from leveret.cli.watching.keys import reading_keys
+    from leveret.cli.watching.screen import LINES_APART
+
+    console = _console()
+    # Before the screen is another one, so that a broker that is not there is told as ever.
+    watch.take(console.height - LINES_APART)
+    live = Live(
+        watch.screen(_HELP), console=console, screen=True, auto_refresh=False,
+        redirect_stdout=False, redirect_stderr=False,
+    )  # fmt: skip
+    with _ended_by_sigterm(), reading_keys() as keys:
+        try:
+            # Not by `with`: its beginning, interrupted, would leave the terminal as it has it.
+            live.start(refresh=True)
+            while _goes_on(watch, keys, lambda: live.update(watch.screen(_HELP), refresh=True)):
+                watch.try_again(console.height - LINES_APART)
+                live.update(watch.screen(_HELP), refresh=True)
+        finally:
+            live.stop()
+
+
+def _goes_on(watch: Watch, keys: Keys, redraw: Callable[[], None]) -> bool:
+    """Wait for the time of the next look, or for a key; False when it is to end."""
+    deadline = time.monotonic() + watch.pause
+    while (left := deadline - time.monotonic()) > 0:
+        pressed = keys.wait(left)
+        for key in pressed:
+            if key in "qQ":
+                return False
+            if key in _KEYS and watch.sort != _KEYS[key]:
+                watch.sort = _KEYS[key]
+                # Soon, but not sooner than the last look allows.
+                deadline = min(deadline, time.monotonic() + watch.rest)
+                redraw()
+    return True
+
+
+@contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """Have SIGTERM end the command as other ends do, with the terminal as it was."""
+
+    def end(_number: int, _frame: FrameType | None) -> None:
+        raise SystemExit(_TERMINATED)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _console() -> Console:
+    from leveret.cli.printing.console import Output
+
+    return Output()
+
+
+def app() -> typer.Typer:
+    """Return the command."""
+    made = typer.Typer(rich_markup_mode=None, add_completion=False)
+    made.command("top")(top)
+    return made

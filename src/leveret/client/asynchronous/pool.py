@@ -1,0 +1,222 @@
+"""A pool of connections in asyncio: `async with pool.connection() as connection`.
+
+Each address has connections of its own.  A connection is lent to one task at a time; the channels
+that it left open, with their consumers and unacked messages, are closed when it comes back.
+
+Invariants: those of `Shelves`; a connection that is lent was open a moment ago; what is cancelled
+while it waits, opens or returns keeps no place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Self, Unpack
+
+from leveret.client.addresses import addresses
+from leveret.client.asynchronous.connection import connect
+from leveret.client.errors import ClientError, ConnectionInUse
+from leveret.client.options import split, without_recovery
+from leveret.client.shell.shelves import Shelves, Waiter
+from leveret.errors import AmqpError
+from leveret.limits import (
+    CLIENT_POOL_CHECK_SECONDS,
+    CLIENT_POOL_CONNECTIONS,
+    CLIENT_POOL_IDLE_SECONDS,
+    CLIENT_POOL_WAIT_SECONDS,
+    CLIENT_POOL_WAITERS_MAX,
+)
+
+if TYPE_CHECKING:
+    from leveret.client.addresses import Address
+    from leveret.client.asynchronous.connection import Channel, Connection
+    from leveret.client.options import ConnectOptions
+    from leveret.client.shell.shelves import Idle, Key
+
+
+class _Waiting(Waiter["Connection"]):
+    """A task that waits."""
+
+    def __init__(self) -> None:
+        self.future: asyncio.Future[Idle[Connection] | None] = (
+            asyncio.get_running_loop().create_future()
+        )
+
+    def served(self, idle: Idle[Connection] | None) -> None:
+        self.future.set_result(idle)
+
+    def refused(self, error: Exception) -> None:
+        self.future.set_exception(error)
+
+
+class Pool:
+    """Connections to lend, `size` for each address; `uri` and `options` are those of `connect`.
+
+    `wait_seconds` is how long a task waits for a connection (None: for ever), `idle_seconds` how
+    long one is kept that nobody uses.  Use it in `async with`: its end closes the connections.
+    """
+
+    def __init__(
+        self,
+        uri: Address = None,
+        *,
+        size: int = CLIENT_POOL_CONNECTIONS,
+        wait_seconds: float | None = CLIENT_POOL_WAIT_SECONDS,
+        idle_seconds: float = CLIENT_POOL_IDLE_SECONDS,
+        **options: Unpack[ConnectOptions],
+    ) -> None:
+        self._where, self._how = split(options)
+        self._default = addresses(uri, self._where)
+        self._wait_seconds = wait_seconds
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._closing: set[asyncio.Task[None]] = set()
+        self._shelves: Shelves[Connection] = Shelves(size, idle_seconds, CLIENT_POOL_WAITERS_MAX)
+
+    @property
+    def lent_count(self) -> int:
+        """How many connections are lent, or being opened to be lent."""
+        return self._shelves.lent_count
+
+    @property
+    def idle_count(self) -> int:
+        """How many connections are open and wait to be lent."""
+        return self._shelves.idle_count
+
+    @property
+    def waiting_count(self) -> int:
+        """How many tasks wait for a connection."""
+        return self._shelves.waiting_count
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections that are not lent; those that are, when they come back.
+
+        Who waits for a connection, or asks for one later, gets `Closed`.
+        """
+        for connection in self._shelves.close():
+            self._close_later(connection)
+        while self._closing:
+            await asyncio.wait(self._closing)
+
+    @contextlib.asynccontextmanager
+    async def connection(self, uri: Address = None) -> AsyncIterator[Connection]:
+        """Lend a connection to the pool's address, or to `uri` with the pool's options.
+
+        Raises: PoolExhausted when none comes back in time; Closed; as `connect`.
+        """
+        key = self._default if uri is None else addresses(uri, self._where)
+        connection = await self._borrow(key)
+        try:
+            yield connection
+        finally:
+            await self._take_back(key, connection)
+
+    @contextlib.asynccontextmanager
+    async def channel(self, uri: Address = None) -> AsyncIterator[Channel]:
+        """Lend a connection as `connection` does, with one channel open on it."""
+        async with self.connection(uri) as connection:
+            yield await connection.channel()
+
+    # -- lending -----------------------------------------------------------------------------------
+
+    async def _borrow(self, key: Key) -> Connection:
+        """Return a connection that is open."""
+        self._check_loop()
+        for expired in self._shelves.take_expired(time.monotonic()):
+            self._close_later(expired)
+        idle = await self._ask(key)
+        try:
+            while idle is not None:
+                if await self._is_healthy(idle):
+                    return idle.connection
+                idle = self._shelves.another(key)
+            return await connect(key, **without_recovery(self._how))
+        except BaseException:
+            self._shelves.give_up(key)
+            raise
+
+    def _check_loop(self) -> None:
+        """Refuse to be used in another loop than before.  Raises: ConnectionInUse."""
+        loop = asyncio.get_running_loop()
+        if self._loop is None:
+            self._loop = loop
+        elif self._loop is not loop:
+            raise ConnectionInUse(
+                "this pool was used in another event loop before, where its connections are: "
+                "make a pool for each loop"
+            )
+
+    async def _ask(self, key: Key) -> Idle[Connection] | None:
+        """Wait for an idle connection, or with None for a place to open one on."""
+        waiting = _Waiting()
+        self._shelves.ask(key, waiting)
+        try:
+            async with asyncio.timeout(self._wait_seconds):
+                return await asyncio.shield(waiting.future)
+        except (TimeoutError, asyncio.CancelledError) as error:
+            if not self._shelves.withdraw(key, waiting):
+                self._return_served(key, waiting)
+            if isinstance(error, TimeoutError):
+                raise self._shelves.exhausted(key, self._wait_seconds or 0) from None
+            raise
+
+    def _return_served(self, key: Key, waiting: _Waiting) -> None:
+        """Give back what a task was served in the moment in which it stopped to wait."""
+        if waiting.future.exception() is not None:
+            return
+        idle = waiting.future.result()
+        if idle is None:
+            self._shelves.give_up(key)
+        elif not self._shelves.give_back(key, idle.connection, idle.since):
+            self._close_later(idle.connection)
+
+    async def _is_healthy(self, idle: Idle[Connection]) -> bool:
+        """Tell whether a connection can be lent, and begin to close it if not.
+
+        The loop has read from it all the time, so it is known whether the broker closed it.  One
+        that was long unused is asked, as a network may fail without a word.
+        """
+        connection = idle.connection
+        if connection.is_open and time.monotonic() - idle.since < CLIENT_POOL_CHECK_SECONDS:
+            return True
+        try:
+            async with asyncio.timeout(connection.parameters.connection_timeout_ms / 1000):
+                await (await connection.channel()).close()
+        except (AmqpError, ClientError, OSError):
+            self._close_later(connection)
+            return False
+        except BaseException:
+            self._close_later(connection)
+            raise
+        return True
+
+    async def _take_back(self, key: Key, connection: Connection) -> None:
+        """Close what is left open on a connection and keep it; close it where that fails."""
+        try:
+            for channel in connection.channels:
+                await channel.close()
+            clean = connection.is_open
+        except (AmqpError, ClientError, OSError):
+            clean = False
+        except BaseException:
+            self._shelves.give_up(key)
+            self._close_later(connection)
+            raise
+        if not clean:
+            self._shelves.give_up(key)
+        elif self._shelves.give_back(key, connection, time.monotonic()):
+            return
+        await connection.close()
+
+    def _close_later(self, connection: Connection) -> None:
+        """Close a connection while others go on."""
+        task = asyncio.ensure_future(connection.close())
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)

@@ -1,0 +1,141 @@
+"""`Producer` and `Consumer` for programs without asyncio.
+
+Each has a thread with an event loop of its own, in which the asyncio class of the same name works.
+So heartbeats are sent and acks leave whatever the program does meanwhile, and any thread may call.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self
+
+from leveret.client.clusters import consumer, producer
+from leveret.client.clusters.threads import LoopThread
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from leveret.client.clusters.handler import OnBatch, OnMessage
+    from leveret.client.clusters.producer import Acknowledgement, Outgoing
+    from leveret.client.shell.channel import Body
+    from leveret.wire.properties import BasicProperties
+
+
+class Producer:
+    """A producer of topic `topic`, for any thread; arguments are those of `leveret.Producer`."""
+
+    def __init__(self, topic: str, **settings: Any) -> None:
+        self._producer = producer.Producer(topic, **settings)
+        self._thread = LoopThread("leveret-producer")
+
+    @property
+    def topic(self) -> str:
+        """The topic."""
+        return self._producer.topic
+
+    def start(self) -> Self:
+        """Connect and declare the topic.  Raises: as `leveret.Producer.start`."""
+        self._thread.call(self._producer.start)
+        return self
+
+    def deliver(
+        self, body: Body, key: str = "", *, properties: BasicProperties | None = None
+    ) -> Acknowledgement:
+        """Deliver a message; return what became of it.  Raises: as `leveret.Producer.deliver`."""
+        return self._thread.call(lambda: self._producer.deliver(body, key, properties=properties))
+
+    def deliver_many(
+        self, messages: Iterable[Body | Outgoing | tuple[Any, ...]]
+    ) -> list[Acknowledgement]:
+        """Deliver messages; return an acknowledgement for each.  Raises: as `deliver`."""
+        return self._thread.call(lambda: self._producer.deliver_many(messages))
+
+    def close(self) -> None:
+        """Wait for the acknowledgements that are due, then close the connection."""
+        if self._thread.is_open:
+            self._thread.call(self._producer.close)
+            self._thread.close()
+
+    def __enter__(self) -> Self:
+        try:
+            return self.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+class Consumer:
+    """A member of a cluster, for any thread; arguments are those of `leveret.Consumer`.
+
+    `on_message` is called in threads of this library where it is a plain function.
+    """
+
+    def __init__(
+        self, topic: str, *, cluster: str, on_message: OnMessage | OnBatch, **settings: Any
+    ) -> None:
+        self._consumer = consumer.Consumer(
+            topic, cluster=cluster, on_message=on_message, **settings
+        )
+        self._thread: LoopThread | None = None
+
+    @property
+    def member(self) -> int | None:
+        """This member's number; None while it has none."""
+        return self._consumer.member
+
+    @property
+    def is_subscribed(self) -> bool:
+        """Whether this member takes part in its cluster, or is about to join again."""
+        return self._consumer.is_subscribed
+
+    def subscribe(self) -> Self:
+        """Join the cluster.  Raises: as `leveret.Consumer.subscribe`."""
+        if self._thread is None:
+            self._thread = LoopThread("leveret-consumer")
+        try:
+            self._thread.call(self._consumer.subscribe)
+        except BaseException:
+            self._end_thread()
+            raise
+        return self
+
+    def unsubscribe(self) -> None:
+        """Leave the cluster, as `leveret.Consumer.unsubscribe`."""
+        if self._thread is not None:
+            self._thread.call(self._consumer.unsubscribe)
+            self._end_thread()
+
+    def wait(self) -> None:
+        """Wait until this member has left.  Raises: as `leveret.Consumer.wait`."""
+        if self._thread is not None:
+            self._thread.call(self._consumer.wait)
+
+    def run(self) -> None:
+        """Subscribe and wait; leave when the thread is interrupted.  Raises: as both."""
+        with self:
+            self.wait()
+
+    def delete_cluster(self, *, dead_letters: bool = False) -> int:
+        """Leave and delete the cluster, as `leveret.Consumer.delete_cluster`."""
+        if self._thread is None:
+            self._thread = LoopThread("leveret-consumer")
+        try:
+            return self._thread.call(
+                lambda: self._consumer.delete_cluster(dead_letters=dead_letters)
+            )
+        finally:
+            self._end_thread()
+
+    def _end_thread(self) -> None:
+        """End the thread with the loop."""
+        if self._thread is not None:
+            self._thread.close()
+            self._thread = None
+
+    def __enter__(self) -> Self:
+        return self.subscribe()
+
+    def __exit__(self, *exc: object) -> None:
+        self.unsubscribe()

@@ -1,0 +1,226 @@
+"""One stay of a member in its cluster: from a connection to the end of it.
+
+It joins (connects, declares, takes its place, consumes), works, and leaves.  It does not come back
+by itself: `consumer` begins another stay after one that was lost.
+
+A member that has a number holds it by an exclusive queue: the broker gives it to one connection at
+a time and takes it back when that connection ends, however it ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from typing import TYPE_CHECKING, Final
+
+from leveret.client.asynchronous import connect
+from leveret.client.clusters.lane import Lane
+from leveret.client.clusters.outcome import MemberInUse
+from leveret.client.clusters.placement import priorities
+from leveret.client.clusters.topology import check_cluster, declare_cluster, delays_retries
+from leveret.client.errors import ClientError
+from leveret.client.options import without_recovery
+from leveret.errors import AmqpError, ResourceLocked
+from leveret.limits import CLUSTER_MEMBERS_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from leveret.client.addresses import Address
+    from leveret.client.asynchronous import Channel, Connection, Consumer
+    from leveret.client.clusters.handler import Handler
+    from leveret.client.clusters.settings import MemberSettings
+    from leveret.client.options import ConnectOptions
+
+log = logging.getLogger("leveret.client")
+
+#: What a lost connection, or a broker that ended a channel, may raise.
+FAILURES: Final = (OSError, ClientError, AmqpError)
+
+#: How long a cancelled handler may take to end, in seconds.
+_CANCEL_SECONDS: Final = 1.0
+
+#: How long to wait before looking again whether a place is free, in seconds.
+_LOOK_SECONDS: Final = 0.1
+
+
+class Membership:
+    """A stay; made by `join`.  `member` is its number, or None in a shared queue without one."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        settings: MemberSettings,
+        make_handler: Callable[[], Handler],
+    ) -> None:
+        self.member: int | None = None
+        self._connection = connection
+        self._settings = settings
+        self._make_handler = make_handler
+        self._stopping = asyncio.Event()
+        self._consumers: list[Consumer] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def begin(self, *, is_new: bool) -> None:
+        """Take part; return when the broker has confirmed every consumer.
+
+        With `is_new` the cluster is declared in any case, else only if it was not deleted.
+
+        Raises: ClusterMismatch, ClusterDeleted, MemberInUse; as `declare_cluster` and `consume`.
+        """
+        names = self._settings.names
+        if not is_new:
+            await check_cluster(await self._connection.channel(), names)
+        channel = await self._connection.channel()
+        await declare_cluster(channel, self._settings)
+        if names.partitions or self._settings.member is not None:
+            self.member = await take_place(self._connection, self._settings)
+        await channel.qos(self._settings.held_max)
+        if names.partitions:
+            assert self.member is not None, "who consumes partitions has a place"
+            await self._consume_partitions(channel, priorities(names.partitions, self.member))
+        else:
+            await self._consume_shared(channel)
+
+    async def _consume_partitions(self, channel: Channel, wanted: list[int]) -> None:
+        """Consume every partition, with the priority that this member has there."""
+        self._consumers = [
+            channel.consume(
+                queue,
+                consumer_tag=f"member-{self.member}-{partition}",
+                arguments={"x-priority": wanted[partition]},
+            )
+            for partition, queue in enumerate(self._settings.names.queues)
+        ]
+        await asyncio.gather(*(_started(consumer) for consumer in self._consumers))
+        for partition, consumer in enumerate(self._consumers):
+            self._start(consumer, partition, in_place=True)
+
+    async def _consume_shared(self, channel: Channel) -> None:
+        """Consume the queue that all members share."""
+        tag = "" if self.member is None else f"member-{self.member}"
+        consumer = channel.consume(self._settings.names.exchange, consumer_tag=tag)
+        self._consumers = [await consumer]
+        in_place = not delays_retries(self._connection.server_properties)
+        for _ in range(self._settings.concurrency):
+            self._start(consumer, None, in_place=in_place)
+
+    def _start(self, consumer: Consumer, partition: int | None, *, in_place: bool) -> None:
+        """Start a lane."""
+        lane = Lane(
+            consumer,
+            self._make_handler(),
+            self._settings,
+            self._stopping,
+            partition=partition,
+            in_place=in_place,
+        )
+        self._tasks.add(asyncio.ensure_future(lane.run()))
+
+    @property
+    def is_handling(self) -> bool:
+        """Whether the calling task is that of a handler."""
+        return asyncio.current_task() in self._tasks
+
+    async def wait(self) -> None:
+        """Wait for the end of the stay.  Raises: what ended it."""
+        done, _ = await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+
+    def stop(self) -> None:
+        """Have the handlers take nothing more."""
+        self._stopping.set()
+
+    async def end(self, drain_timeout: float) -> None:
+        """Leave: take nothing more, let handlers finish for that long, and give back the rest.
+
+        It does not fail: what the broker does not hear any more, it sees by the connection's end.
+        """
+        self.stop()
+        with contextlib.suppress(*FAILURES):  # TimeoutError is an OSError
+            async with asyncio.timeout(max(drain_timeout, _CANCEL_SECONDS)):
+                await asyncio.gather(*(consumer.cancel() for consumer in self._consumers))
+        await self._drain(drain_timeout)
+        with contextlib.suppress(*FAILURES):
+            await self._connection.close()
+
+    async def _drain(self, seconds: float) -> None:
+        """Wait for the handlers, and cancel those that do not return in time."""
+        running = {task for task in self._tasks if not task.done()}
+        if running:
+            _, running = await asyncio.wait(running, timeout=seconds)
+        if running:
+            log.warning(
+                "%d handlers of cluster %r did not return in %s s; their messages go back",
+                len(running),
+                self._settings.names.exchange,
+                seconds,
+            )
+            for task in running:
+                task.cancel()
+            await asyncio.wait(running, timeout=_CANCEL_SECONDS)
+        for task in self._tasks:
+            if task.done() and not task.cancelled():
+                task.exception()  # looked at: what it was is raised by `wait`
+
+
+async def join(
+    uri: Address,
+    options: ConnectOptions,
+    settings: MemberSettings,
+    make_handler: Callable[[], Handler],
+    *,
+    is_new: bool,
+) -> Membership:
+    """Connect and take part in the cluster.
+
+    Raises: as `connect` and `Membership.begin`; nothing is left open then.
+    """
+    membership = Membership(await connect(uri, **without_recovery(options)), settings, make_handler)
+    try:
+        await membership.begin(is_new=is_new)
+    except BaseException:
+        await membership.end(0)
+        raise
+    return membership
+
+
+async def take_place(connection: Connection, settings: MemberSettings) -> int:
+    """Take the place of the member, or the lowest place that is free; return its number.
+
+    Raises: MemberInUse.
+    """
+    names, member = settings.names, settings.member
+    if member is None:
+        for number in range(CLUSTER_MEMBERS_MAX):
+            if await _is_taken(connection, names.place(number)):
+                return number
+        text = f"all {CLUSTER_MEMBERS_MAX} places of cluster {names.exchange!r} are taken"
+        raise MemberInUse(text)
+    deadline = time.monotonic() + settings.member_timeout
+    while not await _is_taken(connection, names.place(member)):
+        if time.monotonic() >= deadline:
+            raise MemberInUse(
+                f"cluster {names.exchange!r} has a member {member}: another connection holds "
+                f"{names.place(member)!r}; end that program, or use another number"
+            )
+        await asyncio.sleep(_LOOK_SECONDS)
+    return member
+
+
+async def _is_taken(connection: Connection, place: str) -> bool:
+    """Take a place; False where another connection holds it."""
+    channel = await connection.channel()
+    try:
+        await channel.queue_declare(place, exclusive=True)
+    except ResourceLocked:
+        return False  # the channel has ended by it
+    return True
+
+
+async def _started(consumer: Consumer) -> None:
+    """Wait until a consumer is confirmed."""
+    await consumer

@@ -1,0 +1,67 @@
+"""A message as the handler of a cluster gets it.
+
+It has no ack: what becomes of it is what the handler returns.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from leveret.client.message import Message
+    from leveret.wire.properties import BasicProperties
+
+
+class ClusterMessage:
+    """A message of a topic.
+
+    `attempt` counts from 1: in a cluster without partitions every time that the message came back
+    counts, also when a member that held it was killed; in a partition the calls of this member.
+    `partition` is the number of its partition, or None in a cluster without partitions.
+    """
+
+    __slots__ = ("_message", "attempt", "partition")
+
+    def __init__(self, message: Message, attempt: int, partition: int | None) -> None:
+        self._message = message
+        self.attempt = attempt
+        self.partition = partition
+
+    def again(self) -> ClusterMessage:
+        """Return the message as its next attempt."""
+        return ClusterMessage(self._message, self.attempt + 1, self.partition)
+
+    @property
+    def body(self) -> bytes:
+        """The body."""
+        return self._message.body
+
+    @property
+    def key(self) -> str:
+        """The key that it was delivered to the topic with: messages of one key are in order."""
+        return self._message.routing_key
+
+    @property
+    def properties(self) -> BasicProperties:
+        """The properties, decoded once.  Raises: SyntaxFault (502) when they are malformed."""
+        return self._message.properties
+
+    @property
+    def headers(self) -> dict[str, object]:
+        """The properties' headers; empty when there are none."""
+        return self._message.headers
+
+    @property
+    def message_id(self) -> str | None:
+        """The id that its producer gave it."""
+        return self._message.properties.message_id
+
+    @property
+    def redelivered(self) -> bool:
+        """Whether it may have been given to a handler before, by this or another member."""
+        return self._message.redelivered
+
+    def __repr__(self) -> str:
+        where = "" if self.partition is None else f" partition {self.partition}"
+        size = f"{len(self.body)} bytes"
+        return f"<ClusterMessage {self.key!r}{where} attempt {self.attempt} {size}>"

@@ -1,0 +1,241 @@
+"""A producer of a topic: every delivery is acknowledged, by what became of it.
+
+Deliveries are persistent and mandatory: an acknowledgement that says CONFIRMED means that every
+subscribed cluster has the message on disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import enum
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, Unpack
+
+from leveret.client.asynchronous import connect
+from leveret.client.clusters.membership import FAILURES
+from leveret.client.clusters.names import checked_name
+from leveret.client.clusters.topology import declare_topic
+from leveret.client.errors import Closed, Nacked, Returned
+from leveret.client.names import checked
+from leveret.client.options import split
+from leveret.wire.properties import PERSISTENT, BasicProperties
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from leveret.client.addresses import Address
+    from leveret.client.asynchronous import Channel, Connection
+    from leveret.client.options import ConnectOptions
+    from leveret.client.shell.channel import Body
+
+
+class DeliveryStatus(enum.Enum):
+    """What became of a delivery."""
+
+    CONFIRMED = "confirmed"
+    """Every cluster of the topic has the message."""
+    RETURNED = "returned"
+    """No cluster is subscribed to the topic: nobody has the message."""
+    REFUSED = "refused"
+    """A cluster's queue is full and refused the message; other clusters may have it."""
+    FAILED = "failed"
+    """It is not known whether the broker has the message; `error` says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledgement:
+    """What became of one delivery, and the id of its message; `error` tells why it failed."""
+
+    status: DeliveryStatus
+    message_id: str
+    error: Exception | None = None
+
+    @property
+    def is_confirmed(self) -> bool:
+        """Whether every cluster of the topic has the message."""
+        return self.status is DeliveryStatus.CONFIRMED
+
+
+class Outgoing(NamedTuple):
+    """One message of `Producer.deliver_many`; a plain tuple of these does as well."""
+
+    body: Body
+    key: str = ""
+    properties: BasicProperties | None = None
+
+
+#: Deliveries that may wait for their acknowledgement at once: enough to share syncs of the disk.
+WINDOW: Final = 1000
+
+
+class Producer:
+    """A producer of topic `topic`; the topic is created if it does not exist.
+
+    It connects with the first delivery, or with `start`, and again after a connection was lost.
+    `window` deliveries may wait for their acknowledgement at once, others wait before them.
+    `close_timeout` is how long `close` waits for acknowledgements, in seconds.  `uri` and `options`
+    are those of `leveret.client.connect`.
+
+    Raises: ValueError or TypeError, which name the argument.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        *,
+        uri: Address = None,
+        window: int = WINDOW,
+        close_timeout: float = 30.0,
+        **options: Unpack[ConnectOptions],
+    ) -> None:
+        if window < 1:
+            raise ValueError(f"window is {window}: at least one delivery must be possible")
+        self.topic = checked_name("topic", topic)
+        self._uri = uri
+        split(options)  # refuses arguments that nobody takes
+        self._options = options
+        self._window = window
+        self._close_timeout = close_timeout
+        self._places = asyncio.Semaphore(window)
+        self._opening = asyncio.Lock()
+        self._connection: Connection | None = None
+        self._channel: Channel | None = None
+        self._is_closed = False  # no new deliveries
+        self._is_over = False  # no acknowledgements either
+        self._under_way: set[asyncio.Future[None]] = set()
+
+    # -- opening and closing -----------------------------------------------------------------------
+
+    async def start(self) -> Self:
+        """Connect and declare the topic.
+
+        Raises: as `connect`; ClusterMismatch when the topic's name is that of another kind of
+        exchange; AccessRefused (403); Closed after `close`.
+        """
+        await self._open_channel()
+        return self
+
+    async def close(self) -> None:
+        """Wait for the acknowledgements that are due, then close the connection.
+
+        Deliveries that are not acknowledged within `close_timeout` end as FAILED.
+        """
+        self._is_closed = True
+        if self._under_way:
+            await asyncio.wait(self._under_way, timeout=self._close_timeout)
+        self._is_over = True
+        async with self._opening:
+            if self._connection is not None:
+                with contextlib.suppress(*FAILURES):
+                    await self._connection.close()
+
+    async def __aenter__(self) -> Self:
+        return await self.start()
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+    # -- delivering --------------------------------------------------------------------------------
+
+    async def deliver(
+        self, body: Body, key: str = "", *, properties: BasicProperties | None = None
+    ) -> Acknowledgement:
+        """Deliver a message to every cluster of the topic; return what became of it.
+
+        Messages of one `key` stay in order in clusters with partitions.  A message without an id
+        gets one.  What the broker does with the message is in the acknowledgement and is not
+        raised.
+
+        Raises: Closed after `close`; ValueError or TypeError for what cannot be sent.
+        """
+        if self._is_closed:
+            raise Closed(f"the producer of topic {self.topic!r} is closed")
+        checked("key", key)
+        properties = _completed(properties)
+        properties.encode()  # refuses what cannot be written, before anything is sent
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._under_way.add(done)
+        try:
+            async with self._places:
+                return await self._publish(body, key, properties)
+        finally:
+            self._under_way.discard(done)
+            done.set_result(None)
+
+    async def deliver_many(
+        self, messages: Iterable[Body | Outgoing | tuple[Any, ...]]
+    ) -> list[Acknowledgement]:
+        """Deliver messages in order; return an acknowledgement for each, in the same order.
+
+        A message is a body, or an `Outgoing` or a tuple of its fields.
+
+        Raises: as `deliver`; messages before the one that cannot be sent may have been delivered.
+        """
+        acknowledgements: list[Acknowledgement] = []
+        pending: list[asyncio.Task[Acknowledgement]] = []
+        try:
+            for message in messages:
+                body, key, properties = Outgoing(
+                    *(message if isinstance(message, tuple) else (message,))
+                )
+                pending.append(
+                    asyncio.ensure_future(self.deliver(body, key, properties=properties))
+                )
+                if len(pending) == self._window:
+                    acknowledgements += await asyncio.gather(*pending)
+                    pending = []
+            acknowledgements += await asyncio.gather(*pending)
+        finally:
+            for task in pending:
+                task.cancel()
+        return acknowledgements
+
+    async def _publish(self, body: Body, key: str, properties: BasicProperties) -> Acknowledgement:
+        """Publish once, and read the outcome."""
+        status, failure = DeliveryStatus.CONFIRMED, None
+        try:
+            channel = await self._open_channel()
+            await channel.publish(body, self.topic, key, properties, mandatory=True)
+        except Returned:
+            status = DeliveryStatus.RETURNED
+        except Nacked:
+            status = DeliveryStatus.REFUSED
+        except FAILURES as error:
+            status, failure = DeliveryStatus.FAILED, error
+        assert properties.message_id is not None, "it was completed"
+        return Acknowledgement(status, properties.message_id, failure)
+
+    async def _open_channel(self) -> Channel:
+        """Return the channel, opened anew where it has ended.  Raises: as `start`."""
+        if self._channel is not None and self._channel.is_open:
+            return self._channel
+        async with self._opening:
+            if self._channel is not None and self._channel.is_open:
+                return self._channel
+            if self._is_over:
+                raise Closed(f"the producer of topic {self.topic!r} is closed")
+            if self._connection is None or not (
+                self._connection.is_open or self._connection.is_recovering
+            ):
+                self._connection = await connect(self._uri, **self._options)
+            try:
+                channel = await self._connection.channel()
+                await declare_topic(channel, self.topic)
+                await channel.confirm_select()
+            except BaseException:
+                await self._connection.close()
+                raise
+            self._channel = channel
+            return channel
+
+
+def _completed(properties: BasicProperties | None) -> BasicProperties:
+    """Return the properties with an id, and persistent unless they say otherwise."""
+    given: dict[str, Any] = {"delivery_mode": PERSISTENT, "message_id": str(uuid.uuid4())}
+    if properties is not None:
+        for name in BasicProperties.FIELDS:
+            if (value := getattr(properties, name)) is not None:
+                given[name] = value
+    return BasicProperties(**given)

@@ -1,0 +1,210 @@
+"""The recovery of one connection, sans-IO: what a shell asks after a loss.
+
+    lost → next_ms → (the shell waits) → begin → (socket, handshake) → restore → … → recovered
+                ↑ ──────────────────────── an attempt fails ────────────────────┘
+
+A shell keeps time and opens sockets; whatever else recovery is, is here and in what this calls.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from leveret.client.errors import ClientError
+from leveret.client.events import Ended
+from leveret.client.recovery.backoff import Backoff
+from leveret.client.recovery.restoration import Restoration
+from leveret.client.recovery.revival import Revivals
+from leveret.client.recovery.settings import Disconnected, GaveUp, Reconnecting, Recovered
+from leveret.client.session.connection import Session
+from leveret.client.session.memory import ChannelMemory, ConnectionMemory
+from leveret.errors import AmqpError, NotFound
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from leveret.client.events import Cancelled, ChannelEnded, Event
+    from leveret.client.recovery.settings import Recovery, RecoveryEvent
+    from leveret.client.uri import Parameters
+
+log = logging.getLogger("leveret.client")
+
+
+class Recoverer:
+    """The recovery of one connection to any of `targets`, which are tried in turn.
+
+    `publisher` is a name for its numbered publishes that nobody else has, and `publish_session` one
+    for all of them, which nobody else knows.
+    """
+
+    def __init__(
+        self,
+        settings: Recovery,
+        targets: Sequence[Parameters],
+        properties: Mapping[str, object],
+        publisher: str,
+        publish_session: str = "",
+    ) -> None:
+        self.settings = settings
+        self.targets = list(targets)
+        self.memory = ConnectionMemory(publisher, publish_session)
+        self._properties = properties
+        self._target = 0
+        self._backoff: Backoff | None = None
+        #: The back-off of the last recovery, and when it succeeded.
+        self._last_backoff: Backoff | None = None
+        self._recovered_ms = 0
+        self._restoration: Restoration | None = None
+        self._is_stopped = False
+        self._now_ms = 0
+        self._lost_ms = 0
+        #: Consumers that the broker has cancelled.
+        self.revivals = Revivals(settings)
+
+    @property
+    def is_recovering(self) -> bool:
+        """Whether the connection is lost and neither recovered nor given up."""
+        return self.memory.is_recovering
+
+    # -- attempts ----------------------------------------------------------------------------------
+
+    def session(self, now_ms: int, target: Parameters) -> Session:
+        """Return the session of the first connection."""
+        return Session(target, now_ms, self._properties, self.memory)
+
+    def lost(self, error: Exception, now_ms: int) -> None:
+        """Take the loss of a connection that was open."""
+        log.warning("the connection is lost: %s", error)
+        self._lost_ms = now_ms
+        for memory in self.memory.channels:
+            memory.owner.suspended()
+        settings = self.settings
+        attempts_max, seconds_max = settings.reconnect_attempts_max, settings.reconnect_seconds_max
+        doublings = self._doublings(now_ms)
+        self._backoff = Backoff(settings, now_ms, attempts_max, seconds_max, doublings)
+        self._tell(Disconnected(error))
+
+    def _doublings(self, now_ms: int) -> int:
+        """Return how often the delay has doubled already when a connection is lost.
+
+        A connection that did not live for longer than it was waited for counts as another failed
+        attempt: else a broker that accepts and drops at once would be asked ten times a second.
+        """
+        last = self._last_backoff
+        if last is None or now_ms - self._recovered_ms > last.delay_ms:
+            return 0
+        return last.doublings
+
+    def next_ms(self, error: Exception, now_ms: int) -> int | None:
+        """Return the milliseconds until the next attempt, or None to give up.
+
+        `error` is why another one is needed.  What neither the network nor the broker said, such as
+        a publish that does not fit into the frames of another broker, every attempt would say.
+        """
+        if self._backoff is None or self._is_stopped:
+            return None
+        if not isinstance(error, (OSError, AmqpError, ClientError)):
+            return None
+        delay_ms = self._backoff.next_ms(now_ms)
+        if delay_ms is None:
+            return None
+        log.info("attempt %d to reconnect follows: %s", self._backoff.attempts, error)
+        self._tell(Reconnecting(self._backoff.attempts, delay_ms / 1000, error))
+        return delay_ms
+
+    def begin(self, now_ms: int) -> Session:
+        """Return the session of the next attempt, to the next of the targets."""
+        target = self.targets[self._target % len(self.targets)]
+        self._target += 1
+        self._now_ms = now_ms
+        self.memory.generation += 1
+        return self.session(now_ms, target)
+
+    def opened(self, session: Session) -> None:
+        """Note whether the broker that a session has reached drops numbered repeats."""
+        self.memory.is_numbering = self.settings.numbered and session.is_leveret
+
+    def restore(
+        self,
+        session: Session,
+        done: Callable[[Exception | None], None],
+        progressed: Callable[[], None],
+    ) -> None:
+        """Do everything again on a session that is open.
+
+        `progressed` is called with each answer of the broker, and `done` with the outcome.
+        """
+        limit = self.settings.exclusive_seconds_max
+        is_patient = limit is None or self._now_ms - self._lost_ms < limit * 1000
+        self._restoration = Restoration(
+            self.memory, session, done, self._consumer_refused, progressed, is_patient
+        )
+        self._restoration.start()
+
+    def _consumer_refused(self, memory: ChannelMemory, consumer_tag: str, error: Exception) -> None:
+        """Have a consumer wait for its queue, or end by what else is wrong."""
+        waits = isinstance(error, NotFound)
+        if not waits or not self.revivals.add(memory, consumer_tag, self._now_ms):
+            memory.owner.consumer_refused(consumer_tag, error)
+
+    def takes_cancel(self, event: Cancelled, now_ms: int) -> bool:
+        """Have a cancelled consumer wait for its queue; False when it is to end."""
+        memories = [one for one in self.memory.channels if one.owner is event.channel.owner]
+        return any(self.revivals.add(one, event.consumer_tag, now_ms) for one in memories)
+
+    def takes_end(self, event: ChannelEnded) -> bool:
+        """Tell whether the end of a channel concerns the restoration only, and take it."""
+        return self._restoration is not None and self._restoration.takes_end(event)
+
+    def abandon(self) -> None:
+        """Do nothing more on the connection of an attempt."""
+        self.memory.is_recovering = True
+        if self._restoration is not None:
+            self._restoration.stop()
+            self._restoration = None
+
+    def recovered(self, now_ms: int) -> None:
+        """Take that an attempt has succeeded."""
+        restoration, backoff = self._restoration, self._backoff
+        self._last_backoff, self._recovered_ms = backoff, now_ms
+        self._restoration = self._backoff = None
+        self._target -= 1  # after another loss, the address that has answered is the first to try
+        attempts = backoff.attempts if backoff is not None else 0
+        log.info("the connection is recovered after %d attempts", attempts)
+        failures = tuple(restoration.failures) if restoration is not None else ()
+        self._tell(Recovered(attempts, failures))
+
+    def use_password(self, password: str) -> None:
+        """Log in with another password from the next attempt on."""
+        self.targets = [replace(target, password=password) for target in self.targets]
+
+    # -- the end -----------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """Recover no more: the application ends the connection."""
+        self._is_stopped = True
+
+    def give_up(self, error: Exception | None) -> list[Event]:
+        """Return the events that end the connection and its channels for good."""
+        if self._restoration is not None:
+            self._restoration.stop()
+        self.memory.is_recovering = False
+        events: list[Event] = []
+        for memory in list(self.memory.channels):
+            if memory.session is not None:
+                memory.session.end(error, events)
+        events.append(Ended(error))
+        if error is not None:
+            self._tell(GaveUp(error))
+        return events
+
+    def _tell(self, event: RecoveryEvent) -> None:
+        """Tell the application; what it raises is not the connection's concern."""
+        if self.settings.on_event is None:
+            return
+        try:
+            self.settings.on_event(event)
+        except Exception:
+            log.exception("the callback of recovery failed on %r", event)

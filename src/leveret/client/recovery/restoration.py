@@ -1,0 +1,358 @@
+"""What is done again on a new connection, in its order, sans-IO.
+
+First exchanges, queues and bindings, on a channel for this alone; then every channel of the
+application is opened with its modes and consumers; then what was not confirmed is published again,
+in the order in which it was published first, and what was not answered is asked again.
+
+It is a script: a generator that yields requests and goes on when all of them were answered or
+refused.  Replies come through tokens, so that it waits for nothing by itself.
+
+What the broker refuses is left out and reported, with one exception: what is exclusive may still be
+held by the lost connection, which the broker has not missed yet.  Then the attempt fails, and
+another follows, until the broker must have missed it.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from leveret.client.events import Replied, Token
+from leveret.client.recovery.revival import NoDeliveries
+from leveret.client.session.states import ChannelState
+from leveret.errors import AccessRefused, ResourceLocked
+from leveret.wire.methods.basic import BasicConsume
+from leveret.wire.methods.channel import (
+    ChannelClose,
+    ChannelCloseOk,
+    ChannelOpen,
+    ChannelOpenOk,
+)
+from leveret.wire.methods.queue import QueueDeclare, QueueDeclareOk
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Sequence
+
+    from leveret.client.events import ChannelEnded, OwnedChannel, Owner
+    from leveret.client.session.channel import ChannelSession
+    from leveret.client.session.connection import Session
+    from leveret.client.session.memory import ChannelMemory, ConnectionMemory
+    from leveret.wire.method import Method
+
+log = logging.getLogger("leveret.client")
+
+#: Requests that were sent together, each with what it came to.
+Step = list["_Asked"]
+
+
+class StillHeld(ConnectionError):
+    """Something exclusive is held by the lost connection: it is tried again a little later."""
+
+
+class _Asked(Token):
+    """One request of the script; `outcome` is None until it came to something."""
+
+    __slots__ = ("_restoration", "channel", "method", "outcome")
+
+    is_internal = True
+
+    def __init__(self, restoration: Restoration, method: Method) -> None:
+        self._restoration = restoration
+        self.method = method
+        self.channel: ChannelSession | None = None
+        self.outcome: Method | Exception | None = None
+
+    def replied(self, reply: Replied) -> None:
+        """Take the reply."""
+        self._take(reply.method)
+
+    def end(self, error: Exception | None) -> None:
+        """Take the error that came instead, or the end of a channel that was closed."""
+        self._take(error or ChannelCloseOk())
+
+    def _take(self, outcome: Method | Exception) -> None:
+        if self.outcome is None:
+            self.outcome = outcome
+            self._restoration.one_came()
+
+
+class _Setup(NoDeliveries):
+    """The channel on which exchanges, queues and bindings are declared again."""
+
+    def __init__(self) -> None:
+        self.closing: Token | None = None
+
+    def ended(self, event: ChannelEnded) -> None:
+        """Tell the script of what was not answered."""
+        super().ended(event)
+        if self.closing is not None:
+            self.closing.end(event.error)
+
+
+class Restoration:
+    """The script for one new connection; `done` is called once, with the error or None.
+
+    `progressed` is called with each answer: a broker that answers may take long for many requests.
+    `refused` is called with the channel, the tag and the error of a consumer that does not start.
+    `is_patient` tells whether what is exclusive may still be held by the lost connection.
+    """
+
+    def __init__(
+        self,
+        memory: ConnectionMemory,
+        session: Session,
+        done: Callable[[Exception | None], None],
+        refused: Callable[[ChannelMemory, str, Exception], None],
+        progressed: Callable[[], None],
+        is_patient: bool = True,
+    ) -> None:
+        self._is_patient = is_patient
+        self._refused = refused
+        self._progressed = progressed
+        self._memory = memory
+        self._session = session
+        self._done = done
+        self._steps = self._script()
+        self._waiting = 0
+        self._is_running = False
+        self._is_over = False
+        self._setup: ChannelSession | None = None
+        self._setup_owner = _Setup()
+        self._channels: dict[OwnedChannel, ChannelMemory] = {}
+        #: What the broker refused to do again.
+        self.failures: list[Exception] = []
+
+    # -- running the script ------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin; the session is open."""
+        self._go_on(None)
+
+    def stop(self) -> None:
+        """Do nothing more: the connection is lost again."""
+        self._is_over = True
+
+    def one_came(self) -> None:
+        """Take that one request of the step came to something."""
+        if not self._is_over:
+            self._progressed()
+        self._waiting -= 1
+        if self._waiting == 0 and not self._is_running:
+            self._go_on(None)
+
+    def takes_end(self, event: ChannelEnded) -> bool:
+        """Take the end of a channel that is being given its consumers; tell whether it is one.
+
+        It is not one when the application has closed it meanwhile, and waits for that.
+        """
+        memory = self._channels.get(event.channel)
+        if self._is_over or memory is None:
+            return False
+        goes_on = memory in self._memory.channels
+        for token in event.tokens:
+            if goes_on or token.is_internal:
+                token.end(event.error)
+        return goes_on
+
+    def _go_on(self, _: None) -> None:
+        """Run the script until it waits or ends."""
+        error: Exception | None = None
+        self._is_running = True
+        try:
+            while not self._is_over:
+                step = next(self._steps)
+                if any(asked.outcome is None for asked in step):
+                    return
+        except StopIteration:
+            pass
+        except Exception as failure:  # noqa: BLE001 -- it goes to who waits for the recovery
+            error = failure
+        finally:
+            self._is_running = False
+        if not self._is_over:
+            self._is_over = True
+            self._done(error)
+
+    def _ask(self, channel: ChannelSession, methods: Sequence[Method]) -> Step:
+        """Send requests on one channel."""
+        step = []
+        for method in methods:
+            asked = _Asked(self, method)
+            asked.channel = channel
+            self._waiting += 1
+            channel.request(method, asked)
+            step.append(asked)
+        return step
+
+    def _open(self, owner: Owner, memory: ChannelMemory | None) -> _Asked:
+        """Open a channel."""
+        asked = _Asked(self, ChannelOpen())
+        self._waiting += 1
+        asked.channel = self._session.open_channel(owner, asked, memory)
+        return asked
+
+    # -- the script --------------------------------------------------------------------------------
+
+    def _script(self) -> Generator[Step]:
+        """Do everything again."""
+        yield from self._declare()
+        yield from self._open_channels()
+        self._memory.is_recovering = False
+        self._send_again()
+
+    def _declare(self) -> Generator[Step]:
+        """Declare exchanges and queues again, and bind them."""
+        topology = self._memory.topology
+        yield from self._try_each(topology.exchanges())
+        for name, method in topology.queues():
+            if not method.queue:
+                yield from self._declare_generated(name, method)
+        yield from self._try_each([method for _, method in topology.queues() if method.queue])
+        yield from self._try_each(topology.bindings())
+        yield from self._close_setup()
+
+    def _declare_generated(self, name: str, method: QueueDeclare) -> Generator[Step]:
+        """Declare a queue again whose name the broker chose, unless it is still there."""
+        topology = self._memory.topology
+        if not method.exclusive:
+            now = QueueDeclare(queue=topology.current(name), passive=True)
+            outcomes = yield from self._try_all([now])
+            if not isinstance(outcomes[0], Exception):
+                return
+        outcomes = yield from self._try_all([method])
+        if isinstance(outcomes[0], QueueDeclareOk):
+            topology.renamed(name, outcomes[0].queue)
+        else:
+            self._judge(method, outcomes[0])
+
+    def _try_each(self, methods: Sequence[Method]) -> Generator[Step]:
+        """Do what is independent of one another; report what is refused."""
+        outcomes = yield from self._try_all(methods)
+        for method, outcome in zip(methods, outcomes, strict=True):
+            self._judge(method, outcome)
+
+    def _try_all(
+        self, methods: Sequence[Method]
+    ) -> Generator[Step, None, list[Method | Exception]]:
+        """Send requests together; a refusal closes the channel, and the rest goes on another."""
+        outcomes: list[Method | Exception] = []
+        while len(outcomes) < len(methods):
+            channel = self._setup
+            if channel is None or channel.state is not ChannelState.OPEN:
+                self._setup_owner = _Setup()
+                opening = self._open(self._setup_owner, None)
+                yield [opening]
+                channel = self._setup = _opened(opening)
+            step = self._ask(channel, methods[len(outcomes) :])
+            yield step
+            for asked in step:
+                assert asked.outcome is not None
+                outcomes.append(asked.outcome)
+                if isinstance(asked.outcome, Exception):
+                    self._session.check_open()
+                    break
+        return outcomes
+
+    def _close_setup(self) -> Generator[Step]:
+        """Close the channel of the declarations, so that its number is free again."""
+        channel, self._setup = self._setup, None
+        if channel is not None and channel.state is ChannelState.OPEN:
+            closing = self._setup_owner.closing = _Asked(self, ChannelClose())
+            self._waiting += 1
+            channel.close()
+            yield [closing]
+
+    def _judge(self, method: Method, outcome: Method | Exception) -> None:
+        """Report a refusal.  Raises: StillHeld where another attempt may succeed."""
+        if not isinstance(outcome, Exception):
+            return
+        exclusive = bool(getattr(method, "exclusive", False))
+        if exclusive and self._is_patient and isinstance(outcome, ResourceLocked):
+            raise StillHeld(f"{method.NAME} after a lost connection: {outcome}")
+        log.warning("%r could not be done again after a lost connection: %s", method, outcome)
+        self.failures.append(outcome)
+
+    def _open_channels(self) -> Generator[Step]:
+        """Open the application's channels again, with their modes and consumers."""
+        memories = list(self._memory.channels)
+        while memories:
+            opening = [(memory, self._open(memory.owner, memory)) for memory in memories]
+            self._channels |= {_channel(asked): memory for memory, asked in opening}
+            yield [asked for _, asked in opening]
+            asking = []
+            for memory, asked in opening:
+                channel = _opened(asked)
+                if memory not in self._memory.channels:
+                    channel.close()  # the application has closed it meanwhile
+                    continue
+                memory.owner.resumed(channel)
+                self._answer_open(memory)
+                asking.append((memory, self._ask(channel, memory.modes())))
+            yield [asked for _, step in asking for asked in step]
+            # A refusal closes its channel: that one is opened again, without what was refused.
+            memories = [memory for memory, step in asking if self._is_refused(memory, step)]
+
+    def _is_refused(self, memory: ChannelMemory, step: Step) -> bool:
+        """Tell whether a channel was closed by one of its requests, and drop that request."""
+        for asked in step:
+            method = asked.method
+            if not isinstance(asked.outcome, Exception):
+                continue
+            self._session.check_open()
+            if memory not in self._memory.channels:
+                return False  # the application has closed it meanwhile
+            if not isinstance(method, BasicConsume):
+                raise asked.outcome
+            is_held = method.exclusive and isinstance(asked.outcome, AccessRefused)
+            if is_held and self._is_patient:
+                raise StillHeld(f"{method.NAME} after a lost connection: {asked.outcome}")
+            self._refused(memory, method.consumer_tag, asked.outcome)
+            return True
+        return False
+
+    def _answer_open(self, memory: ChannelMemory) -> None:
+        """Answer who still waits for the channel to be opened the first time."""
+        for pair in list(memory.unanswered):
+            if isinstance(pair[0], ChannelOpen):
+                memory.unanswered.remove(pair)
+                pair[1].replied(Replied(pair[1], ChannelOpenOk()))
+
+    def _send_again(self) -> None:
+        """Publish again what was not confirmed, and ask again what was not answered."""
+        channels = {
+            share: channel
+            for channel in self._session.channels.values()
+            if channel.confirms is not None and channel.state is ChannelState.OPEN
+            for share in channel.count_again()
+        }
+        for piece in self._memory.kept.take():
+            for share, sequence, publish in piece.publishes():
+                if share in channels:
+                    channels[share].send_again(sequence, publish)
+        for channel in list(self._session.channels.values()):
+            channel.recovered()
+            memory = channel.memory
+            if memory is not None:
+                _ask_again(channel, memory)
+
+
+def _ask_again(channel: ChannelSession, memory: ChannelMemory) -> None:
+    """Send the requests again that were not answered."""
+    for method, token in memory.take_unanswered():
+        try:
+            channel.request(method, token)
+        except Exception as error:  # noqa: BLE001 -- it goes to who waits for the reply
+            token.end(error)
+
+
+def _channel(asked: _Asked) -> ChannelSession:
+    """Return the channel of a request."""
+    assert asked.channel is not None
+    return asked.channel
+
+
+def _opened(asked: _Asked) -> ChannelSession:
+    """Return the channel that was opened.  Raises: what came instead."""
+    if isinstance(asked.outcome, Exception):
+        raise asked.outcome
+    return _channel(asked)

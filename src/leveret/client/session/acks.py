@@ -1,0 +1,123 @@
+"""Acks of one channel that are written as one: what was acked in the order of its delivery.
+
+A `basic.ack` with `multiple` acks all up to its tag, so it takes the place of several acks only
+where nothing unacked lies below.  An ack out of order is written by itself and noted, so that those
+after it join again as soon as the gap is closed.
+
+The frame names the last tag that was acked here: RabbitMQ refuses one that it does not hold.
+
+Invariants: all deliveries up to `_settled` are settled, and of those above it exactly `_early`;
+`is_due` only while the acks that were gathered are going to be written.  This module is compiled.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from leveret.limits import CLIENT_EARLY_ACKS_MAX
+from leveret.wire.buffer import BytesWriter, write_i32_be, write_i64_be
+from leveret.wire.frames import FRAME_END, FRAME_METHOD, write_frame_head
+
+#: Class and method of basic.ack (60.80).
+_BASIC_ACK: Final = 0x003C0050
+
+#: Its ids, a tag and a bit.
+_ACK_BYTES: Final = 13
+
+#: What a gathered ack takes in the output.
+ACK_FRAME_BYTES: Final = _ACK_BYTES + 8
+
+
+@final
+class Acks:
+    """The acks of a channel; its delivery tags are `base` above the broker's.
+
+    `newest` is the tag of the last delivery that came.
+    """
+
+    def __init__(self, channel: i64, base: i64) -> None:
+        self.newest: i64 = base
+        #: Whether the next one may join without anyone being told: the frame is to be written.
+        self.is_due = False
+        self._channel: Final[i64] = channel
+        self._base: Final[i64] = base
+        self._gathers = False
+        self._settled: i64 = base
+        self._early: set[int] = set()
+        #: How many were gathered, and the last of them.
+        self._count: i64 = 0
+        self._last: i64 = base
+
+    @property
+    def is_newest(self) -> bool:
+        """Whether the newest delivery is settled: its ack is written, or the last one gathered."""
+        return self._settled >= self.newest
+
+    def gather(self, gathers: bool) -> None:
+        """Gather acks from here on, or write each by itself."""
+        self._gathers = gathers
+        if not gathers:
+            self.is_due = False
+
+    def joins(self, delivery_tag: i64) -> bool:
+        """Gather an ack if others wait to be written and it is the next one.
+
+        The newest delivery's never joins: who acks it may do nothing more for a long time.
+        """
+        if (
+            not self.is_due
+            or delivery_tag != self._settled + 1
+            or delivery_tag >= self.newest
+            or not self._gathers
+        ):
+            return False
+        self._add(delivery_tag)
+        return True
+
+    def takes(self, delivery_tag: i64) -> bool:
+        """Gather an ack if it is the next one; then its frame is due."""
+        if not self._gathers or delivery_tag != self._settled + 1 or delivery_tag > self.newest:
+            return False
+        self._add(delivery_tag)
+        return True
+
+    def _add(self, delivery_tag: i64) -> None:
+        self._count += 1
+        self._last = delivery_tag
+        self._settled = delivery_tag
+        if self._early:
+            self._close_gap()
+
+    def _close_gap(self) -> None:
+        """Count what was settled early and follows now."""
+        while self._settled + 1 in self._early:
+            self._settled += 1
+            self._early.remove(self._settled)
+
+    def settle(self, delivery_tag: i64, multiple: bool) -> None:
+        """Note what was settled by a frame of its own; tag 0 means all."""
+        if multiple:
+            upper = delivery_tag if delivery_tag > 0 else self.newest
+            if upper > self._settled:
+                self._settled = upper
+                self._early = {tag for tag in self._early if tag > upper}
+        elif delivery_tag > self._settled:
+            self._early.add(delivery_tag)
+            if len(self._early) > CLIENT_EARLY_ACKS_MAX:
+                self._early.clear()
+                self.gather(False)
+        self._close_gap()
+
+    def write(self, w: BytesWriter) -> None:
+        """Write what was gathered, and forget it."""
+        self.is_due = False
+        if self._count == 0:
+            return
+        write_frame_head(w, FRAME_METHOD, self._channel, _ACK_BYTES)
+        write_i32_be(w, _BASIC_ACK)
+        write_i64_be(w, self._last - self._base)
+        w.append(1 if self._count > 1 else 0)
+        w.append(FRAME_END)
+        self._count = 0

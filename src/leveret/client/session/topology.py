@@ -1,0 +1,205 @@
+"""What one connection has declared and not deleted since, so that another can declare it again.
+
+It hears of every request that the broker has answered (`answered`) and gives the methods that make
+the same exchanges, queues and bindings (`exchanges`, `queues`, `bindings`).
+
+A queue whose name the broker chose gets another name when it is declared again.  The application
+goes on with the name that it knows: `current` returns the one that counts.
+
+Not here: consumers and modes of channels (`memory`).
+
+Invariant: only what the broker answered is recorded, and at most `CLIENT_TOPOLOGY_MAX` queues,
+exchanges and bindings each; beyond that the oldest is forgotten.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, TypeVar
+
+from leveret.limits import CLIENT_TOPOLOGY_MAX
+from leveret.wire.methods.exchange import (
+    ExchangeBind,
+    ExchangeDeclare,
+    ExchangeDelete,
+    ExchangeUnbind,
+)
+from leveret.wire.methods.queue import (
+    QueueBind,
+    QueueDeclare,
+    QueueDeclareOk,
+    QueueDelete,
+    QueueUnbind,
+)
+
+if TYPE_CHECKING:
+    from leveret.wire.method import Method
+
+log = logging.getLogger("leveret.client")
+
+K = TypeVar("K")
+V = TypeVar("V")
+M = TypeVar("M", bound="Method")
+
+#: What tells one binding from another: whether its destination is a queue, destination, source,
+#: binding key and arguments.
+Binding = tuple[bool, str, str, str, str]
+
+
+def changed(method: M, **fields: object) -> M:
+    """Return a copy of a method with other values of some fields."""
+    values = {name: getattr(method, name) for name in method.FIELDS}
+    return type(method)(**(values | fields))
+
+
+class Topology:
+    """The exchanges, queues and bindings of one connection, by the application's names."""
+
+    def __init__(self) -> None:
+        self._exchanges: dict[str, ExchangeDeclare] = {}
+        self._queues: dict[str, QueueDeclare] = {}
+        self._bindings: dict[Binding, QueueBind | ExchangeBind] = {}
+        #: The name that the broker chose first → the one that it chose last.
+        self._renamed: dict[str, str] = {}
+        #: A name that the broker chose later → the one that it chose first.
+        self._known: dict[str, str] = {}
+
+    # -- names -------------------------------------------------------------------------------------
+
+    @property
+    def has_renamed(self) -> bool:
+        """Whether any queue has another name than the application knows."""
+        return bool(self._renamed)
+
+    def current(self, queue: str) -> str:
+        """Return the name that a queue has now."""
+        known = self.known(queue)
+        return self._renamed.get(known, known)
+
+    def known(self, queue: str) -> str:
+        """Return the name that a queue had first, by which it is remembered."""
+        return self._known.get(queue, queue)
+
+    def translated(self, method: M) -> M:
+        """Return a method that names queues as the broker does now."""
+        if not self._renamed:
+            return method
+        if isinstance(method, QueueDeclare) and not method.passive:
+            return method
+        queue = getattr(method, "queue", "")
+        now = self.current(queue)
+        return method if now == queue else changed(method, queue=now)
+
+    def renamed(self, queue: str, now: str) -> None:
+        """Note that a queue was declared again and got the name `now`."""
+        if queue != now:
+            self._renamed[queue] = now
+            self._known[now] = queue
+            if len(self._known) > CLIENT_TOPOLOGY_MAX:
+                del self._known[next(iter(self._known))]
+
+    # -- what was declared -------------------------------------------------------------------------
+
+    def exchanges(self) -> list[ExchangeDeclare]:
+        """Return the methods that declare the exchanges, in their order."""
+        return list(self._exchanges.values())
+
+    def queues(self) -> list[tuple[str, QueueDeclare]]:
+        """Return the queues by the application's names, in their order.
+
+        The method of a queue that the broker named has an empty name.
+        """
+        return list(self._queues.items())
+
+    def bindings(self) -> list[QueueBind | ExchangeBind]:
+        """Return the methods that make the bindings, with the names that queues have now."""
+        return [self.translated(method) for method in self._bindings.values()]
+
+    def is_declared(self, queue: str) -> bool:
+        """Tell whether this connection has declared a queue and not deleted it."""
+        return queue in self._queues
+
+    # -- what the broker answered ------------------------------------------------------------------
+
+    def answered(self, request: Method, reply: Method) -> None:
+        """Note what a request has changed; its queue has the application's name."""
+        if isinstance(request, QueueDeclare):
+            if not request.passive and isinstance(reply, QueueDeclareOk):
+                _keep(self._queues, str(reply.queue), request, "queues")
+        elif isinstance(request, ExchangeDeclare):
+            if not request.passive:
+                _keep(self._exchanges, str(request.exchange), request, "exchanges")
+        elif isinstance(request, (QueueBind, ExchangeBind)):
+            _keep(self._bindings, _binding(request), request, "bindings")
+        elif isinstance(request, (QueueUnbind, ExchangeUnbind)):
+            self._bindings.pop(_binding(request), None)
+            self._exchange_unbound(str(_source(request)))
+        elif isinstance(request, QueueDelete):
+            self.forget_queue(request.queue)
+        elif isinstance(request, ExchangeDelete):
+            self._forget_exchange(request.exchange)
+
+    def forget_queue(self, queue: str) -> None:
+        """Forget a queue that is deleted, and what is bound to it."""
+        self._queues.pop(queue, None)
+        if self._renamed.pop(queue, None) is not None:
+            self._known = {now: known for now, known in self._known.items() if known != queue}
+        self._forget_bindings([key for key in self._bindings if key[0] and key[1] == queue])
+
+    def last_consumer_gone(self, queue: str) -> None:
+        """Forget a queue that the broker deletes with its last consumer, if it is one."""
+        method = self._queues.get(queue)
+        if method is not None and method.auto_delete:
+            self.forget_queue(queue)
+
+    def _forget_exchange(self, exchange: str) -> None:
+        """Forget an exchange that is deleted, and its bindings on either side."""
+        self._exchanges.pop(exchange, None)
+        gone = [k for k in self._bindings if k[2] == exchange or (not k[0] and k[1] == exchange)]
+        self._forget_bindings(gone)
+
+    def _forget_bindings(self, gone: list[Binding]) -> None:
+        """Forget bindings, and exchanges that the broker deletes with the last of theirs."""
+        for key in gone:
+            self._bindings.pop(key, None)
+        for source in {key[2] for key in gone}:
+            self._exchange_unbound(source)
+
+    def _exchange_unbound(self, exchange: str) -> None:
+        """Forget an exchange that the broker deletes with its last binding, if it is one."""
+        method = self._exchanges.get(exchange)
+        if method is None or not method.auto_delete:
+            return
+        if not any(key[2] == exchange for key in self._bindings):
+            self._forget_exchange(exchange)
+
+
+def _keep(table: dict[K, V], key: K, value: V, what: str) -> None:
+    """Record a declaration as the newest, and forget the oldest where there are too many."""
+    table.pop(key, None)
+    table[key] = value
+    if len(table) > CLIENT_TOPOLOGY_MAX:
+        oldest = next(iter(table))
+        del table[oldest]
+        log.warning(
+            "more than %d %s are declared: %r will not be declared again after a lost connection; "
+            "delete what is not used any more",
+            CLIENT_TOPOLOGY_MAX,
+            what,
+            oldest,
+        )
+
+
+def _source(method: QueueBind | QueueUnbind | ExchangeBind | ExchangeUnbind) -> str:
+    """Return the exchange that a binding starts from."""
+    if isinstance(method, (QueueBind, QueueUnbind)):
+        return method.exchange
+    return method.source
+
+
+def _binding(method: QueueBind | QueueUnbind | ExchangeBind | ExchangeUnbind) -> Binding:
+    """Return what tells a binding from others."""
+    is_queue = isinstance(method, (QueueBind, QueueUnbind))
+    destination = method.queue if is_queue else method.destination  # type: ignore[union-attr]
+    arguments = repr(sorted(method.arguments.items()))
+    return is_queue, str(destination), str(_source(method)), method.routing_key, arguments

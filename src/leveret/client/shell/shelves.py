@@ -1,0 +1,189 @@
+"""Connections that a pool keeps by address: which are idle, how many there are, and who waits.
+
+Both shells' pools stand on it.  It opens nothing, waits for nothing and reads no clock; a pool of
+threads calls it under its lock.
+
+A *place* is the right to have one connection to an address.  Who asks gets an idle connection with
+its place, or a place on which to open one; a place goes back by `give_back` or `give_up`.
+
+Invariants: an address has at most `size` places; nobody waits while a place or an idle connection
+is free; who asked first is served first.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import deque
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from leveret.client.errors import Closed, PoolExhausted
+
+if TYPE_CHECKING:
+    from leveret.client.uri import Parameters
+
+C = TypeVar("C")
+
+#: What a shelf is found by: the addresses that are tried in turn.
+Key = tuple["Parameters", ...]
+
+
+class Waiter(ABC, Generic[C]):
+    """Someone who asked for a connection; exactly one of both comes, once."""
+
+    @abstractmethod
+    def served(self, idle: Idle[C] | None) -> None:
+        """Take an idle connection, or with None a place on which to open one."""
+
+    @abstractmethod
+    def refused(self, error: Exception) -> None:
+        """Take that the pool was closed."""
+
+
+class Idle(Generic[C]):
+    """A connection that nobody uses, and since when (monotonic seconds)."""
+
+    __slots__ = ("connection", "since")
+
+    def __init__(self, connection: C, since: float) -> None:
+        self.connection = connection
+        self.since = since
+
+
+class Shelf(Generic[C]):
+    """What there is for one address: `places` counts idle and lent connections together."""
+
+    def __init__(self) -> None:
+        self.places = 0
+        self.idle: deque[Idle[C]] = deque()
+        self.waiters: deque[Waiter[C]] = deque()
+
+
+class Shelves(Generic[C]):
+    """All addresses of one pool."""
+
+    def __init__(self, size: int, idle_seconds: float, waiters_max: int) -> None:
+        if size < 1:
+            raise ValueError(f"a pool has at least one connection for an address, not {size}")
+        self.size = size
+        self.idle_seconds = idle_seconds
+        self.waiters_max = waiters_max
+        self.is_closed = False
+        self._shelves: dict[Key, Shelf[C]] = {}
+
+    @property
+    def lent_count(self) -> int:
+        """How many connections are lent or being opened."""
+        return sum(shelf.places - len(shelf.idle) for shelf in self._shelves.values())
+
+    @property
+    def idle_count(self) -> int:
+        """How many connections wait to be lent."""
+        return sum(len(shelf.idle) for shelf in self._shelves.values())
+
+    @property
+    def waiting_count(self) -> int:
+        """How many wait for a connection."""
+        return sum(len(shelf.waiters) for shelf in self._shelves.values())
+
+    def ask(self, key: Key, waiter: Waiter[C]) -> None:
+        """Serve `waiter` at once or in its turn.
+
+        Raises: Closed; PoolExhausted when too many wait.
+        """
+        if self.is_closed:
+            raise Closed("the pool was closed")
+        shelf = self._shelves.setdefault(key, Shelf())
+        if shelf.idle:
+            waiter.served(shelf.idle.pop())  # the one used last is the likeliest to live
+        elif shelf.places < self.size:
+            shelf.places += 1
+            waiter.served(None)
+        elif len(shelf.waiters) >= self.waiters_max:
+            raise PoolExhausted(
+                f"all {self.size} connections to {_shown(key)} are lent and "
+                f"{len(shelf.waiters)} callers wait for one already: return them sooner, "
+                "or give the pool a larger size"
+            )
+        else:
+            shelf.waiters.append(waiter)
+
+    def withdraw(self, key: Key, waiter: Waiter[C]) -> bool:
+        """Let `waiter` wait no longer; False when it was served or refused before."""
+        shelf = self._shelves.get(key)
+        if shelf is None or waiter not in shelf.waiters:
+            return False
+        shelf.waiters.remove(waiter)
+        return True
+
+    def exhausted(self, key: Key, seconds: float) -> PoolExhausted:
+        """Return the error for who has waited so long."""
+        return PoolExhausted(
+            f"all {self.size} connections to {_shown(key)} are lent and none came back in "
+            f"{seconds:g} s: return them sooner, or give the pool a larger size"
+        )
+
+    def give_back(self, key: Key, connection: C, now: float) -> bool:
+        """Take a lent connection that can be used again; False when the pool is closed.
+
+        Then its place is gone and the caller closes it.
+        """
+        if self.is_closed:
+            self.give_up(key)
+            return False
+        shelf = self._shelves[key]
+        idle = Idle(connection, now)
+        if shelf.waiters:
+            shelf.waiters.popleft().served(idle)
+        else:
+            shelf.idle.append(idle)
+        return True
+
+    def give_up(self, key: Key) -> None:
+        """Take the place of a connection that has ended or could not be opened."""
+        shelf = self._shelves[key]
+        if shelf.waiters:
+            shelf.waiters.popleft().served(None)
+            return
+        shelf.places -= 1
+        if shelf.places == 0:
+            del self._shelves[key]
+
+    def another(self, key: Key) -> Idle[C] | None:
+        """Return an idle connection in exchange for the place of one that has ended.
+
+        None when there is none: the caller keeps its place and opens one.
+        """
+        shelf = self._shelves[key]
+        if not shelf.idle:
+            return None
+        found = shelf.idle.pop()
+        self.give_up(key)
+        return found
+
+    def take_expired(self, now: float) -> list[C]:
+        """Return the connections that nobody has used for `idle_seconds`, to be closed."""
+        expired: list[C] = []
+        for key, shelf in list(self._shelves.items()):
+            while shelf.idle and now - shelf.idle[0].since >= self.idle_seconds:
+                expired.append(shelf.idle.popleft().connection)
+                self.give_up(key)
+        return expired
+
+    def close(self) -> list[C]:
+        """Refuse all who wait and who ask from here on; return the idle connections."""
+        self.is_closed = True
+        idle: list[C] = []
+        for key, shelf in list(self._shelves.items()):
+            waiters = list(shelf.waiters)
+            shelf.waiters.clear()
+            for waiter in waiters:
+                waiter.refused(Closed("the pool was closed"))
+            while shelf.idle:
+                idle.append(shelf.idle.pop().connection)
+                self.give_up(key)
+        return idle
+
+
+def _shown(key: Key) -> str:
+    """Return the addresses as text, without passwords."""
+    return ", ".join(str(parameters) for parameters in key)

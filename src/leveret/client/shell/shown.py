@@ -1,0 +1,81 @@
+"""Which names completion shows: `dir` leaves out what the parts of a shell call on each other.
+
+These names are no part of what users may rely on.  They have no underscore, because parts of the
+client in other modules use them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+INTERNAL_OF_CONNECTION: Final = frozenset(
+    {
+        *(
+            "acked",
+            "acks_wait",
+            "check_output",
+            "dial",
+            "drained",
+            "drop_link",
+            "failures",
+            "has_room",
+            "hold",
+        ),
+        *(
+            "hold_output",
+            "is_calm",
+            "is_held",
+            "is_reading",
+            "made",
+            "one_loop",
+            "one_thread",
+            "open",
+        ),
+        *(
+            "read_what_came",
+            "ready",
+            "received",
+            "recovered",
+            "recoverer",
+            "run_until",
+            "send_old_acks",
+        ),
+        *(
+            "session",
+            "stop_recovering",
+            "transport_lost",
+            "turn",
+            "wait_until_recovered",
+            "wake",
+            "writable",
+        ),
+        "wrote",
+    }
+)
+
+INTERNAL_OF_CHANNEL: Final = frozenset(
+    {
+        *("add_consumer", "call", "came_back", "close_session", "consume_columns"),
+        *(
+            "consumer_cancelled",
+            "consumer_refused",
+            "delivered",
+            "ended",
+            "flow_changed",
+        ),
+        *("processing", "queue_of", "ready", "remove_consumer", "resumed", "session", "settled"),
+        *("suspended", "turn"),
+    }
+)
+
+INTERNAL_OF_CONSUMER: Final = frozenset(
+    {"abandon", "callback", "cancelled", "ended", "push", "started", "suspended"}
+)
+
+
+def shown(names: Iterable[str], internal: frozenset[str]) -> list[str]:
+    """Return the names of an object without those that are internal."""
+    return [name for name in names if name not in internal]

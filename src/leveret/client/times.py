@@ -1,0 +1,54 @@
+"""AMQP's times as Python's: seconds on the wire, datetimes in UTC for the program.
+
+Writing takes datetimes where AMQP has times (`leveret.wire`); here is the way back.  A time beyond
+the year 9999, as of a publisher that counts milliseconds, stays a `Timestamp`.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final, cast
+
+from leveret.wire.tables import Timestamp
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+#: The first second that no datetime holds.
+_END: Final = 253_402_300_800
+
+
+def moment_of(seconds: int) -> datetime | None:
+    """Return a time in UTC; None beyond the year 9999."""
+    return datetime.fromtimestamp(seconds, UTC) if seconds < _END else None
+
+
+def with_moments(table: dict[str, object]) -> dict[str, object]:
+    """Return a table with datetimes for its times, nested ones too; itself if it has none."""
+    if not _has_times(table.values()):
+        return table
+    return {key: _converted(value) for key, value in table.items()}
+
+
+def _has_times(values: Iterable[object]) -> bool:
+    """Tell whether there is a time among the values, at any depth."""
+    for value in values:
+        if isinstance(value, Timestamp):
+            return True
+        if isinstance(value, dict):
+            if _has_times(value.values()):
+                return True
+        elif isinstance(value, list) and _has_times(value):
+            return True
+    return False
+
+
+def _converted(value: object) -> object:
+    """Return a value of a table with datetimes for its times."""
+    if isinstance(value, Timestamp):
+        return moment_of(value.seconds) or value
+    if isinstance(value, dict):
+        return {key: _converted(one) for key, one in cast("dict[str, object]", value).items()}
+    if isinstance(value, list):
+        return [_converted(one) for one in value]
+    return value

@@ -1,0 +1,20 @@
+"""An address that a broker listens on, as the HTTP API shows it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class ListenAddress:
+    """A protocol by RabbitMQ's name (`amqp`, `amqp/ssl`, `http`, …), a host and a port.
+
+    `certificate` is the file of its certificate and `expires` when that ends (Unix time), where it
+    has one.
+    """
+
+    protocol: str
+    host: str
+    port: int
+    certificate: str = ""
+    expires: float | None = None

@@ -1,0 +1,130 @@
+"""The values of `/metrics/per-object` and `/metrics/detailed`: an entry for each object."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+from leveret.broker.admin.metrics import QueueRows
+from leveret.limits import SCRAPE_OBJECTS_MAX, SCRAPE_SLICE
+from leveret.management.metrics import series as table
+from leveret.management.metrics.aggregated import channel_numbers, queue_numbers
+from leveret.management.metrics.series import Series
+from leveret.management.metrics.text import Sample, pieces
+from leveret.management.metrics.totals import in_slices
+from leveret.session.metrics import LinkRows
+
+if TYPE_CHECKING:
+    from leveret.broker.node.broker import Broker
+    from leveret.session.metrics import ConnectionRow
+
+#: The families that read queues, and those that read connections.
+_OF_QUEUES: Final = (
+    "queue_coarse_metrics",
+    "queue_consumer_count",
+    "queue_metrics",
+    "stream_consumer_metrics",
+)
+_OF_LINKS: Final = ("connection_coarse_metrics", "connection_metrics", "channel_metrics")
+
+#: The labels of an object, and its values by their series.
+_Entry = tuple[Sequence[str], dict[str, int]]
+
+
+class Objects:
+    """The objects that some families tell of, at most `limit` of each kind.
+
+    `vhosts` limits the families of queues, None to all of them.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        families: Collection[str],
+        vhosts: list[str] | None,
+        limit: int = SCRAPE_OBJECTS_MAX,
+    ) -> None:
+        self._families: Final = [name for name in table.PER_OBJECT if name in families]
+        # In RabbitMQ the one is a part of the other.
+        if "queue_metrics" in self._families and "queue_consumer_count" in self._families:
+            self._families.remove("queue_consumer_count")
+        queues = any(name in _OF_QUEUES for name in self._families)
+        links = any(name in _OF_LINKS for name in self._families)
+        self._queues: Final = QueueRows(broker, vhosts, limit) if queues else None
+        self._links: Final = LinkRows(broker, limit) if links else None
+
+    async def take(self) -> None:
+        """Take the values, so many at a time that nobody waits for it."""
+        # Entries are objects, which cost more than sums do.
+        count = SCRAPE_SLICE // 8
+        if self._queues is not None:
+            await in_slices(self._queues.step, count)
+        if self._links is not None:
+            await in_slices(self._links.step, count)
+
+    def text(self, prefix: str) -> Iterator[bytes]:
+        """Give the text, some hundred samples at a time."""
+        for family in self._families:
+            series = table.PER_OBJECT[family]
+            entries = self._entries(family)
+            for one in series.values():
+                yield from _series(one, prefix, entries)
+        omitted = table.ACCOUNT["leveret_metrics_objects_omitted"]
+        yield from pieces(omitted, prefix, self._omitted())
+
+    def _omitted(self) -> list[Sample]:
+        found: list[Sample] = []
+        if self._queues is not None:
+            found.append((("queues",), self._queues.omitted))
+            found.append((("stream_consumers",), self._queues.readers_omitted))
+        if self._links is not None:
+            found.append((("connections",), self._links.omitted))
+            found.append((("channels",), self._links.channels_omitted))
+        return found
+
+    def _entries(self, family: str) -> Callable[[], Iterator[_Entry]]:
+        if family == "stream_consumer_metrics":
+            return self._readers
+        if family in _OF_QUEUES:
+            return self._of_queues
+        return self._of_channels if family == "channel_metrics" else self._of_connections
+
+    def _of_queues(self) -> Iterator[_Entry]:
+        assert self._queues is not None
+        for row in self._queues.rows:
+            yield (row.vhost, row.name), queue_numbers(row.levels)
+
+    def _readers(self) -> Iterator[_Entry]:
+        assert self._queues is not None
+        for row in self._queues.readers:
+            values = {
+                "leveret_stream_consumer_offset": row.offset,
+                "leveret_stream_consumer_lag": row.lag,
+            }
+            yield (row.vhost, row.stream, row.name), values
+
+    def _of_connections(self) -> Iterator[_Entry]:
+        assert self._links is not None
+        for row in self._links.rows:
+            yield (row.name,), _connection_numbers(row)
+
+    def _of_channels(self) -> Iterator[_Entry]:
+        assert self._links is not None
+        for row in self._links.channels:
+            yield (row.name,), channel_numbers(row.levels)
+
+
+def _series(one: Series, prefix: str, entries: Callable[[], Iterator[_Entry]]) -> Iterator[bytes]:
+    samples = ((labels, values[one.name]) for labels, values in entries() if one.name in values)
+    return pieces(one, prefix, samples)
+
+
+def _connection_numbers(row: ConnectionRow) -> dict[str, int]:
+    counts = row.counts
+    return {
+        "connection_incoming_bytes_total": int(counts.received_bytes),
+        "connection_outgoing_bytes_total": int(counts.sent_bytes),
+        "connection_incoming_packets_total": int(counts.received_packets),
+        "connection_outgoing_packets_total": int(counts.sent_packets),
+        "connection_channels": row.channel_count,
+    }

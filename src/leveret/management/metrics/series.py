@@ -1,0 +1,320 @@
+"""The table of all series: their names, types, labels and what they mean.
+
+Names without `leveret_` are RabbitMQ's and get the prefix that is asked for (`rabbitmq_` unless set
+otherwise); ours have their whole name.  What is emitted is in this table, and all of it is emitted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+GAUGE: Final = "gauge"
+COUNTER: Final = "counter"
+HISTOGRAM: Final = "histogram"
+#: RabbitMQ declares no type for these.
+UNTYPED: Final = "unknown"
+
+PROTOCOL: Final = ("protocol",)
+QUEUE_TYPE: Final = ("protocol", "queue_type")
+DEAD: Final = ("queue_type", "dead_letter_strategy")
+
+#: What the names of ours begin with.
+OWN: Final = "leveret_"
+
+
+@dataclass(frozen=True)
+class Series:
+    """One series, or as many as there are values of its labels."""
+
+    name: str
+    kind: str
+    help: str
+    labels: tuple[str, ...] = ()
+
+    def full_name(self, prefix: str) -> str:
+        """Return the name with a prefix, where it is one of RabbitMQ's."""
+        return self.name if self.name.startswith(OWN) else prefix + self.name
+
+
+def _named(*series: Series) -> dict[str, Series]:
+    return {one.name: one for one in series}
+
+
+IDENTITY: Final = (
+    "rabbitmq_node",
+    "rabbitmq_cluster",
+    "rabbitmq_cluster_permanent_id",
+    "rabbitmq_endpoint",
+)
+BUILD: Final = (
+    "rabbitmq_version",
+    "erlang_version",
+    "prometheus_plugin_version",
+    "prometheus_client_version",
+    "product_name",
+    "product_version",
+)
+
+#: Who the broker is, and all that is there once.
+NODE: Final = _named(
+    Series("identity_info", UNTYPED, "Names of the node and its cluster", IDENTITY),
+    Series("build_info", UNTYPED, "Versions; erlang_version names the Python", BUILD),
+    Series("erlang_uptime_seconds", GAUGE, "Seconds since the broker began to listen"),
+    Series("connections", GAUGE, "Open connections of clients that are in a vhost"),
+    Series("channels", GAUGE, "Open channels"),
+    Series("consumers", GAUGE, "Consumers of queues and streams"),
+    Series("queues", GAUGE, "Queues and streams"),
+    Series("connections_opened_total", COUNTER, "Connections that entered a vhost"),
+    Series("connections_closed_total", COUNTER, "Of these, connections that ended"),
+    Series("channels_opened_total", COUNTER, "Channels opened"),
+    Series("channels_closed_total", COUNTER, "Channels closed"),
+    Series("queues_declared_total", COUNTER, "Declarations of new and of existing queues"),
+    Series("queues_created_total", COUNTER, "Queues and streams created"),
+    Series("queues_deleted_total", COUNTER, "Queues and streams deleted"),
+    Series("process_resident_memory_bytes", GAUGE, "Resident memory of the process"),
+    Series("resident_memory_limit_bytes", GAUGE, "The setting memory_bytes_max"),
+    Series("disk_space_available_bytes", GAUGE, "Free space on the disk of the data directory"),
+    Series("disk_space_available_limit_bytes", GAUGE, "The setting disk_free_bytes_min"),
+    Series("process_open_fds", GAUGE, "Open file descriptors"),
+    Series("process_max_fds", GAUGE, "Most file descriptors that may be open"),
+    Series("process_open_tcp_sockets", GAUGE, "Connections that have a place"),
+    Series("process_max_tcp_sockets", GAUGE, "Places for connections"),
+    Series("alarms_memory_used_watermark", UNTYPED, "1 while the memory alarm is on"),
+    Series("alarms_free_disk_space_watermark", UNTYPED, "1 while the disk alarm is on"),
+    Series("alarms_file_descriptor_limit", UNTYPED, "1 while all places are taken"),
+    Series("auth_attempts_total", COUNTER, "Logins that were judged", PROTOCOL),
+    Series("auth_attempts_succeeded_total", COUNTER, "Logins that succeeded", PROTOCOL),
+    Series("auth_attempts_failed_total", COUNTER, "Logins that were refused", PROTOCOL),
+    Series("io_read_ops_total", COUNTER, "Reads of chunks (pages of queues, blocks of streams)"),
+    Series("io_read_bytes_total", COUNTER, "Bytes of these reads"),
+    Series("io_read_time_seconds_total", COUNTER, "Duration of these reads"),
+    Series("io_write_ops_total", COUNTER, "Writes to the journal"),
+    Series("io_write_bytes_total", COUNTER, "Bytes of these writes"),
+    Series("io_write_time_seconds_total", COUNTER, "Duration of these writes"),
+    Series("io_sync_ops_total", COUNTER, "Syncs of the journal"),
+    Series("io_sync_time_seconds_total", COUNTER, "Duration of these syncs"),
+    Series("queue_disk_reads_total", COUNTER, "Chunks of messages that were read from the disk"),
+    Series("queue_disk_writes_total", COUNTER, "Records that were written to the journal"),
+)
+
+#: What all messages went through.
+GLOBAL: Final = _named(
+    Series("global_publishers", GAUGE, "Channels on which a message was published", PROTOCOL),
+    Series("global_consumers", GAUGE, "Consumers of queues and streams", PROTOCOL),
+    Series("global_messages_received_total", COUNTER, "Messages from publishers", PROTOCOL),
+    Series(
+        "global_messages_received_confirm_total",
+        COUNTER,
+        "Messages from publishers that expect a confirm",
+        PROTOCOL,
+    ),
+    Series(
+        "global_messages_confirmed_total",
+        COUNTER,
+        "Messages that were confirmed by basic.ack",
+        PROTOCOL,
+    ),
+    Series(
+        "global_messages_routed_total",
+        COUNTER,
+        "Copies of messages that queues and streams took, dead letters included",
+        PROTOCOL,
+    ),
+    Series(
+        "global_messages_unroutable_dropped_total",
+        COUNTER,
+        "Messages without mandatory that no queue was bound for",
+        PROTOCOL,
+    ),
+    Series(
+        "global_messages_unroutable_returned_total",
+        COUNTER,
+        "Messages with mandatory that were returned because no queue was bound for them",
+        PROTOCOL,
+    ),
+    Series("global_messages_delivered_total", COUNTER, "Deliveries of all kinds", QUEUE_TYPE),
+    Series(
+        "global_messages_delivered_consume_manual_ack_total",
+        COUNTER,
+        "Deliveries to consumers that acknowledge",
+        QUEUE_TYPE,
+    ),
+    Series(
+        "global_messages_delivered_consume_auto_ack_total",
+        COUNTER,
+        "Deliveries to consumers that do not acknowledge",
+        QUEUE_TYPE,
+    ),
+    Series(
+        "global_messages_delivered_get_manual_ack_total",
+        COUNTER,
+        "Answers to basic.get that are to be acknowledged",
+        QUEUE_TYPE,
+    ),
+    Series(
+        "global_messages_delivered_get_auto_ack_total",
+        COUNTER,
+        "Answers to basic.get that are not to be acknowledged",
+        QUEUE_TYPE,
+    ),
+    Series("global_messages_get_empty_total", COUNTER, "basic.get that found nothing", QUEUE_TYPE),
+    Series("global_messages_redelivered_total", COUNTER, "Repeated deliveries", QUEUE_TYPE),
+    Series("global_messages_acknowledged_total", COUNTER, "Deliveries acknowledged", QUEUE_TYPE),
+    Series("global_messages_dead_lettered_expired_total", COUNTER, "Messages expired", DEAD),
+    Series("global_messages_dead_lettered_maxlen_total", COUNTER, "Messages without room", DEAD),
+    Series("global_messages_dead_lettered_rejected_total", COUNTER, "Messages rejected", DEAD),
+    Series(
+        "global_messages_dead_lettered_delivery_limit_total",
+        COUNTER,
+        "Messages that came back too often",
+        DEAD,
+    ),
+    Series(
+        "global_messages_dead_lettered_confirmed_total",
+        COUNTER,
+        "Letters of the strategy at-least-once that a queue took",
+        DEAD,
+    ),
+    Series("message_size_bytes", HISTOGRAM, "Sizes of the bodies that were published", PROTOCOL),
+)
+
+_QUEUE: Final = ("vhost", "queue")
+
+#: Gauges of queues: sums over all of them, or one for each.
+QUEUE_COARSE: Final = _named(
+    Series("queue_messages_ready", GAUGE, "Messages that wait for a consumer", _QUEUE),
+    Series("queue_messages_unacked", GAUGE, "Messages that wait for their ack", _QUEUE),
+    Series("queue_messages", GAUGE, "Both", _QUEUE),
+)
+QUEUE: Final = _named(
+    Series("queue_consumers", GAUGE, "Consumers", _QUEUE),
+    Series("queue_consumer_capacity", GAUGE, "1 where nothing waits for a consumer", _QUEUE),
+    Series("queue_consumer_utilisation", GAUGE, "The same", _QUEUE),
+    Series("queue_messages_bytes", GAUGE, "Bytes of all messages", _QUEUE),
+    Series("queue_messages_ready_bytes", GAUGE, "Bytes of those that wait", _QUEUE),
+    Series("queue_messages_unacked_bytes", GAUGE, "Bytes of those that wait for an ack", _QUEUE),
+    Series("queue_messages_persistent", GAUGE, "Messages that outlive a restart", _QUEUE),
+    Series("queue_messages_persistent_bytes", GAUGE, "Bytes of these", _QUEUE),
+    Series("queue_messages_ram", GAUGE, "Messages in memory", _QUEUE),
+    Series("queue_messages_ram_bytes", GAUGE, "Bytes of these", _QUEUE),
+)
+#: The oldest timestamp that a publisher gave a first message; it is left out where there is none.
+QUEUE_HEAD: Final = _named(
+    Series(
+        "queue_head_message_timestamp",
+        GAUGE,
+        "The property timestamp of the first message, of the Unix epoch in seconds",
+        _QUEUE,
+    ),
+)
+
+_CONNECTION: Final = ("connection",)
+
+#: What connections did: in all, or each for itself.
+CONNECTION_COARSE: Final = _named(
+    Series("connection_incoming_bytes_total", COUNTER, "Bytes from clients", _CONNECTION),
+    Series("connection_outgoing_bytes_total", COUNTER, "Bytes to clients", _CONNECTION),
+)
+CONNECTION: Final = _named(
+    Series("connection_incoming_packets_total", COUNTER, "Reads of sockets", _CONNECTION),
+    Series("connection_outgoing_packets_total", COUNTER, "Writes to sockets", _CONNECTION),
+    Series("connection_channels", GAUGE, "Channels of connections", _CONNECTION),
+)
+
+_CHANNEL: Final = ("channel",)
+
+CHANNEL: Final = _named(
+    Series("channel_consumers", GAUGE, "Consumers of channels", _CHANNEL),
+    Series("channel_messages_unacked", GAUGE, "Deliveries that wait for an ack", _CHANNEL),
+    Series("channel_messages_unconfirmed", GAUGE, "Publishes that wait for a confirm", _CHANNEL),
+    Series("channel_prefetch", GAUGE, "Most unacked of all consumers of a channel", _CHANNEL),
+    Series("consumer_prefetch", GAUGE, "Most unacked of each of a channel's consumers", _CHANNEL),
+)
+
+_KIND: Final = ("kind",)
+
+#: What RabbitMQ has nothing of.
+LEVERET: Final = _named(
+    Series("leveret_journal_sync_seconds", HISTOGRAM, "How long syncs of the journal took"),
+    Series("leveret_journal_records_total", COUNTER, "Records that were written to the journal"),
+    Series("leveret_journal_bytes", GAUGE, "Bytes of the journal since the last checkpoint began"),
+    Series("leveret_journal_unsynced_bytes", GAUGE, "Bytes that no sync has reached yet"),
+    Series("leveret_checkpoints_total", COUNTER, "Checkpoints that ended"),
+    Series("leveret_checkpoint_seconds_total", COUNTER, "Duration of these checkpoints"),
+    Series("leveret_checkpoint_running", GAUGE, "1 while a checkpoint runs"),
+    Series("leveret_pages_unwritten_bytes", GAUGE, "Bytes of pages that wait to be written"),
+    Series("leveret_pages_files_bytes", GAUGE, "Bytes of chunks on the disk"),
+    Series("leveret_pages_live_bytes", GAUGE, "Of these, bytes of chunks that are needed"),
+    Series("leveret_messages_paged_out", GAUGE, "Messages of queues that are only on the disk"),
+    Series("leveret_recovery_seconds", GAUGE, "How long the recovery at the start took"),
+    Series("leveret_recovery_records", GAUGE, "Records of the journal that it read"),
+    Series("leveret_recovery_messages", GAUGE, "Messages that it put back"),
+    Series("leveret_recovery_clean_stop", GAUGE, "1 where the broker had stopped in order"),
+    Series("leveret_damage_places_total", COUNTER, "Damaged places that were found"),
+    Series("leveret_damage_records_lost_total", COUNTER, "Records that damage took"),
+    Series("leveret_damage_torn_ends_total", COUNTER, "Ends of the journal that a crash left"),
+    Series("leveret_stream_consumers", GAUGE, "Names under which streams are read"),
+    Series("leveret_stream_lag_messages", GAUGE, "Messages that these have not processed"),
+    Series("leveret_stream_lag_messages_max", GAUGE, "The most that one has not processed"),
+    Series("leveret_memory_bytes", GAUGE, "The account of memory, by what takes it", _KIND),
+    Series("leveret_quota_refused_total", COUNTER, "Publishes that a quota refused"),
+    Series(
+        "leveret_dead_letters_dropped_total", COUNTER, "Copies of dead letters that were not made"
+    ),
+    Series("leveret_events_dropped_total", COUNTER, "Events of messages that were not recorded"),
+    Series("leveret_steps_total", COUNTER, "Steps of work, of about a microsecond each"),
+    Series("leveret_connections_refused_total", COUNTER, "Connections without a place"),
+    Series("leveret_connections_expelled_total", COUNTER, "Connections that others replaced"),
+)
+
+_READER: Final = ("vhost", "stream", "consumer")
+
+STREAM_CONSUMER: Final = _named(
+    Series("leveret_stream_consumer_offset", GAUGE, "Offset stored for a name", _READER),
+    Series("leveret_stream_consumer_lag", GAUGE, "Messages that it has not processed", _READER),
+)
+
+_OF: Final = ("of",)
+
+#: What an answer with an entry for each object says of itself.
+ACCOUNT: Final = _named(
+    Series("leveret_metrics_objects_omitted", GAUGE, "Objects beyond the limit of an answer", _OF),
+)
+
+#: What `/metrics/memory-breakdown` has: RabbitMQ's buckets that Leveret has an account for.
+MEMORY: Final = _named(
+    Series("memory_client_connection_other_bytes", GAUGE, "What connections hold beside messages"),
+    Series("memory_binary_heap_bytes", GAUGE, "Messages"),
+    Series("memory_classic_metadata_store_bytes", GAUGE, "Definitions"),
+    Series("memory_other_system_bytes", GAUGE, "What no account has: the program, and free heap"),
+)
+
+#: The families that `/metrics/detailed` knows by RabbitMQ's names, with those of ours.
+PER_OBJECT: Final = {
+    "queue_coarse_metrics": QUEUE_COARSE,
+    "queue_consumer_count": _named(QUEUE["queue_consumers"]),
+    "queue_metrics": {**QUEUE, **QUEUE_HEAD},
+    "connection_coarse_metrics": CONNECTION_COARSE,
+    "connection_metrics": CONNECTION,
+    "channel_metrics": CHANNEL,
+    "stream_consumer_metrics": STREAM_CONSUMER,
+}
+
+#: The names of these.
+OF_OBJECTS: Final = frozenset(name for family in PER_OBJECT.values() for name in family)
+
+#: All that `/metrics` has, in its order.
+AGGREGATED: Final = {
+    **NODE,
+    **GLOBAL,
+    **QUEUE_COARSE,
+    **QUEUE,
+    **QUEUE_HEAD,
+    **CONNECTION_COARSE,
+    **CONNECTION,
+    **CHANNEL,
+    **LEVERET,
+}
+
+EVERY: Final = {**AGGREGATED, **STREAM_CONSUMER, **ACCOUNT, **MEMORY}

@@ -1,0 +1,113 @@
+"""The totals of one broker: one walk at a time over its queues and connections, for all who ask.
+
+Who asks while a walk goes on gets what it finds.  Of a broker with very many queues the last totals
+are told again for a moment, so that nobody can keep it busy by asking.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from leveret.broker.admin.metrics import QueueLevels, QueueWalk
+from leveret.limits import SCRAPE_OBJECTS_PER_MS, SCRAPE_SLICE, SCRAPES_PER_OBJECT_MAX
+from leveret.session.metrics import ChannelLevels, LinkWalk
+
+if TYPE_CHECKING:
+    from leveret.broker.core.counts import LinkCounts, QueueCounts
+    from leveret.broker.node.broker import Broker
+    from leveret.clock import Clock
+
+_STATM: Final = Path("/proc/self/statm")
+
+
+async def in_slices(step: Callable[[int], bool], count: int) -> None:
+    """Call `step` with `count` until it returns False; others have their turn in between."""
+    for _ in iter(partial(step, count), False):
+        await asyncio.sleep(0)
+
+
+class Totals:
+    """What a walk found."""
+
+    def __init__(
+        self,
+        queues: dict[str, QueueCounts],
+        levels: QueueLevels,
+        links: LinkCounts,
+        channels: ChannelLevels,
+    ) -> None:
+        self.queues: Final = queues
+        self.levels: Final = levels
+        self.links: Final = links
+        self.channels: Final = channels
+
+
+class Scrapes:
+    """The scrapes of one broker, by whatever listener they came."""
+
+    def __init__(self, broker: Broker, clock: Clock, prefix: str, version: str) -> None:
+        self._broker: Final = broker
+        self._clock: Final = clock
+        #: What RabbitMQ's names begin with unless a request asks otherwise, and the version of
+        #: RabbitMQ that the broker says it is.
+        self.prefix: Final = prefix
+        self.version: Final = version
+        self._since_ms: Final = clock.monotonic_ms()
+        self._walking: asyncio.Task[Totals] | None = None
+        self._last: Totals | None = None
+        #: Until when the last totals are told again.
+        self._until_ms = 0
+        #: How many answers with an entry for each object are being made.
+        self._busy = 0
+
+    def uptime_seconds(self) -> float:
+        """Return how long the broker has listened."""
+        return (self._clock.monotonic_ms() - self._since_ms) / 1000
+
+    async def totals(self) -> Totals:
+        """Return the totals; a walk goes on though who asked for it has gone."""
+        if self._walking is None:
+            if self._last is not None and self._clock.monotonic_ms() < self._until_ms:
+                return self._last
+            self._walking = asyncio.get_running_loop().create_task(self._walk())
+        return await asyncio.shield(self._walking)
+
+    async def _walk(self) -> Totals:
+        broker = self._broker
+        try:
+            number = broker.turn.counts.begin_walk()
+            queues = QueueWalk(broker, number)
+            await in_slices(queues.step, SCRAPE_SLICE)
+            links = LinkWalk(broker, number)
+            await in_slices(links.step, SCRAPE_SLICE)
+            found = Totals(queues.finish(), queues.levels, links.finish(), links.levels)
+            objects = queues.size() + links.size()
+            self._last = found
+            self._until_ms = self._clock.monotonic_ms() + objects // SCRAPE_OBJECTS_PER_MS
+            return found
+        finally:
+            self._walking = None
+
+    def enter(self) -> bool:
+        """Take a place for an answer with an entry for each object; False where none is left."""
+        if self._busy >= SCRAPES_PER_OBJECT_MAX:
+            return False
+        self._busy += 1
+        return True
+
+    def leave(self) -> None:
+        """Give the place back."""
+        self._busy -= 1
+
+
+def resident_bytes() -> int:
+    """Return the resident memory of the process; 0 where the system does not say."""
+    try:
+        return int(_STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return 0

@@ -1,0 +1,278 @@
+"""What a request for a list asks for beside the list: a page of it, an order, some of its columns.
+
+The conventions and their errors are those of RabbitMQ's API.  Long lists are sorted and filtered in
+slices, so that nobody waits for it; a pattern of the client is matched by the broker's own matcher,
+which is bounded, and for one list so many steps at most.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Final, TypeVar
+
+from leveret.broker.values.patterns import Pattern
+from leveret.errors import PreconditionFailed
+from leveret.limits import (
+    LIST_PATTERN_STEPS_MAX,
+    LIST_SORTS_MAX,
+    PAGE_FILTER_CHARACTERS_MAX,
+    PAGE_ROWS_MAX,
+)
+
+Item = TypeVar("Item")
+Row = dict[str, object]
+
+#: Rows of a page where the request does not say.
+PAGE_ROWS: Final = 100
+
+#: Items that are sorted, and names that are looked at, before the loop does something else.
+_SORTED_AT_ONCE: Final = 5_000
+_NAMES_AT_ONCE: Final = 5_000
+
+#: Steps of a pattern before the loop does something else (some milliseconds).
+_STEPS_AT_ONCE: Final = 50_000
+
+#: Longer numbers are none that anybody means.
+_DIGITS_MAX: Final = 9
+
+
+class PageOutOfRange(PreconditionFailed):
+    """A page behind the last one (400)."""
+
+
+class Columns:
+    """Which fields of each row are wanted; `a.b` is the field b of what a holds.
+
+    What a field costs does not depend on how many columns are asked for: a peer chooses these, and
+    a list has many rows.
+    """
+
+    def __init__(self, paths: Iterable[Sequence[str]] = ()) -> None:
+        #: What is wanted of a field, None where it is all of it.
+        self.fields: Final[dict[str, Columns | None]] = {}
+        for path in paths:
+            self._add(path)
+
+    def _add(self, path: Sequence[str]) -> None:
+        columns = self
+        for part in path[:-1]:
+            within = columns.fields.setdefault(part, Columns())
+            if within is None:
+                # All of it is wanted already.
+                return
+            columns = within
+        if path:
+            columns.fields[path[-1]] = None
+
+    def of(self, value: object) -> object:
+        """Return a row, or a list of rows, with these columns alone."""
+        if isinstance(value, list):
+            return [self.of(one) for one in value]
+        if not isinstance(value, Mapping):
+            return value
+        found: Row = {}
+        for name, content in value.items():
+            if name in self.fields:
+                within = self.fields[name]
+                found[name] = content if within is None else within.of(content)
+        return found
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the query of a request says of the list; `page` is None where all of it is wanted."""
+
+    page: int | None
+    page_size: int
+    name: str
+    pattern: Pattern | None
+    sort: tuple[str, ...]
+    reverse: bool
+    columns: Columns | None
+
+    @property
+    def plain(self) -> bool:
+        """Tell whether the list is wanted in whatever order it has."""
+        return self.page is None and not self.sort and not self.reverse
+
+    @property
+    def begin(self) -> int:
+        """The place of the page's first row."""
+        return 0 if self.page is None else (self.page - 1) * self.page_size
+
+    def only(self, row: Row) -> object:
+        """Return a row with the columns that are wanted."""
+        return row if self.columns is None else self.columns.of(row)
+
+    def paged(self, items: list[object], filtered: int, total: int) -> Row:
+        """Return a page as RabbitMQ does."""
+        return {
+            "filtered_count": filtered,
+            "item_count": len(items),
+            "items": items,
+            "page": self.page,
+            "page_count": (filtered + self.page_size - 1) // self.page_size,
+            "page_size": self.page_size,
+            "total_count": total,
+        }
+
+    def check_range(self, count: int) -> None:
+        """Check that a page of `count` rows begins within them, or right behind.
+
+        Raises: PageOutOfRange (400 in HTTP).
+        """
+        if self.begin > count:
+            raise PageOutOfRange(
+                f"Page out of range, page: {self.page} page size: {self.page_size}, len: {count}"
+            )
+
+
+def wanted_of(query: Mapping[str, str]) -> Wanted:
+    """Return what a request's query asks for.  Raises: PreconditionFailed (400 in HTTP)."""
+    page = _number(query, "page")
+    size = _number(query, "page_size")
+    if page is not None:
+        size = PAGE_ROWS if size is None else size
+        if page < 1 or not 1 <= size <= PAGE_ROWS_MAX:
+            raise PreconditionFailed(
+                f"Invalid pagination parameters: page number {page}, page size {size}; pages are "
+                f"counted from 1 and have 1 to {PAGE_ROWS_MAX} rows"
+            )
+    name = query.get("name", "") if page is not None else ""
+    if len(name) > PAGE_FILTER_CHARACTERS_MAX:
+        raise PreconditionFailed(f"the filter has at most {PAGE_FILTER_CHARACTERS_MAX} characters")
+    regex = query.get("use_regex", "").lower() == "true"
+    return Wanted(
+        page,
+        PAGE_ROWS if size is None else size,
+        name,
+        Pattern(_lowered(name)) if regex and name else None,
+        _sorts_of(query),
+        query.get("sort_reverse", "").lower() == "true",
+        columns_of(query),
+    )
+
+
+def columns_of(query: Mapping[str, str]) -> Columns | None:
+    """Return the columns that a request's query asks for; None for all."""
+    text = query.get("columns")
+    if text is None:
+        return None
+    return Columns([part for part in one.split(".") if part] for one in text.split(","))
+
+
+def _sorts_of(query: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the columns that a list is sorted by.  Raises: PreconditionFailed (400 in HTTP)."""
+    text = query.get("sort", "")
+    # One beyond the limit is enough to know.
+    sorts = tuple(one for one in text.split(",", LIST_SORTS_MAX + 1) if one)
+    if len(sorts) > LIST_SORTS_MAX or len(text) > PAGE_FILTER_CHARACTERS_MAX:
+        # Each of them is kept for each row of the list.
+        raise PreconditionFailed(
+            f"a list is sorted by at most {LIST_SORTS_MAX} columns, in "
+            f"{PAGE_FILTER_CHARACTERS_MAX} characters"
+        )
+    return sorts
+
+
+def _lowered(pattern: str) -> str:
+    """Return a pattern for names in small letters; what follows a backslash keeps its meaning."""
+    found = ""
+    escaped = False
+    for character in pattern:
+        found += character if escaped else character.lower()
+        escaped = character == "\\" and not escaped
+    return found
+
+
+def _number(query: Mapping[str, str], name: str) -> int | None:
+    text = query.get(name)
+    if text is None:
+        return None
+    if not text.isascii() or not text.isdigit() or len(text) > _DIGITS_MAX:
+        raise PreconditionFailed(f"Invalid pagination parameters: {name} is not a number")
+    return int(text)
+
+
+# -- long lists ------------------------------------------------------------------------------------
+
+
+async def filtered(
+    wanted: Wanted, items: Sequence[Item], name_of: Callable[[Item], str]
+) -> list[Item]:
+    """Return the items whose names fit the filter, in any letter case.
+
+    Raises: PreconditionFailed (400 in HTTP) for a pattern that takes too long.
+    """
+    if not wanted.name:
+        return list(items)
+    pattern = wanted.pattern
+    text = wanted.name.lower()
+    found: list[Item] = []
+    paused = 0
+    for place, item in enumerate(items, 1):
+        name = name_of(item).lower()
+        if text in name if pattern is None else pattern.matches(name):
+            found.append(item)
+        walked = 0 if pattern is None else int(pattern.walked)
+        if walked > LIST_PATTERN_STEPS_MAX:
+            raise PreconditionFailed(
+                "the pattern takes too long on so many names; use a simpler one, or a part of the "
+                "name without use_regex"
+            )
+        if place % _NAMES_AT_ONCE == 0 or walked - paused > _STEPS_AT_ONCE:
+            paused = walked
+            await asyncio.sleep(0)
+    return found
+
+
+async def sorted_in_slices(
+    items: Sequence[Item], key: Callable[[Item], Any] | None, reverse: bool = False
+) -> list[Item]:
+    """Return the items sorted, in slices between which others are served.
+
+    Without a key they are compared as they are, which takes half the time.
+    """
+    itself: Any = key
+    runs: list[list[Item]] = []
+    left = iter(items)
+    while run := list(islice(left, _SORTED_AT_ONCE)):
+        run.sort(key=itself, reverse=reverse)
+        runs.append(run)
+        if len(items) > _SORTED_AT_ONCE:
+            await asyncio.sleep(0)
+    while len(runs) > 1:
+        # Two sorted runs are merged in one pass by Python's sort.
+        merged = runs[0] + runs[1]
+        merged.sort(key=itself, reverse=reverse)
+        runs = [*runs[2:], merged]
+        await asyncio.sleep(0)
+    return runs[0] if runs else []
+
+
+def sort_key(row: Mapping[str, object], sorts: Sequence[str]) -> tuple[tuple[int, Any], ...]:
+    """Return what a row is sorted by; a field that is not there counts as 0, as in RabbitMQ."""
+    return tuple(comparable(_dotted(row, column)) for column in sorts)
+
+
+def _dotted(row: object, column: str) -> object:
+    value: object = row
+    for part in column.split("."):
+        if not isinstance(value, Mapping):
+            return 0
+        value = value.get(part, 0)
+    return value
+
+
+def comparable(value: object) -> tuple[int, Any]:
+    """Return a value with the place of its kind among others: numbers, truth, tables, text."""
+    if isinstance(value, bool) or value is None:
+        return 1, str(value)
+    if isinstance(value, int | float):
+        return 0, value
+    if isinstance(value, str):
+        return 3, value
+    return 2, str(value)

@@ -1,0 +1,269 @@
+"""What each route asks of a broker's user on TCP: a tag, and a right to the vhost of its path.
+
+`RIGHTS` has each route, by its method and path; a route that is not in it keeps the API from
+starting.  The rights are RabbitMQ's.  What a route does with a queue or an exchange, it asks for by
+itself, as AMQP does (`gate.may_read` and the like); what a list may show, by `gate.seen_vhosts` and
+`gate.only_of`.
+
+They are stricter than RabbitMQ's in a few places, mostly because more hangs on them here: who may
+change global parameters (they hold the limits of users), who may set limits and operator policies
+as parameters, who may see the limits of users, and who may close another's connections (in RabbitMQ
+who monitors may).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from leveret.broker.node.users import ADMINISTRATOR
+
+MANAGEMENT_TAG: Final = "management"
+POLICYMAKER_TAG: Final = "policymaker"
+MONITORING_TAG: Final = "monitoring"
+
+#: The tags that let a user ask for more than streams.
+MANAGING: Final = (MANAGEMENT_TAG, POLICYMAKER_TAG, MONITORING_TAG, ADMINISTRATOR)
+
+
+@dataclass(frozen=True)
+class Right:
+    """What a route asks for; on the Unix socket it asks for nothing.
+
+    `tags`: the user needs one of them, if there are any, and hears `lacking` without.  Who has one
+    of `everywhere` needs no permission in the vhost of the path, and sees all vhosts in lists; he
+    may know which vhosts there are.
+    """
+
+    tags: tuple[str, ...]
+    lacking: str
+    everywhere: tuple[str, ...]
+
+
+#: Any user, in vhosts that he may enter: streams and what is made by use.
+USER: Final = Right((), "", ())
+
+#: A user of the API, in vhosts that he may enter; what he changes there, he needs permissions for.
+MANAGEMENT: Final = Right(MANAGING, "Not management user", (ADMINISTRATOR,))
+
+#: The same to look at; who monitors sees it in every vhost.
+LOOKING: Final = Right(MANAGING, "Not management user", (ADMINISTRATOR, MONITORING_TAG))
+
+#: Who sees the whole broker.
+MONITORING: Final = Right(
+    (MONITORING_TAG, ADMINISTRATOR), "Not monitor user", (ADMINISTRATOR, MONITORING_TAG)
+)
+
+#: Who makes policies and parameters in vhosts that he may enter.
+POLICIES: Final = Right(
+    (POLICYMAKER_TAG, ADMINISTRATOR), "User not authorised to access object", (ADMINISTRATOR,)
+)
+
+#: Who may do everything.
+ADMINISTRATION: Final = Right((ADMINISTRATOR,), "Not administrator user", (ADMINISTRATOR,))
+
+#: Not served on TCP at all.
+OPERATOR: Final = Right((), "operator", ())
+
+_NODE: Final = {
+    "GET /api/overview": LOOKING,
+    "GET /api/nodes": MONITORING,
+    "GET /api/nodes/{name}": MONITORING,
+    "GET /api/memory": MONITORING,
+    "GET /api/nodes/{name}/memory": MONITORING,
+    "GET /api/nodes/{name}/memory/relative": MONITORING,
+    "GET /api/cluster-name": LOOKING,
+    "PUT /api/cluster-name": ADMINISTRATION,
+    "GET /api/config/effective": ADMINISTRATION,
+    "GET /api/log/stream": MONITORING,
+    "GET /metrics": MONITORING,
+    "GET /metrics/per-object": MONITORING,
+    "GET /metrics/detailed": MONITORING,
+    "GET /metrics/memory-breakdown": MONITORING,
+    "POST /api/backup": OPERATOR,
+}
+
+#: Of these who sees not everything sees his own, and who administers nothing closes his own.
+_CLIENTS: Final = {
+    "GET /api/connections": LOOKING,
+    "GET /api/connections/{connection}": LOOKING,
+    "DELETE /api/connections/{connection}": MANAGEMENT,
+    "GET /api/connections/{connection}/channels": LOOKING,
+    "GET /api/connections/username/{user}": LOOKING,
+    "DELETE /api/connections/username/{user}": MANAGEMENT,
+    "GET /api/vhosts/{vhost}/connections": LOOKING,
+    "GET /api/vhosts/{vhost}/channels": LOOKING,
+    "GET /api/channels": LOOKING,
+    "GET /api/channels/{channel}": LOOKING,
+    "GET /api/consumers": LOOKING,
+    "GET /api/consumers/{vhost}": LOOKING,
+}
+
+_QUEUES: Final = {
+    "PUT /api/queues/{vhost}/{name}": MANAGEMENT,
+    "GET /api/queues/detailed": LOOKING,
+    "GET /api/queues": LOOKING,
+    "GET /api/queues/{vhost}": LOOKING,
+    "GET /api/queues/{vhost}/{name}": LOOKING,
+    "DELETE /api/queues/{vhost}/{name}": MANAGEMENT,
+    "DELETE /api/queues/{vhost}/{name}/contents": MANAGEMENT,
+    "GET /api/queues/{vhost}/{name}/bindings": LOOKING,
+    "POST /api/queues/{vhost}/{name}/actions": MANAGEMENT,
+    "POST /api/queues/{vhost}/{name}/get": MANAGEMENT,
+    "POST /api/queues/{vhost}/{name}/move": MANAGEMENT,
+    "POST /api/queues/{vhost}/{name}/rewind": MANAGEMENT,
+    "POST /api/queues/{vhost}/{name}/browse": MANAGEMENT,
+    "GET /api/publishers/{vhost}/{queue}": USER,
+    "DELETE /api/publishers/{vhost}/{queue}/{publisher}": USER,
+    "PUT /api/publishers/{vhost}/{queue}/{publisher}/owner/{user}": USER,
+    "GET /api/sinks/{vhost}": USER,
+    "DELETE /api/sinks/{vhost}/{sink}": USER,
+    "PUT /api/sinks/{vhost}/{sink}/owner/{user}": USER,
+}
+
+_EXCHANGES: Final = {
+    "GET /api/exchanges": LOOKING,
+    "GET /api/exchanges/{vhost}": LOOKING,
+    "GET /api/exchanges/{vhost}/{name}": LOOKING,
+    "PUT /api/exchanges/{vhost}/{name}": MANAGEMENT,
+    "DELETE /api/exchanges/{vhost}/{name}": MANAGEMENT,
+    "GET /api/exchanges/{vhost}/{name}/bindings/{end}": LOOKING,
+    "POST /api/exchanges/{vhost}/{name}/publish": MANAGEMENT,
+    "POST /api/exchanges/{vhost}/{name}/route": LOOKING,
+    "GET /api/exchanges/{vhost}/{name}/delayed": MANAGEMENT,
+    "DELETE /api/exchanges/{vhost}/{name}/delayed": MANAGEMENT,
+    "DELETE /api/exchanges/{vhost}/{name}/delayed/{id}": MANAGEMENT,
+    "GET /api/bindings": LOOKING,
+    "GET /api/bindings/{vhost}": LOOKING,
+    "GET /api/bindings/{vhost}/e/{source}/{kind}/{destination}": LOOKING,
+    "POST /api/bindings/{vhost}/e/{source}/{kind}/{destination}": MANAGEMENT,
+    "GET /api/bindings/{vhost}/e/{source}/{kind}/{destination}/{props}": LOOKING,
+    "DELETE /api/bindings/{vhost}/e/{source}/{kind}/{destination}/{props}": MANAGEMENT,
+}
+
+_STREAMS: Final = {
+    "GET /api/streams/{vhost}": USER,
+    "GET /api/streams/{vhost}/{name}": USER,
+    "GET /api/streams/{vhost}/{name}/offset": USER,
+    "GET /api/streams/{vhost}/{name}/chunks": USER,
+    "GET /api/streams/{vhost}/{name}/consumers": USER,
+    "GET /api/streams/{vhost}/{name}/consumers/{consumer}": USER,
+    "PUT /api/streams/{vhost}/{name}/consumers/{consumer}": USER,
+    "DELETE /api/streams/{vhost}/{name}/consumers/{consumer}": USER,
+    "PUT /api/streams/{vhost}/{name}/consumers/{consumer}/owner/{user}": USER,
+    "GET /api/super-streams/{vhost}": USER,
+    "GET /api/super-streams/{vhost}/{name}": USER,
+    "PUT /api/super-streams/{vhost}/{name}": USER,
+    "DELETE /api/super-streams/{vhost}/{name}": USER,
+}
+
+_VHOSTS: Final = {
+    "GET /api/vhosts": LOOKING,
+    "GET /api/vhosts/{vhost}": LOOKING,
+    "PUT /api/vhosts/{vhost}": ADMINISTRATION,
+    "DELETE /api/vhosts/{vhost}": ADMINISTRATION,
+    "POST /api/vhosts/{vhost}/deletion/protection": ADMINISTRATION,
+    "DELETE /api/vhosts/{vhost}/deletion/protection": ADMINISTRATION,
+    "GET /api/vhost-limits": LOOKING,
+    "GET /api/vhost-limits/{vhost}": LOOKING,
+    "PUT /api/vhost-limits/{vhost}": ADMINISTRATION,
+    "DELETE /api/vhost-limits/{vhost}": ADMINISTRATION,
+    "PUT /api/vhost-limits/{vhost}/{name}": ADMINISTRATION,
+    "DELETE /api/vhost-limits/{vhost}/{name}": ADMINISTRATION,
+}
+
+_USERS: Final = {
+    "GET /api/whoami": LOOKING,
+    "POST /api/login": LOOKING,
+    "POST /api/logout": LOOKING,
+    "GET /api/auth": LOOKING,
+    "GET /api/auth/hash_password/{password}": ADMINISTRATION,
+    "POST /api/users/bulk-delete": ADMINISTRATION,
+    "GET /api/users/without-permissions": ADMINISTRATION,
+    "GET /api/quotas": MONITORING,
+    "GET /api/users": ADMINISTRATION,
+    "GET /api/users/{user}": ADMINISTRATION,
+    "PUT /api/users/{user}": ADMINISTRATION,
+    "DELETE /api/users/{user}": ADMINISTRATION,
+    "GET /api/user-limits": ADMINISTRATION,
+    "GET /api/user-limits/{user}": ADMINISTRATION,
+    "PUT /api/user-limits/{user}": ADMINISTRATION,
+    "DELETE /api/user-limits/{user}": ADMINISTRATION,
+    "PUT /api/user-limits/{user}/{name}": ADMINISTRATION,
+    "DELETE /api/user-limits/{user}/{name}": ADMINISTRATION,
+    "GET /api/permissions": ADMINISTRATION,
+    "GET /api/permissions/{vhost}/{user}": ADMINISTRATION,
+    "PUT /api/permissions/{vhost}/{user}": ADMINISTRATION,
+    "DELETE /api/permissions/{vhost}/{user}": ADMINISTRATION,
+    "GET /api/vhosts/{vhost}/permissions": ADMINISTRATION,
+    "GET /api/users/{user}/permissions": ADMINISTRATION,
+    "GET /api/topic-permissions": ADMINISTRATION,
+    "GET /api/topic-permissions/{vhost}/{user}": ADMINISTRATION,
+    "PUT /api/topic-permissions/{vhost}/{user}": ADMINISTRATION,
+    "DELETE /api/topic-permissions/{vhost}/{user}": ADMINISTRATION,
+    "DELETE /api/topic-permissions/{vhost}/{user}/{exchange}": ADMINISTRATION,
+    "GET /api/vhosts/{vhost}/topic-permissions": ADMINISTRATION,
+    "GET /api/users/{user}/topic-permissions": ADMINISTRATION,
+}
+
+_SETTINGS: Final = {
+    "GET /api/policies": POLICIES,
+    "GET /api/policies/{vhost}": POLICIES,
+    "GET /api/policies/{vhost}/{name}": POLICIES,
+    "PUT /api/policies/{vhost}/{name}": POLICIES,
+    "DELETE /api/policies/{vhost}/{name}": POLICIES,
+    "GET /api/operator-policies": ADMINISTRATION,
+    "GET /api/operator-policies/{vhost}": ADMINISTRATION,
+    "GET /api/operator-policies/{vhost}/{name}": ADMINISTRATION,
+    "PUT /api/operator-policies/{vhost}/{name}": ADMINISTRATION,
+    "DELETE /api/operator-policies/{vhost}/{name}": ADMINISTRATION,
+    "GET /api/parameters": POLICIES,
+    "GET /api/parameters/{component}": POLICIES,
+    "GET /api/parameters/{component}/{vhost}": POLICIES,
+    "GET /api/parameters/{component}/{vhost}/{name}": POLICIES,
+    "PUT /api/parameters/{component}/{vhost}/{name}": POLICIES,
+    "DELETE /api/parameters/{component}/{vhost}/{name}": POLICIES,
+    "GET /api/global-parameters": POLICIES,
+    "GET /api/global-parameters/{name}": POLICIES,
+    "PUT /api/global-parameters/{name}": ADMINISTRATION,
+    "DELETE /api/global-parameters/{name}": ADMINISTRATION,
+    "GET /api/definitions": ADMINISTRATION,
+    "GET /api/definitions/{vhost}": ADMINISTRATION,
+    "POST /api/definitions": ADMINISTRATION,
+    "POST /api/definitions/{vhost}": ADMINISTRATION,
+}
+
+_FACTS: Final = {
+    "GET /api/openapi.json": LOOKING,
+    "GET /api/version": LOOKING,
+    "GET /api/extensions": LOOKING,
+    "GET /api/feature-flags": LOOKING,
+    "GET /api/deprecated-features": LOOKING,
+    "GET /api/deprecated-features/used": LOOKING,
+    "GET /api/health/checks/alarms": LOOKING,
+    "GET /api/health/checks/local-alarms": LOOKING,
+    "GET /api/health/checks/virtual-hosts": LOOKING,
+    "GET /api/health/checks/is-in-service": LOOKING,
+    "GET /api/health/checks/ready-to-serve-clients": LOOKING,
+    "GET /api/health/checks/below-node-connection-limit": LOOKING,
+    "GET /api/health/checks/port-listener/{port}": LOOKING,
+    "GET /api/health/checks/protocol-listener/{protocol}": LOOKING,
+    "GET /api/health/checks/certificate-expiration/{within}/{unit}": LOOKING,
+    "GET /api/aliveness-test/{vhost}": MANAGEMENT,
+    "GET /api/health/checks/node-is-quorum-critical": LOOKING,
+    "GET /api/health/checks/node-is-mirror-sync-critical": LOOKING,
+}
+
+#: What each route asks for.
+RIGHTS: Final = {
+    **_NODE, **_CLIENTS, **_QUEUES, **_EXCHANGES, **_STREAMS, **_VHOSTS, **_USERS, **_SETTINGS,
+    **_FACTS,
+}  # fmt: skip
+
+
+def right_of(method: str, path: str) -> Right:
+    """Return what a route asks for; `path` is as the route declares it.
+
+    Raises: KeyError for a route that says nothing of it.
+    """
+    return RIGHTS[f"{'GET' if method == 'HEAD' else method} {path}"]

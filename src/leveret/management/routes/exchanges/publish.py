@@ -1,0 +1,86 @@
+"""`POST /api/exchanges/{vhost}/{name}/publish`: one message, confirmed before the answer."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from typing import Any, Final
+
+from aiohttp import web
+
+from leveret.errors import PreconditionFailed
+from leveret.management.bodies import object_of, table_of, text_of
+from leveret.management.gate import may_write
+from leveret.management.routes.shared import (
+    BROKER,
+    as_user,
+    exchange_of,
+    found_vhost,
+    json_response,
+)
+from leveret.wire.methods import (
+    BasicAck,
+    BasicNack,
+    BasicReturn,
+    ConfirmSelect,
+    ConfirmSelectOk,
+)
+from leveret.wire.properties import BasicProperties
+
+
+async def publish(request: web.Request) -> web.Response:
+    """Publish a message; tell whether a queue took it.
+
+    The answer comes when the message is as durable as a confirm says.
+    """
+    body = await object_of(request)
+    routing_key = text_of(body, "routing_key")
+    payload = _payload(text_of(body, "payload"), text_of(body, "payload_encoding"))
+    properties = properties_of(table_of(body, "properties"))
+    vhost = found_vhost(request)
+    name = exchange_of(request, "name")
+    may_write(request, name, "exchange")
+    exchange = vhost.exchanges.existing(name).name
+    broker = request.app[BROKER]
+    if broker.blocked:
+        # A client of AMQP would wait; an answer that does not come helps nobody here.
+        reason = f"publishers are blocked: {broker.blocked_reason}"
+        answer = {"error": "service_unavailable", "reason": reason}
+        return json_response(answer, 503, {"Retry-After": "5"})
+    async with as_user(request, vhost.name) as channel:
+        await channel.request(ConfirmSelect(), ConfirmSelectOk)
+        found = await channel.publish(
+            exchange, routing_key, properties, payload, BasicAck, BasicNack
+        )
+    if isinstance(found[-1].method, BasicNack):
+        raise PreconditionFailed("Unable to publish message. Check queue limits.")
+    return json_response({"routed": not isinstance(found[0].method, BasicReturn)})
+
+
+def _payload(text: str, encoding: str) -> bytes:
+    """Return the body of a message.  Raises: PreconditionFailed (400 in HTTP)."""
+    if encoding == "string":
+        return text.encode()
+    if encoding != "base64":
+        raise PreconditionFailed("the field 'payload_encoding' must be string or base64")
+    try:
+        return base64.b64decode(text, validate=True)
+    except ValueError:
+        raise PreconditionFailed("the field 'payload' is not base 64") from None
+
+
+def properties_of(given: Mapping[str, object]) -> bytes:
+    """Return a message's properties as AMQP has them; those that AMQP has not are left out.
+
+    Raises: PreconditionFailed (400 in HTTP) for a value that a property cannot have.
+    """
+    fields: dict[str, Any] = {
+        name: value for name, value in given.items() if name in BasicProperties.FIELDS
+    }
+    try:
+        return BasicProperties(**fields).encode()
+    except (TypeError, ValueError, OverflowError) as wrong:
+        raise PreconditionFailed(f"the field 'properties' cannot be written: {wrong}") from None
+
+
+ROUTES: Final = (web.post("/api/exchanges/{vhost}/{name}/publish", publish),)

@@ -1,0 +1,91 @@
+"""What the broker is and can do: its version, its extensions, feature flags, its cluster's name."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from aiohttp import web
+
+from leveret.management.bodies import object_of, text_of
+from leveret.management.routes.node.identity import CLUSTER_NAME, cluster_name
+from leveret.management.routes.shared import (
+    BROKER,
+    OPERATOR,
+    json_response,
+    row_response,
+    rows_response,
+)
+from leveret.session.settings import RABBITMQ_VERSION
+
+#: Feature flags of RabbitMQ whose behaviour this broker has.
+_FLAGS: Final = {
+    "direct_exchange_routing_v2": "Routing by an index of binding keys",
+    "drop_unroutable_metric": "Unroutable messages that were dropped are counted",
+    "empty_basic_get_metric": "Gets from empty queues are counted",
+    "implicit_default_bindings": "Queues are bound to the default exchange",
+    "stream_queue": "Queues of the type stream",
+    "stream_single_active_consumer": "One active consumer in each partition of a super stream",
+    "user_limits": "Limits of connections and channels for each user",
+    "virtual_host_metadata": "Metadata of virtual hosts (description, tags)",
+}
+
+
+async def version(_request: web.Request) -> web.Response:
+    """Return the version of RabbitMQ whose API this is."""
+    return json_response(RABBITMQ_VERSION)
+
+
+async def extensions(_request: web.Request) -> web.Response:
+    """Return the extensions of RabbitMQ's own page: there are none."""
+    return json_response([])
+
+
+async def feature_flags(request: web.Request) -> web.Response:
+    """Return the feature flags, which are all on."""
+    rows: list[dict[str, object]] = [
+        {
+            "name": name,
+            "desc": text,
+            "doc_url": "",
+            "state": "enabled",
+            "stability": "required",
+            "provided_by": "leveret",
+        }
+        for name, text in _FLAGS.items()
+    ]
+    return await rows_response(request, rows)
+
+
+async def deprecated_features(request: web.Request) -> web.Response:
+    """Return the deprecated features: there are none."""
+    return await rows_response(request, [])
+
+
+async def name(request: web.Request) -> web.Response:
+    """Return the name of the cluster."""
+    return json_response({"name": cluster_name(request)})
+
+
+async def put_name(request: web.Request) -> web.Response:
+    """Give the cluster a name."""
+    wanted = text_of(await object_of(request), "name")
+    async with request.app[OPERATOR].changing():
+        request.app[BROKER].parameters.set_global(CLUSTER_NAME, wanted)
+    return web.Response(status=204)
+
+
+async def effective(request: web.Request) -> web.Response:
+    """Return the settings that are in effect, without those that are secret."""
+    return row_response(request, dict(request.app[OPERATOR].settings()))
+
+
+ROUTES: Final = (
+    web.get("/api/config/effective", effective),
+    web.get("/api/version", version),
+    web.get("/api/extensions", extensions),
+    web.get("/api/feature-flags", feature_flags),
+    web.get("/api/deprecated-features", deprecated_features),
+    web.get("/api/deprecated-features/used", deprecated_features),
+    web.get("/api/cluster-name", name),
+    web.put("/api/cluster-name", put_name),
+)

@@ -1,0 +1,101 @@
+"""`/api/channels`: what clients opened on their connections."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from aiohttp import web
+
+from leveret.errors import NotFound
+from leveret.management.gate import only_of
+from leveret.management.routes.node.consumers import row as consumer_row
+from leveret.management.routes.node.identity import node_name
+from leveret.management.routes.shared import (
+    BROKER,
+    SLICE_ROWS,
+    Row,
+    row_response,
+    stream_rows,
+    vhost_of,
+)
+from leveret.session.stats import (
+    ChannelListing,
+    ChannelStats,
+    ConsumerListing,
+    Ends,
+    connection_stats,
+)
+
+
+async def channels(request: web.Request) -> web.StreamResponse:
+    """Return all channels that may be seen, or those of a vhost or of a connection."""
+    broker = request.app[BROKER]
+    connection = request.match_info.get("connection")
+    user = only_of(request)
+    if connection is not None and connection_stats(broker, connection, user) is None:
+        raise NotFound(f"no connection '{connection}'")
+    listing = ChannelListing(broker, vhost_of(request), connection, user)
+    return await stream_rows(request, listing.take, row)
+
+
+async def channel(request: web.Request) -> web.Response:
+    """Return one channel with its consumers; another's is none to who sees his own alone."""
+    name = request.match_info["channel"]
+    broker = request.app[BROKER]
+    # A channel's name is its connection's and its number.
+    listing = ChannelListing(broker, None, name.rpartition(" (")[0], only_of(request))
+    while taken := listing.take(SLICE_ROWS):
+        for stats in taken:
+            if stats.name == name:
+                details = _consumers(request, stats)
+                return row_response(
+                    request,
+                    {**row(stats), "consumer_details": details, "deliveries": [], "publishes": []},
+                )
+    raise NotFound(f"no channel '{name}'")
+
+
+def _consumers(request: web.Request, stats: ChannelStats) -> list[Row]:
+    """Return the consumers of a channel."""
+    ends = stats.ends
+    listing = ConsumerListing(request.app[BROKER], None, ends.connection, ends.user)
+    found: list[Row] = []
+    while taken := listing.take(SLICE_ROWS):
+        found += [consumer_row(one) for one in taken if one.number == stats.number]
+    return found
+
+
+def row(stats: ChannelStats) -> Row:
+    """Return a channel as RabbitMQ shows it."""
+    return {
+        "name": stats.name,
+        "number": stats.number,
+        "node": node_name(),
+        "user": stats.ends.user,
+        "user_who_performed_action": stats.ends.user,
+        "vhost": stats.ends.vhost,
+        "state": stats.state,
+        "confirm": stats.confirm,
+        "transactional": stats.transactional,
+        "consumer_count": stats.consumer_count,
+        "prefetch_count": stats.prefetch_count,
+        "global_prefetch_count": stats.global_prefetch_count,
+        "messages_unacknowledged": stats.unacked,
+        "messages_unconfirmed": stats.unconfirmed if stats.confirm else 0,
+        "messages_uncommitted": stats.uncommitted,
+        "acks_uncommitted": stats.acks_uncommitted,
+        "connection_details": connection_details(stats.ends),
+    }
+
+
+def connection_details(ends: Ends) -> Row:
+    """Return the connection of a channel or a consumer as RabbitMQ shows it there."""
+    return {"name": ends.connection, "peer_host": ends.peer_host, "peer_port": ends.peer_port}
+
+
+ROUTES: Final = (
+    web.get("/api/channels", channels),
+    web.get("/api/channels/{channel}", channel),
+    web.get("/api/connections/{connection}/channels", channels),
+    web.get("/api/vhosts/{vhost}/channels", channels),
+)

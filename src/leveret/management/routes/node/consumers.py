@@ -1,0 +1,54 @@
+"""`GET /api/consumers` and `/api/consumers/{vhost}`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from aiohttp import web
+
+from leveret.management.fields import plain
+from leveret.management.gate import only_of
+from leveret.management.routes.node.identity import node_name
+from leveret.management.routes.shared import BROKER, Row, stream_rows, vhost_of
+from leveret.session.stats import ConsumerListing, ConsumerStats
+
+
+async def consumers(request: web.Request) -> web.StreamResponse:
+    """Return all consumers that may be seen, or those of a vhost."""
+    listing = ConsumerListing(request.app[BROKER], vhost_of(request), user=only_of(request))
+    return await stream_rows(request, listing.take, row)
+
+
+def row(stats: ConsumerStats) -> Row:
+    """Return a consumer as RabbitMQ shows it."""
+    ends = stats.ends
+    return {
+        "consumer_tag": stats.tag,
+        "queue": {"name": stats.queue, "vhost": ends.vhost},
+        "ack_required": stats.ack_required,
+        "exclusive": stats.exclusive,
+        "prefetch_count": stats.prefetch_count,
+        "active": stats.active,
+        "activity_status": "single_active" if not stats.shared and stats.active else _status(stats),
+        "arguments": plain(stats.arguments),
+        "consumer_timeout": stats.consumer_timeout_ms if stats.consumer_timeout_ms > 0 else None,
+        "channel_details": {
+            "name": f"{ends.connection} ({stats.number})",
+            "number": stats.number,
+            "node": node_name(),
+            "user": ends.user,
+            "connection_name": ends.connection,
+            "peer_host": ends.peer_host,
+            "peer_port": ends.peer_port,
+        },
+    }
+
+
+def _status(stats: ConsumerStats) -> str:
+    return "up" if stats.active else "waiting"
+
+
+ROUTES: Final = (
+    web.get("/api/consumers", consumers),
+    web.get("/api/consumers/{vhost}", consumers),
+)

@@ -1,0 +1,161 @@
+"""`/api/health/checks/…` and `/api/aliveness-test`: one question each, for who starts brokers anew.
+
+An answer is 200 with `{"status": "ok"}`, or 503 with `{"status": "failed", "reason": …}`.
+"""
+
+from __future__ import annotations
+
+import time
+from http import HTTPStatus
+from typing import Final
+
+from aiohttp import web
+
+from leveret.errors import PreconditionFailed
+from leveret.management.routes.node.identity import node_name
+from leveret.management.routes.shared import BROKER, OPERATOR, Row, found_vhost, json_response
+
+#: Other names under which protocols are asked for, and RabbitMQ's name of the listener.
+_PROTOCOLS: Final = {
+    "amqp091": "amqp",
+    "amqp0.9.1": "amqp",
+    "amqp0-9-1": "amqp",
+    "amqp0_9_1": "amqp",
+    "amqps": "amqp/ssl",
+    "http1": "http",
+    "http1.1": "http",
+    "http_api": "http",
+    "management": "http",
+    "management_ui": "http",
+    "ui": "http",
+}
+
+#: Seconds of the units in which a certificate's time is asked for.
+_UNITS: Final = {"days": 86_400, "weeks": 604_800, "months": 2_628_000, "years": 31_536_000}
+
+#: Longer numbers are none that anybody means.
+_DIGITS_MAX: Final = 6
+
+
+def _ok(**more: object) -> web.Response:
+    return json_response({"status": "ok", **more})
+
+
+def _failed(reason: str, **more: object) -> web.Response:
+    body = {"status": "failed", "reason": reason, **more}
+    return json_response(body, HTTPStatus.SERVICE_UNAVAILABLE)
+
+
+def _number(request: web.Request, name: str, wrong: str) -> int:
+    """Return a number that the path has.  Raises: PreconditionFailed (400 in HTTP)."""
+    text = request.match_info[name]
+    if not text.isascii() or not text.isdigit() or len(text) > _DIGITS_MAX:
+        raise PreconditionFailed(wrong)
+    return int(text)
+
+
+async def alarms(request: web.Request) -> web.Response:
+    """Tell whether publishers are blocked for want of memory or disk."""
+    broker = request.app[BROKER]
+    rows: list[Row] = []
+    if broker.memory_alarm or broker.forced_alarm:
+        rows.append({"node": node_name(), "resource": "memory"})
+    if broker.disk_alarm:
+        rows.append({"node": node_name(), "resource": "disk"})
+    if not rows:
+        return _ok()
+    where = "on the node" if request.path.endswith("/local-alarms") else "in the cluster"
+    return _failed(f"There are alarms in effect {where}", alarms=rows)
+
+
+async def virtual_hosts(_request: web.Request) -> web.Response:
+    """Tell that all vhosts are there: one that could not be recovered lets no broker start."""
+    return _ok()
+
+
+async def port_listener(request: web.Request) -> web.Response:
+    """Tell whether the broker listens on a port."""
+    port = _number(request, "port", "Invalid port")
+    ports = [one.port for one in request.app[OPERATOR].addresses()]
+    if port in ports:
+        return _ok(port=port)
+    return _failed("No active listener", missing=port, ports=ports)
+
+
+async def protocol_listener(request: web.Request) -> web.Response:
+    """Tell whether the broker listens for a protocol."""
+    asked = request.match_info["protocol"].lower()
+    protocol = _PROTOCOLS.get(asked, asked)
+    protocols = [one.protocol for one in request.app[OPERATOR].addresses()]
+    if protocol in protocols:
+        return _ok(protocol=protocol)
+    return _failed("No active listener", missing=protocol, protocols=protocols)
+
+
+async def certificate_expiration(request: web.Request) -> web.Response:
+    """Tell whether a certificate that the broker shows ends within a time."""
+    count = _number(request, "within", "Invalid expiration value.")
+    seconds = _UNITS.get(request.match_info["unit"].lower())
+    if seconds is None:
+        raise PreconditionFailed(
+            "Time unit not recognised. Supported units: days, weeks, months, years."
+        )
+    last = time.time() + count * seconds
+    expired = [
+        {
+            "node": node_name(),
+            "protocol": one.protocol,
+            "interface": one.host,
+            "port": one.port,
+            "certfile": one.certificate,
+            "certfile_expires_on": [time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(one.expires))],
+        }
+        for one in request.app[OPERATOR].addresses()
+        if one.expires is not None and one.expires < last
+    ]
+    return _failed("Certificates expiring", expired=expired) if expired else _ok()
+
+
+async def in_service(request: web.Request) -> web.Response:
+    """Tell whether clients can connect."""
+    if any(one.protocol.startswith("amqp") for one in request.app[OPERATOR].addresses()):
+        return _ok()
+    return _failed("the broker does not listen for AMQP")
+
+
+async def below_connection_limit(request: web.Request) -> web.Response:
+    """Tell whether there is room for one more connection."""
+    counts = request.app[OPERATOR].counts()
+    used, room = counts.get("sockets_used", 0), counts.get("sockets_total", 0)
+    if used < room:
+        return _ok(current=used, limit=room)
+    return _failed("node connection limit is reached", current=used, limit=room)
+
+
+async def never_critical(_request: web.Request) -> web.Response:
+    """Tell that nothing hangs on this node alone: there are no others that it could leave alone."""
+    return _ok(reason="single node cluster")
+
+
+async def aliveness(request: web.Request) -> web.Response:
+    """Tell that a vhost is served."""
+    found_vhost(request)
+    return _ok()
+
+
+_CHECKS: Final = "/api/health/checks"
+
+ROUTES: Final = (
+    web.get(f"{_CHECKS}/alarms", alarms),
+    web.get(f"{_CHECKS}/local-alarms", alarms),
+    web.get(f"{_CHECKS}/virtual-hosts", virtual_hosts),
+    web.get(f"{_CHECKS}/port-listener/{{port}}", port_listener),
+    web.get(f"{_CHECKS}/protocol-listener/{{protocol}}", protocol_listener),
+    web.get(f"{_CHECKS}/certificate-expiration/{{within}}/{{unit}}", certificate_expiration),
+    web.get(f"{_CHECKS}/is-in-service", in_service),
+    web.get(f"{_CHECKS}/ready-to-serve-clients", in_service),
+    web.get(f"{_CHECKS}/below-node-connection-limit", below_connection_limit),
+    web.get(f"{_CHECKS}/node-is-quorum-critical", never_critical),
+    web.get(f"{_CHECKS}/node-is-mirror-sync-critical", never_critical),
+    web.get("/api/aliveness-test/{vhost}", aliveness),
+)

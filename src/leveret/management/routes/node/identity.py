@@ -1,0 +1,36 @@
+"""What a node calls itself, and by which versions clients know what they may ask of it."""
+
+from __future__ import annotations
+
+import platform
+import socket
+from typing import Final
+
+from aiohttp import web
+
+from leveret.errors import NotFound
+from leveret.management.routes.shared import BROKER
+
+#: RabbitMQ's clients want a version of Erlang; this says what runs instead.
+RUNTIME_VERSION: Final = platform.python_version()
+RUNTIME: Final = f"Python {RUNTIME_VERSION}"
+
+#: The global parameter that holds the cluster's name, as in RabbitMQ.
+CLUSTER_NAME: Final = "cluster_name"
+
+
+def node_name() -> str:
+    """Return the node's name, as RabbitMQ makes it: product and host."""
+    return f"leveret@{socket.gethostname()}"
+
+
+def cluster_name(request: web.Request) -> str:
+    """Return the name that was given to the cluster; else the node's."""
+    value = request.app[BROKER].parameters.global_values.get(CLUSTER_NAME)
+    return value if isinstance(value, str) else node_name()
+
+
+def check_node(request: web.Request) -> None:
+    """Check that the path names this node.  Raises: NotFound (404)."""
+    if request.match_info["name"] != node_name():
+        raise NotFound(f"no node '{request.match_info['name']}'")

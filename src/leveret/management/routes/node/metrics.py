@@ -1,0 +1,168 @@
+"""`GET /metrics` and the paths below it, for Prometheus; `management.metrics` has the values.
+
+On the ports of the HTTP API they ask for the tag `monitoring` (`rights`), on one of their own for
+nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Iterator
+from http import HTTPStatus
+from typing import Final
+
+from aiohttp import web
+
+from leveret.errors import NotFound, PreconditionFailed
+from leveret.management.metrics import series as table
+from leveret.management.metrics.aggregated import (
+    AGGREGATED,
+    DETAILED,
+    MEMORY,
+    PER_OBJECT,
+    Values,
+    aggregated,
+    identity,
+    memory_parts,
+)
+from leveret.management.metrics.objects import Objects
+from leveret.management.metrics.series import Series
+from leveret.management.metrics.text import CONTENT_TYPE, pieces
+from leveret.management.metrics.totals import Scrapes, resident_bytes
+from leveret.management.routes.shared import BROKER, OPERATOR, begins, json_response
+
+_IDENTITY: Final = {"identity_info": table.NODE["identity_info"]}
+
+#: What a prefix may be; Prometheus takes no other name.
+PREFIX: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]{0,31}")
+
+
+def _scrapes(request: web.Request) -> Scrapes:
+    """Return what makes totals.  Raises: NotFound (404) where metrics are off."""
+    scrapes = request.app[OPERATOR].scrapes
+    if scrapes is None:
+        raise NotFound("metrics are off by the setting metrics=false")
+    return scrapes
+
+
+def _prefix(request: web.Request) -> str:
+    """Return what RabbitMQ's names begin with.  Raises: PreconditionFailed (400)."""
+    wanted = request.query.get("prefix")
+    if wanted is None:
+        return f"{_scrapes(request).prefix}_"
+    if PREFIX.fullmatch(wanted) is None:
+        raise PreconditionFailed("a prefix is up to 32 letters, digits and underscores")
+    return f"{wanted.removesuffix('_')}_"
+
+
+async def _send(request: web.Request, text: AsyncIterator[bytes]) -> web.StreamResponse:
+    """Answer with what `text` gives."""
+    response = web.StreamResponse(headers={"Content-Type": CONTENT_TYPE})
+    if not await begins(request, response):
+        return response
+    async for piece in text:
+        await response.write(piece)
+    await response.write_eof()
+    return response
+
+
+async def _yielding(parts: Iterator[bytes]) -> AsyncIterator[bytes]:
+    """Give parts, with a look at the loop after each larger one."""
+    size = 0
+    for part in parts:
+        yield part
+        size += len(part)
+        if size > 16_384:
+            size = 0
+            await asyncio.sleep(0)
+
+
+async def metrics(request: web.Request) -> web.StreamResponse:
+    """Return the broker as a whole.  Raises: NotFound (404), PreconditionFailed (400)."""
+    prefix = _prefix(request)
+    return await _send(request, _yielding(await _totals(request, prefix, AGGREGATED)))
+
+
+async def per_object(request: web.Request) -> web.StreamResponse:
+    """Return an entry for each object.  Raises: as `metrics`."""
+    prefix = _prefix(request)
+    head = await _totals(request, prefix, PER_OBJECT)
+    objects = Objects(request.app[BROKER], table.PER_OBJECT, None)
+    return await _answer_objects(request, objects, prefix, head)
+
+
+async def detailed(request: web.Request) -> web.StreamResponse:
+    """Return the families that are asked for, of some vhosts or all.  Raises: as `metrics`."""
+    prefix = _prefix(request)
+    vhosts = request.query.getall("vhost", [])
+    families = request.query.getall("family", [])
+    broker = request.app[BROKER]
+    objects = Objects(broker, families, vhosts or None)
+    head = _known(_IDENTITY, {"identity_info": identity(broker, DETAILED)}, prefix)
+    return await _answer_objects(request, objects, f"{prefix}detailed_", head)
+
+
+async def _totals(request: web.Request, prefix: str, endpoint: str) -> Iterator[bytes]:
+    operator, scrapes = request.app[OPERATOR], _scrapes(request)
+    totals = await scrapes.totals()
+    return aggregated(request.app[BROKER], scrapes, operator.counts(), totals, prefix, endpoint)
+
+
+async def _answer_objects(
+    request: web.Request, objects: Objects, prefix: str, head: Iterator[bytes]
+) -> web.StreamResponse:
+    """Answer with `head` and the objects, or say that too many such answers are being made."""
+    scrapes = _scrapes(request)
+    if not scrapes.enter():
+        body = {"error": "service_unavailable", "reason": "others ask for each object already"}
+        return json_response(body, HTTPStatus.SERVICE_UNAVAILABLE, {"Retry-After": "5"})
+    try:
+        await objects.take()
+        return await _send(request, _both(head, objects.text(prefix)))
+    finally:
+        scrapes.leave()
+
+
+async def _both(head: Iterator[bytes], rest: Iterator[bytes]) -> AsyncIterator[bytes]:
+    for parts in (head, rest):
+        async for part in _yielding(parts):
+            yield part
+
+
+def _known(series: dict[str, Series], values: Values, prefix: str) -> Iterator[bytes]:
+    """Give the text of some series."""
+    for one in series.values():
+        labels = one.labels if values[one.name][0][0] else ()
+        yield from pieces(one, prefix, values[one.name], labels)
+
+
+async def memory(request: web.Request) -> web.StreamResponse:
+    """Return what takes the memory.  Raises: as `metrics`."""
+    prefix = _prefix(request)
+    broker = request.app[BROKER]
+    parts = memory_parts(broker)
+    other = resident_bytes() - parts["messages"] - parts["definitions"] - parts["connections"]
+    sizes = {
+        "memory_client_connection_other_bytes": parts["connections"],
+        "memory_binary_heap_bytes": parts["messages"],
+        "memory_classic_metadata_store_bytes": parts["definitions"],
+        "memory_other_system_bytes": max(0, other),
+    }
+    values: Values = {name: [((), size)] for name, size in sizes.items()}
+    values["leveret_memory_bytes"] = [((kind,), size) for kind, size in parts.items()]
+    values["identity_info"] = identity(broker, MEMORY)
+    series = {
+        **_IDENTITY,
+        **table.MEMORY,
+        "leveret_memory_bytes": table.LEVERET["leveret_memory_bytes"],
+    }
+    return await _send(request, _yielding(_known(series, values, prefix)))
+
+
+ROUTES: Final = (
+    web.get("/metrics", metrics),
+    web.get("/metrics/per-object", per_object),
+    web.get("/metrics/detailed", detailed),
+    web.get("/metrics/memory-breakdown", memory),
+)

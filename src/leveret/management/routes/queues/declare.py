@@ -1,0 +1,75 @@
+"""Declaring and deleting a queue over HTTP, its bindings, and RabbitMQ's `actions`.
+
+It is done by AMQP (`management.direct`), as the user who asks.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from aiohttp import web
+
+from leveret.broker.admin.binding_stats import bindings_of_queue
+from leveret.errors import NotFound, PreconditionFailed
+from leveret.management.bodies import flag_of, object_of, table_or_none
+from leveret.management.gate import may_configure
+from leveret.management.routes.exchanges.bindings import row as binding_row
+from leveret.management.routes.shared import (
+    BROKER,
+    as_user,
+    found_vhost,
+    name_of,
+    stream_rows,
+)
+from leveret.wire.methods import QueueDeclare, QueueDeclareOk
+
+#: What can be done with a queue of RabbitMQ's that has mirrors; one that has none is as asked for.
+_ACTIONS: Final = ("sync", "cancel_sync")
+
+
+async def put(request: web.Request) -> web.Response:
+    """Declare a queue: `durable`, `auto_delete` and `arguments`, as AMQP's defaults without."""
+    body = await object_of(request)
+    vhost = found_vhost(request)
+    name = name_of(request, "name")
+    declare = QueueDeclare(
+        name,
+        durable=flag_of(body, "durable"),
+        auto_delete=flag_of(body, "auto_delete"),
+        arguments=table_or_none(body, "arguments"),
+    )
+    new = name not in vhost.queues.by_name
+    async with as_user(request, vhost.name) as channel:
+        await channel.request(declare, QueueDeclareOk)
+    return web.Response(status=201 if new else 204)
+
+
+async def bindings(request: web.Request) -> web.StreamResponse:
+    """Return the bindings of a queue, with that to the default exchange."""
+    vhost = found_vhost(request)
+    name = name_of(request, "name")
+    if name not in vhost.queues.by_name:
+        raise NotFound(f"no queue '{name}'")
+    listing = bindings_of_queue(request.app[BROKER], vhost.name, name)
+    return await stream_rows(request, listing.take, binding_row)
+
+
+async def act(request: web.Request) -> web.Response:
+    """Do what only mirrored queues have a use for: nothing.
+
+    Raises: PreconditionFailed (400 in HTTP) for an unknown action.
+    """
+    body = await object_of(request)
+    vhost, name = found_vhost(request), name_of(request, "name")
+    may_configure(request, name)
+    vhost.queues.existing(name, None)
+    if body.get("action") not in _ACTIONS:
+        raise PreconditionFailed(f"the field 'action' must be one of {', '.join(_ACTIONS)}")
+    return web.Response(status=204)
+
+
+ROUTES: Final = (
+    web.put("/api/queues/{vhost}/{name}", put),
+    web.get("/api/queues/{vhost}/{name}/bindings", bindings),
+    web.post("/api/queues/{vhost}/{name}/actions", act),
+)

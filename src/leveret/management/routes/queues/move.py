@@ -1,0 +1,162 @@
+"""`POST /api/queues/{vhost}/{name}/move`: waiting messages go to another queue of the vhost.
+
+Each is got, published to the other queue by the default exchange, and acked when that is confirmed.
+What goes wrong in between loses nothing; after a crash the last message may be in both queues.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+from aiohttp import web
+
+from leveret.broker.classic.classic import ClassicQueue
+from leveret.broker.queue.queue import Queue
+from leveret.errors import NotFound, PreconditionFailed
+from leveret.management.bodies import number_of, object_of, text_of
+from leveret.management.direct import DirectAnswer, DirectChannel
+from leveret.management.gate import may_read, may_write
+from leveret.management.routes.queues.actions import MESSAGES_MAX
+from leveret.management.routes.shared import (
+    BROKER,
+    OPERATOR,
+    as_user,
+    found_vhost,
+    json_response,
+    name_of,
+)
+from leveret.names import Name, cleaned
+from leveret.wire.methods import (
+    BasicAck,
+    BasicGet,
+    BasicGetEmpty,
+    BasicGetOk,
+    BasicNack,
+    BasicReturn,
+    ConfirmSelect,
+    ConfirmSelectOk,
+)
+from leveret.wire.properties import BasicProperties, decode_properties
+
+#: Messages that are looked at for those that are meant; all are held meanwhile.
+_LOOKED_MAX: Final = 10_000
+
+#: Messages that are looked at before the loop does something else (some milliseconds).
+_MESSAGES_AT_ONCE: Final = 50
+
+#: Headers that would route copies to further queues.
+_COPIES: Final = ("CC", "BCC")
+
+
+class _Wish:
+    """What a request asks for.
+
+    `reason` and `queue` limit it to dead letters whose last death was for that reason and in that
+    queue; empty where they are not limited.
+    """
+
+    def __init__(self, body: dict[str, object], source: Name) -> None:
+        """Raises: PreconditionFailed (400 in HTTP)."""
+        self.to: Final = cleaned(text_of(body, "to"))
+        self.count: Final = number_of(body, "count", MESSAGES_MAX)
+        self.reason: Final = text_of(body, "reason", "")
+        self.queue: Final = text_of(body, "queue", "")
+        if not 0 < self.count <= MESSAGES_MAX:
+            raise PreconditionFailed(f"the field 'count' must be 1 to {MESSAGES_MAX}")
+        if self.to == source:
+            raise PreconditionFailed("the field 'to' must be another queue")
+
+    def check_limit(self, source: Queue) -> None:
+        """Check that what is left out can go back to its place.
+
+        Each return counts for the delivery limit, so that messages that nobody meant would be
+        dropped at it.
+
+        Raises: PreconditionFailed (400 in HTTP).
+        """
+        chooses = bool(self.reason or self.queue)
+        if chooses and isinstance(source, ClassicQueue) and source.settings.delivery_limit >= 0:
+            raise PreconditionFailed(
+                f"queue '{source.name}' has a delivery limit, for which the messages that 'reason' "
+                "and 'queue' leave out would count as returned: move all, or take the limit away"
+            )
+
+    def fits(self, properties: BasicProperties) -> bool:
+        """Tell whether a message is meant."""
+        if not self.reason and not self.queue:
+            return True
+        deaths: Any = (properties.headers or {}).get("x-death")
+        last = deaths[0] if isinstance(deaths, list) and deaths else None
+        if not isinstance(last, dict):
+            return False
+        wanted = (("reason", self.reason), ("queue", self.queue))
+        return all(not value or last.get(name) == value for name, value in wanted)
+
+
+async def move(request: web.Request) -> web.Response:
+    """Move up to `count` messages to the queue `to`, in their order; return how many were.
+
+    Messages that `reason` and `queue` leave out are got too, and go back to their places, marked
+    as redelivered.
+
+    Raises: NotFound (404) for either queue; PreconditionFailed (400 in HTTP) for a message that the
+    other queue refuses, where those before it have been moved, and for what `check_limit` refuses.
+    """
+    body = await object_of(request)
+    vhost = found_vhost(request)
+    name = name_of(request, "name")
+    wish = _Wish(body, name)
+    may_read(request, name)
+    may_write(request, Name(""), "exchange")
+    source = vhost.queues.existing(name, None)
+    vhost.queues.existing(wish.to, None)
+    wish.check_limit(source)
+    if request.app[BROKER].blocked:
+        reason = f"publishers are blocked: {request.app[BROKER].blocked_reason}"
+        answer = {"error": "service_unavailable", "reason": reason}
+        return json_response(answer, 503, {"Retry-After": "5"})
+    async with as_user(request, vhost.name) as channel:
+        await channel.request(ConfirmSelect(), ConfirmSelectOk)
+        moved, left = await _moved(channel, source, wish)
+        await channel.close_channel()
+    await request.app[OPERATOR].durable()
+    return json_response({"messages": moved, "left": left})
+
+
+async def _moved(channel: DirectChannel, source: Queue, wish: _Wish) -> tuple[int, bool]:
+    """Move messages; return how many, and whether there may be more of them."""
+    moved = looked = 0
+    while moved < wish.count and looked < _LOOKED_MAX:
+        answer = await channel.request(BasicGet(source.name), BasicGetOk, BasicGetEmpty)
+        if not isinstance(answer.method, BasicGetOk):
+            return moved, False
+        looked += 1
+        properties = decode_properties(answer.properties)
+        if wish.fits(properties):
+            await _hand_over(channel, answer, properties, wish.to)
+            channel.send(BasicAck(answer.method.delivery_tag, False))
+            moved += 1
+        if looked % _MESSAGES_AT_ONCE == 0:
+            await asyncio.sleep(0)
+    return moved, True
+
+
+async def _hand_over(
+    channel: DirectChannel, message: DirectAnswer, properties: BasicProperties, to: Name
+) -> None:
+    """Publish a message to a queue.  Raises: NotFound (404); PreconditionFailed (400 in HTTP)."""
+    written = message.properties
+    headers = properties.headers or {}
+    if any(name in headers for name in _COPIES):
+        fields = {name: getattr(properties, name) for name in properties.FIELDS}
+        fields["headers"] = {name: headers[name] for name in headers if name not in _COPIES}
+        written = BasicProperties(**fields).encode()
+    found = await channel.publish("", to, written, message.body, BasicAck, BasicNack)
+    if isinstance(found[-1].method, BasicNack):
+        raise PreconditionFailed(f"queue '{to}' takes no more messages; check its limits")
+    if isinstance(found[0].method, BasicReturn):
+        raise NotFound(f"no queue '{to}'")
+
+
+ROUTES: Final = (web.post("/api/queues/{vhost}/{name}/move", move),)

@@ -1,0 +1,74 @@
+"""Who asks, sessions of the broker's page, and hashes of passwords for definitions."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import secrets
+from typing import Final
+
+from aiohttp import hdrs, web
+
+from leveret.management.gate import ACCESS, VISIT
+from leveret.management.login.sessions import set_cookie
+from leveret.management.routes.shared import BROKER, Row, json_response
+
+#: What `rabbit_password_hashing_sha256` is salted with.
+_SALT_BYTES: Final = 4
+
+
+async def whoami(request: web.Request) -> web.Response:
+    """Return the user who asks; on the management socket that is who operates the broker."""
+    access = request.get(ACCESS)
+    if access is None:
+        found: Row = {"name": "", "tags": ["administrator"], "is_internal_user": False}
+    else:
+        user = request.app[BROKER].users.get(access.user)
+        found = {"name": user.name, "tags": list(user.tags), "is_internal_user": True}
+    return json_response(found)
+
+
+async def login(request: web.Request) -> web.Response:
+    """Begin a session of who asks, whose cookie stands for his password; return who it is."""
+    visit = request.get(VISIT)
+    response = await whoami(request)
+    if visit is not None:
+        token = visit.gate.begin_session(visit, request.remote or "")
+        response.headers[hdrs.SET_COOKIE] = set_cookie(request, token)
+    return response
+
+
+async def logout(request: web.Request) -> web.Response:
+    """End the session that the request rests on, and have the browser forget its cookie."""
+    response = web.Response(status=204)
+    visit = request.get(VISIT)
+    if visit is not None:
+        visit.gate.end_session(visit)
+        response.headers[hdrs.SET_COOKIE] = set_cookie(request, None)
+    return response
+
+
+async def auth(_request: web.Request) -> web.Response:
+    """Return how users log in, as RabbitMQ's page asks for it: by their passwords alone.
+
+    The first is the name in newer versions, the others are those of 3.10.
+    """
+    return json_response(
+        {"oauth_enabled": False, "enable_uaa": False, "uaa_client_id": "", "uaa_location": ""}
+    )
+
+
+async def hash_password(request: web.Request) -> web.Response:
+    """Return RabbitMQ's hash of a password, as definitions have it."""
+    salt = secrets.token_bytes(_SALT_BYTES)
+    digest = hashlib.sha256(salt + request.match_info["password"].encode()).digest()
+    return json_response({"ok": base64.b64encode(salt + digest).decode()})
+
+
+ROUTES: Final = (
+    web.get("/api/whoami", whoami),
+    web.post("/api/login", login),
+    web.post("/api/logout", logout),
+    web.get("/api/auth", auth),
+    web.get("/api/auth/hash_password/{password}", hash_password),
+)

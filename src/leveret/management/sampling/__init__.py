@@ -1,0 +1,1 @@
+"""Rates and histories of what is counted, sampled beside the traffic."""

@@ -1,0 +1,143 @@
+"""Rates and histories as RabbitMQ's API has them, from a series.
+
+`msg_rates_age` and `msg_rates_incr` (seconds) of a request ask for the samples of what was done,
+`lengths_age` and `lengths_incr` for those of what waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from leveret.errors import PreconditionFailed
+from leveret.limits import SAMPLE_POINTS_MAX
+from leveret.management.sampling.series import Series
+
+Row = dict[str, object]
+
+#: What RabbitMQ calls what was done, and the counts that it is the sum of.
+_DONE: Final = {
+    "publish": ("publish",),
+    "deliver": ("deliver",),
+    "deliver_no_ack": ("deliver_no_ack",),
+    "get": ("get",),
+    "get_no_ack": ("get_no_ack",),
+    "get_empty": ("get_empty",),
+    "deliver_get": ("deliver", "deliver_no_ack", "get", "get_no_ack"),
+    "redeliver": ("redeliver",),
+    "ack": ("ack",),
+}
+
+#: The same of what connections did, and of what no queue took.
+_OF_CLIENTS: Final = {
+    "publish": ("client_publish",),
+    "confirm": ("confirm",),
+    "return_unroutable": ("return_unroutable",),
+    "drop_unroutable": ("drop_unroutable",),
+}
+
+#: The same for what waits.
+_LENGTHS: Final = {
+    "messages": ("messages_ready", "messages_unacknowledged"),
+    "messages_ready": ("messages_ready",),
+    "messages_unacknowledged": ("messages_unacknowledged",),
+}
+
+#: Longer numbers are none that anybody means.
+_DIGITS_MAX: Final = 8
+
+
+@dataclass(frozen=True)
+class Age:
+    """How far back samples are wanted, and how far apart (ms)."""
+
+    age_ms: int
+    step_ms: int
+
+
+@dataclass(frozen=True)
+class Ages:
+    """The samples that a request asks for."""
+
+    rates: Age | None
+    lengths: Age | None
+
+    @property
+    def any(self) -> bool:
+        """Tell whether it asks for samples."""
+        return self.rates is not None or self.lengths is not None
+
+
+def asked_ages(query: Mapping[str, str]) -> Ages:
+    """Return which samples a request asks for.  Raises: PreconditionFailed (400 in HTTP)."""
+    return Ages(_age(query, "msg_rates"), _age(query, "lengths"))
+
+
+def _age(query: Mapping[str, str], name: str) -> Age | None:
+    age, step = query.get(f"{name}_age"), query.get(f"{name}_incr")
+    if age is None or step is None:
+        return None
+    numbers = [
+        int(text) if text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX else 0
+        for text in (age, step)
+    ]
+    if numbers[0] < 1 or numbers[1] < 1:
+        raise PreconditionFailed(f"{name}_age and {name}_incr are whole seconds, 1 or more")
+    if numbers[0] // numbers[1] > SAMPLE_POINTS_MAX:
+        raise PreconditionFailed(
+            f"{name}_age and {name}_incr ask for more than {SAMPLE_POINTS_MAX} samples"
+        )
+    return Age(numbers[0] * 1000, numbers[1] * 1000)
+
+
+def message_stats(counts: Mapping[str, int], series: Series | None, ages: Ages, now_ms: int) -> Row:
+    """Return what was done, each with its rate and the samples that are wanted."""
+    return _stats(_DONE, counts, series, ages, now_ms)
+
+
+def broker_stats(counts: Mapping[str, int], series: Series | None, ages: Ages, now_ms: int) -> Row:
+    """Return the same of a whole broker: publishes are counted once, not in each of the queues."""
+    return _stats({**_DONE, **_OF_CLIENTS}, counts, series, ages, now_ms)
+
+
+def _stats(
+    done: Mapping[str, tuple[str, ...]],
+    counts: Mapping[str, int],
+    series: Series | None,
+    ages: Ages,
+    now_ms: int,
+) -> Row:
+    found: Row = {}
+    for name, parts in done.items():
+        found[name] = sum(counts[part] for part in parts)
+        found[f"{name}_details"] = _details(series, parts, ages.rates, now_ms, False)
+    return found
+
+
+def lengths(ready: int, unacked: int, series: Series | None, ages: Ages, now_ms: int) -> Row:
+    """Return what waits, each with its rate and the samples that are wanted."""
+    counts = {"messages_ready": ready, "messages_unacknowledged": unacked}
+    found: Row = {}
+    for name, parts in _LENGTHS.items():
+        found[name] = sum(counts[part] for part in parts)
+        found[f"{name}_details"] = _details(series, parts, ages.lengths, now_ms, True)
+    return found
+
+
+def _details(
+    series: Series | None, parts: Sequence[str], age: Age | None, now_ms: int, mean: bool
+) -> Row:
+    """Return the rate of the sum of some counts, and its samples, newest first."""
+    details: Row = {"rate": 0.0 if series is None else series.rate(*parts)}
+    if age is None or series is None:
+        return details
+    points = series.points(parts, age.age_ms, age.step_ms, now_ms)
+    details["samples"] = [{"sample": value, "timestamp": at} for at, value in points]
+    seconds = (points[0][0] - points[-1][0]) / 1000 if points else 0.0
+    grown = points[0][1] - points[-1][1] if points else 0
+    details["avg_rate"] = grown / seconds if seconds else 0.0
+    if mean:
+        values = [value for _, value in points]
+        details["avg"] = sum(values) / len(values) if values else 0.0
+    return details

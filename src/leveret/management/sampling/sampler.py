@@ -1,0 +1,214 @@
+"""Looking at the broker's counts every five seconds, while somebody asks for rates.
+
+Counts are plain numbers in the core, which nobody there reads; a timer of the loop reads them, a
+slice at a time.  Who asks for a rate has it kept for some minutes; when nobody asks any more,
+nothing is sampled and nothing kept.  Queues have a series each, of which there are so many at most:
+a history for those that are looked at alone, and enough for a rate for those that are listed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from leveret.broker.admin.totals import QUEUE_COUNTS, QueueSums, queue_counts
+from leveret.broker.node.broker import Broker
+from leveret.limits import HISTORIES_MAX, RATES_MAX, SAMPLES_KEPT_SECONDS
+from leveret.management.metrics.totals import in_slices
+from leveret.management.sampling.series import DETAILED, LISTED, TOTALS, Series
+from leveret.session.metrics import LinkSums
+
+#: How often the counts are looked at.
+SAMPLE_SECONDS: Final = 5.0
+
+#: Queues that are looked at before the loop does something else (about a millisecond).
+SLICE_QUEUES: Final = 2_000
+
+#: The names of the broker's churn, as the overview has them.
+CHURN: Final = (
+    "connection_created",
+    "connection_closed",
+    "channel_created",
+    "channel_closed",
+    "queue_declared",
+    "queue_created",
+    "queue_deleted",
+)
+
+#: What clients did, and what no queue took.
+CLIENT_COUNTS: Final = ("client_publish", "confirm", "return_unroutable", "drop_unroutable")
+
+#: Connections that are looked at before the loop does something else (about a millisecond).
+SLICE_LINKS: Final = 500
+
+#: What a sample of the totals has.
+TOTAL_NAMES: Final = (*QUEUE_COUNTS, *CHURN, *CLIENT_COUNTS)
+
+
+def churn_counts(broker: Broker) -> list[int]:
+    """Return what came and went since the start, by the names of `CHURN`."""
+    counts = broker.turn.counts
+    return [
+        int(counts.connections_opened),
+        int(counts.connections_closed),
+        int(counts.channels_opened),
+        int(counts.channels_closed),
+        int(counts.queues_declared),
+        int(counts.queues_created),
+        int(counts.queues_deleted),
+    ]
+
+
+def _unroutable(broker: Broker) -> list[int]:
+    """Return the messages that no queue took: those given back, and those dropped."""
+    counts = broker.turn.counts
+    return [int(counts.unroutable_returned), int(counts.unroutable_dropped)]
+
+
+class _Watched:
+    """The series of one queue, and when it was asked for last (the sampler's ticks)."""
+
+    def __init__(self, series: Series, asked: int) -> None:
+        self.series = series
+        self.asked = asked
+
+
+class Sampler:
+    """The samples of one broker; `wall_ms` gives the time."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        wall_ms: Callable[[], int],
+        rates_max: int = RATES_MAX,
+        histories_max: int = HISTORIES_MAX,
+    ) -> None:
+        self._broker = broker
+        self._wall_ms = wall_ms
+        self._rates_max = rates_max
+        self._histories_max = histories_max
+        self.totals = Series(TOTAL_NAMES, TOTALS)
+        #: By vhost and name.
+        self.queues: dict[tuple[str, str], _Watched] = {}
+        #: How many of them have a history.
+        self._histories = 0
+        #: The sums that were taken last, and when (ms).
+        self._sums: QueueSums | None = None
+        self._summed_ms = 0
+        self._client_counts: list[int] = []
+        #: The vhosts and names of queues in their order, and what they were put in order for; kept
+        #: while somebody asks.
+        self.ordered: tuple[tuple[object, ...], list[tuple[str, str]]] | None = None
+        self._ticks = 0
+        self._asked = 0
+        self._work: asyncio.Task[None] | None = None
+
+    # -- asking ------------------------------------------------------------------------------------
+
+    async def sums(self) -> QueueSums:
+        """Return the sums over all queues: new ones, or those of a moment ago if they are many."""
+        self._ask()
+        now_ms = self._wall_ms()
+        known = self._sums
+        if known is None or known.queues <= SLICE_QUEUES or self._is_old(now_ms):
+            known = await self._take_sums()
+        return known
+
+    def queue(self, vhost: str, name: str, detailed: bool = False) -> Series | None:
+        """Return the series of a queue, which is kept from now on; None if there are too many.
+
+        `detailed` asks for a history; where it was none, it begins now.
+        """
+        self._ask()
+        key = (vhost, name)
+        known = self.queues.get(key)
+        if known is not None and (known.series.detailed or not detailed):
+            known.asked = self._ticks
+            return known.series
+        if detailed and self._histories >= self._histories_max:
+            detailed = False
+            if known is not None:
+                return known.series
+        if known is None and len(self.queues) >= self._rates_max:
+            return None
+        counts = queue_counts(self._broker, vhost, name)
+        if counts is None:
+            return None
+        series = Series(QUEUE_COUNTS, DETAILED if detailed else LISTED)
+        self._histories += detailed
+        self.queues[key] = _Watched(series, self._ticks)
+        series.add(self._wall_ms(), counts)
+        return series
+
+    def client_counts(self) -> list[int]:
+        """Return what clients did, by the names of `CLIENT_COUNTS`, as the last sums found it."""
+        return self._client_counts
+
+    def now_ms(self) -> int:
+        """Return the wall time."""
+        return self._wall_ms()
+
+    def stop(self) -> None:
+        """Sample no more."""
+        if self._work is not None:
+            self._work.cancel()
+            self._work = None
+
+    # -- sampling ----------------------------------------------------------------------------------
+
+    def _ask(self) -> None:
+        """Sample for some minutes more."""
+        self._asked = self._ticks
+        if self._work is None or self._work.done():
+            self._work = asyncio.get_running_loop().create_task(self._run())
+
+    def _is_old(self, now_ms: int) -> bool:
+        return now_ms - self._summed_ms >= SAMPLE_SECONDS * 1000 or now_ms < self._summed_ms
+
+    async def _run(self) -> None:
+        """Look every five seconds, until nobody has asked for a while."""
+        kept = int(SAMPLES_KEPT_SECONDS / SAMPLE_SECONDS)
+        while self._ticks - self._asked <= kept:
+            await self.sample()
+            await asyncio.sleep(SAMPLE_SECONDS)
+            self._ticks += 1
+            self._forget(self._ticks - kept)
+        self.totals = Series(TOTAL_NAMES, TOTALS)
+        self._sums = None
+        self.ordered = None
+
+    async def sample(self) -> None:
+        """Look at everything that is sampled, once."""
+        sums = await self._take_sums()
+        now_ms = self._wall_ms()
+        done = sums.counts() + churn_counts(self._broker) + self._client_counts
+        self.totals.add(now_ms, done)
+        for seen, (key, watched) in enumerate(list(self.queues.items()), 1):
+            counts = queue_counts(self._broker, *key)
+            if counts is None:
+                self._drop(key)
+            else:
+                watched.series.add(self._wall_ms(), counts)
+            if seen % SLICE_QUEUES == 0:
+                await asyncio.sleep(0)
+
+    async def _take_sums(self) -> QueueSums:
+        sums = QueueSums(self._broker)
+        await in_slices(sums.add, SLICE_QUEUES)
+        links = LinkSums(self._broker)
+        await in_slices(links.add, SLICE_LINKS)
+        self._client_counts = [links.published, links.confirmed, *_unroutable(self._broker)]
+        self._sums = sums
+        self._summed_ms = self._wall_ms()
+        return sums
+
+    def _forget(self, last: int) -> None:
+        """Forget queues that nobody asked for since a tick."""
+        for key in [key for key, watched in self.queues.items() if watched.asked < last]:
+            self._drop(key)
+
+    def _drop(self, key: tuple[str, str]) -> None:
+        watched = self.queues.pop(key, None)
+        if watched is not None and watched.series.detailed:
+            self._histories -= 1

@@ -1,0 +1,112 @@
+"""Samples of some counts over time: a ring for each grain, so that memory is bounded.
+
+The grains are RabbitMQ's: five seconds for ten minutes, a minute for an hour, and longer for a day.
+A point of a coarser grain is a sample of the finest one, not a mean.
+
+Invariant: the times of a ring grow.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import Final
+
+#: The grain in ms and how many samples are kept of it.
+Grain = tuple[int, int]
+
+#: What is kept of the totals of a broker: ten minutes, an hour, eight hours, a day.
+TOTALS: Final[tuple[Grain, ...]] = ((5_000, 121), (60_000, 61), (600_000, 49), (1_800_000, 49))
+
+#: What is kept of a queue that is looked at alone.
+DETAILED: Final[tuple[Grain, ...]] = ((5_000, 121),)
+
+#: What is kept of a queue that is listed: enough for a rate.
+LISTED: Final[tuple[Grain, ...]] = ((5_000, 3),)
+
+
+class _Ring:
+    """The samples of one grain, oldest first; twice as many at most as are kept."""
+
+    def __init__(self, grain: Grain, width: int) -> None:
+        self.step_ms, self.kept = grain
+        self._width = width
+        self.times = array("q")
+        self.values = array("q")
+
+    def add(self, now_ms: int, values: Sequence[int]) -> None:
+        """Add a sample, unless the last one is of the same step."""
+        times = self.times
+        # The timer is not exact: a tenth earlier is the next step too.
+        if times and now_ms - times[-1] < self.step_ms * 9 // 10:
+            return
+        times.append(now_ms)
+        self.values.extend(values)
+        if len(times) >= 2 * self.kept:
+            # A cut now and then moves each sample once; one for each sample would move all.
+            cut = len(times) - self.kept
+            del times[:cut]
+            del self.values[: cut * self._width]
+
+
+class Series:
+    """Samples of counts that have `names`; times are wall time in ms."""
+
+    def __init__(self, names: Sequence[str], grains: Sequence[Grain]) -> None:
+        self._places = {name: place for place, name in enumerate(names)}
+        self._width = len(self._places)
+        self._rings = [_Ring(grain, self._width) for grain in grains]
+        self._last: list[int] = []
+        #: When a sample first had the values of the last one (ms); 0 before the first.
+        self.changed_ms = 0
+
+    @property
+    def detailed(self) -> bool:
+        """Tell whether it is a history, and not just enough for a rate."""
+        return self._rings[0].kept > LISTED[0][1]
+
+    def add(self, now_ms: int, values: Sequence[int]) -> None:
+        """Add a sample, one number for each name."""
+        if values != self._last:
+            self._last = list(values)
+            self.changed_ms = now_ms
+        for ring in self._rings:
+            ring.add(now_ms, values)
+
+    def rate(self, *names: str) -> float:
+        """Return by how much the sum of some counts grew in a second, by the last two samples."""
+        ring = self._rings[0]
+        if len(ring.times) < 2:
+            return 0.0
+        seconds = (ring.times[-1] - ring.times[-2]) / 1000
+        grown = self._sum(ring, -1, names) - self._sum(ring, -2, names)
+        # A length may fall, and then its rate is below zero, as in RabbitMQ.
+        return round(grown / seconds, 3) if seconds > 0 else 0.0
+
+    def points(
+        self, names: Sequence[str], age_ms: int, step_ms: int, now_ms: int
+    ) -> list[tuple[int, int]]:
+        """Return (time, sum of the counts) at each step of the last `age_ms`, newest first.
+
+        There is none for a time before the first sample.
+        """
+        ring = self._ring_for(age_ms, now_ms)
+        found: list[tuple[int, int]] = []
+        for back in range(0, age_ms + 1, step_ms):
+            at = bisect_right(ring.times, now_ms - back) - 1
+            if at < 0:
+                break
+            found.append((now_ms - back, self._sum(ring, at, names)))
+        return found
+
+    def _ring_for(self, age_ms: int, now_ms: int) -> _Ring:
+        """Return the finest ring that goes back so far."""
+        for ring in self._rings:
+            if ring.step_ms * (ring.kept - 1) >= age_ms:
+                return ring
+        return self._rings[-1]
+
+    def _sum(self, ring: _Ring, at: int, names: Sequence[str]) -> int:
+        begin = (at if at >= 0 else len(ring.times) + at) * self._width
+        return sum(ring.values[begin + self._places[name]] for name in names)

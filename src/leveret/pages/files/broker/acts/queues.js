@@ -1,0 +1,120 @@
+// What can be done with a queue; what cannot be undone names what will be lost.
+
+import { number } from "../../common/format.js";
+import { ask } from "../ask.js";
+import { ApiError, path, post, query, remove } from "../api.js";
+import { counted } from "../parts.js";
+import { go } from "../router.js";
+
+/** How many messages the broker moves in one request. */
+const AT_ONCE = 1000;
+
+export function purgeQueue(row, done) {
+  ask({
+    title: `Purge queue '${row.name}'`,
+    says: `${counted(row.messages_ready, "waiting message")} will be dropped for good. The ${number(row.messages_unacknowledged)} that consumers hold stay.`,
+    action: "Purge",
+    danger: true,
+    run: async () => {
+      await remove(path`queues/${row.vhost}/${row.name}/contents`);
+      done();
+      return `Queue '${row.name}' is purged.`;
+    },
+  });
+}
+
+export function deleteQueue(row) {
+  const held = row.messages > 0 ? `${counted(row.messages, "message")} in it will be lost` : "It is empty";
+  const users = row.consumers > 0 ? `, and ${counted(row.consumers, "consumer")} will be cancelled` : "";
+  ask({
+    title: `Delete ${row.type === "stream" ? "stream" : "queue"} '${row.name}'`,
+    says: `${held}${users}. Its bindings go with it. This cannot be undone.`,
+    action: "Delete",
+    danger: true,
+    fields: [
+      { name: "empty", title: "Only if it is empty", kind: "check", value: false },
+      { name: "unused", title: "Only if it has no consumers", kind: "check", value: false },
+    ],
+    run: async ({ empty, unused }) => {
+      const only = query({ "if-empty": empty || undefined, "if-unused": unused || undefined });
+      await remove(path`queues/${row.vhost}/${row.name}` + only);
+      go("queues");
+      return `Queue '${row.name}' is deleted.`;
+    },
+  });
+}
+
+/** Move as many messages as are asked for, a thousand at a time; return how many were. */
+async function moveAll(row, body, count) {
+  const where = path`queues/${row.vhost}/${row.name}/move`;
+  let moved = 0;
+  let answer = { left: true };
+  while (answer.left && moved < count) {
+    answer = await post(where, { ...body, count: Math.min(AT_ONCE, count - moved) });
+    moved += answer.messages;
+    if (answer.messages === 0) {
+      break;
+    }
+  }
+  return moved;
+}
+
+export function moveMessages(row, done) {
+  ask({
+    title: `Move messages of queue '${row.name}'`,
+    says: `Up to ${counted(row.messages_ready, "waiting message")} will leave this queue, in their order, for another queue of the vhost.`,
+    action: "Move",
+    danger: true,
+    fields: [
+      { name: "to", title: "To queue", required: true },
+      { name: "count", title: "How many", kind: "number", min: 1, placeholder: "all" },
+    ],
+    run: async ({ to, count }) => {
+      const moved = await moveAll(row, { to }, count === "" ? row.messages_ready : Number(count)).catch((error) => {
+        throw error.status === 404 ? new ApiError(404, `There is no queue '${to}' in this vhost.`) : error;
+      });
+      done();
+      return `${counted(moved, "message")} moved to '${to}'.`;
+    },
+  });
+}
+
+/** Return a moment as an input of the kind datetime-local has it, in the reader's zone. */
+function localMoment(ms) {
+  const at = new Date(ms - new Date(ms).getTimezoneOffset() * 60000);
+  return at.toISOString().slice(0, 16);
+}
+
+export function rewindQueue(row, done) {
+  ask({
+    title: `Rewind queue '${row.name}'`,
+    says: `Of the ${counted(row.messages_retained ?? 0, "message")} that were acked and are retained, those published since the time below wait again, and consumers will get them a second time.`,
+    action: "Rewind",
+    danger: true,
+    fields: [
+      { name: "since", title: "Published since (your time zone)", kind: "datetime-local", required: true,
+        value: localMoment(Date.now() - 3600000) },
+    ],
+    run: async ({ since }) => {
+      const body = { timestamp: new Date(since).getTime() };
+      const answer = await post(path`queues/${row.vhost}/${row.name}/rewind`, body);
+      done();
+      return `${counted(answer.messages, "message")} wait again in '${row.name}'.`;
+    },
+  });
+}
+
+/** Put the dead letters back that died in the queue of `of` for its reason. */
+export function returnLetters(row, of, done) {
+  ask({
+    title: "Put dead letters back",
+    says: `${counted(of.messages, "message")} in '${row.name}' that died in '${of.queue}' (${of.reason}) will leave this queue for '${of.queue}'.`,
+    action: "Put back",
+    run: async () => {
+      const body = { to: of.queue, reason: of.reason, queue: of.queue };
+      const moved = await moveAll(row, body, row.messages_ready);
+      done();
+      return `${counted(moved, "message")} put back into '${of.queue}'.`;
+    },
+  });
+}

@@ -1,0 +1,66 @@
+// What is wrong with a node, what it means, and what to do about it.
+
+import { bytes, number } from "../common/format.js";
+import { link } from "./router.js";
+
+/** Return the alarms of a node as `{title, says, todo, to}`. */
+export function alarmsOf(node) {
+  return [memory(node), disk(node), damage(node), letters(node), sockets(node)].filter(Boolean);
+}
+
+function memory(node) {
+  return (
+    node.mem_alarm && {
+      title: "Memory alarm: publishers are blocked",
+      says: `Clients have taken ${bytes(node.mem_used)} of memory; publishers wait from ${bytes(node.mem_limit)} on. Consumers go on.`,
+      todo: "find what takes the memory and consume it, purge it or bound it by a policy (max-length, max-length-bytes, message-ttl); or raise the setting memory_bytes_max.",
+      to: { title: "The longest queues", to: link("queues", [], { sort: "message_bytes", reverse: "true" }) },
+    }
+  );
+}
+
+function disk(node) {
+  return (
+    node.disk_free_alarm && {
+      title: "Disk alarm: publishers are blocked",
+      says: `The disk of the data directory has ${bytes(node.disk_free)} free; publishers wait below ${bytes(node.disk_free_limit)}. Consumers go on.`,
+      todo: "make room on the disk, purge or delete queues, or shorten the retention of streams (max-length-bytes, max-age).",
+      to: { title: "The greatest queues", to: link("queues", [], { sort: "message_bytes", reverse: "true" }) },
+    }
+  );
+}
+
+function damage(node) {
+  const unknown = node.store_damages - node.store_damages_known;
+  return (
+    unknown > 0 && {
+      title: "Damage was found in the data directory",
+      says: `${number(node.store_damages)} places are damaged, and ${number(node.store_records_lost)} records are lost: ${(node.store_damaged_places ?? []).join(", ")}.`,
+      todo: "check the disk, then restore a backup or go on with what is left. “leveret store” tells what each place held.",
+    }
+  );
+}
+
+function letters(node) {
+  const dropped = (node.letters_dropped_copies ?? 0) + (node.letters_dropped_memory ?? 0);
+  return (
+    dropped > 0 && {
+      title: "Dead letters were dropped",
+      says: `${number(dropped)} dead letters could not be kept since the start of the broker.`,
+      todo: "let something consume the queues of dead letters, or bound what dies.",
+      to: { title: "Queues", to: link("queues", [], { name: "dead" }) },
+    }
+  );
+}
+
+function sockets(node) {
+  const near = node.fd_total > 0 && node.fd_used > node.fd_total * 0.9;
+  return (
+    near && {
+      title: "Nearly all descriptors are in use",
+      says: `${number(node.fd_used)} of ${number(node.fd_total)} are in use; new connections will be refused.`,
+      todo: "close connections that nobody needs, or raise the limit of open files of the process (LimitNOFILE).",
+      to: { title: "Connections", to: link("connections") },
+    }
+  );
+}

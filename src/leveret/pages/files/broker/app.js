@@ -1,0 +1,98 @@
+// The broker's page: who is signed in sees the view that the address names.
+
+import { html, render, useEffect, useState } from "../vendor/htm-preact.js";
+import { on } from "./api.js";
+import { identify, Login } from "./login.js";
+import { Empty, Failure } from "./parts.js";
+import { link, useRoute } from "./router.js";
+import { Shell } from "./shell.js";
+import { user, useStore } from "./store.js";
+
+/** Each view is loaded when it is first looked at; its module exports `View({parts, options})`. */
+const LOADERS = {
+  overview: () => import("./views/overview.js"),
+  queues: () => import("./views/queues.js"),
+  streams: () => import("./views/streams.js"),
+  exchanges: () => import("./views/exchanges.js"),
+  connections: () => import("./views/connections.js"),
+  channels: () => import("./views/channels.js"),
+  policies: () => import("./views/policies.js"),
+  users: () => import("./views/users.js"),
+  definitions: () => import("./views/definitions.js"),
+  log: () => import("./views/log.js"),
+};
+
+const RETRY = 2000;
+
+function useView(name) {
+  const [loaded, setLoaded] = useState({});
+  useEffect(() => {
+    let wanted = true;
+    const told = (outcome) => wanted && setLoaded({ name, ...outcome });
+    const load = LOADERS[name] ?? (() => Promise.resolve({ View: Unknown }));
+    load().then(
+      (found) => told({ View: found.View }),
+      () => told({ error: { message: "This part of the page could not be loaded. Reload the page." } }),
+    );
+    return () => {
+      wanted = false;
+    };
+  }, [name]);
+  return loaded.name === name ? loaded : {};
+}
+
+function Unknown() {
+  return html`<${Empty} title="There is no such view">
+    <p>The address may be mistyped. Begin at the <a href=${link("overview")}>overview</a>.</p>
+  <//>`;
+}
+
+function Page() {
+  const known = useStore(user);
+  const [failed, setFailed] = useState(null);
+  const route = useRoute();
+  const { View, error } = useView(route.view);
+  useEffect(() => {
+    if (known !== undefined) {
+      return undefined;
+    }
+    let timer = 0;
+    const look = () =>
+      identify().then(user.set.bind(user), (problem) => {
+        if (problem.status === 401 || problem.status === 403) {
+          user.set(null);
+        } else {
+          setFailed(problem);
+          timer = setTimeout(look, RETRY);
+        }
+      });
+    look();
+    return () => clearTimeout(timer);
+  }, [known]);
+  useEffect(() => {
+    document.title = `${[...route.parts].reverse()[0] ?? route.view} · Leveret`;
+  }, [route]);
+  if (known === undefined) {
+    return failed
+      ? html`<main class="login"><${Failure} error=${failed} /></main>`
+      : html`<p class="starting">Asking the broker …</p>`;
+  }
+  if (known === null) {
+    return html`<${Login} />`;
+  }
+  return html`<${Shell} shown=${route.view}>
+    ${error && html`<${Failure} error=${error} />`}
+    ${View && html`<${View} parts=${route.parts} options=${route.options} />`}
+  <//>`;
+}
+
+// A refusal may mean that a right is missing, or that the session has ended: ask which.
+on("refused", () => {
+  if (user.value) {
+    identify().catch((problem) => problem.status === 401 && user.set(null));
+  }
+});
+
+const place = document.getElementById("app");
+place.replaceChildren();
+render(html`<${Page} />`, place);

@@ -1,0 +1,82 @@
+// Histories of counts and lengths, as the HTTP API samples them, made into lines of a plot.
+
+/** How far back a plot goes: `age` and `step` in seconds. */
+export const RANGES = {
+  "10m": { title: "10 minutes", age: 600, step: 5 },
+  "1h": { title: "1 hour", age: 3600, step: 60 },
+  "8h": { title: "8 hours", age: 28800, step: 600 },
+  "24h": { title: "24 hours", age: 86400, step: 1800 },
+};
+
+/** Return what a request asks for, so that the answer has samples. */
+export function samplesOf(range) {
+  const { age, step } = RANGES[range] ?? RANGES["10m"];
+  return { msg_rates_age: age, msg_rates_incr: step, lengths_age: age, lengths_incr: step };
+}
+
+/** Return the samples of some `…_details`, oldest first, in one order of times (s). */
+function aligned(details) {
+  const columns = details.map((one) => [...(one?.samples ?? [])].reverse());
+  const longest = columns.reduce((best, one) => (one.length > best.length ? one : best), []);
+  const times = longest.map((one) => one.timestamp / 1000);
+  const values = columns.map((one) => {
+    const missing = longest.length - one.length;
+    return longest.map((_, index) => (index < missing ? null : one[index - missing].sample));
+  });
+  return [times, values];
+}
+
+/** Return `[times, ...values]` of lengths. */
+export function lengthLines(...details) {
+  const [times, values] = aligned(details);
+  return [times, ...values];
+}
+
+/** Return `[times, ...rates]`, in one second, of counts. */
+export function rateLines(...details) {
+  const [times, values] = aligned(details);
+  return [times, ...values.map((counts) => rates(times, counts))];
+}
+
+/**
+ * Return by how much a count grew in a second before each time.
+ *
+ * The broker samples a little less often than every step, so that a step now and then has the
+ * sample of the one before it: such a lone standstill is spread over both.
+ */
+export function rates(times, counts) {
+  const grown = (from, to) => Math.max(0, (counts[to] - counts[from]) / (times[to] - times[from]));
+  const still = (at) => at > 0 && counts[at] === counts[at - 1];
+  const lone = (at) => still(at) && !still(at - 1) && !still(at + 1);
+  return counts.map((count, at) => {
+    if (at === 0 || count === null || counts[at - 1] === null) {
+      return null;
+    }
+    if (lone(at)) {
+      return at + 1 < counts.length ? grown(at - 1, at + 1) : grown(Math.max(0, at - 2), at);
+    }
+    return lone(at - 1) && counts[at - 2] !== undefined ? grown(at - 2, at) : grown(at - 1, at);
+  });
+}
+
+/** Values that the broker does not keep a history of, gathered while the page is open. */
+export class Gathered {
+  constructor(kept = 600) {
+    this.kept = kept;
+    this.rows = [];
+  }
+
+  /** Add the values of now, one for each line. */
+  add(time, values) {
+    const last = this.rows[this.rows.length - 1];
+    if (!last || time - last[0] >= 1) {
+      this.rows.push([time, ...values]);
+      this.rows.splice(0, Math.max(0, this.rows.length - this.kept));
+    }
+  }
+
+  /** Return `[times, ...values]`. */
+  lines(count) {
+    return Array.from({ length: count + 1 }, (_, column) => this.rows.map((row) => row[column]));
+  }
+}

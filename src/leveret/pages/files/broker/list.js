@@ -1,0 +1,98 @@
+// Long lists: the broker filters, sorts and cuts them into pages; the address says which is shown.
+
+import { html, useEffect, useState } from "../vendor/htm-preact.js";
+import { number } from "../common/format.js";
+import { DataTable } from "../common/table.js";
+import { get, query, segment } from "./api.js";
+import { useLive } from "./live.js";
+import { Failure } from "./parts.js";
+import { change } from "./router.js";
+import { chosenVhost, useStore } from "./store.js";
+
+export const PAGE_SIZES = [25, 50, 100, 250, 500];
+
+/**
+ * Follow one page of a list.  `where` is its path; where `ofVhost` is true it is limited to the
+ * chosen vhost.  `options` are those of the address: name, use_regex, sort, reverse, page, size.
+ */
+export function useList(where, options, { ofVhost = true, extra = {}, every = 5000, sort = "" } = {}) {
+  const vhost = useStore(chosenVhost);
+  const asked = {
+    page: options.page ?? 1,
+    page_size: options.size ?? 50,
+    name: options.name,
+    use_regex: options.name && options.use_regex,
+    sort: options.sort ?? sort,
+    sort_reverse: options.sort ? options.reverse : undefined,
+    ...extra,
+  };
+  const address = `${where}${ofVhost && vhost ? `/${segment(vhost)}` : ""}${query(asked)}`;
+  const live = useLive((signal) => get(address, signal), address, { every, keep: true });
+  useEffect(() => {
+    // The list has become shorter than the page that is asked for.
+    if (live.error?.status === 400 && Number(asked.page) > 1) {
+      change({ page: undefined });
+    }
+  }, [live.error]);
+  return live;
+}
+
+/** The filter above a list. */
+export function Filter({ options, label }) {
+  const [text, setText] = useState(options.name ?? "");
+  useEffect(() => setText(options.name ?? ""), [options.name]);
+  useEffect(() => {
+    if (text === (options.name ?? "")) {
+      return undefined;
+    }
+    const timer = setTimeout(() => change({ name: text, page: undefined }), 200);
+    return () => clearTimeout(timer);
+  }, [text]);
+  return html`<span class="filter">
+    <input type="search" aria-label=${label} placeholder=${label} value=${text} spellcheck=${false}
+      onInput=${(event) => setText(event.currentTarget.value)} />
+    <label class="check"><input type="checkbox" checked=${options.use_regex === "true"}
+      onChange=${(event) => change({ use_regex: event.currentTarget.checked ? "true" : undefined, page: undefined })} />
+      <span>pattern</span></label>
+  </span>`;
+}
+
+/** Which part of the list is shown, and the way to the others. */
+function Pager({ data }) {
+  const { page, page_count: pages, filtered_count: filtered, total_count: total } = data;
+  const from = filtered === 0 ? 0 : (page - 1) * data.page_size + 1;
+  const to = Math.min(filtered, page * data.page_size);
+  const step = (next, title, sign) => html`<button type="button" aria-label=${title} disabled=${next < 1 || next > pages || next === page}
+    onClick=${() => change({ page: next > 1 ? next : undefined })}>${sign}</button>`;
+  return html`<div class="pager">
+    <span>${number(from)}–${number(to)} of ${number(filtered)}${filtered !== total && ` (${number(total)} without the filter)`}</span>
+    <span class="actions">
+      ${step(1, "First page", "«")}${step(page - 1, "Page before", "‹")}
+      <span>page ${number(page)} of ${number(Math.max(1, pages))}</span>
+      ${step(page + 1, "Next page", "›")}${step(pages, "Last page", "»")}
+      <select aria-label="Rows of a page" value=${String(data.page_size)}
+        onChange=${(event) => change({ size: event.currentTarget.value, page: undefined })}>
+        ${PAGE_SIZES.map((size) => html`<option value=${String(size)} selected=${size === data.page_size}>${number(size)} rows</option>`)}
+      </select>
+    </span>
+  </div>`;
+}
+
+/** One page of a list; `empty` is what is said where the whole list has nothing. */
+export function ListTable({ live, columns, options, caption, empty, sort = "" }) {
+  if (live.data === undefined) {
+    return live.error
+      ? html`<${Failure} error=${live.error} retry=${live.reload} />`
+      : html`<p class="note loading">Loading …</p>`;
+  }
+  const data = live.data;
+  if (data.total_count === 0) {
+    return empty;
+  }
+  const shown = { key: options.sort ?? sort, reverse: options.reverse === "true" };
+  const nothing = `Nothing has “${options.name ?? ""}” in its name.`;
+  return html`${live.error && live.error.status !== 0 && html`<${Failure} error=${live.error} />`}
+    <${DataTable} columns=${columns} rows=${data.items} caption=${caption} empty=${nothing}
+      sort=${shown} onSort=${(next) => change({ sort: next.key, reverse: next.reverse ? "true" : undefined, page: undefined })} />
+    <${Pager} data=${data} />`;
+}

@@ -1,0 +1,87 @@
+// What a view shows is asked for again and again while somebody looks at it.
+//
+// A hidden page asks for nothing.  While the broker does not answer, what was last known stays on
+// the page, and it is tried again less and less often.
+
+import { useCallback, useEffect, useRef, useState } from "../vendor/htm-preact.js";
+import { on } from "./api.js";
+import { silentSince } from "./store.js";
+
+const RETRY_FIRST = 1000;
+const RETRY_LAST = 8000;
+
+on("answered", () => silentSince.set(0));
+on("silent", () => {
+  if (!silentSince.value) {
+    silentSince.set(Date.now());
+  }
+});
+
+/** One view's question, asked every so often until it is closed. */
+class Poll {
+  constructor(load, every, told) {
+    this.load = load;
+    this.every = every;
+    this.told = told;
+    this.timer = 0;
+    this.failures = 0;
+    this.asking = new AbortController();
+    this.shown = () => !document.hidden && this.now();
+    document.addEventListener("visibilitychange", this.shown);
+    this.now();
+  }
+
+  close() {
+    document.removeEventListener("visibilitychange", this.shown);
+    clearTimeout(this.timer);
+    this.asking.abort();
+    this.told = () => {};
+  }
+
+  /** Ask at once; an answer that is under way is not waited for. */
+  async now() {
+    clearTimeout(this.timer);
+    this.asking.abort();
+    const asking = new AbortController();
+    this.asking = asking;
+    let outcome;
+    try {
+      outcome = { data: await this.load(asking.signal), error: null };
+      this.failures = 0;
+    } catch (error) {
+      outcome = { error };
+      this.failures += 1;
+    }
+    if (asking.signal.aborted) {
+      return;
+    }
+    this.told(outcome);
+    this.wait(outcome.error);
+  }
+
+  wait(error) {
+    if (document.hidden || (!this.every && !error)) {
+      return;
+    }
+    const patience = Math.min(RETRY_LAST, RETRY_FIRST * 2 ** (this.failures - 1));
+    this.timer = setTimeout(() => this.now(), error ? patience : this.every);
+  }
+}
+
+/**
+ * Ask `load(signal)` every `every` ms (once where that is 0) and return `{data, error, reload}`.
+ *
+ * Where `key` changes it is asked anew; `keep` lets the old answer stay until the new one is there.
+ */
+export function useLive(load, key, { every = 2000, keep = false } = {}) {
+  const [state, setState] = useState({ key, data: undefined, error: null });
+  const poll = useRef(null);
+  useEffect(() => {
+    const told = (outcome) => setState((old) => ({ ...old, ...outcome, key }));
+    poll.current = new Poll(load, every, told);
+    return () => poll.current.close();
+  }, [key, every]);
+  const reload = useCallback(() => poll.current?.now(), []);
+  const usable = keep || state.key === key;
+  return { data: usable ? state.data : undefined, error: state.key === key ? state.error : null, reload };
+}

@@ -1,0 +1,43 @@
+// The form by which a user signs in; the session is a cookie that no script can read.
+
+import { html, useState } from "../vendor/htm-preact.js";
+import { get, signIn } from "./api.js";
+import { Failure } from "./parts.js";
+import { user } from "./store.js";
+
+/** Ask who is signed in already; null where nobody is. */
+export async function identify() {
+  const found = await get("whoami");
+  return { ...found, tags: [].concat(found.tags ?? []) };
+}
+
+/** The form. */
+export function Login() {
+  const [state, setState] = useState({ busy: false, error: null });
+  const submit = async (event) => {
+    event.preventDefault();
+    const given = new FormData(event.currentTarget);
+    setState({ busy: true, error: null });
+    try {
+      await signIn(given.get("username"), given.get("password"));
+      user.set(await identify());
+    } catch (error) {
+      const refused = error.status === 401 || error.status === 403;
+      const words = "The name or the password is wrong, or this user has no tag for this page.";
+      setState({ busy: false, error: refused ? { message: words } : error });
+    }
+  };
+  return html`<main class="login">
+    <form onSubmit=${submit} aria-labelledby="login-title">
+      <h1 id="login-title">Leveret</h1>
+      <p class="note">Sign in with a user of the broker that has the tag management, policymaker,
+        monitoring or administrator.</p>
+      <div class="field"><label for="username">Name</label>
+        <input id="username" name="username" autocomplete="username" required autofocus /></div>
+      <div class="field"><label for="password">Password</label>
+        <input id="password" name="password" type="password" autocomplete="current-password" /></div>
+      ${state.error && html`<${Failure} error=${state.error} />`}
+      <button class="main" disabled=${state.busy}>${state.busy ? "Signing in …" : "Sign in"}</button>
+    </form>
+  </main>`;
+}

@@ -1,0 +1,96 @@
+// Which bindings of an exchange a message fits, by the rules of the exchange's type.
+//
+// The broker decides; this follows it for the types whose rule can be told without the broker's state.
+
+/** Tell whether words of a key fit the words of a binding: `*` is one word, `#` any number. */
+export function topicFits(pattern, key) {
+  const wanted = pattern.split(".");
+  const words = key.split(".");
+  // reached[w]: the pattern so far fits the first w words.
+  let reached = words.map(() => false);
+  reached.unshift(true);
+  for (const word of wanted) {
+    const next = reached.map(() => false);
+    for (let at = 0; at < reached.length; at += 1) {
+      if (word === "#") {
+        next[at] = reached[at] || (at > 0 && next[at - 1]);
+      } else if (at > 0) {
+        next[at] = reached[at - 1] && (word === "*" || word === words[at - 1]);
+      }
+    }
+    reached = next;
+  }
+  return reached[words.length];
+}
+
+/** Tell whether headers satisfy the arguments of a binding. */
+export function headersFit(wanted, headers) {
+  const mode = wanted["x-match"] ?? "all";
+  const withX = mode.endsWith("-with-x");
+  const names = Object.keys(wanted).filter((name) => name !== "x-match" && (withX || !name.startsWith("x-")));
+  const fits = (name) =>
+    Object.hasOwn(headers, name) &&
+    (wanted[name] === null || JSON.stringify(wanted[name]) === JSON.stringify(headers[name]));
+  return mode.startsWith("all") ? names.every(fits) : names.some(fits);
+}
+
+/** The types that send a message to one of their bindings, or to some, by what only the broker knows. */
+const CHOOSING = ["x-consistent-hash", "x-local-random", "x-modulus-hash", "x-random", "x-super-stream"];
+
+/** How an exchange routes: its type, or for a delaying one the type that it delays. */
+export function routesAs(exchange) {
+  return exchange.type === "x-delayed-message" ? exchange.arguments["x-delayed-type"] : exchange.type;
+}
+
+/** Return "yes", "no" or "maybe": whether a message goes by a binding of an exchange. */
+export function goesBy(exchange, binding, key, headers) {
+  const kind = routesAs(exchange);
+  if (CHOOSING.includes(kind)) {
+    return "maybe";
+  }
+  const fits = {
+    direct: () => binding.routing_key === key,
+    topic: () => topicFits(binding.routing_key, key),
+    headers: () => headersFit(binding.arguments ?? {}, headers),
+  }[kind];
+  return !fits || fits() ? "yes" : "no";
+}
+
+/**
+ * Follow a message from an exchange through a topology `{exchanges, bindings}`.
+ *
+ * Returns the exchanges and queues that it reaches, and the bindings that it goes by; each with
+ * "yes", or "maybe" where one of several is chosen.
+ */
+export function follow(topology, start, key, headers) {
+  const reached = { exchanges: new Map([[start, "yes"]]), queues: new Map(), bindings: new Map() };
+  const left = [start];
+  const reach = (name, sure) => {
+    const known = reached.exchanges.get(name);
+    if (topology.exchanges.has(name) && (known === undefined || (known === "maybe" && sure === "yes"))) {
+      reached.exchanges.set(name, sure);
+      left.push(name);
+    }
+  };
+  while (left.length > 0) {
+    const name = left.shift();
+    const exchange = topology.exchanges.get(name);
+    const own = topology.bindings.filter((one) => one.source === name);
+    const taken = own.filter((one) => goesBy(exchange, one, key, headers) !== "no");
+    for (const binding of taken) {
+      const here = goesBy(exchange, binding, key, headers);
+      const sure = reached.exchanges.get(name) === "yes" ? here : "maybe";
+      reached.bindings.set(binding, sure);
+      if (binding.destination_type === "exchange") {
+        reach(binding.destination, sure);
+      } else if (reached.queues.get(binding.destination) !== "yes") {
+        reached.queues.set(binding.destination, sure);
+      }
+    }
+    const other = exchange.arguments?.["alternate-exchange"];
+    if (taken.length === 0 && other) {
+      reach(other, reached.exchanges.get(name));
+    }
+  }
+  return reached;
+}

@@ -1,0 +1,148 @@
+// Small parts that the views share: headings, panels, facts, tabs, states without data.
+
+import { html } from "../vendor/htm-preact.js";
+import { legible, number } from "../common/format.js";
+import { link } from "./router.js";
+
+/** The heading of a view; `trail` are `{title, to}` above it, `children` the actions. */
+export function Heading({ title, kind, trail = [], children }) {
+  return html`<header class="heading">
+    ${trail.length > 0 &&
+    html`<nav class="trail" aria-label="Above this view">
+      ${trail.map((one) => html`<a href=${one.to}>${one.title}</a><span aria-hidden="true"> / </span>`)}
+    </nav>`}
+    <div class="heading-line">
+      <h1>${kind && html`<span class="kind">${kind}</span> `}<${Name} text=${title} /></h1>
+      <div class="actions">${children}</div>
+    </div>
+  </header>`;
+}
+
+/** Return a name with what cannot be seen written as its code, and spaces at its ends marked. */
+export function visible(text) {
+  return legible(text).replace(/^ +| +$/g, (spaces) => "␣".repeat(spaces.length));
+}
+
+/** A name that a user gave, as text of its own direction; a long one ends in an ellipsis. */
+export function Name({ text, empty = "(empty name)" }) {
+  const shown = text === "" ? empty : visible(text);
+  return html`<bdi class="name" title=${shown}>${shown}</bdi>`;
+}
+
+/** A link whose text is a name. */
+export function NameLink({ text, to, empty }) {
+  return html`<a href=${to}><${Name} text=${text} empty=${empty} /></a>`;
+}
+
+/** How an exchange is named in an address. */
+export const exchangePart = (name) => (name === "" ? "amq.default" : name);
+
+export function ExchangeLink({ vhost, name }) {
+  const to = link("exchanges", [vhost, exchangePart(name)]);
+  return html`<${NameLink} text=${name} to=${to} empty="(default exchange)" />`;
+}
+
+export function QueueLink({ vhost, name }) {
+  return html`<${NameLink} text=${name} to=${link("queues", [vhost, name])} />`;
+}
+
+/** A framed part of a view. */
+export function Panel({ title, note, actions, children, wide }) {
+  return html`<section class=${`panel${wide ? " wide" : ""}`}>
+    ${title &&
+    html`<div class="panel-head">
+      <h2>${title}</h2>
+      ${note && html`<span class="note">${note}</span>`}
+      ${actions && html`<div class="actions">${actions}</div>`}
+    </div>`}
+    ${children}
+  </section>`;
+}
+
+/** Names and values; a value that is undefined or null is left out. */
+export function Facts({ of }) {
+  const known = of.filter((one) => one && ![undefined, null, false, ""].includes(one[1]));
+  return html`<dl class="facts">
+    ${known.map(([name, value]) => html`<div><dt>${name}</dt><dd>${value}</dd></div>`)}
+  </dl>`;
+}
+
+/** A large figure with its name. */
+export function Figure({ name, value, note, to, warn }) {
+  const body = html`<span class="figure-name">${name}</span>
+    <span class="figure-value">${value}</span>
+    ${note && html`<span class="note">${note}</span>`}`;
+  const kind = `figure${warn ? " warn" : ""}`;
+  return to ? html`<a class=${kind} href=${to}>${body}</a>` : html`<div class=${kind}>${body}</div>`;
+}
+
+/** A word in a frame, such as the type of a queue. */
+export function Tag({ text, title, kind = "" }) {
+  return html`<span class=${`tag ${kind}`} title=${title}>${text}</span>`;
+}
+
+/** Ways to look at the same thing, each with an address. */
+export function Tabs({ view, parts, tabs, shown }) {
+  return html`<nav class="tabs" aria-label="Parts of this view">
+    ${tabs.map(
+      ([key, title, count]) => html`<a
+        href=${link(view, parts, key === tabs[0][0] ? {} : { tab: key })}
+        aria-current=${key === shown ? "page" : undefined}
+        >${title}${count !== undefined && html` <span class="count">${number(count)}</span>`}</a
+      >`,
+    )}
+  </nav>`;
+}
+
+/** What is said where there is nothing to show, and what to do about it. */
+export function Empty({ title, children }) {
+  return html`<div class="empty-state">
+    <p class="empty-title">${title}</p>
+    <div class="note">${children}</div>
+  </div>`;
+}
+
+/** What went wrong, in the broker's words. */
+export function Failure({ error, retry }) {
+  return html`<div class="failure" role="alert">
+    <p>${error.message}</p>
+    ${retry && html`<button type="button" onClick=${retry}>Try again</button>`}
+  </div>`;
+}
+
+/** What `useLive` returned: drawn when it is there; until then that it is loaded, or why not. */
+export function Loaded({ live, children }) {
+  if (live.data !== undefined) {
+    return html`${live.error && live.error.status !== 0 && html`<${Failure} error=${live.error} />`}
+    ${children(live.data)}`;
+  }
+  return live.error
+    ? html`<${Failure} error=${live.error} retry=${live.reload} />`
+    : html`<p class="note loading">Loading …</p>`;
+}
+
+/** Data as text, indented. */
+export function Source({ value, label }) {
+  const text = typeof value === "string" ? value : JSON.stringify(value, null, 2);
+  return html`<pre class="source" tabindex="0" aria-label=${label}>${text}</pre>`;
+}
+
+/** Key and value pairs in one short line, such as the arguments of a queue. */
+export function Arguments({ of }) {
+  const pairs = Object.entries(of ?? {});
+  if (pairs.length === 0) {
+    return null;
+  }
+  return html`<span class="arguments">
+    ${pairs.map(([name, value]) => {
+      const text = typeof value === "string" ? value : JSON.stringify(value);
+      const shown = `${visible(name)} = ${visible(text)}`;
+      return html`<code title=${shown}>${shown}</code> `;
+    })}
+  </span>`;
+}
+
+/** Text that stands for one of some things or for several: `counted(1, "queue")` is "1 queue". */
+export function counted(count, word, plural = `${word}s`) {
+  return `${number(count)} ${count === 1 ? word : plural}`;
+}

@@ -1,0 +1,134 @@
+// `/`: finds queues, exchanges, connections, users and views by a part of their names.
+
+import { html, useEffect, useRef, useState } from "../vendor/htm-preact.js";
+import { number } from "../common/format.js";
+import { get, query } from "./api.js";
+import { searching, VIEWS } from "./keys.js";
+import { exchangePart, Name } from "./parts.js";
+import { link } from "./router.js";
+import { isAdministrator, useStore } from "./store.js";
+
+const FOUND_MAX = 8;
+const PATIENCE = 120;
+
+/** Return what is found for a text; each is `{kind, name, note, to}`. */
+async function find(text, signal) {
+  const asked = { page: 1, page_size: FOUND_MAX, name: text };
+  const ask = (where, columns) => get(`${where}${query({ ...asked, columns })}`, signal);
+  const kinds = [
+    ask("queues", "vhost,name,messages,type").then((page) => page.items.map(queueFound)),
+    ask("exchanges", "vhost,name,type").then((page) => page.items.map(exchangeFound)),
+    ask("connections", "name,user,user_provided_name").then((page) => page.items.map(connectionFound)),
+  ];
+  if (isAdministrator()) {
+    kinds.push(ask("users", "name,tags").then((page) => page.items.map(userFound)));
+  }
+  const found = await Promise.allSettled(kinds);
+  return found.flatMap((one) => (one.status === "fulfilled" ? one.value : []));
+}
+
+const queueFound = (row) => ({
+  kind: row.type === "stream" ? "stream" : "queue",
+  name: row.name,
+  note: `${row.vhost} · ${number(row.messages ?? 0)} messages`,
+  to: link("queues", [row.vhost, row.name]),
+});
+const exchangeFound = (row) => ({
+  kind: "exchange",
+  name: row.name || "(default exchange)",
+  note: `${row.vhost} · ${row.type}`,
+  to: link("exchanges", [row.vhost, exchangePart(row.name)]),
+});
+const connectionFound = (row) => ({
+  kind: "connection",
+  name: row.user_provided_name ?? row.name,
+  note: `of ${row.user}`,
+  to: link("connections", [row.name]),
+});
+const userFound = (row) => ({
+  kind: "user",
+  name: row.name,
+  note: [].concat(row.tags).join(", "),
+  to: link("users", [row.name]),
+});
+
+function viewsFound(text) {
+  return VIEWS.filter((one) => one.title.toLowerCase().includes(text.toLowerCase())).map((one) => ({
+    kind: "view",
+    name: one.title,
+    note: `g ${one.letter}`,
+    to: link(one.view),
+  }));
+}
+
+/** The search, where it is open. */
+export function Search() {
+  return useStore(searching) ? html`<${SearchDialog} />` : null;
+}
+
+function useFound(text) {
+  const [found, setFound] = useState(() => viewsFound(""));
+  useEffect(() => {
+    const asking = new AbortController();
+    const views = viewsFound(text);
+    if (!text) {
+      setFound(views);
+      return undefined;
+    }
+    const timer = setTimeout(async () => {
+      const objects = await find(text, asking.signal);
+      if (!asking.signal.aborted) {
+        setFound([...views, ...objects]);
+      }
+    }, PATIENCE);
+    return () => {
+      clearTimeout(timer);
+      asking.abort();
+    };
+  }, [text]);
+  return found;
+}
+
+function SearchDialog() {
+  const box = useRef(null);
+  const [text, setText] = useState("");
+  const [at, setAt] = useState(0);
+  const found = useFound(text);
+  useEffect(() => {
+    box.current.showModal();
+    box.current.querySelector("input").focus();
+  }, []);
+  useEffect(() => setAt(0), [found]);
+  const close = () => searching.set(false);
+  const choose = (index) => {
+    if (found[index]) {
+      location.hash = found[index].to;
+      close();
+    }
+  };
+  const pressed = (event) => {
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (step && found.length) {
+      setAt((at + step + found.length) % found.length);
+      event.preventDefault();
+    } else if (event.key === "Enter") {
+      choose(at);
+      event.preventDefault();
+    }
+  };
+  return html`<dialog ref=${box} class="search" aria-label="Find anything" onClose=${close}
+    onClick=${(event) => event.target === box.current && close()}>
+    <input type="text" role="combobox" aria-expanded="true" aria-controls="found" spellcheck=${false}
+      aria-activedescendant=${found[at] ? `found-${at}` : undefined} autocomplete="off"
+      aria-label="Part of a name" placeholder="Queue, exchange, connection, user or view"
+      value=${text} onInput=${(event) => setText(event.currentTarget.value)} onKeyDown=${pressed} />
+    <ul id="found" role="listbox" aria-label="Found">
+      ${found.map((one, index) => html`<li id=${`found-${index}`} role="option"
+        aria-selected=${index === at} onClick=${() => choose(index)} onMouseMove=${() => setAt(index)}>
+        <span class="found-kind">${one.kind}</span><${Name} text=${one.name} />
+        <span class="note">${one.note}</span>
+      </li>`)}
+    </ul>
+    ${found.length === 0 && html`<p class="note nothing">Nothing has “${text}” in its name.</p>`}
+  </dialog>`;
+}

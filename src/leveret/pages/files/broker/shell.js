@@ -1,0 +1,108 @@
+// The frame around each view: navigation, search, vhost, theme, who is signed in, and the banner.
+
+import { html, useEffect, useState } from "../vendor/htm-preact.js";
+import { get, signOut } from "./api.js";
+import { Asking } from "./ask.js";
+import { KeysHelp, helping, searching, useKeys, VIEWS } from "./keys.js";
+import { useLive } from "./live.js";
+import { visible } from "./parts.js";
+import { link } from "./router.js";
+import { Search } from "./search.js";
+import { chosenVhost, hasTag, silentSince, user, useStore } from "./store.js";
+
+/** The frame; `shown` is the name of the view in it. */
+export function Shell({ shown, children }) {
+  const [open, setOpen] = useState(false);
+  useKeys();
+  useEffect(() => setOpen(false), [shown]);
+  return html`<a class="skip" href="#content" onClick=${skip}>To the content</a>
+    <header class="bar">
+      <button type="button" class="menu" aria-expanded=${open} aria-controls="views"
+        onClick=${() => setOpen(!open)} aria-label="Views">☰</button>
+      <a class="brand" href=${link("overview")}>Leveret</a>
+      <button type="button" class="find" onClick=${() => searching.set(true)}>
+        <span>Find anything</span> <kbd>/</kbd>
+      </button>
+      <${VhostChoice} /><${Theme} /><${Account} />
+    </header>
+    <nav id="views" class=${open ? "views open" : "views"} aria-label="Views">
+      ${VIEWS.filter((one) => !one.tags || hasTag(...one.tags)).map((one) => html`<a
+        href=${link(one.view)} aria-current=${one.view === shown ? "page" : undefined}
+        title=${`g ${one.letter}`} onClick=${() => setOpen(false)}>${one.title}</a>`)}
+      <button type="button" class="quiet" onClick=${() => helping.set(true)}>Keys <kbd>?</kbd></button>
+    </nav>
+    <main id="content" tabindex="-1"><${Banner} />${children}</main>
+    <${Search} /><${KeysHelp} /><${Asking} />`;
+}
+
+function skip(event) {
+  event.preventDefault();
+  document.getElementById("content").focus();
+}
+
+/** Says that the broker does not answer, and that it is tried again. */
+function Banner() {
+  const since = useStore(silentSince);
+  if (!since) {
+    return null;
+  }
+  const time = new Date(since).toLocaleTimeString();
+  return html`<div class="banner" role="alert">
+    <strong>The broker does not answer</strong> since ${time}. What is shown is from before; the page
+    tries again by itself.
+  </div>`;
+}
+
+function VhostChoice() {
+  const chosen = useStore(chosenVhost);
+  const { data } = useLive((signal) => get("vhosts?columns=name", signal), "vhosts", { every: 30000 });
+  const names = (data ?? []).map((one) => one.name);
+  if (names.length < 2) {
+    return null;
+  }
+  return html`<select class="vhost" aria-label="Vhost" value=${chosen}
+    onChange=${(event) => chosenVhost.set(event.currentTarget.value)}>
+    <option value="">all vhosts</option>
+    ${names.map((name) => html`<option value=${name} selected=${name === chosen}>${visible(name)}</option>`)}
+  </select>`;
+}
+
+/** The ways to choose colours, each with the next one. */
+const THEMES = {
+  "": { title: "as the system", sign: "◐", next: "light" },
+  light: { title: "light", sign: "○", next: "dark" },
+  dark: { title: "dark", sign: "●", next: "" },
+};
+
+function Theme() {
+  const [theme, setTheme] = useState(document.documentElement.dataset.theme ?? "");
+  const now = THEMES[theme] ?? THEMES[""];
+  const choose = () => {
+    const chosen = now.next;
+    if (chosen) {
+      document.documentElement.dataset.theme = chosen;
+      localStorage.setItem("leveret-theme", chosen);
+    } else {
+      delete document.documentElement.dataset.theme;
+      localStorage.removeItem("leveret-theme");
+    }
+    setTheme(chosen);
+  };
+  const title = `Colours: ${now.title}`;
+  return html`<button type="button" class="quiet theme" aria-label=${title} title=${title} onClick=${choose}>${now.sign}</button>`;
+}
+
+function Account() {
+  const known = useStore(user);
+  const leave = async () => {
+    try {
+      await signOut();
+    } finally {
+      user.set(null);
+    }
+  };
+  return html`<span class="account" title=${`Signed in as ${visible(known.name)}`}>
+    <bdi>${visible(known.name)}</bdi>
+    <button type="button" class="quiet" onClick=${leave}>Sign out</button>
+  </span>`;
+}

@@ -1,0 +1,140 @@
+// Exchanges: the list, and one exchange with what a key reaches behind it.
+
+import { html } from "../../vendor/htm-preact.js";
+import { bytes, moment, number } from "../../common/format.js";
+import { DataTable } from "../../common/table.js";
+import { deleteExchange, unbind } from "../acts/bindings.js";
+import { bind, declareExchange } from "../acts/declare.js";
+import { cancelAllDelayed, cancelDelayed } from "../acts/delayed.js";
+import { get, path, query } from "../api.js";
+import { Filter, ListTable, useList } from "../list.js";
+import { useLive } from "../live.js";
+import { Arguments, Empty, ExchangeLink, exchangePart, Facts, Heading, Loaded, Name, Panel, QueueLink, Tabs, Tag, visible } from "../parts.js";
+import { link } from "../router.js";
+import { Topology } from "../topology.js";
+import { Publish } from "./messages.js";
+
+export function View({ parts, options }) {
+  return parts.length >= 2
+    ? html`<${Exchange} vhost=${parts[0]} part=${parts[1]} options=${options} key=${parts.join("\n")} />`
+    : html`<${Exchanges} options=${options} />`;
+}
+
+const columns = [
+  { key: "name", title: "Exchange", sort: true, render: (row) => html`<${ExchangeLink} vhost=${row.vhost} name=${row.name} />` },
+  { key: "vhost", title: "Vhost", sort: true, render: (row) => html`<${Name} text=${row.vhost} />` },
+  { key: "type", title: "Type", sort: true },
+  { key: "marks", title: "Marks", sort: false, render: (row) => html`<span class="marks">
+      ${!row.durable && html`<${Tag} text="transient" title="Does not outlive a restart" />`}
+      ${row.auto_delete && html`<${Tag} text="auto-delete" />`}
+      ${row.internal && html`<${Tag} text="internal" title="Only exchanges publish to it" />`}
+      ${row.policy && html`<a class="tag" href=${link("policies", [row.vhost, row.policy])}><${Name} text=${row.policy} /></a>`}
+    </span>` },
+  { key: "arguments", title: "Arguments", sort: false, render: (row) => html`<${Arguments} of=${row.arguments} />` },
+  { key: "publish_in", title: "Published", align: "right", sort: false, render: (row) => number(row.message_stats?.publish_in ?? 0) },
+];
+
+function Exchanges({ options }) {
+  const live = useList("exchanges", options);
+  const declare = () => declareExchange(live.reload);
+  const empty = html`<${Empty} title="There is no exchange here"><p>Choose another vhost, or declare one.</p><//>`;
+  return html`<${Heading} title="Exchanges">
+      <${Filter} options=${options} label="Filter by name" />
+      <button type="button" onClick=${declare}>Declare an exchange</button>
+    <//>
+    <${ListTable} live=${live} columns=${columns} options=${options} caption="Exchanges" empty=${empty} />`;
+}
+
+function Exchange({ vhost, part, options }) {
+  const live = useLive((signal) => get(path`exchanges/${vhost}/${part}`, signal), `exchange ${vhost}\n${part}`, { every: 5000 });
+  const name = part === "amq.default" ? "" : part;
+  const row = live.data;
+  const isDelayed = row?.type === "x-delayed-message";
+  const tabs = [["reach", "What a key reaches"], ["bindings", "Bindings"], ["publish", "Publish"]];
+  tabs.push(...(isDelayed ? [["delayed", "Scheduled"]] : []));
+  const tab = tabs.some(([key]) => key === options.tab) ? options.tab : "reach";
+  const isOwn = name !== "" && !name.startsWith("amq.");
+  return html`<${Heading} title=${name || "(default exchange)"} kind=${row ? `Exchange of type ${row.type}` : "Exchange"}
+      trail=${[{ title: "Exchanges", to: link("exchanges") }, { title: visible(vhost), to: link("exchanges") }]}>
+      ${row && name !== "" && html`<button type="button" onClick=${() => bind({ vhost, from: name, done: live.reload })}>Bind …</button>`}
+      ${row && isOwn && html`<button type="button" class="danger" onClick=${() => remove(row)}>Delete …</button>`}
+    <//>
+    <${Tabs} view="exchanges" parts=${[vhost, part]} tabs=${tabs} shown=${tab} />
+    <${Loaded} live=${live}>${(data) => html`<${Part} tab=${tab} row=${data} name=${name} />`}<//>`;
+}
+
+async function remove(row) {
+  const page = await get(path`exchanges/${row.vhost}/${row.name}/bindings/source` + query({ page: 1, page_size: 1 }));
+  deleteExchange(row, page.total_count);
+}
+
+function Part({ tab, row, name }) {
+  const { vhost } = row;
+  if (tab === "bindings") {
+    return html`<${Bindings} vhost=${vhost} name=${name} />`;
+  }
+  if (tab === "publish") {
+    return html`<${Publish} vhost=${vhost} exchange=${exchangePart(name)} title="Publish" note="the answer tells whether a queue took it" />`;
+  }
+  if (tab === "delayed") {
+    return html`<${Delayed} vhost=${vhost} name=${name} />`;
+  }
+  const facts = [
+    ["Durable", row.durable ? undefined : "no: it does not outlive a restart"],
+    ["Policy", row.policy],
+    ["Arguments", Object.keys(row.arguments ?? {}).length > 0 && html`<${Arguments} of=${row.arguments} />`],
+    ["Published", number(row.message_stats?.publish_in ?? 0)],
+  ];
+  return html`<${Facts} of=${facts} />${name === ""
+    ? html`<${Empty} title="The default exchange leads to every queue"><p>The key of a message is the name of the queue that gets it.</p><//>`
+    : html`<${Topology} vhost=${vhost} start=${name} />`}`;
+}
+
+function Bindings({ vhost, name }) {
+  const where = path`exchanges/${vhost}/${exchangePart(name)}/bindings`;
+  const ends = useLive(
+    async (signal) => {
+      const page = query({ page: 1, page_size: 500 });
+      const [from, to] = await Promise.all([get(`${where}/source${page}`, signal), get(`${where}/destination${page}`, signal)]);
+      return { from, to };
+    },
+    `exchange bindings ${vhost}\n${name}`,
+    { every: 5000 },
+  );
+  const act = { key: "act", title: "", sort: false, align: "right", render: (row) => row.source !== "" && html`<button type="button"
+    class="quiet" onClick=${() => unbind(row, ends.reload)}>Unbind …</button>` };
+  const key = { key: "routing_key", title: "Key", render: (row) => html`<${Name} text=${row.routing_key} empty="(none)" />` };
+  const args = { key: "arguments", title: "Arguments", sort: false, render: (row) => html`<${Arguments} of=${row.arguments} />` };
+  const to = { key: "destination", title: "To", render: (row) => row.destination_type === "queue"
+    ? html`<${QueueLink} vhost=${vhost} name=${row.destination} />` : html`<${ExchangeLink} vhost=${vhost} name=${row.destination} />` };
+  const kind = { key: "destination_type", title: "Kind" };
+  const from = { key: "source", title: "From", render: (row) => html`<${ExchangeLink} vhost=${vhost} name=${row.source} />` };
+  return html`<${Loaded} live=${ends}>${(found) => html`
+    <${Panel} title="From this exchange" note=${cutNote(found.from)} wide>
+      <${DataTable} caption="From this exchange" columns=${[key, kind, to, args, act]} rows=${found.from.items}
+        empty="Nothing is bound to it." /><//>
+    ${found.to.items.length > 0 && html`<${Panel} title="To this exchange" wide>
+      <${DataTable} caption="To this exchange" columns=${[from, key, args, act]} rows=${found.to.items} empty="None" /><//>`}`}<//>`;
+}
+
+function cutNote(page) {
+  return page.total_count > page.items.length ? `the first ${number(page.items.length)} of ${number(page.total_count)}` : undefined;
+}
+
+function Delayed({ vhost, name }) {
+  const where = path`exchanges/${vhost}/${name}/delayed` + query({ page: 1, page_size: 100, sort: "due" });
+  const live = useLive((signal) => get(where, signal), `delayed ${vhost}\n${name}`);
+  const columns = [
+    { key: "due", title: "Due", render: (row) => moment(row.due) },
+    { key: "routing_key", title: "Key", render: (row) => html`<${Name} text=${row.routing_key} empty="(none)" />` },
+    { key: "timestamp", title: "Taken", render: (row) => moment(row.timestamp) },
+    { key: "bytes", title: "Size", align: "right", render: (row) => bytes(row.bytes) },
+    { key: "act", title: "", sort: false, align: "right", render: (row) => html`<button type="button" class="quiet"
+        onClick=${() => cancelDelayed({ vhost, name, row, done: live.reload })}>Cancel …</button>` },
+  ];
+  return html`<${Loaded} live=${live}>${(page) => page.total_count === 0
+    ? html`<${Empty} title="Nothing is scheduled"><p>Publish to this exchange with the header <code>x-delay</code> (milliseconds).</p><//>`
+    : html`<${Panel} title="Scheduled messages" note=${cutNote(page)} wide
+        actions=${html`<button type="button" class="danger" onClick=${() => cancelAllDelayed({ vhost, name, count: page.total_count, done: live.reload })}>Cancel all …</button>`}>
+        <${DataTable} caption="Scheduled messages" columns=${columns} rows=${page.items} empty="None" /><//>`}<//>`;
+}

@@ -1,0 +1,72 @@
+// The log of the broker as it is written, followed at its end unless the reader holds it.
+
+import { html, useEffect, useRef, useState } from "../../vendor/htm-preact.js";
+import { Empty, Heading, visible } from "../parts.js";
+
+const ADDRESS = "api/log/stream";
+const KEPT = 2000;
+const DRAWN_EVERY = 100;
+
+/** Return what an event of the stream says: an object of JSON, or a line of text. */
+function lineOf(data) {
+  try {
+    const found = JSON.parse(data);
+    return typeof found === "object" && found ? found : { text: String(found) };
+  } catch {
+    return { text: data };
+  }
+}
+
+function useTail() {
+  const [state, setState] = useState({ lines: [], open: undefined });
+  useEffect(() => {
+    let waiting = [];
+    let number = 0;
+    const source = new EventSource(ADDRESS);
+    source.onopen = () => setState((old) => ({ ...old, open: true }));
+    source.onerror = () => setState((old) => ({ ...old, open: source.readyState === EventSource.CLOSED ? null : false }));
+    source.onmessage = (event) => waiting.push({ ...lineOf(event.data), number: (number += 1) });
+    const timer = setInterval(() => {
+      if (waiting.length > 0) {
+        const added = waiting;
+        waiting = [];
+        setState((old) => ({ ...old, lines: [...old.lines, ...added].slice(-KEPT) }));
+      }
+    }, DRAWN_EVERY);
+    return () => {
+      source.close();
+      clearInterval(timer);
+    };
+  }, []);
+  return state;
+}
+
+function textOf(line) {
+  return line.text ?? line.line ?? line.message ?? "";
+}
+
+export function View() {
+  const { lines, open } = useTail();
+  const [wanted, setWanted] = useState("");
+  const [held, setHeld] = useState(false);
+  const box = useRef(null);
+  useEffect(() => {
+    if (!held && box.current) {
+      box.current.scrollTop = box.current.scrollHeight;
+    }
+  }, [lines, held]);
+  const shown = wanted ? lines.filter((line) => textOf(line).toLowerCase().includes(wanted.toLowerCase())) : lines;
+  return html`<${Heading} title="Log">
+      <input type="search" aria-label="Show only lines with" placeholder="Show only lines with" value=${wanted}
+        onInput=${(event) => setWanted(event.currentTarget.value)} />
+      <label class="check"><input type="checkbox" checked=${held} onChange=${(event) => setHeld(event.currentTarget.checked)} />
+        <span>hold</span></label>
+    <//>
+    ${open === null && html`<${Empty} title="The log cannot be followed"><p>This broker may not offer it, or too many follow it
+      already. Where it runs: <code>journalctl -u leveret -f</code>.</p><//>`}
+    ${open === false && html`<p class="hint">The log was interrupted; the page tries again.</p>`}
+    <div class="log" ref=${box} tabindex="0" role="log" aria-label="Log of the broker">
+      ${shown.map((line) => html`<div key=${line.number} class=${`log-line ${String(line.level ?? "").toLowerCase()}`}>${visible(textOf(line))}</div>`)}
+      ${shown.length === 0 && open !== null && html`<p class="note">${wanted ? "No line has this." : "Nothing was written yet; lines appear as the broker writes them."}</p>`}
+    </div>`;
+}

@@ -1,0 +1,160 @@
+// One queue: how deep it is, how fast it fills and empties, who consumes it, and what is in it.
+
+import { html } from "../../vendor/htm-preact.js";
+import { bytes, moment, number, rate } from "../../common/format.js";
+import { LinePlot } from "../../common/plot.js";
+import { DataTable } from "../../common/table.js";
+import { deleteQueue, moveMessages, purgeQueue, rewindQueue } from "../acts/queues.js";
+import { get, path, query } from "../api.js";
+import { lengthLines, RANGES, rateLines } from "../history.js";
+import { useLive } from "../live.js";
+import { Arguments, Empty, Facts, Figure, Heading, Loaded, Name, NameLink, Panel, Tabs, visible } from "../parts.js";
+import { link } from "../router.js";
+import { DeadLetters } from "./dead_letters.js";
+import { Messages } from "./messages.js";
+import { QueueBindings } from "./queue_bindings.js";
+import { StreamPart } from "./stream.js";
+
+const TABS = ["state", "consumers", "bindings", "messages", "dead", "stream"];
+
+export function QueueView({ vhost, name, options }) {
+  const { age, step } = RANGES["10m"];
+  const samples = { msg_rates_age: age, msg_rates_incr: step, lengths_age: age, lengths_incr: step };
+  const load = (signal) => get(path`queues/${vhost}/${name}` + query(samples), signal);
+  const live = useLive(load, `queue ${vhost}\n${name}`);
+  const tab = TABS.includes(options.tab) ? options.tab : "state";
+  const row = live.data;
+  const isStream = row?.type === "stream";
+  const tabs = [["state", "State"], ["consumers", "Consumers", row?.consumers], ["bindings", "Bindings"]];
+  tabs.push(...(isStream ? [["stream", "Readers and offsets"]] : [["messages", "Messages"], ["dead", "Dead letters"]]));
+  return html`<${Heading} title=${name} kind=${isStream ? "Stream" : "Queue"}
+      trail=${[{ title: isStream ? "Streams" : "Queues", to: link(isStream ? "streams" : "queues") }, { title: visible(vhost), to: link("queues") }]}>
+      ${row && html`<${Acts} row=${row} reload=${live.reload} />`}
+    <//>
+    <${Tabs} view="queues" parts=${[vhost, name]} tabs=${tabs} shown=${tab} />
+    <${Loaded} live=${live}>${(data) => html`<${Part} tab=${tab} row=${data} live=${live} options=${options} />`}<//>`;
+}
+
+function Acts({ row, reload }) {
+  const isStream = row.type === "stream";
+  const act = (title, does, danger) => html`<button type="button" class=${danger ? "danger" : ""} onClick=${does}>${title}</button>`;
+  return html`${!isStream && act("Move …", () => moveMessages(row, reload))}
+    ${row.messages_retained > 0 && act("Rewind …", () => rewindQueue(row, reload))}
+    ${!isStream && act("Purge …", () => purgeQueue(row, reload), true)}
+    ${act("Delete …", () => deleteQueue(row), true)}`;
+}
+
+function Part({ tab, row, live, options }) {
+  if (tab === "consumers") {
+    return html`<${Consumers} row=${row} />`;
+  }
+  if (tab === "bindings") {
+    return html`<${QueueBindings} vhost=${row.vhost} name=${row.name} />`;
+  }
+  if (tab === "messages") {
+    return html`<${Messages} row=${row} reload=${live.reload} options=${options} />`;
+  }
+  if (tab === "dead") {
+    return html`<${DeadLetters} row=${row} reload=${live.reload} />`;
+  }
+  return tab === "stream" ? html`<${StreamPart} vhost=${row.vhost} name=${row.name} />` : html`<${State} row=${row} />`;
+}
+
+function State({ row }) {
+  const stats = row.message_stats ?? {};
+  const of = (name) => stats[`${name}_details`];
+  const lines = [["publish", "In"], ["deliver_get", "Out"], ["ack", "Acked"], ["redeliver", "Redelivered"]];
+  return html`<${Diagnosis} row=${row} />
+    <div class="figures">
+      <${Figure} name="Ready" value=${number(row.messages_ready)} note=${bytes(row.message_bytes_ready ?? 0)} />
+      <${Figure} name="Unacked" value=${number(row.messages_unacknowledged)} note=${bytes(row.message_bytes_unacknowledged ?? 0)} />
+      <${Figure} name="In" value=${rate(of("publish")?.rate ?? 0)} note=${`${number(stats.publish ?? 0)} in all`} />
+      <${Figure} name="Out" value=${rate(of("deliver_get")?.rate ?? 0)} note=${`${number(stats.deliver_get ?? 0)} in all`} />
+      <${Figure} name="Acked" value=${rate(of("ack")?.rate ?? 0)} note=${`${number(stats.ack ?? 0)} in all`} />
+      <${Figure} name="Consumers" value=${number(row.consumers)} to=${link("queues", [row.vhost, row.name], { tab: "consumers" })} />
+    </div>
+    <div class="plots">
+      <${LinePlot} title="Messages" height=${220} format=${number}
+        series=${[{ label: "Ready", unit: "" }, { label: "Unacked", unit: "" }]}
+        data=${lengthLines(row.messages_ready_details, row.messages_unacknowledged_details)} />
+      <${LinePlot} title="Messages in a second" height=${220} format=${rate}
+        series=${lines.map(([, label]) => ({ label, unit: "/s" }))} data=${rateLines(...lines.map(([name]) => of(name)))} />
+    </div>
+    <${Details} row=${row} />`;
+}
+
+/** Why a queue grows, as far as its figures tell. */
+function diagnose(row) {
+  // The first samples say nothing of rates yet.
+  const sampled = (row.messages_ready_details?.samples ?? []).length > 3;
+  const stats = row.message_stats ?? {};
+  const [into, out] = [stats.publish_details?.rate ?? 0, stats.ack_details?.rate ?? 0];
+  if (row.messages_ready > 0 && row.consumers === 0) {
+    return "Messages wait and nobody consumes this queue.";
+  }
+  const acksNone = (stats.ack ?? 0) === 0 || (sampled && out === 0);
+  if (acksNone && row.messages_unacknowledged > 0 && row.messages_ready > 0 && row.type !== "stream") {
+    return "The consumers hold messages and ack none: one of them may be stuck. See the consumers and what each holds.";
+  }
+  if (row.messages_ready > 1000 && into > out * 1.1 && row.type !== "stream") {
+    return `More comes in (${rate(into)}) than is acked (${rate(out)}): the queue grows. More or faster consumers would help.`;
+  }
+  return "";
+}
+
+function Diagnosis({ row }) {
+  const words = diagnose(row);
+  return words && html`<p class="hint">${words}</p>`;
+}
+
+function Details({ row }) {
+  const effective = Object.keys(row.effective_policy_definition ?? {}).length > 0;
+  return html`<div class="plots">
+    <${Panel} title="Queue"><${Facts} of=${[
+      ["Vhost", html`<${Name} text=${row.vhost} />`],
+      ["Type", row.type],
+      ["Durable", row.durable ? "yes" : "no: it does not outlive a restart"],
+      ["Deleted with its last consumer", row.auto_delete ? "yes" : undefined],
+      ["Belongs to", row.owner_pid_details && html`<${NameLink} text=${row.owner_pid_details.name} to=${link("connections", [row.owner_pid_details.name])} />`],
+      ["Policy", row.policy && html`<${NameLink} text=${row.policy} to=${link("policies", [row.vhost, row.policy])} />`],
+      ["Operator policy", row.operator_policy],
+      ["In effect", effective && html`<${Arguments} of=${row.effective_policy_definition} />`],
+      ["Arguments", Object.keys(row.arguments ?? {}).length > 0 && html`<${Arguments} of=${row.arguments} />`],
+      ["Idle since", row.idle_since],
+    ]} /><//>
+    <${Panel} title="Messages"><${Facts} of=${[
+      ["In memory", row.messages_ram !== undefined ? number(row.messages_ram) : undefined],
+      ["On disk only", row.messages_paged_out !== undefined ? number(row.messages_paged_out) : undefined],
+      ["Wait for a retry", row.messages_delayed ? number(row.messages_delayed) : undefined],
+      ["Retained after the ack", row.messages_retained ? `${number(row.messages_retained)} (${bytes(row.message_bytes_retained)})` : undefined],
+      ["Persistent", `about ${number(row.messages_persistent ?? 0)}`],
+      ["Size", bytes(row.message_bytes ?? 0)],
+      ["Memory", bytes(row.memory ?? 0)],
+      ["Oldest", row.head_message_timestamp ? moment(row.head_message_timestamp * 1000) : undefined],
+      ["Deduplicated", row.message_stats?.deduplicated ? number(row.message_stats.deduplicated) : undefined],
+    ]} /><//>
+  </div>`;
+}
+
+const consumerColumns = [
+  { key: "consumer_tag", title: "Consumer", render: (one) => html`<${Name} text=${one.consumer_tag} />` },
+  { key: "connection", title: "Channel", sort: false,
+    render: (one) => html`<${NameLink} text=${one.channel_details.name} to=${link("connections", [one.channel_details.connection_name])} />` },
+  { key: "user", title: "User", sort: false, render: (one) => html`<${Name} text=${one.channel_details.user} />` },
+  { key: "activity_status", title: "State" },
+  { key: "ack_required", title: "Acks", render: (one) => (one.ack_required ? "yes" : "no") },
+  { key: "prefetch_count", title: "Prefetch", align: "right",
+    render: (one) => (one.prefetch_count ? number(one.prefetch_count) : "no limit") },
+  { key: "arguments", title: "Arguments", sort: false, render: (one) => html`<${Arguments} of=${one.arguments} />` },
+];
+
+function Consumers({ row }) {
+  const consumers = row.consumer_details ?? [];
+  if (consumers.length === 0) {
+    return html`<${Empty} title="Nobody consumes this queue">
+      <p>${row.messages > 0 ? `${number(row.messages)} messages wait.` : "Nothing waits."} Try
+      <code>leveret consume ${visible(row.name)}</code>.</p>
+    <//>`;
+  }
+  return html`<${DataTable} caption="Consumers" columns=${consumerColumns} rows=${consumers} empty="No consumer" />`;
+}

@@ -1,0 +1,66 @@
+// Streams: how far they reach and who reads them; super streams with their partitions.
+
+import { html } from "../../vendor/htm-preact.js";
+import { bytes, number } from "../../common/format.js";
+import { DataTable } from "../../common/table.js";
+import { declareQueue } from "../acts/declare.js";
+import { get, path } from "../api.js";
+import { useLive } from "../live.js";
+import { Empty, Heading, Loaded, Name, NameLink, Panel } from "../parts.js";
+import { link } from "../router.js";
+import { chosenVhost, useStore } from "../store.js";
+
+async function load(chosen, signal) {
+  const vhosts = chosen ? [chosen] : (await get("vhosts?columns=name", signal)).map((one) => one.name);
+  const pages = await Promise.all(
+    vhosts.map(async (vhost) => {
+      try {
+        return await Promise.all([get(path`streams/${vhost}`, signal), get(path`super-streams/${vhost}`, signal)]);
+      } catch (error) {
+        // Who may see a vhost in the list need not be allowed to enter it.
+        if (error.status === 401 || error.status === 403) {
+          return [[], []];
+        }
+        throw error;
+      }
+    }),
+  );
+  return { streams: pages.flatMap((page) => page[0]), supers: pages.flatMap((page) => page[1]) };
+}
+
+const streamLink = (vhost, name) =>
+  html`<${NameLink} text=${name} to=${link("queues", [vhost, name], { tab: "stream" })} />`;
+
+const columns = [
+  { key: "name", title: "Stream", render: (row) => streamLink(row.vhost, row.name) },
+  { key: "vhost", title: "Vhost", render: (row) => html`<${Name} text=${row.vhost} />` },
+  { key: "messages", title: "Messages", align: "right", render: (row) => number(row.messages) },
+  { key: "bytes", title: "Size", align: "right", render: (row) => bytes(row.bytes) },
+  { key: "first_offset", title: "First offset", align: "right", render: (row) => number(row.first_offset) },
+  { key: "next_offset", title: "Next offset", align: "right", render: (row) => number(row.next_offset) },
+];
+
+const superColumns = [
+  { key: "name", title: "Super stream", render: (row) => html`<${Name} text=${row.name} />` },
+  { key: "vhost", title: "Vhost", render: (row) => html`<${Name} text=${row.vhost} />` },
+  { key: "partitions", title: "Partitions", sort: false,
+    render: (row) => html`<span class="marks">${row.partitions.map((name) => streamLink(row.vhost, name))}</span>` },
+  { key: "messages", title: "Messages", align: "right", render: (row) => number(row.messages) },
+  { key: "message_bytes", title: "Size", align: "right", render: (row) => bytes(row.message_bytes) },
+  { key: "consumers", title: "Consumers", align: "right", render: (row) => number(row.consumers) },
+];
+
+export function View() {
+  const vhost = useStore(chosenVhost);
+  const live = useLive((signal) => load(vhost, signal), `streams ${vhost}`, { every: 5000, keep: true });
+  const declare = () => declareQueue(live.reload, "stream");
+  return html`<${Heading} title="Streams"><button type="button" onClick=${declare}>Declare a stream</button><//>
+    <${Loaded} live=${live}>${({ streams, supers }) => streams.length === 0
+      ? html`<${Empty} title="There is no stream yet">
+          <p>A stream keeps its messages after they are read; Spark reads it as a table.</p>
+          <p><button type="button" onClick=${declare}>Declare a stream</button></p>
+        <//>`
+      : html`<${DataTable} caption="Streams" columns=${columns} rows=${streams} empty="No stream" />
+        ${supers.length > 0 && html`<${Panel} title="Super streams" wide>
+          <${DataTable} caption="Super streams" columns=${superColumns} rows=${supers} empty="None" /><//>`}`}<//>`;
+}

@@ -1,0 +1,157 @@
+// A picture of nodes and links in layers: a topology, or a flow whose links are as thick as what passes them.
+
+import { html, useMemo, useState } from "../vendor/htm-preact.js";
+import { legible, number } from "./format.js";
+import { columnsOf } from "./layers.js";
+
+const NODE_WIDTH = 190;
+const NODE_HEIGHT = 38;
+const NODE_GAP = 12;
+const COLUMN_GAP = 150;
+const LINK_MIN = 1.25;
+const LINK_MAX = 14;
+const LABEL_LETTERS = 24;
+const EDGE = 8;
+
+const shortened = (text, letters) => (text.length > letters ? `${text.slice(0, letters - 1)}…` : text);
+
+/** Return the place of each node and the size of the picture. */
+function placedNodes(nodes, links) {
+  const columns = columnsOf(nodes, links);
+  const tallest = Math.max(1, ...columns.map((column) => column.length));
+  const height = tallest * (NODE_HEIGHT + NODE_GAP) - NODE_GAP + 2 * EDGE;
+  const width = columns.length * (NODE_WIDTH + COLUMN_GAP) - COLUMN_GAP + 2 * EDGE;
+  const places = new Map();
+  columns.forEach((column, at) => {
+    const step = NODE_HEIGHT + NODE_GAP;
+    const top = (height - (column.length * step - NODE_GAP)) / 2;
+    column.forEach((node, place) => {
+      places.set(node.id, { x: EDGE + at * (NODE_WIDTH + COLUMN_GAP), y: top + place * step });
+    });
+  });
+  return { places, width: Math.max(width, NODE_WIDTH + 2 * EDGE), height };
+}
+
+/** Return where on its nodes each link begins and ends, so that links do not all meet in one point. */
+function linkEnds(links, places) {
+  const ends = new Map(links.map((link) => [link, { begin: NODE_HEIGHT / 2, end: NODE_HEIGHT / 2 }]));
+  for (const [here, there, side] of [["from", "to", "begin"], ["to", "from", "end"]]) {
+    const groups = new Map();
+    links.forEach((link) => groups.set(link[here], [...(groups.get(link[here]) ?? []), link]));
+    for (const group of groups.values()) {
+      group.sort((one, other) => places.get(one[there]).y - places.get(other[there]).y);
+      group.forEach((link, place) => {
+        ends.get(link)[side] = 6 + ((place + 0.5) / group.length) * (NODE_HEIGHT - 12);
+      });
+    }
+  }
+  return ends;
+}
+
+function curve(from, to, ends) {
+  const [x1, y1] = [from.x + NODE_WIDTH, from.y + ends.begin];
+  const [x2, y2] = [to.x, to.y + ends.end];
+  if (x2 > x1) {
+    const middle = (x1 + x2) / 2;
+    return `M${x1},${y1} C${middle},${y1} ${middle},${y2} ${x2},${y2}`;
+  }
+  // Back to the same layer or one before it: round the right-hand side.
+  const out = Math.max(x1, x2 + NODE_WIDTH) + 60;
+  return `M${x1},${y1} C${out},${y1} ${out},${y2} ${x2 + NODE_WIDTH},${y2}`;
+}
+
+function GraphLink({ link, places, ends, most, state }) {
+  const share = most > 0 && link.weight > 0 ? Math.sqrt(link.weight / most) : 0;
+  const thick = LINK_MIN + share * (LINK_MAX - LINK_MIN);
+  const kind = ["graph-link", link.kind ?? "", link.weight === 0 ? "unused" : "", state].join(" ");
+  return html`<path class=${kind} d=${curve(places.get(link.from), places.get(link.to), ends)} stroke-width=${thick.toFixed(2)}>
+    <title>${legible(link.note ?? link.label ?? "")}</title>
+  </path>`;
+}
+
+function GraphNode({ node, place, state, point, pick }) {
+  const name = legible(node.label);
+  const note = node.note ? legible(node.note) : "";
+  const kind = ["graph-node", node.kind ?? "", state].join(" ");
+  const keys = (event) => (event.key === "Enter" || event.key === " ") && (event.preventDefault(), pick(node));
+  return html`<g class=${kind} transform=${`translate(${place.x},${place.y})`} tabindex="0" role="button"
+    aria-label=${`${name}${note ? `: ${note}` : ""}`} onMouseEnter=${() => point(node.id)} onMouseLeave=${() => point(null)}
+    onFocus=${() => point(node.id)} onBlur=${() => point(null)} onClick=${() => pick(node)} onKeyDown=${keys}>
+    <title>${`${name}${note ? `\n${note}` : ""}`}</title>
+    <rect width=${NODE_WIDTH} height=${NODE_HEIGHT} rx="6" />
+    <text class="graph-name" x="10" y=${note ? 16 : 24}>${shortened(name, LABEL_LETTERS)}</text>
+    ${note && html`<text class="graph-note" x="10" y="30">${shortened(note, LABEL_LETTERS + 5)}</text>`}
+  </g>`;
+}
+
+/** Return the nodes and links on every path through a node, before it and after it. */
+function reachOf(id, links) {
+  const [nodes, touched] = [new Set([id]), new Set()];
+  for (const [here, there] of [["from", "to"], ["to", "from"]]) {
+    const waiting = [id];
+    const met = new Set(waiting);
+    while (waiting.length > 0) {
+      const at = waiting.pop();
+      for (const link of links) {
+        if (link[here] === at) {
+          touched.add(link);
+          nodes.add(link[there]);
+          if (!met.has(link[there])) {
+            met.add(link[there]);
+            waiting.push(link[there]);
+          }
+        }
+      }
+    }
+  }
+  return { nodes, touched };
+}
+
+function LinksTold({ links, chosen, names, format }) {
+  if (!chosen) {
+    return html`<p class="graph-says note">Point at a node, or choose it, to follow what passes through it.</p>`;
+  }
+  const own = links.filter((link) => link.from === chosen || link.to === chosen);
+  return html`<p class="graph-says" role="status"><strong><bdi>${legible(names.get(chosen))}</bdi></strong>
+    <span class="note">${own.length === 1 ? "1 link" : `${number(own.length)} links`}</span>
+    ${own.slice(0, 6).map((link) => html`<span class="graph-told"><bdi>${legible(names.get(link.from))}</bdi> → <bdi>${legible(names.get(link.to))}</bdi>${link.label && html` <code>${legible(link.label)}</code>`}${link.weight !== undefined && ` ${format(link.weight)}`}</span>`)}
+    ${own.length > 6 && html`<span class="note">and ${number(own.length - 6)} more</span>`}
+  </p>`;
+}
+
+/**
+ * Draw a graph.  A node is `{id, label, note, kind, layer}`, a link `{from, to, label, note, kind, weight}`.
+ * `lit` is a set of ids: those and the links between them stand out (`litLinks` instead says which links do);
+ * without it the node that is pointed at or chosen decides.  `onPick(node)` is called for a choice.
+ */
+export function Graph({ title, note, nodes, links, lit, litLinks, onPick, format = number, empty = "There is nothing to draw." }) {
+  const [pointed, setPointed] = useState(null);
+  const [picked, setPicked] = useState(null);
+  const known = useMemo(() => {
+    const ids = new Set(nodes.map((node) => node.id));
+    return links.filter((link) => ids.has(link.from) && ids.has(link.to));
+  }, [nodes, links]);
+  const { places, width, height } = useMemo(() => placedNodes(nodes, known), [nodes, known]);
+  const ends = useMemo(() => linkEnds(known, places), [known, places]);
+  const names = useMemo(() => new Map(nodes.map((node) => [node.id, node.label])), [nodes]);
+  const chosen = [pointed, picked].find((id) => id !== null && names.has(id)) ?? null;
+  const reach = useMemo(() => (chosen ? reachOf(chosen, known) : null), [chosen, known]);
+  const most = Math.max(0, ...known.map((link) => link.weight ?? 0));
+  const inNodes = lit ?? reach?.nodes;
+  const inLinks = (link) => (lit ? (litLinks ? litLinks.has(link) : lit.has(link.from) && lit.has(link.to)) : reach?.touched.has(link));
+  const state = (in_) => (inNodes ? (in_ ? "lit" : "dim") : "");
+  const pick = (node) => (setPicked(picked === node.id ? null : node.id), onPick?.(node));
+  if (nodes.length === 0) {
+    return html`<figure class="graph"><figcaption>${title}</figcaption><p class="note nothing">${empty}</p></figure>`;
+  }
+  return html`<figure class="graph" aria-label=${title}>
+    <figcaption>${title}${note && html` <span class="note">${note}</span>`}</figcaption>
+    <div class="graph-box" tabindex="0" role="region" aria-label=${title}>
+      <svg viewBox=${`0 0 ${width} ${height}`} width=${width} height=${height}>
+        ${known.map((link) => html`<${GraphLink} link=${link} places=${places} ends=${ends.get(link)} most=${most} state=${state(inLinks(link))} />`)}
+        ${nodes.map((node) => html`<${GraphNode} key=${node.id} node=${node} place=${places.get(node.id)} state=${state(inNodes?.has(node.id))} point=${setPointed} pick=${pick} />`)}
+      </svg>
+    </div>
+    <${LinksTold} links=${known} chosen=${chosen} names=${names} format=${format} />
+  </figure>`;
+}

@@ -1,0 +1,214 @@
+// Plots over time on uPlot: lines and stacked bars with the values under the pointer, and sparklines.
+
+import { html, useEffect, useLayoutEffect, useRef, useState } from "../vendor/htm-preact.js";
+import uPlot from "../vendor/uPlot.js";
+import { number } from "./format.js";
+
+/** How many colours there are: `--plot-1` and so on in `style.css`. */
+const PLOT_COLOURS = 8;
+
+/** How many seconds a plot shows at least. */
+const SECONDS_LEAST = 10;
+
+/** How times are written on the axis: by the step between them, with what differs from the one before below. */
+const TIMES = [
+  [31_536_000, "{YYYY}", null, null, null, null, null, null, 1],
+  [2_419_200, "{YYYY}-{MM}", null, null, null, null, null, null, 1],
+  [86_400, "{MM}-{DD}", "\n{YYYY}", null, null, null, null, null, 1],
+  [60, "{HH}:{mm}", "\n{YYYY}-{MM}-{DD}", null, "\n{YYYY}-{MM}-{DD}", null, null, null, 1],
+  [1, "{HH}:{mm}:{ss}", "\n{YYYY}-{MM}-{DD}", null, "\n{YYYY}-{MM}-{DD}", null, null, null, 1],
+  [0.001, "{ss}.{fff}", "\n{YYYY}-{MM}-{DD} {HH}:{mm}", null, "\n{YYYY}-{MM}-{DD} {HH}:{mm}", null, "\n{HH}:{mm}", null, 1],
+];
+
+function cssValue(name) {
+  return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+}
+
+/** Return the colour of a series by its place. */
+export function plotColour(place) {
+  return cssValue(`--plot-${(place % PLOT_COLOURS) + 1}`);
+}
+
+/** Return a number that changes with the theme, because a canvas does not follow style sheets. */
+function useTheme() {
+  const [changes, setChanges] = useState(0);
+  useEffect(() => {
+    const changed = () => setChanges((before) => before + 1);
+    const watcher = new MutationObserver(changed);
+    watcher.observe(document.documentElement, { attributes: true, attributeFilter: ["data-theme"] });
+    const asked = matchMedia("(prefers-color-scheme: dark)");
+    asked.addEventListener("change", changed);
+    return () => {
+      watcher.disconnect();
+      asked.removeEventListener("change", changed);
+    };
+  }, []);
+  return changes;
+}
+
+function axesOf(format) {
+  const common = {
+    stroke: cssValue("--soft-text"),
+    grid: { stroke: cssValue("--line"), width: 1 },
+    ticks: { stroke: cssValue("--line"), width: 1, size: 4 },
+    font: `11px ${cssValue("--font")}`,
+  };
+  const size = (plot, values) => 18 + 6.4 * Math.max(3, ...(values ?? []).map((text) => text.length));
+  return [
+    { ...common, space: 90, size: 44, values: TIMES },
+    { ...common, values: (plot, splits) => splits.map((value) => (value === null ? "" : format(value))), size, space: 36 },
+  ];
+}
+
+/** The range of values begins at 0 and is never empty. */
+const upwards = (plot, least, most) => [Math.min(0, least ?? 0), most > 0 ? most * 1.08 : 1];
+
+/** The range of times is never so short that one sample alone could not be seen, or none. */
+const lately = (plot, first, last) => {
+  // Of one sample alone uPlot would show three years.
+  const end = plot.data[0].length > 1 ? last : (plot.data[0][0] ?? Date.now() / 1000);
+  return [Math.min(first ?? end, end - SECONDS_LEAST), end];
+};
+
+function optionsOf({ series, height, width, format, drawn, onZoom, raw, span }) {
+  const shown = (one, place) => (plot, value, seriesPlace, at) => {
+    if (at === null || at === undefined) {
+      return "–";
+    }
+    const found = raw()[place + 1]?.[at];
+    return found === null || found === undefined ? "–" : format(found);
+  };
+  return {
+    width,
+    height,
+    cursor: { drag: { x: true, y: false, dist: 6 }, points: { size: 7 } },
+    legend: { live: true },
+    scales: { x: { time: true, range: span ?? lately }, y: { range: upwards } },
+    axes: axesOf(format),
+    series: [
+      { label: "Time", value: "{YYYY}-{MM}-{DD} {HH}:{mm}:{ss}" },
+      ...series.map((one, place) => ({ label: one.label, value: shown(one, place), ...drawn(place) })),
+    ],
+    hooks: {
+      setSelect: [(plot) => plot.select.width > 0 && onZoom(true)],
+    },
+  };
+}
+
+/** Keep a plot in an element: made anew for another shape or theme, and given new data as it comes. */
+function usePlot({ title, series, data, height, format, drawn, made, span }) {
+  const place = useRef(null);
+  const plot = useRef(null);
+  const raw = useRef(data);
+  const zoom = useRef(false);
+  const [zoomed, setZoomed] = useState(false);
+  const theme = useTheme();
+  raw.current = data;
+  const onZoom = (now) => {
+    zoom.current = now;
+    setZoomed(now);
+  };
+  const shape = JSON.stringify([title, series.map((one) => one.label), height]);
+  useLayoutEffect(() => {
+    const element = place.current;
+    const width = () => Math.max(200, Math.floor(element.clientWidth));
+    const options = optionsOf({ series, height, width: width(), format, drawn, onZoom, raw: () => raw.current, span });
+    plot.current = new uPlot(options, made(raw.current), element);
+    plot.current.over.addEventListener("dblclick", () => onZoom(false));
+    const watcher = new ResizeObserver(() => {
+      if (plot.current && plot.current.width !== width()) {
+        plot.current.setSize({ width: width(), height });
+      }
+    });
+    watcher.observe(element);
+    return () => {
+      watcher.disconnect();
+      plot.current.destroy();
+      plot.current = null;
+      onZoom(false);
+    };
+  }, [shape, theme]);
+  useLayoutEffect(() => {
+    plot.current?.setData(made(data), !zoom.current);
+    if (zoom.current) {
+      plot.current?.redraw();
+    }
+  }, [data]);
+  const whole = () => {
+    onZoom(false);
+    plot.current?.setData(made(raw.current), true);
+  };
+  return { place, zoomed, whole };
+}
+
+function PlotFrame({ title, data, place, zoomed, whole, stacked: inStacks }) {
+  return html`<figure class=${`plot${inStacks ? " stacked" : ""}`} aria-label=${title}>
+    <figcaption>${title}
+      ${zoomed && html`<button type="button" class="small" onClick=${whole}>Show all</button>`}
+    </figcaption>
+    <div class="plot-place" ref=${place}></div>
+    ${(data[0]?.length ?? 0) === 0 && html`<p class="note nothing">No values yet.</p>`}
+  </figure>`;
+}
+
+/** Draw lines over time.  `data` is `[seconds, …values]`; a series is `{label, unit}`; `format` writes a value. */
+export function LinePlot({ title, series, data, height = 220, format = number }) {
+  const drawn = (place) => {
+    const colour = plotColour(place);
+    return { stroke: colour, width: 1.75, fill: series.length === 1 ? `${colour}22` : undefined, points: { show: false } };
+  };
+  const frame = usePlot({ title, series, data, height, format, drawn, made: (given) => given });
+  return html`<${PlotFrame} title=${title} data=${data} ...${frame} />`;
+}
+
+/** Return each series on top of those before it. */
+function stacked(data) {
+  const sums = [];
+  const made = data.slice(1).map((values) =>
+    values.map((value, at) => {
+      sums[at] = (sums[at] ?? 0) + (value ?? 0);
+      return sums[at];
+    }),
+  );
+  return [data[0], ...made];
+}
+
+/** Draw stacked bars over time, each `step` seconds wide.  Other properties are those of `LinePlot`. */
+export function BarPlot({ title, series, data, height = 240, format = number, step = 60 }) {
+  const bars = uPlot.paths.bars({ size: [0.9, 120], align: 1 });
+  const drawn = (place) => {
+    const colour = plotColour(place);
+    return { stroke: colour, fill: colour, width: 0, paths: bars, points: { show: false } };
+  };
+  // The first series stands on all others, and is drawn first; they are drawn over it.
+  const turn = (given) => [given[0], ...given.slice(1).reverse()];
+  const made = (given) => turn(stacked(turn(given)));
+  const span = (plot, first, last) => {
+    const whole = plot.data[0];
+    if (whole.length === 1) {
+      return [whole[0], whole[0] + step];
+    }
+    const atEnd = whole.length > 0 && last >= whole[whole.length - 1];
+    return [first ?? 0, (last ?? 1) + (atEnd ? step : 0)];
+  };
+  const frame = usePlot({ title, series, data, height, format, drawn, made, span });
+  return html`<${PlotFrame} title=${title} data=${data} stacked=${true} ...${frame} />`;
+}
+
+/** Draw values in one small line, without axes. */
+export function Sparkline({ values, label, width = 96, height = 22 }) {
+  const numbers = values.map((value) => Number(value) || 0);
+  if (numbers.length < 2) {
+    return html`<span class="note">–</span>`;
+  }
+  const most = Math.max(1, ...numbers);
+  const x = (place) => ((place / (numbers.length - 1)) * (width - 2) + 1).toFixed(1);
+  const y = (value) => (height - 2 - (value / most) * (height - 4)).toFixed(1);
+  const line = numbers.map((value, place) => `${x(place)},${y(value)}`).join(" ");
+  const says = `${label}: ${number(numbers[0])} to ${number(numbers[numbers.length - 1])}, at most ${number(Math.max(...numbers))}`;
+  return html`<svg class="sparkline" role="img" aria-label=${says} viewBox=${`0 0 ${width} ${height}`} width=${width} height=${height}>
+    <title>${says}</title>
+    <polygon class="spark-area" points=${`1,${height - 2} ${line} ${width - 1},${height - 2}`} />
+    <polyline class="spark-line" points=${line} />
+  </svg>`;
+}

@@ -1,0 +1,202 @@
+// A table: sorts and filters its rows itself unless the caller does, and draws only what is seen of long ones.
+
+import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "../vendor/htm-preact.js";
+import { legible, number } from "./format.js";
+
+/** From this many rows on, only those that are seen are drawn. */
+const DRAWN_WHOLE = 150;
+
+/** The height of a row of a long table in pixels; `style.css` sets it. */
+const ROW_HEIGHT = 30;
+
+/** Rows above and below those that are seen. */
+const SPARE_ROWS = 12;
+
+/** From this many rows on, a table that sorts itself has a filter. */
+const FILTERED_FROM = 10;
+
+const collator = new Intl.Collator("en", { numeric: true, sensitivity: "base" });
+
+const valueOf = (column, row) => (column.value ? column.value(row) : row[column.key]);
+const textOf = (column, row) => String((column.text ? column.text(row) : valueOf(column, row)) ?? "");
+
+function compared(one, other) {
+  if (one === other) {
+    return 0;
+  }
+  // What has no value stands last.
+  if (one === null || one === undefined) {
+    return -1;
+  }
+  if (other === null || other === undefined) {
+    return 1;
+  }
+  const numbers = typeof one === "number" && typeof other === "number";
+  return numbers ? one - other : collator.compare(String(one), String(other));
+}
+
+function sortedRows(rows, columns, order) {
+  const column = order && columns.find((one) => one.key === order.key);
+  if (!column) {
+    return rows;
+  }
+  const sign = order.reverse ? -1 : 1;
+  return [...rows].sort((one, other) => sign * compared(valueOf(column, one), valueOf(column, other)));
+}
+
+function filteredRows(rows, columns, wanted) {
+  const words = wanted.toLowerCase().split(/\s+/).filter(Boolean);
+  if (words.length === 0) {
+    return rows;
+  }
+  const hit = (row, word) => columns.some((column) => textOf(column, row).toLowerCase().includes(word));
+  return rows.filter((row) => words.every((word) => hit(row, word)));
+}
+
+/** Follow which rows of a long table are seen; return the first and the one after the last. */
+function useSeen(box, count) {
+  const [seen, setSeen] = useState([0, 40]);
+  useLayoutEffect(() => {
+    const element = box.current;
+    if (!element || count <= DRAWN_WHOLE) {
+      return undefined;
+    }
+    const look = () => {
+      const first = Math.max(0, Math.floor(element.scrollTop / ROW_HEIGHT) - SPARE_ROWS);
+      const last = Math.ceil((element.scrollTop + element.clientHeight) / ROW_HEIGHT) + SPARE_ROWS;
+      setSeen((before) => (before[0] === first && before[1] === last ? before : [first, last]));
+    };
+    look();
+    element.addEventListener("scroll", look, { passive: true });
+    const watcher = new ResizeObserver(look);
+    watcher.observe(element);
+    return () => {
+      element.removeEventListener("scroll", look);
+      watcher.disconnect();
+    };
+  }, [count]);
+  return seen;
+}
+
+/** Return whether the page is being printed: then every row is drawn. */
+function usePrinting() {
+  const [printing, setPrinting] = useState(false);
+  useEffect(() => {
+    const [begin, end] = [() => setPrinting(true), () => setPrinting(false)];
+    addEventListener("beforeprint", begin);
+    addEventListener("afterprint", end);
+    return () => {
+      removeEventListener("beforeprint", begin);
+      removeEventListener("afterprint", end);
+    };
+  }, []);
+  return printing;
+}
+
+/** Keep the widths of columns while other rows are drawn, so that nothing jumps. */
+function useSteadyWidths(box, columns, rows, partly) {
+  const widths = useRef([]);
+  useLayoutEffect(() => {
+    widths.current = [];
+    for (const cell of box.current?.querySelectorAll("thead th") ?? []) {
+      cell.style.minWidth = "";
+    }
+  }, [columns.length, rows]);
+  useLayoutEffect(() => {
+    if (!partly) {
+      return;
+    }
+    box.current?.querySelectorAll("thead th").forEach((cell, place) => {
+      widths.current[place] = Math.max(widths.current[place] ?? 0, Math.floor(cell.getBoundingClientRect().width));
+      cell.style.minWidth = `${widths.current[place]}px`;
+    });
+  });
+}
+
+function HeadCell({ column, order, choose, sortable }) {
+  const mine = order?.key === column.key;
+  const direction = order?.reverse ? "descending" : "ascending";
+  const kind = column.align === "right" ? "figure-cell" : "";
+  if (!sortable) {
+    return html`<th scope="col" class=${kind}>${column.title}</th>`;
+  }
+  return html`<th scope="col" class=${kind} aria-sort=${mine ? direction : undefined}>
+    <button type="button" class="sorter" onClick=${() => choose(column)} title=${column.note}>
+      ${column.title}<span class="sort-mark" aria-hidden="true">${mine ? (order.reverse ? "▾" : "▴") : ""}</span>
+    </button>
+  </th>`;
+}
+
+function BodyCell({ column, row }) {
+  const kind = column.align === "right" ? "figure-cell" : "";
+  if (column.render) {
+    return html`<td class=${kind}>${column.render(row)}</td>`;
+  }
+  const value = valueOf(column, row);
+  if (typeof value === "number") {
+    return html`<td class=${kind}>${number(value)}</td>`;
+  }
+  const shown = legible(value ?? "");
+  return html`<td class=${kind}><bdi class="cell-text" title=${shown}>${shown}</bdi></td>`;
+}
+
+function Gap({ rows, width }) {
+  return rows > 0 && html`<tr class="gap" aria-hidden="true"><td colspan=${width} style=${{ height: `${rows * ROW_HEIGHT}px` }}></td></tr>`;
+}
+
+function FilterField({ caption, wanted, setWanted, found, count }) {
+  return html`<div class="table-filter">
+    <input type="search" value=${wanted} placeholder="Filter" aria-label=${`Filter ${caption ?? "the table"}`}
+      spellcheck=${false} onInput=${(event) => setWanted(event.currentTarget.value)} />
+    <span class="note" role="status">${wanted ? `${number(found)} of ${number(count)} rows` : `${number(count)} rows`}</span>
+  </div>`;
+}
+
+function TableRows({ rows, columns, from, to, partly }) {
+  return html`<tbody>
+    ${partly && html`<${Gap} rows=${from} width=${columns.length} />`}
+    ${rows.slice(from, to).map((row, place) => html`<tr key=${row.key ?? from + place} aria-rowindex=${partly ? from + place + 2 : undefined}>
+      ${columns.map((column) => html`<${BodyCell} key=${column.key} column=${column} row=${row} />`)}
+    </tr>`)}
+    ${partly && html`<${Gap} rows=${rows.length - to} width=${columns.length} />`}
+  </tbody>`;
+}
+
+/**
+ * Show rows.  A column is `{key, title, align, render(row), value(row), text(row), sort, note}`: `value` is what it is
+ * sorted by and `text` what it is filtered by; both are `row[key]` unless given.  With `onSort` the
+ * caller sorts: it is called with `{key, reverse}`, and only columns whose `sort` is set can be chosen;
+ * without it all can but those whose `sort` is false.  `filter` says whether rows can be filtered.
+ */
+export function DataTable({ columns, rows, sort, onSort, empty = "There is nothing.", caption, filter }) {
+  const box = useRef(null);
+  const [own, setOwn] = useState(sort ?? null);
+  const [wanted, setWanted] = useState("");
+  const order = onSort ? sort : own;
+  const filtered = useMemo(() => (onSort ? rows : filteredRows(rows, columns, wanted)), [rows, wanted, onSort !== undefined]);
+  const shown = useMemo(() => (onSort ? rows : sortedRows(filtered, columns, own)), [filtered, own]);
+  const printing = usePrinting();
+  const seen = useSeen(box, shown.length);
+  const partly = shown.length > DRAWN_WHOLE && !printing;
+  const to = partly ? Math.min(seen[1], shown.length) : shown.length;
+  const from = partly ? Math.min(seen[0], Math.max(0, to - 1)) : 0;
+  useSteadyWidths(box, columns, shown, partly);
+  const choose = (column) => {
+    const first = column.align === "right";
+    const next = { key: column.key, reverse: order?.key === column.key ? !order.reverse : first };
+    return onSort ? onSort(next) : setOwn(next);
+  };
+  const sortable = (column) => (onSort ? Boolean(column.sort) : column.sort !== false);
+  const filters = filter ?? (!onSort && rows.length >= FILTERED_FROM);
+  return html`<div class="table">
+    ${filters && html`<${FilterField} caption=${caption} wanted=${wanted} setWanted=${setWanted} found=${shown.length} count=${rows.length} />`}
+    <div class=${`table-box${partly ? " long" : ""}`} ref=${box} tabindex="0" role="region" aria-label=${caption}>
+      <table aria-rowcount=${partly ? shown.length + 1 : undefined}>
+        ${caption && html`<caption>${caption}</caption>`}
+        <thead><tr>${columns.map((column) => html`<${HeadCell} key=${column.key} column=${column} order=${order} choose=${choose} sortable=${sortable(column)} />`)}</tr></thead>
+        <${TableRows} rows=${shown} columns=${columns} from=${from} to=${to} partly=${partly} />
+      </table>
+      ${shown.length === 0 && html`<p class="note nothing">${wanted ? "No row has this in it." : empty}</p>`}
+    </div>
+  </div>`;
+}

@@ -1,0 +1,60 @@
+// The page of `archive`: what one run took from which stream, batch by batch.
+
+import { html } from "../vendor/htm-preact.js";
+import { duration, moment, number, rate } from "../common/format.js";
+import { Graph } from "../common/graph.js";
+import { LinePlot } from "../common/plot.js";
+import { DataTable } from "../common/table.js";
+import { CutNote, JobFigure, JobPart, recordsOf, showJob } from "./shell.js";
+
+/** Streams in the picture; the table has all. */
+const STREAMS_DRAWN = 20;
+
+const speedOf = (row) => row.records / Math.max(row.seconds, 1e-3);
+
+const STREAMS = [
+  { key: "stream", title: "Stream" },
+  { key: "first", title: "From offset", align: "right", render: (row) => number(row.first) },
+  { key: "next", title: "Next offset", align: "right" },
+];
+const BATCHES = [
+  { key: "number", title: "Batch", align: "right" }, { key: "began", title: "Began", render: (row) => moment(row.began) },
+  { key: "seconds", title: "Took", align: "right", render: (row) => duration(row.seconds * 1000) },
+  { key: "records", title: "Messages", align: "right" },
+  { key: "speed", title: "Rate", align: "right", value: speedOf, render: (row) => rate(speedOf(row)) },
+];
+
+/** Return the picture: from each stream to the archive. */
+function archiveGraph(data, streams) {
+  const drawn = streams.slice(0, STREAMS_DRAWN);
+  const offsets = (row) => `offsets ${number(row.first ?? 0)} to ${number(row.next)}`;
+  const nodes = drawn.map((row) => ({ id: `stream ${row.stream}`, label: row.stream, note: offsets(row), kind: "queue", layer: 0 }));
+  if (nodes.length > 0) {
+    nodes.push({ id: "archive", label: data.path, note: `${number(data.records)} messages added`, kind: "exchange", layer: 1 });
+  }
+  const links = drawn.map((row) => ({ from: `stream ${row.stream}`, to: "archive", weight: Math.max(0, row.next - (row.first ?? 0)), note: offsets(row) }));
+  return { nodes, links };
+}
+
+function ArchiveBody({ data }) {
+  const [streams, steps] = [recordsOf(data.streams), recordsOf(data.steps)];
+  const picture = archiveGraph(data, streams);
+  const took = steps.reduce((sum, row) => sum + row.seconds, 0);
+  const counted = steps.reduce((sum, row) => sum + row.records, 0);
+  return html`<div class="figures">
+      <${JobFigure} name="Messages added" value=${number(data.records)} />
+      <${JobFigure} name="Batches" value=${number(data.batches)} />
+      <${JobFigure} name="Time in batches" value=${duration(took * 1000)} />
+      <${JobFigure} name="Mean rate" value=${took > 0 ? rate(counted / took) : "–"} />
+    </div>
+    <${Graph} title="From streams to the archive" note="a line is as thick as its offsets" nodes=${picture.nodes} links=${picture.links} empty="No stream was read." />
+    ${steps.length === 0
+      ? html`<p class="panel note">There was nothing new to archive.</p>`
+      : html`<${LinePlot} title="Messages of each batch" series=${[{ label: "Messages", unit: "" }]} data=${[steps.map((row) => row.began / 1000), steps.map((row) => row.records)]} />`}
+    <${JobPart} title="Streams"><${CutNote} table=${data.streams} what="first streams" />
+      <${DataTable} caption="Streams" rows=${streams} columns=${STREAMS} empty="No stream was read." /><//>
+    <${JobPart} title="Batches"><${CutNote} table=${data.steps} what="last batches" />
+      <${DataTable} caption="Batches" rows=${steps} columns=${BATCHES} empty="There was nothing new to archive." /><//>`;
+}
+
+showJob("archive", ArchiveBody);

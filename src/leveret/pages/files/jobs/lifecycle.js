@@ -1,0 +1,126 @@
+// The page of `lifecycle`: where the time of messages goes, how they end, and which are stuck.
+
+import { html, useMemo } from "../vendor/htm-preact.js";
+import { BarList } from "../common/bars.js";
+import { duration, moment, number, percent } from "../common/format.js";
+import { Graph } from "../common/graph.js";
+import { DataTable } from "../common/table.js";
+import { CutNote, JobFigure, JobPart, recordsOf, Short, showJob } from "./shell.js";
+
+/** Queues in the picture; the others are drawn together. */
+const QUEUES_DRAWN = 10;
+
+const ENDS = [
+  ["acked", "Acked", "queue"], ["dead_lettered", "Dead-lettered", "bad"], ["expired", "Expired", "warn"], ["dropped", "Dropped", "bad"],
+  ["cleared", "Purged or deleted", "warn"], ["waiting_on", "Still open", ""], ["stuck", "Stuck", "bad"],
+];
+const STAGES = [
+  ["routing", "Routing", "from the publish to the queue"],
+  ["waiting", "Waiting", "from the queue to a consumer"],
+  ["handling", "Handling", "from the consumer to its ack"],
+];
+
+const endsOf = (row) => ({ ...row, waiting_on: Math.max(0, row.open - row.stuck) });
+const queueName = (row) => (row.vhost === "/" ? row.queue : `${row.vhost} ${row.queue}`);
+
+/** Return the mean of a stage's median over queues, each counted by its messages. */
+function meanMedian(stages, stage) {
+  const rows = stages.filter((row) => row.stage === stage);
+  const messages = rows.reduce((sum, row) => sum + row.messages, 0);
+  const time = rows.reduce((sum, row) => sum + row.messages * row.p50_ms, 0);
+  return { messages, time: messages > 0 ? time / messages : 0, worst: Math.max(0, ...rows.map((row) => row.p99_ms)) };
+}
+
+/** Where time goes: the stages from left to right, each as wide as its share. */
+function StageFlow({ stages }) {
+  const found = STAGES.map(([stage, title, says]) => ({ title, says, ...meanMedian(stages, stage) }));
+  const whole = found.reduce((sum, one) => sum + one.time, 0);
+  return html`<figure class="panel" aria-label="Where the time goes">
+    <figcaption>Where the time goes <span class="note">median of each stage, over all queues by their messages</span></figcaption>
+    <div class="stage-share" aria-hidden="true">${found.map((one, place) => one.time > 0 && html`<span class=${`stage-${place + 1}`}
+      title=${`${one.title}: ${duration(one.time)}`} style=${{ width: `${(100 * one.time) / whole}%` }}></span>`)}</div>
+    <ol class="stage-row">${found.map((one, place) => html`<li class=${`stage stage-${place + 1}`}>
+      <span>${one.title} <span class="note">${one.says}</span></span>
+      <b>${one.messages > 0 ? duration(one.time) : "–"}</b>
+      <span class="note">${one.messages > 0 ? `${percent(one.time, whole)} of the time · ${number(one.messages)} messages · p99 up to ${duration(one.worst)}` : "no message passed it"}</span>
+    </li>`)}</ol>
+  </figure>`;
+}
+
+/** Return the picture: from queues to how their messages ended. */
+function endsGraph(queues) {
+  const kept = queues.slice(0, QUEUES_DRAWN);
+  const rest = queues.slice(QUEUES_DRAWN);
+  const rows = [...kept];
+  if (rest.length > 0) {
+    const sum = (field) => rest.reduce((total, row) => total + row[field], 0);
+    rows.push({ name: `${number(rest.length)} others`, id: "rest", messages: sum("messages"), ...Object.fromEntries(ENDS.map(([field]) => [field, sum(field)])) });
+  }
+  const from = (row) => `queue ${row.id ?? row.key}`;
+  const nodes = rows.map((row) => ({ id: from(row), label: row.name ?? queueName(row), note: `${number(row.messages)} messages`, kind: row.id ? "rest" : "queue", layer: 0 }));
+  const links = [];
+  for (const [field, title, kind] of ENDS) {
+    const total = rows.reduce((sum, row) => sum + row[field], 0);
+    if (total > 0) {
+      nodes.push({ id: `end ${field}`, label: title, note: `${number(total)} messages`, kind, layer: 1 });
+      const ends = rows.filter((row) => row[field] > 0);
+      links.push(...ends.map((row) => ({ from: from(row), to: `end ${field}`, weight: row[field], kind: kind === "queue" ? "" : kind, note: `${number(row[field])} messages` })));
+    }
+  }
+  return { nodes, links };
+}
+
+function stageBars(queues, stages) {
+  const found = new Map(queues.map((row) => [JSON.stringify([row.vhost, row.queue]), { label: queueName(row), value: 0, parts: [] }]));
+  const colours = { routing: 2, waiting: 1, handling: 0 };
+  for (const row of stages) {
+    const bar = found.get(JSON.stringify([row.vhost, row.queue]));
+    const place = STAGES.findIndex(([stage]) => stage === row.stage);
+    if (bar && place >= 0) {
+      bar.parts[place] = { label: STAGES[place][1], value: row.p50_ms, colour: colours[row.stage] };
+      bar.value += row.p50_ms;
+    }
+  }
+  return [...found.values()].filter((bar) => bar.value > 0).map((bar) => ({ ...bar, parts: bar.parts.filter(Boolean) })).sort((one, other) => other.value - one.value);
+}
+
+const QUEUE = [{ key: "vhost", title: "Vhost" }, { key: "queue", title: "Queue" }];
+const count = (key, title) => ({ key, title, align: "right" });
+const time = (key, title) => ({ key, title, align: "right", render: (row) => duration(row[key]) });
+const OUTCOMES = [
+  ...QUEUE, count("messages", "Messages"), count("acked", "Acked"), count("dead_lettered", "Dead-lettered"), count("expired", "Expired"),
+  count("dropped", "Dropped"), count("cleared", "Purged"), count("open", "Open"), count("stuck", "Stuck"),
+  count("redelivered", "Redelivered"), count("cut", "Without beginning"),
+];
+const TIMES = [...QUEUE, { key: "stage", title: "Stage" }, count("messages", "Messages"), time("p50_ms", "p50"), time("p95_ms", "p95"), time("p99_ms", "p99"), time("max_ms", "Most")];
+const STUCK = [
+  ...QUEUE, count("sequence", "Sequence"),
+  { key: "exchange", title: "Exchange", render: (row) => html`<${Short} text=${row.exchange} empty="(default exchange)" />` },
+  { key: "routing_key", title: "Routing key" }, { key: "message_id", title: "Message id" }, { key: "last_event", title: "Last event" },
+  { key: "last_at", title: "At", render: (row) => moment(row.last_at) },
+];
+
+function LifecycleBody({ data }) {
+  const [queues, stages] = useMemo(() => [recordsOf(data.queues).map(endsOf), recordsOf(data.stages)], []);
+  const picture = useMemo(() => endsGraph(queues), []);
+  const bars = useMemo(() => stageBars(queues, stages), []);
+  return html`<div class="figures">
+      <${JobFigure} name="Events" value=${number(data.events)} />
+      <${JobFigure} name="Messages followed" value=${number(data.messages)} />
+      <${JobFigure} name="Stuck" value=${number(data.stuck.total)} note=${`no event for ${data.stuck_after}`} warn=${data.stuck.total > 0} />
+      <${JobFigure} name="Without a queue" value=${number(data.unroutable)} note=${`of ${number(data.published)} publishes`} warn=${data.unroutable > 0} />
+      ${data.unreadable > 0 && html`<${JobFigure} name="No events" value=${number(data.unreadable)} note="messages that are none" />`}
+    </div>
+    <${StageFlow} stages=${stages} />
+    <${BarList} title="Time in each queue" note="median of each stage; the slowest first" rows=${bars} format=${duration} empty="No message has passed a stage."
+      legend=${["Handling", "Waiting", "Routing"]} />
+    <${Graph} title="How messages ended" note=${`the ${number(Math.min(queues.length, QUEUES_DRAWN))} queues with the most messages; a line is as thick as its messages`} nodes=${picture.nodes} links=${picture.links} empty="No message was followed." />
+    <${JobPart} title="Queues"><${CutNote} table=${data.queues} what="queues with the most messages" />
+      <${DataTable} caption="Outcomes" rows=${queues} columns=${OUTCOMES} sort=${{ key: "messages", reverse: true }} empty="No message was followed." /><//>
+    <${JobPart} title="Stages"><${CutNote} table=${data.stages} what="stages of the queues with the most messages" />
+      <${DataTable} caption="Stages" rows=${stages} columns=${TIMES} empty="No stage is known." /><//>
+    <${JobPart} title=${`Stuck: no event for ${data.stuck_after}`}><${CutNote} table=${data.stuck} what="oldest" />
+      <${DataTable} caption="Stuck messages" rows=${recordsOf(data.stuck)} columns=${STUCK} empty="No message is stuck." /><//>`;
+}
+
+showJob("lifecycle", LifecycleBody);

@@ -1,0 +1,71 @@
+// The page of `replay`: what one run published, from where to where, step by step.
+
+import { html } from "../vendor/htm-preact.js";
+import { duration, moment, number, percent } from "../common/format.js";
+import { Graph } from "../common/graph.js";
+import { LinePlot } from "../common/plot.js";
+import { DataTable } from "../common/table.js";
+import { CutNote, JobFigure, JobPart, recordsOf, showJob } from "./shell.js";
+
+/** Sources in the picture; the table has all. */
+const SOURCES_DRAWN = 20;
+
+const counted = (key, title) => ({ key, title, align: "right" });
+const SOURCES = [{ key: "source", title: "Source" }, counted("next", "Next offset")];
+const STEPS = [
+  { key: "source", title: "Source" }, counted("start", "From offset"), counted("end", "To before"), counted("messages", "Messages"),
+  counted("known", "Known before"), counted("unroutable", "Unroutable"), { key: "began", title: "Began", render: (row) => moment(row.began) },
+  { key: "took", title: "Took", align: "right", value: (row) => row.ended - row.began, render: (row) => duration(row.ended - row.began) },
+];
+const ENDS = [["published", "", "queue"], ["known", "Published before", "warn"], ["unroutable", "No queue", "bad"]];
+
+/** Return what became of each source's messages, as far as the steps tell. */
+function sumsOf(sources, steps) {
+  const sums = new Map(sources.slice(0, SOURCES_DRAWN).map((row) => [row.source, { published: 0, known: 0, unroutable: 0 }]));
+  for (const row of steps) {
+    const sum = sums.get(row.source);
+    if (sum) {
+      sum.known += row.known;
+      sum.unroutable += row.unroutable;
+      sum.published += row.messages - row.known - row.unroutable;
+    }
+  }
+  return sums;
+}
+
+/** Return the picture: from the sources to the destination, and to what was dropped. */
+function flowGraph(data, sums) {
+  const nodes = [...sums.keys()].map((name) => ({ id: `source ${name}`, label: name, note: "source", kind: "exchange", layer: 0 }));
+  const shown = ENDS.filter(([field]) => field === "published" || data[field] > 0);
+  if (nodes.length > 0) {
+    nodes.push(...shown.map(([field, label, kind]) => ({ id: `end ${field}`, label: label || data.destination, note: `${number(data[field])} messages`, kind, layer: 1 })));
+  }
+  const links = [...sums].flatMap(([name, sum]) => shown
+    .filter(([field]) => field === "published" || sum[field] > 0)
+    .map(([field]) => ({ from: `source ${name}`, to: `end ${field}`, weight: sum[field], note: `${number(sum[field])} messages` })));
+  return { nodes, links };
+}
+
+function ReplayBody({ data }) {
+  const [sources, steps] = [recordsOf(data.sources), recordsOf(data.steps)];
+  const picture = flowGraph(data, sumsOf(sources, steps));
+  let sum = 0;
+  const grown = steps.map((row) => (sum += row.messages));
+  return html`<div class="figures">
+      <${JobFigure} name="Published" value=${number(data.published)} note=${percent(data.published, data.messages)} />
+      <${JobFigure} name="Sent in all" value=${number(data.messages)} />
+      <${JobFigure} name="Published before" value=${number(data.known)} note="the broker dropped them" />
+      <${JobFigure} name="Unroutable" value=${number(data.unroutable)} note="no queue took them" warn=${data.unroutable > 0} />
+    </div>
+    <p class="note">Published as <code>${data.name}</code></p>
+    <${Graph} title="From the sources to the destination" note="as far as the steps below tell; a line is as thick as its messages" nodes=${picture.nodes} links=${picture.links} empty="There was nothing to publish." />
+    ${steps.length === 0
+      ? html`<p class="panel note">There was nothing to publish.</p>`
+      : html`<${LinePlot} title="Confirmed messages" series=${[{ label: "Messages", unit: "" }]} data=${[steps.map((row) => row.ended / 1000), grown]} />`}
+    <${JobPart} title="Sources"><${CutNote} table=${data.sources} what="first sources" />
+      <${DataTable} caption="Sources" rows=${sources} columns=${SOURCES} empty="There was no source." /><//>
+    <${JobPart} title="Steps"><${CutNote} table=${data.steps} what="last steps" />
+      <${DataTable} caption="Steps" rows=${steps} columns=${STEPS} empty="There was nothing to publish." /><//>`;
+}
+
+showJob("replay", ReplayBody);

@@ -1,0 +1,1 @@
+"""The archive: streams into a lake, exactly once."""

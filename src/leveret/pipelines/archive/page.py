@@ -1,0 +1,37 @@
+"""One run of an archive as an HTML page: what went from which stream, and how fast."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from leveret.pipelines.archive.result import ArchiveResult
+from leveret.pipelines.pages.document import job_page
+from leveret.pipelines.pages.origin import Origin, milliseconds
+from leveret.pipelines.pages.rows import table
+
+
+def archive_page(result: ArchiveResult, command: str = "") -> str:
+    """Return the page; `command` is what archived the streams."""
+    steps = result.steps
+    first = steps[0].began if steps else None
+    last = steps[-1].began + timedelta(seconds=steps[-1].seconds) if steps else None
+    offsets = [
+        (name, result.first_offsets.get(name), end)
+        for name, end in sorted(result.next_offsets.items())
+    ]
+    return job_page(
+        "archive",
+        f"The archive {result.path}",
+        {
+            "origin": Origin(f"stream {result.stream}", command, first, last, "Ran").described(),
+            "path": result.path,
+            "records": result.records,
+            "batches": result.batches,
+            "streams": table("stream first next", offsets, len(offsets)),
+            "steps": table(
+                "number began seconds records",
+                ((s.number, milliseconds(s.began), s.seconds, s.records) for s in steps),
+                result.batches,
+            ),
+        },
+    )

@@ -1,0 +1,50 @@
+"""Bars over time: what the jobs count for a plot, and how a page gets it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from leveret.pipelines.pages.origin import milliseconds
+
+#: The number of keys in a stack, beside all others together; the style of the pages has a colour
+#: for each and for the rest.
+BANDS_MAX: Final = 7
+
+#: The number of bars in one plot.
+BARS_MAX: Final = 120
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A part of a bar: `count` of the key with this rank; `BANDS_MAX` is the rest's."""
+
+    start: datetime
+    rank: int
+    count: int
+
+
+def bar_width(first: int | None, last: int | None, window_seconds: int) -> int:
+    """Return the width of bars from the first to the last microsecond: whole windows, few bars."""
+    if first is None or last is None:
+        return window_seconds
+    windows = (last - first) // (window_seconds * 1_000_000) + 1
+    return window_seconds * -(-windows // BARS_MAX)
+
+
+def stacks(bars: Sequence[Bar], names: Sequence[str], bar_seconds: int) -> dict[str, object]:
+    """Return a plot's data: the names of its series, seconds, and the counts of each series."""
+    ranks = sorted({bar.rank for bar in bars})
+    starts = sorted({bar.start for bar in bars})
+    place = {start: at for at, start in enumerate(starts)}
+    counts = {rank: [0] * len(starts) for rank in ranks}
+    for bar in bars:
+        counts[bar.rank][place[bar.start]] += bar.count
+    return {
+        "step": bar_seconds,
+        "names": ["all others" if rank == BANDS_MAX else names[rank] for rank in ranks],
+        "seconds": [(milliseconds(start) or 0) / 1000 for start in starts],
+        "counts": [counts[rank] for rank in ranks],
+    }

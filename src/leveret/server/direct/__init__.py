@@ -1,0 +1,1 @@
+"""Clients of the broker within its own process."""

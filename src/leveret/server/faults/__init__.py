@@ -1,0 +1,1 @@
+"""A listener whose connections fail on command, for brokers that tests run."""

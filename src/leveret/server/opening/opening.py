@@ -1,0 +1,128 @@
+"""A connection between its accept and its own protocol, which may never come to that.
+
+An opening has the connection's place (`Slot`) from the start.  It ends in time whatever the peer
+does, leaves its place to others when they need it, and counts by the address of its peer, as any
+connection that has not logged in.  The protocol above hears of the connection when it is open, and
+of nothing before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import cast
+
+from leveret.session.admission import Admission, Slot
+
+#: Takes a level and a text.
+Say = Callable[[str, str], None]
+
+#: Puts an opening before the protocol of a connection that has a slot.
+Open = Callable[[asyncio.Protocol, Slot, Admission], asyncio.Protocol]
+
+
+class Openings:
+    """The connections of one broker that are being opened."""
+
+    def __init__(self, seconds: float, say: Say) -> None:
+        """Each step of an opening may take so many `seconds`; `say` takes lines for the log."""
+        self.loop = asyncio.get_running_loop()
+        self.seconds = seconds
+        self.say = say
+        self.pending: set[Opening] = set()
+
+    def stop(self) -> None:
+        """Drop all of them."""
+        for opening in tuple(self.pending):
+            opening.abort()
+
+
+class Opening(asyncio.Protocol):
+    """One step of an opening; `upper` gets the connection when it is done."""
+
+    #: What the peer has not done when its time is over.
+    step = "open its connection"
+
+    def __init__(
+        self, openings: Openings, upper: asyncio.Protocol, slot: Slot, admission: Admission
+    ) -> None:
+        self.openings = openings
+        self.upper = upper
+        self.slot = slot
+        self.admission = admission
+        #: Below; None until the socket is open.
+        self.raw: asyncio.Transport | None = None
+        #: True once `upper` has the connection.
+        self.is_open = False
+        #: True once the connection is lost, or dropped before it was there.
+        self.is_gone = False
+        self._expel = slot.expel
+        self._timer: asyncio.TimerHandle | None = None
+        slot.expel = self._expelled
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin to wait for the peer."""
+        # uvloop's transports are no subclasses of asyncio's.
+        self.raw = cast(asyncio.Transport, transport)
+        openings = self.openings
+        openings.pending.add(self)
+        self._timer = openings.loop.call_later(openings.seconds, self._too_slow)
+        if self.is_gone:
+            self.raw.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Free the place, or tell the protocol above."""
+        self.is_gone = True
+        if self.is_open:
+            self.upper.connection_lost(exc)
+        else:
+            self._done()
+            self.admission.leave(self.slot)
+
+    def opened(self) -> None:
+        """Note that `upper` gets the connection now, and its place with it."""
+        self.is_open = True
+        self._done()
+        self.slot.expel = self._expel
+
+    def abort(self) -> None:
+        """Drop the connection, now or as soon as it is there."""
+        self.is_gone = True
+        if self.raw is not None:
+            self.raw.abort()
+
+    def refuse(self, reason: str, answer: bytes = b"") -> None:
+        """Say why the peer is not served, send it an answer, and close.
+
+        A peer that does not read is dropped when its time is over.
+        """
+        self.openings.say("warning", f"closing the connection of {self.peer}: {reason}")
+        if self.raw is not None:
+            if answer:
+                self.raw.write(answer)
+            self.raw.close()
+
+    @property
+    def peer(self) -> str:
+        """The peer's address, for the log."""
+        name = self.raw.get_extra_info("peername") if self.raw is not None else None
+        return f"{name[0]}:{name[1]}" if name else self.slot.network
+
+    def _done(self) -> None:
+        self.openings.pending.discard(self)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _too_slow(self) -> None:
+        seconds = self.openings.seconds
+        self.openings.say(
+            "warning",
+            f"dropping the connection of {self.peer}: it did not {self.step} in {seconds:g} s",
+        )
+        self.abort()
+
+    def _expelled(self) -> None:
+        text = f"closing one that did not {self.step} yet, of '{self.slot.network}'"
+        self.openings.say("warning", f"too many connections: {text}")
+        self.abort()

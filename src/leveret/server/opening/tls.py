@@ -1,0 +1,428 @@
+"""TLS on one connection: bytes of the peer in, bytes of the protocol above out, and back.
+
+It is OpenSSL over memory (`ssl.MemoryBIO`) and not the loop's own TLS, for three reasons: what is
+encrypted goes into the transport at once, so that all output is in one buffer with the marks that
+a plain connection has; what was read is decrypted whole, in one call of the protocol above; and the
+costly steps of a handshake are calculated beside the loop (`handshakes`).
+
+Invariants: the memory between OpenSSL and the socket is bounded by `TLS_PIECE_BYTES`; a handshake
+takes `TLS_HANDSHAKE_BYTES_MAX` of input at most; of one peer's input no more than
+`TLS_RECORDS_PER_TURN` records are decrypted before others get their turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import Callable
+from typing import Any, Final
+
+from leveret.limits import (
+    TLS_HANDSHAKE_BYTES_MAX,
+    TLS_PIECE_BYTES,
+    TLS_RECORDS_PER_TURN,
+)
+from leveret.server.opening.certificate_name import LoginName
+from leveret.server.opening.handshakes import Handshake, Handshakes
+from leveret.server.opening.opening import Opening, Openings
+from leveret.session.admission import Admission, Slot
+from leveret.wire.buffer import BytesWriter
+from leveret.wire.frames import write_method
+from leveret.wire.methods.connection import ConnectionClose
+
+#: A record has so many bytes of content at most (RFC 8446, section 5.1).
+_RECORD_BYTES: Final = 16_384
+
+#: The type of the record that every handshake begins with.
+_HANDSHAKE_RECORD: Final = 22
+
+#: What OpenSSL says of a handshake that fails, and what that means here.
+_REASONS: Final = {
+    "UNSUPPORTED_PROTOCOL": "the client offers no version of TLS that tls_version_min allows",
+    "VERSION_TOO_LOW": "the client offers no version of TLS that tls_version_min allows",
+    "NO_SHARED_CIPHER": "the client offers no cipher that is used here, or none for the kind of "
+    "key in tls_key",
+    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "the client shows no certificate, which tls_verify = "
+    "required demands",
+    "TLSV1_ALERT_UNKNOWN_CA": "the client does not trust the authority of tls_certificate; it "
+    "must know that authority's certificate",
+    "SSLV3_ALERT_BAD_CERTIFICATE": "the client refuses tls_certificate: its name or its authority",
+    "SSLV3_ALERT_CERTIFICATE_UNKNOWN": "the client refuses tls_certificate: its name or its "
+    "authority",
+    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "the client says that tls_certificate has expired",
+}
+
+
+class Tls:
+    """What the connections of all ports with TLS have in common."""
+
+    def __init__(
+        self,
+        openings: Openings,
+        context: Callable[[], ssl.SSLContext],
+        login_name: LoginName,
+    ) -> None:
+        """`context` gives the one for a new connection, which lives as long as that."""
+        self.openings = openings
+        self.context = context
+        self.login_name = login_name
+        self.handshakes = Handshakes()
+
+    def open(self, upper: asyncio.Protocol, slot: Slot, admission: Admission) -> TlsConnection:
+        """Put TLS before a protocol."""
+        return TlsConnection(self, upper, slot, admission)
+
+    def stop(self) -> None:
+        """Calculate no more handshakes."""
+        self.handshakes.stop()
+
+
+class TlsConnection(Opening, Handshake):
+    """One connection: below the transport of its socket, above the protocol of its content."""
+
+    step = "finish its TLS handshake"
+
+    def __init__(self, tls: Tls, upper: asyncio.Protocol, slot: Slot, admission: Admission) -> None:
+        super().__init__(tls.openings, upper, slot, admission)
+        self._tls = tls
+        self._incoming = ssl.MemoryBIO()
+        self._outgoing = ssl.MemoryBIO()
+        self.object = tls.context().wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._handshake_bytes = 0
+        self._calculating = False
+        #: How the handshake ended, once it has: by None, or by what went wrong.
+        self._ended = False
+        self._fault: Exception | None = None
+        #: Input that is not decrypted yet.
+        self._rest = b""
+        self._scheduled = False
+        #: False while the protocol above wants no input.
+        self._reading = True
+        self._closing = False
+
+    # -- the handshake -----------------------------------------------------------------------------
+
+    def data_received(self, data: bytes) -> None:
+        """Take input."""
+        if self.is_open:
+            if self._rest:
+                self._rest += data
+            else:
+                self._decrypt(data)
+            return
+        if self._ended or self.is_gone:
+            return
+        if self._handshake_bytes == 0 and data[0] != _HANDSHAKE_RECORD:
+            self._ended = True
+            self._refuse_plain(data)
+            return
+        self._handshake_bytes += len(data)
+        if self._handshake_bytes > TLS_HANDSHAKE_BYTES_MAX:
+            self._ended = True
+            self.refuse(f"its TLS handshake has more than {TLS_HANDSHAKE_BYTES_MAX} bytes")
+            return
+        self._rest += data
+        self._continue()
+
+    def _continue(self) -> None:
+        """Have the input calculated, unless a step is under way."""
+        if self._calculating or not self._rest:
+            return
+        assert self.raw is not None
+        self.raw.pause_reading()
+        self._incoming.write(self._rest)
+        self._rest = b""
+        self._calculating = True
+        self._tls.handshakes.request(self.slot.network, self)
+
+    def calculate(self) -> None:
+        """Go on with the handshake; in the thread."""
+        try:
+            self.object.do_handshake()
+        except ssl.SSLWantReadError:
+            return
+        except Exception as error:  # noqa: BLE001 (whatever it is ends this connection alone)
+            self._fault = error
+        self._ended = True
+
+    def calculated(self) -> None:
+        """Send what the step gave, and go on."""
+        self._calculating = False
+        if self.is_gone or self.raw is None or self.raw.is_closing():
+            return
+        self._flush()
+        if not self._ended:
+            self._continue()
+            if not self._calculating:
+                self.raw.resume_reading()
+        elif self._fault is not None:
+            self._failed(self._fault)
+        else:
+            self._finished()
+
+    def _finished(self) -> None:
+        """Hand the connection over: the handshake is done."""
+        self.opened()
+        self.upper.connection_made(TlsTransport(self))
+        if self.is_gone or self._closing:
+            return
+        data, self._rest = self._rest, b""
+        # What came with the handshake's last bytes may be in OpenSSL's memory already.
+        self._decrypt(data)
+        self._judge_reading()
+
+    def _failed(self, fault: Exception) -> None:
+        """Say why a handshake failed; the peer is sent the alert that says it to it."""
+        reason = getattr(fault, "reason", None) or ""
+        if isinstance(fault, ssl.SSLCertVerificationError):
+            text = f"its certificate is refused: {fault.verify_message} (tls_ca, tls_verify)"
+        else:
+            text = _REASONS.get(reason) or reason.replace("_", " ").lower() or str(fault)
+        self.refuse(f"TLS handshake failed: {text}")
+
+    def _refuse_plain(self, data: bytes) -> None:
+        """Answer a peer that speaks something without TLS as its protocol allows."""
+        assert self.raw is not None
+        if data.startswith(b"AMQP"):
+            text = "this port speaks TLS; use amqps://, or the port of plain AMQP"
+            self.refuse(f"it speaks AMQP without TLS, but {text}", _amqp_close(text))
+        elif data[:1].isalpha() and b"HTTP/1." in data[:4096]:
+            text = "this port speaks TLS; use https://, or the port of plain HTTP"
+            self.refuse(f"it speaks HTTP without TLS, but {text}", _bad_request(text))
+        else:
+            self.refuse(f"it does not speak TLS; it began with {data[:8]!r}")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Let go of everything."""
+        if self._calculating:
+            self._tls.handshakes.forget(self.slot.network, self)
+        elif not self.is_open and not self._ended and self._handshake_bytes and not self.is_gone:
+            text = "it went away in the middle of its TLS handshake"
+            self.openings.say("warning", f"{self.peer}: {text}; it may not trust tls_certificate")
+        self._closing = True
+        self._rest = b""
+        super().connection_lost(exc)
+
+    # -- input -------------------------------------------------------------------------------------
+
+    def _decrypt(self, data: bytes) -> None:
+        """Give the protocol above what the peer has sent, or so much of it as is its turn."""
+        read, view, at = self.object.read, memoryview(data), 0
+        parts: list[bytes] = []
+        failed = ended = False
+        while True:
+            if at < len(data):
+                self._incoming.write(view[at : at + TLS_PIECE_BYTES])
+                at += TLS_PIECE_BYTES
+            try:
+                while part := read(_RECORD_BYTES):
+                    parts.append(part)
+                ended = True
+            except ssl.SSLWantReadError:
+                pass
+            except ssl.SSLError:
+                failed = True
+            if failed or ended or at >= len(data) or len(parts) >= TLS_RECORDS_PER_TURN:
+                break
+        if self._outgoing.pending:
+            self._flush()
+        self._rest = data[at:]
+        if parts:
+            self.upper.data_received(parts[0] if len(parts) == 1 else b"".join(parts))
+        if self._closing:
+            return
+        if failed:
+            # Not for the log: whoever is between the ends can do this at any time.
+            self.abort()
+        elif ended:
+            self.upper.eof_received()
+            self.close()
+        elif self._rest:
+            self._go_on_later()
+
+    def _go_on_later(self) -> None:
+        """Decrypt the rest when others had their turn; nothing more is read before that."""
+        self._judge_reading()
+        if self._reading and not self._scheduled:
+            self._scheduled = True
+            self.openings.loop.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        self._scheduled = False
+        if self._reading and self._rest and not self._closing:
+            data, self._rest = self._rest, b""
+            self._decrypt(data)
+            self._judge_reading()
+
+    def set_reading(self, reading: bool) -> None:
+        """Note whether the protocol above wants input."""
+        self._reading = reading
+        if self._rest and reading:
+            self._go_on_later()
+        else:
+            self._judge_reading()
+
+    def _judge_reading(self) -> None:
+        """Read the socket if the protocol above wants input and there is none left."""
+        if self._closing or self.raw is None:
+            return
+        if self._reading and not self._rest:
+            self.raw.resume_reading()
+        else:
+            self.raw.pause_reading()
+
+    def eof_received(self) -> bool | None:
+        """Hear that the peer ends without the closing alert of TLS."""
+        if self.is_open and not self._closing:
+            self.upper.eof_received()
+        return False
+
+    # -- output ------------------------------------------------------------------------------------
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Encrypt and send."""
+        if self._closing or not data:
+            return
+        try:
+            if len(data) <= TLS_PIECE_BYTES:
+                self.object.write(data)
+                self._flush()
+                return
+            view = memoryview(data)
+            for at in range(0, len(view), TLS_PIECE_BYTES):
+                self.object.write(view[at : at + TLS_PIECE_BYTES])
+                self._flush()
+        except ssl.SSLError:
+            self.abort()
+
+    def _flush(self) -> None:
+        data = self._outgoing.read()
+        if data and self.raw is not None:
+            self.raw.write(data)
+
+    def pause_writing(self) -> None:
+        """Hear that the transport holds more than it should."""
+        if self.is_open:
+            self.upper.pause_writing()
+
+    def resume_writing(self) -> None:
+        """Hear that the transport has room again."""
+        if self.is_open:
+            self.upper.resume_writing()
+
+    def close(self) -> None:
+        """Send the closing alert and close when everything is sent."""
+        if self._closing or self.raw is None:
+            return
+        self._closing = True
+        self._rest = b""
+        with contextlib.suppress(ssl.SSLError):
+            # It waits for the peer's, which nobody needs.
+            self.object.unwrap()
+        self._flush()
+        self.raw.close()
+
+    def abort(self) -> None:
+        """Drop the connection with what waits in it."""
+        self._closing = self._closing or self.is_open
+        super().abort()
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether the connection ends."""
+        return self._closing or self.is_gone
+
+    def login_name(self) -> str:
+        """Return the name in the verified certificate of the client; empty where there is none."""
+        return self._tls.login_name.of(self.object)
+
+
+class TlsTransport(asyncio.Transport):
+    """The transport that the protocol above sees."""
+
+    def __init__(self, connection: TlsConnection) -> None:
+        super().__init__()
+        assert connection.raw is not None
+        self._connection = connection
+        self._raw = connection.raw
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """Return what there is to know of the connection, by the names of asyncio and ours."""
+        connection = self._connection
+        if name == "ssl_object":
+            return connection.object
+        if name == "sslcontext":
+            return connection.object.context
+        if name == "certificate_name":
+            return connection.login_name()
+        return self._raw.get_extra_info(name, default)
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Encrypt and send."""
+        self._connection.write(data)
+
+    def get_write_buffer_size(self) -> int:
+        """Return how many bytes, encrypted, are not sent."""
+        return self._raw.get_write_buffer_size()
+
+    def get_write_buffer_limits(self) -> tuple[int, int]:
+        """Return the marks of the buffer."""
+        return self._raw.get_write_buffer_limits()
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Set the marks of the buffer."""
+        self._raw.set_write_buffer_limits(high, low)
+
+    def pause_reading(self) -> None:
+        """Take no input."""
+        self._connection.set_reading(False)
+
+    def resume_reading(self) -> None:
+        """Take input again."""
+        self._connection.set_reading(True)
+
+    def is_reading(self) -> bool:
+        """Return whether input is taken."""
+        return self._raw.is_reading()
+
+    def can_write_eof(self) -> bool:
+        """Return whether one direction can end alone, which TLS makes no use of here."""
+        return False
+
+    def is_closing(self) -> bool:
+        """Return whether the connection ends."""
+        return self._connection.is_closing
+
+    def close(self) -> None:
+        """Close when everything is sent."""
+        self._connection.close()
+
+    def abort(self) -> None:
+        """Drop the connection."""
+        self._connection.abort()
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        """Have another protocol above."""
+        assert isinstance(protocol, asyncio.Protocol)
+        self._connection.upper = protocol
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        """Return the protocol above."""
+        return self._connection.upper
+
+
+def _amqp_close(text: str) -> bytes:
+    """Return the connection.close that a client of AMQP is sent: its user reads the text."""
+    writer = BytesWriter()
+    write_method(writer, 0, ConnectionClose(320, f"CONNECTION_FORCED - {text}", 0, 0))
+    return writer.getvalue()
+
+
+def _bad_request(text: str) -> bytes:
+    body = f"{text}\n".encode()
+    head = (
+        "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\n"
+        f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    )
+    return head.encode() + body

@@ -1,0 +1,366 @@
+"""What a client's connection is to the broker and to its shell, whatever protocol it speaks.
+
+A session is sans-IO: `receive` takes bytes, `take_output` gives bytes; the shell around it owns the
+socket and the clock.  It can be *halted*: it parses no more input until what it waits for has come
+(a sync, room for output, the end of an alarm).  Everything goes on in order.
+
+`Connection` speaks AMQP 0-9-1 and `HareConnection` HareMQ's protocol; both extend this class, so
+that vhosts, alarms, limits and listings know one kind of client.
+
+Invariant: nothing outside a session changes why it is halted.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import TYPE_CHECKING
+
+from mypy_extensions import i64
+
+from leveret.broker.core.counts import LinkCounts
+from leveret.broker.core.turn import Link
+from leveret.broker.core.work import Work
+from leveret.broker.node.access import Access
+from leveret.errors import ResourceFault
+from leveret.limits import (
+    ASSEMBLING_BYTES_MAX,
+    INPUT_BYTES_BLOCKED_MAX,
+    INPUT_BYTES_HELD_MAX,
+    LATE_STEPS_PER_SLICE,
+    SPILL_BYTES_MAX,
+    STEPS_PER_SLICE,
+    UNSYNCED_BYTES_MAX,
+)
+from leveret.session.current_method import CurrentMethod
+from leveret.session.states import HALT_ALARM, HALT_SPILL, HALT_SYNC, HALT_TURN, HALT_WORK
+
+if TYPE_CHECKING:
+    from leveret.broker.node.broker import Broker
+    from leveret.broker.queue.queue import Queue
+    from leveret.broker.vhost.vhost import Vhost
+    from leveret.session.settings import Peer, SessionSettings
+
+
+class ClientSession(Link):
+    """One client's connection."""
+
+    def __init__(self, broker: Broker, settings: SessionSettings, peer: Peer, now_ms: i64) -> None:
+        super().__init__(broker.turn, peer.name)
+        self.broker = broker
+        self.settings = settings
+        self.peer = peer
+        #: The time of the last input or look at the clock (monotonic ms).
+        self.now_ms: i64 = now_ms
+        #: Lines for the log, each with its level, until the shell takes them.
+        self.log: list[tuple[str, str]] = []
+        #: Why no input is parsed; see `states`.
+        self.halted: i64 = 0
+        #: The step (`Turn.steps`) at which its slice of the round ends.
+        self.slice_end: i64 = 0
+        #: True when the shell is to close the socket after it flushed.
+        self.finished = False
+        self.current = CurrentMethod(broker.turn)
+        #: The long operation whose end it waits for.
+        self.work: ClientWork | None = None
+        #: The client's rights; they allow nothing until a vhost is entered.
+        self.access = Access(broker.users, "", "")
+        self.vhost: Vhost | None = None
+        #: Its exclusive queues by their ids.
+        self.exclusive_queues: dict[i64, Queue] = {}
+        #: Bytes of contents that are not complete and of transactions that are not committed.
+        self.assembling_bytes: i64 = 0
+        self.assembling_bytes_max: i64 = ASSEMBLING_BYTES_MAX
+        # Wall time, and counters.
+        self.connected_at_ms: i64 = broker.turn.now_ms
+        self.published: i64 = 0
+        self.received_bytes: i64 = 0
+        self.sent_bytes: i64 = 0
+        self.received_packets: i64 = 0
+        self.sent_packets: i64 = 0
+        #: Publishes on channels with confirms that have ended, and how many were confirmed.
+        self.confirming: i64 = 0
+        self.confirmed: i64 = 0
+        #: The walk over all connections that saw it last (`core.counts`); 0 for none.
+        self.walk: i64 = 0
+
+    # -- calls of the shell ------------------------------------------------------------------------
+
+    def receive(self, data: bytes, now_ms: i64) -> None:
+        """Take bytes that the peer sent; `now_ms` is monotonic."""
+        raise RuntimeError("a session takes its input")
+
+    def take_output(self) -> list[bytes | memoryview]:
+        """Return the bytes to send, in order; there may be none."""
+        raise RuntimeError("a session has its output")
+
+    def flushed(self, transport_full: bool) -> None:
+        """Note that the transport took the output, and whether it holds too much now."""
+        raise RuntimeError("a session says when it goes on")
+
+    def input_bytes_held(self) -> int:
+        """Return how many bytes of input wait to be parsed."""
+        raise RuntimeError("a session counts its input")
+
+    def is_authenticated(self) -> bool:
+        """Return whether its place is its own, because it has logged in or asked for something."""
+        raise RuntimeError("a session knows its client")
+
+    def is_authenticating(self) -> bool:
+        """Return whether its login is being judged, or was right and is being completed."""
+        raise RuntimeError("a session knows its client")
+
+    def set_reading(self, reading: bool, now_ms: i64) -> None:
+        """Note whether the shell reads the socket from now (monotonic ms) on."""
+        raise RuntimeError("a session knows what it waits for")
+
+    def tick(self, now_ms: i64) -> None:
+        """Look at the clock (monotonic ms), about once a second."""
+        raise RuntimeError("a session knows what takes too long")
+
+    def resumed(self) -> None:
+        """Go on after the process was suspended."""
+        raise RuntimeError("a session knows who waits for it")
+
+    def lost(self) -> None:
+        """End the connection, because its socket is gone."""
+        raise RuntimeError("a session releases what it holds")
+
+    # -- its input ---------------------------------------------------------------------------------
+
+    def begin_slice(self) -> None:
+        """Begin to parse: as long as a slice, or not before its turn where the round is over.
+
+        Some have a small slice even then (`WorkAccount.end_round`).
+        """
+        turn = self.turn
+        steps = turn.steps
+        self.slice_end = steps + STEPS_PER_SLICE
+        if steps >= turn.round_end and self.halted == 0:
+            if steps < turn.late_end:
+                self.slice_end = steps + LATE_STEPS_PER_SLICE
+            else:
+                self.yield_turn()
+
+    def spend(self, steps: i64) -> None:
+        """Count steps of work that its input took; parse no more than the slice allows."""
+        turn = self.turn
+        turn.steps += steps
+        if turn.steps >= self.slice_end:
+            self.yield_turn()
+
+    def check_slice(self) -> None:
+        """End the slice where what was counted elsewhere has used it up."""
+        if self.turn.steps >= self.slice_end:
+            self.yield_turn()
+
+    def yield_turn(self) -> None:
+        """Parse no more input until it is this connection's turn again."""
+        if self.halted & HALT_TURN == 0:
+            self.halted |= HALT_TURN
+            self.turn.rounds.add(self)
+
+    def take_turn(self) -> None:
+        """Parse on: it is this connection's turn."""
+        self.resume(HALT_TURN)
+
+    def waits_for_turn(self) -> bool:
+        """Return whether its input waits until others have had their turn."""
+        return self.halted & HALT_TURN != 0
+
+    def run(self) -> None:
+        """Parse what lies in the input until it ends or the connection is halted."""
+        raise RuntimeError("a session parses its input")
+
+    def halt(self, reason: i64) -> None:
+        """Parse no more input until `resume` was called for the same reason."""
+        self.halted |= reason
+
+    def end_halt(self, reason: i64) -> None:
+        """End a halt without parsing on."""
+        self.halted &= ~reason
+
+    def resume(self, reason: i64) -> None:
+        """End a halt: parse on, and have the shell check whether to read the socket."""
+        self.halted &= ~reason
+        self.wake()
+        self.run()
+
+    def spilled(self) -> None:
+        """Parse on: what queues had no memory for is written."""
+        if self.halted & HALT_SPILL:
+            self.resume(HALT_SPILL)
+
+    def perform(self, work: ClientWork) -> None:
+        """Do a long operation of the client's, at once if it is short.
+
+        Otherwise no input is parsed before its end.
+        """
+        self.work = work
+        self.turn.begin(work)
+        if not work.over:
+            self.halt(HALT_WORK)
+
+    def end_work(self) -> None:
+        """Parse on: the operation is over."""
+        self.work = None
+        if self.halted & HALT_WORK:
+            self.resume(HALT_WORK)
+
+    def awaits_reply(self) -> bool:
+        """Return whether there is still somebody to answer: the connection is open."""
+        raise RuntimeError("a session knows whether it is open")
+
+    # -- what it asks of the broker ----------------------------------------------------------------
+
+    def enter_vhost(self, name: str) -> None:
+        """Enter a vhost as its user.  Raises: NotAllowed (530) as `Broker.enter`."""
+        self.vhost = self.broker.enter(self, name)
+        self.access = Access(self.broker.users, self.user, name)
+        self.as_owner = self.access.owner
+        self.unacked.user = self.user
+
+    def publisher_blocked(self) -> None:
+        """Block the connection: it published during an alarm.  Raises: ResourceFault (506)."""
+        raise RuntimeError("a session knows what an alarm means to a publisher")
+
+    def check_publisher(self, recorded: bool) -> None:
+        """After each publish, `recorded` or not: halt while an alarm is on or too much waits."""
+        if recorded and self.turn.journal.unsynced_bytes > UNSYNCED_BYTES_MAX:
+            self.halted |= HALT_SYNC
+            self.turn.wait(self, self.turn.journal.durable_group + 1)
+        if self.turn.spill.unwritten_bytes > SPILL_BYTES_MAX:
+            self.halted |= HALT_SPILL
+            self.turn.wait_spilled(self)
+        if self.broker.blocked:
+            self.publisher_blocked()
+
+    def count_published(self, size: i64) -> None:
+        """Count a publish with a body of `size` bytes."""
+        self.published += 1
+        self.turn.sizes.note(size)
+
+    def add_counts(self, counts: LinkCounts) -> None:
+        """Add what the connection did."""
+        counts.published += self.published
+        counts.confirming += self.confirming
+        counts.confirmed += self.confirmed
+        counts.received_bytes += self.received_bytes
+        counts.sent_bytes += self.sent_bytes
+        counts.received_packets += self.received_packets
+        counts.sent_packets += self.sent_packets
+
+    def forget_link(self) -> None:
+        """Leave the list of connections; what it did is kept in the totals."""
+        if self.broker.links.pop(self, self) is None:
+            counts = LinkCounts()
+            self.add_counts(counts)
+            self.turn.counts.link_gone(counts, self.walk)
+
+    def assemble(self, size: i64) -> None:
+        """Count bytes that wait for their content's end or their transaction's commit.
+
+        Raises: ResourceFault (506) when the connection holds too much of that, or the broker has
+        no memory left even for what was begun.
+        """
+        self.assembling_bytes += size
+        self.turn.assemble(size)
+        most = self.assembling_bytes_max
+        if self.assembling_bytes > most:
+            raise ResourceFault(f"a connection's contents and transactions hold {most} bytes")
+        if self.broker.blocked:
+            self.check_memory()
+
+    def end_assembly(self, size: i64) -> None:
+        """Count bytes no longer whose content or transaction has ended."""
+        self.assembling_bytes -= size
+        self.turn.end_assembly(size)
+
+    def check_memory(self) -> None:
+        """Refuse more content when the memory is used up in spite of the alarm.
+
+        Raises: ResourceFault (506).
+        """
+        if self.broker.is_overfull():
+            raise ResourceFault("no memory left for what was begun before the alarm")
+
+    def reads_on(self) -> bool:
+        """Return whether the shell is to read the socket: there is not enough in hand yet.
+
+        A publisher that an alarm has blocked may be so for long, and is one of many.
+        """
+        halted = self.halted
+        if halted == 0:
+            return True
+        most: i64 = INPUT_BYTES_BLOCKED_MAX if halted & HALT_ALARM else INPUT_BYTES_HELD_MAX
+        return self.input_bytes_held() <= most
+
+    def settle_unacked(self) -> bool:
+        """Once a second: return whether deliveries that waited for room may go on."""
+        goes_on = self.unacked.settle()
+        warning = self.unacked.warning()
+        if warning:
+            self.log.append(("warning", warning))
+        return goes_on
+
+    def stop_deliveries(self) -> None:
+        """Stop deliveries until the client has read the output."""
+        self.writable = False
+
+    def keep_exclusive(self, queue: Queue) -> None:
+        """Note a new exclusive queue, which is deleted with the connection."""
+        self.exclusive_queues[queue.queue_id] = queue
+
+    def lose_exclusive(self, queue_id: i64) -> None:
+        """Forget an exclusive queue that is deleted: a client may use one after the other."""
+        self.exclusive_queues.pop(queue_id, None)
+
+    def drop_exclusive(self, last: i64) -> bool:
+        """Delete its exclusive queues (behaviour 13) until `Turn.steps` is at `last`.
+
+        Returns whether some are left.
+        """
+        vhost = self.vhost
+        while self.exclusive_queues:
+            if self.turn.steps >= last:
+                return True
+            queue = self.exclusive_queues.popitem()[1]
+            if vhost is not None:
+                vhost.queues.drop(queue)
+        return False
+
+
+class ClientWork(Work):
+    """A long operation that a client asked for; its connection parses nothing before the end.
+
+    It goes on when the connection is lost.
+    """
+
+    def __init__(self, session: ClientSession) -> None:
+        self.session = session
+        self.over = False
+        #: The group whose sync the reply must wait for (`Turn.reply_group`).
+        self._group: i64 = session.turn.reply_group
+
+    def step(self, steps: i64) -> bool:
+        """Do about `steps` steps; return whether some are left."""
+        turn = self.session.turn
+        turn.changes += 1
+        turn.reply_group = self._group
+        left = self.advance(turn.steps + steps)
+        self._group = turn.reply_group
+        return left
+
+    @abstractmethod
+    def advance(self, last: i64) -> bool:
+        """Go on until `Turn.steps` is at `last`; return whether some are left."""
+
+    @abstractmethod
+    def reply(self) -> None:
+        """Answer the client, if it is still there (`ClientSession.awaits_reply`)."""
+
+    def ended(self) -> None:
+        """Answer, and parse on."""
+        self.over = True
+        self.session.turn.reply_group = self._group
+        self.reply()
+        self.session.end_work()

@@ -1,0 +1,1 @@
+"""A session of HareMQ's protocol over the same vhosts, exchanges and queues."""

@@ -1,0 +1,430 @@
+"""A channel of a HareMQ connection, and the one consumer that it may have.
+
+A message that is given to a consumer is a *push* of the protocol: a basicConsumeResponse.  Its id
+is the `message_id` of the message where that is text and no other delivery of the queue has it,
+else one of the broker's own, so that an ack means one delivery.  With automatic acks the message is
+acked when its push leaves for the socket.
+
+HareMQ's ack names a queue and a message, and comes from any channel of any connection.  So what
+waits for its ack is in one register of all connections that the listener accepted, who have one
+vhost and one user.
+
+Invariants: a channel that is closed gets no push; a consumer gets none before, or in the same write
+as, the answer to its request; a delivery in the register is in its channel's list too.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from leveret.broker.core.timers import Timed
+from leveret.broker.core.work import Work
+from leveret.broker.queue.consumer import Consumer, DeliveryChannel, Source
+from leveret.broker.queue.queue import Queue
+from leveret.broker.vhost.vhost import Vhost
+from leveret.errors import AmqpError
+from leveret.limits import (
+    HAREMQ_FRAME_BYTES_MAX,
+    HAREMQ_UNACKED_MAX,
+    MESSAGE_OVERHEAD_BYTES,
+    OUTPUT_BYTES_HIGH,
+    OUTPUT_BYTES_KEPT,
+)
+from leveret.message import Message
+from leveret.session.client_session import ClientSession
+from leveret.wire.buffer import BytesWriter
+from leveret.wire.haremq.fields import (
+    DURABLE,
+    UNDURABLE,
+    is_text,
+    push_prefix,
+    write_push,
+)
+from leveret.wire.properties import MESSAGE_ID, property_place
+
+#: The longest text of a push; the rest of its frame is a few ids and names.
+_PUSH_BODY_BYTES_MAX: Final = HAREMQ_FRAME_BYTES_MAX - 16_384
+
+#: Times of the clock, in ms, from the write of the answer to the first push: one to be sure that
+#: the write is done, and two of which at least one is whole.
+_WRITTEN_MS: Final = 1
+_PUSH_DELAY_MS: Final = 2
+
+
+def queue_prefix(queue_name: bytes) -> bytes:
+    """Return what the keys of a queue's deliveries begin with; no UTF-8 has the byte behind it."""
+    return queue_name + b"\xff"
+
+
+@final
+class HareConsumer(Consumer):
+    """The consumer of a channel; it takes nothing until its answer has been out for a while."""
+
+    def __init__(self, channel: HareChannel, queue: Source, tag: str, auto_ack: bool) -> None:
+        # To the queue it always acks: what cannot be pushed is given back then too.
+        super().__init__(channel, queue, tag, False, False, HAREMQ_UNACKED_MAX, {})
+        self.auto_ack = auto_ack
+        self.prefix = push_prefix(channel.cid, tag.encode())
+        self.key_prefix = queue_prefix(queue.name.encode())
+        self.is_held = True
+        self.hold = Hold(self)
+
+    def ready(self) -> bool:
+        """Return whether it can take one more message now."""
+        return not self.is_held and super().ready()
+
+    def begin(self) -> None:
+        """Take messages from now on."""
+        self.is_held = False
+        if not self.queue.deleted:
+            self.queue.schedule()
+
+
+@final
+class Hold(Timed):
+    """Waits for the time of the first push to a consumer, from when its answer left."""
+
+    def __init__(self, consumer: HareConsumer) -> None:
+        super().__init__()
+        self._consumer = consumer
+        self._written = False
+        self._ended = False
+
+    def start(self) -> None:
+        """Begin: the answer is being written, in a batch that may have begun long ago."""
+        if self._ended:
+            return
+        turn = self._consumer.channel.link.turn
+        turn.timers.set(self, turn.now_ms + _WRITTEN_MS)
+
+    def due(self, now_ms: i64) -> None:
+        """Note that the answer is written by now, or begin."""
+        if self._written:
+            self._consumer.begin()
+        else:
+            self._written = True
+            self._consumer.channel.link.turn.timers.set(self, now_ms + _PUSH_DELAY_MS)
+
+    def end(self) -> None:
+        """Wait for nothing any more: the consumer ended."""
+        self._ended = True
+        self._consumer.channel.link.turn.timers.cancel(self)
+
+
+@final
+class HareDelivery:
+    """One message that a consumer of a channel was given; its key is of its queue and its id."""
+
+    def __init__(
+        self,
+        channel: HareChannel,
+        consumer: HareConsumer,
+        key: bytes,
+        message: Message,
+        sequence: i64,
+        count: i64,
+    ) -> None:
+        self.channel = channel
+        self.consumer = consumer
+        self.queue = consumer.queue
+        self.key = key
+        self.message = message
+        self.sequence: i64 = sequence
+        self.count: i64 = count
+
+
+@final
+class HareDeliveries:
+    """The deliveries of all connections of a listener that wait for their ack, by key."""
+
+    def __init__(self) -> None:
+        self.by_key: dict[bytes, HareDelivery] = {}
+
+
+@final
+class HareOutput:
+    """What waits to be sent on a connection, and what is acked when it is taken."""
+
+    def __init__(self) -> None:
+        self.writer = BytesWriter()
+        self.to_ack: list[HareDelivery] = []
+        #: The most that `writer` held since `trim`: it keeps room for as much.
+        self._longest: i64 = 0
+
+    def take(self) -> bytes:
+        """Return what waits; there may be nothing."""
+        data = self.writer.getvalue()
+        self.writer.truncate(0)
+        self._longest = max(self._longest, len(data))
+        return data
+
+    def trim(self) -> bool:
+        """Let go of memory that much output took; return whether `writer` is another one now."""
+        if self._longest <= OUTPUT_BYTES_KEPT or len(self.writer) > 0:
+            return False
+        self.writer = BytesWriter()
+        self._longest = 0
+        return True
+
+    def ack_pushed(self) -> None:
+        """Ack what was pushed with automatic acks."""
+        pushed = self.to_ack
+        if not pushed:
+            return
+        self.to_ack = []
+        pushed[0].channel.link.turn.changes += 1
+        for delivery in pushed:
+            delivery.channel.settle(delivery)
+
+
+@final
+class HareChannel(DeliveryChannel):
+    """One channel."""
+
+    def __init__(
+        self,
+        connection: ClientSession,
+        vhost: Vhost,
+        output: HareOutput,
+        deliveries: HareDeliveries,
+        cid: bytes,
+    ) -> None:
+        super().__init__(connection)
+        self._connection = connection
+        self._vhost = vhost
+        self._output = output
+        self._deliveries = deliveries
+        self.cid = cid
+        self.consumer: HareConsumer | None = None
+        #: Its deliveries that wait for their ack, the oldest first.
+        self._unacked: dict[bytes, HareDelivery] = {}
+        self._garbled = False
+
+    # -- its consumer ------------------------------------------------------------------------------
+
+    def consume(self, consumer: HareConsumer, where: str) -> None:
+        """Subscribe a consumer; there is none.  Raises: as `Source.subscribe`."""
+        consumer.queue.subscribe(consumer, where)
+        self.consumer = consumer
+
+    def cancel(self) -> None:
+        """End the consumer, and give back what it has not acked."""
+        consumer = self.consumer
+        if consumer is None:
+            return
+        self.consumer = None
+        consumer.hold.end()
+        queue = consumer.queue
+        if not queue.deleted:
+            queue.unsubscribe(consumer)
+        self._give_back(False, queue)
+
+    def cancelled(self, consumer: Consumer) -> None:
+        """Forget a consumer whose queue was deleted: the protocol has no message for that."""
+        mine = self.consumer
+        if mine is not None and mine is consumer:
+            mine.hold.end()
+            self.consumer = None
+            # What it holds went with the queue; all else of the channel was given back before.
+            self._give_back(False, None)
+
+    def close(self) -> None:
+        """End the consumer and give back all that is unacked."""
+        self._connection.turn.changes += 1
+        consumer = self.consumer
+        self.consumer = None
+        # The consumer goes first, so that nothing is handed to a channel that ends.
+        if consumer is not None:
+            consumer.hold.end()
+            if not consumer.queue.deleted:
+                consumer.queue.unsubscribe(consumer)
+        self._give_back(True, None if consumer is None else consumer.queue)
+
+    # -- deliveries --------------------------------------------------------------------------------
+
+    def deliver(self, consumer: Consumer, message: Message, sequence: i64, count: i64) -> None:
+        """Write a push."""
+        assert isinstance(consumer, HareConsumer)
+        self.unacked_count += 1
+        consumer.unacked_count += 1
+        self.room.bytes += message.size + MESSAGE_OVERHEAD_BYTES
+        if self.room.bytes > self.room.limit:
+            self.room.overdraw()
+        message_id = self._id_of(consumer, message, sequence)
+        key = consumer.key_prefix + message_id
+        delivery = HareDelivery(self, consumer, key, message, sequence, count)
+        body = self._text(message.body)
+        if len(body) > _PUSH_BODY_BYTES_MAX:
+            # It waits with this channel, and is given back with what else is unacked.
+            self._connection.log.append(
+                ("warning", f"a body of {len(message.body)} bytes is too long to be pushed")
+            )
+            self._keep(delivery)
+            return
+        output = self._output
+        if consumer.auto_ack:
+            output.to_ack.append(delivery)
+        else:
+            self._keep(delivery)
+        write_push(
+            output.writer,
+            consumer.prefix,
+            body,
+            message_id,
+            DURABLE if message.persistent else UNDURABLE,
+            self._text(message.address.routing_key),
+        )
+        connection = self._connection
+        if not connection.woken:
+            connection.wake()
+        if len(output.writer) > OUTPUT_BYTES_HIGH:
+            connection.stop_deliveries()
+
+    def _keep(self, delivery: HareDelivery) -> None:
+        self._unacked[delivery.key] = delivery
+        self._deliveries.by_key[delivery.key] = delivery
+
+    def _id_of(self, consumer: HareConsumer, message: Message, sequence: i64) -> bytes:
+        """Return the id of a push: the message's own, if it can be."""
+        by_key = self._deliveries.by_key
+        prefix = consumer.key_prefix
+        own = message_id_of(message.properties)
+        if own and prefix + own not in by_key:
+            return own
+        queue = consumer.queue
+        number = int(queue.queue_id) if isinstance(queue, Queue) else 0
+        made = b"leveret-%d-%d" % (number, int(sequence))
+        found = made
+        again = 0
+        while prefix + found in by_key:
+            again += 1
+            found = made + b"-%d" % again
+        return found
+
+    def _text(self, raw: bytes) -> bytes:
+        """Return bytes as text: what is no UTF-8 in them becomes U+FFFD."""
+        if is_text(raw):
+            return raw
+        if not self._garbled:
+            self._garbled = True
+            self._connection.log.append(
+                ("warning", "a message that is not UTF-8 is pushed with U+FFFD for what is no text")
+            )
+        return raw.decode("utf-8", "replace").encode()
+
+    # -- acks --------------------------------------------------------------------------------------
+
+    def hears(self, delivery: HareDelivery) -> bool:
+        """Return whether an ack of the client on this channel means a delivery.
+
+        The client acks what it got with automatic acks too; it cannot mean another's of that id.
+        """
+        consumer = self.consumer
+        if consumer is None or not consumer.auto_ack or delivery.channel is self:
+            return True
+        return consumer.queue is not delivery.queue
+
+    def ack(self, delivery: HareDelivery) -> None:
+        """Ack one of its deliveries."""
+        del self._deliveries.by_key[delivery.key]
+        # It may be on its way back, which ends here.
+        self._unacked.pop(delivery.key, None)
+        self.settle(delivery)
+
+    def settle(self, delivery: HareDelivery) -> None:
+        """Ack a delivery that is in no list any more."""
+        delivery.queue.ack(delivery.sequence, delivery.message)
+        self._credit(delivery)
+
+    def _credit(self, delivery: HareDelivery) -> None:
+        self.unacked_count -= 1
+        self.room.bytes -= delivery.message.size + MESSAGE_OVERHEAD_BYTES
+        delivery.consumer.unacked_count -= 1
+        queue = delivery.queue
+        if not queue.scheduled:
+            queue.schedule()
+
+    def _give_back(self, failed: bool, unused: Source | None) -> None:
+        """Requeue what is unacked; `failed` as `Source.requeue` has it.
+
+        The auto-delete queue `unused` ends then, if nobody else consumes from it.
+        """
+        unacked = self._unacked
+        self._unacked = {}
+        self.link.turn.begin(GivingBack(self, unacked, failed, unused))
+
+    def give_back(self, delivery: HareDelivery, failed: bool) -> None:
+        """Requeue one delivery, unless it was acked meanwhile."""
+        by_key = self._deliveries.by_key
+        if by_key.get(delivery.key) is delivery:
+            del by_key[delivery.key]
+            delivery.queue.requeue(delivery.sequence, delivery.message, delivery.count, failed)
+            self._credit(delivery)
+
+    def end_unused(self, queue: Source) -> None:
+        """End an auto-delete queue that nobody consumes from any more."""
+        self._vhost.queues.end_unused(queue)
+
+
+@final
+class GivingBack(Work):
+    """Requeues deliveries of a channel, slice after slice.
+
+    Their queues deliver when all of them are back, so that they come in their old order.
+    """
+
+    def __init__(
+        self,
+        channel: HareChannel,
+        unacked: dict[bytes, HareDelivery],
+        failed: bool,
+        unused: Source | None,
+    ) -> None:
+        self._channel = channel
+        self._unacked = unacked
+        self._failed = failed
+        self._unused = unused
+        self._held: dict[Source, None] = {}
+        if unused is not None and unacked:
+            self._hold(unused)
+
+    def _hold(self, queue: Source) -> None:
+        if queue not in self._held:
+            self._held[queue] = None
+            queue.begin_returns()
+
+    def step(self, steps: i64) -> bool:
+        """Requeue some of them."""
+        turn = self._channel.link.turn
+        turn.changes += 1
+        last = turn.steps + steps
+        while self._unacked:
+            if turn.steps >= last:
+                return True
+            turn.steps += 1
+            delivery = self._unacked.popitem()[1]
+            self._hold(delivery.queue)
+            self._channel.give_back(delivery, self._failed)
+        return False
+
+    def ended(self) -> None:
+        """Let the queues deliver again, or end."""
+        for queue in self._held:
+            queue.end_returns()
+        if self._unused is not None:
+            self._channel.end_unused(self._unused)
+
+
+def message_id_of(properties: bytes) -> bytes:
+    """Return the message id among properties; b"" where there is none that is text."""
+    if i64(properties[1]) & MESSAGE_ID == 0:
+        return b""
+    flags: i64 = i64(properties[0]) << 8 | i64(properties[1])
+    try:
+        at = property_place(properties, flags, MESSAGE_ID)
+    except AmqpError:
+        return b""
+    found = properties[at + 1 : at + 1 + i64(properties[at])]
+    return found if is_text(found) else b""

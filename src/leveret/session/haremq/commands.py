@@ -1,0 +1,274 @@
+"""The requests of HareMQ other than publish and ack, done on the vhost with the user's rights.
+
+They ask for the same rights as the methods of AMQP that do the same, and meet the same checks.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from leveret.broker.node.access import Access
+from leveret.broker.queue.queue import Queue
+from leveret.broker.values.permission import READ
+from leveret.broker.values.queue_attributes import QueueAttributes
+from leveret.broker.vhost.replies import is_reply_name
+from leveret.broker.vhost.vhost import Vhost
+from leveret.errors import AccessRefused, NotAllowed, NotFound, PreconditionFailed
+from leveret.limits import HAREMQ_LISTED_MAX, SHORT_STRING_BYTES_MAX
+from leveret.names import Name, cleaned
+from leveret.session.commands.exchange import check_binding, check_declare_exchange
+from leveret.session.commands.queue import check_declare_queue
+from leveret.session.haremq.arguments import arguments_of
+from leveret.session.haremq.channel import HareChannel, HareConsumer
+from leveret.session.haremq.connection_base import HareConnectionBase
+from leveret.wire.haremq.requests import (
+    Bind,
+    Cancel,
+    CloseChannel,
+    Consume,
+    DeclareExchange,
+    DeclareQueue,
+    DeleteExchange,
+    DeleteQueue,
+    OpenChannel,
+    Query,
+    Request,
+    Unbind,
+)
+
+#: The types of exchanges by their numbers; 0 is what a message left out.
+EXCHANGE_TYPES: Final = {1: "direct", 2: "fanout", 3: "topic"}
+
+
+@final
+class Commands:
+    """What does the requests of one connection; each raises AmqpError where it is refused."""
+
+    def __init__(self, connection: HareConnectionBase) -> None:
+        self._connection = connection
+
+    def do(self, request: Request) -> None:
+        """Do what is asked for, but consuming and listing."""
+        if isinstance(request, OpenChannel):
+            self._open(request)
+            return
+        channel = self._channel(request)
+        if isinstance(request, CloseChannel):
+            del self._connection.channels[request.cid]
+            self._connection.turn.counts.channels_closed += 1
+            channel.close()
+        elif isinstance(request, DeclareExchange):
+            self._declare_exchange(request)
+        elif isinstance(request, DeleteExchange):
+            self._delete_exchange(request)
+        elif isinstance(request, DeclareQueue):
+            self._declare_queue(request)
+        elif isinstance(request, DeleteQueue):
+            self._delete_queue(request)
+        elif isinstance(request, Bind):
+            self._bind(request)
+        elif isinstance(request, Unbind):
+            self._unbind(request)
+        else:
+            assert isinstance(request, Cancel)
+            _cancel(channel, request)
+
+    def _channel(self, request: Request) -> HareChannel:
+        channel = self._connection.channels.get(request.cid)
+        if channel is None:
+            raise NotFound("there is no such channel")
+        return channel
+
+    def _vhost(self) -> Vhost:
+        vhost = self._connection.vhost
+        assert vhost is not None
+        return vhost
+
+    def _access(self) -> Access:
+        return self._connection.access
+
+    # -- channels ----------------------------------------------------------------------------------
+
+    def _open(self, request: OpenChannel) -> None:
+        """Open a channel; one that is open stays as it is, for a refusal ends the client."""
+        connection = self._connection
+        if not request.cid:
+            raise PreconditionFailed("a channel needs an id")
+        if request.cid in connection.channels:
+            return
+        most = connection.settings.channels_max
+        if len(connection.channels) >= most:
+            raise NotAllowed(f"number of channels opened has reached channels_max ({most})")
+        connection.broker.check_channel(connection)
+        connection.add_channel(request.cid)
+
+    # -- exchanges and queues ----------------------------------------------------------------------
+
+    def _declare_exchange(self, request: DeclareExchange) -> None:
+        name = _name(request.exchange_name)
+        kind = EXCHANGE_TYPES.get(request.exchange_type)
+        if kind is None:
+            raise PreconditionFailed(f"there is no exchange type {request.exchange_type}")
+        arguments = arguments_of(request.args)
+        vhost = self._vhost()
+        check_declare_exchange(self._access(), vhost, name, arguments)
+        vhost.exchanges.declare(
+            name,
+            kind,
+            request.durable,
+            request.auto_delete,
+            False,
+            arguments,
+            self._connection.as_owner,
+        )
+
+    def _delete_exchange(self, request: DeleteExchange) -> None:
+        name = _name(request.exchange_name)
+        if name and not name.startswith("amq."):
+            # The vhost refuses to delete these in words of its own.
+            self._access().configure("exchange", name)
+        self._vhost().exchanges.delete(name, False)
+
+    def _declare_queue(self, request: DeclareQueue) -> None:
+        name = _name(request.queue_name)
+        if not name:
+            raise PreconditionFailed("a queue needs a name: no answer could tell the broker's")
+        if is_reply_name(name):
+            raise AccessRefused(f"'{name}' is for requests and replies over AMQP")
+        arguments = arguments_of(request.args)
+        connection = self._connection
+        vhost = self._vhost()
+        check_declare_queue(self._access(), vhost, name, True, arguments)
+        before = len(vhost.queues.by_name)
+        attributes = QueueAttributes(
+            # An exclusive queue ends with its connection, so AMQP's are never durable either.
+            request.durable and not request.exclusive,
+            request.exclusive,
+            request.auto_delete,
+            arguments,
+        )
+        queue = vhost.queues.declare(connection, name, attributes)
+        if len(vhost.queues.by_name) > before and queue.exclusive:
+            connection.keep_exclusive(queue)
+
+    def _delete_queue(self, request: DeleteQueue) -> None:
+        name = _name(request.queue_name)
+        self._access().configure("queue", name)
+        self._vhost().queues.delete(self._connection, name, False, False)
+
+    # -- bindings ----------------------------------------------------------------------------------
+
+    def _bind(self, request: Bind) -> None:
+        exchange = _name(request.exchange_name)
+        queue = _name(request.queue_name)
+        vhost = self._vhost()
+        check_binding(self._access(), vhost, "queue", queue, exchange, request.binding_key)
+        vhost.exchanges.bind(exchange, queue, True, request.binding_key, {}, self._connection)
+
+    def _unbind(self, request: Unbind) -> None:
+        """Remove all bindings of a queue to an exchange: the request names no key."""
+        exchange = _name(request.exchange_name)
+        name = _name(request.queue_name)
+        vhost = self._vhost()
+        access = self._access()
+        check_binding(access, vhost, "queue", name, exchange, "")
+        queue = vhost.queues.by_name.get(name)
+        found = []
+        if queue is not None:
+            for binding in vhost.exchanges.bindings_to(queue):
+                if binding.source.name == exchange:
+                    check_binding(access, vhost, "queue", name, exchange, binding.binding_key)
+                    found.append(binding)
+        for binding in found:
+            vhost.exchanges.unbind(
+                exchange, name, True, binding.binding_key, binding.arguments, self._connection
+            )
+
+    # -- consuming ---------------------------------------------------------------------------------
+
+    def consume(self, request: Consume) -> HareConsumer:
+        """Subscribe the channel to a queue; return the consumer, which takes nothing yet."""
+        channel = self._channel(request)
+        name = _name(request.queue_name)
+        if len(request.consumer_tag.encode()) > SHORT_STRING_BYTES_MAX:
+            raise PreconditionFailed(f"a consumer tag has at most {SHORT_STRING_BYTES_MAX} bytes")
+        if channel.consumer is not None:
+            raise NotAllowed("a channel has at most one consumer")
+        self._access().read("queue", name)
+        vhost = self._vhost()
+        queue = vhost.queues.existing(name, self._connection)
+        consumer = HareConsumer(channel, queue, request.consumer_tag, request.auto_ack)
+        channel.consume(consumer, vhost.queue_label(name))
+        return consumer
+
+    def access_changed(self) -> None:
+        """End consumers of queues that the user may no longer read (behaviour 74)."""
+        access = self._access()
+        for channel in self._connection.channels.values():
+            consumer = channel.consumer
+            if consumer is not None and not access.allows(READ, consumer.queue.name):
+                channel.cancel()
+
+    # -- listing -----------------------------------------------------------------------------------
+
+    def listing(self, request: Query) -> bytes:
+        """Return the exchanges, queues and bindings that the user may read, as text for a person.
+
+        Raises: NotFound (404) without the channel.
+        """
+        self._channel(request)
+        vhost = self._vhost()
+        exchanges: list[str] = []
+        queues: list[str] = []
+        bindings: list[str] = []
+        access = self._access()
+        for exchange in vhost.exchanges.by_name.values():
+            if len(exchanges) <= HAREMQ_LISTED_MAX and access.allows(READ, exchange.name):
+                exchanges.append(exchange.name)
+        for queue in vhost.queues.by_name.values():
+            if len(queues) > HAREMQ_LISTED_MAX:
+                break
+            if access.allows(READ, queue.name):
+                queues.append(queue.name)
+                if len(bindings) <= HAREMQ_LISTED_MAX:
+                    bindings += _bindings(vhost, access, queue)
+        # What others wait for: a client that pipelines queries has one of them in a turn.
+        looked = len(vhost.exchanges.by_name) + len(queues) + len(bindings)
+        self._connection.spend(looked)
+        return (
+            f"exists exchanges: {_first(exchanges, ', ')}\n"
+            f"exists queues: {_first(queues, ', ')}\n"
+            f"exists bindings: \n    {_first(bindings, chr(10) + '    ')}\n"
+        ).encode("utf-8", "replace")
+
+
+def _bindings(vhost: Vhost, access: Access, queue: Queue) -> list[str]:
+    """Return a line for each of the first bindings to a queue."""
+    return [
+        f"{binding.source.name}<-->{queue.name}, binding_key: {binding.binding_key}"
+        for binding in vhost.exchanges.bindings_to(queue)[: HAREMQ_LISTED_MAX + 1]
+        if access.allows(READ, binding.source.name)
+    ]
+
+
+def _first(items: list[str], between: str) -> str:
+    """Return the first items as one text, which says where there are more."""
+    text = between.join(items[:HAREMQ_LISTED_MAX])
+    return text + between + "and more" if len(items) > HAREMQ_LISTED_MAX else text
+
+
+def _name(text: str) -> Name:
+    """Return the name of an exchange or a queue.  Raises: PreconditionFailed (406)."""
+    if len(text.encode()) > SHORT_STRING_BYTES_MAX:
+        raise PreconditionFailed(f"a name has at most {SHORT_STRING_BYTES_MAX} bytes")
+    return cleaned(text)
+
+
+def _cancel(channel: HareChannel, request: Cancel) -> None:
+    """End the consumer of a channel.  Raises: NotFound (404) where it is another one."""
+    consumer = channel.consumer
+    if consumer is None or consumer.tag != request.consumer_tag:
+        raise NotFound("the channel has no such consumer")
+    if consumer.queue.name != cleaned(request.queue_name):
+        raise NotFound("the consumer is of another queue")
+    channel.cancel()

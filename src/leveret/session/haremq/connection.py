@@ -1,0 +1,274 @@
+"""A HareMQ client's connection as a state machine: bytes in; bytes and effects out.
+
+The protocol has no handshake, no login, no heartbeat and no close.  So a connection has the user
+and the vhost of its listener from the start, and ends without a word: when a frame cannot be read,
+when the broker wants it, or when its socket is gone.  What cannot be done is answered `ok=false`
+and ends nothing.
+
+Invariants: every request is answered once, with its own ids; after `finished` nothing is parsed or
+written.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+from mypy_extensions import i64
+
+from leveret.broker.core.work import Work
+from leveret.errors import AmqpError, NotAllowed
+from leveret.limits import INPUT_BYTES_PER_STEP
+from leveret.session.haremq.channel import HareConsumer
+from leveret.session.haremq.commands import Commands
+from leveret.session.haremq.connection_base import HareConnectionBase, HareShared
+from leveret.session.haremq.frame_input import HareInput
+from leveret.session.haremq.publisher import HarePublisher
+from leveret.session.states import HALT_ALARM, HALT_OUTPUT, HALT_SYNC
+
+if TYPE_CHECKING:
+    from leveret.broker.node.broker import Broker
+    from leveret.session.settings import Peer, SessionSettings
+
+
+@final
+class HareConnection(HareConnectionBase):
+    """One client's connection."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        settings: SessionSettings,
+        shared: HareShared,
+        peer: Peer,
+        now_ms: i64,
+    ) -> None:
+        super().__init__(broker, settings, shared, peer, now_ms)
+        self.publisher = HarePublisher(self)
+        self.commands = Commands(self)
+        self._input = HareInput(self, self.publisher, self.commands)
+        self._reader = self._input.reader
+        broker.links[self] = None
+        self._enter(shared.user, shared.vhost)
+
+    def _enter(self, user: str, vhost: str) -> None:
+        """Enter the vhost; a connection that may not ends at once."""
+        self.user = user
+        try:
+            if user in self.settings.loopback_users and not self.peer.loopback:
+                raise NotAllowed(f"user '{user}' can only connect via localhost")
+            self.enter_vhost(vhost)
+        except AmqpError as error:
+            self._drop(str(error))
+
+    # -- input -------------------------------------------------------------------------------------
+
+    def receive(self, data: bytes, now_ms: i64) -> None:
+        """Take bytes that the peer sent; `now_ms` is monotonic."""
+        self.now_ms = now_ms
+        self.received_bytes += len(data)
+        self.received_packets += 1
+        self.turn.steps += len(data) // INPUT_BYTES_PER_STEP
+        if self.finished:
+            return
+        self._reader.feed(data)
+        if self.halted == 0:
+            self.run()
+
+    def run(self) -> None:
+        """Parse what lies in the input until it ends or the connection is halted."""
+        if self.finished:
+            return
+        self.begin_slice()
+        self.current.begin(self.published)
+        try:
+            self._input.take_frames()
+            self._count_input()
+        except AmqpError as error:
+            self._drop(str(error))
+        except Exception as bug:
+            # Not `error` again: to mypyc a name has one type in a function.
+            if isinstance(bug, MemoryError) or self.current.changed(self.published):
+                raise
+            self.log.append(("error", f"internal error: {bug!r}"))
+            self.finish()
+
+    def _count_input(self) -> None:
+        """Count the part of a frame that has come among what takes memory.
+
+        What waits while the connection is halted is little, because the shell then stops reading.
+
+        Raises: ResourceFault (506) when no memory is left for what was begun.
+        """
+        begun: i64 = i64(self._reader.held()) if self.halted == 0 else 0
+        more = begun - self.assembling_bytes
+        if more > 0:
+            self.assemble(more)
+        elif more < 0:
+            self.end_assembly(-more)
+
+    # -- output ------------------------------------------------------------------------------------
+
+    def take_output(self) -> list[bytes | memoryview]:
+        """Return the bytes to send, in order; there may be none."""
+        data = self.output.take()
+        if not data:
+            return []
+        self.output.ack_pushed()
+        self.sent_bytes += len(data)
+        self.sent_packets += 1
+        if self.starting:
+            self._start_consumers()
+        return [data]
+
+    def _start_consumers(self) -> None:
+        """Have those consumers begin soon whose answer is in the output that is taken."""
+        written = self.answers.written
+        waiting: list[tuple[i64, HareConsumer]] = []
+        for number, consumer in self.starting:
+            if number > written:
+                waiting.append((number, consumer))
+            else:
+                consumer.hold.start()
+        self.starting = waiting
+
+    def flushed(self, transport_full: bool) -> None:
+        """Note that the transport took the output, and whether it holds too much now."""
+        if transport_full:
+            self.stop_deliveries()
+            return
+        if not self.writable:
+            self.writable = True
+            self._resume_deliveries()
+        if self.halted & HALT_OUTPUT:
+            self.end_halt(HALT_OUTPUT)
+            if self.halted == 0:
+                self.run()
+
+    def _resume_deliveries(self) -> None:
+        """Mark the queues of all consumers as having something to deliver."""
+        for channel in self.channels.values():
+            if channel.consumer is not None:
+                channel.consumer.queue.schedule()
+
+    def synced(self, group: i64) -> None:
+        """Parse on."""
+        if not self.finished:
+            self.resume(HALT_SYNC)
+
+    def resume(self, reason: i64) -> None:
+        """End a halt: parse on, and have the shell check whether to read the socket."""
+        self.halted &= ~reason
+        self.wake()
+        if self.halted == 0:
+            self.run()
+
+    # -- calls of the broker and the shell ---------------------------------------------------------
+
+    def input_bytes_held(self) -> int:
+        """Return how many bytes of input wait to be parsed."""
+        return self._reader.held()
+
+    def is_authenticated(self) -> bool:
+        """Return whether it has asked for anything: there is no login."""
+        return self._input.asked
+
+    def is_authenticating(self) -> bool:
+        """Return False: there is no login."""
+        return False
+
+    def awaits_reply(self) -> bool:
+        """Return whether the connection is open."""
+        return not self.finished
+
+    def channel_count(self) -> i64:
+        """Return how many channels are open."""
+        return len(self.channels)
+
+    def access_changed(self) -> None:
+        """Read the user's permissions again, and end consumers that they no longer allow."""
+        if self.vhost is not None and not self.finished:
+            self.access.forget()
+            self.commands.access_changed()
+
+    def publisher_blocked(self) -> None:
+        """Read nothing more until the alarm is over: the client hears no other word of it."""
+        self.halt(HALT_ALARM)
+
+    def alarm(self, blocked: bool, reason: str) -> None:
+        """Read on when the alarm is over (behaviour 16)."""
+        if not blocked and self.halted & HALT_ALARM:
+            self.resume(HALT_ALARM)
+
+    def set_reading(self, reading: bool, now_ms: i64) -> None:
+        """Note nothing: no client is timed out."""
+
+    def tick(self, now_ms: i64) -> None:
+        """Look at the clock (monotonic ms): nothing of a connection takes too long."""
+        self.now_ms = now_ms
+        if self.settle_unacked():
+            self._resume_deliveries()
+        if self.output.trim():
+            self.answers.write_to(self.output.writer)
+
+    def resumed(self) -> None:
+        """Do nothing after the process was suspended: no client counts heartbeats."""
+
+    # -- the end -----------------------------------------------------------------------------------
+
+    def force(self, text: str) -> None:
+        """Close the connection because the operator or a shutdown wants it."""
+        if not self.finished:
+            self.log.append(("info", text))
+            self.finish()
+
+    def _drop(self, text: str) -> None:
+        """Close the connection without a word to its client, because of what it did."""
+        self.log.append(("warning", text))
+        self.finish()
+
+    def finish(self) -> None:
+        """End the connection: the shell closes the socket once the output is flushed."""
+        self._release()
+        self.finished = True
+        self.wake()
+
+    def lost(self) -> None:
+        """End the connection, because its socket is gone."""
+        self._release()
+        self.finished = True
+        self.forget_link()
+        self.account.end()
+        self.unacked.end()
+
+    def _release(self) -> None:
+        """Requeue what is unacked, end consumers and delete exclusive queues (behaviour 13)."""
+        self.broker.leave(self)
+        channels = list(self.channels.values())
+        self.turn.counts.channels_closed += len(self.channels)
+        self.channels.clear()
+        self.starting = []
+        self.output.ack_pushed()
+        for channel in channels:
+            channel.close()
+        self.turn.begin(ExclusiveEnd(self))
+        self.answers.end()
+        self.publisher.forget_routes()
+        if self.assembling_bytes > 0:
+            self.end_assembly(self.assembling_bytes)
+
+
+@final
+class ExclusiveEnd(Work):
+    """Deletes the exclusive queues of a connection that ends (behaviour 13)."""
+
+    def __init__(self, connection: HareConnection) -> None:
+        self._connection = connection
+
+    def step(self, steps: i64) -> bool:
+        """Delete some of them."""
+        turn = self._connection.turn
+        turn.changes += 1
+        return self._connection.drop_exclusive(turn.steps + steps)
+
+    def ended(self) -> None:
+        """Nobody waits for it."""

@@ -1,0 +1,69 @@
+"""What a HareMQ connection is to its parts: its channels, its answers and its output.
+
+`HareConnection` extends this class and puts the parts together.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+from mypy_extensions import i64
+
+from leveret.limits import HAREMQ_REFUSALS_LOGGED_MAX
+from leveret.session.client_session import ClientSession
+from leveret.session.haremq.answers import Answers
+from leveret.session.haremq.channel import HareChannel, HareConsumer, HareDeliveries, HareOutput
+from leveret.wire.haremq.frames import REQUESTS
+
+if TYPE_CHECKING:
+    from leveret.broker.node.broker import Broker
+    from leveret.session.settings import Peer, SessionSettings
+    from leveret.wire.haremq.requests import HareCodec
+
+
+@final
+class HareShared:
+    """What all connections that a listener accepts share."""
+
+    def __init__(self, codec: HareCodec, user: str, vhost: str) -> None:
+        self.codec = codec
+        self.deliveries = HareDeliveries()
+        self.user = user
+        self.vhost = vhost
+
+
+class HareConnectionBase(ClientSession):
+    """A connection without the parts that `HareConnection` is composed of."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        settings: SessionSettings,
+        shared: HareShared,
+        peer: Peer,
+        now_ms: i64,
+    ) -> None:
+        super().__init__(broker, settings, peer, now_ms)
+        self.shared = shared
+        self.output = HareOutput()
+        self.answers = Answers(self, self.output.writer)
+        self.channels: dict[bytes, HareChannel] = {}
+        #: Consumers whose answer is not written yet, with its number among the answers.
+        self.starting: list[tuple[i64, HareConsumer]] = []
+        self._refusals: i64 = 0
+
+    def add_channel(self, cid: bytes) -> None:
+        """Open a channel."""
+        vhost = self.vhost
+        assert vhost is not None
+        self.turn.counts.channels_opened += 1
+        self.channels[cid] = HareChannel(self, vhost, self.output, self.shared.deliveries, cid)
+
+    def refuse(self, identity: bytes, kind: i64, text: str) -> None:
+        """Answer that a request was not done, and say why in the log."""
+        self._refusals += 1
+        if self._refusals <= HAREMQ_REFUSALS_LOGGED_MAX:
+            more = "; the next ones are not logged"
+            end = more if self._refusals == HAREMQ_REFUSALS_LOGGED_MAX else ""
+            self.log.append(("warning", f"{REQUESTS[int(kind)]} refused: {text}{end}"))
+        self.answers.answer(identity, False, 0)

@@ -1,0 +1,171 @@
+"""What the frames of a HareMQ connection ask for, and who does it.
+
+Each request is answered once.  A publish and an ack whose fields lie as protobuf writes them are
+taken from the input as they are; the codec reads all others.
+"""
+
+from __future__ import annotations
+
+from typing import final
+
+from leveret.errors import AmqpError, FrameError
+from leveret.limits import (
+    DEFINING_METHOD_STEPS,
+    HAREMQ_ID_BYTES_MAX,
+    METHOD_STEPS,
+    OUTPUT_BYTES_MAX,
+    TABLE_BYTES_PER_STEP,
+)
+from leveret.names import cleaned_bytes
+from leveret.session.haremq.channel import HareConsumer, queue_prefix
+from leveret.session.haremq.commands import Commands
+from leveret.session.haremq.connection_base import HareConnectionBase
+from leveret.session.haremq.publisher import HarePublisher
+from leveret.session.states import HALT_OUTPUT
+from leveret.wire.haremq.fields import AckFields, PublishFields, is_text
+from leveret.wire.haremq.frames import ACK, PUBLISH, HareFrameReader
+from leveret.wire.haremq.requests import Ack, Consume, Publish, Query, Request
+
+
+@final
+class HareInput:
+    """What takes the input of one connection."""
+
+    def __init__(
+        self, connection: HareConnectionBase, publisher: HarePublisher, commands: Commands
+    ) -> None:
+        self._connection = connection
+        self._turn = connection.turn
+        self._publisher = publisher
+        self._commands = commands
+        self._codec = connection.shared.codec
+        self._deliveries = connection.shared.deliveries
+        self.reader = HareFrameReader()
+        self._publish_fields = PublishFields()
+        self._ack_fields = AckFields()
+        #: True once a frame was read.
+        self.asked = False
+
+    def take_frames(self) -> None:
+        """Take the frames that are whole.  Raises: FrameError (501) for one that cannot be read."""
+        reader = self.reader
+        connection = self._connection
+        output = connection.output.writer
+        while connection.halted == 0 and not connection.finished:
+            connection.current.begin(connection.published)
+            if not reader.next():
+                return
+            self.asked = True
+            kind = reader.kind
+            data = reader.data
+            if kind == PUBLISH and self._publish_fields.find(data, reader.start, reader.end):
+                self._take_publish(data)
+            elif kind == ACK and self._ack_fields.find(data, reader.start, reader.end):
+                self._take_ack(data)
+            else:
+                message = data[reader.start : reader.end]
+                self._take(self._codec.decode(int(kind), message))
+                connection.spend(DEFINING_METHOD_STEPS + len(message) // TABLE_BYTES_PER_STEP)
+            connection.spend(METHOD_STEPS)
+            if len(output) > OUTPUT_BYTES_MAX:
+                connection.halt(HALT_OUTPUT)
+                connection.wake()
+
+    def _take_publish(self, data: bytes) -> None:
+        """Take a publish whose fields were found.  Raises: FrameError (501) for what is no text."""
+        fields = self._publish_fields
+        rid = data[fields.rid : fields.rid_end]
+        cid = data[fields.cid : fields.cid_end]
+        message_id = data[fields.id : fields.id_end]
+        body = data[fields.body : fields.body_end]
+        _check_ids(rid, cid)
+        if not (is_text(rid) and is_text(cid) and is_text(message_id) and is_text(body)):
+            raise FrameError("a string of a basicPublishRequest is not UTF-8")
+        self._publisher.take(
+            data[self.reader.start : fields.cid_end],
+            cid,
+            data[fields.exchange : fields.exchange_end],
+            data[fields.routing_key : fields.routing_key_end],
+            body,
+            message_id,
+            fields.delivery_mode,
+        )
+
+    def _take_ack(self, data: bytes) -> None:
+        """Take an ack whose fields were found.  Raises: FrameError (501) for what is no text."""
+        fields = self._ack_fields
+        rid = data[fields.rid : fields.rid_end]
+        cid = data[fields.cid : fields.cid_end]
+        queue = data[fields.queue : fields.queue_end]
+        message_id = data[fields.id : fields.id_end]
+        _check_ids(rid, cid)
+        if not (is_text(rid) and is_text(cid) and is_text(queue) and is_text(message_id)):
+            raise FrameError("a string of a basicAckRequest is not UTF-8")
+        self._ack(data[self.reader.start : fields.cid_end], cid, queue, message_id)
+
+    def _take(self, request: Request) -> None:
+        """Take a decoded request.  Raises: FrameError (501) for ids that are too long."""
+        _check_ids(request.rid, request.cid)
+        if isinstance(request, Publish):
+            self._publisher.take(
+                request.identity,
+                request.cid,
+                request.exchange_name,
+                request.routing_key,
+                request.body,
+                request.message_id,
+                request.delivery_mode,
+            )
+        elif isinstance(request, Ack):
+            self._ack(request.identity, request.cid, request.queue_name, request.message_id)
+        else:
+            self._command(request)
+
+    def _ack(self, identity: bytes, cid: bytes, queue: bytes, message_id: bytes) -> None:
+        """Ack a delivery, of any connection; one that is gone is fine."""
+        connection = self._connection
+        channel = connection.channels.get(cid)
+        if channel is None:
+            connection.refuse(identity, ACK, "there is no such channel")
+            return
+        by_key = self._deliveries.by_key
+        delivery = by_key.get(queue_prefix(queue) + message_id)
+        if delivery is None:
+            delivery = by_key.get(queue_prefix(cleaned_bytes(queue)) + message_id)
+        if delivery is not None and channel.hears(delivery):
+            self._turn.changes += 1
+            delivery.channel.ack(delivery)
+        connection.answers.answer(identity, True, 0)
+
+    def _command(self, request: Request) -> None:
+        """Do what a request asks for that is neither publish nor ack, and answer it."""
+        connection = self._connection
+        answers = connection.answers
+        turn = self._turn
+        turn.reply_group = 0
+        if turn.has_letters():
+            # What died earlier in this batch has arrived by now, as far as a request can see.
+            turn.dead_letter(connection.slice_end - turn.steps)
+        commands = self._commands
+        kind = self.reader.kind
+        try:
+            if isinstance(request, Query):
+                answers.answer_query(request.identity, commands.listing(request))
+                return
+            consumer: HareConsumer | None = None
+            if isinstance(request, Consume):
+                consumer = commands.consume(request)
+            else:
+                commands.do(request)
+            group = turn.reply_group
+            answers.answer(request.identity, True, group if turn.must_wait(group) else 0)
+            if consumer is not None:
+                connection.starting.append((answers.given, consumer))
+        except AmqpError as error:
+            connection.refuse(request.identity, kind, error.text)
+
+
+def _check_ids(rid: bytes, cid: bytes) -> None:
+    """Refuse ids that no answer should carry.  Raises: FrameError (501)."""
+    if len(rid) > HAREMQ_ID_BYTES_MAX or len(cid) > HAREMQ_ID_BYTES_MAX:
+        raise FrameError(f"an id has at most {HAREMQ_ID_BYTES_MAX} bytes")

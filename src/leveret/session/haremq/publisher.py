@@ -1,0 +1,178 @@
+"""Publishes of a HareMQ connection: from a request to the queues, and to its answer.
+
+The answer comes when the message is as safe as its queues promise, as a confirm of AMQP does.  A
+queue that refuses it makes the answer `ok=false`; a message that no queue takes is answered
+`ok=true`, because nothing went wrong.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from leveret.broker.queue.target import Destinations
+from leveret.broker.vhost.vhost import RECORDED, REJECTED, Vhost
+from leveret.errors import AmqpError, FrameError, PreconditionFailed
+from leveret.limits import FAN_OUT_COPIES, ROUTES_CACHED_MAX, SHORT_STRING_BYTES_MAX
+from leveret.message import Message
+from leveret.session.channel.confirms import group_of
+from leveret.session.haremq.connection_base import HareConnectionBase
+from leveret.session.publish.fan_out import Spreading
+from leveret.session.publish.route import Route, route_of, unrefused
+from leveret.wire.haremq.fields import DURABLE
+from leveret.wire.haremq.frames import PUBLISH
+
+#: Property flags: the delivery mode, without and with the message id.
+_MODE_ONLY: Final = b"\x10\x00"
+_MODE_AND_ID: Final = b"\x10\x80"
+
+
+@final
+class HarePublisher:
+    """What takes the publishes of one connection."""
+
+    def __init__(self, connection: HareConnectionBase) -> None:
+        self._connection = connection
+        #: By exchange and routing key, with a byte between them that no UTF-8 has.
+        self._routes: dict[bytes, Route] = {}
+
+    def forget_routes(self) -> None:
+        """Forget every route: the connection ends."""
+        self._routes.clear()
+
+    def take(
+        self,
+        identity: bytes,
+        cid: bytes,
+        exchange: bytes,
+        routing_key: bytes,
+        body: bytes,
+        message_id: bytes,
+        delivery_mode: i64,
+    ) -> None:
+        """Publish one message and answer the request."""
+        connection = self._connection
+        if cid not in connection.channels:
+            connection.refuse(identity, PUBLISH, "there is no such channel")
+            return
+        connection.current.publish(0, connection.published)
+        try:
+            route = self._route(exchange, routing_key)
+            _check_sizes(connection, body, message_id)
+            message = self._message(route, body, message_id, delivery_mode == DURABLE)
+            found = self._found(route, message)
+        except FrameError:
+            # A name that is not UTF-8: the message as a whole is none.
+            raise
+        except AmqpError as error:
+            connection.refuse(identity, PUBLISH, error.text)
+            return
+        route.exchange.published_in += 1
+        connection.count_published(len(body))
+        vhost = connection.vhost
+        assert vhost is not None
+        if len(found.targets) > FAN_OUT_COPIES:
+            connection.perform(HareFanOut(connection, vhost, message, found, identity))
+            connection.check_slice()
+        else:
+            answer_publish(connection, identity, self._publish(vhost, message, found))
+
+    def _message(self, route: Route, body: bytes, message_id: bytes, persistent: bool) -> Message:
+        """Return the message that a request publishes."""
+        mode = b"\x02" if persistent else b"\x01"
+        if message_id:
+            properties = _MODE_AND_ID + mode + bytes((len(message_id),)) + message_id
+        else:
+            properties = _MODE_ONLY + mode
+        return Message(route.address, properties, body, self._connection.turn.now_ms, persistent)
+
+    def _found(self, route: Route, message: Message) -> Destinations:
+        """Return where a message goes.  Raises: PreconditionFailed (406)."""
+        vhost = self._connection.vhost
+        if vhost is None or not route.dynamic:
+            return route
+        return unrefused(vhost.route(route.exchange, route.routing_key, message.properties))
+
+    def _publish(self, vhost: Vhost, message: Message, found: Destinations) -> i64:
+        """Put a message into its queues; return what `Vhost.publish` returns."""
+        connection = self._connection
+        turn = connection.turn
+        targets = found.targets
+        outcome: i64 = 0
+        if not targets:
+            turn.counts.unroutable_dropped += 1
+        else:
+            outcome = vhost.publish(message, targets, connection.as_owner)
+            if len(targets) > 1:
+                connection.spend(len(targets))
+        if turn.events is not None:
+            turn.events.published(vhost.name, message, len(targets))
+        return outcome
+
+    def _route(self, exchange: bytes, routing_key: bytes) -> Route:
+        """Return the route of an exchange and a routing key.
+
+        Raises: FrameError (501), NotFound (404), AccessRefused (403), PreconditionFailed (406).
+        """
+        connection = self._connection
+        vhost = connection.vhost
+        assert vhost is not None
+        asked = exchange + b"\xff" + routing_key
+        route = self._routes.get(asked)
+        if route is not None and route.revision == vhost.revision:
+            return route
+        if len(exchange) > SHORT_STRING_BYTES_MAX or len(routing_key) > SHORT_STRING_BYTES_MAX:
+            raise PreconditionFailed(f"a name has at most {SHORT_STRING_BYTES_MAX} bytes")
+        route = route_of(connection.access, vhost, exchange, routing_key, False)
+        if route.special:
+            raise PreconditionFailed("a batch is staged and committed by AMQP only")
+        if len(self._routes) >= ROUTES_CACHED_MAX:
+            self._routes.clear()
+        self._routes[asked] = route
+        return route
+
+
+@final
+class HareFanOut(Spreading):
+    """One message of HareMQ on its way to thousands of queues."""
+
+    def __init__(
+        self,
+        connection: HareConnectionBase,
+        vhost: Vhost,
+        message: Message,
+        found: Destinations,
+        identity: bytes,
+    ) -> None:
+        super().__init__(connection, vhost, message, found.targets)
+        self._connection = connection
+        self._found = found
+        self._identity = identity
+
+    def reply(self) -> None:
+        """Answer the request, if anybody listens."""
+        connection = self._connection
+        turn = connection.turn
+        if turn.events is not None:
+            turn.events.published(self.vhost.name, self.message, len(self._found.targets))
+        if connection.awaits_reply():
+            answer_publish(connection, self._identity, self.outcome)
+
+
+def answer_publish(connection: HareConnectionBase, identity: bytes, outcome: i64) -> None:
+    """Answer a publish with what came of it."""
+    group = group_of(connection.turn.journal, outcome)
+    connection.answers.answer(identity, outcome & REJECTED == 0, group)
+    connection.check_publisher(outcome & RECORDED != 0)
+
+
+def _check_sizes(connection: HareConnectionBase, body: bytes, message_id: bytes) -> None:
+    """Refuse what is too long.  Raises: PreconditionFailed (406)."""
+    most = connection.settings.message_bytes_max
+    if len(body) > most:
+        raise PreconditionFailed(
+            f"message size {len(body)} is larger than configured max size {most}"
+        )
+    if len(message_id) > SHORT_STRING_BYTES_MAX:
+        raise PreconditionFailed(f"a message id has at most {SHORT_STRING_BYTES_MAX} bytes")

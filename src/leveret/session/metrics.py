@@ -1,0 +1,200 @@
+"""The totals of all connections and channels, for metrics; see `broker.admin.metrics`."""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from leveret.broker.core.counts import LinkCounts
+from leveret.broker.core.turn import Link
+from leveret.broker.node.broker import Broker
+from leveret.session.channel.channel import Channel
+from leveret.session.client_session import ClientSession
+from leveret.session.connection.connection import Connection
+
+#: Channels of one connection that count as one step of a walk.
+_CHANNELS_PER_STEP: Final = 2
+
+
+@final
+class ChannelLevels:
+    """What channels have now."""
+
+    def __init__(self) -> None:
+        self.connections: i64 = 0
+        self.channels: i64 = 0
+        #: Those on which something was published.
+        self.publishers: i64 = 0
+        self.consumers: i64 = 0
+        self.unacked: i64 = 0
+        self.unconfirmed: i64 = 0
+        #: The limits of channels, and of their consumers, on what is unacked.
+        self.prefetch: i64 = 0
+        self.consumer_prefetch: i64 = 0
+
+    def add(self, channel: Channel) -> None:
+        """Add what a channel has."""
+        self.channels += 1
+        self.publishers += 1 if channel.publishes else 0
+        self.consumers += len(channel.consumers)
+        self.unacked += channel.unacked.count
+        self.unconfirmed += channel.confirms.unconfirmed()
+        self.prefetch += channel.prefetch_count
+        self.consumer_prefetch += channel.prefetch_next
+
+
+@final
+class LinkWalk:
+    """A walk over all connections; `number` is the one that `Counts.begin_walk` returned."""
+
+    def __init__(self, broker: Broker, number: i64) -> None:
+        self._counts: Final = broker.turn.counts
+        self._links: Final = broker.links
+        self._number: Final[i64] = number
+        self._left: Final[list[Link]] = list(broker.links)
+        self._next: i64 = 0
+        self.levels: Final = ChannelLevels()
+        self._seen: Final = LinkCounts()
+
+    def size(self) -> int:
+        """Return how many connections there are to see."""
+        return len(self._left)
+
+    def step(self, count: i64) -> bool:
+        """See about `count` connections more; return whether some are left."""
+        last: i64 = self._next + count
+        while self._next < last and self._next < len(self._left):
+            link = self._left[self._next]
+            if link in self._links and isinstance(link, ClientSession):
+                last -= self._see(link) // _CHANNELS_PER_STEP
+            self._next += 1
+        return self._next < len(self._left)
+
+    def _see(self, link: ClientSession) -> i64:
+        """Count a connection; return how many channels it has."""
+        link.walk = self._number
+        link.add_counts(self._seen)
+        levels = self.levels
+        if link.vhost_name:
+            levels.connections += 1
+        if not isinstance(link, Connection):
+            count = link.channel_count()
+            levels.channels += count
+            levels.publishers += 1 if link.published > 0 else 0
+            return count
+        for channel in link.channels.by_number.values():
+            levels.add(channel)
+        return len(link.channels.by_number)
+
+    def finish(self) -> LinkCounts:
+        """Return what connections did since the start, also those that are gone."""
+        total = LinkCounts()
+        total.add(self._seen)
+        total.add(self._counts.gone_links)
+        total.add(self._counts.seen_links, -1)
+        return total
+
+
+@final
+class LinkSums:
+    """What clients published and had confirmed since the start, taken in slices.
+
+    It marks nothing, so that it may be taken while a walk goes on.  The sums are whole once `add`
+    returns False, and are never lower than those of an earlier one: a connection that went is in
+    the counts of those that are gone, and is counted there alone.
+    """
+
+    def __init__(self, broker: Broker) -> None:
+        self._links: Final = broker.links
+        self._counts: Final = broker.turn.counts
+        self._left: Final[list[Link]] = list(broker.links)
+        self._seen: Final[list[tuple[Link, LinkCounts]]] = []
+        self._next: i64 = 0
+        self.published = 0
+        self.confirmed = 0
+
+    def add(self, count: i64) -> bool:
+        """Add about `count` connections more; return whether some are left."""
+        last: i64 = self._next + count
+        while self._next < last and self._next < len(self._left):
+            link = self._left[self._next]
+            if link in self._links and isinstance(link, ClientSession):
+                counts = LinkCounts()
+                link.add_counts(counts)
+                self._seen.append((link, counts))
+                last -= link.channel_count() // _CHANNELS_PER_STEP
+            self._next += 1
+        if self._next < len(self._left):
+            return True
+        total = LinkCounts()
+        total.add(self._counts.gone_links)
+        for link, counts in self._seen:
+            if link in self._links:
+                total.add(counts)
+        self.published = int(total.published)
+        self.confirmed = int(total.confirmed)
+        return False
+
+
+@final
+class ConnectionRow:
+    """One connection, with what it did."""
+
+    def __init__(self, link: ClientSession) -> None:
+        self.name: Final = link.name
+        self.counts: Final = LinkCounts()
+        self.channel_count: Final = int(link.channel_count())
+        link.add_counts(self.counts)
+
+
+@final
+class ChannelRow:
+    """One channel, with what it has."""
+
+    def __init__(self, connection: str, channel: Channel) -> None:
+        self.name: Final = f"{connection} ({channel.number})"
+        self.levels: Final = ChannelLevels()
+        self.levels.add(channel)
+
+
+@final
+class LinkRows:
+    """All connections with their channels, in slices.
+
+    Beyond `limit` of each they are counted in `omitted` and `channels_omitted`, and left out.
+    """
+
+    def __init__(self, broker: Broker, limit: int) -> None:
+        self.rows: Final[list[ConnectionRow]] = []
+        self.channels: Final[list[ChannelRow]] = []
+        self.omitted = 0
+        self.channels_omitted = 0
+        self._limit: Final = limit
+        self._links: Final = broker.links
+        self._left: Final[list[Link]] = list(broker.links)
+        self._next: i64 = 0
+
+    def step(self, count: i64) -> bool:
+        """Take about `count` connections more; return whether some are left."""
+        last: i64 = self._next + count
+        while self._next < last and self._next < len(self._left):
+            link = self._left[self._next]
+            self._next += 1
+            if link not in self._links or not isinstance(link, ClientSession):
+                continue
+            if len(self.rows) < self._limit:
+                self.rows.append(ConnectionRow(link))
+            else:
+                self.omitted += 1
+            if isinstance(link, Connection):
+                last -= len(link.channels.by_number) // _CHANNELS_PER_STEP
+                self._take_channels(link)
+        return self._next < len(self._left)
+
+    def _take_channels(self, connection: Connection) -> None:
+        for channel in connection.channels.by_number.values():
+            if len(self.channels) < self._limit:
+                self.channels.append(ChannelRow(connection.name, channel))
+            else:
+                self.channels_omitted += 1

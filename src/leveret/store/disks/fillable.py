@@ -1,0 +1,61 @@
+"""A disk that is full when it is told to be: what needs room fails with ENOSPC."""
+
+from __future__ import annotations
+
+import errno
+
+from leveret.store.disk import Disk, File, StorageFailure
+from leveret.store.disks.wrapping import WrappedDisk, WrappedFile
+
+
+class FillableDisk(WrappedDisk):
+    """`disk`, on which nothing grows while `full` is True."""
+
+    def __init__(self, disk: Disk, full: bool = False) -> None:
+        super().__init__(disk)
+        self.full = full
+
+    def check(self, verb: str, path: str) -> None:
+        """Refuse what needs room on a full disk.  Raises: StorageFailure."""
+        if self.full:
+            raise StorageFailure(verb, path, "No space left on device", errno.ENOSPC)
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        """Open a file; a full disk has no room for a new one, and says so of any it is to make."""
+        if create:
+            self.check("open", path)
+        return FillableFile(self, self._disk.open(path, create=create), path)
+
+    def free(self) -> int:
+        """Return how much room there is; none on a full disk."""
+        return 0 if self.full else self._disk.free()
+
+
+class FillableFile(WrappedFile):
+    """A file of such a disk."""
+
+    def __init__(self, disk: FillableDisk, file: File, path: str) -> None:
+        super().__init__(file)
+        self._disk = disk
+        self._path = path
+
+    def append(self, parts: list[bytes]) -> None:
+        """Append, where there is room."""
+        self._disk.check("append", self._path)
+        self._file.append(parts)
+
+    def pwrite(self, data: bytes, position: int) -> None:
+        """Write; only what makes the file longer needs room."""
+        if position + len(data) > self._file.size():
+            self._disk.check("pwrite", self._path)
+        self._file.pwrite(data, position)
+
+    def allocate(self, size: int) -> None:
+        """Make room, where there is some."""
+        self._disk.check("allocate", self._path)
+        self._file.allocate(size)
+
+    def write_ahead(self, size: int) -> None:
+        """Write zeros behind the end, where there is room."""
+        self._disk.check("write_ahead", self._path)
+        self._file.write_ahead(size)

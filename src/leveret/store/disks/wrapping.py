@@ -1,0 +1,99 @@
+"""A disk that hands every operation on to another one: what the disks for faults have in common."""
+
+from __future__ import annotations
+
+from leveret.store.disk import Disk, File
+
+
+class WrappedDisk(Disk):
+    """`disk`, unchanged; an heir overrides what is different."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+
+    def make_dir(self, path: str) -> None:
+        """Make a directory."""
+        self._disk.make_dir(path)
+
+    def list(self, path: str) -> list[str]:
+        """Return the names in a directory."""
+        return self._disk.list(path)
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        """Open a file."""
+        return self._disk.open(path, create=create)
+
+    def rename(self, old: str, new: str) -> None:
+        """Give a file another name."""
+        self._disk.rename(old, new)
+
+    def unlink(self, path: str) -> None:
+        """Remove a file."""
+        self._disk.unlink(path)
+
+    def fsync_dir(self, path: str) -> None:
+        """Sync a directory."""
+        self._disk.fsync_dir(path)
+
+    def free(self) -> int:
+        """Return how much room there is."""
+        return self._disk.free()
+
+    def capacity(self) -> int:
+        """Return how many bytes there are on it."""
+        return self._disk.capacity()
+
+    def lock(self, path: str) -> None:
+        """Take the lock."""
+        self._disk.lock(path)
+
+    def spare(self, count: int) -> bool:
+        """Keep spare descriptors."""
+        return self._disk.spare(count)
+
+    def close(self) -> None:
+        """Release the locks and the spare descriptors."""
+        self._disk.close()
+
+
+class WrappedFile(File):
+    """`file`, unchanged; an heir overrides what is different."""
+
+    def __init__(self, file: File) -> None:
+        self._file = file
+
+    def append(self, parts: list[bytes]) -> None:
+        """Append."""
+        self._file.append(parts)
+
+    def pwrite(self, data: bytes, position: int) -> None:
+        """Write at a position."""
+        self._file.pwrite(data, position)
+
+    def read(self, position: int, size: int) -> bytes:
+        """Read."""
+        return self._file.read(position, size)
+
+    def size(self) -> int:
+        """Return the size."""
+        return self._file.size()
+
+    def truncate(self, size: int) -> None:
+        """Cut the file."""
+        self._file.truncate(size)
+
+    def allocate(self, size: int) -> None:
+        """Make room."""
+        self._file.allocate(size)
+
+    def write_ahead(self, size: int) -> None:
+        """Write zeros behind the end."""
+        self._file.write_ahead(size)
+
+    def sync(self) -> None:
+        """Sync the file."""
+        self._file.sync()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()

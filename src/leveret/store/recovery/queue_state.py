@@ -1,0 +1,141 @@
+"""The state of one queue or stream, gathered from the records of snapshot and journal.
+
+A broker's start and the tools' survey gather the same state by the same rules, which are here: what
+an ack, a purge or a trim removes, which sequence comes next, and when a stream's id is uncertain.
+They differ in what they keep of a message and in how they keep its chunks, which is up to their own
+classes, `RestoredQueue` and `Holding`.
+
+A sequence is never used twice.  The live messages are all that were ever recorded less those that
+are gone, whatever the order of the records.
+
+Invariant: nothing is journaled, read or written here.
+"""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar
+
+from mypy_extensions import i64
+
+from leveret.store.records.fields import text
+from leveret.store.records.ranges import RangeSet
+
+#: What is kept of a message.
+Kept = TypeVar("Kept")
+
+
+class QueueState(Generic[Kept]):
+    """The state of one queue or stream."""
+
+    def __init__(self, queue_id: i64) -> None:
+        self.queue_id: i64 = queue_id
+        self.definition: dict[str, object] | None = None
+        self.deleted = False
+        self.next_sequence: i64 = 0
+        self.first_offset: i64 = 0
+        self.messages: dict[i64, Kept] = {}
+        #: Sequences that are gone: acked, purged or moved.
+        self.dead = RangeSet()
+        #: How often messages came back, where neither they nor their chunks say it.
+        self.counts: dict[i64, i64] = {}
+        #: How far the named consumers of a stream have come.
+        self.offsets: dict[bytes, int] = {}
+        #: True if its last messages may be lost: no record of it followed a damaged place.
+        self.unsure = False
+        self._stream_id = ""
+
+    # -- what it is -------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        """The queue's name, empty where no record tells it."""
+        return "" if self.definition is None else text(self.definition, "name")
+
+    @property
+    def vhost(self) -> str:
+        """The queue's vhost, empty where no record tells it."""
+        return "" if self.definition is None else text(self.definition, "vhost")
+
+    @property
+    def type(self) -> str:
+        """The queue's type: what its arguments ask for, or `delayed`; empty if not known."""
+        if self.definition is None:
+            return ""
+        if "delays" in self.definition:
+            return "delayed"
+        arguments = self.definition.get("arguments")
+        kind = arguments.get("x-queue-type") if isinstance(arguments, dict) else None
+        return kind if isinstance(kind, str) else "classic"
+
+    @property
+    def stream_id(self) -> str:
+        """Which of all streams that had its name it is; empty where that is not certain."""
+        return "" if self.unsure else self._stream_id
+
+    def identified(self, definition: dict[str, object]) -> None:
+        """Take a stream's id, which is certain again when it is recorded after damage."""
+        stream_id = text(definition, "stream_id")
+        if stream_id:
+            self._stream_id = stream_id
+            self.unsure = False
+
+    # -- its messages -----------------------------------------------------------------------------
+
+    def took(self, sequence: i64) -> None:
+        """Note that a sequence was used."""
+        self.next_sequence = max(self.next_sequence, sequence + 1)
+
+    def kept_between(self, first: i64, last: i64) -> list[i64]:
+        """Return the sequences from `first` to `last` whose message is kept."""
+        messages = self.messages
+        if last - first >= len(messages):
+            return [sequence for sequence in messages if first <= sequence <= last]
+        found: list[i64] = []
+        sequence: i64 = first
+        while sequence <= last:
+            if sequence in messages:
+                found.append(sequence)
+            sequence += 1
+        return found
+
+    def ack(self, first: i64, last: i64) -> None:
+        """Remove messages for good."""
+        self.took(last)
+        self.dead.add(first, last)
+        if first == last:
+            self.messages.pop(first, None)
+        else:
+            for sequence in self.kept_between(first, last):
+                del self.messages[sequence]
+        if self.counts:
+            self._forget_counts(first, last)
+
+    def purge(self, below_sequence: i64) -> None:
+        """Remove every message below a sequence."""
+        if below_sequence > 0:
+            self.ack(0, below_sequence - 1)
+
+    def trim(self, first_offset: i64) -> None:
+        """Let a stream begin at `first_offset`, unless it begins later already."""
+        offset = self.first_offset
+        self.first_offset = max(offset, first_offset)
+        for sequence in self.kept_between(offset, first_offset - 1):
+            del self.messages[sequence]
+
+    def drop(self) -> None:
+        """Forget what was in it: it was deleted."""
+        self.deleted = True
+        self.messages.clear()
+        self.counts.clear()
+
+    def _forget_counts(self, first: i64, last: i64) -> None:
+        """Forget how often messages came back that are gone."""
+        counts = self.counts
+        if last - first < len(counts):
+            sequence: i64 = first
+            while sequence <= last:
+                counts.pop(sequence, None)
+                sequence += 1
+        else:
+            for held in [held for held in counts if first <= held <= last]:
+                del counts[held]

@@ -1,0 +1,25 @@
+"""A real broker for tests, inside the process that runs them, and a pytest plugin for it.
+
+    with leveret.testing.Broker() as broker:
+        connection = pika.BlockingConnection(pika.URLParameters(broker.url))
+
+`plugin` has the fixtures.  Names are loaded when they are first used: pytest imports the plugin in
+every run, also where no test wants a broker.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from leveret.testing.broker import Broker, BrokerFailed, NotRunning, VirtualHost
+
+__all__ = ["Broker", "BrokerFailed", "NotRunning", "VirtualHost"]
+
+
+def __getattr__(name: str) -> object:
+    """Load a name of this package when it is first used."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module("leveret.testing.broker"), name)

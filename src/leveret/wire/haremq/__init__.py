@@ -1,0 +1,1 @@
+"""HareMQ's protocol: its frames, its requests and its answers."""

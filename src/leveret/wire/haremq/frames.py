@@ -1,0 +1,155 @@
+"""The frames of HareMQ's protocol.
+
+    i32 length | i32 name length | name, NUL | protobuf message | u32 adler32
+
+All numbers are big-endian.  `length` counts everything after itself, the name's length the NUL too,
+and the checksum (seed 1) everything between `length` and itself.  A frame that is not so is an
+error, and nothing that follows it can be read.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import Final, final
+
+from mypy_extensions import i32, i64
+
+from leveret.errors import FrameError
+from leveret.limits import HAREMQ_FRAME_BYTES_MAX, HAREMQ_FRAME_BYTES_MIN
+from leveret.wire.buffer import BytesWriter, read_i32_be, write_i32_be
+from leveret.wire.frames import PieceReader
+
+# -- the requests of a client ----------------------------------------------------------------------
+
+OPEN_CHANNEL: Final = 1
+CLOSE_CHANNEL: Final = 2
+DECLARE_EXCHANGE: Final = 3
+DELETE_EXCHANGE: Final = 4
+DECLARE_QUEUE: Final = 5
+DELETE_QUEUE: Final = 6
+BIND: Final = 7
+UNBIND: Final = 8
+PUBLISH: Final = 9
+ACK: Final = 10
+CONSUME: Final = 11
+CANCEL: Final = 12
+QUERY: Final = 13
+
+#: The package of all messages, as their names begin.
+PACKAGE: Final = "hare_mq"
+
+#: The name of each request.
+REQUESTS: Final = {
+    OPEN_CHANNEL: "openChannelRequest",
+    CLOSE_CHANNEL: "closeChannelRequest",
+    DECLARE_EXCHANGE: "declareExchangeRequest",
+    DELETE_EXCHANGE: "deleteExchangeRequest",
+    DECLARE_QUEUE: "declareQueueRequest",
+    DELETE_QUEUE: "deleteQueueRequest",
+    BIND: "bindRequest",
+    UNBIND: "unbindRequest",
+    PUBLISH: "basicPublishRequest",
+    ACK: "basicAckRequest",
+    CONSUME: "basicConsumeRequest",
+    CANCEL: "basicCancelRequest",
+    QUERY: "basicQueryRequest",
+}
+
+_KINDS: Final[dict[bytes, int]] = {
+    f"{PACKAGE}.{name}".encode(): kind for kind, name in REQUESTS.items()
+}
+
+#: The sizes of both lengths, of one of them, and of the checksum.
+_HEAD_BYTES: Final = 8
+_LENGTH_BYTES: Final = 4
+_CHECKSUM_BYTES: Final = 4
+
+
+@final
+class HareFrameReader(PieceReader):
+    """Finds the frames of requests in pieces of input.
+
+    `feed` a piece, then call `next` until it is False; while it is True, `kind` is one of the
+    requests above and its message is `data[start:end]`.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kind: i64 = 0
+        self.start: i64 = 0
+        self.end: i64 = 0
+
+    def next(self) -> bool:
+        """Move to the next frame if it is whole.
+
+        Raises: FrameError (501) for a length that cannot be, as soon as it is there, a wrong
+        checksum, or a name that is none of a request.
+        """
+        if self._missing > 0:
+            return False
+        data = self.data
+        at = self.position
+        there: i64 = i64(len(data)) - at
+        if there < _LENGTH_BYTES:
+            self.wait_for(_LENGTH_BYTES - there, there)
+            return False
+        length: i64 = i64(read_i32_be(data, at))
+        _check_length(length)
+        if there < _HEAD_BYTES:
+            self.wait_for(_HEAD_BYTES - there, there)
+            return False
+        name_size: i64 = i64(read_i32_be(data, at + _LENGTH_BYTES))
+        if name_size < 2 or name_size > length - _LENGTH_BYTES - _CHECKSUM_BYTES:
+            raise FrameError(f"a frame of {length} bytes announces a name of {name_size} bytes")
+        size = length + _LENGTH_BYTES
+        if there < size:
+            self.wait_for(size - there, there)
+            return False
+        end = at + size - _CHECKSUM_BYTES
+        checksum: i64 = i64(zlib.adler32(data[at + _LENGTH_BYTES : end]))
+        if checksum != i64(read_i32_be(data, end)) & 0xFFFF_FFFF:
+            raise FrameError("a frame's checksum does not fit its bytes")
+        start = at + _HEAD_BYTES + name_size
+        name = data[at + _HEAD_BYTES : start - 1]
+        if data[start - 1] != 0:
+            raise FrameError("a frame's name does not end with a NUL")
+        kind = _KINDS.get(name)
+        if kind is None:
+            raise FrameError(f"a frame of the unknown type {name[:64]!r}")
+        self.kind = kind
+        self.start = start
+        self.end = end
+        self.position = end + _CHECKSUM_BYTES
+        return True
+
+
+def _check_length(length: i64) -> None:
+    """Refuse a frame by the length that it announces.  Raises: FrameError (501)."""
+    if length < HAREMQ_FRAME_BYTES_MIN or length > HAREMQ_FRAME_BYTES_MAX:
+        raise FrameError(
+            f"a frame announces {length} bytes, not {HAREMQ_FRAME_BYTES_MIN} to "
+            f"{HAREMQ_FRAME_BYTES_MAX}"
+        )
+
+
+@final
+class HareFrameWriter:
+    """Writes the frames of messages of one name."""
+
+    def __init__(self, name: str) -> None:
+        raw = f"{PACKAGE}.{name}".encode() + b"\0"
+        head = BytesWriter()
+        write_i32_be(head, i32(len(raw)))
+        head.write(raw)
+        self._head: Final = head.getvalue()
+        self._checksum: Final = zlib.adler32(self._head)
+
+    def write(self, w: BytesWriter, message: bytes) -> None:
+        """Write the frame of an encoded message."""
+        head = self._head
+        size: i64 = len(head) + len(message) + _CHECKSUM_BYTES
+        write_i32_be(w, i32(size))
+        w.write(head)
+        w.write(message)
+        checksum: i64 = i64(zlib.adler32(message, self._checksum))
+        write_i32_be(w, i32(checksum))

@@ -1,0 +1,298 @@
+"""The frames of HareMQ's own programs are read and written byte for byte, and bad ones refused."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from google.protobuf import descriptor_pb2
+from google.protobuf.json_format import MessageToDict
+from grpc_tools import protoc
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hare import classes, frame, frame_of
+from leveret.errors import FrameError
+from leveret.limits import HAREMQ_FRAME_BYTES_MAX, HAREMQ_FRAME_BYTES_MIN
+from leveret.server import haremq
+from leveret.server.haremq.protobuf_codec import DESCRIPTORS, ProtobufCodec
+from leveret.wire.buffer import BytesWriter
+from leveret.wire.haremq.fields import (
+    AckFields,
+    PublishFields,
+    identity_of,
+    push_prefix,
+    write_common,
+    write_push,
+    write_query,
+)
+from leveret.wire.haremq.frames import ACK, PUBLISH, REQUESTS, HareFrameReader
+from leveret.wire.haremq.requests import Ack, Publish
+
+DATA: dict[str, Any] = json.loads(Path(__file__).with_name("frames.json").read_text())
+VECTORS: list[dict[str, Any]] = DATA["vectors"]
+SHORT = {vector["type"]: vector["type"].removeprefix("hare_mq.") for vector in VECTORS}
+REQUEST_VECTORS = [vector for vector in VECTORS if vector["dir"] == "c2s"]
+ANSWER_VECTORS = [vector for vector in VECTORS if vector["dir"] == "s2c"]
+CODEC = ProtobufCodec()
+
+
+def name_of(vector: dict[str, Any]) -> str:
+    return str(SHORT[vector["type"]])
+
+
+def read_all(data: bytes, size: int) -> list[tuple[str, bytes]]:
+    """Return the frames that come in pieces of a size."""
+    reader = HareFrameReader()
+    found = []
+    for start in range(0, len(data), size):
+        reader.feed(data[start : start + size])
+        while reader.next():
+            found.append((REQUESTS[int(reader.kind)], reader.data[reader.start : reader.end]))
+    assert reader.held() == 0
+    return found
+
+
+# -- what HareMQ's programs wrote ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("vector", REQUEST_VECTORS, ids=name_of)
+@pytest.mark.parametrize("size", [1, 7, 1 << 20])
+def test_requests_are_read(vector: dict[str, Any], size: int) -> None:
+    data = bytes.fromhex(vector["frame_hex"])
+    expected = (name_of(vector), bytes.fromhex(vector["payload_hex"]))
+    assert read_all(data + data, size) == [expected, expected]
+
+
+@pytest.mark.parametrize("vector", REQUEST_VECTORS, ids=name_of)
+def test_requests_are_decoded(vector: dict[str, Any]) -> None:
+    kinds = {name: kind for kind, name in REQUESTS.items()}
+    request = CODEC.decode(kinds[name_of(vector)], bytes.fromhex(vector["payload_hex"]))
+    fields = vector["fields"]
+    assert request.identity == identity_of(fields["rid"].encode(), fields["cid"].encode())
+    for field, value in fields.items():
+        if field == "properties":
+            assert isinstance(request, Publish)
+            found: Any = {
+                "id": request.message_id.decode(),
+                "delivery_mode": request.delivery_mode,
+                "routing_key": request.routing_key.decode(),
+            }
+        else:
+            found = getattr(request, field)
+            found = found.decode() if isinstance(found, bytes) else found
+        assert found == value, field
+
+
+@pytest.mark.parametrize("vector", ANSWER_VECTORS, ids=name_of)
+def test_answers_are_written(vector: dict[str, Any]) -> None:
+    fields: dict[str, Any] = {
+        name: value.encode() if isinstance(value, str) else value
+        for name, value in vector["fields"].items()
+    }
+    w = BytesWriter()
+    if name_of(vector) == "basicCommonResponse":
+        write_common(w, identity_of(fields["rid"], fields["cid"]), fields["ok"])
+    elif name_of(vector) == "basicQueryResponse":
+        write_query(w, identity_of(fields["rid"], fields["cid"]), fields["body"])
+    else:
+        properties = fields["properties"]
+        write_push(
+            w,
+            push_prefix(fields["cid"], fields["consumer_tag"]),
+            fields["body"],
+            properties["id"].encode(),
+            properties["delivery_mode"],
+            properties["routing_key"].encode(),
+        )
+    assert w.getvalue().hex() == vector["frame_hex"]
+
+
+@pytest.mark.parametrize("vector", VECTORS, ids=name_of)
+def test_the_tests_own_client_writes_the_same(vector: dict[str, Any]) -> None:
+    assert frame(name_of(vector), **vector["fields"]).hex() == vector["frame_hex"]
+
+
+def test_the_descriptors_are_those_of_the_proto_file_and_of_haremq(tmp_path: Path) -> None:
+    folder = Path(haremq.__file__).parent
+    made = tmp_path / "made"
+    asked = ["protoc", f"-I{folder}", f"--descriptor_set_out={made}", "haremq.proto"]
+    assert protoc.main(asked) == 0
+    read = descriptor_pb2.FileDescriptorSet.FromString
+    assert read(made.read_bytes()) == read((folder / DESCRIPTORS).read_bytes())
+    for name, fields in DATA["schema"].items():
+        if name != "Message":
+            # That one is of HareMQ's own files, and in no frame.
+            described = classes()[name].DESCRIPTOR.fields
+            assert {one.name: one.number for one in described} == {
+                field: there["number"] for field, there in fields.items()
+            }
+
+
+# -- the messages that are read without protobuf's package -----------------------------------------
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=200)
+
+
+def of_publish(data: bytes, fields: PublishFields) -> list[Any]:
+    spans = [
+        (fields.rid, fields.rid_end),
+        (fields.cid, fields.cid_end),
+        (fields.exchange, fields.exchange_end),
+        (fields.body, fields.body_end),
+        (fields.id, fields.id_end),
+        (fields.routing_key, fields.routing_key_end),
+    ]
+    return [data[start:end] for start, end in spans] + [fields.delivery_mode]
+
+
+def decoded_publish(message: bytes) -> list[Any]:
+    one = CODEC.decode(PUBLISH, message)
+    assert isinstance(one, Publish)
+    rid_cid = [one.rid, one.cid]
+    return [
+        *rid_cid, one.exchange_name, one.body, one.message_id, one.routing_key, one.delivery_mode
+    ]  # fmt: skip
+
+
+@given(TEXT, TEXT, TEXT, TEXT, TEXT, TEXT, st.integers(0, 2**31 - 1))
+def test_a_publish_is_read_as_protobuf_reads_it(
+    rid: str, cid: str, exchange: str, body: str, id: str, key: str, mode: int
+) -> None:
+    properties = {"id": id, "delivery_mode": mode, "routing_key": key}
+    message = classes()["basicPublishRequest"](
+        rid=rid, cid=cid, exchange_name=exchange, body=body, properties=properties
+    ).SerializeToString()
+    data = b"before" + message + b"behind"
+    fields = PublishFields()
+    assert fields.find(data, 6, 6 + len(message)) == (mode < 0x80)
+    if mode < 0x80:
+        assert of_publish(data, fields) == decoded_publish(message)
+
+
+@given(st.binary(max_size=64))
+def test_bytes_are_read_as_protobuf_reads_them_or_left_to_it(data: bytes) -> None:
+    publish = PublishFields()
+    if publish.find(data, 0, len(data)):
+        found = of_publish(data, publish)
+        texts = [one.isascii() for one in found[:-1]]
+        if all(texts):
+            assert found == decoded_publish(data)
+    ack = AckFields()
+    if ack.find(data, 0, len(data)):
+        spans = [
+            (ack.rid, ack.rid_end), (ack.cid, ack.cid_end),
+            (ack.queue, ack.queue_end), (ack.id, ack.id_end),
+        ]  # fmt: skip
+        parts = [data[start:end] for start, end in spans]
+        if all(part.isascii() for part in parts):
+            one = CODEC.decode(ACK, data)
+            assert isinstance(one, Ack)
+            assert parts == [one.rid, one.cid, one.queue_name, one.message_id]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        pytest.param(b"\x12\x01c\x0a\x01r", id="out of order"),
+        pytest.param(b"\x0a\x01r\x0a\x01s", id="twice"),
+        pytest.param(b"\x0a\x01r\x32\x01x", id="an unknown field"),
+        pytest.param(b"\x08\x01", id="another wire type"),
+        pytest.param(b"\x0a\x05r", id="too short"),
+        pytest.param(b"\x0a\xff\xff\xff\xff\xff\xff\x01r", id="a length of 64 bits"),
+        pytest.param(b"\x0a", id="no length"),
+        pytest.param(b"\x2a\x02\x0a\x09", id="properties that are too short"),
+        pytest.param(b"\x2a\x03\x10\x80\x01", id="a long number"),
+    ],
+)
+def test_other_shapes_are_left_to_protobuf(message: bytes) -> None:
+    assert not PublishFields().find(message, 0, len(message))
+
+
+@given(TEXT, TEXT, TEXT, TEXT, TEXT)
+def test_a_push_is_written_as_protobuf_writes_it(
+    cid: str, tag: str, body: str, id: str, key: str
+) -> None:
+    w = BytesWriter()
+    write_push(
+        w, push_prefix(cid.encode(), tag.encode()), body.encode(), id.encode(), 2, key.encode()
+    )
+    properties = {"id": id, "delivery_mode": 2, "routing_key": key}
+    message = {"cid": cid, "consumer_tag": tag, "body": body, "properties": properties}
+    assert w.getvalue() == frame("basicConsumeResponse", **message)
+
+
+# -- bad frames ------------------------------------------------------------------------------------
+
+
+def refused(data: bytes) -> str:
+    """Return why a reader refuses bytes, which it must whole and byte by byte."""
+    texts = []
+    for size in (len(data), 1):
+        with pytest.raises(FrameError) as caught:
+            read_all(data, size)
+        texts.append(caught.value.text)
+    assert texts[0] == texts[1]
+    return texts[0]
+
+
+GOOD = frame("openChannelRequest", rid="r", cid="c")
+
+
+@pytest.mark.parametrize(
+    "length",
+    [0, HAREMQ_FRAME_BYTES_MIN - 1, HAREMQ_FRAME_BYTES_MAX + 1, 2**31 - 1, 2**31, 2**32 - 1],
+)
+def test_a_length_that_cannot_be_is_refused_at_once(length: int) -> None:
+    assert "announces" in refused(length.to_bytes(4, "big"))
+
+
+@pytest.mark.parametrize("length", [HAREMQ_FRAME_BYTES_MIN, HAREMQ_FRAME_BYTES_MAX])
+def test_the_least_and_the_most_length_are_waited_for(length: int) -> None:
+    reader = HareFrameReader()
+    reader.feed(length.to_bytes(4, "big") + (2).to_bytes(4, "big"))
+    assert not reader.next()
+
+
+@pytest.mark.parametrize("size", [0, 1, 2**31, 2**32 - 1, len(GOOD)])
+def test_a_name_that_does_not_fit_is_refused(size: int) -> None:
+    assert "name" in refused(GOOD[:4] + size.to_bytes(4, "big") + GOOD[8:])
+
+
+def test_a_wrong_checksum_is_refused() -> None:
+    assert "checksum" in refused(GOOD[:-1] + bytes((GOOD[-1] ^ 1,)))
+
+
+def test_an_unknown_type_is_refused() -> None:
+    assert "unknown type" in refused(frame_of("openChannel", b""))
+    assert "unknown type" in refused(frame_of("basicCommonResponse", b""))
+
+
+def test_a_name_without_its_nul_is_refused() -> None:
+    raw = b"hare_mq.openChannelRequestX"
+    covered = len(raw).to_bytes(4, "big") + raw
+    checksum = zlib.adler32(covered).to_bytes(4, "big")
+    assert "NUL" in refused((len(covered) + 4).to_bytes(4, "big") + covered + checksum)
+
+
+@pytest.mark.parametrize("kind", sorted(REQUESTS))
+@pytest.mark.parametrize("message", [b"\xff", b"\x0a\x05r", b"\x0a\x01\xff"])
+def test_what_is_no_message_is_refused(kind: int, message: bytes) -> None:
+    with pytest.raises(FrameError):
+        CODEC.decode(kind, message)
+
+
+def test_the_session_that_was_recorded_is_read() -> None:
+    for event in DATA["session"]["events"]:
+        if event["dir"] == "c2s":
+            names = [one["type"].removeprefix("hare_mq.") for one in event["frames"]]
+            read = read_all(bytes.fromhex(event["segment_hex"]), 1 << 20)
+            assert [name for name, _ in read] == names
+            for (name, message), one in zip(read, event["frames"], strict=True):
+                found = MessageToDict(
+                    classes()[name].FromString(message), preserving_proto_field_name=True
+                )
+                assert found["rid"] == one["fields"]["rid"]

@@ -1,0 +1,132 @@
+"""Bad frames end the connection that sent them, without a word, and no other."""
+
+from __future__ import annotations
+
+import pytest
+
+from core import Node
+from hare import HarePeer, frame, frame_of
+from leveret.limits import HAREMQ_FRAME_BYTES_MAX
+
+GOOD = frame("openChannelRequest", rid="r2", cid="other")
+
+BAD = {
+    "no length": bytes(4),
+    "a length of 9": (9).to_bytes(4, "big"),
+    "a length above 64 MiB": (HAREMQ_FRAME_BYTES_MAX + 1).to_bytes(4, "big"),
+    "a length of 2 GB": (2**31 - 1).to_bytes(4, "big"),
+    "a negative length": b"\xff\xff\xff\xff",
+    "a name beyond its frame": GOOD[:4] + b"\x00\x00\x10\x00" + GOOD[8:],
+    "a negative name": GOOD[:4] + b"\xff\xff\xff\xff" + GOOD[8:],
+    "a wrong checksum": GOOD[:-1] + bytes((GOOD[-1] ^ 0xFF,)),
+    "a changed byte": GOOD[:40] + bytes((GOOD[40] ^ 0x01,)) + GOOD[41:],
+    "an unknown type": frame_of("basicGetRequest", b""),
+    "an answer": frame("basicCommonResponse", rid="r", cid="c1", ok=True),
+    "a message of AMQP": b"AMQP\x00\x00\x09\x01",
+    "a request of HTTP": b"GET / HTTP/1.1\r\nHost: leveret\r\n\r\n",
+    "no message": frame_of("openChannelRequest", b"\xff\xff\xff"),
+    "a string that is not UTF-8": frame_of("openChannelRequest", b"\x0a\x01r\x12\x01\xff"),
+    "a rid that is not UTF-8": frame_of("basicPublishRequest", b"\x0a\x01\xff\x12\x02c1"),
+    "a body that is not UTF-8": frame_of(
+        "basicPublishRequest", b"\x0a\x01r\x12\x02c1\x1a\x01x\x22\x01\xff"
+    ),
+    "an exchange that is not UTF-8": frame_of(
+        "basicPublishRequest", b"\x0a\x01r\x12\x02c1\x1a\x01\xff"
+    ),
+    "a queue that is not UTF-8": frame_of("basicAckRequest", b"\x0a\x01r\x12\x02c1\x1a\x01\xff"),
+}
+
+
+@pytest.fixture
+def node() -> Node:
+    """A broker on an empty disk in memory."""
+    return Node()
+
+
+@pytest.mark.parametrize("size", [1, 1 << 20], ids=["byte by byte", "whole"])
+@pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
+def test_a_bad_frame_ends_its_connection_alone(node: Node, bad: bytes, size: int) -> None:
+    other = HarePeer(node)
+    assert other.open()
+    assert other.exchange("x", 2)
+    assert other.queue("q")
+    assert other.bind("x", "q")
+    hostile = HarePeer(node, other.shared)
+    assert hostile.open()
+    assert hostile.consume("q")
+    assert other.publish("x", "given back", id="id")
+    assert len(hostile.pushes()) == 1
+    heard = len(hostile.inbox.got)
+    # What came before it in the same bytes is answered.
+    data = GOOD + bad + GOOD
+    for start in range(0, len(data), size):
+        if hostile.is_open():
+            hostile.send(data[start : start + size])
+    assert not hostile.is_open()
+    assert [got.message.rid for got in hostile.inbox.got[heard:]] == ["r2"]
+    assert other.consume("q")
+    assert other.bodies() == ["given back"]
+    assert node.turn.assembling_bytes == 0
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 8, 13])
+def test_frames_in_pieces_are_answered_as_whole_ones(node: Node, size: int) -> None:
+    peer = HarePeer(node)
+    data = b"".join(
+        [
+            frame("openChannelRequest", rid="0", cid="c1"),
+            frame("declareQueueRequest", rid="1", cid="c1", queue_name="q"),
+            frame(
+                "basicPublishRequest",
+                rid="2",
+                cid="c1",
+                body="text",
+                properties={"routing_key": "q"},
+            ),
+            frame("basicConsumeRequest", rid="3", cid="c1", consumer_tag="t", queue_name="q"),
+        ]
+    )
+    for start in range(0, len(data), size):
+        peer.send(data[start : start + size])
+    assert [(got.message.rid, got.ok) for got in peer.inbox.got] == [
+        (str(number), True) for number in range(4)
+    ]
+    assert peer.bodies() == ["text"]
+
+
+def test_a_frame_that_never_ends_is_counted_until_its_connection_goes(node: Node) -> None:
+    peer = HarePeer(node)
+    peer.open()
+    whole = frame("basicPublishRequest", rid="r", cid="c1", body="x" * 100_000)
+    peer.send(whole[:60_000])
+    assert node.turn.assembling_bytes == 60_000
+    peer.send(whole[60_000:])
+    assert node.turn.assembling_bytes == 0
+    peer.send(whole[:60_000])
+    peer.lose()
+    assert node.turn.assembling_bytes == 0
+
+
+def test_a_frame_is_not_begun_without_memory_for_it() -> None:
+    node = Node(memory_bytes_max=100_000)
+    peer, other = HarePeer(node), HarePeer(node)
+    assert other.open()
+    start = HAREMQ_FRAME_BYTES_MAX.to_bytes(4, "big") + (5).to_bytes(4, "big")
+    peer.send(start + bytes(150_000))
+    assert peer.is_open()
+    assert node.broker.blocked
+    peer.send(bytes(150_000))
+    assert not peer.is_open()
+    assert other.call("basicQueryRequest").name == "basicQueryResponse"
+    assert not node.broker.blocked
+
+
+@pytest.mark.parametrize("name", ["openChannelRequest", "basicPublishRequest", "basicAckRequest"])
+def test_unusual_messages_are_taken_as_protobuf_takes_them(node: Node, name: str) -> None:
+    peer = HarePeer(node)
+    assert peer.open()
+    # Out of order, twice (the last one counts), and with a field that nobody knows.
+    message = b"\x12\x02c0\x12\x02c1\x0a\x01a\x0a\x01b\x9a\x06\x01x"
+    peer.send(frame_of(name, message))
+    got = peer.inbox.got[-1].message
+    assert (got.rid, got.cid) == ("b", "c1")

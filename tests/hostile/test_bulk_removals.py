@@ -1,0 +1,466 @@
+"""What leaves all at once, or is looked at all at once, costs a slice at a time.
+
+Purges and deletions of deep queues, a new TTL for them, browsers of many messages that came back,
+and many deadlines that are cancelled.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from core import Node, Peer
+from hare import HarePeer
+from leveret.broker.core.quotas import Share, Use
+from leveret.broker.core.timers import Timed, Timers
+from leveret.broker.core.work import Freeing, WorkAccount
+from leveret.broker.policy.policy import make_policy
+from leveret.clock import NO_DEADLINE
+from leveret.limits import (
+    DEFINING_METHOD_STEPS,
+    DISPATCH_STEPS_PER_TURN,
+    MESSAGES_FREED_PER_STEP,
+    METHOD_STEPS,
+    STEPS_PER_SLICE,
+    WORK_STEPS_PER_TURN,
+)
+from leveret.store.disks.recording import RecordingDisk
+from raw_codec import method, publish
+from work_account import Account, stop
+
+
+@pytest.fixture
+def node() -> Node:
+    return Node()
+
+
+#: What a request may take beyond its slice: a portion, a page of the disk, the method itself.
+SPARE = 1024 + DEFINING_METHOD_STEPS + METHOD_STEPS
+
+#: Arguments of a queue that drops the like of what is in it.
+QUEUED = {"x-deduplication-header": "id", "x-deduplication-scope": "queued"}
+
+#: Messages that are more than a few slices.
+MANY = 4 * STEPS_PER_SLICE
+
+
+def fill(node: Node, count: int = MANY, **values: object) -> Peer:
+    """A peer on a broker whose queue `q` has messages."""
+    peer = node.connect(1, 2)
+    durable = bool(values.pop("durable", False))
+    peer.declare("q", durable=durable, arguments=values.pop("arguments", {}))
+    mode = 2 if durable else 1
+    for first in range(0, count, 1000):
+        peer.send(
+            *[
+                publish(2, "", "q", b"%d" % number, delivery_mode=mode)
+                for number in range(first, min(first + 1000, count))
+            ]
+        )
+    node.sync()
+    return peer
+
+
+def ask(node: Node, peer: Peer, data: bytes) -> int:
+    """Let the broker receive a request; return the steps that it took at once."""
+    before = int(node.turn.steps)
+    peer.connection.receive(data, node.now())
+    return int(node.turn.steps) - before
+
+
+def turns_of(node: Node) -> list[int]:
+    """Have the core do all of its works; return the steps of each turn."""
+    found = []
+    while node.turn.works:
+        before = int(node.turn.steps)
+        node.broker.settle()
+        found.append(int(node.turn.steps) - before)
+    return found
+
+
+@pytest.mark.parametrize("window_bytes", [-1, 200_000])
+@pytest.mark.parametrize("arguments", [{}, {"x-max-priority": 5}])
+def test_a_purge_takes_slices_and_answers_at_its_end(
+    window_bytes: int, arguments: dict[str, object]
+) -> None:
+    node = Node(window_bytes=window_bytes)
+    peer = fill(node, durable=True, arguments=arguments)
+    other = node.connect()
+    request = method(1, "queue.purge", queue="q") + method(2, "queue.declare", queue="next")
+    assert ask(node, peer, request) <= STEPS_PER_SLICE + SPARE
+    # For everybody else it is done.
+    assert node.classic("q").ready_count() == 0
+    assert "next" not in node.vhost.queues.by_name or window_bytes >= 0
+    other.send(publish(1, "", "q", b"new", delivery_mode=2))
+    assert all(steps <= WORK_STEPS_PER_TURN + STEPS_PER_SLICE + SPARE for steps in turns_of(node))
+    node.sync()
+    peer.flush()
+    assert peer.expect(1, "queue.purge-ok").message_count == MANY
+    assert peer.expect(2, "queue.declare-ok").queue == "next"
+    again = Node(RecordingDisk(node.image()), window_bytes=window_bytes)
+    assert again.classic("q").ready_count() == 1
+    assert again.connect().call_get("q").body == b"new"
+
+
+def test_a_purge_answers_only_when_it_is_over(node: Node) -> None:
+    peer = fill(node, durable=True)
+    ask(node, peer, method(1, "queue.purge", queue="q"))
+    node.broker.settle()
+    peer.flush()
+    assert node.turn.works
+    assert peer.take() == []
+    turns_of(node)
+    peer.flush()
+    assert peer.expect(1, "queue.purge-ok").message_count == MANY
+
+
+def test_a_crash_during_a_purge_brings_back_what_was_not_reached(node: Node) -> None:
+    """Also with a checkpoint between its slices."""
+    for checkpoint in (False, True):
+        node = Node()
+        peer = fill(node, durable=True)
+        ask(node, peer, method(1, "queue.purge", queue="q"))
+        node.broker.settle()
+        assert node.turn.works
+        sync(node)
+        if checkpoint:
+            while not node.step_checkpoint():
+                sync(node)
+        again = Node(RecordingDisk(node.image()))
+        left = int(again.classic("q").ready_count())
+        # A checkpoint has nothing any more of what waits no longer.
+        assert left == 0 if checkpoint else 0 < left < MANY
+        turns_of(node)
+        sync(node)
+        assert Node(RecordingDisk(node.image())).classic("q").ready_count() == 0
+
+
+def sync(node: Node) -> None:
+    """Sync what was recorded, without a turn."""
+    group = node.journal.seal()
+    if group is not None:
+        node.files.write(group)
+        node.turn.synced(group.number)
+
+
+def test_a_purge_spares_what_is_out(node: Node) -> None:
+    """Unacked messages lie among those that are purged, and come back."""
+    peer = fill(node, durable=True)
+    peer.call(1, "basic.qos", prefetch_count=10)
+    peer.call(1, "basic.consume", queue="q", consumer_tag="c")
+    assert len(peer.take()) == 10
+    other = node.connect()
+    ask(node, other, method(1, "queue.purge", queue="q"))
+    turns_of(node)
+    peer.send(method(1, "basic.ack", delivery_tag=1))
+    peer.lose()
+    node.run()
+    node.sync()
+    again = Node(RecordingDisk(node.image()))
+    assert again.classic("q").ready_count() == node.classic("q").ready_count() == 9
+
+
+def test_a_key_may_come_again_when_the_purge_has_answered(node: Node) -> None:
+    peer = node.connect()
+    peer.declare("q", durable=False, arguments=QUEUED)
+    many = [
+        publish(1, "", "q", b"m", headers={"id": f"k{number}"})
+        for number in range(2 * STEPS_PER_SLICE)
+    ]
+    peer.send(*many)
+    assert ask(node, peer, method(1, "queue.purge", queue="q")) <= STEPS_PER_SLICE + SPARE
+    turns_of(node)
+    peer.flush()
+    peer.expect(1, "queue.purge-ok")
+    peer.send(*many)
+    assert node.classic("q").ready_count() == 2 * STEPS_PER_SLICE
+
+
+def test_the_memory_of_a_deleted_queue_is_let_go_in_slices(node: Node) -> None:
+    count = 3 * STEPS_PER_SLICE * MESSAGES_FREED_PER_STEP
+    peer = fill(node, count)
+    assert ask(node, peer, method(1, "queue.delete", queue="q")) <= 2 * SPARE
+    assert node.turn.held_messages == 0
+    freeing = [work for work in node.turn.works if isinstance(work, Freeing)]
+    assert len(freeing) == 1
+    left = [count]
+    while node.turn.works:
+        node.broker.settle()
+        left.append(sum(len(items) for items in freeing[0].lists))
+    most = (WORK_STEPS_PER_TURN + STEPS_PER_SLICE) * MESSAGES_FREED_PER_STEP
+    assert all(before - after <= most for before, after in pairwise(left))
+    assert left[-1] == 0
+    assert len(left) > 2
+    node.sync()
+    peer.flush()
+    assert peer.expect(1, "queue.delete-ok").message_count == count
+
+
+def govern(node: Node, ttl_ms: int) -> None:
+    """Set the policy that gives the queue `q` a TTL."""
+    node.vhost.policies.set(make_policy("ttl", "^q$", {"message-ttl": ttl_ms}))
+
+
+def test_a_new_ttl_of_many_messages_takes_slices() -> None:
+    node = Node()
+    peer = fill(node)
+    govern(node, 1000)
+    turns = turns_of(node)
+    assert len(turns) > 1
+    assert max(turns) <= WORK_STEPS_PER_TURN + STEPS_PER_SLICE + SPARE
+    node.tick(2000)
+    node.run()
+    assert node.classic("q").ready_count() == 0
+    # Another TTL takes the place of one that is not applied to all yet.
+    fill_more = [publish(1, "", "q", b"m")] * MANY
+    node.vhost.policies.clear("ttl")
+    turns_of(node)
+    peer.send(*fill_more)
+    govern(node, 1000)
+    govern(node, 3_600_000)
+    turns_of(node)
+    node.tick(2000)
+    node.run()
+    assert node.classic("q").ready_count() == MANY
+
+
+@pytest.mark.parametrize("arguments", [{}, {"x-max-priority": 5}])
+def test_a_browser_of_many_messages_that_came_back_takes_slices(
+    node: Node, arguments: dict[str, object]
+) -> None:
+    peer = fill(node, arguments=arguments)
+    peer.call(1, "basic.consume", queue="q", consumer_tag="c")
+    peer.take()
+    peer.call(1, "basic.cancel", consumer_tag="c")
+    peer.send(method(1, "basic.nack", delivery_tag=0, multiple=True, requeue=True))
+    assert node.classic("q").ready_count() == MANY
+    browse = {"x-browse": {"position": MANY - 3}}
+    request = method(1, "basic.consume", queue="q", arguments=browse, no_wait=True)
+    assert ask(node, peer, request) <= 64
+    turns = 0
+    while not peer.pending():
+        before = int(node.turn.steps)
+        with Account(400_000):
+            node.broker.settle()
+        stop()
+        assert node.turn.steps - before <= DISPATCH_STEPS_PER_TURN + SPARE
+        peer.flush()
+        turns += 1
+    assert turns >= MANY // DISPATCH_STEPS_PER_TURN
+    node.run()
+    bodies = [got.body for got in peer.take() if got.name == "basic.deliver"]
+    assert bodies == [b"%d" % number for number in range(MANY - 3, MANY)]
+
+
+def test_the_end_of_a_haremq_connection_takes_slices(node: Node) -> None:
+    """What it did not ack comes back in its order, and its exclusive queues end."""
+    hare = HarePeer(node)
+    assert hare.open()
+    assert hare.queue("q")
+    for number in range(2 * STEPS_PER_SLICE):
+        assert hare.queue(f"x{number}", exclusive=True)
+    peer = node.connect()
+    peer.send(*[publish(1, "", "q", b"%d" % number) for number in range(2 * STEPS_PER_SLICE)])
+    assert hare.consume("q")
+    hare.pushes()
+    assert node.classic("q").unacked_count == 2 * STEPS_PER_SLICE
+    peer.send(publish(1, "", "q", b"new"))
+    before = int(node.turn.steps)
+    del node.peers[hare.connection]
+    hare.connection.lost()
+    # One slice of each: what comes back, and the queues.
+    assert node.turn.steps - before <= 2 * STEPS_PER_SLICE + SPARE
+    assert len(node.turn.works) == 2
+    assert max(turns_of(node)) <= WORK_STEPS_PER_TURN + STEPS_PER_SLICE + SPARE
+    assert list(node.vhost.queues.by_name) == ["q"]
+    peer.call(1, "basic.consume", queue="q", no_ack=True)
+    bodies = peer.bodies()
+    assert bodies[:-1] == [b"%d" % number for number in range(2 * STEPS_PER_SLICE)]
+    assert bodies[-1] == b"new"
+
+
+class Holding(Share):
+    """The share of something that holds messages, without a queue around it."""
+
+    def __init__(self, vhost: Use) -> None:
+        super().__init__(vhost, 1)
+        self.asks = False
+        self.held = 1
+
+    def messages_now(self) -> int:
+        return self.held
+
+    def bytes_now(self) -> int:
+        return 10 * self.held
+
+    def follow(self) -> None:
+        self.asks = bool(self.watched)
+
+
+def test_a_new_quota_counts_many_queues_in_slices() -> None:
+    """And the quota holds from the end of that on, for each of them."""
+    work = WorkAccount()
+    use = Use("of a vhost", work)
+    shares = [Holding(use) for _ in range(10 * STEPS_PER_SLICE)]
+    use.limit({"max-messages": len(shares)})
+    assert 0 < use.messages < len(shares)
+    assert work.steps <= STEPS_PER_SLICE + len(shares) // 64
+    gone = shares.pop(0)
+    gone.end()
+    turns = 0
+    while work.works:
+        before = int(work.steps)
+        work.continue_works(WORK_STEPS_PER_TURN)
+        assert work.steps - before <= WORK_STEPS_PER_TURN + STEPS_PER_SLICE + len(shares) // 64
+        turns += 1
+    assert turns > 1
+    assert use.messages == len(shares)
+    assert all(share.asks for share in shares)
+    assert use.has_room(10)
+    assert shares[5].takes(10)
+    shares[5].held += 1
+    assert not shares[6].takes(10)
+    # It is far again: nobody asks any more.
+    use.limit({"max-messages": 1 << 50})
+    while work.works:
+        work.continue_works(WORK_STEPS_PER_TURN)
+    assert not any(share.asks for share in shares)
+
+
+class Noted(Timed):
+    """Notes that it was called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.called = 0
+
+    def due(self, now_ms: int) -> None:
+        self.called += 1
+
+
+def test_no_deadline_pays_for_all_that_were_cancelled() -> None:
+    timers = Timers()
+    many = [Noted() for _ in range(20_000)]
+    for at, timed in enumerate(many):
+        timers.set(timed, 1000 + at)
+    most = 0
+    for timed in many[:-10]:
+        with Account(1 << 40) as account:
+            timers.cancel(timed)
+        most = max(most, account.lines)
+    with Account(1 << 40) as account:
+        timers.next_ms()
+    stop()
+    assert max(most, account.lines) < 400
+    with Account(1 << 40) as account:
+        timers.fire(5_000, 10)
+    stop()
+    assert account.lines < 1000
+    while timers.next_ms() != NO_DEADLINE:
+        timers.fire(100_000, 10)
+    assert [timed.called for timed in many] == [0] * (len(many) - 10) + [1] * 10
+
+
+def test_deadlines_are_kept_while_others_are_sorted_out() -> None:
+    """Whatever is set and cancelled, each is called once, at its last deadline, in order."""
+    timers = Timers()
+    steady = [Noted() for _ in range(50)]
+    for at, timed in enumerate(steady):
+        timers.set(timed, 10_000 + at)
+    for number in range(3000):
+        passing = Noted()
+        timers.set(passing, 20_000 + number)
+        timers.cancel(passing)
+        moved = steady[number % 50]
+        timers.set(moved, 10_000 + (number * 7) % 1000)
+    last = sorted((int(timed.deadline_ms), at) for at, timed in enumerate(steady))
+    for deadline, at in last:
+        while timers.next_ms() < deadline:
+            timers.fire(timers.next_ms(), 1)
+        timers.fire(deadline, 50)
+        assert steady[at].called == 1
+    assert sum(timed.called for timed in steady) == 50
+
+
+# -- what came back, and what is retained ----------------------------------------------------------
+
+
+def parked(node: Node, count: int = MANY) -> Peer:
+    """A peer whose messages of the durable queue `q` came back and wait for their retry."""
+    arguments = {"x-delayed-retry-type": "all", "x-delayed-retry-min": 1000_000}
+    peer = fill(node, count, durable=True, arguments=arguments)
+    peer.call(1, "basic.consume", queue="q", consumer_tag="c")
+    peer.take()
+    peer.call(1, "basic.cancel", consumer_tag="c")
+    peer.send(method(1, "basic.nack", delivery_tag=0, multiple=True, requeue=True))
+    node.run()
+    node.sync()
+    assert node.classic("q").retry_count() == count
+    return peer
+
+
+def test_a_purge_of_parked_messages_takes_slices_and_answers_at_its_end(node: Node) -> None:
+    held = (int(node.turn.held_messages), int(node.turn.held_bytes))
+    peer = parked(node)
+    assert ask(node, peer, method(1, "queue.purge", queue="q")) <= STEPS_PER_SLICE + SPARE
+    # For everybody else it is done.
+    assert node.classic("q").retry_count() == 0
+    assert (int(node.turn.held_messages), int(node.turn.held_bytes)) == held
+    taken = turns_of(node)
+    assert len(taken) > 1
+    assert all(steps <= WORK_STEPS_PER_TURN + STEPS_PER_SLICE + SPARE for steps in taken)
+    assert not node.classic("q").out
+    node.sync()
+    peer.flush()
+    assert peer.expect(1, "queue.purge-ok").message_count == MANY
+    node.take_checkpoint()
+    again = Node(RecordingDisk(node.image()))
+    assert again.classic("q").ready_count() + again.classic("q").retry_count() == 0
+
+
+def test_a_crash_during_a_purge_of_parked_messages_brings_back_what_was_not_reached(
+    node: Node,
+) -> None:
+    peer = parked(node)
+    ask(node, peer, method(1, "queue.purge", queue="q"))
+    sync(node)
+    again = Node(RecordingDisk(node.image()))
+    queue = again.classic("q")
+    assert 0 < queue.ready_count() + queue.retry_count() < MANY
+
+
+@pytest.mark.parametrize("purged", [False, True])
+def test_a_queue_of_parked_messages_is_deleted_at_once(node: Node, purged: bool) -> None:
+    """Also while its purge is under way; the memory is let go in slices."""
+    held = (int(node.turn.held_messages), int(node.turn.held_bytes))
+    peer = parked(node)
+    other = node.connect()
+    if purged:
+        ask(node, peer, method(1, "queue.purge", queue="q", no_wait=True))
+        node.broker.settle()
+        assert node.turn.works
+    assert ask(node, other, method(1, "queue.delete", queue="q")) <= STEPS_PER_SLICE + SPARE
+    assert (int(node.turn.held_messages), int(node.turn.held_bytes)) == held
+    turns_of(node)
+    node.sync()
+    assert Node(RecordingDisk(node.image())).vhost.queues.by_name == {}
+
+
+def test_a_queue_that_retains_much_is_deleted_at_once(node: Node) -> None:
+    held = (int(node.turn.held_messages), int(node.turn.held_bytes))
+    peer = fill(node, arguments={"x-retain-acked": "1D"}, durable=True)
+    peer.call(1, "basic.consume", queue="q", consumer_tag="c")
+    peer.take()
+    peer.send(method(1, "basic.ack", delivery_tag=0, multiple=True))
+    node.run()
+    assert node.classic("q").retained_count() == MANY
+    request = method(2, "queue.delete", queue="q")
+    with Account(1 << 40) as account:
+        assert ask(node, peer, request) <= STEPS_PER_SLICE + SPARE
+    stop()
+    assert account.lines < MANY
+    assert (int(node.turn.held_messages), int(node.turn.held_bytes)) == held
+    assert any(isinstance(work, Freeing) for work in node.turn.works)
+    turns_of(node)
+    assert node.turn.retention.bytes == 0

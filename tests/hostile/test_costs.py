@@ -1,0 +1,103 @@
+"""The cost fuzzer: a fixed sample of what `make chaos` tries, and three faults that it finds."""
+
+from __future__ import annotations
+
+import pytest
+from chaos.costs import Score, judged
+
+from cost_gauge import PLAIN, Excess, Gauge
+from cost_memory import unbooked
+from cost_worlds import World, declare
+from leveret.broker.queue.queue import Queue
+from leveret.broker.vhost.unbinding import Unbinding
+from leveret.session.client_session import ClientSession
+from leveret.session.publish.publisher import Publisher
+from raw_codec import method
+
+#: What compiled code calls is bound when it is built: nothing can be planted there.
+planted = pytest.mark.skipif(not PLAIN, reason="plants faults in plain Python")
+
+#: Seeds, sizes and parts of worlds that have all kinds of things in them.
+WORLDS = [
+    (1, 300, ["queues", "one_queue", "stream", "consumers"]),
+    (2, 300, ["deep_queue", "expiring", "priorities", "deduplicated"]),
+    (3, 300, ["exclusive", "unacked", "delayed", "transaction"]),
+    (4, 100, ["super_streams", "publishers", "channels", "history"]),
+    (5, 200, ["direct", "returned", "expiring"]),
+    (6, 1_000, ["one_queue", "unacked", "exclusive"]),
+]
+
+
+def found(seed: int, size: int, parts: list[str], count: int = 70) -> list[Excess]:
+    """What cost too much by steps and lines, which are the same on each machine; time is not."""
+    return [one for one in judged(seed, size, count, Score(), parts) if not one.timed]
+
+
+@pytest.mark.parametrize(("seed", "size", "parts"), WORLDS)
+def test_no_request_costs_too_much(seed: int, size: int, parts: list[str]) -> None:
+    assert found(seed, size, parts) == []
+
+
+def test_a_seed_gives_the_same_counts() -> None:
+    first, again = Score(), Score()
+    for score in (first, again):
+        judged(7, 50, 60, score, ["queues", "deep_queue"])
+    assert first.calls == again.calls
+    counted = [name for name in first.most if not name.endswith("ms")]
+    assert [first.most[name] for name in counted] == [again.most[name] for name in counted]
+
+
+@pytest.mark.parametrize(("seed", "size", "parts"), WORLDS[:3])
+def test_what_a_world_holds_is_booked(seed: int, size: int, parts: list[str]) -> None:
+    assert unbooked(seed, size, parts) == []
+
+
+@planted
+def test_a_quadratic_list_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[Queue] = []
+    keep = ClientSession.keep_exclusive
+
+    def keep_once(session: ClientSession, queue: Queue) -> None:
+        for known in kept:
+            if known is queue:
+                return
+        kept.append(queue)
+        keep(session, queue)
+
+    monkeypatch.setattr(ClientSession, "keep_exclusive", keep_once)
+    gauge = Gauge()
+    world = World(6, 4_000, gauge)
+    world.build("exclusive")
+    declares = [declare(f"more{number}", {}, exclusive=True) for number in range(200)]
+    world.peers[0].send(*declares)
+    assert {one.count for one in gauge.excesses} == {"lines"}
+
+
+@planted
+def test_a_loop_without_a_slice_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    step = Unbinding.step
+
+    def all_steps(work: Unbinding, steps: int) -> bool:
+        while step(work, steps):
+            pass
+        return False
+
+    monkeypatch.setattr(Unbinding, "step", all_steps)
+    gauge = Gauge()
+    world = World(6, 8_000, gauge)
+    world.build("one_queue")
+    world.peers[0].send(method(1, "queue.delete", queue="q0"))
+    assert {one.count for one in gauge.excesses} == {"steps"}
+
+
+@planted
+def test_an_unbooked_buffer_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    buffer: list[bytes] = []
+    accept = Publisher.accept
+
+    def accept_and_keep(self: Publisher, *message: object) -> None:
+        buffer.append(bytes(20_000))
+        accept(self, *message)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Publisher, "accept", accept_and_keep)
+    assert unbooked(2, 600, ["queues", "deep_queue"])

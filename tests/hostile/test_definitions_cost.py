@@ -1,0 +1,284 @@
+"""Definitions of very many entities go out and come in slice by slice, while others change them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from core import Node, Peer
+from leveret.broker.admin.definitions import (
+    DefinitionsExport,
+    export_definitions,
+    export_vhost,
+    vhost_head,
+)
+from leveret.broker.admin.definitions_import import Importing, import_definitions
+from leveret.broker.values.queue_attributes import QueueAttributes
+from leveret.errors import NotFound
+from leveret.limits import STEPS_PER_SLICE, WORK_STEPS_PER_TURN
+from leveret.management.definitions import DefinitionsWriter, write_definitions
+from leveret.names import Name
+from leveret.store.disks.recording import RecordingDisk
+from leveret.wire.buffer import COMPILED
+from raw_codec import method
+from work_account import Account, stop
+
+#: Rows that are taken at once.
+ROWS = 100
+
+#: Queues that are many slices.
+MANY = 40 * ROWS
+
+
+@pytest.fixture
+def node() -> Node:
+    return Node()
+
+
+def fill(node: Node, count: int = MANY) -> Peer:
+    """A peer on a broker with many durable queues that are bound."""
+    peer = node.connect()
+    for number in range(count):
+        name = f"q{number}"
+        peer.connection.receive(
+            method(1, "queue.declare", queue=name, durable=True, no_wait=True)
+            + method(1, "queue.bind", queue=name, exchange="amq.fanout", no_wait=True),
+            node.now(),
+        )
+        if number % ROWS == 0:
+            node.run()
+    node.sync()
+    return peer
+
+
+def written(node: Node, export: DefinitionsExport, rows_max: int = ROWS) -> bytes:
+    """The file of an export, whose rows are taken some at a time."""
+    writer = DefinitionsWriter("3", {})
+    data = b""
+    for section in export.sections:
+        data += writer.rows(section, [])
+        while rows := export.take(section, rows_max):
+            assert len(rows) <= rows_max
+            data += writer.rows(section, rows)
+    return data + writer.end()
+
+
+def test_an_export_costs_a_slice_at_a_time(node: Node) -> None:
+    fill(node)
+    export = DefinitionsExport(node.broker)
+    most = total = 0
+    for section in export.sections:
+        more = True
+        while more:
+            before = int(node.turn.steps)
+            with Account(1 << 40) as account:
+                more = bool(export.take(section, ROWS))
+            stop()
+            assert int(node.turn.steps) - before <= STEPS_PER_SLICE
+            most = max(most, account.lines)
+            total += account.lines
+    if not COMPILED:
+        # Each has its share: none gathers them all.  Compiled code runs no lines to be counted.
+        assert total > MANY
+        assert most < 60 * ROWS
+    assert written(node, DefinitionsExport(node.broker)) == write_definitions(
+        export_definitions(node.broker), "3"
+    )
+
+
+def test_an_export_while_others_change_what_it_is_of(node: Node) -> None:
+    """What goes is not in it, what comes may be; it can be imported all the same."""
+    peer = fill(node, 4 * ROWS)
+    node.broker.add_vhost("gone").exchanges.counts.clear()
+    export = DefinitionsExport(node.broker)
+    writer = DefinitionsWriter("3", {})
+    data = b""
+    for number, section in enumerate(export.sections):
+        while rows := export.take(section, ROWS):
+            data += writer.rows(section, rows)
+            if section in ("queues", "bindings"):
+                peer.send(
+                    method(1, "queue.delete", queue=f"q{4 * ROWS - 1 - number}", no_wait=True),
+                    method(1, "queue.declare", queue=f"new{number}", durable=True, no_wait=True),
+                    method(
+                        1, "queue.bind", queue=f"new{number}", exchange="amq.fanout", no_wait=True
+                    ),
+                )
+                if "gone" in node.broker.vhosts:
+                    node.broker.delete_vhost("gone")
+        data += writer.rows(section, [])
+    data += writer.end()
+    found = json.loads(data)
+    names = [queue["name"] for queue in found["queues"]]
+    assert len(names) == len(set(names))
+    assert 4 * ROWS - 2 <= len(names) <= 4 * ROWS
+    other = Node()
+    report = import_definitions(other.broker, found, b"salt")
+    assert report.changed["queues"] == len(names)
+    # Bindings of queues that came later are left out, and named.
+    assert all("no queue 'new" in note for note in report.notes)
+
+
+def test_a_file_of_nothing_and_of_one_vhost(node: Node) -> None:
+    writer = DefinitionsWriter("3", vhost_head(node.broker, "/"))
+    export = DefinitionsExport(node.broker, "/")
+    data = b"".join(writer.rows(section, []) for section in export.sections) + writer.end()
+    found = json.loads(data)
+    assert found["original_vhost_name"] == "/"
+    assert [found[section] for section in export.sections] == [[]] * len(export.sections)
+    with pytest.raises(NotFound):
+        vhost_head(node.broker, "other")
+
+
+# -- imports ---------------------------------------------------------------------------------------
+
+
+def definitions(count: int) -> dict[str, object]:
+    """A vhost with so many queues, bound to an exchange."""
+    queues = [
+        {"name": f"q{number}", "vhost": "v", "durable": True, "arguments": {}}
+        for number in range(count)
+    ]
+    bindings = [
+        {
+            "source": "e", "vhost": "v", "destination": f"q{number}",
+            "destination_type": "queue", "routing_key": "k", "arguments": {},
+        }
+        for number in range(count)
+    ]  # fmt: skip
+    return {
+        "vhosts": [{"name": "v"}],
+        "queues": queues,
+        "exchanges": [{"name": "e", "vhost": "v", "type": "topic", "arguments": {}}],
+        "bindings": bindings,
+    }
+
+
+#: Entries of each kind that take several slices to be applied.
+ENTRIES = 500
+
+
+def begin(node: Node, wanted: dict[str, object]) -> Importing:
+    """Begin to import."""
+    before = int(node.turn.steps)
+    importing = Importing(node.broker, wanted, b"salt")
+    node.turn.begin(importing)
+    assert int(node.turn.steps) - before <= 2 * STEPS_PER_SLICE
+    return importing
+
+
+def definitions_of_v(node: Node) -> object:
+    """What is exported of the vhost that is imported."""
+    return export_vhost(node.broker, "v")
+
+
+def turns(node: Node, importing: Importing) -> int:
+    """Have the core do turns until the import is over; return how many."""
+    count = 0
+    while not importing.over:
+        before = int(node.turn.steps)
+        node.broker.settle()
+        assert int(node.turn.steps) - before <= WORK_STEPS_PER_TURN + 2 * STEPS_PER_SLICE
+        count += 1
+    return count
+
+
+def test_an_import_takes_slices(node: Node) -> None:
+    wanted = definitions(ENTRIES)
+    peer = node.connect()
+    importing = begin(node, wanted)
+    peer.connection.receive(method(1, "queue.declare", queue="between"), node.now())
+    assert not importing.over
+    assert "between" in node.vhost.queues.by_name
+    assert turns(node, importing) >= 3
+    assert importing.error is None
+    peer.send(method(1, "queue.delete", queue="between"))
+    node.sync()
+    assert importing.report.changed == {
+        "vhosts": 1, "queues": ENTRIES, "exchanges": 1, "bindings": ENTRIES,
+    }  # fmt: skip
+    at_once = Node()
+    import_definitions(at_once.broker, wanted, b"salt")
+    assert definitions_of_v(node) == definitions_of_v(at_once)
+    again = Node(RecordingDisk(node.image()))
+    assert definitions_of_v(again) == definitions_of_v(node)
+
+
+def test_an_import_that_is_refused_changes_nothing_however_late(node: Node) -> None:
+    wanted = definitions(ENTRIES)
+    bindings = wanted["bindings"]
+    assert isinstance(bindings, list)
+    bindings.append({**bindings[0], "destination_type": "nothing"})
+    before = export_definitions(node.broker)
+    importing = begin(node, wanted)
+    assert turns(node, importing) >= 3
+    assert importing.error is not None
+    assert importing.error.text.startswith(f"bindings[{ENTRIES}] 'e': destination_type")
+    assert export_definitions(node.broker) == before
+
+
+def applied(node: Node, importing: Importing) -> None:
+    """Have turns until some queues are there, and not all."""
+    while "v" not in node.broker.vhosts or len(node.broker.vhost("v").queues.by_name) < 10:
+        assert not importing.over
+        node.broker.settle()
+    assert len(node.broker.vhost("v").queues.by_name) < ENTRIES
+
+
+def test_what_others_change_meanwhile_is_left_out(node: Node) -> None:
+    importing = begin(node, definitions(ENTRIES))
+    applied(node, importing)
+    vhost = node.broker.vhost("v")
+    name = f"q{ENTRIES - 1}"
+    vhost.queues.declare(None, Name(name), QueueAttributes(True, arguments={"x-max-length": 1}))
+    vhost.queues.delete(None, Name("q0"), False, False)
+    turns(node, importing)
+    assert importing.error is None
+    assert importing.report.changed["queues"] == ENTRIES - 1
+    assert importing.report.changed["bindings"] == ENTRIES - 1
+    assert len(importing.report.notes) == 2
+    assert f"queue '{name}' in vhost 'v' is there and differs" in importing.report.notes[0]
+    assert "no queue 'q0' in vhost 'v'" in importing.report.notes[1]
+
+
+def test_a_vhost_that_is_deleted_meanwhile_is_left_out(node: Node) -> None:
+    importing = begin(node, definitions(ENTRIES))
+    applied(node, importing)
+    count = len(node.broker.vhost("v").queues.by_name)
+    node.broker.delete_vhost("v")
+    turns(node, importing)
+    node.run()
+    assert importing.error is None
+    assert "v" not in node.broker.vhosts
+    assert importing.report.changed["queues"] == count
+    assert all("vhost 'v' does not exist" in note for note in importing.report.notes)
+    node.sync()
+    assert "v" not in Node(RecordingDisk(node.image())).broker.vhosts
+
+
+def test_after_a_crash_the_same_import_completes_it(node: Node) -> None:
+    wanted = definitions(ENTRIES)
+    importing = begin(node, wanted)
+    applied(node, importing)
+    count = len(node.broker.vhost("v").queues.by_name)
+    group = node.journal.seal()
+    assert group is not None
+    node.files.write(group)
+    again = Node(RecordingDisk(node.image()))
+    # The first slices are there, whole.
+    assert list(again.broker.vhost("v").queues.by_name) == [f"q{n}" for n in range(count)]
+    report = import_definitions(again.broker, wanted, b"salt")
+    assert report.changed["queues"] == ENTRIES - count
+    turns(node, importing)
+    assert export_definitions(again.broker) == export_definitions(node.broker)
+
+
+def test_a_small_import_is_one_record(node: Node) -> None:
+    """So after a crash all of it is there, or nothing."""
+    importing = begin(node, definitions(20))
+    turns(node, importing)
+    assert importing.over
+    group = node.journal.seal()
+    assert group is not None
+    assert group.records == 1

@@ -1,0 +1,553 @@
+"""Long operations: what a client asks for with a few bytes takes a bounded cost, or many turns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from core import Node, Peer
+from leveret.limits import (
+    DEFINING_METHOD_STEPS,
+    FLUSHES_PER_TURN,
+    HISTORY_COPIES_MAX,
+    METHOD_STEPS,
+    SLICE_MESSAGES,
+    STEPS_PER_SLICE,
+    TX_COPIES_MAX,
+    TX_MESSAGES_MAX,
+)
+from leveret.store.disks.recording import RecordingDisk
+from raw_codec import method, publish
+from work_account import Account, stop
+
+
+@pytest.fixture
+def node() -> Node:
+    return Node()
+
+
+@pytest.fixture
+def peer(node: Node) -> Peer:
+    return node.connect()
+
+
+def lines_of(peer: Peer, data: bytes) -> int:
+    """How many lines of the broker run until all that these bytes ask for is done."""
+    with Account(1 << 40) as account:
+        peer.send(data)
+    stop()
+    return account.lines
+
+
+def test_each_exclusive_queue_costs_the_same(peer: Peer) -> None:
+    """Its connection's list of them is not read for each new one."""
+
+    def declare(first: int, count: int) -> bytes:
+        return b"".join(
+            method(1, "queue.declare", queue=f"x{number}", exclusive=True, no_wait=True)
+            for number in range(first, first + count)
+        )
+
+    peer.send(declare(0, 1))
+    few = lines_of(peer, declare(1, 100))
+    peer.send(declare(101, 2000))
+    assert lines_of(peer, declare(2101, 100)) <= few + 100
+    assert len(peer.connection.exclusive_queues) == 2201
+
+
+def test_the_copies_of_a_transaction_have_a_limit(node: Node, peer: Peer) -> None:
+    """So a commit, which is one record and one call, takes some milliseconds."""
+    queues = 256
+    peer.call(1, "exchange.declare", exchange="all", type="fanout")
+    for number in range(queues):
+        peer.declare(f"q{number}")
+        peer.call(1, "queue.bind", queue=f"q{number}", exchange="all")
+    peer.call(1, "tx.select")
+    peer.send(publish(1, "all", "", b"m") * (TX_COPIES_MAX // queues))
+    assert peer.take() == []
+    before = node.turn.steps
+    peer.call(1, "tx.commit")
+    assert node.turn.steps - before >= TX_COPIES_MAX // 2
+    # The next one begins anew.
+    peer.send(publish(1, "all", "", b"m") * (TX_COPIES_MAX // queues))
+    assert peer.take() == []
+    peer.send(publish(1, "all", "", b"one more"))
+    assert peer.expect(1, "channel.close").code == 406
+    assert node.classic("q0").ready_count() == TX_COPIES_MAX // queues
+
+
+def test_what_a_transaction_settles_has_a_limit(node: Node, peer: Peer) -> None:
+    peer.declare("q", durable=False)
+    peer.call(1, "tx.select")
+    other = node.connect()
+    other.send(publish(1, "", "q", b"m") * (TX_MESSAGES_MAX + 1))
+    peer.call(1, "basic.consume", queue="q", consumer_tag="c")
+    peer.take()
+    peer.send(method(1, "basic.ack", delivery_tag=TX_MESSAGES_MAX, multiple=True))
+    assert peer.take() == []
+    peer.send(method(1, "basic.ack", delivery_tag=TX_MESSAGES_MAX + 1))
+    assert peer.expect(1, "channel.close").code == 406
+    # Nothing was committed, and nothing is lost.
+    assert node.classic("q").ready_count() == TX_MESSAGES_MAX + 1
+
+
+def test_the_letters_of_a_transaction_have_a_limit(node: Node, peer: Peer) -> None:
+    """Those beyond it follow its record in slices, as letters of other messages do."""
+    peer.call(1, "exchange.declare", exchange="dead", type="fanout")
+    for number in range(100):
+        peer.declare(f"dead{number}", durable=False)
+        peer.call(1, "queue.bind", queue=f"dead{number}", exchange="dead")
+    peer.declare("q", durable=False, arguments={"x-dead-letter-exchange": "dead"})
+    peer.send(publish(1, "", "q", b"m") * 200)
+    peer.call(1, "basic.consume", queue="q", consumer_tag="c")
+    peer.take()
+    peer.call(1, "tx.select")
+    peer.send(method(1, "basic.nack", delivery_tag=0, multiple=True))
+    peer.connection.receive(method(1, "tx.commit"), node.now())
+    # 200 letters of 100 copies each are five times what one call makes.
+    assert 0 < node.turn.waiting_letters() < 200
+    node.run()
+    assert node.turn.waiting_letters() == 0
+    assert node.classic("dead99").ready_count() == 200
+
+
+def test_a_replayed_history_has_a_limit_of_copies(node: Node, peer: Peer) -> None:
+    """The newest messages are replayed where the destination has many queues."""
+    queues = 64
+    length = HISTORY_COPIES_MAX // queues * 2
+    peer.call(
+        1, "exchange.declare", exchange="history", type="x-recent-history",
+        arguments={"x-recent-history-length": length},
+    )  # fmt: skip
+    peer.send(*[publish(1, "history", "", b"%d" % number) for number in range(length)])
+    peer.call(1, "exchange.declare", exchange="all", type="fanout")
+    for number in range(queues):
+        peer.declare(f"q{number}", durable=False)
+        peer.call(1, "queue.bind", queue=f"q{number}", exchange="all")
+    peer.call(1, "exchange.bind", source="history", destination="all")
+    replayed = HISTORY_COPIES_MAX // (queues + 1)
+    assert node.classic("q0").ready_count() == replayed
+    assert peer.call_get("q63").body == b"%d" % (length - replayed)
+    # A single queue gets all of it.
+    peer.call(1, "queue.bind", queue="q0", exchange="history")
+    assert node.classic("q0").ready_count() == replayed + length
+
+
+@pytest.mark.parametrize("paged", [False, True])
+def test_a_browser_passes_over_many_messages_at_once(paged: bool) -> None:
+    node = Node(window_bytes=200_000 if paged else -1)
+    peer = node.connect()
+    peer.declare("q", durable=False)
+    count = 3 * STEPS_PER_SLICE
+    peer.send(*[publish(1, "", "q", b"%d" % number) for number in range(count)])
+
+    def far(position: int) -> bytes:
+        return method(1, "basic.consume", queue="q", arguments={"x-browse": {"position": position}})
+
+    # Another one reads its page from the disk.
+    assert lines_of(peer, far(count - 10)) < (60_000 if paged else 4000)
+    assert peer.take()[1].body == b"%d" % (count - 10)
+    peer.send(far(-7))
+    assert peer.take()[-8].body == b"%d" % (count - 7)
+
+
+#: What one request may take beyond its slice: the end of a portion, one queue's end, and what
+#: the methods themselves count.
+SPARE = 1024 + DEFINING_METHOD_STEPS + METHOD_STEPS
+
+#: Deliveries that are more than one slice.
+MANY = 4 * STEPS_PER_SLICE
+
+
+def turns(node: Node) -> Iterator[int]:
+    """Have the core do turns while it has works; the steps of each, after it."""
+    before = node.turn.steps
+    while node.turn.works:
+        node.broker.settle()
+        for link in node.turn.take_woken(FLUSHES_PER_TURN):
+            if link in node.peers:
+                node.peers[link].flush()
+        yield int(node.turn.steps - before)
+        before = node.turn.steps
+
+
+def consumed(node: Node, count: int = MANY, *, durable: bool = False) -> Peer:
+    """A peer that holds messages of the queue `q` unacked on channel 1 and consumes no more."""
+    peer = node.connect(1, 2)
+    peer.declare("q", durable=durable)
+    mode = 2 if durable else 1
+    peer.send(*[publish(2, "", "q", b"%d" % number, delivery_mode=mode) for number in range(count)])
+    node.sync()
+    peer.call(1, "basic.consume", queue="q", consumer_tag="c")
+    assert len(peer.bodies()) == count
+    peer.call(1, "basic.cancel", consumer_tag="c")
+    return peer
+
+
+REQUESTS = {
+    "ack": method(1, "basic.ack", delivery_tag=MANY, multiple=True),
+    "nack": method(1, "basic.nack", delivery_tag=MANY, multiple=True, requeue=True),
+    "drop": method(1, "basic.nack", delivery_tag=0, multiple=True, requeue=False),
+    "recover": method(1, "basic.recover", requeue=True),
+    "channel.close": method(1, "channel.close", code=200),
+    "connection.close": method(0, "connection.close", code=200),
+}
+
+
+@pytest.mark.parametrize("request_name", REQUESTS)
+def test_deliveries_are_settled_in_slices(node: Node, request_name: str) -> None:
+    """What follows waits; others are served meanwhile; nothing is lost or twice there."""
+    peer = consumed(node)
+    other = node.connect()
+    other.declare("else", durable=False)
+    before = node.turn.steps
+    peer.connection.receive(
+        REQUESTS[request_name] + method(2, "queue.declare", queue="next"), node.now()
+    )
+    assert 0 < node.turn.steps - before <= STEPS_PER_SLICE + SPARE
+    slices = 0
+    for steps in turns(node):
+        slices += 1
+        assert steps <= STEPS_PER_SLICE + SPARE
+        if node.turn.works:
+            assert peer.take() == []
+            assert "next" not in node.vhost.queues.by_name
+            other.connection.receive(publish(1, "", "else", b"m"), node.now())
+    assert slices >= MANY // STEPS_PER_SLICE - 2
+    node.sync()
+    answers = {
+        "recover": ["basic.recover-ok"],
+        "channel.close": ["channel.close-ok"],
+        "connection.close": ["connection.close-ok"],
+    }
+    after = [] if request_name == "connection.close" else ["queue.declare-ok"]
+    assert peer.names() == answers.get(request_name, []) + after
+    stays = request_name not in ("ack", "drop")
+    assert node.classic("q").ready_count() == (MANY if stays else 0)
+    assert node.classic("q").unacked_count == 0
+    assert node.classic("else").ready_count() == slices - 1
+
+
+@pytest.mark.parametrize("way", ["nack", "channel.close", "lost"])
+def test_what_comes_back_in_slices_comes_in_its_order(node: Node, way: str) -> None:
+    """Another consumer gets nothing of it before all of it is back."""
+    peer = consumed(node)
+    other = node.connect()
+    other.send(publish(1, "", "q", b"new"))
+    if way == "lost":
+        del node.peers[peer.connection]
+        peer.connection.lost()
+    else:
+        peer.connection.receive(REQUESTS[way], node.now())
+    other.connection.receive(
+        method(1, "basic.consume", queue="q", no_ack=True, no_wait=True), node.now()
+    )
+    node.run()
+    bodies = other.bodies()
+    assert [int(body) for body in bodies if body != b"new"] == list(range(MANY))
+    assert bodies[-1] == b"new"
+
+
+def test_what_was_begun_ends_when_the_connection_is_lost(node: Node) -> None:
+    """A client that acked and went has acked; what it did not ack comes back after that."""
+    peer = consumed(node, MANY + 10)
+    peer.connection.receive(REQUESTS["ack"], node.now())
+    node.broker.settle()
+    assert node.turn.works
+    peer.connection.lost()
+    del node.peers[peer.connection]
+    assert len(node.turn.works) == 2
+    node.run()
+    assert not node.turn.works
+    assert node.classic("q").ready_count() == 10
+    other = node.connect()
+    assert other.call_get("q").body == b"%d" % MANY
+
+
+def test_a_stop_ends_what_was_begun() -> None:
+    """A clean stop knows which messages were delivered before."""
+    node = Node()
+    peer = consumed(node, durable=True)
+    peer.connection.receive(REQUESTS["nack"], node.now())
+    assert node.turn.works
+    node.broker.journal_stop(node.clock.wall_ms())
+    assert not node.turn.works
+    node.sync()
+    again = Node(RecordingDisk(node.image()))
+    assert again.report.clean_stop
+    assert again.classic("q").ready_count() == MANY
+    assert again.connect().call_get("q").redelivered
+
+
+@pytest.mark.parametrize("request_name", ["ack", "drop", "nack"])
+def test_a_crash_between_two_slices(request_name: str) -> None:
+    """What was settled and synced is settled; the rest is there, also after a checkpoint."""
+    for checkpoint in (False, True):
+        node = Node()
+        peer = consumed(node, durable=True)
+        peer.connection.receive(REQUESTS[request_name], node.now())
+        node.broker.settle()
+        assert node.turn.works
+        left = int(peer.connection.channels.by_number[1].unacked.count)
+        group = node.journal.seal()
+        assert group is not None
+        node.files.write(group)
+        node.turn.synced(group.number)
+        if checkpoint:
+            while not node.step_checkpoint():
+                if (group := node.journal.seal()) is not None:
+                    node.files.write(group)
+                    node.turn.synced(group.number)
+        assert node.turn.works
+        again = Node(RecordingDisk(node.image()))
+        expected = MANY if request_name == "nack" else left
+        assert again.classic("q").ready_count() == expected
+
+
+def test_exclusive_queues_are_deleted_in_slices(node: Node) -> None:
+    """A name is taken until its queue is gone, and free from then on."""
+    peer = node.connect()
+    declares = [
+        method(1, "queue.declare", queue=f"x{number}", exclusive=True, no_wait=True)
+        for number in range(2 * STEPS_PER_SLICE)
+    ]
+    peer.send(*declares)
+    other = node.connect()
+    del node.peers[peer.connection]
+    peer.connection.lost()
+    assert node.turn.works
+    assert 0 < len(node.vhost.queues.by_name) < 2 * STEPS_PER_SLICE
+    left = next(iter(node.vhost.queues.by_name))
+    other.send(method(1, "queue.declare", queue=left, passive=True))
+    assert other.expect(1, "channel.close").code == 405
+    assert node.vhost.queues.by_name == {}
+    assert peer.connection not in node.broker.links
+
+
+def test_consumers_end_in_slices(node: Node) -> None:
+    """The channel's consumers get nothing once it is closed, and others get the messages."""
+    peer = node.connect(1, 2)
+    peer.declare("q", durable=False)
+    peer.send(
+        *[
+            method(1, "basic.consume", queue="q", consumer_tag=f"c{number}", no_wait=True)
+            for number in range(2 * STEPS_PER_SLICE)
+        ]
+    )
+    before = node.turn.steps
+    peer.connection.receive(REQUESTS["channel.close"], node.now())
+    assert node.turn.steps - before <= STEPS_PER_SLICE + SPARE
+    for steps in turns(node):
+        assert steps <= STEPS_PER_SLICE + SPARE
+    assert peer.names() == ["channel.close-ok"]
+    assert node.classic("q").consumers == []
+
+
+def test_a_global_prefetch_costs_each_ack_its_consumers_once(node: Node) -> None:
+    peer = node.connect(1, 2)
+    peer.declare("q", durable=False)
+    peer.call(1, "basic.qos", prefetch_count=1000, **{"global": True})
+    peer.send(
+        *[
+            method(1, "basic.consume", queue="q", consumer_tag=f"c{number}", no_wait=True)
+            for number in range(1000)
+        ]
+    )
+    peer.send(publish(2, "", "q", b"m") * 1000)
+    assert len(peer.bodies()) == 1000
+    lines = lines_of(peer, method(1, "basic.ack", delivery_tag=1000, multiple=True))
+    assert lines < 100_000
+
+
+def test_consumers_of_many_priorities_cost_little_each(node: Node) -> None:
+    """None of them looks at the others when it comes or goes."""
+    peer = node.connect()
+    peer.declare("q", durable=False)
+
+    def consume(first: int, count: int) -> bytes:
+        return b"".join(
+            method(
+                1, "basic.consume", queue="q", consumer_tag=f"c{number}", no_wait=True,
+                arguments={"x-priority": number},
+            )
+            for number in range(first, first + count)
+        )  # fmt: skip
+
+    def cancel(first: int, count: int) -> bytes:
+        return b"".join(
+            method(1, "basic.cancel", consumer_tag=f"c{number}", no_wait=True)
+            for number in reversed(range(first, first + count))
+        )
+
+    peer.send(consume(0, 1))
+    few = lines_of(peer, consume(1, 50)) + lines_of(peer, cancel(1, 50))
+    peer.send(consume(1, 1000))
+    many = lines_of(peer, consume(1001, 50)) + lines_of(peer, cancel(1001, 50))
+    assert many <= 2 * few
+
+
+def test_many_consumers_are_told_of_a_deletion_in_slices(node: Node) -> None:
+    peer = node.connect()
+    peer.declare("q", durable=False)
+    count = 3 * STEPS_PER_SLICE
+    peer.send(
+        *[
+            method(1, "basic.consume", queue="q", consumer_tag=f"c{number}", no_wait=True)
+            for number in range(count)
+        ]
+    )
+    other = node.connect()
+    other.connection.receive(method(1, "queue.delete", queue="q"), node.now())
+    node.broker.settle()
+    assert len(node.turn.works) == 1
+    other.flush()
+    assert other.names() == ["queue.delete-ok"]
+    node.run()
+    assert peer.names() == ["basic.cancel"] * count
+
+
+@pytest.mark.parametrize("why", ["ttl", "length"])
+def test_a_get_behind_many_expired_messages_takes_many_turns(node: Node, why: str) -> None:
+    """It gets the first that lives, and what follows waits for it."""
+    peer = node.connect(1, 2)
+    peer.declare("q", durable=False)
+    old = publish(2, "", "q", b"old")
+    if why == "ttl":
+        old = publish(2, "", "q", b"old", expiration="10")
+    peer.send(old * (8 * SLICE_MESSAGES), publish(2, "", "q", b"new"))
+    if why == "ttl":
+        node.clock.advance(1000)
+    else:
+        node.classic("q").configure({"x-max-length": 1})
+    before = node.turn.steps
+    peer.connection.receive(
+        method(1, "basic.get", queue="q") + method(2, "queue.declare", queue="q", passive=True),
+        node.now(),
+    )
+    # The queue has its own slice first, where its length is beyond a new limit.
+    own = SLICE_MESSAGES if why == "length" else 0
+    assert node.turn.steps - before <= own + STEPS_PER_SLICE + SPARE
+    slices = 0
+    for steps in turns(node):
+        slices += 1
+        # The deadline of the queue has a slice of the turn too.
+        assert steps <= max(own, STEPS_PER_SLICE) + STEPS_PER_SLICE + SPARE
+    assert slices >= 1
+    got, declared = peer.take()
+    assert (got.name, got.body) == ("basic.get-ok", b"new")
+    assert declared.name == "queue.declare-ok"
+
+
+def test_a_get_of_a_queue_that_is_deleted_meanwhile(node: Node) -> None:
+    peer = node.connect()
+    peer.declare("q", durable=False)
+    peer.send(publish(1, "", "q", b"old", expiration="10") * MANY)
+    node.clock.advance(1000)
+    peer.connection.receive(method(1, "basic.get", queue="q"), node.now())
+    assert node.turn.works
+    node.vhost.queues.drop(node.classic("q"))
+    node.run()
+    assert peer.names() == ["basic.get-empty"]
+
+
+def bound(node: Node, kind: str, count: int = MANY // 2, *, auto_delete: bool = False) -> Peer:
+    """A peer with the queue `q` bound to the exchange `e` by many keys."""
+    peer = node.connect(1, 2)
+    peer.declare("q")
+    peer.call(1, "exchange.declare", exchange="e", type=kind, durable=True, auto_delete=auto_delete)
+    binds = [
+        method(1, "queue.bind", queue="q", exchange="e", routing_key=f"k.{number}", no_wait=True)
+        for number in range(count)
+    ]
+    peer.send(*binds)
+    node.sync()
+    return peer
+
+
+@pytest.mark.parametrize("kind", ["direct", "topic", "fanout", "headers"])
+@pytest.mark.parametrize("what", ["queue", "exchange"])
+def test_bindings_are_removed_in_slices(node: Node, what: str, kind: str) -> None:
+    """The name is free at once, nothing is routed by them, and the reply comes at the end."""
+    peer = bound(node, kind, auto_delete=what == "queue")
+    other = node.connect()
+    before = node.turn.steps
+    peer.connection.receive(
+        method(1, f"{what}.delete", **{what: "q" if what == "queue" else "e"}), node.now()
+    )
+    assert node.turn.steps - before <= STEPS_PER_SLICE + SPARE
+    assert node.turn.works
+    if what == "queue":
+        other.connection.receive(
+            method(1, "queue.declare", queue="q")
+            + method(1, "queue.bind", queue="q", exchange="e", routing_key="k.7")
+            + publish(1, "e", "k.8", b"gone", mandatory=True)
+            + publish(1, "e", "k.7", b"new", mandatory=True),
+            node.now(),
+        )
+        assert node.turn.works
+    for steps in turns(node):
+        # Waiting for it is a work too.
+        assert steps <= 2 * STEPS_PER_SLICE + SPARE
+    node.sync()
+    assert peer.names() == [f"{what}.delete-ok"]
+    if what == "queue":
+        returned = [] if kind in ("fanout", "headers") else ["basic.return"]
+        assert other.names() == ["queue.declare-ok", "queue.bind-ok", *returned]
+        assert len(node.vhost.exchanges.by_name["e"].bindings) == 1
+        assert other.call_get("q").body == (b"new" if returned else b"gone")
+        peer.call(1, "queue.delete", queue="q")
+        # It went with its last binding.
+    assert "e" not in node.vhost.exchanges.by_name
+    again = Node(RecordingDisk(node.image()))
+    assert "e" not in again.vhost.exchanges.by_name
+    assert ("q" in again.vhost.queues.by_name) == (what == "exchange")
+
+
+def test_a_crash_between_two_slices_of_bindings(node: Node) -> None:
+    """The record of the delete stands for all of them, in the journal and in a checkpoint."""
+    for checkpoint in (False, True):
+        node = Node()
+        peer = bound(node, "topic")
+        peer.connection.receive(method(1, "queue.delete", queue="q"), node.now())
+        assert node.turn.works
+
+        def sync(node: Node = node) -> None:
+            if (group := node.journal.seal()) is not None:
+                node.files.write(group)
+                node.turn.synced(group.number)
+
+        sync()
+        if checkpoint:
+            while not node.step_checkpoint():
+                sync()
+        assert node.turn.works
+        again = Node(RecordingDisk(node.image()))
+        assert "q" not in again.vhost.queues.by_name
+        assert not again.vhost.exchanges.by_name["e"].bindings
+
+
+def test_a_long_chain_of_auto_delete_exchanges(node: Node) -> None:
+    """Each goes with its last binding: one after the other, not one within the other."""
+    peer = node.connect()
+    peer.declare("q", durable=False)
+    length = 2000
+    peer.send(
+        *[
+            method(1, "exchange.declare", exchange=f"e{number}", type="fanout", auto_delete=True)
+            for number in range(length)
+        ],
+        method(1, "queue.bind", queue="q", exchange="e0"),
+        *[
+            method(1, "exchange.bind", source=f"e{number + 1}", destination=f"e{number}")
+            for number in range(length - 1)
+        ],
+    )
+    peer.take()
+    before = node.turn.steps
+    peer.connection.receive(method(1, "queue.delete", queue="q"), node.now())
+    assert node.turn.steps - before <= STEPS_PER_SLICE + SPARE
+    assert node.turn.works
+    node.run()
+    assert peer.names() == ["queue.delete-ok"]
+    assert not [name for name in node.vhost.exchanges.by_name if name.startswith("e")]

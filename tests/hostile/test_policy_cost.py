@@ -1,0 +1,204 @@
+"""What a policy costs in a vhost of many queues, and what its pattern costs, in steps."""
+
+from __future__ import annotations
+
+import pytest
+
+from core import Node
+from leveret.broker.policy.policy import make_policy
+from leveret.broker.values.patterns import Pattern
+from leveret.limits import (
+    PATTERN_STEPS_MAX,
+    POLICIES_STEPS_MAX,
+    STEPS_PER_ROUND,
+    STEPS_PER_SLICE,
+    STEPS_PER_TURN,
+    WORK_STEPS_PER_TURN,
+)
+from raw_codec import method, publish
+
+QUEUES = 5000
+
+#: Steps of applying a policy to one more queue than a slice has room for.
+ONE_QUEUE_STEPS = 64
+
+
+@pytest.fixture
+def node() -> Node:
+    """A broker with many queues, each odd one's name ending with x."""
+    node = Node()
+    peer = node.connect()
+    declares = [
+        method(1, "queue.declare", queue=f"q{number}{'x' if number % 2 else ''}", no_wait=True)
+        for number in range(QUEUES)
+    ]
+    peer.send(*declares)
+    node.broker.settle()
+    assert len(node.vhost.queues.by_name) == QUEUES
+    return node
+
+
+def rest(node: Node) -> tuple[int, int]:
+    """Go on until nothing is left; return how many rounds it took, and most steps of one."""
+    rounds = most = 0
+    while node.turn.works:
+        before = int(node.turn.steps)
+        node.broker.settle()
+        most = max(most, int(node.turn.steps) - before)
+        rounds += 1
+    return rounds, most
+
+
+def having(node: Node, name: str | None) -> set[str]:
+    """The queues with the policy of that name."""
+    return {
+        queue.name
+        for queue in node.vhost.queues.by_name.values()
+        if (None if queue.policy is None else queue.policy.name) == name
+    }
+
+
+def test_a_policy_comes_to_many_queues_slice_after_slice(node: Node) -> None:
+    policies = node.vhost.policies
+    before = int(node.turn.steps)
+    policies.set(make_policy("all", "^q", {"max-length": 10}))
+    assert int(node.turn.steps) - before <= STEPS_PER_SLICE + ONE_QUEUE_STEPS
+    assert 0 < len(having(node, "all")) < QUEUES // 2
+    peer = node.connect_as("guest")
+    peer.send(method(1, "queue.declare", queue="q-new", no_wait=True))
+    assert "q-new" in having(node, "all")
+    rounds, most = rest(node)
+    assert rounds == 0, "the broker rests after a client's request"
+    assert len(having(node, "all")) == QUEUES + 1
+    policies.clear("all")
+    rounds, most = rest(node)
+    assert rounds > 3
+    assert most <= WORK_STEPS_PER_TURN + STEPS_PER_ROUND
+    assert having(node, "all") == set()
+
+
+def test_changes_that_come_meanwhile_count_in_the_end(node: Node) -> None:
+    policies = node.vhost.policies
+    policies.set(make_policy("low", "^q", {"max-length": 10}, 1))
+    policies.set(make_policy("high", "x$", {"max-length": 20}, 2))
+    policies.set(make_policy("gone", "^q", {"max-length": 30}, 3))
+    node.broker.settle()
+    policies.clear("gone")
+    policies.set_operator(make_policy("op", "x$", {"max-length": 5}, operator=True))
+    node.broker.settle()
+    policies.set(make_policy("low", "^q[0-9]*x?$", {"max-length": 11}, 1))
+    rest(node)
+    queues = node.vhost.queues.by_name
+    odd = {name for name in queues if name.endswith("x")}
+    assert having(node, "high") == odd
+    assert having(node, "low") == set(queues) - odd
+    assert having(node, "gone") == set()
+    for name, queue in queues.items():
+        assert (queue.operator_policy is not None) == (name in odd)
+    policies.clear("high")
+    policies.clear("low")
+    policies.clear_operator("op")
+    rest(node)
+    assert having(node, None) == set(queues)
+    assert all(queue.operator_policy is None for queue in queues.values())
+
+
+def test_a_policy_that_is_cleared_meanwhile_comes_to_no_further_queue(node: Node) -> None:
+    policies = node.vhost.policies
+    for change in (None, make_policy("all", "^q", {"max-length": 11})):
+        policies.set(make_policy("all", "^q", {"max-length": 10}))
+        first = policies.by_name["all"]
+        if change is None:
+            policies.clear("all")
+        else:
+            policies.set(change)
+        queues = node.vhost.queues.by_name.values()
+        done = sum(queue.policy is first for queue in queues)
+        assert 0 < done < QUEUES // 2
+        node.broker.settle()
+        assert sum(queue.policy is first for queue in queues) <= done
+        assert node.turn.works
+        rest(node)
+        assert having(node, "all") == (set() if change is None else {one.name for one in queues})
+
+
+def test_queues_that_are_deleted_meanwhile_are_passed_over(node: Node) -> None:
+    policies = node.vhost.policies
+    policies.set(make_policy("all", "^q", {"max-length": 10}))
+    done = having(node, "all")
+    for queue in list(node.vhost.queues.by_name.values()):
+        node.vhost.queues.drop(queue)
+    rest(node)
+    assert done
+    assert not node.vhost.queues.by_name
+
+
+def test_the_walks_of_a_pattern_are_steps() -> None:
+    node = Node()
+    peer = node.connect()
+    name = "a" * 255
+    peer.declare(name, durable=False)
+    before = int(node.turn.steps)
+    # A lookaround in a lookaround at each place.
+    slow = "(?=(?:(?!" + ".*x?" * 150 + "b)a)*$)" + "z"
+    node.vhost.policies.set(make_policy("slow", slow, {"max-length": 10}, apply_to="queues"))
+    rest(node)
+    taken = int(node.turn.steps) - before
+    assert PATTERN_STEPS_MAX // 8 <= taken <= PATTERN_STEPS_MAX // 8 + 1000
+    assert node.vhost.queues.by_name[name].policy is None
+
+
+def test_the_patterns_of_all_policies_take_so_many_steps_on_one_name() -> None:
+    node = Node()
+    policies = node.vhost.policies
+    slow = "(?=(?:(?!" + ".*x?" * 150 + "b)a)*$)" + "z"
+    for number in range(8):
+        pattern = slow + str(number)
+        policies.set(make_policy(f"slow{number}", pattern, {"max-length": 1}, apply_to="queues"))
+    policies.set(make_policy("last", "^a", {"max-length": 2}))
+    peer = node.connect()
+    before = int(node.turn.steps)
+    peer.declare("a" * 255, durable=False)
+    most = POLICIES_STEPS_MAX + PATTERN_STEPS_MAX
+    assert POLICIES_STEPS_MAX // 8 <= int(node.turn.steps) - before <= most // 8 + 100
+    peer.declare("a", durable=False)
+    assert having(node, "last") == {"a"}
+
+
+def test_a_pattern_that_is_anchored_is_tried_once() -> None:
+    anchored, floating = Pattern("^orders[.]"), Pattern("orders[.]")
+    name = "x" * 255
+    assert not anchored.matches(name)
+    assert not floating.matches(name)
+    assert anchored.walked <= 4
+    assert floating.walked >= 255
+    assert anchored.matches("orders.new")
+    assert not anchored.matches("old orders.new")
+    assert Pattern("^a|b").matches("xb")
+    assert Pattern("(^a)?b").matches("xb")
+
+
+@pytest.mark.parametrize("text", ["$", r"\bnew", r"\Bew", "(?=new)", "(?!o)n", r"\Z"])
+def test_what_else_may_stand_at_the_beginning_anchors_nothing(text: str) -> None:
+    assert Pattern(text).matches("orders new")
+
+
+def test_a_new_length_limit_of_many_queues_drops_a_bounded_number_in_a_turn() -> None:
+    node = Node()
+    peer = node.connect()
+    queues, each = 40, 1_000
+    for number in range(queues):
+        peer.declare(f"q{number}")
+        peer.send(publish(1, "", f"q{number}", b"m") * each)
+    node.vhost.policies.set(make_policy("short", "^q", {"max-length": 1}))
+    left = waiting = queues * each
+    turns = 0
+    while left > queues:
+        before = node.turn.steps
+        node.broker.settle()
+        left = sum(int(node.classic(f"q{number}").ready_count()) for number in range(queues))
+        # What is dropped is counted, and the turn ends where it has done enough.
+        dropped, waiting = waiting - left, left
+        assert dropped <= node.turn.steps - before <= STEPS_PER_TURN
+        turns += 1
+    assert turns >= queues * each // STEPS_PER_TURN

@@ -1,0 +1,413 @@
+"""What the routing of one message may cost, in steps, whatever the bindings are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from core import Node, Peer
+from leveret.broker.topology.exchanges.modulus_hash import ModulusHashExchange
+from leveret.limits import (
+    CHOICES_PER_QUEUE_MAX,
+    COPY_KEYS_MAX,
+    FAN_OUT_COPIES,
+    FAN_OUT_RECORDED_BYTES,
+    ROUTING_LOOKS_MAX,
+    STEPS_PER_ROUND,
+    STEPS_PER_SLICE,
+    TOPIC_WORDS_MAX,
+)
+from leveret.store.disks.recording import RecordingDisk
+from raw_codec import method, publish
+
+#: A look at a binding is an eighth of a step; and the steps that go with any frame.
+ROUTING_STEPS = ROUTING_LOOKS_MAX // 8
+FRAME_STEPS = 64
+
+
+def feed(node: Node, peer: Peer, data: bytes) -> int:
+    """Let the broker receive `data` without another look at sockets; return the steps it took."""
+    before = int(node.turn.steps)
+    peer.connection.receive(data, node.now())
+    return int(node.turn.steps) - before
+
+
+def turns(node: Node, peer: Peer) -> tuple[int, int]:
+    """Let a client have its turns until its input ends; return how many, and most steps of one."""
+    rounds = most = 0
+    while peer.connection.waits_for_turn():
+        before = int(node.turn.steps)
+        node.broker.settle()
+        most = max(most, int(node.turn.steps) - before)
+        rounds += 1
+    return rounds, most
+
+
+def bind(exchange: str, key: str, **values: Any) -> bytes:
+    """A bind of the queue `q` that is not answered."""
+    return method(
+        1, "queue.bind", queue="q", exchange=exchange, routing_key=key, no_wait=True, **values
+    )
+
+
+@pytest.fixture
+def node() -> Node:
+    """A broker with the queue `q`, at the beginning of a round."""
+    return Node()
+
+
+@pytest.fixture
+def peer(node: Node) -> Peer:
+    """A client that has declared `q`."""
+    peer = node.connect()
+    peer.declare("q", durable=False)
+    return peer
+
+
+def arrived(node: Node) -> int:
+    """How many messages `q` has."""
+    return int(node.classic("q").ready_count())
+
+
+def refused(node: Node, peer: Peer) -> str:
+    """Why the channel was closed, which is 406; the next one is opened."""
+    node.run()
+    peer.flush()
+    closed = peer.expect(1, "channel.close")
+    assert closed.code == 406
+    peer.send(method(1, "channel.close-ok"))
+    peer.call(1, "channel.open")
+    return str(closed.text)
+
+
+def many_hashes(number: int) -> str:
+    """A binding key of a tree of its own, in which every second word is `#`."""
+    words = "abcd"
+    own = "".join(words[number // 4**place % 4] for place in range(5))
+    return ".".join(f"#.{word}" for word in own + "abcd" * 14)
+
+
+def test_a_topic_exchange_with_many_wildcards_refuses_what_takes_too_long(
+    node: Node, peer: Peer
+) -> None:
+    for number in range(1000):
+        peer.send(bind("amq.topic", many_hashes(number)))
+    node.broker.settle()
+    key = ".".join(["a", "b", "c", "d"] * 32)
+    taken = feed(node, peer, publish(1, "amq.topic", key, b"x") * 5)
+    assert ROUTING_STEPS - 1 <= taken <= ROUTING_STEPS * 2
+    assert peer.connection.waits_for_turn()
+    assert f"more than {ROUTING_LOOKS_MAX} bindings and wildcards" in refused(node, peer)
+    # Few words are compared with the same patterns in no time, and are taken.
+    taken = feed(node, peer, publish(1, "amq.topic", "a.b.c", b"x"))
+    assert taken < ROUTING_STEPS
+    assert arrived(node) == 0
+
+
+def test_what_a_topic_exchange_looks_at_is_counted(node: Node, peer: Peer) -> None:
+    for number in range(256):
+        peer.send(bind("amq.topic", f"#.{many_hashes(number)}"))
+    peer.send(bind("amq.topic", "#"))
+    node.broker.settle()
+    keys = [".".join([f"{number}", *"abcdabcdabcd"]) for number in range(100)]
+    data = b"".join(publish(1, "amq.topic", key, b"x") for key in keys)
+    taken = feed(node, peer, data)
+    published = arrived(node)
+    assert 0 < published < 100
+    assert taken <= STEPS_PER_SLICE + ROUTING_STEPS
+    rounds, most = turns(node, peer)
+    assert rounds > 1
+    assert most <= STEPS_PER_ROUND + STEPS_PER_SLICE + ROUTING_STEPS
+    assert arrived(node) == 100
+
+
+def test_a_key_of_as_many_words_as_there_can_be_is_taken_by_honest_bindings(
+    node: Node, peer: Peer
+) -> None:
+    for number in range(100):
+        peer.send(bind("amq.topic", f"#.w{number}.#"), bind("amq.topic", f"*.*.w{number}.#"))
+    node.broker.settle()
+    key = ".".join([""] * (TOPIC_WORDS_MAX - 4) + ["w7"])
+    assert feed(node, peer, publish(1, "amq.topic", key, b"x")) <= TOPIC_WORDS_MAX
+    assert arrived(node) == 1
+
+
+@pytest.mark.parametrize("kind", ["fanout", "topic", "x-recent-history"])
+def test_a_message_matches_so_many_bindings(node: Node, peer: Peer, kind: str) -> None:
+    peer.call(1, "exchange.declare", exchange="e", type=kind)
+    exchange = node.vhost.exchanges.by_name["e"]
+    for number in range(ROUTING_LOOKS_MAX - 8):
+        node.vhost.exchanges.restore_binding(exchange, "q", True, "k", {"n": number})
+    node.broker.settle()
+    feed(node, peer, publish(1, "e", "k", b"x"))
+    assert arrived(node) == 1
+    for number in range(16):
+        node.vhost.exchanges.restore_binding(exchange, "q", True, "#.k", {"n": number})
+    node.broker.settle()
+    taken = feed(node, peer, publish(1, "e", "k", b"x"))
+    assert ROUTING_STEPS <= taken <= ROUTING_STEPS + FRAME_STEPS
+    refused(node, peer)
+    assert arrived(node) == 1
+
+
+def test_routing_keys_in_cc_count_together(node: Node, peer: Peer) -> None:
+    keys = [f"k{number}" for number in range(COPY_KEYS_MAX)]
+    direct = node.vhost.exchanges.by_name["amq.direct"]
+    for key in keys:
+        for number in range(8):
+            node.vhost.exchanges.restore_binding(direct, "q", True, key, {"n": number})
+    node.broker.settle()
+    message = publish(1, "amq.direct", "k0", b"x", headers={"CC": keys})
+    taken = feed(node, peer, message * 20)
+    published = arrived(node)
+    # Beside the keys' own steps the table of headers counts some.
+    assert 1 <= published <= taken // (12 * COPY_KEYS_MAX // 8) <= STEPS_PER_SLICE // 1536 + 1
+    rounds, most = turns(node, peer)
+    assert rounds >= 3
+    assert most <= STEPS_PER_ROUND + STEPS_PER_SLICE
+    assert arrived(node) == 20
+    for number in range(8, 160):
+        node.vhost.exchanges.restore_binding(direct, "q", True, "k1", {"n": number})
+    for key in keys:
+        for number in range(8, 128):
+            node.vhost.exchanges.restore_binding(direct, "q", True, key, {"n": number})
+    node.broker.settle()
+    assert feed(node, peer, message) <= ROUTING_STEPS + FRAME_STEPS + COPY_KEYS_MAX
+    refused(node, peer)
+
+
+def test_many_exchanges_with_many_ways_between_them_are_visited_once(
+    node: Node, peer: Peer
+) -> None:
+    names = [f"e{number}" for number in range(300)]
+    for name in names:
+        peer.send(method(1, "exchange.declare", exchange=name, type="fanout", no_wait=True))
+    exchanges = node.vhost.exchanges
+    for name in names:
+        for other in names:
+            exchanges.restore_binding(exchanges.by_name[name], other, False, "", {})
+    exchanges.restore_binding(exchanges.by_name["e299"], "q", True, "", {})
+    node.broker.settle()
+    taken = feed(node, peer, publish(1, "e0", "", b"x"))
+    looks = 300 * 300 + 300 * 4
+    assert looks // 8 <= taken <= looks // 8 + FRAME_STEPS
+    assert arrived(node) == 1
+    for name in names:
+        for number in range(200):
+            exchanges.restore_binding(exchanges.by_name[name], "e0", False, f"{number}", {})
+    node.broker.settle()
+    assert feed(node, peer, publish(1, "e0", "", b"x")) <= ROUTING_STEPS + FRAME_STEPS
+    refused(node, peer)
+
+
+def test_what_the_broker_moves_itself_goes_to_what_was_found(node: Node, peer: Peer) -> None:
+    peer.call(1, "exchange.declare", exchange="dead", type="fanout")
+    peer.declare(
+        "dying", durable=False, arguments={"x-dead-letter-exchange": "dead", "x-message-ttl": 1}
+    )
+    dead = node.vhost.exchanges.by_name["dead"]
+    for number in range(ROUTING_LOOKS_MAX + 10):
+        node.vhost.exchanges.restore_binding(dead, "q", True, "", {"n": number})
+    peer.send(publish(1, "", "dying", b"x"))
+    before = int(node.turn.steps)
+    node.tick(10)
+    assert int(node.turn.steps) - before <= ROUTING_STEPS + FRAME_STEPS
+    assert arrived(node) == 1
+
+
+def test_a_headers_exchange_looks_at_bindings_that_may_match(node: Node, peer: Peer) -> None:
+    headers = node.vhost.exchanges.by_name["amq.headers"]
+    for number in range(5000):
+        arguments: dict[str, object] = {"kind": "order", "id": number}
+        node.vhost.exchanges.restore_binding(headers, "q", True, "", arguments)
+    node.broker.settle()
+    message = publish(1, "amq.headers", "", b"x", headers={"kind": "order", "id": 4999})
+    assert feed(node, peer, message) <= FRAME_STEPS
+    assert arrived(node) == 1
+    # Whatever differs in a table alone is compared one by one, which is counted and ends.
+    for number in range(5000):
+        arguments = {"kind": {"of": ["thing"] * 20, "n": number}}
+        node.vhost.exchanges.restore_binding(headers, "q", True, "", arguments)
+    node.broker.settle()
+    kind = {"of": ["thing"] * 20, "n": 4999}
+    costly = publish(1, "amq.headers", "", b"x", headers={"kind": kind})
+    taken = feed(node, peer, costly)
+    assert 5000 * 22 // 8 <= taken <= ROUTING_STEPS
+    assert peer.connection.waits_for_turn()
+    assert arrived(node) == 2
+    for number in range(1000):
+        arguments = {"kind": {"of": ["thing"] * 20, "more": number}}
+        node.vhost.exchanges.restore_binding(headers, "q", True, "", arguments)
+    turns(node, peer)
+    node.broker.settle()
+    assert feed(node, peer, costly) <= ROUTING_STEPS + FRAME_STEPS
+    refused(node, peer)
+
+
+def test_weights_of_a_consistent_hash_exchange_count_when_they_change(
+    node: Node, peer: Peer
+) -> None:
+    peer.call(1, "exchange.declare", exchange="ring", type="x-consistent-hash")
+    for number in range(300):
+        peer.send(method(1, "queue.declare", queue=f"q{number}", no_wait=True))
+    changes = b""
+    for number in range(300):
+        values: dict[str, Any] = {
+            "queue": f"q{number}",
+            "exchange": "ring",
+            "routing_key": "30",
+            "arguments": {},
+        }
+        changes += method(1, "queue.bind", no_wait=True, **values)
+        if number % 2:
+            changes += method(1, "queue.unbind", **values)
+    node.broker.settle()
+    # A bind makes 3,000 points, an unbind puts twice as many in order; a slice has few of them.
+    assert 3000 // 4 <= feed(node, peer, changes) <= STEPS_PER_SLICE + 3000
+    rounds, most = turns(node, peer)
+    assert rounds > 20
+    assert most <= STEPS_PER_ROUND + STEPS_PER_SLICE + 3000
+    assert len(node.vhost.exchanges.by_name["ring"].bindings) == 150
+    # Looks for values put the ring in order, one segment each, of 1,757 points: a point is looked
+    # at and sorted in some 0.4 µs, half a step.
+    data = b"".join(publish(1, "ring", f"{number}", b"x") for number in range(100))
+    assert feed(node, peer, data) <= STEPS_PER_SLICE + 3000
+    assert node.vhost.exchanges.by_name["ring"].published_in <= 2 * STEPS_PER_SLICE // 1757 + 3
+
+
+def test_a_queue_has_so_many_bindings_that_go_at_once_with_it(node: Node, peer: Peer) -> None:
+    peer.call(1, "exchange.declare", exchange="any", type="x-random")
+    peer.call(1, "exchange.declare", exchange="mod", type="x-modulus-hash")
+    for number in range(CHOICES_PER_QUEUE_MAX - 1):
+        peer.send(bind("any", f"{number}"))
+    peer.send(bind("mod", ""))
+    exchanges = node.vhost.exchanges
+    assert len(exchanges.by_name["any"].bindings) == CHOICES_PER_QUEUE_MAX - 1
+    peer.send(bind("mod", "more"))
+    assert "cannot have more" in refused(node, peer)
+    peer.call(1, "queue.unbind", queue="q", exchange="any", routing_key="7")
+    peer.call(1, "queue.bind", queue="q", exchange="any", routing_key="7")
+    # Bindings that go in slices are as many as they like.
+    for number in range(CHOICES_PER_QUEUE_MAX * 2):
+        peer.send(bind("amq.direct", f"{number}"))
+    node.broker.settle()
+    before = int(node.turn.steps)
+    peer.send(bind("any", "8"), method(1, "queue.delete", queue="q", no_wait=True))
+    assert not exchanges.by_name["any"].bindings
+    assert int(node.turn.steps) - before <= 20 * CHOICES_PER_QUEUE_MAX
+    peer.declare("q", durable=False)
+    peer.call(1, "queue.bind", queue="q", exchange="any", routing_key="7")
+
+
+def test_a_modulus_hash_exchange_is_not_sorted_anew_for_each_binding(
+    node: Node, peer: Peer
+) -> None:
+    peer.call(1, "exchange.declare", exchange="mod", type="x-modulus-hash")
+    peer.send(bind("mod", ""))
+    exchange = node.vhost.exchanges.by_name["mod"]
+    assert isinstance(exchange, ModulusHashExchange)
+    for number in range(3000):
+        peer.send(method(1, "queue.declare", queue=f"q{number}", no_wait=True))
+        node.vhost.exchanges.restore_binding(exchange, f"q{number}", True, "", {})
+    assert exchange.names.size == 3001
+    found = {exchange.names.at(number) for number in range(3001)}
+    assert found == set(exchange.ends)
+    # No block is so long that a name put into it moves all others.
+    assert max(len(block) for block in exchange.names.blocks) <= 1024
+    assert node.vhost.account.bytes > 3000 * exchange.index_bytes() // 3001
+
+
+# -- one message for many queues -------------------------------------------------------------------
+
+QUEUES = 5 * FAN_OUT_COPIES + 100
+
+
+def fan_out(node: Node, *, durable: bool = False) -> list[str]:
+    """Bind many queues to the exchange `all`, which is made; return their names."""
+    peer = node.connect()
+    peer.call(1, "exchange.declare", exchange="all", type="fanout", durable=durable)
+    exchange = node.vhost.exchanges.by_name["all"]
+    names = [f"f{number}" for number in range(QUEUES)]
+    declares = [
+        method(1, "queue.declare", queue=name, durable=durable, no_wait=True) for name in names
+    ]
+    peer.send(*declares)
+    node.sync()
+    for name in names:
+        node.vhost.exchanges.restore_binding(exchange, name, True, "", {})
+    peer.lose()
+    return names
+
+
+def copies(node: Node, names: list[str]) -> int:
+    """How many messages all these queues have."""
+    return sum(int(node.classic(name).ready_count()) for name in names)
+
+
+def test_a_message_for_many_queues_comes_to_them_in_parts(node: Node, peer: Peer) -> None:
+    names = fan_out(node)
+    peer.call(1, "confirm.select")
+    node.broker.settle()
+    declare = method(1, "queue.declare", queue="after", no_wait=True)
+    taken = feed(node, peer, publish(1, "all", "", b"x") * 3 + declare)
+    assert QUEUES // 8 <= taken <= STEPS_PER_SLICE + QUEUES // 8 + FAN_OUT_COPIES
+    assert FAN_OUT_COPIES <= copies(node, names) < QUEUES
+    peer.flush()
+    assert peer.pending() == 0
+    rounds = 0
+    while copies(node, names) < 3 * QUEUES:
+        assert "after" not in node.vhost.queues.by_name
+        before = int(node.turn.steps)
+        node.broker.settle()
+        most = STEPS_PER_ROUND + 2 * STEPS_PER_SLICE + 2 * FAN_OUT_COPIES
+        assert int(node.turn.steps) - before <= most
+        rounds += 1
+    assert rounds >= 3
+    node.run()
+    assert "after" in node.vhost.queues.by_name
+    acks = [got for got in peer.take() if got.name == "basic.ack"]
+    assert acks[-1].delivery_tag == 3
+    assert all(node.classic(name).ready_count() == 3 for name in names)
+
+
+def test_a_recorded_message_for_many_queues_is_confirmed_when_all_parts_are_synced(
+    node: Node,
+) -> None:
+    names = fan_out(node, durable=True)
+    peer = node.connect()
+    peer.call(1, "confirm.select")
+    body = bytes(FAN_OUT_RECORDED_BYTES // 4)
+    peer.send(publish(1, "all", "", body, delivery_mode=2))
+    node.run()
+    assert copies(node, names) == QUEUES
+    assert peer.pending() == 0
+    node.sync()
+    assert peer.expect(1, "basic.ack").delivery_tag == 1
+    image = node.image()
+    assert sum(len(data) for data in image.files.values()) < 6 * len(body)
+    again = Node(RecordingDisk(image))
+    assert copies(again, names) == QUEUES
+
+
+def test_queues_that_are_deleted_between_two_parts_are_left_out(node: Node, peer: Peer) -> None:
+    names = fan_out(node)
+    other = node.connect()
+    node.broker.settle()
+    feed(node, peer, publish(1, "all", "", b"x"))
+    assert copies(node, names) < QUEUES
+    other.send(method(1, "queue.delete", queue=names[-1], no_wait=True))
+    node.run()
+    assert copies(node, names[:-1]) == QUEUES - 1
+    # Nothing is held for a queue that is no more, nor ever let go.
+    assert node.turn.held_messages == QUEUES - 1
+
+
+def test_a_fan_out_goes_on_when_its_publisher_is_lost(node: Node, peer: Peer) -> None:
+    names = fan_out(node)
+    node.broker.settle()
+    feed(node, peer, publish(1, "all", "", b"x", mandatory=True))
+    peer.lose()
+    node.run()
+    assert copies(node, names) == QUEUES
+    assert not node.turn.has_more()

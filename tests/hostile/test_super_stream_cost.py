@@ -1,0 +1,199 @@
+"""A super stream of a thousand partitions is declared in slices, and whole or not at all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from core import Node, Peer
+from leveret.broker.policy.policy import make_policy
+from leveret.limits import (
+    STEPS_PER_SLICE,
+    SUPER_STREAM_BYTES_MAX,
+    SUPER_STREAM_PARTITIONS_MAX,
+    WORK_STEPS_PER_TURN,
+)
+from leveret.store.disks.recording import RecordingDisk
+from raw_codec import method
+
+MOST = SUPER_STREAM_PARTITIONS_MAX
+
+#: A slice, and what the last of its steps may take beyond it: entering all that is prepared.
+SLICE_MAX = 3 * STEPS_PER_SLICE
+
+
+@pytest.fixture
+def node() -> Node:
+    return Node()
+
+
+@pytest.fixture
+def peer(node: Node) -> Peer:
+    return node.connect()
+
+
+def ask(partitions: int = MOST, name: str = "s", **arguments: Any) -> bytes:
+    told = {"x-super-stream-partitions": partitions} | arguments
+    return method(1, "queue.declare", queue=name, durable=True, arguments=told)
+
+
+def begin(peer: Peer, data: bytes) -> None:
+    """Have bytes received, and nothing done that follows from it."""
+    peer.connection.receive(data, peer.node.now())
+
+
+def parts(node: Node) -> tuple[int, int]:
+    """How many streams and how many bindings of `s` there are."""
+    exchange = node.vhost.exchanges.by_name.get("s")
+    return len(node.vhost.queues.by_name), 0 if exchange is None else len(exchange.bindings)
+
+
+def definition_bytes(node: Node) -> int:
+    return int(node.turn.accounts.definition_bytes)
+
+
+def test_each_slice_is_bounded_and_nobody_sees_a_part(node: Node, peer: Peer) -> None:
+    turn = node.turn
+    before = turn.steps
+    begin(peer, ask())
+    assert turn.steps - before <= SLICE_MAX
+    slices = 0
+    while turn.works:
+        # At the end it is there, and its partitions are given their policies.
+        assert parts(node) in ((0, 0), (MOST, MOST))
+        before = turn.steps
+        node.broker.settle()
+        slices += 1
+        assert turn.steps - before <= WORK_STEPS_PER_TURN + SLICE_MAX
+    assert slices > 4
+    assert parts(node) == (MOST, MOST)
+    node.run()
+    assert peer.take() == [], "the reply waits for the sync"
+    node.sync()
+    assert peer.expect(1, "queue.declare-ok").queue == "s"
+
+
+def test_others_are_served_meanwhile(node: Node, peer: Peer) -> None:
+    other = node.connect()
+    begin(peer, ask())
+    assert node.turn.works
+    begin(other, method(1, "queue.declare", queue="q"))
+    assert "q" in node.vhost.queues.by_name
+    assert node.turn.works
+    node.sync()
+    other.expect(1, "queue.declare-ok")
+    peer.expect(1, "queue.declare-ok")
+
+
+def test_a_crash_before_the_end_leaves_nothing(node: Node, peer: Peer) -> None:
+    peer.declare("before", durable=True)
+    other = node.connect()
+    begin(peer, ask())
+    node.broker.settle()
+    assert node.turn.works
+    begin(other, method(1, "queue.declare", queue="other", durable=True))
+    assert node.begin_sync()
+    node.write()
+    again = Node(RecordingDisk(node.image()))
+    assert sorted(again.vhost.queues.by_name) == ["before", "other"]
+    assert "s" not in again.vhost.exchanges.by_name
+    node.end_sync()
+    node.sync()
+    again = Node(RecordingDisk(node.image()))
+    assert len(again.vhost.queues.by_name) == MOST + 2
+    assert len(again.vhost.exchanges.by_name["s"].bindings) == MOST
+
+
+def test_two_declares_at_once_make_one(node: Node, peer: Peer) -> None:
+    """The second looks again when it finds that its names are taken."""
+    other = node.connect()
+    begin(peer, ask())
+    begin(other, ask())
+    assert len(node.turn.works) == 2
+    booked = definition_bytes(node)
+    node.sync()
+    for one in (peer, other):
+        one.expect(1, "queue.declare-ok")
+    assert parts(node) == (MOST, MOST)
+    assert definition_bytes(node) > booked
+    peer.call(1, "queue.delete", queue="s")
+    assert parts(node) == (0, 0)
+
+
+@pytest.mark.parametrize("taken", ["s", "s-7"])
+def test_a_name_that_is_taken_meanwhile_closes_the_channel(
+    node: Node, peer: Peer, taken: str
+) -> None:
+    """Nothing of it is left, and the connection goes on with what comes next."""
+    other = node.connect()
+    before = definition_bytes(node)
+    begin(peer, ask() + method(2, "channel.open") + method(2, "queue.declare", queue="next"))
+    begin(other, method(1, "queue.declare", queue=taken))
+    assert definition_bytes(node) > before
+    node.sync()
+    closed = peer.expect(1, "channel.close")
+    assert (closed.code, closed.class_id, closed.method_id) == (406, 50, 10)
+    peer.expect(2, "channel.open-ok")
+    peer.expect(2, "queue.declare-ok")
+    assert sorted(node.vhost.queues.by_name) == sorted(["next", taken])
+    assert "s" not in node.vhost.exchanges.by_name
+    other.expect(1, "queue.declare-ok")
+    for queue in ("next", taken):
+        other.call(1, "queue.delete", queue=queue)
+    assert definition_bytes(node) == before
+
+
+def test_what_is_prepared_is_booked_and_limited(node: Node, peer: Peer) -> None:
+    before = definition_bytes(node)
+    node.turn.accounts.definition_bytes_max = before + 300_000
+    peer.send(ask())
+    assert peer.expect(1, "channel.close").code == 406
+    assert definition_bytes(node) == before
+    assert parts(node) == (0, 0)
+
+
+def test_its_definitions_are_one_record_of_a_limited_size(node: Node, peer: Peer) -> None:
+    """Arguments of 16 kB fit in a few partitions, and not in a thousand."""
+    before = definition_bytes(node)
+    long = {f"x-note-{number}": "n" * 250 for number in range(64)}
+    few = SUPER_STREAM_BYTES_MAX // 20_000
+    peer.send(ask(2 * few, **long))
+    assert peer.expect(1, "channel.close").code == 406
+    assert definition_bytes(node) == before
+    other = node.connect()
+    other.send(ask(few, **long))
+    node.sync()
+    other.expect(1, "queue.declare-ok")
+    assert parts(node) == (few, few)
+
+
+def test_it_ends_when_its_connection_is_lost(node: Node, peer: Peer) -> None:
+    begin(peer, ask())
+    peer.lose()
+    node.sync()
+    assert parts(node) == (MOST, MOST)
+
+
+def test_it_ends_with_its_vhost(node: Node) -> None:
+    node.broker.add_vhost("gone")
+    node.broker.users.set_permission("guest", "gone", ".*", ".*", ".*")
+    peer = node.connect_as("guest", vhost="gone")
+    before = int(node.broker.vhosts["gone"].account.bytes)
+    begin(peer, ask())
+    vhost = node.broker.vhosts["gone"]
+    assert vhost.account.bytes > before
+    node.broker.delete_vhost("gone")
+    node.sync()
+    assert not vhost.queues.by_name
+    assert not node.turn.works
+    assert "gone" not in Node(RecordingDisk(node.image())).broker.vhosts
+
+
+def test_the_policies_count_for_each_partition(node: Node, peer: Peer) -> None:
+    node.vhost.policies.set(make_policy("all", ".*", {"max-age": "1h"}))
+    peer.send(ask())
+    node.sync()
+    peer.expect(1, "queue.declare-ok")
+    queues = node.vhost.queues.by_name.values()
+    assert {queue.policy is not None for queue in queues} == {True}

@@ -1,0 +1,290 @@
+"""Connections take turns: how much of one client's input is handled before others', in steps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from core import Node, Peer
+from leveret.limits import (
+    DEFINING_METHOD_STEPS,
+    DISPATCH_STEPS_PER_TURN,
+    LATE_STEPS_PER_ROUND,
+    LATE_STEPS_PER_SLICE,
+    METHOD_STEPS,
+    SLICE_MESSAGES,
+    STEPS_PER_ROUND,
+    STEPS_PER_SLICE,
+    STEPS_PER_TURN,
+    TURN_SHARE_MIN,
+)
+from raw_codec import method, publish
+
+#: What the frame at which a slice ends may take beyond it.
+LAST_FRAME_STEPS = 4 * (DEFINING_METHOD_STEPS + METHOD_STEPS)
+
+
+def declares(peer: Peer, count: int) -> bytes:
+    """Return so many declares, none of which is answered, so that no reply waits for a sync."""
+    return b"".join(
+        method(1, "queue.declare", queue=f"{id(peer)}-{number}", no_wait=True)
+        for number in range(count)
+    )
+
+
+def feed(node: Node, peer: Peer, data: bytes) -> int:
+    """Let the broker receive `data` without another look at sockets; return the steps it took."""
+    before = int(node.turn.steps)
+    peer.connection.receive(data, node.now())
+    return int(node.turn.steps) - before
+
+
+def a_round(node: Node) -> int:
+    """Do one round of the loop; return the steps that it took."""
+    before = int(node.turn.steps)
+    node.broker.settle()
+    return int(node.turn.steps) - before
+
+
+@pytest.fixture
+def node() -> Node:
+    """A broker, which is at the beginning of a round whenever a client has been answered."""
+    return Node()
+
+
+def test_a_client_that_pipelines_declares_has_a_slice_a_round(node: Node) -> None:
+    peer = node.connect()
+    data = declares(peer, 1000)
+    bytes_steps = len(data) // 256
+    node.broker.settle()
+    assert feed(node, peer, data) <= STEPS_PER_SLICE + LAST_FRAME_STEPS + bytes_steps
+    declared = len(node.vhost.queues.by_name)
+    assert 0 < declared < 200
+    assert peer.connection.waits_for_turn()
+    rounds = 0
+    while peer.connection.waits_for_turn():
+        assert a_round(node) <= STEPS_PER_ROUND + STEPS_PER_SLICE + LAST_FRAME_STEPS
+        rounds += 1
+    assert len(node.vhost.queues.by_name) == 1000
+    assert 3 < rounds < 20
+
+
+def test_nobody_else_waits_for_more_than_a_round(node: Node) -> None:
+    greedy, quiet = node.connect(), node.connect_as("guest")
+    node.broker.settle()
+    feed(node, greedy, declares(greedy, 5000))
+    a_round(node)
+    feed(node, quiet, method(1, "queue.declare", queue="quiet", no_wait=True))
+    for _ in range(2):
+        a_round(node)
+    assert "quiet" in node.vhost.queues.by_name
+    assert greedy.connection.waits_for_turn()
+
+
+def test_many_connections_of_one_user_have_one_share(node: Node) -> None:
+    node.add_user("greedy", configure=".*")
+    node.add_user("quiet", configure=".*")
+    many = [node.connect_as("greedy") for _ in range(50)]
+    quiet = node.connect_as("quiet")
+    node.broker.settle()
+    for peer in many:
+        feed(node, peer, declares(peer, 1000))
+    feed(node, quiet, method(1, "queue.declare", queue="quiet", no_wait=True))
+    rounds = 0
+    while "quiet" not in node.vhost.queues.by_name:
+        a_round(node)
+        rounds += 1
+    assert rounds <= 2
+    assert all(peer.connection.waits_for_turn() for peer in many)
+
+
+def test_all_connections_that_ask_for_little_are_served_in_one_turn_of_their_user(
+    node: Node,
+) -> None:
+    """They do not wait for a slice of the other user's each."""
+    node.add_user("greedy", configure=".*")
+    node.add_user("quiet", configure=".*")
+    greedy = node.connect_as("greedy")
+    quiet = [node.connect_as("quiet") for _ in range(20)]
+    node.broker.settle()
+    feed(node, greedy, declares(greedy, 5000))
+    # What the round has left for those that come late is used up too.
+    node.turn.steps += STEPS_PER_ROUND + LATE_STEPS_PER_ROUND
+    for number, peer in enumerate(quiet):
+        feed(node, peer, method(1, "queue.declare", queue=f"quiet{number}", no_wait=True))
+    assert all(peer.connection.waits_for_turn() for peer in quiet)
+    for _ in range(2):
+        assert a_round(node) <= STEPS_PER_ROUND + STEPS_PER_SLICE + LAST_FRAME_STEPS
+    assert not any(peer.connection.waits_for_turn() for peer in quiet)
+    assert all(f"quiet{number}" in node.vhost.queues.by_name for number in range(20))
+    assert greedy.connection.waits_for_turn()
+
+
+def test_who_asks_for_little_when_the_round_is_over_is_served_all_the_same(node: Node) -> None:
+    greedy, quiet = node.connect(), node.connect()
+    feed(node, greedy, declares(greedy, 5000))
+    a_round(node)
+    assert node.turn.steps >= node.turn.round_end
+    feed(node, quiet, method(1, "queue.declare", queue="quiet", no_wait=True))
+    assert "quiet" in node.vhost.queues.by_name
+
+
+def test_who_comes_late_has_a_small_slice_and_all_of_them_little(node: Node) -> None:
+    greedy = node.connect()
+    late = [node.connect() for _ in range(50)]
+    feed(node, greedy, declares(greedy, 5000))
+    a_round(node)
+    before = int(node.turn.steps)
+    inputs = [declares(peer, 20) for peer in late]
+    read = sum(len(data) // 256 for data in inputs)
+    taken = [feed(node, peer, data) for peer, data in zip(late, inputs, strict=True)]
+    assert max(taken) <= LATE_STEPS_PER_SLICE + LAST_FRAME_STEPS
+    most = LATE_STEPS_PER_ROUND + LATE_STEPS_PER_SLICE + LAST_FRAME_STEPS + read
+    assert int(node.turn.steps) - before <= most
+    assert all(peer.connection.waits_for_turn() for peer in late)
+
+
+def test_many_small_batches_bring_no_more_of_what_expires_than_one(node: Node) -> None:
+    """Each is the end of a batch, but all of them are in one round."""
+    peer = node.connect()
+    peer.declare("dead", durable=False, arguments={"x-max-length": 10})
+    more = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
+    peer.declare("many", durable=False, arguments={"x-message-ttl": 1000} | more)
+    count = 5 * STEPS_PER_TURN
+    peer.send(publish(1, "", "many", b"m") * count)
+    quiet = node.connect()
+    quiet.declare("quiet", durable=False)
+    node.clock.advance(2000)
+    node.now()
+    before = int(node.turn.steps)
+    node.broker.settle()
+    for _ in range(40):
+        quiet.connection.receive(publish(1, "", "quiet", b"m"), node.now())
+        node.broker.settle(False)
+    taken = int(node.turn.steps) - before
+    assert taken <= STEPS_PER_TURN + 2 * TURN_SHARE_MIN + 40 * 4
+    assert node.classic("quiet").ready_count() == 40
+    # What is left goes on in the next rounds, and all of it is done.
+    assert node.turn.resume
+    node.run()
+    assert node.classic("many").ready_count() == 0
+    assert not node.turn.has_letters()
+
+
+def test_many_small_batches_deliver_no_more_than_one(node: Node) -> None:
+    peer = node.connect(1, 2)
+    for number in range(8):
+        peer.declare(f"deep{number}", durable=False)
+        peer.send(publish(1, "", f"deep{number}") * 3000)
+    before = int(node.turn.steps)
+    node.broker.settle()
+    for number in range(8):
+        consume = method(2, "basic.consume", queue=f"deep{number}", no_ack=True, no_wait=True)
+        peer.connection.receive(consume, node.now())
+        node.broker.settle(False)
+    # What a method takes comes beside it.
+    most = DISPATCH_STEPS_PER_TURN + LATE_STEPS_PER_ROUND + 16 * DEFINING_METHOD_STEPS
+    assert int(node.turn.steps) - before <= most
+    assert node.turn.has_more()
+    node.run()
+    assert sum(heard.method.name == "basic.deliver" for heard in peer.heard) == 8 * 3000
+
+
+def test_the_input_of_a_round_is_bounded_whoever_sends_it(node: Node) -> None:
+    peers = [node.connect() for _ in range(100)]
+    inputs = [declares(peer, 60) for peer in peers]
+    node.broker.settle()
+    before = int(node.turn.steps)
+    for peer, data in zip(peers, inputs, strict=True):
+        feed(node, peer, data)
+    taken = int(node.turn.steps) - before
+    fed = sum(len(data) // 256 for data in inputs)
+    assert taken <= STEPS_PER_ROUND + STEPS_PER_SLICE + LAST_FRAME_STEPS + fed
+    while any(peer.connection.waits_for_turn() for peer in peers):
+        a_round(node)
+    assert len(node.vhost.queues.by_name) == 6000
+
+
+def test_a_publish_to_many_queues_counts_each_of_them(node: Node) -> None:
+    peer = node.connect()
+    peer.call(1, "exchange.declare", exchange="all", type="fanout")
+    for number in range(1000):
+        peer.send(method(1, "queue.declare", queue=f"q{number}", no_wait=True))
+        peer.send(method(1, "queue.bind", queue=f"q{number}", exchange="all", no_wait=True))
+    node.broker.settle()
+    taken = feed(node, peer, publish(1, "all", "", b"x") * 100)
+    published = int(node.classic("q0").ready_count())
+    assert 2 <= published <= 3
+    assert taken <= STEPS_PER_SLICE + 2000
+    while peer.connection.waits_for_turn():
+        a_round(node)
+    assert node.classic("q999").ready_count() == 100
+
+
+@pytest.mark.parametrize("name", ["basic.get", "queue.purge", "exchange.declare"])
+def test_other_methods_end_a_slice_too(node: Node, name: str) -> None:
+    peer = node.connect()
+    values: dict[str, Any] = {"queue": "q"}
+    if name == "exchange.declare":
+        values = {"exchange": "amq.topic", "type": "topic", "durable": True, "no_wait": True}
+    if name == "queue.purge":
+        values["no_wait"] = True
+    peer.declare("q", durable=False)
+    node.broker.settle()
+    feed(node, peer, method(1, name, **values) * 20_000)
+    assert peer.connection.waits_for_turn()
+    while peer.connection.waits_for_turn():
+        assert a_round(node) <= STEPS_PER_ROUND + STEPS_PER_SLICE + LAST_FRAME_STEPS
+        peer.flush()
+
+
+def test_what_waits_for_a_turn_is_not_read_and_keeps_its_order(node: Node) -> None:
+    peer = node.connect()
+    node.broker.settle()
+    feed(node, peer, declares(peer, 1000) + method(1, "queue.declare", queue="last"))
+    feed(node, peer, method(1, "queue.delete", queue="last"))
+    node.run()
+    assert [heard.method.name for heard in peer.heard[-2:]] == [
+        "queue.declare-ok",
+        "queue.delete-ok",
+    ]
+
+
+def test_a_connection_that_is_lost_before_its_turn_asks_for_nothing_more(node: Node) -> None:
+    peer, other = node.connect(), node.connect()
+    node.broker.settle()
+    feed(node, peer, declares(peer, 1000))
+    declared = len(node.vhost.queues.by_name)
+    peer.lose()
+    node.run()
+    assert len(node.vhost.queues.by_name) == declared
+    other.declare("still", durable=False)
+    assert not node.turn.has_more()
+
+
+def test_queues_deliver_so_much_a_turn_and_new_messages_come_first(node: Node) -> None:
+    peer = node.connect(1, 2)
+    for number in range(8):
+        name = f"deep{number}"
+        peer.declare(name, durable=False)
+        for _ in range(3):
+            peer.send(publish(1, "", name) * 1000)
+    quiet = node.connect()
+    quiet.declare("quiet", durable=False)
+    quiet.call(1, "basic.consume", queue="quiet", no_ack=True)
+    node.run()
+    for number in range(8):
+        consume = method(2, "basic.consume", queue=f"deep{number}", no_ack=True, no_wait=True)
+        peer.connection.receive(consume, node.now())
+    feed(node, quiet, publish(1, "", "quiet", b"new"))
+    taken = a_round(node)
+    assert taken <= STEPS_PER_ROUND + DISPATCH_STEPS_PER_TURN + SLICE_MESSAGES
+    quiet.flush()
+    assert quiet.heard[-1].method.name == "basic.deliver"
+    peer.flush()
+    while node.turn.has_more():
+        assert a_round(node) <= STEPS_PER_ROUND + DISPATCH_STEPS_PER_TURN + SLICE_MESSAGES
+        peer.flush()
+    delivered = sum(heard.method.name == "basic.deliver" for heard in peer.heard)
+    assert delivered == 8 * 3000

@@ -1,0 +1,108 @@
+"""What the broker does in one place and nowhere else.
+
+The numbers of the account of held memory are changed by its own methods; chunks of queues are
+opened, and their damage is reported, by one module.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+SRC = Path(__file__).parents[2] / "src" / "leveret"
+ACCOUNT = SRC / "broker" / "core" / "memory.py"
+
+
+def written(function: ast.AST) -> Iterator[ast.Attribute]:
+    """Yield the attributes that are written somewhere in a part of a module."""
+    for node in ast.walk(function):
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store | ast.Del):
+            yield node
+
+
+def is_own(attribute: ast.Attribute) -> bool:
+    """Return whether an attribute belongs to `self`."""
+    return isinstance(attribute.value, ast.Name) and attribute.value.id == "self"
+
+
+def born(kind: ast.ClassDef) -> set[str]:
+    """Return the attributes that the `__init__` of a class gives to its objects."""
+    return {
+        attribute.attr
+        for function in kind.body
+        if isinstance(function, ast.FunctionDef) and function.name == "__init__"
+        for attribute in written(function)
+        if is_own(attribute)
+    }
+
+
+def foreign_writes(text: str, fields: set[str]) -> Iterator[str]:
+    """Yield the places that write one of some fields, unless it is a field of their own class."""
+    module = ast.parse(text)
+    own = {
+        id(attribute)
+        for kind in ast.walk(module)
+        if isinstance(kind, ast.ClassDef)
+        for attribute in written(kind)
+        if is_own(attribute) and attribute.attr in born(kind)
+    }
+    for attribute in written(module):
+        if attribute.attr in fields and id(attribute) not in own:
+            yield f"line {attribute.lineno}: {ast.unparse(attribute)}"
+
+
+def account_fields() -> set[str]:
+    """Return the fields of the account."""
+    (kind,) = (
+        node for node in ast.parse(ACCOUNT.read_text()).body if isinstance(node, ast.ClassDef)
+    )
+    return born(kind)
+
+
+def test_nobody_writes_the_numbers_of_the_account() -> None:
+    fields = account_fields()
+    assert {"held_bytes", "held_messages", "assembling_bytes", "unchunked_bytes"} <= fields
+    offences = [
+        f"{path.relative_to(SRC)}: {offence}"
+        for path in sorted(SRC.rglob("*.py"))
+        if path != ACCOUNT
+        for offence in foreign_writes(path.read_text(), fields)
+    ]
+    assert offences == []
+
+
+def test_foreign_writes_are_found() -> None:
+    text = (
+        "class Queue:\n    def __init__(self):\n        self.held = 0\n"
+        "    def take(self):\n        self.held += 1\n        self.turn.held += 1\n"
+        "class Turn(Account):\n    def take(self):\n        self.held -= 1\n"
+        "def late(turn):\n    turn.held = turn.other = 0\n"
+    )
+    assert sorted(foreign_writes(text, {"held"})) == [
+        "line 11: turn.held",
+        "line 6: self.turn.held",
+        "line 9: self.held",
+    ]
+
+
+CHUNK_READER = SRC / "broker" / "backlog" / "damage.py"
+
+
+def called(text: str, names: set[str]) -> Iterator[str]:
+    """Yield the places that call one of some functions or classes by its name."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in names:
+            yield f"line {node.lineno}: {node.func.id}"
+
+
+def test_one_module_of_the_broker_opens_chunks_and_reports_their_damage() -> None:
+    names = {"check_chunk", "DamagedChunk"}
+    assert {place.split()[-1] for place in called(CHUNK_READER.read_text(), names)} == names
+    offences = [
+        f"{path.relative_to(SRC)}: {offence}"
+        for path in sorted((SRC / "broker").rglob("*.py"))
+        if path != CHUNK_READER
+        for offence in called(path.read_text(), names)
+    ]
+    assert offences == []

@@ -1,0 +1,55 @@
+"""A queue that takes and gives nothing: the base of tests' own queues."""
+
+from __future__ import annotations
+
+from leveret.broker.core.turn import Turn
+from leveret.broker.queue.queue import Queue
+from leveret.broker.queue.target import RECORDS_NONE, Target
+from leveret.broker.values.queue_attributes import QueueAttributes
+from leveret.message import Message
+
+
+class IdleTarget(Target):
+    """What drops all that comes."""
+
+    def publish(self, message: Message) -> int:
+        return 0
+
+
+class IdleQueue(Queue):
+    """A queue in which there is never anything."""
+
+    def __init__(
+        self,
+        turn: Turn,
+        queue_id: int,
+        name: str,
+        attributes: QueueAttributes,
+    ) -> None:
+        super().__init__(turn, queue_id, name, attributes)
+        self.target = self.new_target()
+
+    def new_target(self) -> Target:
+        return IdleTarget(self.turn, self.name, self.queue_id, RECORDS_NONE)
+
+    @property
+    def kind(self) -> str:
+        return "idle"
+
+    def dispatch(self, limit: int) -> bool:
+        return False
+
+    def ready_count(self) -> int:
+        return 0
+
+    def ready_bytes(self) -> int:
+        return 0
+
+    def purge(self) -> int:
+        return 0
+
+    def drop(self) -> None:
+        """There is nothing."""
+
+    def next_number(self) -> int:
+        return 1

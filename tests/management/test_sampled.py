@@ -1,0 +1,135 @@
+"""What the API tells of what was done: since when a queue is idle, what clients published."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from http_api import Api
+from leveret.client import BasicProperties, Returned
+from leveret.client.blocking import Channel
+from leveret.management.routes.queues.queues import SORTED
+from leveret.management.sampling.series import LISTED, Series
+
+
+def test_a_series_tells_when_its_values_came() -> None:
+    series = Series(["ready"], LISTED)
+    assert series.changed_ms == 0
+    for at, value in ((1_000, 1), (6_000, 1), (11_000, 2), (16_000, 2)):
+        series.add(at, [value])
+    assert series.changed_ms == 11_000
+
+
+def read(api: Api, path: str) -> Any:
+    """Return what a path holds."""
+    status, body, _ = api.answer(path)
+    assert status == 200, body
+    return body
+
+
+def test_the_overview_counts_what_clients_publish_once(api: Api, channel: Channel) -> None:
+    names = (
+        "publish",
+        "confirm",
+        "return_unroutable",
+        "drop_unroutable",
+        "get_no_ack",
+        "get_empty",
+    )
+    before = read(api, "/api/overview")["message_stats"]
+    channel.exchange_declare("x.sampled", "fanout")
+    for name in ("q.sampled.1", "q.sampled.2"):
+        channel.queue_declare(name)
+        channel.queue_bind(name, "x.sampled")
+    channel.confirm_select()
+    channel.publish(b"twice", "x.sampled")
+    channel.publish(b"dropped", "amq.direct", "nowhere")
+    with pytest.raises(Returned):
+        channel.publish(b"returned", "amq.direct", "nowhere", mandatory=True)
+    for _ in range(2):
+        channel.get("q.sampled.1", no_ack=True)
+    after = read(api, "/api/overview")["message_stats"]
+    assert [after[name] - before[name] for name in names] == [3, 3, 1, 1, 1, 1]
+    assert {after[f"{name}_details"]["rate"] >= 0 for name in names} == {True}
+    for name in ("q.sampled.1", "q.sampled.2"):
+        channel.queue_delete(name)
+    channel.exchange_delete("x.sampled")
+
+
+def test_a_queue_tells_where_its_messages_are(api: Api, channel: Channel) -> None:
+    channel.queue_declare("q.places", durable=True)
+    for mode in (1, 2):
+        channel.publish(b"x", "", "q.places", BasicProperties(delivery_mode=mode, timestamp=7))
+    queue = read(api, "/api/queues/%2F/q.places")
+    counts = ("messages_persistent", "messages_ram", "messages_ready_ram", "messages_paged_out")
+    assert [queue[name] for name in counts] == [1, 2, 2, 0]
+    assert queue["message_bytes_ram"] == queue["message_bytes"] > 0
+    assert queue["message_bytes_paged_out"] == 0
+    assert "leader" not in queue
+    channel.queue_delete("q.places")
+
+
+def test_a_queue_is_idle_since_a_look_that_found_it_as_it_is(api: Api, channel: Channel) -> None:
+    channel.queue_declare("q.idle")
+    first = read(api, "/api/queues/%2F/q.idle")["idle_since"]
+    assert first.endswith("+00:00")
+    assert datetime.fromisoformat(first).year >= 2024
+    assert read(api, "/api/queues/%2F/q.idle")["idle_since"] == first
+    channel.queue_delete("q.idle")
+
+
+def test_a_stream_has_its_node_as_a_member(api: Api, channel: Channel) -> None:
+    channel.queue_declare("s.member", durable=True, arguments={"x-queue-type": "stream"})
+    stream = read(api, "/api/queues/%2F/s.member")
+    assert stream["members"] == stream["online"] == [stream["leader"]] == [stream["node"]]
+    channel.queue_delete("s.member")
+
+
+def test_a_page_shows_queues_as_they_come_and_go(api: Api, channel: Channel) -> None:
+    assert api.change("PUT", "/api/vhosts/paged") == 201
+    rights = dict.fromkeys(("configure", "write", "read"), ".*")
+    assert api.change("PUT", "/api/permissions/paged/guest", rights) == 201
+
+    def names(query: str) -> list[str]:
+        return [row["name"] for row in read(api, f"/api/queues/paged?page=1&{query}")["items"]]
+
+    for name in "bac":
+        assert api.change("PUT", f"/api/queues/paged/{name}", {}) == 201
+        assert name in names("")
+    assert names("") == ["a", "b", "c"]
+    assert names("page_size=2") == ["a", "b"]
+    assert names("page_size=2&sort_reverse=true") == ["c", "b"]
+    assert names("name=b") == ["b"]
+    assert api.change("DELETE", "/api/queues/paged/b") == 204
+    assert names("") == ["a", "c"]
+    assert (
+        read(api, "/api/queues/paged?page=2&page_size=1&sort_reverse=true")["items"][0]["name"]
+        == "a"
+    )
+    assert api.change("DELETE", "/api/vhosts/paged") == 204
+
+
+def test_pages_are_sorted_by_figures(api: Api, channel: Channel) -> None:
+    for name, count in (("f.a", 1), ("f.b", 3), ("f.c", 2)):
+        channel.queue_declare(name)
+        for _ in range(count):
+            channel.publish(b"x", "", name)
+        channel.get(name)
+
+    def names(query: str) -> list[str]:
+        rows = read(api, f"/api/queues?page=1&page_size=2&name=f.&{query}")["items"]
+        return [row["name"] for row in rows]
+
+    assert names("sort=messages") == ["f.a", "f.c"]
+    assert names("sort=messages&sort_reverse=true") == ["f.b", "f.c"]
+    assert names("sort=messages_ready,name&sort_reverse=true") == ["f.b", "f.c"]
+    assert names("sort=messages_unacknowledged") == ["f.a", "f.b"]
+    for column in SORTED:
+        # The order is that of the column, however it was found.
+        paged, whole = names(f"sort={column}"), f"/api/queues?sort={column}&columns=name"
+        listed = [row["name"] for row in read(api, whole) if row["name"].startswith("f.")]
+        assert paged == listed[:2], column
+    for name in ("f.a", "f.b", "f.c"):
+        channel.queue_delete(name)

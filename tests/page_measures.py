@@ -1,0 +1,24 @@
+"""What a page in a browser is measured by: scripts that it evaluates."""
+
+from __future__ import annotations
+
+from typing import Final
+
+#: A page's part that is wider than the window, and words that are broken within a line's box.
+WIDER: Final = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+BROKEN: Final = """() => {
+  const found = [];
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  for (let node = walker.nextNode(); node; node = walker.nextNode()) {
+    if (/^(SCRIPT|STYLE|NOSCRIPT)$/.test(node.parentElement.tagName)) continue;
+    for (const word of node.data.matchAll(/[\\p{L}\\p{N}_]+/gu)) {
+      const range = document.createRange();
+      range.setStart(node, word.index);
+      range.setEnd(node, word.index + word[0].length);
+      const parts = [...range.getClientRects()].filter((part) => part.width > 0);
+      const tops = new Set(parts.map((part) => Math.round(part.top)));
+      if (tops.size > 1) found.push(word[0].slice(0, 40));
+    }
+  }
+  return found;
+}"""

@@ -1,0 +1,84 @@
+"""Connections of a real broker take turns: what waits is done in order, and nobody is forgotten."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+import raw
+from leveret.limits import FLUSHES_PER_TURN, STEPS_PER_SLICE
+from leveret.testing import Broker
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    """A running broker."""
+    with Broker() as running:
+        yield running
+
+
+def opened(broker: Broker, login: raw.Login | None = None) -> raw.Connection:
+    """Return a connection with a channel."""
+    connection = raw.connect(broker.url, login)
+    connection.open_channel(1)
+    return connection
+
+
+def declares(prefix: str, count: int) -> bytes:
+    """Return so many declares."""
+    return b"".join(
+        raw.method(1, "queue.declare", queue=f"{prefix}-{number}", exclusive=True)
+        for number in range(count)
+    )
+
+
+def test_what_waits_for_a_turn_is_answered_in_order(broker: Broker) -> None:
+    count = 2000
+    with opened(broker) as connection:
+        sender = threading.Thread(target=connection.send, args=(declares("order", count),))
+        sender.start()
+        names = [connection.expect(1, "queue.declare-ok").queue for _ in range(count)]
+        sender.join()
+    assert names == [f"order-{number}" for number in range(count)]
+
+
+def test_a_client_that_hangs_up_while_it_waits_leaves_nothing(broker: Broker) -> None:
+    with opened(broker) as connection:
+        connection.send(declares("gone", 3000))
+    with opened(broker) as connection:
+        connection.send(declares("gone", 3000))
+        for _ in range(3000):
+            connection.expect(1, "queue.declare-ok")
+
+
+def test_more_connections_than_a_turn_flushes_get_their_output(broker: Broker) -> None:
+    count = FLUSHES_PER_TURN + 40
+    with ExitStack() as open_:
+        publisher = open_.enter_context(opened(broker))
+        publisher.call(1, "exchange.declare", exchange="all", type="fanout", auto_delete=True)
+        consumers = []
+        for _ in range(count):
+            consumer = open_.enter_context(opened(broker))
+            queue = consumer.declare(1, "", exclusive=True).queue
+            consumer.call(1, "queue.bind", queue=queue, exchange="all")
+            consumer.call(1, "basic.consume", queue=queue, no_ack=True)
+            consumers.append(consumer)
+        publisher.send(raw.publish(1, "all", "", b"news"))
+        for consumer in consumers:
+            assert consumer.expect(1, "basic.deliver").body == b"news"
+
+
+def test_all_connections_are_looked_at_when_a_turn_has_steps_for_one(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("leveret.server.runner.TICK_STEPS", STEPS_PER_SLICE)
+    with ExitStack() as open_:
+        silent = [
+            open_.enter_context(raw.connect(broker.url, raw.Login(heartbeat=10))) for _ in range(5)
+        ]
+        broker.advance(25)
+        for connection in silent:
+            connection.expect_heartbeats_and_end()

@@ -1,0 +1,71 @@
+"""HTTP over TLS: the same API, and what speaks something else to its port."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from broker_process import BrokerProcess
+from leveret.client.blocking import connect
+from secure import Pki, port_of, read_all
+
+
+@pytest.fixture(scope="module")
+def broker(pki: Pki, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """A broker with TLS."""
+    with pki.broker_process(tmp_path_factory.mktemp("data") / "data") as process:
+        yield process
+
+
+def test_an_answer_comes_over_tls(broker: BrokerProcess, pki: Pki) -> None:
+    port = port_of(broker, "https")
+    connection = http.client.HTTPSConnection("localhost", port, context=pki.trusting(), timeout=60)
+    secret = base64.b64encode(b"guest:guest").decode()
+    for _ in range(2):
+        connection.request(
+            "GET", "/api/streams/%2F/none", headers={"Authorization": f"Basic {secret}"}
+        )
+        answer = connection.getresponse()
+        assert (answer.status, answer.read()[:1]) == (404, b"{")
+    connection.request("GET", "/api/streams/%2F/none")
+    assert connection.getresponse().status == 401
+    connection.close()
+
+
+def test_http_without_tls_is_told_so(broker: BrokerProcess) -> None:
+    with socket.create_connection(("127.0.0.1", port_of(broker, "https")), 60) as sock:
+        sock.sendall(b"GET /api HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert b"this port speaks TLS; use https://" in read_all(sock)
+
+
+def test_tls_to_the_port_without_it_is_logged(broker: BrokerProcess) -> None:
+    with socket.create_connection(("127.0.0.1", port_of(broker, "http")), 60) as sock:
+        sock.sendall(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03")
+        assert read_all(sock) == b"\x15\x03\x01\x00\x02\x02\x28"
+    assert "https_port" in broker.expect_line("speaks TLS, but this port speaks HTTP")
+
+
+def test_http_may_be_served_over_tls_alone(pki: Pki, tmp_path: Path) -> None:
+    process = pki.broker_process(tmp_path / "data", http="false")
+    with process:
+        connection = http.client.HTTPSConnection(
+            "localhost", port_of(process, "https"), context=pki.trusting(), timeout=60
+        )
+        connection.request("GET", "/api/streams/%2F/none")
+        assert connection.getresponse().status == 401
+        connection.close()
+        assert "listening on http://" not in process.output
+        assert process.terminate() == 0
+
+
+def test_clients_of_amqp_are_told_where_https_is(pki: Pki, tmp_path: Path) -> None:
+    with pki.broker_process(tmp_path / "data", http="false") as process:
+        with connect(process.uri) as connection:
+            said = connection.server_properties
+        assert said["https_port"] == port_of(process, "https")
+        assert "http_port" not in said
