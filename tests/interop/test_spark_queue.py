@@ -103,6 +103,7 @@ def test_nothing_is_lost_when_the_node_is_killed(name: str, tmp_path: Path) -> N
         pytest.skip("rabbitmq-server is not installed")
     with RabbitMQ(tmp_path) as node:
         queue = declared(node, name, "classic")
+        node.sync_definitions()
         made = queue.publish_numbers(0, COUNT)
         limited = options(queue, tmp_path, "spool", maxOffsetsPerTrigger="1000")
         checkpoint = Checkpoint()
