@@ -3,7 +3,8 @@
 Tests run against the installed package, never against `src/`.  `crash`, `differential`, `interop`,
 `pages` and `spark` are folders and marks at once, so that no test in them can miss its mark.  What
 is the same in each build is tested on one of them: `ONE_BUILD_FOLDERS` are about the sources, or
-about modules that are never compiled, against a broker that other folders test on both builds.
+about modules that are never compiled, or drive long random loads of a broker that other folders
+test on both builds.
 """
 
 from __future__ import annotations
@@ -22,11 +23,17 @@ MARKED_FOLDERS = ("crash", "differential", "interop", "pages", "spark")
 ONE_BUILD_FOLDERS = (
     "cli",
     "clusters",
+    "config",
     "house",
     "kept",
+    "management",
+    "model",
     "pipelines",
+    "replay",
     "scoreboard",
+    "server",
     "testing",
+    "tls",
     "tools",
 )
 

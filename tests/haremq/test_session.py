@@ -345,6 +345,7 @@ def test_each_push_that_waits_for_its_ack_has_an_id_of_its_own(hare: HarePeer, n
     assert node.classic("q").unacked_count == 0
 
 
+@pytest.mark.one_build
 def test_a_channel_holds_so_many_unacked(hare: HarePeer, node: Node) -> None:
     setup_queue(hare)
     amqp = node.connect()

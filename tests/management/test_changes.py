@@ -187,7 +187,6 @@ def test_what_cannot_be_is_refused_and_changes_nothing(
     assert reason in answer["reason"]
 
 
-@pytest.mark.one_build
 def test_changes_last(tmp_path: Path) -> None:
     """A kill right after the answer loses nothing: it came after the sync."""
     policy = {"pattern": ".*", "definition": {"message-ttl": 1000}}

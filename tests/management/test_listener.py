@@ -12,8 +12,6 @@ from broker_process import BrokerProcess
 from http_api import Api
 from leveret.wire.buffer import COMPILED
 
-pytestmark = pytest.mark.one_build
-
 #: What an idle broker may take of memory.
 IDLE_BYTES_MAX = 70 * 1024 * 1024
 

@@ -460,7 +460,6 @@ def harm(stored: Stored, at: int) -> None:
         file.write(bytes([byte[0] ^ 1]))
 
 
-@pytest.mark.one_build
 def test_a_harmed_chunk_is_left_out_and_told(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path, settings=SETTINGS) as broker:
         with connect(broker.uri) as connection:
@@ -484,7 +483,6 @@ def test_a_harmed_chunk_is_left_out_and_told(tmp_path: Path) -> None:
         broker.expect_line("damage found and quarantined")
 
 
-@pytest.mark.one_build
 def test_a_broker_stops_while_clients_wait(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path, settings=SETTINGS) as broker:
         with connect(broker.uri) as connection:
@@ -497,7 +495,6 @@ def test_a_broker_stops_while_clients_wait(tmp_path: Path) -> None:
             assert broker.terminate() == 0
 
 
-@pytest.mark.one_build
 def test_a_broker_may_be_without(tmp_path: Path) -> None:
     with (
         BrokerProcess(tmp_path, flags=["--no-http"]) as broker,
@@ -506,7 +503,6 @@ def test_a_broker_may_be_without(tmp_path: Path) -> None:
         assert "http_port" not in connection.server_properties
 
 
-@pytest.mark.one_build
 def test_a_port_that_is_taken_costs_only_the_listener(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         flags = ["--http-port", str(taken.getsockname()[1])]

@@ -13,7 +13,6 @@ from collections.abc import Callable
 import pytest
 
 from leveret.store.disks.recording import Operation
-from leveret.wire.buffer import COMPILED
 from replay.account import Account, Holding
 from replay.drive import FAULTY, KILLS, Life
 from replay.loads import LOADS
@@ -23,7 +22,7 @@ STEPS = 100
 LIVES = 2
 
 #: Points of a life that are looked at, and the states that each load must make of them.
-POINTS = 80 if COMPILED else 40
+POINTS = 80
 STATES_MIN = 150
 
 

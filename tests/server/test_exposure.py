@@ -8,8 +8,6 @@ import pytest
 
 from broker_process import BrokerProcess
 
-pytestmark = pytest.mark.one_build
-
 PLAIN = "a port without TLS is listened on beyond this machine"
 GUEST = "the user guest has its default password"
 METRICS = "metrics need no password"

@@ -20,7 +20,6 @@ def without_protobuf(tmp_path: Path) -> list[str]:
     return ["env", f"PYTHONPATH={package.parent}", f"PATH={os.environ['PATH']}"]
 
 
-@pytest.mark.one_build
 def test_without_the_setting_there_is_no_listener_and_no_protobuf(
     tmp_path: Path, without_protobuf: list[str]
 ) -> None:
@@ -28,7 +27,6 @@ def test_without_the_setting_there_is_no_listener_and_no_protobuf(
         assert "HareMQ" not in broker.output
 
 
-@pytest.mark.one_build
 def test_without_protobuf_the_extra_is_named(tmp_path: Path, without_protobuf: list[str]) -> None:
     flags = ["--haremq-port", "0"]
     broker = BrokerProcess(tmp_path / "data", wrapper=without_protobuf, flags=flags)
@@ -36,7 +34,6 @@ def test_without_protobuf_the_extra_is_named(tmp_path: Path, without_protobuf: l
         broker.start()
 
 
-@pytest.mark.one_build
 def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
     flags = ["--haremq-port", "0"]
     with BrokerProcess(tmp_path / "data", flags=flags) as broker:
@@ -48,14 +45,12 @@ def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
             second.start()
 
 
-@pytest.mark.one_build
 def test_another_address_than_a_loopback_is_warned_about(tmp_path: Path) -> None:
     settings = {"haremq_port": "0", "haremq_host": "0.0.0.0"}  # noqa: S104 (that is the point)
     with BrokerProcess(tmp_path / "data", settings=settings) as broker:
         assert "warning" in broker.expect_line("clients of HareMQ do not log in")
 
 
-@pytest.mark.one_build
 def test_user_and_vhost_are_settings(tmp_path: Path) -> None:
     settings = {"haremq_port": "0", "default_user": "boss", "default_vhost": "shop"}
     with (

@@ -21,8 +21,6 @@ from leveret.config import MANAGEMENT_SOCKET
 from leveret.escaping import escaped
 from leveret.management.listening.unix_socket import connect as connect_unix
 
-pytestmark = pytest.mark.one_build
-
 
 @pytest.mark.parametrize(
     ("text", "shown"),

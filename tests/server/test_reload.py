@@ -21,8 +21,6 @@ from leveret.client import blocking
 from leveret.config import Settings
 from leveret.errors import PreconditionFailed
 
-pytestmark = pytest.mark.one_build
-
 DOCS = Path(__file__).parents[2] / "docs/reference/operation/configuration.md"
 
 

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from broker_process import BrokerProcess
 from leveret.limits import SLICE_MESSAGES
 from leveret.server.start_progress import LINE_MS, StartProgress
 from leveret.store.disks.recording import RecordingDisk
 from leveret.store.recovery.recovery import Recovery
 from store_model import NOW, UUID, State, Store, message
-
-pytestmark = pytest.mark.one_build
 
 
 class Machine:

@@ -236,6 +236,7 @@ def test_a_channel_that_the_broker_closes_before_a_publish_may_be_replaced(
     assert opened(again, "3:1") == b"1 0"
 
 
+@pytest.mark.one_build
 def test_a_publish_to_very_many_queues_goes_on_and_is_told_when_it_is_done(
     node: Node, peer: Peer
 ) -> None:
@@ -346,6 +347,7 @@ def test_after_a_start_the_time_begins_anew(node: Node, peer: Peer) -> None:
     assert _kept(after) == 0
 
 
+@pytest.mark.one_build
 def test_a_user_has_so_many_and_the_one_lost_first_goes(node: Node) -> None:
     for number in range(PUBLISH_SESSIONS_PER_USER_MAX):
         peer = dialled(node, f"{number:032x}")
@@ -358,6 +360,7 @@ def test_a_user_has_so_many_and_the_one_lost_first_goes(node: Node) -> None:
     assert marks_of(node, "2:1", f"{0:032x}") == b""
 
 
+@pytest.mark.one_build
 def test_a_session_has_so_many_channels(node: Node, peer: Peer) -> None:
     for key in range(2, PUBLISH_SESSION_CHANNELS_MAX + 2):
         opened(peer, str(key), channel=2)

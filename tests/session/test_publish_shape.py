@@ -19,6 +19,7 @@ from leveret.limits import BODY_APART_BYTES
 from leveret.names import Name
 from leveret.session.settings import SessionSettings
 from leveret.session.states import CLOSED
+from leveret.wire.buffer import COMPILED
 from raw_codec import BODY, HEADER, content, frame, header, method, properties, publish
 
 FRAME_MAX = 4096
@@ -137,7 +138,7 @@ streams = st.lists(
 ).map(b"".join)
 
 
-@settings(max_examples=60)
+@settings(max_examples=60 if COMPILED else 20)
 @given(streams, st.lists(st.integers(0, 2**20), max_size=6), st.booleans())
 def test_a_stream_of_publishes_may_be_cut_anywhere(
     data: bytes, places: list[int], confirm: bool
@@ -147,7 +148,7 @@ def test_a_stream_of_publishes_may_be_cut_anywhere(
     assert result(octets(data), confirm=confirm) == whole
 
 
-@settings(max_examples=100)
+@settings(max_examples=100 if COMPILED else 30)
 @given(
     streams,
     st.lists(st.tuples(st.integers(0, 2**20), st.integers(0, 255)), min_size=1, max_size=3),
@@ -166,7 +167,7 @@ def test_bytes_that_are_wrong_lead_to_the_same_close_however_they_come(
     assert not [text for _, text in whole.log if "internal error" in text]
 
 
-@settings(max_examples=60)
+@settings(max_examples=60 if COMPILED else 20)
 @given(st.binary(max_size=60), streams)
 def test_any_bytes_end_one_connection_at_most(data: bytes, before: bytes) -> None:
     node = a_node()
