@@ -307,7 +307,7 @@ POLICIES_PER_VHOST_MAX: Final = 4096
 COPY_KEYS_MAX: Final = 1024
 
 #: Bindings of a queue from exchanges that choose one of theirs for each message: these are removed
-#: at once when the queue is deleted, up to 0.2 ms each, so that no message is lost by choosing it.
+#: at once when the queue is deleted, some µs each, so that no message is lost by choosing it.
 CHOICES_PER_QUEUE_MAX: Final = 1024
 
 #: Bindings that match a message, by all its keys and in all exchanges that it reaches, with what is
