@@ -293,9 +293,8 @@ def test_many_small_messages_are_one_record_in_pieces(node: Node) -> None:
     """No buffer has all of it, which would be copied as it grows; a crash leaves all of it."""
     tx = transactional(node, durable=True)
     node.sync()
-    tx.send(
-        *[publish(1, "", "q", b"%04d" % number * 250, delivery_mode=2) for number in range(500)]
-    )
+    bodies = [b"%04d" % number * 250 for number in range(500)]
+    tx.send(*[publish(1, "", "q", body, delivery_mode=2) for body in bodies])
     tx.send(method(1, "tx.commit"))
     node.begin_sync()
     assert node.group is not None
