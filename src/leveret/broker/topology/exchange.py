@@ -25,8 +25,8 @@ from leveret.wire.properties import property_headers
 if TYPE_CHECKING:
     from leveret.broker.classic.delayed import DelayedMessages
     from leveret.broker.core.turn import Turn
+    from leveret.broker.core.work import WaitedWork
     from leveret.broker.topology.binding import Binding
-    from leveret.broker.topology.indexing import Indexing
     from leveret.message import Message
 
 #: The type whose exchanges delay; the argument `x-delayed-type` says how they route.
@@ -88,7 +88,7 @@ class Exchange:
         #: What the vhost has booked for the exchange and the bindings from it.
         self.booked: i64 = 0
         #: What goes on with the index; it may be over.
-        self.indexing: Indexing | None = None
+        self.indexing: WaitedWork | None = None
         self.deleted = False
         #: True where routing keys are matched by words, so that a vhost may ask for strict ones.
         self.has_patterns = False

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
-from leveret.broker.core.work import Work
+from leveret.broker.core.work import WaitedWork
 from leveret.limits import STEPS_PER_SLICE
 
 if TYPE_CHECKING:
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 
 @final
-class Indexing(Work):
+class Indexing(WaitedWork):
     """Goes on with the index of one exchange until nothing is owed."""
 
     def __init__(self, turn: Turn, exchange: Exchange) -> None:
+        super().__init__()
         self._turn: Final = turn
         self._exchange: Final = exchange
-        self.over = False
 
     def step(self, steps: i64) -> bool:
         """Go on for a slice."""
@@ -41,8 +41,8 @@ class Indexing(Work):
 
     def ended(self) -> None:
         """Note that nothing is owed."""
-        self.over = True
         self._exchange.indexing = None
+        super().ended()
 
 
 def begin_indexing(turn: Turn, exchange: Exchange) -> None:

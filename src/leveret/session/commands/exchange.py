@@ -6,8 +6,8 @@ from typing import final
 
 from mypy_extensions import i64
 
+from leveret.broker.core.work import WaitedWork
 from leveret.broker.node.access import Access
-from leveret.broker.topology.indexing import Indexing
 from leveret.broker.vhost.unbinding import Unbinding
 from leveret.broker.vhost.vhost import Vhost
 from leveret.errors import AccessRefused
@@ -111,7 +111,7 @@ def reply_when_unbound(channel: Channel, before: Unbinding | None, answer: Metho
 class _Indexed(ClientWork):
     """Waits until what a client bound or unbound is all in the index, and answers then."""
 
-    def __init__(self, channel: Channel, indexing: Indexing, answer: Method | None) -> None:
+    def __init__(self, channel: Channel, indexing: WaitedWork, answer: Method | None) -> None:
         super().__init__(channel.connection)
         self._channel = channel
         self._indexing = indexing
