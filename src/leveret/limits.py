@@ -131,10 +131,14 @@ UNACKED_PER_CHANNEL_MAX: Final = 1_000_000
 #: Messages that one transaction holds before its commit, published and settled ones together; their
 #: copies in queues; and the bytes of all but the largest: any one message that may be published may
 #: be part of a transaction.  A commit is one record of the journal and so is done at once: some
-#: 1 µs a message and 0.15 µs a copy, or 0.4 µs where each pushes another one out of a full queue.
+#: 0.3 µs a message, 0.2 to 0.5 µs a copy, and 1 to 3 ms for each MiB that is copied into the record
+#: and into streams.  Who has more to publish than that commits it in parts.
 TX_MESSAGES_MAX: Final = 16_384
-TX_COPIES_MAX: Final = 32_768
-TX_BYTES_MAX: Final = 64 * 1024 * 1024
+TX_COPIES_MAX: Final = 16_384
+TX_BYTES_MAX: Final = 8 * 1024 * 1024
+
+#: Bytes of such messages that count as a step.
+TX_BYTES_PER_STEP: Final = 1024
 
 #: Bytes of contents that one connection has begun and not completed, with those of transactions
 #: that it has not committed; beyond it the connection ends (506).
@@ -231,7 +235,7 @@ FLUSHES_PER_TURN: Final = 512
 TICK_STEPS: Final = 3
 
 #: Messages in memory that are dropped without a look at them in one step.
-MESSAGES_FREED_PER_STEP: Final = 8
+MESSAGES_FREED_PER_STEP: Final = 4
 
 #: What the end of a queue costs in steps, and a partition of a super stream that is prepared,
 #: beside the bytes of its definitions.
@@ -307,7 +311,7 @@ POLICIES_PER_VHOST_MAX: Final = 4096
 COPY_KEYS_MAX: Final = 1024
 
 #: Bindings of a queue from exchanges that choose one of theirs for each message: these are removed
-#: at once when the queue is deleted, up to 0.2 ms each, so that no message is lost by choosing it.
+#: at once when the queue is deleted, some µs each, so that no message is lost by choosing it.
 CHOICES_PER_QUEUE_MAX: Final = 1024
 
 #: Bindings that match a message, by all its keys and in all exchanges that it reaches, with what is

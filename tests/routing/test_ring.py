@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,7 +21,26 @@ def ring_of(weights: dict[str, int]) -> HashRing:
     ring = HashRing()
     for name, weight in weights.items():
         ring.insert(name, name, weight)
+    return settled(ring)
+
+
+def settled(ring: HashRing) -> HashRing:
+    """The ring once it owes nothing."""
+    while ring.owes():
+        ring.settle(1000)
     return ring
+
+
+def put(ring: HashRing, name: str, label: str, weight: int) -> None:
+    """Put a target on the ring, to the end."""
+    ring.insert(name, label, weight)
+    settled(ring)
+
+
+def take(ring: HashRing, name: str) -> None:
+    """Take a target off the ring, to the end."""
+    ring.remove(name)
+    settled(ring)
 
 
 def owners(ring: HashRing) -> list[object]:
@@ -35,9 +55,9 @@ def test_hashes_are_the_same_in_every_process() -> None:
 def test_an_empty_ring_has_no_targets() -> None:
     ring = HashRing()
     assert ring.find(ring_hash(b"x")) is None
-    ring.insert("a", "a", 1)
+    put(ring, "a", "a", 1)
     assert ring.find(ring_hash(b"x")) == "a"
-    ring.remove("a")
+    take(ring, "a")
     assert ring.find(ring_hash(b"x")) is None
     assert ring.size == 0
 
@@ -61,18 +81,18 @@ def test_shares_follow_weights() -> None:
 def test_a_new_target_takes_values_only_to_itself() -> None:
     ring = ring_of(dict.fromkeys("abcd", 10))
     before = owners(ring)
-    ring.insert("e", "e", 10)
+    put(ring, "e", "e", 10)
     moved = [new for old, new in zip(before, owners(ring), strict=True) if old != new]
     assert set(moved) == {"e"}
     assert abs(len(moved) / len(VALUES) - 1 / 5) < 0.03
-    ring.remove("e")
+    take(ring, "e")
     assert owners(ring) == before
 
 
 def test_a_target_that_goes_gives_up_only_its_own() -> None:
     ring = ring_of(dict.fromkeys("abcde", 10))
     before = owners(ring)
-    ring.remove("c")
+    take(ring, "c")
     moved = {old for old, new in zip(before, owners(ring), strict=True) if old != new}
     assert moved == {"c"}
 
@@ -81,8 +101,8 @@ def test_more_weight_keeps_what_a_target_had() -> None:
     """The points of a lower weight are among those of a greater one."""
     ring = ring_of({"a": 1, "b": 1})
     before = owners(ring)
-    ring.remove("a")
-    ring.insert("a", "a", 3)
+    take(ring, "a")
+    put(ring, "a", "a", 3)
     moved = {old for old, new in zip(before, owners(ring), strict=True) if old != new}
     assert moved == {"b"}
 
@@ -91,10 +111,7 @@ def test_more_weight_keeps_what_a_target_had() -> None:
 def test_the_ring_depends_on_what_is_there_and_not_on_the_way(
     steps: list[tuple[str, int]], heavy: bool
 ) -> None:
-    """Each step inserts a target or removes the one that is there; looks come between.
-
-    Beside one of great weight the others are put in and taken out point by point.
-    """
+    """Each step inserts a target or removes the one that is there; looks come between."""
     weights = {"heavy": 30} if heavy else {}
     ring = ring_of(weights)
     for name, weight in steps:
@@ -104,8 +121,11 @@ def test_the_ring_depends_on_what_is_there_and_not_on_the_way(
         else:
             ring.insert(name, name, weight)
             weights[name] = weight
+        # Some of what is owed is done, or none of it.
+        ring.settle(weight * 40 - 40)
         if weight % 2:
             ring.find(VALUES[0])
+    settled(ring)
     assert ring.size == sum(weights.values()) * RING_POINTS_PER_WEIGHT
     again = ring_of(dict(sorted(weights.items())))
     assert [ring.find(v) for v in VALUES[:200]] == [again.find(v) for v in VALUES[:200]]
@@ -118,11 +138,11 @@ def test_a_change_costs_what_it_adds_or_takes_away() -> None:
     for number in range(300):
         before = ring.work
         name = f"t{number}"
-        ring.remove(name)
+        take(ring, name)
         # What is put in order counts twice.
         assert ring.work - before <= 2 * (2 * points + 2 * ring.size // 256) + 256
         before = ring.work
-        ring.insert(name, name, 30)
+        put(ring, name, name, 30)
         assert ring.work - before == points
         before = ring.work
         assert ring.find(VALUES[number]) is not None
@@ -133,8 +153,8 @@ def test_a_change_costs_what_it_adds_or_takes_away() -> None:
 def test_points_of_targets_that_went_do_not_gather() -> None:
     ring = ring_of({"a": 1})
     for number in range(2000):
-        ring.insert("b", f"b{number}", 5)
-        ring.remove("b")
+        put(ring, "b", f"b{number}", 5)
+        take(ring, "b")
     assert ring.size == RING_POINTS_PER_WEIGHT
     assert ring.held < 200 * RING_POINTS_PER_WEIGHT
     # Their places are given to others.
@@ -146,7 +166,92 @@ def test_great_weights_come_and_go() -> None:
     ring = ring_of({"a": 1, "heavy": 1000})
     counts = Counter(owners(ring))
     assert counts["a"] < counts["heavy"] / 500
+    take(ring, "heavy")
+    assert set(owners(ring)) == {"a"}
+    put(ring, "heavy", "heavy", 1000)
+    assert Counter(owners(ring)) == counts
+
+
+@pytest.mark.parametrize("units", [1, 1000, 20_000])
+def test_what_is_owed_is_done_in_slices(units: int) -> None:
+    ring = ring_of({"a": 10})
+    points = 300 * RING_POINTS_PER_WEIGHT
+    before = ring.work
+    ring.insert("heavy", "heavy", 300)
+    assert ring.work == before
+    slices = 0
+    while ring.owes():
+        before = ring.work
+        ring.settle(units)
+        # A thousand points are made at once.
+        assert ring.work - before < units + 1000
+        slices += 1
+    assert slices >= points // max(units, 1000)
+    before = ring.work
+    ring.remove("heavy")
+    assert ring.work == before
+    while ring.owes():
+        before = ring.work
+        ring.settle(units)
+        # A segment is put in order at once.
+        assert ring.work - before < units + 4 * (points + 1000) // 256 + 256
+    assert set(owners(ring)) == {"a"}
+    assert ring.held == ring.size
+
+
+def test_a_target_that_grows_takes_values_one_after_the_other_and_gives_none_back() -> None:
+    ring = ring_of(dict.fromkeys("abcd", 10))
+    before = owners(ring)[:1000]
+    ring.insert("e", "e", 300)
+    taken: set[int] = set()
+    parts = 0
+    while ring.owes():
+        ring.settle(2000)
+        found = [ring.find(value) for value in VALUES[:1000]]
+        now = {place for place, owner in enumerate(found) if owner == "e"}
+        assert taken <= now
+        assert all(owner in ("e", before[place]) for place, owner in enumerate(found))
+        parts += 1
+        taken = now
+    assert parts > 10
+    assert len(taken) > 750
+
+
+def test_a_target_goes_at_once_and_while_it_grows() -> None:
+    ring = ring_of({"a": 1})
+    ring.insert("heavy", "heavy", 300)
+    ring.settle(10_000)
+    assert set(owners(ring)) == {"a", "heavy"}
     ring.remove("heavy")
     assert set(owners(ring)) == {"a"}
-    ring.insert("heavy", "heavy", 1000)
-    assert Counter(owners(ring)) == counts
+    # Its place is given to nobody as long as it has points.
+    ring.insert("b", "b", 1)
+    settled(ring)
+    assert ring.size == ring.held == 2 * RING_POINTS_PER_WEIGHT
+    assert set(owners(ring)) == {"a", "b"}
+
+
+def test_a_ring_without_points_yet_has_no_target_for_a_value() -> None:
+    ring = HashRing()
+    ring.insert("a", "a", 1)
+    assert ring.find(VALUES[0]) is None
+    settled(ring)
+    assert ring.find(VALUES[0]) == "a"
+
+
+def test_points_do_not_gather_where_nothing_is_settled_to_the_end() -> None:
+    """Those of targets that went are put out of the way before others are made."""
+    ring = ring_of({"a": 1})
+    for number in range(300):
+        ring.insert("b", f"b{number}", 100)
+        ring.settle(5000)
+        ring.remove("b")
+    assert ring.held < 20_000
+
+
+def test_an_emptied_ring_has_nothing() -> None:
+    ring = ring_of({"a": 10})
+    assert sum(len(points) for points in ring.empty()) == 10 * RING_POINTS_PER_WEIGHT
+    assert ring.find(VALUES[0]) is None
+    ring.remove("a")
+    assert ring.size == 0

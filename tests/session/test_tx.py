@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker_restarts import killed
-from core import Node, Peer
-from leveret.limits import TX_BYTES_MAX, TX_MESSAGES_MAX
+from core import Node, Peer, all_waiting
+from leveret.limits import BODY_APART_BYTES, TX_BYTES_MAX, TX_MESSAGES_MAX
 from leveret.names import Name
 from raw_codec import method, publish
 
@@ -287,6 +287,25 @@ def test_a_transaction_has_a_limit_of_bytes(tx: Peer) -> None:
     assert tx.take() == []
     tx.send(large, large)
     assert tx.expect(1, "channel.close").code == 406
+
+
+def test_many_small_messages_are_one_record_in_pieces(node: Node) -> None:
+    """No buffer has all of it, which would be copied as it grows; a crash leaves all of it."""
+    tx = transactional(node, durable=True)
+    node.sync()
+    bodies = [b"%04d" % number * 250 for number in range(500)]
+    tx.send(*[publish(1, "", "q", body, delivery_mode=2) for body in bodies])
+    tx.send(method(1, "tx.commit"))
+    node.begin_sync()
+    assert node.group is not None
+    assert node.group.records == 1
+    assert node.group.size > 6 * BODY_APART_BYTES
+    assert max(len(part) for part in node.group.parts) < 2 * BODY_APART_BYTES
+    node.write()
+    node.end_sync()
+    tx.expect(1, "tx.commit-ok")
+    waiting = all_waiting(killed(node).waiting("q"))
+    assert [one.message.body for one in waiting][-500:] == bodies
 
 
 def test_a_transaction_takes_one_message_of_any_size_beside_others(tx: Peer) -> None:

@@ -39,6 +39,7 @@ from leveret.broker.queue.queue import Queue
 from leveret.broker.topology.binding import Binding, binding_identity
 from leveret.broker.topology.exchange import Exchange
 from leveret.broker.topology.exchanges import make_exchange
+from leveret.broker.topology.indexing import settle
 from leveret.broker.values.arguments import Arguments, check_equivalent
 from leveret.broker.values.queue_attributes import QueueAttributes
 from leveret.broker.vhost.metadata import check_limits
@@ -55,6 +56,9 @@ _OF_VHOST: Final = ("parameters", "policies", "queues", "exchanges", "bindings")
 
 #: Steps for an entry that is read, and for what is copied to the stage.
 _READ_STEPS: Final = 4
+
+#: Steps of an index that are done between two looks at the steps that are left.
+_INDEX_STEPS: Final = 256
 
 
 @final
@@ -198,6 +202,16 @@ class Importing(WaitedWork):
             finally:
                 turn.journal.end_tx()
             yield
+        yield from self._settle(real)
+
+    def _settle(self, real: _Import) -> Iterator[None]:
+        """Wait until new bindings have all their effect."""
+        turn = self._broker.turn
+        for exchange in real.bound:
+            while exchange.owes() and not exchange.deleted:
+                turn.steps += 1
+                settle(turn, exchange, _INDEX_STEPS)
+                yield
         for section, rows in self._definitions.items():
             if isinstance(rows, list) and rows and section not in _OF_BROKER + _OF_VHOST:
                 self.report.notes.append(f"{section}: a section that is not known here")
@@ -343,6 +357,8 @@ class _Import:
         self._broker: Final = broker
         self._salt: Final = salt
         self.report: Final = ImportReport()
+        #: Exchanges whose index is still to take in a new binding.
+        self.bound: Final[dict[Exchange, None]] = {}
 
     def take(self, entry: Entry) -> None:
         """Apply an entry.  Raises: PreconditionFailed (406), with its place."""
@@ -571,6 +587,8 @@ class _Import:
         if known is not None and not known.has_ended():
             return False
         vhost.exchanges.bind(source.name, Name(destination), to_queue, key, arguments, None)
+        if source.owes():
+            self.bound[source] = None
         return True
 
     def _arguments(self, entry: Entry) -> Arguments:

@@ -37,6 +37,10 @@ from leveret.limits import (
 from leveret.message import Message
 from leveret.store.segments.segments import ChunkRef
 
+#: Messages that are loaded in a step, or have their deadlines noted; and those that are cut.
+_LOADED_PER_STEP: Final = 2
+_CUT_PER_STEP: Final = 4
+
 #: Places before the first page that are worth moving the rest for.
 _COMPACT_AT: Final = 1024
 
@@ -75,7 +79,7 @@ class FifoPages(Pages):
         if not self.active:
             self._begin()
         elif self._measure_tail():
-            self._cut_tail()
+            self._cut_first()
 
     def settle(self) -> None:
         """Write the tail, so that a checkpoint finds it in chunks."""
@@ -105,12 +109,31 @@ class FifoPages(Pages):
         self.tail_end = window.next_sequence
         return size >= self.queue.turn.page_bytes or window.count() >= CHUNK_RECORDS_MAX
 
+    def _cut_first(self) -> None:
+        """Cut the oldest messages of the tail into pages, which was measured: of many, some.
+
+        A window of tiny messages has 80,000; the next call goes on.
+        """
+        window = self.ready.window
+        if len(window.items) - window.head <= CHUNK_RECORDS_MAX:
+            self._cut_tail()
+            return
+        part = window.split(CHUNK_RECORDS_MAX)
+        for message in part.items:
+            self.tail_bytes -= message.size + ROW_BYTES
+        self._cut(part)
+
     def _cut_tail(self) -> None:
         """Cut the whole tail into pages, and write them."""
         window = self.ready.window
         self.ready.window = Window(window.next_sequence)
         self.tail_bytes = 0
         self.tail_end = window.next_sequence
+        self._cut(window)
+
+    def _cut(self, window: Window) -> None:
+        """Cut what was the tail, or its beginning, into pages, and write them."""
+        self.queue.turn.steps += window.count() // _CUT_PER_STEP
         for page in self._cutter().cut(window):
             self.items.append(page)
             self.count += page.waiting
@@ -302,6 +325,7 @@ class FifoPages(Pages):
                 items.append(TAKEN)
             items.append(message)
         queue.turn.hold_all(len(found), size)
+        queue.turn.steps += len(found) // _LOADED_PER_STEP
         if len(found) < page.waiting:
             self.ready.size -= page.size - size
             self.ready.bodies -= page.bodies - bodies
@@ -312,6 +336,7 @@ class FifoPages(Pages):
         self.count += page.waiting
         if self.owner.expires() or page.min_expiry != NEVER:
             ttl = queue.settings.message_ttl_ms
+            queue.turn.steps += len(found) // _LOADED_PER_STEP
             for item in found:
                 self.owner.note_deadline(deadline_of(item.message, ttl), item.sequence)
         self.owner.arrived()

@@ -136,6 +136,16 @@ class Window:
         self.head_sequence = first + head
         self.gaps = gaps
 
+    def split(self, count: i64) -> Window:
+        """Return the first `count` places, of more, as a window; the others stay."""
+        first = self.head_sequence
+        end: i64 = self.head + count
+        part = Window(first)
+        part.fill(self.items[self.head : end], first)
+        del self.items[:end]
+        self.fill(self.items, first + count)
+        return part
+
     def restart(self, next_sequence: i64) -> None:
         """Drop all; the next message gets `next_sequence`, which is never lower than before."""
         self.items = []

@@ -118,6 +118,11 @@ class WorkAccount(HeldMemory):
         else:
             self._begin_freeing().lists.append(items)
 
+    def free_later(self, items: list[Any]) -> None:
+        """Let go of the objects in a list, which is one of very many, in slices."""
+        if items:
+            self._begin_freeing().lists.append(items)
+
     def free_table(self, table: dict[Any, Any]) -> None:
         """Let go of the objects in a dict that nobody uses any more: of many, in slices."""
         count: i64 = len(table)
@@ -203,10 +208,11 @@ class Freeing(Work):
         while self.lists or self.tables:
             if account.steps >= last:
                 return True
-            account.steps += _FREED_AT_ONCE // MESSAGES_FREED_PER_STEP
             if self.lists:
+                account.steps += 1 + _freeing_steps(len(self.lists[-1]))
                 self._shorten(self.lists[-1])
             else:
+                account.steps += 1 + _freeing_steps(len(self.tables[-1]))
                 self._empty(self.tables[-1])
         return False
 
@@ -228,3 +234,8 @@ class Freeing(Work):
     def ended(self) -> None:
         """Note that nothing is left."""
         self.over = True
+
+
+def _freeing_steps(count: i64) -> i64:
+    """Return what it costs to let go of some of so many objects."""
+    return min(count, _FREED_AT_ONCE) // MESSAGES_FREED_PER_STEP

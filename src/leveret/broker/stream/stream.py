@@ -473,8 +473,14 @@ class Stream(Queue):
 
     def drop(self) -> None:
         """Drop all blocks."""
+        turn = self.turn
         for block in self.blocks:
+            turn.steps += 1
+            messages = block.messages
             self.forget(block)
+            if messages is not None:
+                # Those of a block are few, but a super stream has a thousand partitions.
+                turn.free_later(messages)
         self.last = Block(self.next_offset)
         self.blocks = [self.last]
         self.readers.clear()

@@ -25,6 +25,7 @@ from leveret.wire.properties import property_headers
 if TYPE_CHECKING:
     from leveret.broker.classic.delayed import DelayedMessages
     from leveret.broker.core.turn import Turn
+    from leveret.broker.core.work import WaitedWork
     from leveret.broker.topology.binding import Binding
     from leveret.message import Message
 
@@ -86,6 +87,8 @@ class Exchange:
         self.bound_from: dict[Binding, None] = {}
         #: What the vhost has booked for the exchange and the bindings from it.
         self.booked: i64 = 0
+        #: What goes on with the index; it may be over.
+        self.indexing: WaitedWork | None = None
         self.deleted = False
         #: True where routing keys are matched by words, so that a vhost may ask for strict ones.
         self.has_patterns = False
@@ -122,6 +125,13 @@ class Exchange:
     def index_steps(self) -> i64:
         """Return the steps that changes of the index took so far, where they are many."""
         return 0
+
+    def owes(self) -> bool:
+        """Return whether a binding that was added or removed is not all in the index yet."""
+        return False
+
+    def settle_index(self, steps: i64) -> None:
+        """Go on with the index, about `steps` steps (`index_steps` counts them)."""
 
     @abstractmethod
     def add(self, binding: Binding) -> None:

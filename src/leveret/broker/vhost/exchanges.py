@@ -19,6 +19,7 @@ from leveret.broker.queue.quota import count_no_more
 from leveret.broker.topology.binding import Binding, binding_identity
 from leveret.broker.topology.exchange import Exchange
 from leveret.broker.topology.exchanges import check_exchange_type, make_exchange
+from leveret.broker.topology.indexing import begin_indexing, index_later, settle_all
 from leveret.broker.values.arguments import Arguments, check_same, differs
 from leveret.broker.vhost.binding_counts import BindingCounts
 from leveret.broker.vhost.delays import Delays
@@ -33,7 +34,7 @@ from leveret.broker.vhost.new_definitions import (
 from leveret.broker.vhost.policies import Policies
 from leveret.broker.vhost.replies import is_reply_name
 from leveret.broker.vhost.state import VhostState
-from leveret.broker.vhost.unbinding import BindingOwner, Unbinding
+from leveret.broker.vhost.unbinding import STEPS_PER_BINDING, BindingOwner, Unbinding
 from leveret.errors import AccessRefused, NotFound, PreconditionFailed
 from leveret.limits import (
     BINDINGS_PER_EXCHANGE_MAX,
@@ -79,6 +80,8 @@ class Exchanges(BindingOwner):
         self._queue_choices: Final[dict[Queue, int]] = {}
         #: What the quotas of the vhost and of users count.
         self.counts: Final = BindingCounts(vhost)
+        #: The exchange of the deleted vhost whose bindings are being released.
+        self._releasing: Exchange | None = None
         #: The removal of bindings that began last; it may be over.
         self.unbinding: Unbinding | None = None
         self.count_max: i64 = EXCHANGES_PER_VHOST_MAX
@@ -340,6 +343,7 @@ class Exchanges(BindingOwner):
         """
         binding = new.binding
         self._add_binding(binding)
+        begin_indexing(self._turn, binding.source)
         if binding.durable:
             self._turn.journal.define_made(new.definition)
             binding.define_group = self._turn.journal.group
@@ -373,6 +377,7 @@ class Exchanges(BindingOwner):
         """
         binding = self._binding(source, destination_name, to_queue, binding_key, arguments, owner)
         self._add_binding(binding)
+        settle_all(self._turn, source)
         return binding
 
     def _binding(
@@ -444,11 +449,14 @@ class Exchanges(BindingOwner):
         Returns whether some are left when `Turn.steps` is at `last`.
         """
         turn = self._turn
-        while self.by_name:
+        while self.by_name or self._releasing is not None:
             if turn.steps >= last:
                 return True
+            if self._releasing is not None:
+                self._release_binding(self._releasing)
+                continue
             turn.steps += QUEUE_DROP_STEPS
-            exchange = self.by_name.popitem()[1]
+            exchange = self._releasing = self.by_name.popitem()[1]
             exchange.deleted = True
             store = exchange.delayed
             if store is not None and store.recorded:
@@ -456,9 +464,16 @@ class Exchanges(BindingOwner):
             exchange.drop()
             if store is not None:
                 count_no_more(store)
-            turn.free_table(exchange.bindings)
             turn.free_table(exchange.bound_from)
         return False
+
+    def _release_binding(self, exchange: Exchange) -> None:
+        """Take a binding of an exchange that is released out of its index, if there is one."""
+        if exchange.bindings:
+            self._turn.steps += STEPS_PER_BINDING
+            exchange.remove(exchange.bindings.popitem()[1])
+        else:
+            self._releasing = None
 
     def forget_queue(self, queue: Queue) -> None:
         """Release the bindings to a queue of the deleted vhost, whose exchanges are released."""
@@ -553,6 +568,7 @@ class Exchanges(BindingOwner):
         steps = source.index_steps()
         source.remove(binding)
         self._turn.steps += source.index_steps() - steps
+        index_later(self._turn, source)
         size -= source.index_bytes()
         source.booked -= size
         self._vhost.account.book(-size)

@@ -8,7 +8,7 @@ from mypy_extensions import i64
 
 from leveret.broker.core.accounts import TX_PUBLISH_BYTES
 from leveret.errors import PreconditionFailed
-from leveret.limits import TX_BYTES_MAX, TX_COPIES_MAX, TX_MESSAGES_MAX
+from leveret.limits import TX_BYTES_MAX, TX_BYTES_PER_STEP, TX_COPIES_MAX, TX_MESSAGES_MAX
 from leveret.session.connection_base import ConnectionBase
 
 if TYPE_CHECKING:
@@ -78,7 +78,8 @@ class Transaction:
     @property
     def steps(self) -> i64:
         """About how many steps of work its commit is."""
-        return len(self.publishes) + self._settled + self._copies // 2
+        size: i64 = self._bytes // TX_BYTES_PER_STEP
+        return len(self.publishes) + self._settled + self._copies // 2 + size
 
     def hold(self, publish: TxPublish) -> None:
         """Keep a publish for the commit.

@@ -6,6 +6,7 @@ from typing import final
 
 from mypy_extensions import i64
 
+from leveret.broker.core.work import WaitedWork
 from leveret.broker.node.access import Access
 from leveret.broker.vhost.unbinding import Unbinding
 from leveret.broker.vhost.vhost import Vhost
@@ -56,8 +57,8 @@ def handle_exchange(channel: Channel, method: Method) -> bool:
             method.arguments,
             channel.connection,
         )
-        if not method.no_wait:
-            channel.connection.reply(channel.number, ExchangeBindOk())
+        bound = None if method.no_wait else ExchangeBindOk()
+        reply_when_indexed(channel, method.source, bound)
     elif isinstance(method, ExchangeUnbind):
         check_binding(
             access, vhost, "exchange", method.destination, method.source, method.routing_key
@@ -65,8 +66,8 @@ def handle_exchange(channel: Channel, method: Method) -> bool:
         channel.vhost.exchanges.unbind(
             method.source, method.destination, False, method.routing_key, method.arguments, None
         )
-        if not method.no_wait:
-            channel.connection.reply(channel.number, ExchangeUnbindOk())
+        unbound = None if method.no_wait else ExchangeUnbindOk()
+        reply_when_indexed(channel, method.source, unbound)
     else:
         return False
     return True
@@ -102,6 +103,36 @@ def reply_when_unbound(channel: Channel, before: Unbinding | None, answer: Metho
     unbinding = channel.vhost.exchanges.unbinding
     if unbinding is not None and unbinding is not before and not unbinding.over:
         channel.connection.perform(_Unbound(channel, unbinding, answer))
+    elif answer is not None:
+        channel.connection.reply(channel.number, answer)
+
+
+@final
+class _Indexed(ClientWork):
+    """Waits until what a client bound or unbound is all in the index, and answers then."""
+
+    def __init__(self, channel: Channel, indexing: WaitedWork, answer: Method | None) -> None:
+        super().__init__(channel.connection)
+        self._channel = channel
+        self._indexing = indexing
+        self._answer = answer
+
+    def advance(self, last: i64) -> bool:
+        """Wait."""
+        return not self._indexing.over
+
+    def reply(self) -> None:
+        """Answer the client."""
+        if self._answer is not None and self.session.awaits_reply() and not self._channel.closing:
+            self._channel.connection.reply(self._channel.number, self._answer)
+
+
+def reply_when_indexed(channel: Channel, source: Name, answer: Method | None) -> None:
+    """Answer a bind or an unbind when it has all its effect on the exchange `source`."""
+    exchange = channel.vhost.exchanges.by_name.get(source)
+    indexing = None if exchange is None else exchange.indexing
+    if indexing is not None:
+        channel.connection.perform(_Indexed(channel, indexing, answer))
     elif answer is not None:
         channel.connection.reply(channel.number, answer)
 

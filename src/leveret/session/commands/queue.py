@@ -20,7 +20,11 @@ from leveret.names import Name
 from leveret.session.channel.channel import Channel
 from leveret.session.client_session import ClientWork
 from leveret.session.commands.direct_reply_to import declare_replies
-from leveret.session.commands.exchange import check_binding, reply_when_unbound
+from leveret.session.commands.exchange import (
+    check_binding,
+    reply_when_indexed,
+    reply_when_unbound,
+)
 from leveret.session.commands.super_stream import declare_super, delete_super, is_super_name
 from leveret.session.publish.topic_access import check_way
 from leveret.wire.method import Method
@@ -62,7 +66,7 @@ def handle_queue(channel: Channel, method: Method) -> bool:
             method.arguments,
             channel.connection,
         )
-        channel.connection.reply(channel.number, QueueUnbindOk())
+        reply_when_indexed(channel, method.exchange, QueueUnbindOk())
     elif isinstance(method, QueuePurge):
         _purge(channel, method)
     elif isinstance(method, QueueDelete):
@@ -182,8 +186,7 @@ def _bind(channel: Channel, method: QueueBind) -> None:
     channel.vhost.exchanges.bind(
         method.exchange, name, True, key, method.arguments, channel.connection
     )
-    if not method.no_wait:
-        channel.connection.reply(channel.number, QueueBindOk())
+    reply_when_indexed(channel, method.exchange, None if method.no_wait else QueueBindOk())
 
 
 def _delete(channel: Channel, method: QueueDelete) -> i64:

@@ -83,7 +83,12 @@ class Publisher:
         channels = self._channels
         data = reader.data
         size: i64 = len(data)
-        while connection.halted == 0 and shape.find(data, size, reader.position):
+        turn = connection.turn
+        # What each costs beside itself is counted as it is taken: many dear ones are no one slice.
+        last = connection.slice_end
+        while (
+            connection.halted == 0 and turn.steps < last and shape.find(data, size, reader.position)
+        ):
             channel = channels.recent
             if channel is None or channel.number != shape.channel:
                 channel = channels.by_number.get(shape.channel)

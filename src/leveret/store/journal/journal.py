@@ -322,7 +322,8 @@ class Journal:
         if not self._tx_parts and len(writer) < BODY_APART_BYTES:
             self._append(writer, RECORD_HEAD_BYTES, TX, b"")
             return
-        self._tx_parts.append(writer.getvalue())
+        if len(writer) > 0:
+            self._tx_parts.append(writer.getvalue())
         parts, self._tx_parts = self._tx_parts, []
         self._tx = _scratch(RECORD_HEAD_BYTES)
         self._append_parts(TX, parts)
@@ -458,9 +459,10 @@ class Journal:
         if len(body) < BODY_APART_BYTES:
             self._out.write(body)
             return
-        self._parts.append(self._out.getvalue())
+        if len(self._out) > 0:
+            self._parts.append(self._out.getvalue())
+            self._out = BytesWriter()
         self._parts.append(body)
-        self._out = BytesWriter()
 
     def _append_parts(self, kind: i64, parts: list[bytes]) -> None:
         """Frame a payload that consists of parts; the first has space for the record's head."""
@@ -487,9 +489,13 @@ class Journal:
         self._tx_size += len(head) + len(body)
         if len(body) < BODY_APART_BYTES:
             self._tx.write(body)
-            return
+            if len(self._tx) < BODY_APART_BYTES:
+                return
+            # One buffer for all of it would be copied again and again as it grows.
+            body = b""
         self._tx_parts.append(self._tx.getvalue())
-        self._tx_parts.append(body)
+        if len(body) > 0:
+            self._tx_parts.append(body)
         self._tx = BytesWriter()
 
     def _count(self, size: i64) -> None:

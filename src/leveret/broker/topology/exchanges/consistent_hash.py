@@ -9,16 +9,20 @@ Source: RabbitMQ's plugin of that name, for arguments, weights and texts.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
+from leveret.broker.core.work import WorkAccount
 from leveret.broker.topology.binding import Binding
 from leveret.broker.topology.exchange import Declared, Exchange, Routing
 from leveret.broker.topology.exchanges.hashing import HashSource
 from leveret.errors import PreconditionFailed
 from leveret.limits import RING_POINTS_PER_WEIGHT, RING_WEIGHT_MAX, RING_WEIGHTS_MAX
 from leveret.routing.ring import HashRing, ring_hash
+
+if TYPE_CHECKING:
+    from leveret.broker.core.turn import Turn
 
 #: A point of the ring, and an empty ring.
 _POINT_BYTES: Final = 46
@@ -38,6 +42,7 @@ class ConsistentHashExchange(Exchange):
 
     ring: HashRing
     source: HashSource
+    _account: WorkAccount | None
 
     def __init__(self, declared: Declared) -> None:
         """Start with an empty ring; of several routing keys the first one counts."""
@@ -46,6 +51,18 @@ class ConsistentHashExchange(Exchange):
         self.looks_at_keys = False
         self.ring = HashRing()
         self.source = HashSource(self.arguments)
+        self._account = None
+
+    def equip(self, turn: Turn) -> None:
+        """Know who lets go of the ring at the end."""
+        self._account = turn
+
+    def drop(self) -> None:
+        """Let go of the ring: of a million points, in slices."""
+        super().drop()
+        if self._account is not None:
+            for points in self.ring.empty():
+                self._account.free(points)
 
     def add(self, binding: Binding) -> None:
         """Put `binding` on the ring.
@@ -64,6 +81,14 @@ class ConsistentHashExchange(Exchange):
     def remove(self, binding: Binding) -> None:
         """Take `binding` off the ring."""
         self.ring.remove(binding)
+
+    def owes(self) -> bool:
+        """Return whether points of the ring are still to be made, or to be put out of the way."""
+        return self.ring.owes()
+
+    def settle_index(self, steps: i64) -> None:
+        """Make points, and put others out of the way."""
+        self.ring.settle(steps * _WORK_PER_STEP)
 
     def index_steps(self) -> i64:
         """Return what the ring has cost so far."""
