@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import pytest
 
 from core import Node, Peer
 from leveret.broker.policy.policy import make_policy
+from leveret.broker.stream.group import StreamGroup
 from leveret.limits import (
     MESSAGES_FREED_PER_STEP,
     STEPS_PER_SLICE,
+    STREAM_FILTER_VALUES_MAX,
     SUPER_STREAM_BYTES_MAX,
     SUPER_STREAM_PARTITIONS_MAX,
     WORK_STEPS_PER_TURN,
@@ -200,24 +203,86 @@ def test_the_policies_count_for_each_partition(node: Node, peer: Peer) -> None:
     assert {queue.policy is not None for queue in queues} == {True}
 
 
-def test_the_messages_of_a_deleted_one_are_let_go_in_slices(node: Node, peer: Peer) -> None:
-    """Few in each partition are many in all."""
-    count = 16
-    peer.send(ask(count))
+# -- reading ---------------------------------------------------------------------------------------
+
+#: What a consumer may ask for at most, in arguments of a frame.
+FILTER = {"x-stream-filter": [f"{number}" for number in range(STREAM_FILTER_VALUES_MAX)]}
+
+
+def read(name: str = "c", **arguments: Any) -> bytes:
+    """A consumer of the whole super stream `s`, from its beginning."""
+    arguments = {"x-stream-offset": "first"} | arguments
+    return method(
+        1, "basic.consume", queue="s", consumer_tag=name, arguments=arguments, no_wait=True
+    )
+
+
+@pytest.fixture
+def reader(node: Node, peer: Peer) -> Peer:
+    """A client that may consume; the super stream has all its partitions."""
+    peer.send(ask())
     node.sync()
     peer.expect(1, "queue.declare-ok")
-    for number in range(count):
-        peer.send(publish(1, "", f"s-{number}", b"m") * 500)
-    node.sync()
+    peer.call(1, "basic.qos", prefetch_count=1)
+    return peer
+
+
+@pytest.mark.parametrize("name", ["", "named"])
+def test_the_parts_of_a_consumer_are_counted_and_share_its_filter(
+    node: Node, reader: Peer, name: str
+) -> None:
+    more: dict[str, Any] = FILTER | {f"x{number}": number for number in range(1000)}
+    if name:
+        more["x-stream-consumer"] = name
     before = node.turn.steps
-    begin(peer, method(1, "queue.delete", queue="s"))
-    assert node.turn.works
-    slices = 0
-    while node.turn.works:
-        before = node.turn.steps
-        node.turn.continue_works(1)
-        assert node.turn.steps - before <= SLICE_MAX
-        slices += 1
-    assert slices >= count * 500 // MESSAGES_FREED_PER_STEP // STEPS_PER_SLICE
+    begin(reader, read(**more))
+    assert 8 * MOST <= node.turn.steps - before <= 12 * MOST
+    filters: set[object] = set()
+    for number in (0, 1, MOST - 1):
+        stream = node.stream(f"s-{number}")
+        assert stream.consumers[0].arguments == {"x-stream-offset": "first"} | more
+        if name:
+            group = stream.offsets.groups[name]
+            assert isinstance(group, StreamGroup)
+            filters.update(group.filters.values())
+        else:
+            filters.update(reader.wanted for reader in stream.readers.values())
+    assert len(filters) == 1
+    assert None not in filters
+    before = node.turn.steps
+    reader.send(method(1, "basic.cancel", consumer_tag="c"))
+    assert node.turn.steps - before >= 4 * MOST
+
+
+@pytest.mark.parametrize("name", ["", "named"])
+def test_each_partition_has_the_filter_of_the_whole(node: Node, name: str) -> None:
+    peer = node.connect()
+    peer.send(ask(3))
     node.sync()
-    assert parts(node) == (0, 0)
+    peer.expect(1, "queue.declare-ok")
+    for key in range(30):
+        headers = {"x-stream-filter-value": "wanted" if key % 3 else "other"}
+        peer.send(publish(1, "s", f"{key}", b"%d" % key, headers=headers))
+    node.sync()
+    peer.call(1, "basic.qos", prefetch_count=100)
+    peer.take()
+    more = {"x-stream-consumer": name} if name else {}
+    peer.send(read(**{"x-stream-filter": "wanted"}, **more))
+    node.sync()
+    assert sorted(map(int, peer.bodies())) == [key for key in range(30) if key % 3]
+
+
+def test_what_the_parts_of_a_consumer_hold_is_booked(node: Node, reader: Peer) -> None:
+    tracemalloc.start()
+    try:
+        held, booked = tracemalloc.get_traced_memory()[0], node.turn.accounts.total()
+        for number in range(3):
+            reader.send(read(f"c{number}", **FILTER))
+        grown = tracemalloc.get_traced_memory()[0] - held
+    finally:
+        tracemalloc.stop()
+    assert grown > 3 * MOST * 200
+    assert 0.7 < (node.turn.accounts.total() - booked) / grown < 2
+    for number in range(3):
+        reader.call(1, "basic.cancel", consumer_tag=f"c{number}")
+    assert node.turn.accounts.total() == booked

@@ -14,20 +14,31 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from leveret.broker.core.accounts import CONSUMER_BYTES
 from leveret.broker.core.turn import Turn
 from leveret.broker.queue.consumer import Consumer, Source
-from leveret.broker.stream.group import READER_NAME, group_of
-from leveret.broker.stream.stream import Stream
+from leveret.broker.stream.group import READER_NAME, StreamGroup, group_of
+from leveret.broker.stream.stream import STREAM_ID, Stream
+from leveret.broker.values.arguments import Arguments
 from leveret.broker.values.queue_settings import QueueSettings
 from leveret.errors import AmqpError
 from leveret.names import Name
+
+#: What a part costs in steps, with its place in the partition, and its end.
+_PART_STEPS: Final = 8
+_PART_END_STEPS: Final = 4
+
+#: Arguments that each partition judges for itself.
+_OF_EACH: Final = ("x-stream-offset", STREAM_ID, READER_NAME)
 
 
 @final
 class Part(Consumer):
     """The consumer of one partition."""
 
-    def __init__(self, reading: SuperReading, whole: Consumer, queue: Source) -> None:
+    def __init__(
+        self, reading: SuperReading, whole: Consumer, queue: Source, arguments: Arguments
+    ) -> None:
         super().__init__(
             whole.channel,
             queue,
@@ -35,7 +46,7 @@ class Part(Consumer):
             whole.no_ack,
             whole.exclusive,
             whole.prefetch_count,
-            whole.arguments,
+            arguments,
         )
         self.priority = whole.priority
         self.prefix = whole.prefix
@@ -64,17 +75,25 @@ class SuperReading(Source):
 
         Raises: as the streams' own.
         """
+        arguments = consumer.arguments
+        self.turn.steps += _PART_STEPS * len(self.streams)
         try:
             for stream in self.streams:
                 queue: Source = stream
-                if READER_NAME in consumer.arguments:
-                    queue = group_of(stream, consumer.arguments[READER_NAME], where)
-                part = Part(self, consumer, queue)
+                if READER_NAME in arguments:
+                    queue = group_of(stream, arguments[READER_NAME], where)
+                # The first one is judged by all arguments; the filter that these make serves all.
+                own: Arguments = {name: arguments[name] for name in _OF_EACH if name in arguments}
+                part = Part(self, consumer, queue, own if self.parts else arguments)
                 queue.subscribe(part, where)
                 self.parts.append(part)
+                _share_filter(self.parts[0], part)
+                part.arguments = arguments
         except AmqpError:
             self._end()
             raise
+        # What the filter and the arguments take is the whole's.
+        consumer.bytes += CONSUMER_BYTES * len(self.parts)
         self.consumers.append(consumer)
 
     def unsubscribe(self, consumer: Consumer) -> None:
@@ -85,6 +104,7 @@ class SuperReading(Source):
     def _end(self) -> None:
         parts = self.parts
         self.parts = []
+        self.turn.steps += _PART_END_STEPS * len(parts)
         for part in parts:
             if not part.queue.deleted:
                 part.queue.unsubscribe(part)
@@ -109,3 +129,15 @@ class SuperReading(Source):
         """Note that there may be something to hand out in every partition."""
         for part in self.parts:
             part.queue.schedule()
+
+
+def _share_filter(first: Part, part: Part) -> None:
+    """Give a part the filter that the first one has: a thousand of them would take as much each."""
+    if part is first:
+        return
+    queue, other = part.queue, first.queue
+    if isinstance(queue, Stream) and isinstance(other, Stream):
+        reader = queue.readers[part]
+        reader.select(other.readers[first].wanted, reader.from_ms)
+    elif isinstance(queue, StreamGroup) and isinstance(other, StreamGroup):
+        queue.filters[part] = other.filters[first]
