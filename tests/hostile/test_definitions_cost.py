@@ -14,6 +14,7 @@ from leveret.broker.admin.definitions import (
     vhost_head,
 )
 from leveret.broker.admin.definitions_import import Importing, import_definitions
+from leveret.broker.node.parameters import OPERATOR_POLICY
 from leveret.broker.values.queue_attributes import QueueAttributes
 from leveret.errors import NotFound
 from leveret.limits import STEPS_PER_SLICE, WORK_STEPS_PER_TURN
@@ -203,6 +204,34 @@ def test_an_import_takes_slices(node: Node) -> None:
     assert definitions_of_v(node) == definitions_of_v(at_once)
     again = Node(RecordingDisk(node.image()))
     assert definitions_of_v(again) == definitions_of_v(node)
+
+
+def test_copies_for_the_trial_of_an_import_are_counted(node: Node) -> None:
+    """Of queues, with the policies that apply to them, and of an exchange with its bindings."""
+    broker = node.broker
+    import_definitions(broker, definitions(ENTRIES), b"salt")
+    for number in range(200):
+        value = {"pattern": f"^(q|r)*x{number}$", "definition": {"max-length": 1}}
+        broker.parameters.set("v", OPERATOR_POLICY, f"p{number}", value)
+    ring = {"name": "ring", "vhost": "v", "type": "x-consistent-hash", "arguments": {}}
+    weights = [
+        {
+            "source": "ring", "vhost": "v", "destination": f"q{number}",
+            "destination_type": "queue", "routing_key": "10", "arguments": {},
+        }
+        for number in range(100)
+    ]  # fmt: skip
+    import_definitions(broker, {"exchanges": [ring], "bindings": weights}, b"salt")
+    node.run()
+    queues = {"queues": definitions(ENTRIES)["queues"]}
+    trials: list[tuple[dict[str, object], int]]
+    trials = [(queues, 10 * ENTRIES), ({"bindings": weights[:1]}, 100 * 1000 // 4)]
+    for wanted, least in trials:
+        before = node.turn.steps
+        importing = begin(node, wanted)
+        while not importing.over and not importing.report.changed:
+            node.broker.settle()
+        assert node.turn.steps - before >= least
 
 
 def test_an_import_that_is_refused_changes_nothing_however_late(node: Node) -> None:

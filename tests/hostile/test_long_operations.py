@@ -152,6 +152,17 @@ def test_a_browser_passes_over_many_messages_at_once(paged: bool) -> None:
     assert peer.take()[-8].body == b"%d" % (count - 7)
 
 
+def test_what_a_browser_delivers_is_counted(node: Node, peer: Peer) -> None:
+    peer.declare("q", durable=False)
+    peer.send(*[publish(1, "", "q", b"") for _ in range(1000)])
+    browse = method(1, "basic.consume", queue="q", arguments={"x-browse": True}, no_wait=True)
+    # To its end, and until the consumer has as much as it may.
+    for more in (b"", method(1, "basic.qos", prefetch_count=900)):
+        before = node.turn.steps
+        peer.send(more, browse)
+        assert node.turn.steps - before >= 900
+
+
 #: What one request may take beyond its slice: the end of a portion, one queue's end, and what
 #: the methods themselves count.
 SPARE = 1024 + DEFINING_METHOD_STEPS + METHOD_STEPS

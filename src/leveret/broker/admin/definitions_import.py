@@ -236,17 +236,24 @@ def _stage(broker: Broker, stage: Broker, found: list[Entry]) -> Iterator[None]:
     users = broker.users
     stage.users.by_name.update(users.by_name)
     stage.users.permissions.update(users.permissions)
-    for key, of_user in users.topic_permissions.items():
+    for key, of_user in list(users.topic_permissions.items()):
         stage.users.topic_permissions[key] = dict(of_user)
-    for name, limits in users.limits.items():
+        broker.turn.steps += 1
+        yield
+    for name, limits in list(users.limits.items()):
         stage.users.limits[name] = dict(limits)
+        broker.turn.steps += 1
+        yield
     for name, component in broker.parameters.components.items():
         stage.parameters.components[name] = _OnStage(component)
     stage.parameters.values.update(broker.parameters.values)
     stage.parameters.global_values.update(broker.parameters.global_values)
     for entry in found:
+        before: i64 = stage.turn.steps
         broker.turn.steps += _READ_STEPS
         yield from _bring(broker, stage, entry)
+        # The policies that apply to a copy are found as for any queue.
+        broker.turn.steps += stage.turn.steps - before
         yield
     # What is there already counts as in the broker.
     theirs, ours = broker.turn.accounts, stage.turn.accounts
@@ -342,7 +349,10 @@ def _bring_exchange(broker: Broker, vhost: Vhost, copy: Vhost, name: object) -> 
         image = Binding(
             made, binding.queue, binding.exchange, binding.binding_key, binding.arguments
         )
+        steps = made.index_steps()
+        # Of a ring it makes the first points only, and nobody looks for a value there.
         made.add(image)
+        broker.turn.steps += made.index_steps() - steps
         made.bindings[image.identity] = image
 
 

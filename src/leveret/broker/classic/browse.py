@@ -239,9 +239,14 @@ class Browser(Source):
         """Deliver up to `limit` of what waits; end the consumer at the end."""
         if not self.consumers or self.deleted:
             return False
-        consumer = self.consumers[0]
         look = self.look
         look.looked = 0
+        more = self._deliver(self.consumers[0], limit)
+        self.turn.steps += look.looked
+        return more
+
+    def _deliver(self, consumer: Consumer, limit: i64) -> bool:
+        look = self.look
         while look.looked < limit:
             if self.source.deleted:
                 self._end(consumer)
@@ -254,7 +259,6 @@ class Browser(Source):
                     self._end(consumer)
                 return not look.ended
             consumer.channel.deliver(consumer, returned.message, returned.sequence, returned.count)
-        self.turn.steps += look.looked
         return True
 
     def _end(self, consumer: Consumer) -> None:
