@@ -8,12 +8,14 @@ import pytest
 
 from core import Node, Peer
 from leveret.limits import (
+    COPY_KEYS_MAX,
     DEFINING_METHOD_STEPS,
     FLUSHES_PER_TURN,
     HISTORY_COPIES_MAX,
     METHOD_STEPS,
     SLICE_MESSAGES,
     STEPS_PER_SLICE,
+    TIMED_STEPS_PER_TURN,
     TX_COPIES_MAX,
     TX_MESSAGES_MAX,
 )
@@ -150,6 +152,33 @@ def test_a_browser_passes_over_many_messages_at_once(paged: bool) -> None:
     assert peer.take()[1].body == b"%d" % (count - 10)
     peer.send(far(-7))
     assert peer.take()[-8].body == b"%d" % (count - 7)
+
+
+def test_delayed_messages_with_many_keys_are_released_in_slices(node: Node, peer: Peer) -> None:
+    """What they are routed by, and their headers, are counted in the share of deadlines."""
+    arguments = {"x-delayed-type": "topic"}
+    peer.call(
+        1, "exchange.declare", exchange="later", type="x-delayed-message", arguments=arguments
+    )
+    peer.declare("q", durable=False)
+    for number in range(20):
+        peer.call(1, "queue.bind", queue="q", exchange="later", routing_key=f"#.{number}.#")
+    headers = {"x-delay": 1000, "CC": ["a.b.c.d.e.f"] * COPY_KEYS_MAX}
+    count = 30
+    peer.send(*[publish(1, "later", "1", b"", headers=headers) for _ in range(count)])
+    node.run()
+    before = node.turn.steps
+    node.clock.advance(2000)
+    node.now()
+    slices = 0
+    while node.turn.due():
+        node.broker.settle()
+        slices += 1
+        # A share, and the one message that goes beyond it.
+        assert node.turn.steps - before <= TIMED_STEPS_PER_TURN + 10_000
+        before = node.turn.steps
+    assert slices >= count // 2
+    assert node.classic("q").ready_count() == count
 
 
 def test_what_a_browser_delivers_is_counted(node: Node, peer: Peer) -> None:

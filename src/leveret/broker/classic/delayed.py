@@ -44,6 +44,7 @@ from leveret.limits import (
     DELAYED_STEPS,
     SLICE_MESSAGES,
     SPILL_BATCH_BYTES,
+    TABLE_BYTES_PER_STEP,
 )
 from leveret.message import ALL_LETTERS, Address, Message
 
@@ -70,14 +71,19 @@ def _hand_over(store: DelayedMessages, sequence: i64, message: Message) -> None:
     """Route a message that is due."""
     vhost = store.vhost
     if vhost is not None:
-        letter = undelayed(blinded(message), store.turn.now_ms)
+        turn = store.turn
+        before = turn.steps
+        letter = undelayed(blinded(message), turn.now_ms)
         queues = vhost.destinations(store.exchange_name, letter)
         left = message.address.letters_left
         if left != ALL_LETTERS and len(queues) > 1:
             # A dead letter that was delayed: more queues than one count as if it died here.
             queues = _within(store, queues, left + 1)
             letter = _with_letters(letter, shared(left + 1, len(queues)))
-        store.turn.spend_timed(DELAYED_STEPS + len(queues))
+        # The routing counts its own steps, which are many for a message with many keys.
+        turn.timed_steps -= turn.steps - before
+        read = i64(len(message.properties)) // TABLE_BYTES_PER_STEP
+        turn.spend_timed(DELAYED_STEPS + len(queues) + read)
         if store.quota is not None:
             store.quota.leaves(message.size)
         vhost.move(store, sequence, message, letter, queues)
