@@ -32,8 +32,9 @@ PAGE_ROWS: Final = 100
 _SORTED_AT_ONCE: Final = 5_000
 _NAMES_AT_ONCE: Final = 5_000
 
-#: Steps of a pattern before the loop does something else (some milliseconds).
-_STEPS_AT_ONCE: Final = 50_000
+#: Steps of a pattern before the loop does something else (less than a millisecond of compiled code,
+#: and 10 of code that is not).
+_STEPS_AT_ONCE: Final = 8_000
 
 #: Longer numbers are none that anybody means.
 _DIGITS_MAX: Final = 9

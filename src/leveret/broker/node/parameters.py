@@ -13,6 +13,7 @@ Invariants: a value that is kept can be journaled; each change is journaled.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64, mypyc_attr
@@ -167,7 +168,30 @@ class Parameters:
         return _limits(name, value) if component == VHOST_LIMITS else value
 
     def of_vhost(self, vhost_name: str) -> list[tuple[str, str, object]]:
-        """Return component, name and value of each parameter.  Raises: NotFound (404)."""
+        """Return component, name and value of each parameter.  Raises: NotFound (404).
+
+        It costs a look at those of all vhosts.
+        """
+        own = [
+            (key[1], key[2], value) for key, value in self.values.items() if key[0] == vhost_name
+        ]
+        return self._of_components(vhost_name) + own
+
+    def of_vhosts(self, vhost_names: Iterable[str]) -> Iterator[list[tuple[str, str, str, object]]]:
+        """Return, for one vhost after the other, its name with what `of_vhost` returns.
+
+        One that is deleted meanwhile has none.
+        """
+        own: dict[str, list[tuple[str, str, object]]] = {}
+        for key, value in self.values.items():
+            own.setdefault(key[0], []).append((key[1], key[2], value))
+        for vhost_name in vhost_names:
+            there = vhost_name in self._vhosts
+            found = self._of_components(vhost_name) + own.get(vhost_name, []) if there else []
+            yield [(vhost_name, component, name, value) for component, name, value in found]
+
+    def _of_components(self, vhost_name: str) -> list[tuple[str, str, object]]:
+        """Return those that components keep.  Raises: NotFound (404)."""
         vhost = self._vhost(vhost_name)
         found: list[tuple[str, str, object]] = [
             (OPERATOR_POLICY, policy.name, policy_value(policy))
@@ -175,9 +199,6 @@ class Parameters:
         ]
         if vhost.metadata.limits:
             found.append((VHOST_LIMITS, LIMITS, dict(vhost.metadata.limits)))
-        found += [
-            (key[1], key[2], value) for key, value in self.values.items() if key[0] == vhost_name
-        ]
         return found
 
     def forget_vhost(self, vhost: str) -> None:

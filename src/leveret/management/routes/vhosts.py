@@ -13,11 +13,14 @@ from leveret.management.routes.node.identity import node_name
 from leveret.management.routes.shared import (
     BROKER,
     OPERATOR,
+    SLICE_ROWS,
     Row,
+    as_it_is,
     found_vhost,
+    in_slices,
     json_response,
-    rows_response,
     seen,
+    stream_rows,
 )
 from leveret.names import check_new
 
@@ -25,9 +28,14 @@ from leveret.names import check_new
 COUNTED_AT_ONCE: Final = 2_000
 
 
-async def vhosts(request: web.Request) -> web.Response:
+async def vhosts(request: web.Request) -> web.StreamResponse:
     """Return all vhosts."""
-    return await rows_response(request, [await _row(vhost) for vhost in seen(request)])
+    rows: list[Row] = []
+    for number, vhost in enumerate(seen(request), 1):
+        rows.append(await _row(vhost))
+        if number % SLICE_ROWS == 0:
+            await asyncio.sleep(0)
+    return await stream_rows(request, in_slices(rows), as_it_is)
 
 
 async def vhost(request: web.Request) -> web.Response:

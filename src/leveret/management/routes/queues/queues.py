@@ -81,7 +81,7 @@ async def _page(
     """Return a page in the order of vhosts and names: its queues alone are looked at."""
     names = await _in_order(request)
     found = await filtered(wanted, names, _name_of) if wanted.name else names
-    return _of_page(request.app[BROKER], wanted, found, len(names), shown)
+    return await _of_page(request.app[BROKER], wanted, found, len(names), shown)
 
 
 async def _in_order(request: web.Request) -> list[tuple[str, str]]:
@@ -123,14 +123,14 @@ async def _sorted_page(
     found = await filtered(wanted, keyed, lambda row: row[2])
     ordered = await sorted_in_slices(found, None)
     places = [(vhost, name) for _, vhost, name in ordered]
-    return _of_page(broker, wanted, places, len(keyed), shown)
+    return await _of_page(broker, wanted, places, len(keyed), shown)
 
 
 def _name_of(place: tuple[str, str]) -> str:
     return place[1]
 
 
-def _of_page(
+async def _of_page(
     broker: Broker,
     wanted: Wanted,
     ordered: list[tuple[str, str]],
@@ -149,10 +149,12 @@ def _of_page(
         page = ordered[len(ordered) - end : len(ordered) - begin][::-1]
     else:
         page = ordered[begin:end]
-    for of, name in page:
+    for place, (of, name) in enumerate(page, 1):
         # One that was deleted meanwhile is left out.
         if (stats := queue_stats(broker, of, name)) is not None:
             items.append(wanted.only(shown(stats)))
+        if place % SLICE_ROWS == 0:
+            await asyncio.sleep(0)
     return json_response(wanted.paged(items, len(ordered), total))
 
 

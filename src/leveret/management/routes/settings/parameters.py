@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Final
 
 from aiohttp import web
 
+from leveret.broker.node.broker import Broker
 from leveret.broker.node.parameters import DEFAULT_USER_LIMITS, OPERATOR_POLICY, VHOST_LIMITS
 from leveret.errors import NotFound, PreconditionFailed
 from leveret.management.bodies import object_of
@@ -14,36 +16,52 @@ from leveret.management.gate import is_administrator, must_administer
 from leveret.management.routes.shared import (
     BROKER,
     OPERATOR,
+    SLICE_ROWS,
     Row,
+    as_it_is,
+    in_slices,
     json_response,
-    rows_response,
     seen,
+    stream_rows,
 )
 from leveret.names import check_new
 
 
+def _row(broker: Broker, vhost: str, component: str, name: str, value: object) -> Row:
+    return {
+        "vhost": vhost,
+        "component": component,
+        "name": name,
+        "value": value,
+        "running": broker.parameters.runs(component),
+    }
+
+
 def _rows(request: web.Request) -> list[Row]:
-    """Return the parameters that the path asks for."""
+    """Return the parameters that the path asks for, in its vhost."""
     broker = request.app[BROKER]
     path = request.match_info
-    vhosts = [path["vhost"]] if "vhost" in path else [vhost.name for vhost in seen(request)]
+    vhost = path["vhost"]
     return [
-        {
-            "vhost": vhost,
-            "component": component,
-            "name": name,
-            "value": value,
-            "running": broker.parameters.runs(component),
-        }
-        for vhost in vhosts
+        _row(broker, vhost, component, name, value)
         for component, name, value in broker.parameters.of_vhost(vhost)
         if path.get("component", component) == component and path.get("name", name) == name
     ]
 
 
-async def parameters(request: web.Request) -> web.Response:
+async def parameters(request: web.Request) -> web.StreamResponse:
     """Return all parameters, or those of a component, in all vhosts or one."""
-    return await rows_response(request, _rows(request))
+    if "vhost" in request.match_info:
+        return await stream_rows(request, in_slices(_rows(request)), as_it_is)
+    broker = request.app[BROKER]
+    wanted = request.match_info.get("component")
+    names = [vhost.name for vhost in seen(request)]
+    rows: list[Row] = []
+    for number, found in enumerate(broker.parameters.of_vhosts(names), 1):
+        rows += [_row(broker, *one) for one in found if wanted in (None, one[1])]
+        if number % SLICE_ROWS == 0:
+            await asyncio.sleep(0)
+    return await stream_rows(request, in_slices(rows), as_it_is)
 
 
 async def parameter(request: web.Request) -> web.Response:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from aiohttp import web
@@ -14,10 +15,12 @@ from leveret.management.fields import plain
 from leveret.management.routes.shared import (
     OPERATOR,
     Row,
+    as_it_is,
     found_vhost,
+    in_slices,
     json_response,
-    rows_response,
     seen,
+    stream_rows,
 )
 from leveret.names import check_new
 
@@ -31,11 +34,14 @@ def _of(request: web.Request, vhost: Vhost) -> dict[str, Policy]:
     return policies.operator_by_name if _is_operators(request) else policies.by_name
 
 
-async def policies(request: web.Request) -> web.Response:
+async def policies(request: web.Request) -> web.StreamResponse:
     """Return all policies, or those of a vhost."""
-    vhosts = seen(request)
-    rows = [_row(vhost.name, policy) for vhost in vhosts for policy in _of(request, vhost).values()]
-    return await rows_response(request, rows)
+    rows: Iterator[Row] = (
+        _row(vhost.name, policy)
+        for vhost in seen(request)
+        for policy in list(_of(request, vhost).values())
+    )
+    return await stream_rows(request, in_slices(rows), as_it_is)
 
 
 async def policy(request: web.Request) -> web.Response:

@@ -2,32 +2,46 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Iterator, Mapping
+from typing import Final, TypeVar
 
 from aiohttp import web
 
 from leveret.broker.values.permission import Permission, TopicPermission
 from leveret.errors import NotFound
 from leveret.management.bodies import object_of, text_of
-from leveret.management.routes.shared import BROKER, OPERATOR, Row, json_response, rows_response
+from leveret.management.routes.shared import (
+    BROKER,
+    OPERATOR,
+    Row,
+    as_it_is,
+    in_slices,
+    json_response,
+    stream_rows,
+)
 from leveret.names import cleaned
 
-
-def _wanted(request: web.Request, user: str, vhost: str) -> bool:
-    """Tell whether the path asks for what a user has in a vhost."""
-    path = request.match_info
-    return path.get("user", user) == user and path.get("vhost", vhost) == vhost
+Given = TypeVar("Given")
 
 
-async def permissions(request: web.Request) -> web.Response:
+def _wanted(
+    request: web.Request, found: Mapping[tuple[str, str], Given]
+) -> list[tuple[tuple[str, str], Given]]:
+    """Return what the path asks for of what each user has in each vhost."""
+    user, vhost = request.match_info.get("user"), request.match_info.get("vhost")
+    items = list(found.items())
+    if user is not None:
+        items = [item for item in items if item[0][0] == user]
+    return items if vhost is None else [item for item in items if item[0][1] == vhost]
+
+
+async def permissions(request: web.Request) -> web.StreamResponse:
     """Return all permissions, or those of a vhost or a user."""
     found: dict[tuple[str, str], Permission] = request.app[BROKER].users.permissions
-    rows: list[Row] = [
-        permission.definition(user, vhost)
-        for (user, vhost), permission in found.items()
-        if _wanted(request, user, vhost)
-    ]
-    return await rows_response(request, rows)
+    rows: Iterator[Row] = (
+        permission.definition(user, vhost) for (user, vhost), permission in _wanted(request, found)
+    )
+    return await stream_rows(request, in_slices(rows), as_it_is)
 
 
 async def permission(request: web.Request) -> web.Response:
@@ -60,17 +74,16 @@ async def delete(request: web.Request) -> web.Response:
     return web.Response(status=204)
 
 
-async def topic_permissions(request: web.Request) -> web.Response:
+async def topic_permissions(request: web.Request) -> web.StreamResponse:
     """Return all topic permissions, or those of a vhost, a user, or a user in a vhost."""
     found: dict[tuple[str, str], dict[str, TopicPermission]]
     found = request.app[BROKER].users.topic_permissions
-    rows: list[Row] = [
+    rows: Iterator[Row] = (
         permission.definition(user, vhost, exchange)
-        for (user, vhost), of_user in found.items()
-        if _wanted(request, user, vhost)
-        for exchange, permission in of_user.items()
-    ]
-    return await rows_response(request, rows)
+        for (user, vhost), of_user in _wanted(request, found)
+        for exchange, permission in list(of_user.items())
+    )
+    return await stream_rows(request, in_slices(rows), as_it_is)
 
 
 async def put_topic(request: web.Request) -> web.Response:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
+from functools import partial
 from typing import Final
 
 from aiohttp import web
@@ -11,14 +12,21 @@ from aiohttp import web
 from leveret.broker.node.users import ARGON2, SHA256, User
 from leveret.errors import PreconditionFailed
 from leveret.management.bodies import number_of, object_of, text_of
-from leveret.management.routes.shared import BROKER, OPERATOR, Row, json_response, rows_response
+from leveret.management.routes.shared import (
+    BROKER,
+    OPERATOR,
+    Row,
+    in_slices,
+    json_response,
+    stream_rows,
+)
 from leveret.names import check_new
 
 
-async def users(request: web.Request) -> web.Response:
+async def users(request: web.Request) -> web.StreamResponse:
     """Return all users."""
-    found = request.app[BROKER].users
-    return await rows_response(request, [_row(request, user) for user in found.by_name.values()])
+    found = list(request.app[BROKER].users.by_name.values())
+    return await stream_rows(request, in_slices(found), partial(_row, request))
 
 
 async def user(request: web.Request) -> web.Response:
@@ -53,12 +61,12 @@ async def delete(request: web.Request) -> web.Response:
     return web.Response(status=204)
 
 
-async def without_permissions(request: web.Request) -> web.Response:
+async def without_permissions(request: web.Request) -> web.StreamResponse:
     """Return the users who may enter no vhost."""
     users = request.app[BROKER].users
     let_in = {user for user, _ in users.permissions}
-    rows = [_row(request, user) for user in users.by_name.values() if user.name not in let_in]
-    return await rows_response(request, rows)
+    found = [user for user in users.by_name.values() if user.name not in let_in]
+    return await stream_rows(request, in_slices(found), partial(_row, request))
 
 
 async def bulk_delete(request: web.Request) -> web.Response:
