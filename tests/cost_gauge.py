@@ -48,11 +48,15 @@ from leveret.store.disks.memory import MemoryDisk
 from leveret.store.segments.segments import read_if_readable
 from raw import CAPABILITIES
 
-#: Files of which no lines are counted: what a shell would do, and what is nothing when compiled.
+#: Files of which no lines are counted: what a shell would do, what is nothing when compiled, and
+#: what serves HTTP, with the interpreter's own modules: these keep caches for the whole process.
 _OURS: Final = {
     str(Path(__file__).parent / name)
-    for name in ("core.py", "cost_gauge.py", "cost_hare.py", "hare.py", "raw_codec.py")
-} | {str(mypy_extensions.__file__)}
+    for name in (
+        "core.py", "cost_gauge.py", "cost_hare.py", "cost_http.py", "hare.py", "raw_codec.py",
+    )
+} | {str(mypy_extensions.__file__)}  # fmt: skip
+_OTHERS: Final = ("<frozen ", "/asyncio/", "/aiohttp/", "/multidict/", "/yarl/", "/propcache/")
 
 #: Whether the broker's code is plain Python, whose lines can be counted.
 PLAIN: Final = str(work.__file__).endswith(".py")
@@ -168,6 +172,10 @@ class Gauge:
         self.counts_lines = counted
 
 
+#: Whether lines of a file are counted, of those that were met.
+_COUNTED: Final[dict[str, bool]] = {}
+
+
 def _lines_of(call: Callable[[], None]) -> int:
     """Make a call; return how many lines of the broker's code ran.
 
@@ -175,13 +183,18 @@ def _lines_of(call: Callable[[], None]) -> int:
     what returns None is called for the next line too.
     """
     lines = 0
+    known = _COUNTED
 
     def ran(frame: FrameType, event: str, argument: Any) -> None:
         nonlocal lines
         lines += 1
 
     def called(frame: FrameType, event: str, argument: Any) -> Any:
-        return None if frame.f_code.co_filename in _OURS else ran
+        name = frame.f_code.co_filename
+        counted = known.get(name)
+        if counted is None:
+            counted = known[name] = name not in _OURS and not any(map(name.__contains__, _OTHERS))
+        return ran if counted else None
 
     sys.settrace(called)
     try:

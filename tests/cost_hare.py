@@ -33,6 +33,16 @@ class QuickHare(HarePeer):
         self.gauged.measure("receive", partial(self.connection.receive, data, now_ms))
         self.gauged.run()
 
+    def flush(self) -> None:
+        """Take what the session wrote; this is measured, and so are the turns that follow."""
+        connection = self.connection
+        connection.take_output()
+        if connection.finished:
+            self.gauged.peers.pop(connection, None)
+            connection.lost()
+        else:
+            connection.flushed(False)
+
     def _read(self) -> None:
         self.waiting = []
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from cost_gauge import QuickPeer
 from cost_hare import QuickHare, hare_request
+from cost_http import HttpClient, http_request
 from cost_operator import (
     export_request,
     import_request,
@@ -433,6 +434,14 @@ def _take(listing: QueueListing | ExchangeListing | BindingListing) -> None:
     listing.take(SLICE_ROWS)
 
 
+def _http(world: World) -> None:
+    """A request of who operates the broker, by any route of the HTTP API."""
+    http = world.http
+    if http is None:
+        http = world.http = HttpClient(world.node)
+    http_request(http, world.draw, world.queue(), world.exchange(), world.gauge)
+
+
 #: What makes a request, and how often beside the others.
 REQUESTS: Final[dict[str, tuple[Callable[[World], None], int]]] = {
     "queue.declare": (_queue_declare, 10),
@@ -471,4 +480,5 @@ REQUESTS: Final[dict[str, tuple[Callable[[World], None], int]]] = {
     "a vhost": (vhost_request, 2),
     "a rewind": (rewind_request, 2),
     "a user": (user_request, 1),
+    "a request over HTTP": (_http, 12),
 }

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from cost_gauge import Gauge, GaugedNode, QuickPeer
 from cost_hare import QuickHare
+from cost_http import HttpClient
 from leveret.broker.node.users import User
 from raw_codec import method, publish
 
@@ -56,6 +57,8 @@ class World:
         self.exchanges = ["", "amq.direct", "amq.fanout", "amq.topic", "amq.headers"]
         self.keys = ["deep", "k", "1", "a.b.c", ".".join("a" * 100), ""]
         self.hare = QuickHare(self.node)
+        #: Who operates the broker over HTTP, from the first request on.
+        self.http: HttpClient | None = None
         self.peers = [self.connect(user) for user in ("guest", "guest", "other", "narrow")]
 
     def some_parts(self) -> list[str]:

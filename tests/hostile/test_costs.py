@@ -6,10 +6,12 @@ import pytest
 from chaos.costs import Score, judged
 
 from cost_gauge import PLAIN, Excess, Gauge
+from cost_http import HttpClient, http_request
 from cost_memory import unbooked
 from cost_worlds import World, declare
 from leveret.broker.queue.queue import Queue
 from leveret.broker.vhost.unbinding import Unbinding
+from leveret.management.routes import shared
 from leveret.session.client_session import ClientSession
 from leveret.session.publish.publisher import Publisher
 from raw_codec import method
@@ -50,6 +52,49 @@ def test_a_seed_gives_the_same_counts() -> None:
 @pytest.mark.parametrize(("seed", "size", "parts"), WORLDS[:3])
 def test_what_a_world_holds_is_booked(seed: int, size: int, parts: list[str]) -> None:
     assert unbooked(seed, size, parts) == []
+
+
+def http_costs(seed: int, size: int, parts: list[str], count: int = 120) -> list[Excess]:
+    """What requests over HTTP alone cost too much, by routes that a seed chooses."""
+    gauge = Gauge()
+    world = World(seed, size, gauge)
+    for part in parts:
+        world.build(part)
+    http = HttpClient(world.node)
+    for _ in range(count):
+        http_request(http, world.draw, world.queue(), world.exchange(), gauge)
+    # Most must have come through, or nothing was tried.
+    assert http.statuses[200] > count // 4
+    return [one for one in gauge.excesses if not one.timed]
+
+
+@pytest.mark.parametrize(
+    ("seed", "size", "parts"),
+    [(1, 1_500, ["queues", "users"]), (2, 500, ["stream", "super_streams", "policies"])],
+)
+def test_no_request_over_http_costs_too_much(seed: int, size: int, parts: list[str]) -> None:
+    assert http_costs(seed, size, parts) == []
+
+
+@pytest.mark.parametrize("query", ["", "?sort=name", "?sort=messages&page_size=500&page=1"])
+@pytest.mark.parametrize("kind", ["queues", "users", "permissions", "quotas", "vhosts"])
+def test_a_long_list_over_http_is_made_in_slices(kind: str, query: str) -> None:
+    gauge = Gauge()
+    world = World(1, 2_000, gauge)
+    world.build("queues" if kind == "queues" else "users")
+    status = HttpClient(world.node).ask("GET", f"/api/{kind}{query}")
+    assert status == 200
+    assert [one for one in gauge.excesses if not one.timed] == []
+
+
+@planted
+def test_a_list_over_http_without_a_slice_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared, "SLICE_ROWS", 100_000)
+    gauge = Gauge()
+    world = World(1, 1_000, gauge)
+    world.build("queues")
+    assert HttpClient(world.node).ask("GET", "/api/queues") == 200
+    assert {(one.call, one.count) for one in gauge.excesses} == {("http", "lines")}
 
 
 @planted
