@@ -225,7 +225,7 @@ def test_copies_for_the_trial_of_an_import_are_counted(node: Node) -> None:
     node.run()
     queues = {"queues": definitions(ENTRIES)["queues"]}
     trials: list[tuple[dict[str, object], int]]
-    trials = [(queues, 10 * ENTRIES), ({"bindings": weights[:1]}, 100 * 1000 // 4)]
+    trials = [(queues, 200 * ENTRIES), ({"bindings": weights[:1]}, 100 * 1000 // 4)]
     for wanted, least in trials:
         before = node.turn.steps
         importing = begin(node, wanted)
