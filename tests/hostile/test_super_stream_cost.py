@@ -203,6 +203,29 @@ def test_the_policies_count_for_each_partition(node: Node, peer: Peer) -> None:
     assert {queue.policy is not None for queue in queues} == {True}
 
 
+def test_the_messages_of_a_deleted_one_are_let_go_in_slices(node: Node, peer: Peer) -> None:
+    """Few in each partition are many in all."""
+    count = 16
+    peer.send(ask(count))
+    node.sync()
+    peer.expect(1, "queue.declare-ok")
+    for number in range(count):
+        peer.send(publish(1, "", f"s-{number}", b"m") * 500)
+    node.sync()
+    before = node.turn.steps
+    begin(peer, method(1, "queue.delete", queue="s"))
+    assert node.turn.works
+    slices = 0
+    while node.turn.works:
+        before = node.turn.steps
+        node.turn.continue_works(1)
+        assert node.turn.steps - before <= SLICE_MAX
+        slices += 1
+    assert slices >= count * 500 // MESSAGES_FREED_PER_STEP // STEPS_PER_SLICE
+    node.sync()
+    assert parts(node) == (0, 0)
+
+
 # -- reading ---------------------------------------------------------------------------------------
 
 #: What a consumer may ask for at most, in arguments of a frame.
