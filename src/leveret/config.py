@@ -481,6 +481,11 @@ class Settings(BaseSettings):
     http_port: int = Field(
         15672, ge=0, le=65_535, description="The port to listen on for HTTP; 0 takes any free one."
     )
+    http_backup: Literal["secure", "any", "off"] = Field(
+        "secure",
+        description="Whether administrators may make backups over the HTTP API on TCP: over TLS or "
+        "from the broker's own machine, over any connection, or not at all.",
+    )
     metrics: bool = Field(
         True,
         description="Whether there are metrics for Prometheus, on a port of their own and on those "

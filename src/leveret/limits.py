@@ -776,6 +776,17 @@ SAMPLE_POINTS_MAX: Final = 500
 #: speaks every few seconds, and one that hangs must not fill the disk.
 BACKUP_SILENCE_SECONDS_MAX: Final = 60
 
+#: Backups that are made over HTTP at once: they are sent at one pace, and each holds a row for each
+#: file of the data directory, some 700 bytes.
+BACKUPS_MAX: Final = 2
+
+#: A file is read and sent over HTTP in pieces of this size, between which the loop does other work.
+BACKUP_PIECE_BYTES: Final = 131_072
+
+#: How fast all backups over HTTP are sent together: half of what a network of 1 Gbit/s carries, for
+#: which the loop needs some 5 % of a core.
+BACKUP_BYTES_PER_SECOND_MAX: Final = 67_108_864
+
 # -- spark -----------------------------------------------------------------------------------------
 
 #: Messages that one Spark task reads at most, by default: about a second over AMQP. With
