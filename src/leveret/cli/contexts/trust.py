@@ -11,7 +11,7 @@ import os
 import ssl
 from typing import Final
 
-from leveret.cli import exits
+from leveret.cli.exits import CONFIG, Failure
 from leveret.client.uri import Parameters
 
 #: The fields of a context, and the variables that stand for them over AMQP.
@@ -28,13 +28,13 @@ def tls_of(ca_file: str, certificate_file: str, key_file: str) -> ssl.SSLContext
         made = ssl.create_default_context(cafile=ca_file or None)
     except OSError as error:
         text = f"ca_file {ca_file}: {error.strerror or error}"
-        raise exits.Failure(text, exits.CONFIG) from None
+        raise Failure(text, CONFIG) from None
     if certificate_file:
         try:
             made.load_cert_chain(certificate_file, key_file or None)
         except OSError as error:
             text = f"certificate_file {certificate_file}: {error.strerror or error}"
-            raise exits.Failure(text, exits.CONFIG) from None
+            raise Failure(text, CONFIG) from None
     return made
 
 
