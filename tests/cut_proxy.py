@@ -4,7 +4,8 @@ Bytes go both ways by a thread each.  `cut` closes all connections of now; new o
 `reset` does so by a reset, which drops what is on its way, and `stall` keeps the connections of now
 open and forwards nothing more on them.  With `last_words` set, the answer to what holds them does
 not come: it is swallowed, and all is cut.  While `is_stalled`, what comes from either side is
-swallowed and the connections stay; while `is_deaf`, what comes from the broker.
+swallowed and the connections stay; while `is_deaf`, what comes from the broker.  `cut_at` are sums
+of bytes from the broker at which all connections are cut, the lowest first.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ class CutProxy:
         self.last_words = b""
         self.is_stalled = False
         self.is_deaf = False
+        self.cut_at: list[int] = []
+        self._answered = 0
         self._is_mute = False
 
     @property
@@ -99,6 +102,15 @@ class CutProxy:
             for way in ((client, broker, True), (broker, client, False)):
                 threading.Thread(target=self._forward, args=way, daemon=True).start()
 
+    def _is_cut_by(self, count: int) -> bool:
+        """Tell whether so many more bytes from the broker reach the next of `cut_at`."""
+        with self._lock:
+            self._answered += count
+            if not self.cut_at or self._answered < self.cut_at[0]:
+                return False
+            del self.cut_at[0]
+            return True
+
     def _forward(self, source: socket.socket, target: socket.socket, is_asking: bool) -> None:
         with suppress(OSError):
             while data := source.recv(65_536):
@@ -113,6 +125,9 @@ class CutProxy:
                     return
                 if source in self._stalled:
                     continue
+                if not is_asking and self._is_cut_by(len(data)):
+                    self.cut()
+                    return
                 target.sendall(data)
         with suppress(OSError):
             target.shutdown(socket.SHUT_WR)

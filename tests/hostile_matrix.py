@@ -704,6 +704,7 @@ async def _try_routes(matrix: Matrix, directory: Path, report: Report, *, whole:
             http = Http(report, full, bare, matrix.rights)
             while left:
                 row, actor = left.pop(0)
+                full.keep_backup("canary-backup")
                 if await http.try_row(row, actor):
                     break
             if not left:

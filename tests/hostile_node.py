@@ -39,6 +39,8 @@ from leveret.broker.stream.stream import Stream
 from leveret.broker.values.queue_attributes import QueueAttributes
 from leveret.cli import exits
 from leveret.errors import NotFound
+from leveret.management.backup.backups import Backup, Backups
+from leveret.management.backup.source import FileSource, Listed, listed
 from leveret.management.chunk_source import ChunkSource
 from leveret.management.definitions import read_definitions, write_definitions
 from leveret.management.keeper import Keeper
@@ -57,6 +59,7 @@ from leveret.server.direct.client import DirectClients
 from leveret.session.admission import Admission
 from leveret.session.settings import RABBITMQ_VERSION
 from leveret.store.disks.recording import RecordingDisk
+from leveret.store.listing import read_some
 from leveret.store.segments.segments import ChunkRef, read_if_readable
 from raw_codec import properties, publish
 
@@ -318,6 +321,28 @@ def _prepare_users(node: Node) -> None:
         users.set_topic_permission("u", "h", "e", ".*", ".*")
 
 
+def backups_of(node: Node) -> Backups:
+    """The backups of a broker in memory, of which there may be any number."""
+
+    async def held() -> None:
+        return
+
+    async def looked() -> Listed | None:
+        return listed(node.disk)
+
+    async def read(path: str, at: int, size: int) -> bytes:
+        return read_some(node.disk, path, at, size)
+
+    async def durable_() -> int:
+        node.sync()
+        return int(node.journal.durable_group)
+
+    source = FileSource(held, lambda: None, looked, read)
+    return Backups(
+        source, durable_, SystemClock(), lambda *_: None, "secure", lambda _address: True, 1 << 30
+    )
+
+
 class HostileNode:
     """One broker and its listeners, for one batch of cases."""
 
@@ -327,6 +352,7 @@ class HostileNode:
         self._directory = directory
         self._log: list[str] = []
         prepare(self.node)
+        self.backups = backups_of(self.node)
         self._publish()
 
     def _publish(self) -> None:
@@ -369,7 +395,6 @@ class HostileNode:
 
         scrapes = Scrapes(node.broker, SystemClock(), "rabbitmq", "3.13.7")
         sampler = Sampler(node.broker, node.clock.wall_ms)
-        places = {"sockets_used": 1, "sockets_total": 1000}
         operator = Operator(
             node.now,
             durable_,
@@ -378,10 +403,11 @@ class HostileNode:
             lambda: None,
             broken,
             sampler,
-            lambda: places,
+            lambda: {"sockets_used": 1, "sockets_total": 1000},
             scrapes,
             lambda: [ListenAddress("amqp", "127.0.0.1", 5672)],
             DirectClients(_Runs(node), node.broker, node.settings, node.tokens).channel,
+            backups=self.backups,
         )
         chunks = ChunkSource(part)
         keeper = Keeper(judged, lambda _address: True, ("guest",), 0)
@@ -400,6 +426,7 @@ class HostileNode:
         finally:
             self.unix.close()
             self.tcp.close()
+            self.backups.close()
             sampler.stop()
             await unix.stop()
             await tcp.stop()
@@ -408,9 +435,17 @@ class HostileNode:
         if level == "error":
             self._log.append(text)
 
+    def keep_backup(self, name: str) -> None:
+        """Have a backup of that name, made by nobody."""
+        found = listed(self.node.disk)
+        assert found is not None
+        if name not in self.backups.by_id:
+            self.backups.by_id[name] = Backup(name, "by nobody", found, 1, 1, 1)
+
     async def ask(self, request: Request, over_tcp: bool) -> None:
         """Send one request and judge what came of it."""
         node = self.node
+        self.keep_backup("b")
         before, group = digest(node), int(node.journal.last_group)
         wire = self.tcp if over_tcp else self.unix
         try:

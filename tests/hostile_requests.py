@@ -36,6 +36,7 @@ NAMES: Final = {
     "id": "1", "consumer": "reader", "sink": "sink", "publisher": "p",
     "connection": "127.0.0.1:5 -> 127.0.0.1:5672", "channel": "127.0.0.1:5 -> 127.0.0.1:5672 (1)",
     "source": "e", "destination": "q", "kind": "q", "props": "~", "end": "source",
+    "backup": "b", "path": "format",
     "port": "5672", "protocol": "amqp", "within": "1", "unit": "months", "password": "secret",
 }  # fmt: skip
 
@@ -165,6 +166,8 @@ EXAMPLES: Final[dict[tuple[str, str], Example]] = {
         {"name": "s"}, {"offset": 0}
     ),
     ("POST", "/api/backup"): Example({}, {}),
+    ("POST", "/api/backups"): Example({}, {}),
+    ("GET", "/api/backups/{backup}/files/{path}"): Example({}, query={"offset": "5"}),
     ("POST", "/api/login"): Example({}, {}),
     ("POST", "/api/logout"): Example({}, {}),
     ("PUT", "/api/queues/{vhost}/{name}"): Example(

@@ -60,6 +60,9 @@ OTHER_VARIABLES: Final = (
     "LEVERET_URI",
     "LEVERET_API",
     "LEVERET_API_PASSWORD",
+    "LEVERET_CA_FILE",
+    "LEVERET_CERTIFICATE_FILE",
+    "LEVERET_KEY_FILE",
     "LEVERET_CONTEXT",
     "LEVERET_TRACEBACK",
     "LEVERET_PURE",
@@ -480,6 +483,11 @@ class Settings(BaseSettings):
     )
     http_port: int = Field(
         15672, ge=0, le=65_535, description="The port to listen on for HTTP; 0 takes any free one."
+    )
+    http_backup: Literal["secure", "any", "off"] = Field(
+        "secure",
+        description="Whether administrators may make backups over the HTTP API on TCP: over TLS or "
+        "from the broker's own machine, over any connection, or not at all.",
     )
     metrics: bool = Field(
         True,

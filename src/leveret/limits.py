@@ -780,6 +780,17 @@ SAMPLE_POINTS_MAX: Final = 500
 #: speaks every few seconds, and one that hangs must not fill the disk.
 BACKUP_SILENCE_SECONDS_MAX: Final = 60
 
+#: Backups that are made over HTTP at once: they are sent at one pace, and each holds a row for each
+#: file of the data directory, some 700 bytes.
+BACKUPS_MAX: Final = 2
+
+#: A file is read and sent over HTTP in pieces of this size, between which the loop does other work.
+BACKUP_PIECE_BYTES: Final = 131_072
+
+#: How fast all backups over HTTP are sent together: at 3.3 s of a core for each GB over TLS (read,
+#: encrypted and sent, measured) that is a tenth of a core, which clients of the broker do without.
+BACKUP_BYTES_PER_SECOND_MAX: Final = 33_554_432
+
 # -- spark -----------------------------------------------------------------------------------------
 
 #: Messages that one Spark task reads at most, by default: about a second over AMQP. With

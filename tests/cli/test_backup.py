@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from backup_load import Load
 from broker_process import BrokerProcess
 from command_process import run_leveret
 from data_dirs import (
-    PERSISTENT,
     SMALL,
     Filled,
     body,
@@ -26,9 +23,9 @@ from data_dirs import (
     started,
     take_all,
 )
-from leveret.cli.backup.files import FOLDERS
 from leveret.cli.backup.hold import Hold
 from leveret.client.blocking import connect
+from leveret.store.listing import FOLDERS
 
 
 @pytest.fixture(scope="module")
@@ -48,43 +45,6 @@ def whole_backup(filled: Filled, tmp_path_factory: pytest.TempPathFactory) -> Pa
     return place / "backup"
 
 
-class Load:
-    """Publishes in a thread; `confirmed` holds what was confirmed so far, in order."""
-
-    def __init__(self, uri: str, queue: str) -> None:
-        self.confirmed: list[bytes] = []
-        self.warm = threading.Event()
-        self._uri = uri
-        self.queue = queue
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-
-    def _run(self) -> None:
-        with connect(self._uri) as connection:
-            channel = connection.channel()
-            channel.confirm_select()
-            channel.queue_declare(self.queue, durable=True)
-            number = 0
-            while not self._stop.is_set():
-                sent = [body(self.queue, number + more) for more in range(5)]
-                for each in sent:
-                    channel.publish_nowait(each, "", self.queue, PERSISTENT)
-                channel.wait_for_confirms()
-                self.confirmed += sent
-                number += len(sent)
-                if number >= 300:
-                    self.warm.set()
-
-    @contextmanager
-    def running(self) -> Iterator[None]:
-        """Publish until the end of the context."""
-        self._thread.start()
-        assert self.warm.wait(300)
-        yield
-        self._stop.set()
-        self._thread.join(300)
-
-
 def test_all_that_was_confirmed_before_is_in_a_backup_made_under_load(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with BrokerProcess(data, settings=SMALL) as broker:
@@ -97,8 +57,8 @@ def test_all_that_was_confirmed_before_is_in_a_backup_made_under_load(tmp_path: 
                 to = tmp_path / f"backup{number}"
                 done = run_leveret("backup", "--data-dir", data, "--to", to, *options)
                 assert done.returncode == 0, done.stderr
-        # Checkpoints ran meanwhile, so there was something to hold.
-        assert len(broker.output.split("checkpoint")) > 10
+        # Checkpoints ran, so there was something to hold: one for each 64 KiB of the journal.
+        assert broker.output.count("checkpoint") >= 2
         for load, confirmed in zip(loads, before[-1], strict=True):
             assert len(load.confirmed) > len(confirmed)
         broker.kill()

@@ -36,6 +36,7 @@ CALLED = (
     "add_user",
     "add_vhost",
     "alarms",
+    "authenticate_user",
     "await_startup",
     "change_password",
     "check_alarms",
@@ -251,6 +252,24 @@ def test_a_script_sets_a_broker_up_and_takes_it_down(
     for what in ("PUT /api/users/ann", "DELETE /api/users/ann", "PUT /api/policies/shop/ttl"):
         line = broker.expect_line(f"administrative change: {what} by ")
         assert f"(uid {os.getuid()}, process {os.getpid()}) at the management socket" in line
+
+
+def test_a_password_is_a_users_or_is_not(
+    run: Run, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run("add_user", "carl", "first")
+    assert run("authenticate_user", "carl", "first") == 'Authenticating user "carl" ...\nSuccess\n'
+    monkeypatch.setattr("sys.stdin", io.StringIO("first\n"))
+    assert run("-q", "authenticate_user", "carl") == "Success\n"
+    # Who has a tag, and permissions, is no other case.
+    assert run("-q", "authenticate_user", "guest", "guest") == "Success\n"
+    run("change_password", "carl", "second")
+    for user, password in (("carl", "first"), ("nobody", "first")):
+        code, out, err = code_of(capsys, "-q", "authenticate_user", user, password)
+        assert (code, out) == (exits.REFUSED, "")
+        assert err == f'leveret: failed to authenticate user "{user}"\n'
+    assert code_of(capsys, "authenticate_user")[0] == exits.USAGE
+    run("delete_user", "carl")
 
 
 def test_definitions_come_from_standard_input(

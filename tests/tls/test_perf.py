@@ -72,3 +72,39 @@ def test_a_port_without_tls_is_told(broker: Broker) -> None:
     refused = perf(uri_of(broker.port), None, "-C 1")
     assert refused.returncode == exits.PROTOCOL
     assert b"amqp:// is without TLS" in refused.stderr
+
+
+def test_the_files_of_a_context_count_for_amqp_too(
+    broker: Broker, pki: Pki, tmp_path: Path
+) -> None:
+    home = {"XDG_CONFIG_HOME": str(tmp_path)}
+    uri = uri_of(broker.tls_port)
+    trusted = ["--ca-file", str(pki.authority.certificate)]
+    done = run_leveret("context", "set", "there", "--uri", uri, *trusted, settings=home)
+    assert done.returncode == 0, done.stderr
+    for line in ("ping", "declare queue trusted", "publish trusted x", "perf -C 10 -u trusted"):
+        done = run_leveret("--context", "there", *line.split(), settings=home)
+        assert done.returncode == 0, (line, done.stderr)
+    # The URI of the command line is another broker's, whom the context knows nothing of.
+    done = run_leveret("--context", "there", "--uri", uri, "ping", settings=home)
+    assert done.returncode != 0
+    named = {"LEVERET_CA_FILE": str(pki.authority.certificate)}
+    assert run_leveret("ping", "--uri", uri, settings=named).returncode == 0
+    missing = run_leveret("ping", "--uri", uri, settings={"LEVERET_CA_FILE": "/none"})
+    assert missing.returncode == exits.CONFIG
+    assert b"ca_file /none" in missing.stderr
+
+
+def test_a_context_shows_the_clients_certificate(pki: Pki, tmp_path: Path) -> None:
+    client = pki.authority.sign("client", "DNS:client")
+    with Broker(**(pki.asking | {"tls_verify": "required"})) as broker:
+        home = {"XDG_CONFIG_HOME": str(tmp_path)}
+        files = ["--ca-file", str(pki.authority.certificate)]
+        uri = uri_of(broker.tls_port)
+        run_leveret("context", "set", "there", "--uri", uri, *files, settings=home)
+        assert run_leveret("--context", "there", "get", "none", settings=home).returncode != 65
+        files = ["--certificate-file", str(client.certificate), "--key-file", str(client.key)]
+        run_leveret("context", "set", "there", *files, settings=home)
+        done = run_leveret("--context", "there", "get", "none", settings=home)
+        # It is let in, and told that there is no such queue.
+        assert done.returncode == exits.REFUSED, done.stderr

@@ -14,6 +14,8 @@ from leveret import __version__
 from leveret.app.engine import Engine
 from leveret.app.ground import Ground
 from leveret.app.parts import SystemTokens
+from leveret.management.backup.backups import Backups
+from leveret.management.backup.source import FileSource, listed
 from leveret.management.chunk_source import ChunkSource
 from leveret.management.keeper import Keeper
 from leveret.management.listening.address import ListenAddress
@@ -40,6 +42,7 @@ from leveret.session.admission import Admission, network_of
 from leveret.session.client_session import ClientSession
 from leveret.session.haremq.connection_base import HareShared
 from leveret.session.settings import RABBITMQ_VERSION, SessionSettings
+from leveret.store.listing import read_some
 
 
 class CannotListen(Exception):
@@ -66,6 +69,7 @@ class Listeners:
             name = LoginName(ground.settings.tls_login_from)
             self._tls = Tls(self._openings, certificates.context, name)
         self._sampler = Sampler(ground.broker, ground.clock.wall_ms)
+        self._backups = self._make_backups()
         operator = Operator(
             engine.runner.now,
             engine.runner.durable,
@@ -80,6 +84,7 @@ class Listeners:
             self._open_direct,
             self._effective,
             recent=ground.parts.recent,
+            backups=self._backups,
         )
         chunks = ChunkSource(engine.runner.read_part)
         proxied = ground.settings.http_proxy_protocol
@@ -131,6 +136,25 @@ class Listeners:
             self.http.start_tcp(plain, tls, self._keeper)
         if settings.metrics:
             self._start_metrics()
+
+    def _make_backups(self) -> Backups:
+        """Return what makes backups over HTTP; the thread that reads in bulk reads files."""
+        runner, disk = self._engine.runner, self._ground.disk
+        journal = self._ground.broker.turn.journal
+
+        async def durable() -> int:
+            runner.now()
+            await runner.durable()
+            return int(journal.durable_group)
+
+        source = FileSource(
+            lambda: self._engine.hold_files(True),
+            lambda: self._engine.hold_files(False).cancel(),
+            lambda: runner.in_bulk_thread(partial(listed, disk)),
+            lambda path, at, size: runner.in_bulk_thread(partial(read_some, disk, path, at, size)),
+        )
+        allowed = self._ground.settings.http_backup
+        return Backups(source, durable, self._ground.clock, self._say, allowed, is_loopback)
 
     def _scrapes(self) -> Scrapes | None:
         """Return what makes the totals of metrics; None where there are none."""
@@ -232,8 +256,9 @@ class Listeners:
             )
 
     def stop(self) -> None:
-        """Accept no more connections of AMQP and HareMQ's protocol, and sample no more."""
+        """Accept no more connections of AMQP and HareMQ's protocol, and end samples and backups."""
         self._sampler.stop()
+        self._backups.close()
         self.amqp.stop()
         if self.haremq is not None:
             self.haremq.stop()

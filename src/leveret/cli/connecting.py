@@ -1,7 +1,7 @@
 """Connecting for one command: our blocking client, and its errors as ends of the command.
 
-A command trusts the authorities of the system, or those of the file that OpenSSL's own variable
-`SSL_CERT_FILE` names; a URI names no file (`client.uri` says why).
+Whom a command trusts over TLS is said by a context, or by the environment (`contexts.trust`); a URI
+names no file (`client.uri` says why).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from leveret.cli import exits, options
+from leveret.cli.contexts.trust import amqp_tls
 from leveret.client.blocking import Channel, Connection, connect
 from leveret.client.certificates import UNKNOWN_AUTHORITY
 from leveret.client.errors import ClientError, ConsumerCancelled, PublishFailed
@@ -44,7 +45,8 @@ def open_connection(parameters: Parameters, name: str) -> Connection:
     """Return a new connection, which lists show under `name`.  Raises: Failure."""
     with failures():
         try:
-            return connect(parameters, connection_name=name, recover=False)
+            tls = amqp_tls(parameters)
+            return connect(parameters, connection_name=name, recover=False, ssl=tls)
         except ssl.SSLError as error:
             raise no_tls(error, parameters) from None
         except OSError as error:
@@ -60,5 +62,5 @@ def no_tls(error: ssl.SSLError, parameters: Parameters) -> exits.Failure:
         return exits.Failure(text, exits.PROTOCOL)
     text = f"no TLS with {where}: its certificate was refused: {error.verify_message}"
     if error.verify_code in UNKNOWN_AUTHORITY:
-        text += "; SSL_CERT_FILE names a file with the authorities to trust"
+        text += "; ca_file of a context, or SSL_CERT_FILE, names a file with those to trust"
     return exits.Failure(text, exits.PROTOCOL)

@@ -44,9 +44,39 @@ def ask(
     headers: Mapping[str, str] | None = None,
 ) -> object:
     """Send a request with a JSON body; return the answer's JSON, None without.  Raises: Failure."""
+    status, reason, raw = answer_of(place, method, path, body, headers)
+    if status in {http.client.UNAUTHORIZED, http.client.FORBIDDEN}:
+        raise exits.Failure(f"{place}: {_reason(raw)}", exits.NO_PERMISSION)
+    if status == http.client.NOT_FOUND:
+        raise exits.Failure(_reason(raw, "detail"), exits.REFUSED)
+    if status == http.client.BAD_REQUEST:
+        raise exits.Failure(in_plain_words(_reason(raw)), exits.REFUSED)
+    if status == http.client.SERVICE_UNAVAILABLE:
+        # What a health check says that does not hold.
+        raise exits.Failure(_reason(raw), exits.UNAVAILABLE)
+    if status >= http.client.BAD_REQUEST:
+        text = f"the broker answered {status} {reason}: {_reason(raw)}"
+        ours = status >= http.client.INTERNAL_SERVER_ERROR
+        raise exits.Failure(text, exits.INTERNAL if ours else exits.REFUSED)
+    found: object = json.loads(raw) if raw else None
+    return found
+
+
+def answer_of(
+    place: Path | Remote,
+    method: str,
+    path: str,
+    body: object = None,
+    headers: Mapping[str, str] | None = None,
+) -> tuple[int, str, bytes]:
+    """Send a request with a JSON body; return status, its phrase and the body of the answer.
+
+    Raises: Failure: there was none.
+    """
     text = None if body is None else json.dumps(body)
     try:
         response, raw = _exchange(place, method, path, text, headers or {})
+        return response.status, response.reason, raw
     except PermissionError:
         reason = f"{place} is another user's: only who runs the broker may ask it"
         raise exits.Failure(reason, exits.NO_PERMISSION) from None
@@ -60,21 +90,6 @@ def ask(
             hint = "is that the address of its HTTP API?"
         reason = f"no broker answers at {place} ({error}); {hint}"
         raise exits.Failure(reason, exits.UNAVAILABLE) from None
-    if response.status in {http.client.UNAUTHORIZED, http.client.FORBIDDEN}:
-        raise exits.Failure(f"{place}: {_reason(raw)}", exits.NO_PERMISSION)
-    if response.status == http.client.NOT_FOUND:
-        raise exits.Failure(_reason(raw, "detail"), exits.REFUSED)
-    if response.status == http.client.BAD_REQUEST:
-        raise exits.Failure(in_plain_words(_reason(raw)), exits.REFUSED)
-    if response.status == http.client.SERVICE_UNAVAILABLE:
-        # What a health check says that does not hold.
-        raise exits.Failure(_reason(raw), exits.UNAVAILABLE)
-    if response.status >= http.client.BAD_REQUEST:
-        text = f"the broker answered {response.status} {response.reason}: {_reason(raw)}"
-        ours = response.status >= http.client.INTERNAL_SERVER_ERROR
-        raise exits.Failure(text, exits.INTERNAL if ours else exits.REFUSED)
-    found: object = json.loads(raw) if raw else None
-    return found
 
 
 def _exchange(

@@ -55,13 +55,11 @@ def _answer(parameters: Parameters, deadline: float) -> bytes:
 
     Raises: OSError, of which TimeoutError is a kind.
     """
-    import ssl
-
+    from leveret.cli.contexts.trust import amqp_tls
     from leveret.client.blocking.link import open_link
     from leveret.wire.frames import FRAME_HEAD_BYTES, PROTOCOL_HEADER
 
-    context = ssl.create_default_context() if parameters.tls else None
-    link = open_link(parameters, context, deadline)
+    link = open_link(parameters, amqp_tls(parameters), deadline)
     try:
         link.send(memoryview(PROTOCOL_HEADER))
         answer = b""

@@ -325,12 +325,16 @@ def _connect_by_context(context: typer.Context, *, asked: bool) -> None:
     Raises: Failure.
     """
     from leveret.cli.contexts.kept import chosen
+    from leveret.cli.contexts.trust import VARIABLES
 
     if os.environ.get("LEVERET_URI") and not asked:
         return
     found = chosen()
     if found is not None and found.uri:
         _set_variable(context, "LEVERET_URI", found.uri)
+        for field, variable in VARIABLES.items():
+            if path := getattr(found, field):
+                _set_variable(context, variable, path)
 
 
 def _set_variable(context: typer.Context, name: str, value: str) -> None:

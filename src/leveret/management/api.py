@@ -37,6 +37,7 @@ from leveret.management.routes.exchanges import bindings, delayed, exchanges, pu
 from leveret.management.routes.node import (
     about,
     backup,
+    backups,
     channels,
     connections,
     health,
@@ -122,6 +123,7 @@ MODULES = (
     publishers,
     sinks,
     backup,
+    backups,
     stream_consumers,
     streams,
     stream_chunks,

@@ -156,6 +156,7 @@ BODIES: Final[dict[str, Body]] = {
         ("partitions",),
     ),
     "POST /api/backup": _NONE,
+    "POST /api/backups": _NONE,
     # Basic credentials do as well, as everywhere.
     "POST /api/login": _NONE,
     "POST /api/logout": _NONE,
@@ -313,6 +314,8 @@ def _responses(method: str, path: str) -> Schema:
         found["200"] = {"description": "Metrics.", "content": {"text/plain": {"schema": TEXT}}}
     elif path.endswith("/chunks"):
         found["200"] = {"description": "Chunks.", "content": {"application/octet-stream": {}}}
+    elif path.endswith("/files/{path}"):
+        found["200"] = {"description": "A file.", "content": {"application/octet-stream": {}}}
     elif method == "GET":
         rows: Schema = {"type": "array", "items": TABLE}
         # A page of a list is an object, with the rows in `items`.

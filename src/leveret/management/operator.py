@@ -19,6 +19,7 @@ from leveret.management.sampling.recent_log import RecentLog
 from leveret.management.sampling.sampler import Sampler
 
 if TYPE_CHECKING:
+    from leveret.management.backup.backups import Backups
     from leveret.management.direct import OpenDirect
     from leveret.management.metrics.totals import Scrapes
 
@@ -73,6 +74,8 @@ class Operator:
     settings: Callable[[], Mapping[str, object]] = dict
     #: The end of the log.
     recent: RecentLog = field(default_factory=RecentLog)
+    #: The backups that are made over HTTP, where they can be.
+    backups: Backups | None = None
     #: When it was made, in seconds of a monotonic clock.
     started: float = field(default_factory=time.monotonic)
 

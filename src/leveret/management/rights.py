@@ -81,6 +81,11 @@ _NODE: Final = {
     "GET /metrics/detailed": MONITORING,
     "GET /metrics/memory-breakdown": MONITORING,
     "POST /api/backup": OPERATOR,
+    "GET /api/backups": ADMINISTRATION,
+    "POST /api/backups": ADMINISTRATION,
+    "GET /api/backups/{backup}": ADMINISTRATION,
+    "DELETE /api/backups/{backup}": ADMINISTRATION,
+    "GET /api/backups/{backup}/files/{path}": ADMINISTRATION,
 }
 
 #: Of these who sees not everything sees his own, and who administers nothing closes his own.

@@ -18,6 +18,7 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from queue import SimpleQueue
+from typing import TypeVar
 
 from leveret.broker.core.effects import ChunkWanted, SyncWaiter
 from leveret.broker.core.turn import Link
@@ -37,6 +38,8 @@ TIMER_MS_MAX = 3_600_000
 
 #: When a group for which there was no room is written again.
 NO_ROOM_SECONDS = 0.25
+
+T = TypeVar("T")
 
 #: What the sync thread is asked to do: a call without arguments, or None to end.
 Task = Callable[[], Callable[[], None]]
@@ -407,14 +410,20 @@ class Runner:
 
     def read_part(self, ref: ChunkRef, at: int, size: int) -> asyncio.Future[bytes]:
         """Read a part of a chunk for who waits for it; fewer bytes where they cannot be read."""
-        waiting: asyncio.Future[bytes] = self._loop.create_future()
+        return self.in_bulk_thread(partial(self._chunks.read_part, ref, at, size))
 
-        def read() -> Callable[[], None]:
+    def in_bulk_thread(self, call: Callable[[], T]) -> asyncio.Future[T]:
+        """Have the thread that reads in bulk make a call, which raises nothing; return its result.
+
+        Nothing is called for who has gone meanwhile.
+        """
+        waiting: asyncio.Future[T] = self._loop.create_future()
+
+        def task() -> Callable[[], None]:
             # Who asked may have gone while this waited.
-            data = b"" if waiting.done() else self._chunks.read_part(ref, at, size)
-            return partial(_give, waiting, data)
+            return _nothing if waiting.done() else partial(_give, waiting, call())
 
-        self._bulk_thread.submit(read)
+        self._bulk_thread.submit(task)
         return waiting
 
     async def emptied(self) -> None:
@@ -535,10 +544,10 @@ class Runner:
             self.run()
 
 
-def _give(waiting: asyncio.Future[bytes], data: bytes) -> None:
+def _give(waiting: asyncio.Future[T], found: T) -> None:
     """Let who waits go on with what was read, if anybody does."""
     if not waiting.done():
-        waiting.set_result(data)
+        waiting.set_result(found)
 
 
 def _nothing() -> None:

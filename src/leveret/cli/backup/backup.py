@@ -1,24 +1,19 @@
 """`leveret backup`: a consistent copy of a broker's data while it runs, or while it is stopped.
 
-Order makes it consistent, and a hold that keeps the broker from removing files meanwhile:
-
-    snapshots   first: all that they refer to is there, and the journal goes beyond their barrier
-    journal     up to where it was when the snapshots were copied; its last group may be torn
-    segments    last: what the journal says lies in a chunk lay there before it said so
-
-Everything confirmed before the command began is in it, for the hold begins with a sync.
+The order of copying makes it consistent (`store.listing`), and a hold that keeps the broker from
+removing files meanwhile.  Everything confirmed before the command began is in it, for the hold
+begins with a sync.  A broker on another machine sends its files over HTTP (`remote`).
 """
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -26,24 +21,18 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 
 from leveret import __version__
 from leveret.cli import exits
-from leveret.cli.backup.files import FOLDERS, Copier, Manifest, make_folders, sync_folders
+from leveret.cli.backup.files import Copier, Manifest, make_folders, sync_folders
 from leveret.cli.backup.hold import Hold, NoBroker
+from leveret.cli.backup.remote import RemoteBackup
+from leveret.cli.contexts.remote import Remote
 from leveret.cli.options import need_empty
-from leveret.cli.place import Config, DataDir, read_settings
+from leveret.cli.place import Api, Config, ContextName, DataDir, Place, read_settings
 from leveret.cli.printing import output
+from leveret.config import Settings
 from leveret.store.disk import DiskLocked, ReadDisk, StorageFailure
-from leveret.store.format import FORMAT_PATH, look_at_format
-from leveret.store.journal.files import journal_number
+from leveret.store.format import FORMAT_PATH, JOURNAL_DIR, look_at_format
+from leveret.store.listing import FOLDERS, files_in
 from leveret.store.recovery.recovery import LOCK_PATH
-from leveret.store.segments.segments import segment_number
-from leveret.store.snapshot import state_generation
-
-#: Which names are files of a folder; a snapshot that has no name yet does not count.
-_NUMBERS: Final[dict[str, Callable[[str], int]]] = {
-    "state": state_generation,
-    "journal": journal_number,
-    "segments": segment_number,
-}
 
 
 def backup(
@@ -53,21 +42,48 @@ def backup(
     link: Annotated[
         bool, typer.Option("--link", help="Hard links in place of copies, on one file system.")
     ] = False,
+    api: Api = "",
+    name: ContextName = "",
 ) -> int:
-    """Copy the data of a broker on this machine, which may run on meanwhile."""
-    settings = read_settings(data_dir, config)
+    """Copy the data of a broker that runs on, on this machine or by its HTTP API on another."""
+    place = Place(data_dir, config, api, name).find_api()
+    if link and isinstance(place, Remote):
+        text = f"--link is for a broker of this machine, and not for {place}"
+        raise exits.Failure(text, exits.USAGE)
     began = time.monotonic()
     with failing():
         need_empty(to)
-        try:
-            with Hold(settings.management_socket) as hold:
-                manifest = _copy_held(settings.data_dir, to, link, hold)
-        except NoBroker:
-            manifest = _copy_stopped(settings.data_dir, to, link)
+        if isinstance(place, Remote):
+            manifest = _copy_remote(place, to)
+        else:
+            manifest = _copy_here(read_settings(data_dir, config), to, link)
     size = sum(each.bytes for each in manifest.files)
     seconds = time.monotonic() - began
     output.say(f"{to}: {len(manifest.files)} files, {size} bytes in {seconds:.1f} s")
     return exits.OK
+
+
+def _copy_here(settings: Settings, to: Path, link: bool) -> Manifest:
+    """Copy the files of a broker of this machine.  Raises: Failure; StorageFailure; OSError."""
+    try:
+        with Hold(settings.management_socket) as hold:
+            return _copy_held(settings.data_dir, to, link, hold)
+    except NoBroker:
+        return _copy_stopped(settings.data_dir, to, link)
+
+
+def _copy_remote(place: Remote, to: Path) -> Manifest:
+    """Copy the files of a broker that sends them.  Raises: Failure; OSError."""
+    with RemoteBackup(place) as remote:
+        total = sum(size for _, size in remote.files)
+        _prepare(to, total)
+        manifest = remote.manifest
+        with progress("copying", total) as advance:
+            manifest.files = remote.copy(to, advance)
+        sync_folders(to)
+        remote.check(manifest.files)
+    manifest.write(to)
+    return manifest
 
 
 @contextmanager
@@ -118,10 +134,9 @@ def _copy_all(
     data: Path, to: Path, link: bool, manifest: Manifest, beat: Callable[[], None]
 ) -> None:
     """Copy snapshots, journal and segments in this order."""
-    total = sum(size for folder in FOLDERS for _, size in _files(data, folder))
-    make_folders(to)
-    if not link and shutil.disk_usage(to).free < total:
-        raise exits.Failure(f"{to} has no room for {total} bytes", exits.UNUSABLE)
+    disk = ReadDisk(str(data))
+    total = sum(size for folder in FOLDERS for _, size in files_in(disk, folder))
+    _prepare(to, 0 if link else total)
     with progress("copying", total) as advance:
 
         def copied(size: int) -> None:
@@ -131,23 +146,20 @@ def _copy_all(
         copier = Copier(data, to, copied, links=link)
         manifest.files.append(copier.copy(FORMAT_PATH, (data / FORMAT_PATH).stat().st_size))
         for folder in FOLDERS:
-            files = _files(data, folder)
+            files = files_in(disk, folder)
             for path, size in files:
                 # The journal's open file goes on growing, and a start may cut it.
-                fixed = folder != "journal" or path != files[-1][0]
+                fixed = folder != JOURNAL_DIR or path != files[-1][0]
                 manifest.files.append(copier.copy(path, size, link=fixed))
                 beat()
     sync_folders(to)
 
 
-def _files(data: Path, folder: str) -> list[tuple[str, int]]:
-    """Return the paths and sizes of a folder's files as they are now, in order."""
-    number = _NUMBERS[folder]
-    try:
-        names = sorted(name for name in os.listdir(data / folder) if number(name) >= 0)  # noqa: PTH208
-    except FileNotFoundError:
-        return []
-    return [(f"{folder}/{name}", (data / folder / name).stat().st_size) for name in names]
+def _prepare(to: Path, total: int) -> None:
+    """Make the directory of a backup of so many bytes.  Raises: Failure; OSError."""
+    make_folders(to)
+    if shutil.disk_usage(to).free < total:
+        raise exits.Failure(f"{to} has no room for {total} bytes", exits.UNUSABLE)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ import fcntl
 import json
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -21,17 +21,17 @@ from typing import Any, Final
 from xxhash import xxh3_128
 
 from leveret.cli import exits
+from leveret.store.listing import FOLDERS
 
 MANIFEST: Final = "manifest.json"
 #: What a manifest of this layout calls itself.
 LAYOUT: Final = 1
 
-FOLDERS: Final = ("state", "journal", "segments")
-_PATH: Final = re.compile(
+PATH: Final = re.compile(
     r"format|(?:state/\d{16})|(?:journal/\d{16}\.jnl)|(?:segments/\d{16}\.seg)"
 )
 
-_BLOCK_BYTES: Final = 1024 * 1024
+BLOCK_BYTES: Final = 1024 * 1024
 #: Synced so often, a copy never makes the broker's syncs wait long for its bytes.
 _SYNC_BYTES: Final = 4 * 1024 * 1024
 #: ioctl of Linux by which a file shares another one's blocks (linux/fs.h).
@@ -62,9 +62,8 @@ class Manifest:
         found: dict[str, Any] = {"leveret_backup": LAYOUT, **asdict(self)}
         found["xxh3"] = _digest(found)
         unnamed = directory / f"{MANIFEST}.new"
-        with unnamed.open("x") as file:
-            json.dump(found, file, indent=1)
-            file.flush()
+        with create(unnamed) as file:
+            _write(file.fileno(), json.dumps(found, indent=1).encode())
             os.fsync(file.fileno())
         unnamed.rename(directory / MANIFEST)
         sync_folder(directory)
@@ -80,7 +79,7 @@ def read_manifest(directory: Path) -> Manifest:
             raise ValueError("its checksum does not hold")
         files = [Copied(**each) for each in found.pop("files")]
         for each in files:
-            if not _PATH.fullmatch(each.path):
+            if not PATH.fullmatch(each.path):
                 raise ValueError(f"it names {each.path!r}")
         return Manifest(**found, files=files)
     except OSError as error:
@@ -117,46 +116,51 @@ class Copier:
             os.link(source, target)
             with source.open("rb") as reading:
                 return Copied(path, size, self._hash(reading.fileno(), size))
-        with source.open("rb") as reading, _create(target) as writing:
+        with source.open("rb") as reading, create(target) as writing:
             if _clone(reading.fileno(), writing.fileno()):
                 os.ftruncate(writing.fileno(), size)
                 digest = self._hash(writing.fileno(), size)
             else:
-                digest = self._copy(reading.fileno(), writing.fileno(), size)
+                blocks = _blocks_of(reading.fileno(), size)
+                digest = write_blocks(writing.fileno(), blocks, self._beat)
             os.fsync(writing.fileno())
         return Copied(path, size, digest)
-
-    def _copy(self, reading: int, writing: int, size: int) -> str:
-        """Copy bytes and return their checksum."""
-        hasher = xxh3_128()
-        position = synced = 0
-        while position < size:
-            block = os.pread(reading, min(_BLOCK_BYTES, size - position), position)
-            if not block:
-                raise OSError(0, "the file became shorter")
-            hasher.update(block)
-            _write(writing, block)
-            position += len(block)
-            if position - synced >= _SYNC_BYTES:
-                os.fdatasync(writing)
-                # What is on the disk need not push the broker's pages out of memory.
-                os.posix_fadvise(writing, 0, position, os.POSIX_FADV_DONTNEED)
-                synced = position
-            self._beat(len(block))
-        return hasher.hexdigest()
 
     def _hash(self, reading: int, size: int) -> str:
         """Return the checksum of a file's first bytes."""
         hasher = xxh3_128()
-        position = 0
-        while position < size:
-            block = os.pread(reading, min(_BLOCK_BYTES, size - position), position)
-            if not block:
-                raise OSError(0, "the file became shorter")
+        for block in _blocks_of(reading, size):
             hasher.update(block)
-            position += len(block)
             self._beat(len(block))
         return hasher.hexdigest()
+
+
+def write_blocks(writing: int, blocks: Iterable[bytes], beat: Callable[[int], None]) -> str:
+    """Write blocks to a new file, and return their checksum.  Raises: OSError."""
+    hasher = xxh3_128()
+    position = synced = 0
+    for block in blocks:
+        hasher.update(block)
+        _write(writing, block)
+        position += len(block)
+        if position - synced >= _SYNC_BYTES:
+            os.fdatasync(writing)
+            # What is on the disk need not push the broker's pages out of memory.
+            os.posix_fadvise(writing, 0, position, os.POSIX_FADV_DONTNEED)
+            synced = position
+        beat(len(block))
+    return hasher.hexdigest()
+
+
+def _blocks_of(reading: int, size: int) -> Iterator[bytes]:
+    """Yield a file's first bytes.  Raises: OSError, also where there are fewer."""
+    position = 0
+    while position < size:
+        block = os.pread(reading, min(BLOCK_BYTES, size - position), position)
+        if not block:
+            raise OSError(0, "the file became shorter")
+        position += len(block)
+        yield block
 
 
 def make_folders(directory: Path) -> None:
@@ -183,7 +187,7 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _create(path: Path) -> Any:
+def create(path: Path) -> Any:
     """Make and open a file that only its owner can read."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     return os.fdopen(descriptor, "r+b", buffering=0)

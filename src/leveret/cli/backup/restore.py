@@ -11,7 +11,6 @@ import typer
 from leveret.cli import exits
 from leveret.cli.backup.backup import failing, progress
 from leveret.cli.backup.files import (
-    FOLDERS,
     Copied,
     Copier,
     make_folders,
@@ -24,6 +23,7 @@ from leveret.cli.place import Config, DataDir, read_settings
 from leveret.cli.printing import output
 from leveret.store.disk import RealDisk
 from leveret.store.format import FORMAT_PATH
+from leveret.store.listing import FOLDERS
 from leveret.store.recovery.recovery import LOCK_PATH
 
 

@@ -85,20 +85,9 @@ class Remote:
 
     def _tls(self) -> ssl.SSLContext:
         """Return whom is trusted, and who the client is.  Raises: Failure."""
-        import ssl
+        from leveret.cli.contexts.trust import tls_of
 
-        try:
-            made = ssl.create_default_context(cafile=self.ca_file or None)
-        except OSError as error:
-            text = f"ca_file {self.ca_file}: {error.strerror or error}"
-            raise exits.Failure(text, exits.CONFIG) from None
-        if self.certificate_file:
-            try:
-                made.load_cert_chain(self.certificate_file, self.key_file or None)
-            except OSError as error:
-                text = f"certificate_file {self.certificate_file}: {error.strerror or error}"
-                raise exits.Failure(text, exits.CONFIG) from None
-        return made
+        return tls_of(self.ca_file, self.certificate_file, self.key_file)
 
 
 def _wrong(api: str, why: str) -> exits.Failure:

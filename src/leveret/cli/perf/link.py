@@ -14,6 +14,7 @@ from typing import Final, TypeVar
 
 from leveret.cli import exits
 from leveret.cli.connecting import no_tls
+from leveret.cli.contexts.trust import amqp_tls
 from leveret.client.uri import Parameters
 from leveret.errors import AmqpError, SyntaxFault, error_for
 from leveret.wire.buffer import BytesWriter
@@ -63,7 +64,8 @@ def error_in(method: Method) -> AmqpError | None:
 def _secured(sock: socket.socket, parameters: Parameters) -> ssl.SSLSocket:
     """Return the socket with TLS, whose certificate is verified.  Raises: Failure."""
     try:
-        context = ssl.create_default_context()
+        context = amqp_tls(parameters)
+        assert context is not None
         return context.wrap_socket(sock, server_hostname=parameters.host)
     except ssl.SSLError as error:
         raise no_tls(error, parameters) from None

@@ -22,7 +22,7 @@ _STARTUP_SECONDS: Final = 300.0
 _TRY_SECONDS: Final = 0.2
 
 #: Addresses that stand for all of a machine.
-_ANYWHERE: Final = ("0.0.0.0", "::", "")  # noqa: S104 (they are looked for, not bound)
+ANYWHERE: Final = ("0.0.0.0", "::", "")  # noqa: S104 (they are looked for, not bound)
 
 Row = Mapping[str, object]
 
@@ -78,7 +78,7 @@ def check_port_connectivity(line: Line, broker: Target) -> int:
     listeners = listeners_of(broker)
     for listener in listeners:
         host = str(listener["interface"])
-        host = here if host in _ANYWHERE else host
+        host = here if host in ANYWHERE else host
         port = int(str(listener["port"]))
         try:
             socket.create_connection((host, port), _CONNECT_SECONDS).close()

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from leveret.cli.ctl.asking import Target
-from leveret.cli.rabbitmqctl import checks, status
+from leveret.cli.rabbitmqctl import checks, status, users
 from leveret.cli.rabbitmqctl.lists import LISTS, print_list
 from leveret.cli.rabbitmqctl.options import Line
 
@@ -52,6 +52,7 @@ ASKING: Final[dict[str, Callable[[Line, Target], int]]] = {
     "server_version": status.server_version,
     "erlang_version": status.erlang_version,
     "is_running": status.is_running,
+    "authenticate_user": users.authenticate_user,
     "ping": checks.ping,
     "await_startup": checks.await_startup,
     "listeners": checks.listeners,
@@ -91,8 +92,6 @@ ELSEWHERE: Final = {
     ),
     "rotate_logs": "the log goes to standard error, whose reader rotates it",
     "reset": "an empty broker is one with another data directory",
-    "authenticate_user": "log in: leveret ping -U amqp://… says whether a broker answers, and "
-    "leveret list queues -A http://user:password@host whether a user may",
     "clear_password": "give the user another one: change_password",
     "trace_on": "there is no firehose; bind a stream to what is to be seen",
     "trace_off": "there is no firehose",

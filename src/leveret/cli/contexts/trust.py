@@ -1,0 +1,45 @@
+"""Whom a command trusts over TLS, and who it is there: PEM files of a context or the environment.
+
+Over AMQP the files are those of the variables below, which a context of the command line sets for
+its own URI.  Without them a command trusts the authorities of the system, or those of the file that
+OpenSSL's variable `SSL_CERT_FILE` names.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+from typing import Final
+
+from leveret.cli.exits import CONFIG, Failure
+from leveret.client.uri import Parameters
+
+#: The fields of a context, and the variables that stand for them over AMQP.
+VARIABLES: Final = {
+    "ca_file": "LEVERET_CA_FILE",
+    "certificate_file": "LEVERET_CERTIFICATE_FILE",
+    "key_file": "LEVERET_KEY_FILE",
+}
+
+
+def tls_of(ca_file: str, certificate_file: str, key_file: str) -> ssl.SSLContext:
+    """Return a client's TLS by files, of which each may be empty.  Raises: Failure."""
+    try:
+        made = ssl.create_default_context(cafile=ca_file or None)
+    except OSError as error:
+        text = f"ca_file {ca_file}: {error.strerror or error}"
+        raise Failure(text, CONFIG) from None
+    if certificate_file:
+        try:
+            made.load_cert_chain(certificate_file, key_file or None)
+        except OSError as error:
+            text = f"certificate_file {certificate_file}: {error.strerror or error}"
+            raise Failure(text, CONFIG) from None
+    return made
+
+
+def amqp_tls(parameters: Parameters) -> ssl.SSLContext | None:
+    """Return the TLS of a connection over AMQP, None for one without.  Raises: Failure."""
+    if not parameters.tls:
+        return None
+    return tls_of(*(os.environ.get(variable, "") for variable in VARIABLES.values()))

@@ -1,0 +1,50 @@
+"""Where backups over HTTP have files listed and read, beside the loop."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from leveret.store.disk import Disk, StorageFailure
+from leveret.store.format import FORMAT_PATH, look_at_format
+from leveret.store.listing import FOLDERS, files_in, size_of
+
+
+@dataclass(frozen=True)
+class Listed:
+    """What a data directory holds: the uuid of its store, and its files' paths and sizes."""
+
+    uuid: str
+    files: dict[str, int]
+
+
+def listed(disk: Disk) -> Listed | None:
+    """Return what a data directory holds, in the order of copying; None if it cannot be read.
+
+    Whoever asks holds the files.
+    """
+    try:
+        uuids = [copy.uuid.hex() for copy in look_at_format(disk) if copy is not None]
+        if not uuids:
+            return None
+        files = {FORMAT_PATH: size_of(disk, FORMAT_PATH)}
+        for folder in FOLDERS:
+            files.update(files_in(disk, folder))
+        return Listed(uuids[0], files)
+    except StorageFailure:
+        return None
+
+
+@dataclass(frozen=True)
+class FileSource:
+    """The files of one broker's data directory.
+
+    `hold` returns once none of them is removed any more, `release` lets go of them again; holds are
+    counted.  `look` returns what there is, None where it cannot be read.  `read` returns so many
+    bytes of a file from a position on: fewer where it ends, none where it cannot be read.
+    """
+
+    hold: Callable[[], Awaitable[None]]
+    release: Callable[[], object]
+    look: Callable[[], Awaitable[Listed | None]]
+    read: Callable[[str, int, int], Awaitable[bytes]]

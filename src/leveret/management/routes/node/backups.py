@@ -1,0 +1,167 @@
+"""Backups over HTTP: for `leveret backup` on another machine, and whoever does as it does.
+
+    POST   /api/backups                       begins one: no file is removed from now on
+    GET    /api/backups/{backup}/files/{path} a file of it, as long as it was then; `?offset=`
+    GET    /api/backups/{backup}              its files with the checksums of those that were sent
+    DELETE /api/backups/{backup}              ends it
+    GET    /api/backups                       those that are being made, by whom
+
+A client reads all files, compares their checksums, and keeps them under their paths: that is a
+backup, once a manifest lies beside them (`leveret.cli.backup`).  A request that breaks is made
+again from where it broke.  A backup that is not read for `BACKUP_SILENCE_SECONDS_MAX` ends.
+
+On TCP they are for administrators, and by the setting `http_backup` over TLS or from the broker's
+own machine alone: what is sent holds all messages and the hashes of passwords.
+"""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Final
+
+from aiohttp import hdrs, web
+
+from leveret import __version__
+from leveret.errors import NotFound
+from leveret.management.backup.backups import Backup, Backups, NoPlace, Unreadable
+from leveret.management.gate import access_of
+from leveret.management.routes.shared import (
+    OPERATOR,
+    Row,
+    json_response,
+    number_of_query,
+    rows_response,
+)
+
+#: When who found no place may ask again, in seconds.
+_AGAIN_SECONDS: Final = "60"
+
+#: The largest offset that a query may have; one behind the file's end sends nothing.
+_BYTES_MAX: Final = 2**62
+
+
+async def begin(request: web.Request) -> web.Response:
+    """Begin a backup: keep all files of the data directory, and tell which they are."""
+    backups = _backups(request)
+    if refused := _refused(request, backups):
+        return refused
+    try:
+        backup = await backups.begin(_who(request))
+    except NoPlace as full:
+        body = {"error": "service_unavailable", "reason": str(full)}
+        again = {"Retry-After": _AGAIN_SECONDS}
+        return json_response(body, HTTPStatus.SERVICE_UNAVAILABLE, again)
+    except Unreadable as fault:
+        body = {"error": "internal_error", "reason": str(fault)}
+        return json_response(body, HTTPStatus.INTERNAL_SERVER_ERROR)
+    where = {"Location": f"/api/backups/{backup.id}"}
+    return json_response(_whole(backup), HTTPStatus.CREATED, where)
+
+
+async def show_all(request: web.Request) -> web.Response:
+    """List the backups that are being made over HTTP."""
+    backups = _backups(request)
+    return await rows_response(request, [_row(one) for one in backups.by_id.values()])
+
+
+async def show(request: web.Request) -> web.Response:
+    """Show a backup with its files, and the checksums of those that were sent whole."""
+    backups = _backups(request)
+    return _refused(request, backups) or json_response(_whole(_found(request, backups)))
+
+
+async def send(request: web.Request) -> web.StreamResponse:
+    """Send a file of a backup, from an offset on."""
+    backups = _backups(request)
+    if refused := _refused(request, backups):
+        return refused
+    backup = _found(request, backups)
+    path = request.match_info["path"]
+    if path not in backup.files:
+        raise NotFound(f"no file '{path}' in the backup")
+    offset = number_of_query(request, "offset", 0, _BYTES_MAX)
+    headers = {hdrs.CACHE_CONTROL: "no-store", hdrs.CONTENT_TYPE: "application/octet-stream"}
+    response = web.StreamResponse(headers=headers)
+    response.content_length = max(0, backup.files[path] - offset)
+    await response.prepare(request)
+    try:
+        await backups.send(backup, path, offset, response.write)
+    except Exception:
+        # What was sent cannot be taken back, and must not look whole.
+        if request.transport is not None:
+            request.transport.abort()
+        raise
+    await response.write_eof()
+    return response
+
+
+async def end(request: web.Request) -> web.Response:
+    """End a backup: the broker removes files again."""
+    backups = _backups(request)
+    backups.end(_found(request, backups), f"ended {_who(request)}")
+    return web.Response(status=HTTPStatus.NO_CONTENT)
+
+
+def _backups(request: web.Request) -> Backups:
+    backups = request.app[OPERATOR].backups
+    assert backups is not None, "the API was made without backups"
+    return backups
+
+
+def _found(request: web.Request, backups: Backups) -> Backup:
+    """Return the backup of the path, whose client is heard of by this.  Raises: NotFound (404)."""
+    backup = backups.find(request.match_info["backup"])
+    if backup is None:
+        raise NotFound("there is no such backup; it may have ended because nothing was read")
+    return backup
+
+
+def _refused(request: web.Request, backups: Backups) -> web.Response | None:
+    """Return the refusal of a request that must not read files by its connection; None to go on."""
+    if access_of(request) is None or backups.allowed == "any":
+        return None
+    reason = ""
+    if backups.allowed == "off":
+        reason = "the setting http_backup allows no backups over TCP"
+    elif not request.secure and not backups.is_local(request.remote or ""):
+        reason = "backups are sent over TLS alone (https_port); the setting http_backup says so"
+    body = {"error": "forbidden", "reason": reason}
+    return json_response(body, HTTPStatus.FORBIDDEN) if reason else None
+
+
+def _who(request: web.Request) -> str:
+    """Return who asks, for the log and for lists."""
+    access = access_of(request)
+    if access is None:
+        return "by the operator at the management socket"
+    return f"by user '{access.user}' from {request.remote}"
+
+
+def _row(backup: Backup) -> Row:
+    return {
+        "id": backup.id,
+        "who": backup.who,
+        "time_ms": backup.time_ms,
+        "durable_group": backup.durable_group,
+        "product_version": __version__,
+        "uuid": backup.uuid,
+        "bytes": backup.bytes,
+        "sent": backup.sent,
+    }
+
+
+def _whole(backup: Backup) -> Row:
+    files = [
+        {"path": path, "bytes": size, "xxh3": backup.digest(path)}
+        for path, size in backup.files.items()
+    ]
+    return {**_row(backup), "files": files}
+
+
+ROUTES: Final = (
+    web.get("/api/backups", show_all),
+    web.post("/api/backups", begin),
+    web.get("/api/backups/{backup}", show),
+    web.delete("/api/backups/{backup}", end),
+    web.get("/api/backups/{backup}/files/{path}", send, allow_head=False),
+)
