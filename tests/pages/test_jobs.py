@@ -226,4 +226,4 @@ def test_what_is_printed_is_dark_on_white_and_as_wide_as_the_paper(
     page.emulate_media(media="print", color_scheme="dark")
     assert not page.evaluate(light)
     picture, box = page.locator(".graph-box svg"), page.locator(".graph-box")
-    assert picture.bounding_box()["width"] <= box.bounding_box()["width"] + 1  # type: ignore[index]
+    assert picture.bounding_box()["width"] <= box.bounding_box()["width"] + 1
