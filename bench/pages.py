@@ -1,11 +1,13 @@
 """What the broker's page takes: until it can be used, for a list of 100,000 queues, and of a load.
 
     .venv/bin/python bench/pages.py [--queues 100000] [--seconds 5] [--rounds 3] [--pages 10]
+                                    [--watched 20]
 
 The page is opened by Chromium on the same machine.  It is to be usable within a second, and a page
 of the list of queues to stand there within 200 ms.  The load (16 B, automatic acks) is to be at
 most 3 % slower with ten pages open on the overview.  The browser needs processors too, so it runs
-at the lowest priority, and the broker's own time for a message is printed beside the rate.
+at the lowest priority, and the broker's own time for a message is printed beside the rate.  What
+the pages take from the broker without a load is what no scatter of the load hides.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import contextlib
 import statistics
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -130,6 +133,21 @@ def loads(
     return rates, times
 
 
+def watched(side: sides.Side, context: BrowserContext, options: argparse.Namespace) -> float:
+    """Return the share of a processor that the broker takes for pages alone, without a load."""
+    pages = [context.new_page() for _ in range(options.pages)]
+    for page in pages:
+        page.goto("#/overview")
+        page.evaluate(_UNTIL, "Messages in a second")
+    spent = sides.processor_seconds(side)
+    began = time.monotonic()
+    pages[0].wait_for_timeout(options.watched * 1000)
+    share = (sides.processor_seconds(side) - spent) / (time.monotonic() - began)
+    for page in pages:
+        page.close()
+    return share
+
+
 def main() -> int:
     """Measure, print, and return how many figures miss their targets."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -137,6 +155,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--pages", type=int, default=10)
+    parser.add_argument("--watched", type=float, default=20.0)
     options = parser.parse_args()
     sides.build_generator()
     with (
@@ -149,6 +168,7 @@ def main() -> int:
         opened = [usable(session(browser, base)) for _ in range(OPENED)][1:]
         side = sides.Side("Leveret", broker.port, broker.pid, broker.data_dir / "management.sock")
         rates, times = loads(side, session(browser, base), options)
+        share = watched(side, session(browser, base), options)
         connection = raw.connect(broker.uri)
         connection.open_channel(1)
         many.declare_queues(connection, options.queues)
@@ -167,6 +187,7 @@ def main() -> int:
     for name, ratios in (("rate", rates), ("the broker's time for a message", times)):
         rounds = " ".join(f"{one:.3f}" for one in ratios)
         print(f"with {options.pages} pages, {name}: {rounds}; {statistics.median(ratios):.3f}")
+    print(f"{options.pages} pages alone take {share:.2%} of a processor from the broker")
     missed = [
         statistics.median(opened) > USABLE_MS_TARGET,
         statistics.median(list_ms) > LIST_MS_TARGET,

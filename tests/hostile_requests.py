@@ -157,6 +157,7 @@ EXAMPLES: Final[dict[tuple[str, str], Example]] = {
         {},
         {
             "count": 5, "after": -1, "position": 0, "routing-key": "#", "headers": {"x": 1},
+            "truncate": 9,
         },
     ),
     ("PUT", "/api/super-streams/{vhost}/{name}"): Example(

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+#: Axe-core, which looks for what hinders people.
+AXE: Final = Path(__file__).parent / "pages" / "vendor" / "axe.js"
 
 #: A page's part that is wider than the window, and words that are broken within a line's box.
 WIDER: Final = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
@@ -22,3 +29,14 @@ BROKEN: Final = """() => {
   }
   return found;
 }"""
+
+
+def serious_faults(page: Page) -> list[tuple[str, str]]:
+    """Return what axe finds on a page and calls serious or worse: the rule, and an element."""
+    page.evaluate(AXE.read_text())
+    found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+    return [
+        (one["id"], one["nodes"][0]["html"][:200])
+        for one in found["violations"]
+        if one["impact"] in ("serious", "critical")
+    ]

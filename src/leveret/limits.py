@@ -774,6 +774,13 @@ SAMPLES_KEPT_SECONDS: Final = 300
 #: Points of one history in an answer, as in RabbitMQ.
 SAMPLE_POINTS_MAX: Final = 500
 
+#: How long pages of browsers get the same answer of overview and nodes (ms): a page asks every
+#: other second, so that ten of them cost little more than one.
+SHARED_ANSWER_MS_MAX: Final = 1_500
+
+#: How many such answers are kept, of up to half a megabyte each: the page asks in five ways.
+SHARED_ANSWERS_MAX: Final = 8
+
 # -- backup ----------------------------------------------------------------------------------------
 
 #: How long a client that makes a backup may say nothing before the broker removes files again: it

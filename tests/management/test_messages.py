@@ -148,3 +148,29 @@ def test_nothing_of_it_stays(api: Api, broker: BrokerProcess) -> None:
     _, rows, _ = api.answer("/api/connections")
     assert isinstance(rows, list)
     assert not [row for row in rows if row["name"].startswith("direct:")]
+
+
+def test_a_browse_cuts_bodies(api: Api, channel: Channel) -> None:
+    channel.queue_declare("q.cut", durable=True)
+    channel.publish("grüße".encode(), routing_key="q.cut")
+    channel.publish(b"", routing_key="q.cut")
+    for truncate, shown in ((-1, "grüße"), (0, ""), (2, "gr"), (100, "grüße")):
+        body = {"count": 5, "truncate": truncate}
+        status, page = api.ask("POST", "/api/queues/%2F/q.cut/browse", body)
+        assert status == 200
+        assert isinstance(page, dict)
+        assert [one["payload"] for one in page["items"]] == [shown, ""]
+        assert [one["payload_bytes"] for one in page["items"]] == [7, 0]
+    channel.queue_delete("q.cut")
+
+
+def test_an_exchange_tells_its_alternate_one_by_a_policy_too(api: Api, channel: Channel) -> None:
+    channel.exchange_declare("x.alternate", "direct")
+    path = "/api/exchanges/%2F/x.alternate"
+    policy = {"pattern": "^x.alternate$", "definition": {"alternate-exchange": "amq.fanout"}}
+    assert api.answer(path)[1]["alternate_exchange"] == ""  # type: ignore[index]
+    assert api.change("PUT", "/api/policies/%2F/alternate", policy) == 201
+    assert api.answer(path)[1]["alternate_exchange"] == "amq.fanout"  # type: ignore[index]
+    assert api.change("DELETE", "/api/policies/%2F/alternate") == 204
+    assert api.answer(path)[1]["alternate_exchange"] == ""  # type: ignore[index]
+    channel.exchange_delete("x.alternate")

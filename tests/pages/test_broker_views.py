@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,12 +11,10 @@ from playwright.sync_api import Page, Response, expect
 from broker_process import BrokerProcess
 from http_api import Api
 from leveret.client import blocking
-from page_measures import BROKEN, WIDER
+from page_measures import BROKEN, WIDER, serious_faults
 
 # A list is asked for every five seconds, and the machine may be busy.
 expect.set_options(timeout=60_000)
-
-AXE = Path(__file__).parent / "vendor" / "axe.js"
 
 #: Compressed, with the answers of the API.
 FIRST_VIEW_BYTES_MAX = 150_000
@@ -96,14 +93,7 @@ def test_everybody_can_use_each_view(visitor: Any, scheme: str) -> None:
     for address, text in VIEWS:
         page.goto(address)
         expect(page.locator("main")).to_contain_text(text)
-        page.evaluate(AXE.read_text())
-        found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
-        serious = [
-            (one["id"], one["nodes"][0]["html"][:200])
-            for one in found["violations"]
-            if one["impact"] in ("serious", "critical")
-        ]
-        assert serious == [], address
+        assert serious_faults(page) == [], address
 
 
 def test_the_first_view_is_light(visitor: Any) -> None:

@@ -31,7 +31,7 @@ from leveret.pipelines.report.page import report_page
 from leveret.pipelines.report.result import Report
 from leveret.pipelines.route.page import route_page
 from leveret.pipelines.route.result import Routes
-from page_measures import BROKEN, WIDER
+from page_measures import BROKEN, WIDER, serious_faults
 
 COMMAND: Final = command_line(
     "report", stream=f"orders {'long ' * 40}", uri="amqp://me:secret@localhost:5672/%2F"
@@ -86,6 +86,16 @@ def test_no_word_is_broken_and_nothing_overflows(
     page = shown(visitor, PAGES[job](), tmp_path, size, color_scheme="dark")
     assert page.evaluate(WIDER) <= 0
     assert page.evaluate(BROKEN) == []
+
+
+@pytest.mark.pages_more
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("job", PAGES)
+def test_everybody_can_use_each_page(visitor: Any, tmp_path: Path, job: str, scheme: str) -> None:
+    """Axe, which looks for what hinders people, finds nothing that is serious."""
+    # A page of a job runs no script that it does not name, so that axe must be let in.
+    page = shown(visitor, PAGES[job](), tmp_path, color_scheme=scheme, bypass_csp=True)
+    assert serious_faults(page) == []
 
 
 @pytest.mark.parametrize("job", PAGES)
@@ -149,8 +159,12 @@ def test_the_plot_tells_values_and_is_zoomed_by_a_drag(visitor: Any, tmp_path: P
     area.scroll_into_view_if_needed()
     box = area.bounding_box()
     assert box is not None
+    # The last values are told, then those under the pointer.
+    legend = plot.locator(".u-legend")
+    expect(legend).to_contain_text("2026-11-23")
+    last = legend.inner_text()
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 40)
-    expect(plot.locator(".u-legend")).to_contain_text("2026-11-23")
+    expect(legend).not_to_have_text(last, use_inner_text=True)
     page.mouse.down()
     page.mouse.move(box["x"] + box["width"] * 0.8, box["y"] + 40, steps=5)
     page.mouse.up()
@@ -198,3 +212,18 @@ def test_every_row_is_printed(visitor: Any, tmp_path: Path) -> None:
     assert rows.count() < 900
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
     expect(rows).to_have_count(900)
+
+
+@pytest.mark.parametrize("job", ["route", "lifecycle"])
+def test_what_is_printed_is_dark_on_white_and_as_wide_as_the_paper(
+    visitor: Any, tmp_path: Path, job: str
+) -> None:
+    page = shown(visitor, PAGES[job](), tmp_path, color_scheme="dark")
+    page.get_by_label("Colours").select_option("dark")
+    page.set_viewport_size({"width": 720, "height": 1000})
+    light = "Number(getComputedStyle(document.querySelector('h1')).color.match(/\\d+/)[0]) > 128"
+    assert page.evaluate(light)
+    page.emulate_media(media="print", color_scheme="dark")
+    assert not page.evaluate(light)
+    picture, box = page.locator(".graph-box svg"), page.locator(".graph-box")
+    assert picture.bounding_box()["width"] <= box.bounding_box()["width"] + 1

@@ -117,6 +117,7 @@ BODIES: Final[dict[str, Body]] = {
             "position": NUMBER,
             "routing-key": TEXT,
             "headers": TABLE,
+            "truncate": NUMBER,
         },
         (),
     ),

@@ -62,7 +62,7 @@ def answer_with(request: web.Request, asset: Asset) -> web.Response:
     if _has(request, asset):
         return web.Response(status=HTTPStatus.NOT_MODIFIED, headers=headers)
     headers[hdrs.CONTENT_TYPE] = asset.type
-    if _takes_gzip(request):
+    if takes_gzip(request):
         headers[hdrs.CONTENT_ENCODING] = "gzip"
         return web.Response(body=asset.compressed, headers=headers)
     return web.Response(body=asset.body, headers=headers)
@@ -74,7 +74,7 @@ def _has(request: web.Request, asset: Asset) -> bool:
     return any(tag.strip().removeprefix("W/") in (asset.etag, "*") for tag in tags.split(","))
 
 
-def _takes_gzip(request: web.Request) -> bool:
+def takes_gzip(request: web.Request) -> bool:
     """Tell whether a body may be sent as gzip (RFC 9110, section 12.5.3)."""
     for coding in request.headers.get(hdrs.ACCEPT_ENCODING, "").split(","):
         name, _, parameters = coding.partition(";")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from http import HTTPStatus
 from itertools import islice
@@ -21,7 +21,9 @@ from leveret.limits import HTTP_WRITE_BYTES_MAX
 from leveret.management.chunk_source import ChunkSource
 from leveret.management.direct import DirectChannel, direct_channel
 from leveret.management.gate import seen_vhosts, sees_vhost
+from leveret.management.login.origin import is_page
 from leveret.management.operator import Operator
+from leveret.management.page import takes_gzip
 from leveret.management.paging import (
     PageOutOfRange,
     Wanted,
@@ -299,7 +301,33 @@ async def rows_response(request: web.Request, rows: list[Row]) -> web.Response:
     return await answer_with(wanted, ordered, len(rows), lambda row: row)
 
 
+async def shared_response(
+    request: web.Request, make: Callable[[], Awaitable[object]]
+) -> web.Response:
+    """Return what `make` does: to a browser's page also what another was told a moment ago.
+
+    All who may make such a request must be told the same.
+    """
+    if not is_page(request):
+        return json_response(await make())
+    answers = request.app[OPERATOR].sampler.answers
+    asked = request.rel_url.raw_path_qs
+    answer = answers.find(asked)
+    if answer is None:
+        answer = answers.keep(asked, json.dumps(await make(), ensure_ascii=False).encode())
+    headers = {**JSON_HEADERS, hdrs.VARY: "Accept-Encoding"}
+    if takes_gzip(request):
+        headers[hdrs.CONTENT_ENCODING] = "gzip"
+        return web.Response(body=answer.compressed, headers=headers)
+    return web.Response(body=answer.body, headers=headers)
+
+
+def columns_asked(request: web.Request, row: Row) -> object:
+    """Return an object with the columns that the request asks for."""
+    columns = columns_of(request.query)
+    return row if columns is None else columns.of(row)
+
+
 def row_response(request: web.Request, row: Row) -> web.Response:
     """Return one object, with the columns that the request asks for."""
-    columns = columns_of(request.query)
-    return json_response(row if columns is None else columns.of(row))
+    return json_response(columns_asked(request, row))

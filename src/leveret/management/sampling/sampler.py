@@ -16,6 +16,7 @@ from leveret.broker.admin.totals import QUEUE_COUNTS, QueueSums, queue_counts
 from leveret.broker.node.broker import Broker
 from leveret.limits import HISTORIES_MAX, RATES_MAX, SAMPLES_KEPT_SECONDS
 from leveret.management.metrics.totals import in_slices
+from leveret.management.sampling.answers import SharedAnswers
 from leveret.management.sampling.series import DETAILED, LISTED, TOTALS, Series
 from leveret.session.metrics import LinkSums
 
@@ -89,6 +90,8 @@ class Sampler:
         self._rates_max = rates_max
         self._histories_max = histories_max
         self.totals = Series(TOTAL_NAMES, TOTALS)
+        #: What pages were told a moment ago.
+        self.answers: Final = SharedAnswers(wall_ms)
         #: By vhost and name.
         self.queues: dict[tuple[str, str], _Watched] = {}
         #: How many of them have a history.

@@ -47,7 +47,10 @@ async def exchange(request: web.Request) -> web.Response:
     found = vhost.exchanges.existing(exchange_of(request, "name"))
     shown = row(ExchangeStats(vhost.name, found))
     # RabbitMQ has rates here of each channel and queue, where it is set to count them.
-    return row_response(request, {**shown, "incoming": [], "outgoing": []})
+    return row_response(
+        request,
+        {**shown, "alternate_exchange": found.alternate, "incoming": [], "outgoing": []},
+    )
 
 
 async def put(request: web.Request) -> web.Response:

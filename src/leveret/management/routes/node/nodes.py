@@ -22,6 +22,7 @@ from leveret.management.routes.shared import (
     Row,
     row_response,
     rows_response,
+    shared_response,
 )
 
 #: The parts of a node's memory that RabbitMQ tells apart and that have no counterpart here.
@@ -158,7 +159,13 @@ def _resident_bytes() -> int:
 
 async def nodes(request: web.Request) -> web.Response:
     """Return the one node that there is."""
-    return await rows_response(request, [_node(request)])
+    if request.query:
+        return await rows_response(request, [_node(request)])
+
+    async def alone() -> object:
+        return [_node(request)]
+
+    return await shared_response(request, alone)
 
 
 async def node(request: web.Request) -> web.Response:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Final
 
 from aiohttp import web
@@ -19,7 +20,16 @@ from leveret.management.routes.node.identity import (
     cluster_name,
     node_name,
 )
-from leveret.management.routes.shared import BROKER, OPERATOR, SLICE_ROWS, Row, row_response, seen
+from leveret.management.routes.shared import (
+    BROKER,
+    OPERATOR,
+    SLICE_ROWS,
+    Row,
+    columns_asked,
+    row_response,
+    seen,
+    shared_response,
+)
 from leveret.management.sampling.rates import asked_ages, broker_stats, lengths, message_stats
 from leveret.management.sampling.sampler import CHURN, CLIENT_COUNTS, Sampler, churn_counts
 from leveret.management.sampling.series import Series
@@ -31,32 +41,35 @@ _HTTP: Final = ("http", "https")
 
 async def overview(request: web.Request) -> web.Response:
     """Return product, totals, rates and listeners."""
-    broker = request.app[BROKER]
-    operator = request.app[OPERATOR]
-    sampler = operator.sampler
     names = seen_vhosts(request)
     if names is not None:
         return row_response(request, await _partly(request, names))
+    return await shared_response(request, partial(_wholly, request))
+
+
+async def _wholly(request: web.Request) -> object:
+    """Return what there is in the whole broker."""
+    broker = request.app[BROKER]
+    operator = request.app[OPERATOR]
+    sampler = operator.sampler
     sums = await sampler.sums()
     totals = Totals(broker)
     listeners = [_listener(one.protocol, one.host, one.port) for one in operator.addresses()]
-    return row_response(
-        request,
-        {
-            **_of_queues(request, sums, sampler.totals),
-            "message_stats": _done(request, sums, sampler),
-            "churn_rates": churn(broker, sampler),
-            "object_totals": {
-                "channels": totals.channel_count,
-                "connections": totals.connection_count,
-                "consumers": sums.consumers,
-                "exchanges": totals.exchange_count,
-                "queues": sums.queues,
-            },
-            "listeners": listeners,
-            "contexts": [_context(one) for one in listeners if one["protocol"] in _HTTP],
+    row: Row = {
+        **_of_queues(request, sums, sampler.totals),
+        "message_stats": _done(request, sums, sampler),
+        "churn_rates": churn(broker, sampler),
+        "object_totals": {
+            "channels": totals.channel_count,
+            "connections": totals.connection_count,
+            "consumers": sums.consumers,
+            "exchanges": totals.exchange_count,
+            "queues": sums.queues,
         },
-    )
+        "listeners": listeners,
+        "contexts": [_context(one) for one in listeners if one["protocol"] in _HTTP],
+    }
+    return columns_asked(request, row)
 
 
 async def _partly(request: web.Request, names: list[str]) -> Row:
@@ -68,8 +81,11 @@ async def _partly(request: web.Request, names: list[str]) -> Row:
         left = sums.add(SLICE_ROWS)
         await asyncio.sleep(0)
     mine = [link for link in broker.links if link.user == only_of(request)]
+    ages = asked_ages(request.query)
+    counts = dict(zip(QUEUE_COUNTS, sums.counts(), strict=True))
     return {
         **_of_queues(request, sums, None),
+        "message_stats": message_stats(counts, None, ages, 0),
         "object_totals": {
             "channels": sum(int(link.channel_count()) for link in mine),
             "connections": len(mine),
@@ -81,15 +97,13 @@ async def _partly(request: web.Request, names: list[str]) -> Row:
 
 
 def _of_queues(request: web.Request, sums: QueueSums, series: Series | None) -> Row:
-    """Return the product, and what its queues hold and have done."""
+    """Return the product, and what its queues hold."""
     ages = asked_ages(request.query)
     now_ms = request.app[OPERATOR].sampler.now_ms()
-    counts = dict(zip(QUEUE_COUNTS, sums.counts(), strict=True))
     return {
         **_product(),
         "cluster_name": cluster_name(request),
         "node": node_name(),
-        "message_stats": message_stats(counts, series, ages, now_ms),
         "queue_totals": lengths(sums.ready, sums.unacked, series, ages, now_ms),
     }
 

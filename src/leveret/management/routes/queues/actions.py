@@ -89,6 +89,7 @@ async def read(request: web.Request) -> web.Response:
 
     The body may hold what the argument `x-browse` may (`position`, `routing-key`, `headers`),
     `count`, and `after` from the answer before this one; the last page has `"after": null`.
+    `truncate` cuts bodies, as in `get`.
 
     Raises: PreconditionFailed (406) for a staging queue, which nobody consumes from either.
     """
@@ -96,6 +97,7 @@ async def read(request: web.Request) -> web.Response:
     body = await object_of(request)
     count = number_of(body, "count", 100)
     after = number_of(body, "after", -1)
+    truncate = number_of(body, "truncate", -1)
     if not 0 < count <= MESSAGES_MAX:
         raise PreconditionFailed(f"the field 'count' must be 1 to {MESSAGES_MAX}")
     wanted = {name: body[name] for name in ("position", "routing-key", "headers") if name in body}
@@ -110,24 +112,31 @@ async def read(request: web.Request) -> web.Response:
     size = 0
     last = page.after
     for item in page.items:
-        size += len(item.message.body)
+        size += _shown_bytes(item, truncate)
         if items and size > BODY_BYTES_MAX:
             last = items[-1].sequence
             break
         items.append(item)
-    rows = [_row(item) for item in items]
+    rows = [_row(item, truncate) for item in items]
     return json_response({"items": rows, "after": None if last is None else int(last)})
 
 
-def _row(item: Returned) -> Row:
+def _shown_bytes(item: Returned, truncate: int) -> int:
+    """Return how much of a message's body is shown."""
+    size = len(item.message.body)
+    return size if truncate < 0 else min(size, truncate)
+
+
+def _row(item: Returned, truncate: int) -> Row:
     """Return a message as RabbitMQ's `get` shows it, with its sequence."""
     message = item.message
     properties = decode_properties(message.properties)
     names = [name for name in properties.FIELDS if getattr(properties, name) is not None]
+    shown = message.body if truncate < 0 else message.body[:truncate]
     try:
-        payload, encoding = message.body.decode(), "string"
+        payload, encoding = shown.decode(), "string"
     except UnicodeDecodeError:
-        payload, encoding = base64.b64encode(message.body).decode(), "base64"
+        payload, encoding = base64.b64encode(shown).decode(), "base64"
     return {
         "sequence": int(item.sequence),
         "exchange": message.address.exchange.decode("utf-8", "replace"),

@@ -8,6 +8,9 @@ const PAGE_HEADERS = { "X-Requested-With": "leveret", Accept: "application/json"
 /** After so long (ms) a request counts as not answered. */
 const TIMEOUT = 30000;
 
+/** What a proxy says where the broker behind it does not answer. */
+const BY_PROXIES = [502, 504];
+
 /** What a request came to when it failed; `status` is 0 where the broker did not answer. */
 export class ApiError extends Error {
   constructor(status, message) {
@@ -78,14 +81,17 @@ function tell(event) {
  * Throws ApiError with what the broker said.  An aborted request throws AbortError.
  */
 export async function call(method, where, { body, headers, signal } = {}) {
-  const answer = await send(method, where, { body, headers, signal });
+  const { status, ok, text } = await send(method, where, { body, headers, signal });
+  if (BY_PROXIES.includes(status)) {
+    tell("silent");
+    throw new ApiError(0, `The broker does not answer, says what is before it (status ${status})`);
+  }
   tell("answered");
-  const text = await answer.text();
-  if (!answer.ok) {
-    if (answer.status === 401 && where !== "whoami") {
+  if (!ok) {
+    if (status === 401 && where !== "whoami") {
       tell("refused");
     }
-    throw refusal(answer.status, text);
+    throw refusal(status, text);
   }
   return parsed(text);
 }
@@ -107,7 +113,9 @@ async function send(method, where, { body, headers, signal }) {
     }
   }
   try {
-    return await fetch(`api/${where}`, options);
+    const answer = await fetch(`api/${where}`, options);
+    // The broker may stop in the middle of its answer.
+    return { status: answer.status, ok: answer.ok, text: await answer.text() };
   } catch (error) {
     if (signal?.aborted) {
       throw error;

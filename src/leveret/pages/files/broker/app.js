@@ -1,12 +1,15 @@
 // The broker's page: who is signed in sees the view that the address names.
 
 import { html, render, useEffect, useState } from "../vendor/htm-preact.js";
+import { legible } from "../common/format.js";
 import { on } from "./api.js";
+import { dismiss } from "./ask.js";
+import { helping, searching } from "./keys.js";
 import { identify, Login } from "./login.js";
 import { Empty, Failure } from "./parts.js";
 import { link, useRoute } from "./router.js";
 import { Shell } from "./shell.js";
-import { user, useStore } from "./store.js";
+import { chosenVhost, sessionEnded, user, useStore } from "./store.js";
 
 /** Each view is loaded when it is first looked at; its module exports `View({parts, options})`. */
 const LOADERS = {
@@ -24,15 +27,17 @@ const LOADERS = {
 
 const RETRY = 2000;
 
+const NOT_LOADED = { message: "This part of the page could not be loaded: the broker may be away, or be another version than the page." };
+
 function useView(name) {
   const [loaded, setLoaded] = useState({});
   useEffect(() => {
     let wanted = true;
     const told = (outcome) => wanted && setLoaded({ name, ...outcome });
-    const load = LOADERS[name] ?? (() => Promise.resolve({ View: Unknown }));
+    const load = Object.hasOwn(LOADERS, name) ? LOADERS[name] : () => Promise.resolve({ View: Unknown });
     load().then(
       (found) => told({ View: found.View }),
-      () => told({ error: { message: "This part of the page could not be loaded. Reload the page." } }),
+      () => told({ error: NOT_LOADED }),
     );
     return () => {
       wanted = false;
@@ -60,6 +65,7 @@ function Page() {
     const look = () =>
       identify().then(user.set.bind(user), (problem) => {
         if (problem.status === 401 || problem.status === 403) {
+          setFailed(null);
           user.set(null);
         } else {
           setFailed(problem);
@@ -70,7 +76,7 @@ function Page() {
     return () => clearTimeout(timer);
   }, [known]);
   useEffect(() => {
-    document.title = `${[...route.parts].reverse()[0] ?? route.view} · Leveret`;
+    document.title = `${legible(route.parts[route.parts.length - 1] ?? route.view)} · Leveret`;
   }, [route]);
   if (known === undefined) {
     return failed
@@ -81,7 +87,7 @@ function Page() {
     return html`<${Login} />`;
   }
   return html`<${Shell} shown=${route.view}>
-    ${error && html`<${Failure} error=${error} />`}
+    ${error && html`<${Failure} error=${error} retry=${() => location.reload()} />`}
     ${View && html`<${View} parts=${route.parts} options=${route.options} />`}
   <//>`;
 }
@@ -89,7 +95,26 @@ function Page() {
 // A refusal may mean that a right is missing, or that the session has ended: ask which.
 on("refused", () => {
   if (user.value) {
-    identify().catch((problem) => problem.status === 401 && user.set(null));
+    identify().catch((problem) => {
+      if (problem.status === 401) {
+        sessionEnded.set(true);
+        user.set(null);
+      }
+    });
+  }
+});
+
+let lastName = "";
+
+// What one user left open or chose is not for the next.
+user.heard.add((known) => {
+  if (known === null) {
+    dismiss();
+    searching.set(false);
+    helping.set(false);
+  } else if (known.name !== lastName) {
+    chosenVhost.set("");
+    lastName = known.name;
   }
 });
 

@@ -1,7 +1,9 @@
 // Dialogs: what changes something is asked for, names what it will do, and tells what came of it.
 
 import { html, useEffect, useRef, useState } from "../vendor/htm-preact.js";
+import { coded } from "../common/format.js";
 import { Failure } from "./parts.js";
+import { parse } from "./router.js";
 import { Store, useStore } from "./store.js";
 
 const asked = new Store(null);
@@ -16,6 +18,20 @@ const said = new Store(null);
  */
 export function ask(question) {
   asked.set({ fields: [], action: "OK", ...question });
+}
+
+/** Ask what needs answers of the broker first; tell where there are none. */
+export async function prepared(asking) {
+  try {
+    await asking();
+  } catch (error) {
+    say(error.message);
+  }
+}
+
+/** Close what is asked, without an answer. */
+export function dismiss() {
+  asked.set(null);
 }
 
 /** Tell what was done. */
@@ -41,12 +57,18 @@ function Said() {
     return undefined;
   }, [news]);
   return html`<div class="said" role="status" aria-live="polite">
-    ${news && html`<p>${news.text}</p>`}
+    ${news && html`<p>${coded(news.text)}</p>`}
   </div>`;
 }
 
 function starting(fields) {
   return Object.fromEntries(fields.map((field) => [field.name, field.value ?? ""]));
+}
+
+/** Return which view is shown, however it is. */
+function place() {
+  const { view, parts } = parse(location.hash);
+  return JSON.stringify([view, parts]);
 }
 
 function Dialog({ question }) {
@@ -57,13 +79,19 @@ function Dialog({ question }) {
     box.current.showModal();
     box.current.querySelector("input, select, textarea, button.main")?.focus();
   }, []);
-  const close = () => asked.set(null);
+  useEffect(() => {
+    // The browser's way back leads to another view, of which nothing is asked.
+    const shown = place();
+    const moved = () => place() !== shown && dismiss();
+    addEventListener("hashchange", moved);
+    return () => removeEventListener("hashchange", moved);
+  }, []);
   const submit = async (event) => {
     event.preventDefault();
     setState({ busy: true, error: null });
     try {
       const news = await question.run(values);
-      close();
+      dismiss();
       if (news) {
         say(news);
       }
@@ -72,16 +100,16 @@ function Dialog({ question }) {
     }
   };
   const set = (name, value) => setValues((old) => ({ ...old, [name]: value }));
-  return html`<dialog ref=${box} class="asking" onClose=${close} aria-labelledby="asking-title">
+  return html`<dialog ref=${box} class="asking" onClose=${dismiss} aria-labelledby="asking-title">
     <form onSubmit=${submit}>
-      <h2 id="asking-title">${question.title}</h2>
-      ${question.says && html`<p class="asking-says">${question.says}</p>`}
+      <h2 id="asking-title">${coded(question.title)}</h2>
+      ${question.says && html`<p class="asking-says">${coded(question.says)}</p>`}
       ${question.fields
         .filter((field) => !field.when || field.when(values))
         .map((field) => html`<${Field} field=${field} value=${values[field.name]} set=${set} />`)}
       ${state.error && html`<${Failure} error=${state.error} />`}
       <div class="asking-buttons">
-        <button type="button" onClick=${close}>Cancel</button>
+        <button type="button" onClick=${dismiss}>Cancel</button>
         <button class=${question.danger ? "main danger" : "main"} disabled=${state.busy}>
           ${state.busy ? "…" : question.action}
         </button>

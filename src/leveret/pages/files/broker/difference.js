@@ -63,12 +63,15 @@ export function difference(present, wanted, vhost = "/") {
     if (!Array.isArray(list)) {
       continue;
     }
-    if (!IDENTITY[section]) {
+    if (!Object.hasOwn(IDENTITY, section)) {
       unknown.push(section);
       continue;
     }
     const known = new Map((present[section] ?? []).map((row) => [identityOf(section, row, vhost), row]));
     for (const row of list) {
+      if (row === null || typeof row !== "object") {
+        throw new Error(`An entry of “${section}” is no JSON object.`);
+      }
       const old = known.get(identityOf(section, row, vhost));
       const fields = old ? changedFields(old, row).filter(([name]) => name !== "vhost") : [];
       if (old && fields.length === 0) {

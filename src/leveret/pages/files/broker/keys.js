@@ -3,7 +3,7 @@
 import { html, useEffect, useRef } from "../vendor/htm-preact.js";
 import { isAsking } from "./ask.js";
 import { go } from "./router.js";
-import { Store, useStore } from "./store.js";
+import { hasTag, Store, useStore } from "./store.js";
 
 /** The views, in the order of the navigation, each with the letter that goes to it. */
 export const VIEWS = [
@@ -18,6 +18,9 @@ export const VIEWS = [
   { view: "definitions", title: "Definitions", letter: "d", tags: ["administrator"] },
   { view: "log", title: "Log", letter: "l", tags: ["monitoring", "administrator"] },
 ];
+
+/** Return the views that the user may look at. */
+export const seenViews = () => VIEWS.filter((one) => !one.tags || hasTag(...one.tags));
 
 /** Whether the search, and the list of keys, are open. */
 export const searching = new Store(false);
@@ -35,7 +38,7 @@ export function useKeys() {
       }
       const wasGoing = Date.now() - going.current < GOING;
       going.current = 0;
-      const view = wasGoing && VIEWS.find((one) => one.letter === event.key);
+      const view = wasGoing && seenViews().find((one) => one.letter === event.key);
       if (view) {
         go(view.view);
       } else if (event.key === "g") {
@@ -55,7 +58,7 @@ export function useKeys() {
 }
 
 function isTyping(element) {
-  return element.closest?.("input, textarea, select, dialog, [contenteditable]") !== null;
+  return Boolean(element.closest?.("input, textarea, select, dialog, [contenteditable]"));
 }
 
 /** The list of keys, as a dialog. */
@@ -68,7 +71,7 @@ function KeysDialog() {
   useEffect(() => box.current.showModal(), []);
   const keys = [
     [["/"], "Find anything"],
-    ...VIEWS.map((one) => [["g", one.letter], one.title]),
+    ...seenViews().map((one) => [["g", one.letter], one.title]),
     [["?"], "This list"],
     [["Esc"], "Close what is open"],
   ];

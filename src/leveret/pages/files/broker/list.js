@@ -1,9 +1,9 @@
 // Long lists: the broker filters, sorts and cuts them into pages; the address says which is shown.
 
-import { html, useEffect, useState } from "../vendor/htm-preact.js";
+import { html, useEffect, useRef, useState } from "../vendor/htm-preact.js";
 import { number } from "../common/format.js";
 import { DataTable } from "../common/table.js";
-import { get, query, segment } from "./api.js";
+import { get, path, query } from "./api.js";
 import { useLive } from "./live.js";
 import { Failure } from "./parts.js";
 import { change } from "./router.js";
@@ -11,11 +11,19 @@ import { chosenVhost, useStore } from "./store.js";
 
 export const PAGE_SIZES = [25, 50, 100, 250, 500];
 
+/** The path of a list, all of it or what a vhost has of it. */
+function listPath(list, vhost, isVhosts) {
+  if (!vhost) {
+    return list;
+  }
+  return isVhosts ? `${path`vhosts/${vhost}`}/${list}` : `${list}${path`/${vhost}`}`;
+}
+
 /**
- * Follow one page of a list.  `where` is its path; where `ofVhost` is true it is limited to the
- * chosen vhost.  `options` are those of the address: name, use_regex, sort, reverse, page, size.
+ * Follow one page of a list, limited to the chosen vhost; `isVhosts` tells that the path of a vhost
+ * comes first.  `options` are those of the address: name, use_regex, sort, reverse, page, size.
  */
-export function useList(where, options, { ofVhost = true, extra = {}, every = 5000, sort = "" } = {}) {
+export function useList(list, options, { isVhosts = false, extra = {}, every = 5000, sort = "" } = {}) {
   const vhost = useStore(chosenVhost);
   const asked = {
     page: options.page ?? 1,
@@ -26,8 +34,8 @@ export function useList(where, options, { ofVhost = true, extra = {}, every = 50
     sort_reverse: options.sort ? options.reverse : undefined,
     ...extra,
   };
-  const address = `${where}${ofVhost && vhost ? `/${segment(vhost)}` : ""}${query(asked)}`;
-  const live = useLive((signal) => get(address, signal), address, { every, keep: true });
+  const load = (signal) => get(listPath(list, vhost, isVhosts) + query(asked), signal);
+  const live = useLive(load, JSON.stringify([list, vhost, asked]), { every, keep: true });
   useEffect(() => {
     // The list has become shorter than the page that is asked for.
     if (live.error?.status === 400 && Number(asked.page) > 1) {
@@ -40,12 +48,22 @@ export function useList(where, options, { ofVhost = true, extra = {}, every = 50
 /** The filter above a list. */
 export function Filter({ options, label }) {
   const [text, setText] = useState(options.name ?? "");
-  useEffect(() => setText(options.name ?? ""), [options.name]);
+  const sent = useRef(options.name ?? "");
   useEffect(() => {
-    if (text === (options.name ?? "")) {
+    // What was typed since the address last changed by it stays.
+    if ((options.name ?? "") !== sent.current) {
+      sent.current = options.name ?? "";
+      setText(sent.current);
+    }
+  }, [options.name]);
+  useEffect(() => {
+    if (text === sent.current) {
       return undefined;
     }
-    const timer = setTimeout(() => change({ name: text, page: undefined }), 200);
+    const timer = setTimeout(() => {
+      sent.current = text;
+      change({ name: text, page: undefined });
+    }, 200);
     return () => clearTimeout(timer);
   }, [text]);
   return html`<span class="filter">
@@ -55,6 +73,11 @@ export function Filter({ options, label }) {
       onChange=${(event) => change({ use_regex: event.currentTarget.checked ? "true" : undefined, page: undefined })} />
       <span>pattern</span></label>
   </span>`;
+}
+
+/** Return the note on a list of which only the first page is shown. */
+export function cutNote(page) {
+  return page.total_count > page.items.length ? `the first ${number(page.items.length)} of ${number(page.total_count)}` : undefined;
 }
 
 /** Which part of the list is shown, and the way to the others. */

@@ -25,6 +25,7 @@ class Poll {
     this.told = told;
     this.timer = 0;
     this.failures = 0;
+    this.closed = false;
     this.asking = new AbortController();
     this.shown = () => !document.hidden && this.now();
     document.addEventListener("visibilitychange", this.shown);
@@ -32,6 +33,7 @@ class Poll {
   }
 
   close() {
+    this.closed = true;
     document.removeEventListener("visibilitychange", this.shown);
     clearTimeout(this.timer);
     this.asking.abort();
@@ -40,6 +42,10 @@ class Poll {
 
   /** Ask at once; an answer that is under way is not waited for. */
   async now() {
+    if (this.closed) {
+      // What was asked for in a dialog may be done when its view is gone.
+      return;
+    }
     clearTimeout(this.timer);
     this.asking.abort();
     const asking = new AbortController();
@@ -77,7 +83,9 @@ export function useLive(load, key, { every = 2000, keep = false } = {}) {
   const [state, setState] = useState({ key, data: undefined, error: null });
   const poll = useRef(null);
   useEffect(() => {
-    const told = (outcome) => setState((old) => ({ ...old, ...outcome, key }));
+    // An answer to another question does not stand beside the error of this one.
+    const before = (old) => (keep || old.key === key ? old.data : undefined);
+    const told = (outcome) => setState((old) => ({ data: before(old), ...outcome, key }));
     poll.current = new Poll(load, every, told);
     return () => poll.current.close();
   }, [key, every]);

@@ -42,6 +42,11 @@ export function routesAs(exchange) {
   return exchange.type === "x-delayed-message" ? exchange.arguments["x-delayed-type"] : exchange.type;
 }
 
+/** Return the exchange that gets what no binding takes, by an argument or a policy; "" for none. */
+export function alternateOf(exchange) {
+  return exchange?.alternate_exchange ?? "";
+}
+
 /** Return "yes", "no" or "maybe": whether a message goes by a binding of an exchange. */
 export function goesBy(exchange, binding, key, headers) {
   const kind = routesAs(exchange);
@@ -60,10 +65,10 @@ export function goesBy(exchange, binding, key, headers) {
  * Follow a message from an exchange through a topology `{exchanges, bindings}`.
  *
  * Returns the exchanges and queues that it reaches, and the bindings that it goes by; each with
- * "yes", or "maybe" where one of several is chosen.
+ * "yes", or "maybe" where one of several is chosen; and the exchanges whose alternate one it takes.
  */
 export function follow(topology, start, key, headers) {
-  const reached = { exchanges: new Map([[start, "yes"]]), queues: new Map(), bindings: new Map() };
+  const reached = { exchanges: new Map([[start, "yes"]]), queues: new Map(), bindings: new Map(), alternates: new Map() };
   const left = [start];
   const reach = (name, sure) => {
     const known = reached.exchanges.get(name);
@@ -87,8 +92,9 @@ export function follow(topology, start, key, headers) {
         reached.queues.set(binding.destination, sure);
       }
     }
-    const other = exchange.arguments?.["alternate-exchange"];
+    const other = alternateOf(exchange);
     if (taken.length === 0 && other) {
+      reached.alternates.set(name, reached.exchanges.get(name));
       reach(other, reached.exchanges.get(name));
     }
   }

@@ -1,7 +1,7 @@
 // One message as the page shows it: where it came from, its properties, and its body.
 
 import { html, useState } from "../vendor/htm-preact.js";
-import { bytes, moment, number } from "../common/format.js";
+import { bytes, legible, moment, number } from "../common/format.js";
 import { Facts, Name, Source, Tag } from "./parts.js";
 
 const SHOWN_CHARACTERS = 20000;
@@ -50,7 +50,7 @@ export function Message({ message, actions }) {
       ["Key", html`<${Name} text=${key} empty="(none)" />`],
       ...Object.entries(message.properties ?? {})
         .filter(([name]) => name !== "headers")
-        .map(([name, value]) => [name, String(value)]),
+        .map(([name, value]) => [name, legible(value)]),
     ]} />
     ${message.properties?.headers && html`<h3>Headers</h3><${Source} value=${message.properties.headers} label="Headers" />`}
     <h3>Body</h3>

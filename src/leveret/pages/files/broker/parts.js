@@ -1,7 +1,7 @@
 // Small parts that the views share: headings, panels, facts, tabs, states without data.
 
 import { html } from "../vendor/htm-preact.js";
-import { legible, number } from "../common/format.js";
+import { coded, legible, number } from "../common/format.js";
 import { link } from "./router.js";
 
 /** The heading of a view; `trail` are `{title, to}` above it, `children` the actions. */
@@ -18,14 +18,9 @@ export function Heading({ title, kind, trail = [], children }) {
   </header>`;
 }
 
-/** Return a name with what cannot be seen written as its code, and spaces at its ends marked. */
-export function visible(text) {
-  return legible(text).replace(/^ +| +$/g, (spaces) => "␣".repeat(spaces.length));
-}
-
 /** A name that a user gave, as text of its own direction; a long one ends in an ellipsis. */
 export function Name({ text, empty = "(empty name)" }) {
-  const shown = text === "" ? empty : visible(text);
+  const shown = text === "" ? empty : legible(text);
   return html`<bdi class="name" title=${shown}>${shown}</bdi>`;
 }
 
@@ -69,8 +64,11 @@ export function Facts({ of }) {
 
 /** A large figure with its name. */
 export function Figure({ name, value, note, to, warn }) {
+  // A figure that is cut off would be another one.
+  const length = String(value).length;
+  const size = length > 9 ? " longer" : length > 6 ? " long" : "";
   const body = html`<span class="figure-name">${name}</span>
-    <span class="figure-value">${value}</span>
+    <span class=${`figure-value${size}`}>${value}</span>
     ${note && html`<span class="note">${note}</span>`}`;
   const kind = `figure${warn ? " warn" : ""}`;
   return to ? html`<a class=${kind} href=${to}>${body}</a>` : html`<div class=${kind}>${body}</div>`;
@@ -78,7 +76,7 @@ export function Figure({ name, value, note, to, warn }) {
 
 /** A word in a frame, such as the type of a queue. */
 export function Tag({ text, title, kind = "" }) {
-  return html`<span class=${`tag ${kind}`} title=${title}>${text}</span>`;
+  return html`<span class=${`tag ${kind}`} title=${title}>${legible(text ?? "")}</span>`;
 }
 
 /** Ways to look at the same thing, each with an address. */
@@ -105,7 +103,7 @@ export function Empty({ title, children }) {
 /** What went wrong, in the broker's words. */
 export function Failure({ error, retry }) {
   return html`<div class="failure" role="alert">
-    <p>${error.message}</p>
+    <p>${coded(error.message)}</p>
     ${retry && html`<button type="button" onClick=${retry}>Try again</button>`}
   </div>`;
 }
@@ -136,7 +134,7 @@ export function Arguments({ of }) {
   return html`<span class="arguments">
     ${pairs.map(([name, value]) => {
       const text = typeof value === "string" ? value : JSON.stringify(value);
-      const shown = `${visible(name)} = ${visible(text)}`;
+      const shown = `${legible(name)} = ${legible(text)}`;
       return html`<code title=${shown}>${shown}</code> `;
     })}
   </span>`;

@@ -1,9 +1,9 @@
 // `/`: finds queues, exchanges, connections, users and views by a part of their names.
 
 import { html, useEffect, useRef, useState } from "../vendor/htm-preact.js";
-import { number } from "../common/format.js";
+import { legible, number } from "../common/format.js";
 import { get, query } from "./api.js";
-import { searching, VIEWS } from "./keys.js";
+import { searching, seenViews } from "./keys.js";
 import { exchangePart, Name } from "./parts.js";
 import { link } from "./router.js";
 import { isAdministrator, useStore } from "./store.js";
@@ -53,7 +53,7 @@ const userFound = (row) => ({
 });
 
 function viewsFound(text) {
-  return VIEWS.filter((one) => one.title.toLowerCase().includes(text.toLowerCase())).map((one) => ({
+  return seenViews().filter((one) => one.title.toLowerCase().includes(text.toLowerCase())).map((one) => ({
     kind: "view",
     name: one.title,
     note: `g ${one.letter}`,
@@ -66,19 +66,20 @@ export function Search() {
   return useStore(searching) ? html`<${SearchDialog} />` : null;
 }
 
+/** Return what is found, and for which text: that of before stays while the next is looked for. */
 function useFound(text) {
-  const [found, setFound] = useState(() => viewsFound(""));
+  const [state, setState] = useState(() => ({ text: "", found: viewsFound("") }));
   useEffect(() => {
     const asking = new AbortController();
     const views = viewsFound(text);
     if (!text) {
-      setFound(views);
+      setState({ text, found: views });
       return undefined;
     }
     const timer = setTimeout(async () => {
       const objects = await find(text, asking.signal);
       if (!asking.signal.aborted) {
-        setFound([...views, ...objects]);
+        setState({ text, found: [...views, ...objects] });
       }
     }, PATIENCE);
     return () => {
@@ -86,19 +87,20 @@ function useFound(text) {
       asking.abort();
     };
   }, [text]);
-  return found;
+  return state;
 }
 
 function SearchDialog() {
   const box = useRef(null);
   const [text, setText] = useState("");
   const [at, setAt] = useState(0);
-  const found = useFound(text);
+  const { text: foundFor, found } = useFound(text);
+  // Who types and presses Enter at once means what he typed, not what was found before it.
+  const [hasty, setHasty] = useState(false);
   useEffect(() => {
     box.current.showModal();
     box.current.querySelector("input").focus();
   }, []);
-  useEffect(() => setAt(0), [found]);
   const close = () => searching.set(false);
   const choose = (index) => {
     if (found[index]) {
@@ -106,13 +108,28 @@ function SearchDialog() {
       close();
     }
   };
+  useEffect(() => {
+    setAt(0);
+    if (hasty && foundFor === text) {
+      setHasty(false);
+      choose(0);
+    }
+  }, [found]);
+  const typed = (event) => {
+    setText(event.currentTarget.value);
+    setHasty(false);
+  };
   const pressed = (event) => {
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
     if (step && found.length) {
       setAt((at + step + found.length) % found.length);
       event.preventDefault();
     } else if (event.key === "Enter") {
-      choose(at);
+      if (foundFor === text) {
+        choose(at);
+      } else {
+        setHasty(true);
+      }
       event.preventDefault();
     }
   };
@@ -121,14 +138,14 @@ function SearchDialog() {
     <input type="text" role="combobox" aria-expanded="true" aria-controls="found" spellcheck=${false}
       aria-activedescendant=${found[at] ? `found-${at}` : undefined} autocomplete="off"
       aria-label="Part of a name" placeholder="Queue, exchange, connection, user or view"
-      value=${text} onInput=${(event) => setText(event.currentTarget.value)} onKeyDown=${pressed} />
+      value=${text} onInput=${typed} onKeyDown=${pressed} />
     <ul id="found" role="listbox" aria-label="Found">
       ${found.map((one, index) => html`<li id=${`found-${index}`} role="option"
         aria-selected=${index === at} onClick=${() => choose(index)} onMouseMove=${() => setAt(index)}>
         <span class="found-kind">${one.kind}</span><${Name} text=${one.name} />
-        <span class="note">${one.note}</span>
+        <span class="note">${legible(one.note)}</span>
       </li>`)}
     </ul>
-    ${found.length === 0 && html`<p class="note nothing">Nothing has “${text}” in its name.</p>`}
+    ${found.length === 0 && foundFor === text && html`<p class="note nothing">Nothing has “${text}” in its name.</p>`}
   </dialog>`;
 }

@@ -1,14 +1,14 @@
 // The frame around each view: navigation, search, vhost, theme, who is signed in, and the banner.
 
 import { html, useEffect, useState } from "../vendor/htm-preact.js";
+import { legible } from "../common/format.js";
 import { get, signOut } from "./api.js";
-import { Asking } from "./ask.js";
-import { KeysHelp, helping, searching, useKeys, VIEWS } from "./keys.js";
+import { Asking, say } from "./ask.js";
+import { KeysHelp, helping, searching, seenViews, useKeys } from "./keys.js";
 import { useLive } from "./live.js";
-import { visible } from "./parts.js";
 import { link } from "./router.js";
 import { Search } from "./search.js";
-import { chosenVhost, hasTag, silentSince, user, useStore } from "./store.js";
+import { chosenVhost, sessionEnded, silentSince, user, useStore } from "./store.js";
 
 /** The frame; `shown` is the name of the view in it. */
 export function Shell({ shown, children }) {
@@ -21,12 +21,12 @@ export function Shell({ shown, children }) {
         onClick=${() => setOpen(!open)} aria-label="Views">☰</button>
       <a class="brand" href=${link("overview")}>Leveret</a>
       <button type="button" class="find" onClick=${() => searching.set(true)}>
-        <span>Find anything</span> <kbd>/</kbd>
+        <span>Find<span class="more"> anything</span></span> <kbd>/</kbd>
       </button>
       <${VhostChoice} /><${Theme} /><${Account} />
     </header>
     <nav id="views" class=${open ? "views open" : "views"} aria-label="Views">
-      ${VIEWS.filter((one) => !one.tags || hasTag(...one.tags)).map((one) => html`<a
+      ${seenViews().map((one) => html`<a
         href=${link(one.view)} aria-current=${one.view === shown ? "page" : undefined}
         title=${`g ${one.letter}`} onClick=${() => setOpen(false)}>${one.title}</a>`)}
       <button type="button" class="quiet" onClick=${() => helping.set(true)}>Keys <kbd>?</kbd></button>
@@ -57,13 +57,19 @@ function VhostChoice() {
   const chosen = useStore(chosenVhost);
   const { data } = useLive((signal) => get("vhosts?columns=name", signal), "vhosts", { every: 30000 });
   const names = (data ?? []).map((one) => one.name);
+  const isGone = data !== undefined && chosen !== "" && !names.includes(chosen);
+  useEffect(() => {
+    if (isGone) {
+      chosenVhost.set("");
+    }
+  }, [isGone]);
   if (names.length < 2) {
     return null;
   }
   return html`<select class="vhost" aria-label="Vhost" value=${chosen}
     onChange=${(event) => chosenVhost.set(event.currentTarget.value)}>
     <option value="">all vhosts</option>
-    ${names.map((name) => html`<option value=${name} selected=${name === chosen}>${visible(name)}</option>`)}
+    ${names.map((name) => html`<option value=${name} selected=${name === chosen}>${legible(name)}</option>`)}
   </select>`;
 }
 
@@ -81,12 +87,15 @@ function Theme() {
     const chosen = now.next;
     if (chosen) {
       document.documentElement.dataset.theme = chosen;
-      localStorage.setItem("leveret-theme", chosen);
     } else {
       delete document.documentElement.dataset.theme;
-      localStorage.removeItem("leveret-theme");
     }
     setTheme(chosen);
+    try {
+      localStorage.setItem("leveret-theme", chosen);
+    } catch {
+      // A browser without storage keeps the choice for this visit.
+    }
   };
   const title = `Colours: ${now.title}`;
   return html`<button type="button" class="quiet theme" aria-label=${title} title=${title} onClick=${choose}>${now.sign}</button>`;
@@ -97,12 +106,18 @@ function Account() {
   const leave = async () => {
     try {
       await signOut();
-    } finally {
-      user.set(null);
+    } catch (error) {
+      if (error.status !== 401) {
+        // The session goes on, and who comes next must not be told otherwise.
+        say(`You are still signed in: ${error.message}`);
+        return;
+      }
     }
+    sessionEnded.set(false);
+    user.set(null);
   };
-  return html`<span class="account" title=${`Signed in as ${visible(known.name)}`}>
-    <bdi>${visible(known.name)}</bdi>
+  return html`<span class="account" title=${`Signed in as ${legible(known.name)}`}>
+    <bdi>${legible(known.name)}</bdi>
     <button type="button" class="quiet" onClick=${leave}>Sign out</button>
   </span>`;
 }

@@ -31,6 +31,9 @@ export function useStore(store) {
 /** Who is signed in (`{name, tags}`), null where nobody is, undefined where it is not known yet. */
 export const user = new Store(undefined);
 
+/** Whether a session ended that nobody signed out of. */
+export const sessionEnded = new Store(false);
+
 /** The vhost that lists are limited to; empty for all. */
 export const chosenVhost = new Store("");
 

@@ -1,11 +1,11 @@
 // What lies behind an exchange: its bindings, what they lead to, and so on; drawn, and followed by a key.
 
 import { html, useMemo, useState } from "../vendor/htm-preact.js";
-import { number } from "../common/format.js";
+import { legible, number } from "../common/format.js";
 import { get, path, query } from "./api.js";
 import { useLive } from "./live.js";
-import { follow, routesAs } from "./matching.js";
-import { counted, Empty, exchangePart, Loaded, QueueLink, visible } from "./parts.js";
+import { alternateOf, follow, routesAs } from "./matching.js";
+import { counted, Empty, exchangePart, Loaded, QueueLink } from "./parts.js";
 import { link } from "./router.js";
 
 const EXCHANGES_MAX = 40;
@@ -34,7 +34,7 @@ async function gather(vhost, start, signal) {
     bindings.push(...page.items);
     cut ||= page.filtered_count > page.items.length;
     const next = page.items.filter((one) => one.destination_type === "exchange").map((one) => one.destination);
-    left.push(...next, ...[exchange.arguments?.["alternate-exchange"]].filter(Boolean));
+    left.push(...next, ...[alternateOf(exchange)].filter(Boolean));
   }
   return { exchanges, bindings, cut };
 }
@@ -44,8 +44,8 @@ export function drawn(topology, start, reached) {
   const depth = depths(topology, start);
   const last = Math.max(...depth.values()) + 1;
   const queues = [...new Set(topology.bindings.filter((one) => one.destination_type === "queue").map((one) => one.destination))];
-  const lit = queues.filter((name) => reached?.queues.has(name));
-  const shown = new Set([...lit, ...queues.filter((name) => !lit.includes(name))].slice(0, QUEUES_DRAWN));
+  const isLit = (name) => Boolean(reached?.queues.has(name));
+  const shown = new Set([...queues.filter(isLit), ...queues.filter((name) => !isLit(name))].slice(0, QUEUES_DRAWN));
   const nodes = [...depth].map(([name, column]) => ({ id: `e:${name}`, name, kind: "exchange", column }));
   nodes.push(...queues.filter((name) => shown.has(name)).map((name) => ({ id: `q:${name}`, name, kind: "queue", column: last })));
   const links = new Map();
@@ -58,9 +58,10 @@ export function drawn(topology, start, reached) {
     links.set(id, found);
   }
   for (const [name, exchange] of topology.exchanges) {
-    const other = exchange.arguments?.["alternate-exchange"];
+    const other = alternateOf(exchange);
     if (other && depth.has(other)) {
-      links.set(`${name}\nalternate`, { from: `e:${name}`, to: `e:${other}`, keys: ["(alternate)"], lit: undefined });
+      const lit = reached?.alternates.get(name);
+      links.set(`${name}\nalternate`, { from: `e:${name}`, to: `e:${other}`, keys: ["(alternate: what no binding takes)"], lit });
     }
   }
   const known = new Set(nodes.map((one) => one.id));
@@ -75,9 +76,9 @@ function depths(topology, start) {
     const name = left.shift();
     const own = topology.bindings.filter((one) => one.source === name && one.destination_type === "exchange");
     const next = own.map((one) => one.destination);
-    next.push(topology.exchanges.get(name)?.arguments?.["alternate-exchange"]);
+    next.push(alternateOf(topology.exchanges.get(name)));
     for (const other of next) {
-      if (other !== undefined && !depth.has(other) && topology.exchanges.has(other)) {
+      if (other !== "" && !depth.has(other) && topology.exchanges.has(other)) {
         depth.set(other, depth.get(name) + 1);
         left.push(other);
       }
@@ -100,12 +101,16 @@ function placed(nodes, links) {
   const tallest = Math.max(...columns.map((one) => one?.length ?? 0));
   const height = tallest * ROW + 16;
   const at = new Map();
+  const sources = new Map();
+  for (const one of links) {
+    sources.set(one.to, [...(sources.get(one.to) ?? []), one.from]);
+  }
   columns.forEach((column, index) => {
-    const pull = (node) => {
-      const from = links.filter((one) => one.to === node.id && at.has(one.from)).map((one) => at.get(one.from).y);
-      return from.length ? from.reduce((sum, one) => sum + one, 0) / from.length : 0;
-    };
-    const ordered = index === 0 ? column : [...column].sort((one, other) => pull(one) - pull(other));
+    const pulls = new Map(column.map((node) => {
+      const from = (sources.get(node.id) ?? []).filter((id) => at.has(id)).map((id) => at.get(id).y);
+      return [node.id, from.length ? from.reduce((sum, one) => sum + one, 0) / from.length : 0];
+    }));
+    const ordered = index === 0 ? column : [...column].sort((one, other) => pulls.get(one.id) - pulls.get(other.id));
     const space = height / ordered.length;
     ordered.forEach((node, row) => {
       node.x = 8 + index * (WIDTH + GAP);
@@ -117,7 +122,7 @@ function placed(nodes, links) {
 }
 
 function short(text, most) {
-  const shown = visible(text);
+  const shown = legible(text);
   return [...shown].length > most ? `${[...shown].slice(0, most - 1).join("")}…` : shown;
 }
 
@@ -142,7 +147,7 @@ function Node({ node, vhost, exchange, lit, asked }) {
   const to = isQueue ? link("queues", [vhost, node.name]) : link("exchanges", [vhost, exchangePart(node.name)]);
   const name = node.name === "" ? "(default exchange)" : node.name;
   return html`<a href=${to} class=${`node ${node.kind}${state(asked, lit)}`}>
-    <title>${`${node.kind} ${visible(name)}`}</title>
+    <title>${`${node.kind} ${legible(name)}`}</title>
     <rect x=${node.x} y=${node.y} width=${WIDTH} height=${HEIGHT} rx=${isQueue ? 3 : HEIGHT / 2} />
     <text x=${node.x + 14} y=${node.y + (isQueue ? 21 : 15)}>${short(name, 24)}</text>
     ${!isQueue && html`<text class="under" x=${node.x + 14} y=${node.y + 28}>${exchange ? routesAs(exchange) : ""}</text>`}
@@ -156,7 +161,7 @@ function Link({ one, at, asked }) {
   const bend = Math.max(40, Math.abs(x2 - x1) / 2);
   const keys = one.keys.map((key) => (key === "" ? "(no key)" : key)).join(", ");
   return html`<g class=${`link${state(asked, one.lit)}`}>
-    <title>${visible(keys)}</title>
+    <title>${legible(keys)}</title>
     <path d=${`M${x1},${y1} C${x1 + bend},${y1} ${x2 - bend},${y2} ${x2},${y2}`} />
     <text x=${x2 - 8} y=${y2 - 5} text-anchor="end">${short(keys, 20)}</text>
   </g>`;
@@ -200,7 +205,7 @@ function Followed({ topology, vhost, start, asked, given, headers }) {
     [topology, start, asked, given, headers],
   );
   const picture = useMemo(() => drawn(topology, start, reached), [topology, start, reached]);
-  if (topology.bindings.length === 0) {
+  if (topology.bindings.length === 0 && topology.exchanges.size < 2) {
     return html`<${Empty} title="Nothing is bound to this exchange">
       <p>A message that is published to it is returned to a publisher that asks for it (mandatory), and dropped otherwise.</p>
     <//>`;
@@ -208,7 +213,7 @@ function Followed({ topology, vhost, start, asked, given, headers }) {
   return html`${table === null && html`<p class="hint">The headers are not a JSON object yet; they count as empty.</p>`}
     ${reached && html`<${Verdict} reached=${reached} vhost=${vhost} given=${given} />`}
     <${Picture} picture=${picture} vhost=${vhost} topology=${topology} reached=${reached}
-      label=${`Exchanges and queues behind ${visible(start)}`} />
+      label=${`Exchanges and queues behind ${legible(start)}`} />
     ${(picture.left > 0 || topology.cut) && html`<p class="note">${picture.left > 0 && `${counted(picture.left, "more queue")} not drawn. `}
       ${topology.cut && `Only the first ${number(BINDINGS_MAX)} bindings of an exchange and ${number(EXCHANGES_MAX)} exchanges are looked at.`}</p>`}`;
 }
@@ -219,11 +224,11 @@ function Verdict({ reached, vhost, given }) {
   const maybe = queues.filter(([, how]) => how === "maybe");
   const list = (of) => of.slice(0, 20).map(([name]) => html`<li><${QueueLink} vhost=${vhost} name=${name} /></li>`);
   if (queues.length === 0) {
-    return html`<div class="verdict none" role="status">No queue gets a message with the key “${visible(given)}”: it is
+    return html`<div class="verdict none" role="status">No queue gets a message with the key “${legible(given)}”: it is
       returned to a publisher that asks for it (mandatory), and dropped otherwise.</div>`;
   }
   return html`<div class="verdict" role="status">
-    ${sure.length > 0 && html`<p>A message with the key “${visible(given)}” goes to ${counted(sure.length, "queue")}:</p><ul class="reached">${list(sure)}</ul>`}
+    ${sure.length > 0 && html`<p>A message with the key “${legible(given)}” goes to ${counted(sure.length, "queue")}:</p><ul class="reached">${list(sure)}</ul>`}
     ${maybe.length > 0 && html`<p>It may go to ${counted(maybe.length, "queue")}, of which the exchange chooses:</p><ul class="reached">${list(maybe)}</ul>`}
   </div>`;
 }

@@ -99,9 +99,14 @@ export function percent(part, whole) {
 /** What has no letters to see, or turns the text around it. */
 const INVISIBLE = /[\u0000-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/gu;
 
-/** Return a name in which what cannot be seen is written as its code. */
-export function legible(text) {
+/** Return a sentence or a line in which what cannot be seen is written as its code. */
+export function coded(text) {
   return String(text).replace(INVISIBLE, (char) => {
     return `⟨U+${char.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`;
   });
+}
+
+/** Return a name the same way, with spaces at its ends marked as well. */
+export function legible(text) {
+  return coded(text).replace(/^ +| +$/g, (spaces) => "␣".repeat(spaces.length));
 }

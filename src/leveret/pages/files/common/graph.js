@@ -72,15 +72,16 @@ function GraphLink({ link, places, ends, most, state }) {
 function GraphNode({ node, place, state, point, pick }) {
   const name = legible(node.label);
   const note = node.note ? legible(node.note) : "";
+  const told = `${name}${note ? `: ${note}` : ""}`;
   const kind = ["graph-node", node.kind ?? "", state].join(" ");
   const keys = (event) => (event.key === "Enter" || event.key === " ") && (event.preventDefault(), pick(node));
   return html`<g class=${kind} transform=${`translate(${place.x},${place.y})`} tabindex="0" role="button"
-    aria-label=${`${name}${note ? `: ${note}` : ""}`} onMouseEnter=${() => point(node.id)} onMouseLeave=${() => point(null)}
+    onMouseEnter=${() => point(node.id)} onMouseLeave=${() => point(null)}
     onFocus=${() => point(node.id)} onBlur=${() => point(null)} onClick=${() => pick(node)} onKeyDown=${keys}>
-    <title>${`${name}${note ? `\n${note}` : ""}`}</title>
+    <title>${told}</title>
     <rect width=${NODE_WIDTH} height=${NODE_HEIGHT} rx="6" />
-    <text class="graph-name" x="10" y=${note ? 16 : 24}>${shortened(name, LABEL_LETTERS)}</text>
-    ${note && html`<text class="graph-note" x="10" y="30">${shortened(note, LABEL_LETTERS + 5)}</text>`}
+    <text class="graph-name" aria-hidden="true" x="10" y=${note ? 16 : 24}>${shortened(name, LABEL_LETTERS)}</text>
+    ${note && html`<text class="graph-note" aria-hidden="true" x="10" y="30">${shortened(note, LABEL_LETTERS + 5)}</text>`}
   </g>`;
 }
 

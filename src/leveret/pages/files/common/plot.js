@@ -2,10 +2,16 @@
 
 import { html, useEffect, useLayoutEffect, useRef, useState } from "../vendor/htm-preact.js";
 import uPlot from "../vendor/uPlot.js";
-import { number } from "./format.js";
+import { bytes, moment, number, rate } from "./format.js";
 
 /** How many colours there are: `--plot-1` and so on in `style.css`. */
 const PLOT_COLOURS = 8;
+
+const WHOLE_STEPS = Array.from({ length: 16 }, (_, power) => [1, 2, 5].map((digit) => digit * 10 ** power)).flat();
+const BINARY_STEPS = Array.from({ length: 50 }, (_, power) => 2 ** power);
+
+/** Steps between the marks of an axis, so that no mark is a fraction where values are whole. */
+const MARK_STEPS = new Map([[number, WHOLE_STEPS], [rate, WHOLE_STEPS], [bytes, BINARY_STEPS]]);
 
 /** How many seconds a plot shows at least. */
 const SECONDS_LEAST = 10;
@@ -36,11 +42,11 @@ function useTheme() {
     const changed = () => setChanges((before) => before + 1);
     const watcher = new MutationObserver(changed);
     watcher.observe(document.documentElement, { attributes: true, attributeFilter: ["data-theme"] });
-    const asked = matchMedia("(prefers-color-scheme: dark)");
-    asked.addEventListener("change", changed);
+    const asked = ["(prefers-color-scheme: dark)", "print"].map((query) => matchMedia(query));
+    asked.forEach((one) => one.addEventListener("change", changed));
     return () => {
       watcher.disconnect();
-      asked.removeEventListener("change", changed);
+      asked.forEach((one) => one.removeEventListener("change", changed));
     };
   }, []);
   return changes;
@@ -56,7 +62,7 @@ function axesOf(format) {
   const size = (plot, values) => 18 + 6.4 * Math.max(3, ...(values ?? []).map((text) => text.length));
   return [
     { ...common, space: 90, size: 44, values: TIMES },
-    { ...common, values: (plot, splits) => splits.map((value) => (value === null ? "" : format(value))), size, space: 36 },
+    { ...common, incrs: MARK_STEPS.get(format), values: (plot, splits) => splits.map((value) => (value === null ? "" : format(value))), size, space: 36 },
   ];
 }
 
@@ -71,11 +77,10 @@ const lately = (plot, first, last) => {
 };
 
 function optionsOf({ series, height, width, format, drawn, onZoom, raw, span }) {
+  // Where nothing is pointed at, the last values are told.
+  const told = (at) => at ?? (raw()[0]?.length ?? 0) - 1;
   const shown = (one, place) => (plot, value, seriesPlace, at) => {
-    if (at === null || at === undefined) {
-      return "–";
-    }
-    const found = raw()[place + 1]?.[at];
+    const found = raw()[place + 1]?.[told(at)];
     return found === null || found === undefined ? "–" : format(found);
   };
   return {
@@ -86,7 +91,7 @@ function optionsOf({ series, height, width, format, drawn, onZoom, raw, span }) 
     scales: { x: { time: true, range: span ?? lately }, y: { range: upwards } },
     axes: axesOf(format),
     series: [
-      { label: "Time", value: "{YYYY}-{MM}-{DD} {HH}:{mm}:{ss}" },
+      { label: "Time", value: (plot, value, seriesPlace, at) => moment(raw()[0]?.[told(at)] * 1000) },
       ...series.map((one, place) => ({ label: one.label, value: shown(one, place), ...drawn(place) })),
     ],
     hooks: {
@@ -130,6 +135,7 @@ function usePlot({ title, series, data, height, format, drawn, made, span }) {
   }, [shape, theme]);
   useLayoutEffect(() => {
     plot.current?.setData(made(data), !zoom.current);
+    plot.current?.setLegend(null, false);
     if (zoom.current) {
       plot.current?.redraw();
     }
@@ -141,9 +147,9 @@ function usePlot({ title, series, data, height, format, drawn, made, span }) {
   return { place, zoomed, whole };
 }
 
-function PlotFrame({ title, data, place, zoomed, whole, stacked: inStacks }) {
+function PlotFrame({ title, note, data, place, zoomed, whole, stacked: inStacks }) {
   return html`<figure class=${`plot${inStacks ? " stacked" : ""}`} aria-label=${title}>
-    <figcaption>${title}
+    <figcaption>${title}${note && html` <span class="note">${note}</span>`}
       ${zoomed && html`<button type="button" class="small" onClick=${whole}>Show all</button>`}
     </figcaption>
     <div class="plot-place" ref=${place}></div>
@@ -152,13 +158,13 @@ function PlotFrame({ title, data, place, zoomed, whole, stacked: inStacks }) {
 }
 
 /** Draw lines over time.  `data` is `[seconds, …values]`; a series is `{label, unit}`; `format` writes a value. */
-export function LinePlot({ title, series, data, height = 220, format = number }) {
+export function LinePlot({ title, note, series, data, height = 220, format = number }) {
   const drawn = (place) => {
     const colour = plotColour(place);
     return { stroke: colour, width: 1.75, fill: series.length === 1 ? `${colour}22` : undefined, points: { show: false } };
   };
   const frame = usePlot({ title, series, data, height, format, drawn, made: (given) => given });
-  return html`<${PlotFrame} title=${title} data=${data} ...${frame} />`;
+  return html`<${PlotFrame} title=${title} note=${note} data=${data} ...${frame} />`;
 }
 
 /** Return each series on top of those before it. */

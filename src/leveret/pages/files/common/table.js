@@ -113,10 +113,13 @@ function useSteadyWidths(box, columns, rows, partly) {
   });
 }
 
+/** The class of a column's cells; what is `minor` is left out on a phone. */
+const kindOf = (column) => `${column.align === "right" ? "figure-cell" : ""}${column.minor ? " minor" : ""}`;
+
 function HeadCell({ column, order, choose, sortable }) {
   const mine = order?.key === column.key;
   const direction = order?.reverse ? "descending" : "ascending";
-  const kind = column.align === "right" ? "figure-cell" : "";
+  const kind = kindOf(column);
   if (!sortable) {
     return html`<th scope="col" class=${kind}>${column.title}</th>`;
   }
@@ -128,7 +131,7 @@ function HeadCell({ column, order, choose, sortable }) {
 }
 
 function BodyCell({ column, row }) {
-  const kind = column.align === "right" ? "figure-cell" : "";
+  const kind = kindOf(column);
   if (column.render) {
     return html`<td class=${kind}>${column.render(row)}</td>`;
   }
@@ -163,7 +166,7 @@ function TableRows({ rows, columns, from, to, partly }) {
 }
 
 /**
- * Show rows.  A column is `{key, title, align, render(row), value(row), text(row), sort, note}`: `value` is what it is
+ * Show rows.  A column is `{key, title, align, minor, render(row), value(row), text(row), sort, note}`: `value` is what it is
  * sorted by and `text` what it is filtered by; both are `row[key]` unless given.  With `onSort` the
  * caller sorts: it is called with `{key, reverse}`, and only columns whose `sort` is set can be chosen;
  * without it all can but those whose `sort` is false.  `filter` says whether rows can be filtered.

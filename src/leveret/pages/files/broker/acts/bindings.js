@@ -1,7 +1,7 @@
 // Removing bindings and exchanges.
 
-import { ask } from "../ask.js";
-import { path, query, remove } from "../api.js";
+import { ask, prepared } from "../ask.js";
+import { get, path, query, remove } from "../api.js";
 import { counted, exchangePart } from "../parts.js";
 import { go } from "../router.js";
 
@@ -21,7 +21,14 @@ export function unbind(row, done) {
   });
 }
 
-export function deleteExchange(row, bindings) {
+export function deleteExchange(row) {
+  return prepared(async () => {
+    const page = await get(path`exchanges/${row.vhost}/${row.name}/bindings/source` + query({ page: 1, page_size: 1 }));
+    askToDelete(row, page.total_count);
+  });
+}
+
+function askToDelete(row, bindings) {
   ask({
     title: `Delete exchange '${row.name}'`,
     says: `Its ${counted(bindings, "binding")} go with it, and who publishes to it will be refused. This cannot be undone.`,

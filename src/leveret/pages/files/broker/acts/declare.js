@@ -1,6 +1,6 @@
 // Declaring queues, exchanges, streams and bindings: the forms, and what they send.
 
-import { ask, objectOf } from "../ask.js";
+import { ask, objectOf, prepared } from "../ask.js";
 import { get, path, post, put } from "../api.js";
 import { exchangePart } from "../parts.js";
 import { go } from "../router.js";
@@ -20,8 +20,8 @@ const QUEUE_TYPES = [
   ["stream", "stream: kept and read by offsets"],
 ];
 
-export async function declareQueue(done, type = "classic") {
-  ask({
+export function declareQueue(done, type = "classic") {
+  return prepared(async () => ask({
     title: "Declare a queue",
     action: "Declare",
     fields: [
@@ -45,7 +45,7 @@ export async function declareQueue(done, type = "classic") {
       go("queues", [vhost, name]);
       return `Queue '${name}' is declared.`;
     },
-  });
+  }));
 }
 
 const EXCHANGE_TYPES = [
@@ -53,8 +53,8 @@ const EXCHANGE_TYPES = [
   "x-modulus-hash", "x-random", "x-recent-history",
 ];
 
-export async function declareExchange(done) {
-  ask({
+export function declareExchange(done) {
+  return prepared(async () => ask({
     title: "Declare an exchange",
     action: "Declare",
     fields: [
@@ -73,7 +73,7 @@ export async function declareExchange(done) {
       go("exchanges", [vhost, name]);
       return `Exchange '${name}' is declared.`;
     },
-  });
+  }));
 }
 
 /** Ask for a binding from an exchange, or to a queue where `to` names one. */

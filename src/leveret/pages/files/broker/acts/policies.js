@@ -1,6 +1,6 @@
 // Making, changing and removing policies.
 
-import { ask, objectOf } from "../ask.js";
+import { ask, objectOf, prepared } from "../ask.js";
 import { path, put, remove } from "../api.js";
 import { vhostField } from "./declare.js";
 
@@ -9,7 +9,11 @@ const APPLIES = ["all", "queues", "exchanges", "classic_queues", "quorum_queues"
 const base = (row) => (row.operators ? "operator-policies" : "policies");
 
 /** Ask for a policy; `row` has what it begins with, and is an existing one where it has a name. */
-export async function editPolicy(row, done) {
+export function editPolicy(row, done) {
+  return prepared(() => askForPolicy(row, done));
+}
+
+async function askForPolicy(row, done) {
   const isNew = row.name === undefined;
   const applies = APPLIES.filter((one) => !row.operators || one !== "exchanges");
   const known = isNew ? [await vhostField(), { name: "name", title: "Name", required: true }] : [];

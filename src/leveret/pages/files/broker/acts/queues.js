@@ -50,13 +50,23 @@ async function moveAll(row, body, count) {
   let moved = 0;
   let answer = { left: true };
   while (answer.left && moved < count) {
-    answer = await post(where, { ...body, count: Math.min(AT_ONCE, count - moved) });
+    try {
+      answer = await post(where, { ...body, count: Math.min(AT_ONCE, count - moved) });
+    } catch (error) {
+      throw unmoved(error, body.to, moved);
+    }
     moved += answer.messages;
     if (answer.messages === 0) {
       break;
     }
   }
   return moved;
+}
+
+/** Return the error of a move with what it did before. */
+function unmoved(error, to, moved) {
+  const says = error.status === 404 ? `There is no queue '${to}' in this vhost.` : error.message;
+  return new ApiError(error.status, moved > 0 ? `${says} (${counted(moved, "message")} moved before.)` : says);
 }
 
 export function moveMessages(row, done) {
@@ -70,9 +80,7 @@ export function moveMessages(row, done) {
       { name: "count", title: "How many", kind: "number", min: 1, placeholder: "all" },
     ],
     run: async ({ to, count }) => {
-      const moved = await moveAll(row, { to }, count === "" ? row.messages_ready : Number(count)).catch((error) => {
-        throw error.status === 404 ? new ApiError(404, `There is no queue '${to}' in this vhost.`) : error;
-      });
+      const moved = await moveAll(row, { to }, count === "" ? row.messages_ready : Number(count));
       done();
       return `${counted(moved, "message")} moved to '${to}'.`;
     },

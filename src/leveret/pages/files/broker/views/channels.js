@@ -8,7 +8,6 @@ import { Filter, ListTable, useList } from "../list.js";
 import { useLive } from "../live.js";
 import { Arguments, Empty, Facts, Figure, Heading, Loaded, Name, NameLink, Panel, QueueLink, Tag } from "../parts.js";
 import { link } from "../router.js";
-import { chosenVhost, useStore } from "../store.js";
 
 /** The columns of channels; `sorted` tells whether the broker sorts them. */
 export function channelColumns(sorted) {
@@ -34,9 +33,7 @@ export function View({ parts, options }) {
 }
 
 function Channels({ options }) {
-  const vhost = useStore(chosenVhost);
-  const where = vhost ? path`vhosts/${vhost}/channels` : "channels";
-  const live = useList(where, options, { ofVhost: false });
+  const live = useList("channels", options, { isVhosts: true });
   const empty = html`<${Empty} title="No channel is open">
     <p>A client opens channels on its <a href=${link("connections")}>connection</a>.</p><//>`;
   return html`<${Heading} title="Channels"><${Filter} options=${options} label="Filter by name" /><//>

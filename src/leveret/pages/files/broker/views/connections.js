@@ -9,7 +9,6 @@ import { Filter, ListTable, useList } from "../list.js";
 import { useLive } from "../live.js";
 import { Empty, Facts, Heading, Loaded, Name, NameLink, Panel, Source, Tag } from "../parts.js";
 import { link } from "../router.js";
-import { chosenVhost, useStore } from "../store.js";
 import { channelColumns } from "./channels.js";
 
 export function View({ parts, options }) {
@@ -26,8 +25,8 @@ const columns = [
   { key: "user", title: "User", sort: true, render: (row) => html`<${Name} text=${row.user} />` },
   { key: "vhost", title: "Vhost", sort: true, render: (row) => html`<${Name} text=${row.vhost} />` },
   { key: "state", title: "State", sort: true, render: (row) => html`<${Tag} text=${row.state} kind=${STATES[row.state] ?? "warn"} />` },
-  { key: "protocol", title: "Protocol", sort: true },
-  { key: "ssl", title: "TLS", sort: true, render: (row) => (row.ssl ? row.ssl_protocol : "no") },
+  { key: "protocol", title: "Protocol", sort: true, minor: true },
+  { key: "ssl", title: "TLS", sort: true, minor: true, render: (row) => (row.ssl ? row.ssl_protocol : "no") },
   { key: "channels", title: "Channels", align: "right", sort: true, render: (row) => number(row.channels) },
   { key: "recv_oct", title: "Received", align: "right", sort: true, render: (row) => bytes(row.recv_oct) },
   { key: "send_oct", title: "Sent", align: "right", sort: true, render: (row) => bytes(row.send_oct) },
@@ -36,9 +35,7 @@ const columns = [
 ];
 
 function Connections({ options }) {
-  const vhost = useStore(chosenVhost);
-  const where = vhost ? path`vhosts/${vhost}/connections` : "connections";
-  const live = useList(where, options, { ofVhost: false });
+  const live = useList("connections", options, { isVhosts: true });
   const empty = html`<${Empty} title="No client is connected">
     <p>Clients connect with AMQP 0-9-1; the <a href=${link("overview")}>overview</a> shows where the broker listens.</p>
   <//>`;

@@ -4,19 +4,19 @@ import { html, useEffect, useState } from "../../vendor/htm-preact.js";
 import { moment, number } from "../../common/format.js";
 import { DataTable } from "../../common/table.js";
 import { returnLetters } from "../acts/queues.js";
-import { path, post } from "../api.js";
+import { call, path } from "../api.js";
 import { Empty, Failure, Name, Panel, QueueLink } from "../parts.js";
 
 /** How many messages are browsed at once, and in all. */
 const LOOKED_AT = 1000;
 const LOOKED_AT_MOST = 5000;
 
-export const REASONS = {
-  rejected: "a consumer rejected it",
-  expired: "its time to live ended",
-  maxlen: "the queue was full",
-  delivery_limit: "it was delivered too often",
-};
+const REASONS = new Map([
+  ["rejected", "a consumer rejected it"],
+  ["expired", "its time to live ended"],
+  ["maxlen", "the queue was full"],
+  ["delivery_limit", "it was delivered too often"],
+]);
 
 /** Return rows by reason and queue, from messages that were browsed. */
 export function byReason(messages) {
@@ -26,10 +26,10 @@ export function byReason(messages) {
     if (!death || typeof death !== "object") {
       continue;
     }
-    const key = JSON.stringify([death.reason, death.queue]);
-    const row = found.get(key) ?? {
-      reason: death.reason, queue: death.queue, exchange: death.exchange, messages: 0, oldest: message.timestamp,
-    };
+    // A client may have written the header, with anything in it.
+    const [reason, queue, exchange] = [death.reason, death.queue, death.exchange].map((text) => String(text ?? ""));
+    const key = JSON.stringify([reason, queue]);
+    const row = found.get(key) ?? { reason, queue, exchange, messages: 0, oldest: message.timestamp };
     row.messages += 1;
     row.oldest = Math.min(row.oldest, message.timestamp);
     found.set(key, row);
@@ -38,13 +38,13 @@ export function byReason(messages) {
 }
 
 /** Browse what waits, and count it; `whole` tells whether that was all. */
-async function load(row) {
+async function load(row, signal) {
   const messages = [];
   let after = null;
   do {
-    const body = { count: LOOKED_AT, ...(after === null ? {} : { after }) };
-    const page = await post(path`queues/${row.vhost}/${row.name}/browse`, body);
-    messages.push(...page.items.map(({ payload, ...rest }) => rest));
+    const body = { count: LOOKED_AT, truncate: 0, ...(after === null ? {} : { after }) };
+    const page = await call("POST", path`queues/${row.vhost}/${row.name}/browse`, { body, signal });
+    messages.push(...page.items.map(({ properties, timestamp }) => ({ properties, timestamp })));
     after = page.after;
   } while (after !== null && messages.length < LOOKED_AT_MOST);
   return { rows: byReason(messages), whole: after === null, looked: messages.length };
@@ -54,14 +54,10 @@ export function DeadLetters({ row, reload }) {
   const [state, setState] = useState({});
   const [turn, setTurn] = useState(0);
   useEffect(() => {
-    let wanted = true;
-    load(row).then(
-      (found) => wanted && setState({ found }),
-      (error) => wanted && setState({ error }),
-    );
-    return () => {
-      wanted = false;
-    };
+    const asking = new AbortController();
+    const told = (outcome) => !asking.signal.aborted && setState(outcome);
+    load(row, asking.signal).then((found) => told({ found }), (error) => told({ error }));
+    return () => asking.abort();
   }, [row.vhost, row.name, turn]);
   const again = () => setTurn(turn + 1);
   if (state.error) {
@@ -78,11 +74,12 @@ function Reasons({ row, found, again }) {
     return html`<${Empty} title="No dead letter waits here">
       <p>Messages come here when this queue is bound to the dead letter exchange of another
       (<code>x-dead-letter-exchange</code>) and one is rejected, expires, or finds its queue full.</p>
+      ${!found.whole && html`<p>Of the messages that wait, the first ${number(found.looked)} were looked at.</p>`}
     <//>`;
   }
   const columns = [
-    { key: "reason", title: "Why", render: (one) => html`<span title=${REASONS[one.reason] ?? ""}>${one.reason}${" "}
-        <span class="note">${REASONS[one.reason] ?? ""}</span></span>` },
+    { key: "reason", title: "Why", render: (one) => html`<${Name} text=${one.reason} empty="(not told)" />${" "}
+        <span class="note">${REASONS.get(one.reason) ?? ""}</span>` },
     { key: "queue", title: "Died in", render: (one) => html`<${QueueLink} vhost=${row.vhost} name=${one.queue} />` },
     { key: "exchange", title: "Published to", render: (one) => html`<${Name} text=${one.exchange ?? ""} empty="(default exchange)" />` },
     { key: "messages", title: "Messages", align: "right", render: (one) => number(one.messages) },

@@ -1,12 +1,12 @@
 // Definitions: downloaded as a file, and a file applied after its difference was looked at.
 
-import { html, useState } from "../../vendor/htm-preact.js";
-import { bytes, number } from "../../common/format.js";
+import { html, useRef, useState } from "../../vendor/htm-preact.js";
+import { bytes, legible, number } from "../../common/format.js";
 import { DataTable } from "../../common/table.js";
 import { get, path, post } from "../api.js";
 import { ask } from "../ask.js";
 import { difference } from "../difference.js";
-import { counted, Empty, Failure, Heading, Name, Panel, Tag, visible } from "../parts.js";
+import { counted, Empty, Failure, Heading, Name, Panel, Tag } from "../parts.js";
 import { chosenVhost, useStore } from "../store.js";
 
 const FILE_BYTES_MAX = 20 * 1024 * 1024;
@@ -15,7 +15,7 @@ const whereOf = (vhost) => (vhost ? path`definitions/${vhost}` : "definitions");
 
 export function View() {
   const vhost = useStore(chosenVhost);
-  const of = vhost ? `of vhost ${visible(vhost)}` : "of the whole broker";
+  const of = vhost ? `of vhost ${legible(vhost)}` : "of the whole broker";
   return html`<${Heading} title="Definitions" />
     <div class="plots"><${Download} vhost=${vhost} of=${of} /><${Upload} vhost=${vhost} of=${of} key=${vhost} /></div>`;
 }
@@ -68,18 +68,22 @@ async function read(file) {
 
 function Upload({ vhost, of }) {
   const [state, setState] = useState({});
+  const chosen = useRef(null);
   const choose = async (event) => {
     const file = event.currentTarget.files[0];
     if (!file) {
       return;
     }
-    setState({ busy: true });
+    // Another file may be chosen before this one is compared.
+    chosen.current = file;
+    const told = (outcome) => chosen.current === file && setState(outcome);
+    told({ busy: true });
     try {
       const wanted = await read(file);
       const present = await get(whereOf(vhost));
-      setState({ wanted, compared: difference(present, wanted, vhost || "/") });
+      told({ wanted, compared: difference(present, wanted, vhost || "/") });
     } catch (error) {
-      setState({ error });
+      told({ error });
     }
   };
   return html`<${Panel} title="Upload" note=${of} wide=${Boolean(state.compared)}>
@@ -98,11 +102,11 @@ const columns = [
   { key: "vhost", title: "Vhost", render: (row) => html`<${Name} text=${row.vhost} empty="" />` },
   { key: "name", title: "Name", render: (row) => html`<${Name} text=${row.name} />` },
   { key: "fields", title: "Difference", sort: false, render: (row) => row.fields.length === 0 ? "" : html`<ul class="plain">
-      ${row.fields.map(([name, old, now]) => html`<li><code>${visible(name)}</code> <del>${shown(name, old)}</del> → <ins>${shown(name, now)}</ins></li>`)}</ul>` },
+      ${row.fields.map(([name, old, now]) => html`<li><code>${legible(name)}</code> <del>${shown(name, old)}</del> → <ins>${shown(name, now)}</ins></li>`)}</ul>` },
 ];
 
 const shown = (name, value) =>
-  /password/.test(name) ? "(another hash)" : value === undefined ? "nothing" : visible(typeof value === "string" ? value : JSON.stringify(value));
+  /password/.test(name) ? "(another hash)" : value === undefined ? "nothing" : legible(typeof value === "string" ? value : JSON.stringify(value));
 
 function Compared({ wanted, compared, vhost, done }) {
   const { rows, same, unknown } = compared;
@@ -118,7 +122,7 @@ function Compared({ wanted, compared, vhost, done }) {
         return "The definitions are applied.";
       },
     });
-  const left = unknown.length > 0 && html`<p class="hint">Not known, and left out: ${unknown.map(visible).join(", ")}.</p>`;
+  const left = unknown.length > 0 && html`<p class="hint">Not known, and left out: ${unknown.map(legible).join(", ")}.</p>`;
   if (rows.length === 0) {
     return html`${left}<${Empty} title="The file changes nothing"><p>All ${number(same)} objects in it are there already.</p><//>`;
   }
@@ -135,6 +139,6 @@ function Report({ report }) {
     const found = report[key];
     const list = Array.isArray(found) ? found : [];
     return html`<p>${title}: ${number(Array.isArray(found) ? found.length : (found ?? 0))}</p>
-      ${list.length > 0 && html`<ul>${list.slice(0, 50).map((one) => html`<li>${visible(typeof one === "string" ? one : JSON.stringify(one))}</li>`)}</ul>`}`;
+      ${list.length > 0 && html`<ul>${list.slice(0, 50).map((one) => html`<li>${legible(typeof one === "string" ? one : JSON.stringify(one))}</li>`)}</ul>`}`;
   })}</div>`;
 }

@@ -1,15 +1,15 @@
 // Exchanges: the list, and one exchange with what a key reaches behind it.
 
 import { html } from "../../vendor/htm-preact.js";
-import { bytes, moment, number } from "../../common/format.js";
+import { bytes, legible, moment, number } from "../../common/format.js";
 import { DataTable } from "../../common/table.js";
 import { deleteExchange, unbind } from "../acts/bindings.js";
 import { bind, declareExchange } from "../acts/declare.js";
 import { cancelAllDelayed, cancelDelayed } from "../acts/delayed.js";
 import { get, path, query } from "../api.js";
-import { Filter, ListTable, useList } from "../list.js";
+import { cutNote, Filter, ListTable, useList } from "../list.js";
 import { useLive } from "../live.js";
-import { Arguments, Empty, ExchangeLink, exchangePart, Facts, Heading, Loaded, Name, Panel, QueueLink, Tabs, Tag, visible } from "../parts.js";
+import { Arguments, Empty, ExchangeLink, exchangePart, Facts, Heading, Loaded, Name, NameLink, Panel, QueueLink, Tabs, Tag } from "../parts.js";
 import { link } from "../router.js";
 import { Topology } from "../topology.js";
 import { Publish } from "./messages.js";
@@ -54,19 +54,20 @@ function Exchange({ vhost, part, options }) {
   tabs.push(...(isDelayed ? [["delayed", "Scheduled"]] : []));
   const tab = tabs.some(([key]) => key === options.tab) ? options.tab : "reach";
   const isOwn = name !== "" && !name.startsWith("amq.");
+  if (live.error?.status === 404) {
+    return html`<${Heading} title=${name} kind="Exchange" trail=${[{ title: "Exchanges", to: link("exchanges") }]} />
+      <${Empty} title="There is no such exchange (any more)">
+        <p>It was deleted, or never there. See the <a href=${link("exchanges")}>exchanges</a>.</p><//>`;
+  }
   return html`<${Heading} title=${name || "(default exchange)"} kind=${row ? `Exchange of type ${row.type}` : "Exchange"}
-      trail=${[{ title: "Exchanges", to: link("exchanges") }, { title: visible(vhost), to: link("exchanges") }]}>
+      trail=${[{ title: "Exchanges", to: link("exchanges") }, { title: `vhost ${legible(vhost)}`, to: link("exchanges") }]}>
       ${row && name !== "" && html`<button type="button" onClick=${() => bind({ vhost, from: name, done: live.reload })}>Bind …</button>`}
-      ${row && isOwn && html`<button type="button" class="danger" onClick=${() => remove(row)}>Delete …</button>`}
+      ${row && isOwn && html`<button type="button" class="danger" onClick=${() => deleteExchange(row)}>Delete …</button>`}
     <//>
     <${Tabs} view="exchanges" parts=${[vhost, part]} tabs=${tabs} shown=${tab} />
     <${Loaded} live=${live}>${(data) => html`<${Part} tab=${tab} row=${data} name=${name} />`}<//>`;
 }
 
-async function remove(row) {
-  const page = await get(path`exchanges/${row.vhost}/${row.name}/bindings/source` + query({ page: 1, page_size: 1 }));
-  deleteExchange(row, page.total_count);
-}
 
 function Part({ tab, row, name }) {
   const { vhost } = row;
@@ -81,7 +82,8 @@ function Part({ tab, row, name }) {
   }
   const facts = [
     ["Durable", row.durable ? undefined : "no: it does not outlive a restart"],
-    ["Policy", row.policy],
+    ["Policy", row.policy && html`<${NameLink} text=${row.policy} to=${link("policies", [vhost, row.policy])} />`],
+    ["Alternate exchange", row.alternate_exchange && html`<${ExchangeLink} vhost=${vhost} name=${row.alternate_exchange} />`],
     ["Arguments", Object.keys(row.arguments ?? {}).length > 0 && html`<${Arguments} of=${row.arguments} />`],
     ["Published", number(row.message_stats?.publish_in ?? 0)],
   ];
@@ -115,10 +117,6 @@ function Bindings({ vhost, name }) {
         empty="Nothing is bound to it." /><//>
     ${found.to.items.length > 0 && html`<${Panel} title="To this exchange" wide>
       <${DataTable} caption="To this exchange" columns=${[from, key, args, act]} rows=${found.to.items} empty="None" /><//>`}`}<//>`;
-}
-
-function cutNote(page) {
-  return page.total_count > page.items.length ? `the first ${number(page.items.length)} of ${number(page.total_count)}` : undefined;
 }
 
 function Delayed({ vhost, name }) {

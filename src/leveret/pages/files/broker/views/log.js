@@ -1,11 +1,16 @@
 // The log of the broker as it is written, followed at its end unless the reader holds it.
 
 import { html, useEffect, useRef, useState } from "../../vendor/htm-preact.js";
-import { Empty, Heading, visible } from "../parts.js";
+import { coded, moment, NOTHING } from "../../common/format.js";
+import { get } from "../api.js";
+import { Empty, Heading } from "../parts.js";
 
 const ADDRESS = "api/log/stream";
 const KEPT = 2000;
 const DRAWN_EVERY = 100;
+
+/** After so long (ms) a stream that was refused is asked for again. */
+const AGAIN = 5000;
 
 /** Return what an event of the stream says: an object of JSON, or a line of text. */
 function lineOf(data) {
@@ -22,10 +27,30 @@ function useTail() {
   useEffect(() => {
     let waiting = [];
     let number = 0;
-    const source = new EventSource(ADDRESS);
-    source.onopen = () => setState((old) => ({ ...old, open: true }));
-    source.onerror = () => setState((old) => ({ ...old, open: source.readyState === EventSource.CLOSED ? null : false }));
-    source.onmessage = (event) => waiting.push({ ...lineOf(event.data), number: (number += 1) });
+    let again = 0;
+    let source;
+    const follow = () => {
+      source = new EventSource(ADDRESS);
+      source.onopen = () => setState((old) => ({ ...old, open: true }));
+      source.onerror = () => {
+        const isRefused = source.readyState === EventSource.CLOSED;
+        setState((old) => ({ ...old, open: isRefused ? null : false }));
+        if (isRefused) {
+          // A stream of events does not tell why.  Where the session is over, this does.
+          get("overview?columns=node").catch(() => {});
+          again = setTimeout(() => {
+            // A new stream begins with all lines that are kept.
+            setState((old) => ({ ...old, lines: [] }));
+            follow();
+          }, AGAIN);
+        }
+      };
+      source.onmessage = (event) => {
+        waiting.push({ ...lineOf(event.data), number: (number += 1) });
+        waiting.splice(0, Math.max(0, waiting.length - KEPT));
+      };
+    };
+    follow();
     const timer = setInterval(() => {
       if (waiting.length > 0) {
         const added = waiting;
@@ -36,6 +61,7 @@ function useTail() {
     return () => {
       source.close();
       clearInterval(timer);
+      clearTimeout(again);
     };
   }, []);
   return state;
@@ -43,6 +69,12 @@ function useTail() {
 
 function textOf(line) {
   return line.text ?? line.line ?? line.message ?? "";
+}
+
+/** When a line was written, in the reader's zone. */
+function timeOf(line) {
+  const shown = moment(line.time);
+  return shown === NOTHING ? coded(line.time ?? "") : shown;
 }
 
 export function View() {
@@ -66,7 +98,7 @@ export function View() {
       already. Where it runs: <code>journalctl -u leveret -f</code>.</p><//>`}
     ${open === false && html`<p class="hint">The log was interrupted; the page tries again.</p>`}
     <div class="log" ref=${box} tabindex="0" role="log" aria-label="Log of the broker">
-      ${shown.map((line) => html`<div key=${line.number} class=${`log-line ${String(line.level ?? "").toLowerCase()}`}>${visible(textOf(line))}</div>`)}
+      ${shown.map((line) => html`<div key=${line.number} class=${`log-line ${String(line.level ?? "").toLowerCase()}`}><span class="log-time">${timeOf(line)}</span> <span class="log-level">${coded(line.level ?? "")}</span> ${coded(textOf(line))}</div>`)}
       ${shown.length === 0 && open !== null && html`<p class="note">${wanted ? "No line has this." : "Nothing was written yet; lines appear as the broker writes them."}</p>`}
     </div>`;
 }

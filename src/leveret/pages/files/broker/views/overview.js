@@ -29,7 +29,7 @@ async function load(range, signal) {
 }
 
 export function View({ options }) {
-  const range = RANGES[options.range] ? options.range : "10m";
+  const range = Object.hasOwn(RANGES, options.range ?? "") ? options.range : "10m";
   const live = useLive((signal) => load(range, signal), `overview ${range}`, { every: EVERY, keep: true });
   return html`<${Heading} title="Overview">
       <select aria-label="How far back" value=${range}
@@ -46,8 +46,8 @@ function Body({ overview, node }) {
     <div class="plots">
       <${Rates} stats=${overview.message_stats ?? {}} />
       <${Lengths} totals=${overview.queue_totals ?? {}} />
-      ${node && html`<${NodePlots} node=${node} />`}
     </div>
+    ${node && html`<${NodePlots} />`}
     <div class="plots">
       ${node && html`<${NodeFacts} node=${node} />`}
       <${Product} overview=${overview} node=${node} />
@@ -103,15 +103,17 @@ function Lengths({ totals }) {
     data=${lengthLines(totals.messages_ready_details, totals.messages_unacknowledged_details)} />`;
 }
 
+const SINCE = "since the page was opened";
+
 function NodePlots() {
   const [times, syncs, memory, disk] = gathered.lines(3);
   const ms = (value) => (value === null || value === undefined ? "–" : `${value.toFixed(2)} ms`);
-  return html`<${LinePlot} title="Time of a sync (mean)" height=${160} format=${ms}
+  return html`<div class="plots small"><${LinePlot} title="Time of a sync (mean)" note=${SINCE} height=${160} format=${ms}
       series=${[{ label: "Sync", unit: "ms" }]} data=${[times, syncs]} />
-    <${LinePlot} title="Memory that clients take" height=${160} format=${bytes}
+    <${LinePlot} title="Memory that clients take" note=${SINCE} height=${160} format=${bytes}
       series=${[{ label: "Memory", unit: "B" }]} data=${[times, memory]} />
-    <${LinePlot} title="Free disk" height=${160} format=${bytes}
-      series=${[{ label: "Free", unit: "B" }]} data=${[times, disk]} />`;
+    <${LinePlot} title="Free disk" note=${SINCE} height=${160} format=${bytes}
+      series=${[{ label: "Free", unit: "B" }]} data=${[times, disk]} /></div>`;
 }
 
 function Share({ used, of, label }) {

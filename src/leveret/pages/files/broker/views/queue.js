@@ -1,14 +1,14 @@
 // One queue: how deep it is, how fast it fills and empties, who consumes it, and what is in it.
 
 import { html } from "../../vendor/htm-preact.js";
-import { bytes, moment, number, rate } from "../../common/format.js";
+import { bytes, legible, moment, number, rate } from "../../common/format.js";
 import { LinePlot } from "../../common/plot.js";
 import { DataTable } from "../../common/table.js";
 import { deleteQueue, moveMessages, purgeQueue, rewindQueue } from "../acts/queues.js";
 import { get, path, query } from "../api.js";
 import { lengthLines, RANGES, rateLines } from "../history.js";
 import { useLive } from "../live.js";
-import { Arguments, Empty, Facts, Figure, Heading, Loaded, Name, NameLink, Panel, Tabs, visible } from "../parts.js";
+import { Arguments, Empty, Facts, Figure, Heading, Loaded, Name, NameLink, Panel, Tabs } from "../parts.js";
 import { link } from "../router.js";
 import { DeadLetters } from "./dead_letters.js";
 import { Messages } from "./messages.js";
@@ -27,8 +27,13 @@ export function QueueView({ vhost, name, options }) {
   const isStream = row?.type === "stream";
   const tabs = [["state", "State"], ["consumers", "Consumers", row?.consumers], ["bindings", "Bindings"]];
   tabs.push(...(isStream ? [["stream", "Readers and offsets"]] : [["messages", "Messages"], ["dead", "Dead letters"]]));
+  if (live.error?.status === 404) {
+    return html`<${Heading} title=${name} kind="Queue" trail=${[{ title: "Queues", to: link("queues") }]} />
+      <${Empty} title="There is no such queue (any more)">
+        <p>It was deleted, expired, or never there. See the <a href=${link("queues")}>queues</a>.</p><//>`;
+  }
   return html`<${Heading} title=${name} kind=${isStream ? "Stream" : "Queue"}
-      trail=${[{ title: isStream ? "Streams" : "Queues", to: link(isStream ? "streams" : "queues") }, { title: visible(vhost), to: link("queues") }]}>
+      trail=${[{ title: isStream ? "Streams" : "Queues", to: link(isStream ? "streams" : "queues") }, { title: `vhost ${legible(vhost)}`, to: link("queues") }]}>
       ${row && html`<${Acts} row=${row} reload=${live.reload} />`}
     <//>
     <${Tabs} view="queues" parts=${[vhost, name]} tabs=${tabs} shown=${tab} />
@@ -107,20 +112,25 @@ function Diagnosis({ row }) {
   return words && html`<p class="hint">${words}</p>`;
 }
 
+/** A longer name is cut in the heading. */
+const SHORT_NAME = 40;
+
 function Details({ row }) {
   const effective = Object.keys(row.effective_policy_definition ?? {}).length > 0;
   return html`<div class="plots">
     <${Panel} title="Queue"><${Facts} of=${[
+      ["Name", row.name.length > SHORT_NAME && html`<bdi>${legible(row.name)}</bdi>`],
       ["Vhost", html`<${Name} text=${row.vhost} />`],
       ["Type", row.type],
       ["Durable", row.durable ? "yes" : "no: it does not outlive a restart"],
       ["Deleted with its last consumer", row.auto_delete ? "yes" : undefined],
       ["Belongs to", row.owner_pid_details && html`<${NameLink} text=${row.owner_pid_details.name} to=${link("connections", [row.owner_pid_details.name])} />`],
       ["Policy", row.policy && html`<${NameLink} text=${row.policy} to=${link("policies", [row.vhost, row.policy])} />`],
-      ["Operator policy", row.operator_policy],
+      ["Operator policy", row.operator_policy && html`<${NameLink} text=${row.operator_policy}
+        to=${link("policies", [row.vhost, row.operator_policy], { operators: true })} />`],
       ["In effect", effective && html`<${Arguments} of=${row.effective_policy_definition} />`],
       ["Arguments", Object.keys(row.arguments ?? {}).length > 0 && html`<${Arguments} of=${row.arguments} />`],
-      ["Idle since", row.idle_since],
+      ["Idle since", row.idle_since ? moment(row.idle_since) : undefined],
     ]} /><//>
     <${Panel} title="Messages"><${Facts} of=${[
       ["In memory", row.messages_ram !== undefined ? number(row.messages_ram) : undefined],
@@ -139,7 +149,7 @@ function Details({ row }) {
 const consumerColumns = [
   { key: "consumer_tag", title: "Consumer", render: (one) => html`<${Name} text=${one.consumer_tag} />` },
   { key: "connection", title: "Channel", sort: false,
-    render: (one) => html`<${NameLink} text=${one.channel_details.name} to=${link("connections", [one.channel_details.connection_name])} />` },
+    render: (one) => html`<${NameLink} text=${one.channel_details.name} to=${link("channels", [one.channel_details.name])} />` },
   { key: "user", title: "User", sort: false, render: (one) => html`<${Name} text=${one.channel_details.user} />` },
   { key: "activity_status", title: "State" },
   { key: "ack_required", title: "Acks", render: (one) => (one.ack_required ? "yes" : "no") },
@@ -153,7 +163,7 @@ function Consumers({ row }) {
   if (consumers.length === 0) {
     return html`<${Empty} title="Nobody consumes this queue">
       <p>${row.messages > 0 ? `${number(row.messages)} messages wait.` : "Nothing waits."} Try
-      <code>leveret consume ${visible(row.name)}</code>.</p>
+      <code>leveret consume ${legible(row.name)}</code>.</p>
     <//>`;
   }
   return html`<${DataTable} caption="Consumers" columns=${consumerColumns} rows=${consumers} empty="No consumer" />`;

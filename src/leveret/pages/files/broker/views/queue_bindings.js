@@ -4,12 +4,15 @@ import { html } from "../../vendor/htm-preact.js";
 import { DataTable } from "../../common/table.js";
 import { bind } from "../acts/declare.js";
 import { unbind } from "../acts/bindings.js";
-import { get, path } from "../api.js";
+import { get, path, query } from "../api.js";
+import { cutNote } from "../list.js";
 import { useLive } from "../live.js";
 import { Arguments, ExchangeLink, Loaded, Name, Panel } from "../parts.js";
 
+const SHOWN_MAX = 500;
+
 export function QueueBindings({ vhost, name }) {
-  const load = (signal) => get(path`queues/${vhost}/${name}/bindings`, signal);
+  const load = (signal) => get(path`queues/${vhost}/${name}/bindings` + query({ page: 1, page_size: SHOWN_MAX }), signal);
   const live = useLive(load, `bindings ${vhost}\n${name}`, { every: 5000 });
   const columns = [
     { key: "source", title: "From exchange", render: (row) => html`<${ExchangeLink} vhost=${row.vhost} name=${row.source} />` },
@@ -19,7 +22,7 @@ export function QueueBindings({ vhost, name }) {
       render: (row) => row.source !== "" && html`<button type="button" class="quiet" onClick=${() => unbind(row, live.reload)}>Unbind …</button>` },
   ];
   const add = html`<button type="button" onClick=${() => bind({ vhost, to: name, done: live.reload })}>Bind …</button>`;
-  return html`<${Panel} title="Bindings" actions=${add}>
-    <${Loaded} live=${live}>${(rows) => html`<${DataTable} caption="Bindings" columns=${columns} rows=${rows} empty="No binding" />`}<//>
+  return html`<${Panel} title="Bindings" note=${live.data && cutNote(live.data)} actions=${add}>
+    <${Loaded} live=${live}>${(page) => html`<${DataTable} caption="Bindings" columns=${columns} rows=${page.items} empty="No binding" />`}<//>
   <//>`;
 }

@@ -47,7 +47,7 @@ const columns = [
   { key: "name", title: "Queue", sort: true,
     render: (row) => html`<${QueueLink} vhost=${row.vhost} name=${row.name} />` },
   { key: "vhost", title: "Vhost", sort: true, render: (row) => html`<${Name} text=${row.vhost} />` },
-  { key: "type", title: "Type", sort: true },
+  { key: "type", title: "Type", sort: true, minor: true },
   figure("messages_ready", "Ready"),
   figure("messages_unacknowledged", "Unacked"),
   { key: "depth", title: "5 minutes", sort: false,
@@ -68,8 +68,8 @@ function Queues({ options }) {
   const shown = columns.filter((one) => !(vhost && one.key === "vhost"));
   const extra = { columns: COLUMNS, lengths_age: 300, lengths_incr: 10, msg_rates_age: 60, msg_rates_incr: 10 };
   const live = useList("queues", options, { extra });
-  const empty = html`<${Empty} title="There is no queue yet">
-    <p>Clients declare queues; so can you.</p>
+  const empty = html`<${Empty} title=${vhost ? "There is no queue here" : "There is no queue yet"}>
+    <p>Clients declare queues; so can you.${vhost && " Other vhosts may have some."}</p>
     <p><button type="button" onClick=${() => declareQueue(live.reload)}>Declare a queue</button></p>
   <//>`;
   return html`<${Heading} title="Queues">

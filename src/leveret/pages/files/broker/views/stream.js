@@ -60,7 +60,7 @@ function Readers({ stream, readers, reload }) {
 
 function Lag({ row, stream }) {
   const lag = row.lag ?? 0;
-  return html`<span class="lag"><meter min="0" max=${Math.max(1, stream.messages)} value=${lag}
+  return html`<span class="lag"><meter min="0" max=${Math.max(1, stream.messages)} high=${stream.messages / 2} optimum="0" value=${lag}
     aria-label="Lag"></meter> ${number(lag)}</span>`;
 }
 

@@ -6,14 +6,18 @@ import { DataTable } from "../../common/table.js";
 import { declareQueue } from "../acts/declare.js";
 import { get, path } from "../api.js";
 import { useLive } from "../live.js";
-import { Empty, Heading, Loaded, Name, NameLink, Panel } from "../parts.js";
+import { counted, Empty, Heading, Loaded, Name, NameLink, Panel } from "../parts.js";
 import { link } from "../router.js";
 import { chosenVhost, useStore } from "../store.js";
 
+/** How many vhosts are asked at once for their streams. */
+const VHOSTS_MAX = 20;
+
 async function load(chosen, signal) {
   const vhosts = chosen ? [chosen] : (await get("vhosts?columns=name", signal)).map((one) => one.name);
+  const asked = vhosts.slice(0, VHOSTS_MAX);
   const pages = await Promise.all(
-    vhosts.map(async (vhost) => {
+    asked.map(async (vhost) => {
       try {
         return await Promise.all([get(path`streams/${vhost}`, signal), get(path`super-streams/${vhost}`, signal)]);
       } catch (error) {
@@ -25,7 +29,8 @@ async function load(chosen, signal) {
       }
     }),
   );
-  return { streams: pages.flatMap((page) => page[0]), supers: pages.flatMap((page) => page[1]) };
+  const left = vhosts.length - asked.length;
+  return { streams: pages.flatMap((page) => page[0]), supers: pages.flatMap((page) => page[1]), left };
 }
 
 const streamLink = (vhost, name) =>
@@ -55,12 +60,14 @@ export function View() {
   const live = useLive((signal) => load(vhost, signal), `streams ${vhost}`, { every: 5000, keep: true });
   const declare = () => declareQueue(live.reload, "stream");
   return html`<${Heading} title="Streams"><button type="button" onClick=${declare}>Declare a stream</button><//>
-    <${Loaded} live=${live}>${({ streams, supers }) => streams.length === 0
+    <${Loaded} live=${live}>${({ streams, supers, left }) => html`${left > 0 && html`<p class="hint">Shown are the
+      streams of the first ${number(VHOSTS_MAX)} vhosts; choose a vhost to see those of the ${counted(left, "other")}.</p>`}
+    ${streams.length === 0
       ? html`<${Empty} title="There is no stream yet">
           <p>A stream keeps its messages after they are read; Spark reads it as a table.</p>
           <p><button type="button" onClick=${declare}>Declare a stream</button></p>
         <//>`
       : html`<${DataTable} caption="Streams" columns=${columns} rows=${streams} empty="No stream" />
         ${supers.length > 0 && html`<${Panel} title="Super streams" wide>
-          <${DataTable} caption="Super streams" columns=${superColumns} rows=${supers} empty="None" /><//>`}`}<//>`;
+          <${DataTable} caption="Super streams" columns=${superColumns} rows=${supers} empty="None" /><//>`}`}`}<//>`;
 }
