@@ -131,14 +131,18 @@ UNACKED_PER_CHANNEL_MAX: Final = 1_000_000
 #: Messages that one transaction holds before its commit, published and settled ones together; their
 #: copies in queues; and the bytes of all but the largest: any one message that may be published may
 #: be part of a transaction.  A commit is one record of the journal and so is done at once: some
-#: 0.3 µs a message, 0.2 to 0.5 µs a copy, and 1 to 3 ms for each MiB that is copied into the record
-#: and into streams.  Who has more to publish than that commits it in parts.
+#: 0.3 µs a message and 0.2 to 0.5 µs a copy.  Who has more to publish commits it in parts.
 TX_MESSAGES_MAX: Final = 16_384
 TX_COPIES_MAX: Final = 16_384
-TX_BYTES_MAX: Final = 8 * 1024 * 1024
+TX_BYTES_MAX: Final = 64 * 1024 * 1024
 
-#: Bytes of such messages that count as a step.
-TX_BYTES_PER_STEP: Final = 1024
+#: Of these bytes, those of messages below `BODY_APART_BYTES`.  They are copied into the record and
+#: into streams, which takes 1 to 3 ms for each MiB, while a large body is written from where it is.
+TX_SMALL_BYTES_MAX: Final = 8 * 1024 * 1024
+
+#: Bytes of such small messages, and of large ones, that count as a step.
+TX_SMALL_BYTES_PER_STEP: Final = 1024
+TX_LARGE_BYTES_PER_STEP: Final = 16_384
 
 #: Bytes of contents that one connection has begun and not completed, with those of transactions
 #: that it has not committed; beyond it the connection ends (506).

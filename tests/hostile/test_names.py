@@ -91,6 +91,8 @@ EXACT_PARTS: Final = {
     # Of connections and channels, and what names nothing.
     "connection", "channel", "port", "protocol", "within", "unit", "password", "kind", "end",
     "props",
+    # Of backups: one that was begun, and a file of the broker's own list.
+    "backup", "path",
     # Found as it is, so that one from before can be taken away; what is set is cleaned.
     "/api/topic-permissions/ exchange",
 }  # fmt: skip

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from broker_restarts import killed
 from core import Node, Peer, all_waiting
-from leveret.limits import BODY_APART_BYTES, TX_BYTES_MAX, TX_MESSAGES_MAX
+from leveret.limits import BODY_APART_BYTES, TX_BYTES_MAX, TX_MESSAGES_MAX, TX_SMALL_BYTES_MAX
 from leveret.names import Name
 from raw_codec import method, publish
 
@@ -286,6 +286,19 @@ def test_a_transaction_has_a_limit_of_bytes(tx: Peer) -> None:
     tx.send(*[large] * (TX_BYTES_MAX // (1 << 20)))
     assert tx.take() == []
     tx.send(large, large)
+    assert tx.expect(1, "channel.close").code == 406
+
+
+def test_a_transaction_has_a_lower_limit_of_bytes_of_small_messages(tx: Peer) -> None:
+    size = BODY_APART_BYTES // 2
+    small = publish(1, "", "q", bytes(size))
+    # Properties count too, so that one fewer has room.
+    count = TX_SMALL_BYTES_MAX // size - 1
+    tx.send(*[small] * count)
+    tx.call(1, "tx.rollback")
+    tx.send(*[small] * count, publish(1, "", "q", bytes(1 << 20)))
+    assert tx.take() == []
+    tx.send(small)
     assert tx.expect(1, "channel.close").code == 406
 
 

@@ -349,10 +349,8 @@ def _bring_exchange(broker: Broker, vhost: Vhost, copy: Vhost, name: object) -> 
         image = Binding(
             made, binding.queue, binding.exchange, binding.binding_key, binding.arguments
         )
-        steps = made.index_steps()
-        # Of a ring it makes the first points only, and nobody looks for a value there.
+        # A ring owes its points, which nobody makes: no value is looked for on a stage.
         made.add(image)
-        broker.turn.steps += made.index_steps() - steps
         made.bindings[image.identity] = image
 
 

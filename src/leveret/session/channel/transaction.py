@@ -8,7 +8,15 @@ from mypy_extensions import i64
 
 from leveret.broker.core.accounts import TX_PUBLISH_BYTES
 from leveret.errors import PreconditionFailed
-from leveret.limits import TX_BYTES_MAX, TX_BYTES_PER_STEP, TX_COPIES_MAX, TX_MESSAGES_MAX
+from leveret.limits import (
+    BODY_APART_BYTES,
+    TX_BYTES_MAX,
+    TX_COPIES_MAX,
+    TX_LARGE_BYTES_PER_STEP,
+    TX_MESSAGES_MAX,
+    TX_SMALL_BYTES_MAX,
+    TX_SMALL_BYTES_PER_STEP,
+)
 from leveret.session.connection_base import ConnectionBase
 
 if TYPE_CHECKING:
@@ -61,6 +69,8 @@ class Transaction:
         #: False when the user's permissions changed after something of it was allowed.
         self.is_checked = True
         self._bytes: i64 = 0
+        #: Of these, the bytes of messages that are copied into the record.
+        self._small_bytes: i64 = 0
         #: What the connection has booked for it.
         self._booked: i64 = 0
         #: Of the largest message among them.
@@ -78,7 +88,8 @@ class Transaction:
     @property
     def steps(self) -> i64:
         """About how many steps of work its commit is."""
-        size: i64 = self._bytes // TX_BYTES_PER_STEP
+        size: i64 = self._small_bytes // TX_SMALL_BYTES_PER_STEP
+        size += (self._bytes - self._small_bytes) // TX_LARGE_BYTES_PER_STEP
         return len(self.publishes) + self._settled + self._copies // 2 + size
 
     def hold(self, publish: TxPublish) -> None:
@@ -89,6 +100,8 @@ class Transaction:
         """
         size: i64 = publish.message.size
         self._bytes += size
+        if size < BODY_APART_BYTES:
+            self._small_bytes += size
         self._largest = max(self._largest, size)
         self._booked += size + TX_PUBLISH_BYTES
         self._connection.assemble(size + TX_PUBLISH_BYTES)
@@ -97,6 +110,11 @@ class Transaction:
             raise PreconditionFailed(
                 f"a transaction holds at most {TX_MESSAGES_MAX} messages, and {TX_BYTES_MAX} bytes "
                 "beside its largest message"
+            )
+        if self._small_bytes > TX_SMALL_BYTES_MAX:
+            raise PreconditionFailed(
+                f"the messages of a transaction that are smaller than {BODY_APART_BYTES} bytes "
+                f"have at most {TX_SMALL_BYTES_MAX} bytes together; commit them in parts"
             )
         self._copies += len(publish.found.targets)
         if self._copies > TX_COPIES_MAX:
@@ -143,6 +161,7 @@ class Transaction:
         self.settles = []
         self.is_checked = True
         self._bytes = 0
+        self._small_bytes = 0
         self._largest = 0
         self._settled = 0
         self._copies = 0
