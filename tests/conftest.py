@@ -10,6 +10,7 @@ test on both builds.
 from __future__ import annotations
 
 import gc
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,9 @@ ONE_BUILD_FOLDERS = (
     "tools",
 )
 
+#: Tests of the compiled build alone, most of which start processes.
+ONE_BUILD = ("commands", "crash", "interop", "one_build", "pages")
+
 NURSERY.open = True
 
 # A shared machine is no stopwatch: no deadlines.  `ci` draws the same examples in every run.
@@ -46,7 +50,7 @@ hypothesis.settings.load_profile("default")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests of the marked folders; Spark's begin, because they take the longest."""
+    """Mark the tests of the marked folders, and have those that take long begin."""
     tests = Path(__file__).parent
     for item in items:
         folder = item.path.relative_to(tests).parts[0]
@@ -54,7 +58,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(folder)
         elif folder in ONE_BUILD_FOLDERS and item.get_closest_marker("both_builds") is None:
             item.add_marker("one_build")
-    items.sort(key=lambda item: item.get_closest_marker("spark") is None)
+    items.sort(key=_rank)
+
+
+def _rank(item: pytest.Item) -> int:
+    """Return which tests an item is among: Spark's, which take the longest; others' processes."""
+    if item.get_closest_marker("spark") is not None:
+        return 0
+    return 1 if any(item.get_closest_marker(mark) is not None for mark in ONE_BUILD) else 2
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -73,11 +84,17 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeSch
 
 
 class Together(LoadScopeScheduling):  # type: ignore[misc]
-    """Keeps a file on one worker, for the sake of its fixtures, and all of Spark's files.
+    """Keeps a file on one worker, for the sake of its fixtures, and so all that share a session.
 
     A second session of Spark would cost more than it saves.
     """
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
-        return "tests/spark" if file.startswith("tests/spark/") else file
+        return "tests/spark" if file.startswith("tests/spark/") and _shares(file) else file
+
+
+@cache
+def _shares(file: str) -> bool:
+    """Tell whether a file of tests asks for the session of Spark that all share."""
+    return "SparkSession" in (Path(__file__).parents[1] / file).read_text()

@@ -21,6 +21,9 @@ from leveret.routing.murmur import partition_of
 from leveret.routing.ring import HashRing, ring_hash
 from leveret.routing.topic import TopicTrie
 
+#: Points of a ring that are made in one call.
+_POINTS_AT_ONCE: Final = 1_000_000
+
 _HASH_PROPERTIES: Final = ("correlation_id", "message_id", "timestamp")
 
 
@@ -188,6 +191,9 @@ class ConsistentHash(Matcher):
             raise TopologyError(f"binding {binding}: the key should be a weight")
         kind = "queue" if binding.to_queue else "exchange"
         self._ring.insert(number, f"{kind} {binding.destination}", int(digits))
+        # A broker makes the points in slices; here nobody else waits.
+        while self._ring.owes():
+            self._ring.settle(_POINTS_AT_ONCE)
 
     def match(self, key: str, message: Traffic) -> list[int]:
         """Return the one binding that the value selects."""
