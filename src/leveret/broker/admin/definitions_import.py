@@ -203,6 +203,9 @@ class Importing(WaitedWork):
                 turn.journal.end_tx()
             yield
         yield from self._settle(real)
+        for section, rows in self._definitions.items():
+            if isinstance(rows, list) and rows and section not in _OF_BROKER + _OF_VHOST:
+                self.report.notes.append(f"{section}: a section that is not known here")
 
     def _settle(self, real: _Import) -> Iterator[None]:
         """Wait until new bindings have all their effect."""
@@ -212,9 +215,6 @@ class Importing(WaitedWork):
                 turn.steps += 1
                 settle(turn, exchange, _INDEX_STEPS)
                 yield
-        for section, rows in self._definitions.items():
-            if isinstance(rows, list) and rows and section not in _OF_BROKER + _OF_VHOST:
-                self.report.notes.append(f"{section}: a section that is not known here")
 
 
 # -- the stage -------------------------------------------------------------------------------------
