@@ -55,7 +55,7 @@ def taken(url: str, queue: str = "q") -> bytes | None:
 def left_over() -> list[object]:
     """Return what is left of brokers that were stopped."""
     gc.collect()
-    return [each for each in gc.get_objects() if isinstance(each, Node | EmbeddedParts)]
+    return [each for each in gc.get_objects() if issubclass(type(each), Node | EmbeddedParts)]
 
 
 def refused(broker: Broker) -> bool:
