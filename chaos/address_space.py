@@ -234,10 +234,12 @@ def judged(
                 if not broker.is_running():
                     faults.append(f"{mix} ended the broker ({said}): {broker.output[-2_000:]}")
                     break
-                faults += _printed(broker, mix)
+                # One that has failed may never end in order, which would be waited for.
+                if faults := _printed(broker, mix):
+                    break
                 end()
                 raw.connect(broker.uri).close()
-            faults += _printed(broker, mix)
+            faults = faults or _printed(broker, mix)
         except BrokerProcessError as error:
             faults.append(f"{mix}: {str(error)[-2_000:]}")
         except (OSError, AssertionError, raw.Closed) as error:
