@@ -103,15 +103,22 @@ class Backups:
     def __init__(self, port: int, pki: Pki, directory: Path) -> None:
         self.made = 0
         self.bytes = 0
-        self._command = [sys.executable, "-m", "leveret", "backup"]
-        self._command += ["--api", f"https://localhost:{port}", "--to"]
-        trusted = {"LEVERET_CA_FILE": str(pki.authority.certificate)}
-        self._environment = os.environ | trusted | {"XDG_CONFIG_HOME": str(directory)}
+        self._command = [sys.executable, "-m", "leveret", "backup", "--context", "bench", "--to"]
+        self._environment = os.environ | {"XDG_CONFIG_HOME": str(directory)}
+        there = ["--api", f"https://localhost:{port}"]
+        there += ["--ca-file", str(pki.authority.certificate)]
+        setting = [sys.executable, "-m", "leveret", "context", "set", "bench", *there]
+        subprocess.run(setting, env=self._environment, check=True, stdout=subprocess.DEVNULL)
         self._to = directory / "backup"
 
     def once(self) -> None:
         """Make one, to the end."""
-        subprocess.run([*self._command, self._to], env=self._environment, check=True)
+        subprocess.run(
+            [*self._command, self._to],
+            env=self._environment,
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
         shutil.rmtree(self._to)
 
     @contextlib.contextmanager
