@@ -11,7 +11,7 @@ there.
    of 10,000 msg/s at most 1 ms higher.  The processor time of a message is printed for both loads.
    At 10,000 msg/s it tells best what watching takes, because the same messages are counted.
 2. A page of the list of queues is to come within 100 ms, and all metrics within 300 ms.
-3. The same 10,000 msg/s alone, and while `leveret backup --api https://…` copies 256 MiB again and
+3. The same 10,000 msg/s alone, and while `leveret backup --api https://…` copies 64 MiB again and
    again, in turns.  The client of the backup shares the machine, as it would not in earnest.
 
 What each overview, scrape, page and tick of the sampler takes of the processor is counted before,
@@ -25,6 +25,7 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -66,7 +67,7 @@ PACE: Final = 10_000
 LATENCY: Final = (*RATE, "-l", "-r", str(PACE))
 
 #: What a backup copies: so many persistent messages of 1 MiB.
-BACKUP_MESSAGES: Final = 256
+BACKUP_MESSAGES: Final = 64
 
 Times = dict[str, list[float]]
 
@@ -102,6 +103,7 @@ class Backups:
 
     def __init__(self, port: int, pki: Pki, directory: Path) -> None:
         self.made = 0
+        self.failed = 0
         self.bytes = 0
         self._command = [sys.executable, "-m", "leveret", "backup", "--context", "bench", "--to"]
         self._environment = os.environ | {"XDG_CONFIG_HOME": str(directory)}
@@ -137,11 +139,13 @@ class Backups:
                 while process.poll() is None and not ended.wait(0.05):
                     pass
                 if process.poll() is None:
-                    process.terminate()
+                    # So it tells the broker, which would keep the files for it else.
+                    process.send_signal(signal.SIGINT)
                     process.wait()
-                else:
-                    assert process.returncode == 0, "a backup failed"
+                elif process.returncode == 0:
                     self.made += 1
+                else:
+                    self.failed += 1
                 self.bytes += sum(f.stat().st_size for f in self._to.rglob("*") if f.is_file())
                 shutil.rmtree(self._to, ignore_errors=True)
 
@@ -279,6 +283,7 @@ def measure(directory: Path, queues: int, seconds: float, rounds: int) -> dict[s
         "rounds": found,
         "processor_ms": processor,
         "backups": backups.made,
+        "backups_failed": backups.failed,
         "backup_mb_per_second": backups.bytes / 1e6 / (seconds / 2 * rounds),
         "answers_ms": {
             name: {"median": statistics.median(all_), "max": max(all_), "count": len(all_)}
@@ -319,6 +324,7 @@ def show(found: dict[str, Any], queues: int) -> None:
     print(f"  higher by: {more} (at most {P99_MS_TARGET:.0f})")
     print(
         f"{PACE:,} msg/s beside a backup over HTTPS ({found['backups']} made, "
+        f"{found['backups_failed']} failed, "
         f"{found['backup_mb_per_second']:.0f} MB/s)"
     )
     for name in ("p50_ms", "p99_ms"):
@@ -359,6 +365,7 @@ def main() -> int:
         answers["page"]["median"] > PAGE_MS_TARGET,
         answers["sorted page"]["median"] > PAGE_MS_TARGET,
         answers["scrape"]["median"] > SCRAPE_MS_TARGET,
+        found["backups_failed"] > 0,
     ]
     return sum(missed)
 
