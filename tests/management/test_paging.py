@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import random
 import sys
 from collections.abc import Callable
 from types import FrameType
@@ -12,7 +14,7 @@ import pytest
 from leveret.errors import PreconditionFailed
 from leveret.limits import LIST_SORTS_MAX, PAGE_FILTER_CHARACTERS_MAX
 from leveret.management import paging
-from leveret.management.paging import Columns, columns_of, sort_key, wanted_of
+from leveret.management.paging import Columns, Kept, columns_of, sort_key, wanted_of
 
 ROW = {"name": "q", "messages": 1, "arguments": {"x": {"y": 1, "z": 2}, "w": 3}}
 
@@ -73,3 +75,21 @@ def test_the_key_of_a_row_is_bounded() -> None:
     for text in ("name," * (LIST_SORTS_MAX + 1), "a," * 4000, "a" * PAGE_FILTER_CHARACTERS_MAX * 2):
         with pytest.raises(PreconditionFailed, match="sorted by at most 8 columns"):
             wanted_of({"sort": text})
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize(("wanted", "most"), [(1, 50), (7, 50), (50, 50), (51, 50), (500, 999)])
+def test_what_is_kept_of_slices_is_the_beginning_of_the_sorted_whole(
+    reverse: bool, wanted: int, most: int
+) -> None:
+    rng = random.Random(wanted)
+    items = [(rng.randrange(3), f"{number}") for number in range(300)]
+    kept = Kept(wanted, reverse, most)
+    left = list(items)
+    while left:
+        size = rng.randrange(1, 40)
+        kept.add(left[:size])
+        left = left[size:]
+    assert kept.count == len(items)
+    found = asyncio.run(kept.ordered())
+    assert found[:wanted] == sorted(items, reverse=reverse)[:wanted]

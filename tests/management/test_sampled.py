@@ -131,5 +131,6 @@ def test_pages_are_sorted_by_figures(api: Api, channel: Channel) -> None:
         paged, whole = names(f"sort={column}"), f"/api/queues?sort={column}&columns=name"
         listed = [row["name"] for row in read(api, whole) if row["name"].startswith("f.")]
         assert paged == listed[:2], column
+        assert names(f"sort={column}&sort_reverse=true") == listed[:0:-1], column
     for name in ("f.a", "f.b", "f.c"):
         channel.queue_delete(name)

@@ -254,6 +254,44 @@ async def sorted_in_slices(
     return runs[0] if runs else []
 
 
+class Kept:
+    """The first `count` of all items that are added a slice at a time, or with `reverse` the last.
+
+    Up to `most` of them no more is kept than may be among them; beyond, all are kept and sorted at
+    the end, since each slice would be merged into many.  Items must be all different.
+    """
+
+    def __init__(self, count: int, reverse: bool, most: int) -> None:
+        self.count = 0
+        self._wanted = count
+        self._reverse = reverse
+        self._all = count > most
+        self._items: list[Any] = []
+
+    def add(self, items: Sequence[Any]) -> None:
+        """Add items, in any order."""
+        self.count += len(items)
+        kept = self._items
+        if self._all or len(kept) < self._wanted:
+            kept.extend(items)
+        elif self._reverse:
+            last = kept[-1]
+            kept.extend([one for one in items if one > last])
+        else:
+            last = kept[-1]
+            kept.extend([one for one in items if one < last])
+        if not self._all:
+            # What was kept is a run in order already, which Python's sort merges in one pass.
+            kept.sort(reverse=self._reverse)
+            del kept[self._wanted :]
+
+    async def ordered(self) -> list[Any]:
+        """Return the first, or the last, in their order; more behind them where all were kept."""
+        if not self._all:
+            return self._items
+        return await sorted_in_slices(self._items, None, self._reverse)
+
+
 def sort_key(row: Mapping[str, object], sorts: Sequence[str]) -> tuple[tuple[int, Any], ...]:
     """Return what a row is sorted by; a field that is not there counts as 0, as in RabbitMQ."""
     return tuple(comparable(_dotted(row, column)) for column in sorts)

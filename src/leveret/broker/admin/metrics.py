@@ -60,7 +60,6 @@ class QueueLevels:
         self.queues += 1
         self.consumers += len(queue.consumers)
         ready: i64 = queue.ready_count() + queue.retry_count()
-        ready_bytes: i64 = queue.ready_bytes() + queue.retry_bytes()
         unacked = queue.unacked_count
         if ready == 0 and unacked == 0:
             # Most of very many queues are empty.
@@ -68,6 +67,7 @@ class QueueLevels:
             if isinstance(queue, Stream):
                 self._add_readers(queue)
             return
+        ready_bytes: i64 = queue.ready_bytes() + queue.retry_bytes()
         unacked_bytes = queue.unacked_bytes
         self.ready += ready
         self.ready_bytes += ready_bytes
@@ -162,6 +162,9 @@ class QueueWalk:
         self._next: i64 = 0
         self.levels: Final = QueueLevels()
         self._seen: Final[dict[str, QueueCounts]] = {}
+        #: The type of the queue that was seen last, and its counts: most are of one type.
+        self._kind = ""
+        self._of_kind = QueueCounts()
 
     def size(self) -> int:
         """Return how many queues there are to see."""
@@ -181,7 +184,11 @@ class QueueWalk:
 
     def _see(self, queue: Queue, is_queue: bool) -> None:
         queue.walk = self._number
-        queue.add_counts(_of(self._seen, queue.kind))
+        kind = queue.kind
+        if kind != self._kind:
+            self._kind = kind
+            self._of_kind = _of(self._seen, kind)
+        queue.add_counts(self._of_kind)
         if is_queue and not queue.hidden:
             self.levels.add(queue)
 

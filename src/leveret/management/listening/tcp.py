@@ -18,8 +18,10 @@ if TYPE_CHECKING:
     from leveret.broker.node.broker import Broker
     from leveret.management.keeper import Keeper
 
-#: Connections that the kernel may hold for us before they are accepted.
-_BACKLOG = 128
+#: Connections that the kernel may hold for us before they are accepted: the first of all wait while
+#: the framework is loaded.  One that finds no room there seems open to its peer, and comes only
+#: when the peer tries again, seconds later.
+_BACKLOG = 1024
 
 
 def listen_on(host: str, port: int) -> tuple[list[socket.socket], int]:
