@@ -11,10 +11,11 @@ from cost_memory import unbooked
 from cost_worlds import World, declare
 from leveret.broker.queue.queue import Queue
 from leveret.broker.vhost.unbinding import Unbinding
+from leveret.management.metrics import totals
 from leveret.management.routes import shared
 from leveret.session.client_session import ClientSession
 from leveret.session.publish.publisher import Publisher
-from raw_codec import method
+from raw_codec import method, publish
 
 #: What compiled code calls is bound when it is built: nothing can be planted there.
 planted = pytest.mark.skipif(not PLAIN, reason="plants faults in plain Python")
@@ -87,6 +88,35 @@ def test_a_long_list_over_http_is_made_in_slices(kind: str, query: str) -> None:
     status = HttpClient(world.node).ask("GET", f"/api/{kind}{query}")
     assert status == 200
     assert [one for one in gauge.excesses if not one.timed] == []
+
+
+def scraped() -> list[Excess]:
+    """What a scrape of many queues costs too much that have consumers, of which one has a message.
+
+    The queues of a world are mostly empty, and one with messages takes four times as many lines.
+    """
+    gauge = Gauge()
+    world = World(1, 2_000, gauge)
+    world.build("queues")
+    peer = world.peers[0]
+    with gauge.unmeasured():
+        peer.send(method(1, "basic.qos", prefetch_count=1))
+        for number in range(world.size):
+            name = f"q{number}"
+            consume = method(1, "basic.consume", queue=name, consumer_tag=name, no_wait=True)
+            peer.send(consume, publish(1, "", name, b"taken"), publish(1, "", name, b"waits"))
+    assert HttpClient(world.node).ask("GET", "/metrics") == 200
+    return [one for one in gauge.excesses if not one.timed]
+
+
+def test_a_scrape_is_made_in_slices() -> None:
+    assert scraped() == []
+
+
+@planted
+def test_a_scrape_without_a_slice_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(totals, "SCRAPE_SLICE", 100_000)
+    assert {(one.call, one.count) for one in scraped()} == {("http", "lines")}
 
 
 @planted

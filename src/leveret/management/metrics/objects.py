@@ -56,7 +56,7 @@ class Objects:
     async def take(self) -> None:
         """Take the values, so many at a time that nobody waits for it."""
         # Entries are objects, which cost more than sums do.
-        count = SCRAPE_SLICE // 8
+        count = SCRAPE_SLICE // 2
         if self._queues is not None:
             await in_slices(self._queues.step, count)
         if self._links is not None:
