@@ -43,6 +43,9 @@ FAIL: Final = "fail"
 DROP_IT: Final = "drop"
 DEAD_LETTER: Final = "dead-letter:"
 
+#: Steps of a move beside its copies: its headers are read twice, and its route is looked up.
+_MOVE_STEPS: Final = 3
+
 #: The reason in `x-death`.
 UNROUTABLE: Final = "unroutable"
 
@@ -251,9 +254,12 @@ class Release(SpillWaiter):
 
     def _slice(self, queue: WaitingQueue, limit: i64) -> i64:
         """Move messages as long as one may; return how many."""
+        turn = self.vhost.turn
         moved: i64 = 0
         size: i64 = 0
-        while moved < limit and size < RELEASE_BYTES:
+        # Messages with many copies are fewer.
+        last: i64 = turn.steps + limit * (_MOVE_STEPS + 1)
+        while moved < limit and size < RELEASE_BYTES and turn.steps < last:
             sequence = queue.ready.first()
             returned = queue.ready.look(sequence) if sequence != NOTHING else None
             if returned is None or not self._move(queue, sequence, returned.message):
@@ -283,6 +289,7 @@ class Release(SpillWaiter):
                 return False
         if route.exchange is not None:
             route.exchange.published_in += 1
+        vhost.turn.steps += _MOVE_STEPS + len(targets)
         queue.take(sequence)
         vhost.move(queue, sequence, message, letter, targets)
         if vhost.turn.events is not None:
