@@ -115,7 +115,9 @@ class Objects:
 
 
 def _series(one: Series, prefix: str, entries: Callable[[], Iterator[_Entry]]) -> Iterator[bytes]:
-    samples = ((labels, values[one.name]) for labels, values in entries() if one.name in values)
+    samples = (
+        (labels, values[one.name]) if one.name in values else None for labels, values in entries()
+    )
     return pieces(one, prefix, samples)
 
 
