@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextvars import Context
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Self
 from urllib.parse import quote
 
 from cost_gauge import Gauge, GaugedNode
@@ -178,6 +178,12 @@ class HttpClient:
         assert self._runner.server is not None
         admission = Admission(1 << 20)
         self._connections = OperatorConnections(self._runner.server, admission, log)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     async def _durable(self) -> None:
         waits: asyncio.Future[None] = self.loop.create_future()

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from chaos.costs import Score, judged
 
 from cost_gauge import PLAIN, Excess, Gauge
 from cost_http import HttpClient, http_request
 from cost_memory import unbooked
-from cost_worlds import World, declare
+from cost_worlds import SINK, World, bind, declare
 from leveret.broker.queue.queue import Queue
+from leveret.broker.staging.commit import COMMIT_KEY
+from leveret.broker.stream.stream import Stream
 from leveret.broker.vhost.unbinding import Unbinding
+from leveret.limits import STREAM_OFFSETS_MS
 from leveret.management.metrics import totals
 from leveret.management.routes import shared
+from leveret.names import Name
 from leveret.session.client_session import ClientSession
 from leveret.session.publish.publisher import Publisher
 from raw_codec import method, publish
@@ -28,6 +34,7 @@ WORLDS = [
     (4, 100, ["super_streams", "publishers", "channels", "history"]),
     (5, 200, ["direct", "returned", "expiring"]),
     (6, 1_000, ["one_queue", "unacked", "exclusive"]),
+    (7, 300, ["readers", "staged", "limited", "transaction"]),
 ]
 
 
@@ -55,15 +62,21 @@ def test_what_a_world_holds_is_booked(seed: int, size: int, parts: list[str]) ->
     assert unbooked(seed, size, parts) == []
 
 
+def asked(world: World, path: str) -> int:
+    """Ask for a path over HTTP; return the status."""
+    with HttpClient(world.node) as http:
+        return http.ask("GET", path)
+
+
 def http_costs(seed: int, size: int, parts: list[str], count: int = 120) -> list[Excess]:
     """What requests over HTTP alone cost too much, by routes that a seed chooses."""
     gauge = Gauge()
     world = World(seed, size, gauge)
     for part in parts:
         world.build(part)
-    http = HttpClient(world.node)
-    for _ in range(count):
-        http_request(http, world.draw, world.queue(), world.exchange(), gauge)
+    with HttpClient(world.node) as http:
+        for _ in range(count):
+            http_request(http, world.draw, world.queue(), world.exchange(), gauge)
     # Most must have come through, or nothing was tried.
     assert http.statuses[200] > count // 4
     return [one for one in gauge.excesses if not one.timed]
@@ -85,9 +98,59 @@ def test_a_long_list_over_http_is_made_in_slices(kind: str, query: str) -> None:
     gauge = Gauge()
     world = World(1, 2_000 if kind == "queues" else 6_000, gauge)
     world.build("queues" if kind == "queues" else "users")
-    status = HttpClient(world.node).ask("GET", f"/api/{kind}{query}")
-    assert status == 200
+    assert asked(world, f"/api/{kind}{query}") == 200
     assert [one for one in gauge.excesses if not one.timed] == []
+
+
+def excesses(gauge: Gauge) -> list[Excess]:
+    """What cost too much by steps and lines."""
+    return [one for one in gauge.excesses if not one.timed]
+
+
+def test_offsets_of_many_names_are_stored_in_slices() -> None:
+    gauge = Gauge()
+    world = World(1, 4_000, gauge)
+    world.build("readers")
+    stream = world.node.vhost.queues.by_name[Name("stream")]
+    assert isinstance(stream, Stream)
+    world.node.tick(STREAM_OFFSETS_MS)
+    assert excesses(gauge) == []
+    # As many messages were acked, each by a name that had come that far in order.
+    assert sum(stream.offsets.stored.values()) == world.size
+
+
+def test_a_batch_is_released_in_slices() -> None:
+    gauge = Gauge()
+    world = World(1, 400, gauge)
+    world.build("staged")
+    command = {"sink": SINK, "batch": 1, "queues": world.staged[1], "unroutable": "drop"}
+    world.peers[0].send(publish(2, "", COMMIT_KEY, json.dumps(command).encode()))
+    for _ in range(world.size):
+        world.node.sync()
+    assert excesses(gauge) == []
+    ready = world.node.vhost.queues.by_name[Name("deep")].ready_count()
+    assert ready == len([number for number in range(world.size) if number % 3])
+
+
+def test_a_vhost_with_a_large_ring_goes_in_slices() -> None:
+    gauge = Gauge()
+    world = World(1, 10, gauge)
+    broker = world.node.broker
+    broker.put_vhost("more0", {}, {})
+    broker.users.set_permission("other", "more0", ".*", ".*", ".*")
+    peer = world.connect("other", "more0")
+    kind = "x-consistent-hash"
+    peer.send(method(1, "exchange.declare", exchange="ring", type=kind, no_wait=True))
+    peer.send(declare("q", {}), bind("q", "ring", "1000"))
+    world.node.sync()
+
+    def delete() -> None:
+        broker.delete_vhost("more0")
+
+    world.node.measure("admin", delete)
+    world.node.run()
+    assert not broker.dissolving
+    assert excesses(gauge) == []
 
 
 def scraped() -> list[Excess]:
@@ -105,7 +168,7 @@ def scraped() -> list[Excess]:
             name = f"q{number}"
             consume = method(1, "basic.consume", queue=name, consumer_tag=name, no_wait=True)
             peer.send(consume, publish(1, "", name, b"taken"), publish(1, "", name, b"waits"))
-    assert HttpClient(world.node).ask("GET", "/metrics") == 200
+    assert asked(world, "/metrics") == 200
     return [one for one in gauge.excesses if not one.timed]
 
 
@@ -125,7 +188,7 @@ def test_a_list_over_http_without_a_slice_is_found(monkeypatch: pytest.MonkeyPat
     gauge = Gauge()
     world = World(1, 1_000, gauge)
     world.build("queues")
-    assert HttpClient(world.node).ask("GET", "/api/queues") == 200
+    assert asked(world, "/api/queues") == 200
     assert {(one.call, one.count) for one in gauge.excesses} == {("http", "lines")}
 
 
