@@ -119,17 +119,25 @@ def test_offsets_of_many_names_are_stored_in_slices() -> None:
     assert sum(stream.offsets.stored.values()) == world.size
 
 
-def test_a_batch_is_released_in_slices() -> None:
+@pytest.mark.parametrize("letters", [False, True])
+def test_a_batch_is_released_in_slices(letters: bool) -> None:
+    """Each third message is unroutable and dropped; or all are, and become dead letters."""
     gauge = Gauge()
-    world = World(1, 400, gauge)
+    world = World(1, 1_200, gauge)
     world.build("staged")
+    peer, queue, count = world.peers[0], "deep", world.size * 2 // 3
     command = {"sink": SINK, "batch": 1, "queues": world.staged[1], "unroutable": "drop"}
-    world.peers[0].send(publish(2, "", COMMIT_KEY, json.dumps(command).encode()))
+    if letters:
+        queue, count = "dead", world.size
+        command["unroutable"] = "dead-letter:amq.topic"
+        peer.send(method(1, "queue.delete", queue="deep"))
+        world.node.sync()
+        peer.send(declare("dead", {}), bind("dead", "amq.topic", "#"))
+    peer.send(publish(2, "", COMMIT_KEY, json.dumps(command).encode()))
     for _ in range(world.size):
         world.node.sync()
     assert excesses(gauge) == []
-    ready = world.node.vhost.queues.by_name[Name("deep")].ready_count()
-    assert ready == len([number for number in range(world.size) if number % 3])
+    assert world.node.vhost.queues.by_name[Name(queue)].ready_count() == count
 
 
 def test_a_vhost_with_a_large_ring_goes_in_slices() -> None:

@@ -46,6 +46,9 @@ DEAD_LETTER: Final = "dead-letter:"
 #: Steps of a move beside its copies: its headers are read twice, and its route is looked up.
 _MOVE_STEPS: Final = 3
 
+#: Steps of making a dead letter of one, whose headers are written anew.
+_LETTER_STEPS: Final = 6
+
 #: The reason in `x-death`.
 UNROUTABLE: Final = "unroutable"
 
@@ -281,6 +284,7 @@ class Release(SpillWaiter):
         found: i64 = len(targets)
         if not reached and self.unroutable.startswith(DEAD_LETTER):
             name = self.unroutable[len(DEAD_LETTER) :]
+            vhost.turn.steps += _LETTER_STEPS
             letter = DeadLetter(queue, sequence, letter, UNROUTABLE).letter_to(name)
             targets = vhost.destinations(name, letter)
         for target in targets:
