@@ -131,6 +131,7 @@ def tried(
             world.build(part)
         for _ in range(count):
             one_request(world)
+        world.close()
     finally:
         gc.enable()
     return gauge

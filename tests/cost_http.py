@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextvars import Context
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Self
 from urllib.parse import quote
 
 from cost_gauge import Gauge, GaugedNode
@@ -162,9 +162,10 @@ class HttpClient:
         self._syncs: list[asyncio.Future[None]] = []
         effects = _Effects(node)
         direct = DirectClients(effects, node.broker, SessionSettings("test"), node.tokens)
+        self._sampler = Sampler(node.broker, node.clock.wall_ms)
         operator = Operator(
             node.now, self._durable, _hashed, _held, _released, effects.broken,
-            Sampler(node.broker, node.clock.wall_ms), direct=direct.channel,
+            self._sampler, direct=direct.channel,
             scrapes=Scrapes(node.broker, node.clock, "rabbitmq", "3.13.7"),
         )  # fmt: skip
         log = _said
@@ -177,6 +178,12 @@ class HttpClient:
         assert self._runner.server is not None
         admission = Admission(1 << 20)
         self._connections = OperatorConnections(self._runner.server, admission, log)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     async def _durable(self) -> None:
         waits: asyncio.Future[None] = self.loop.create_future()
@@ -208,6 +215,15 @@ class HttpClient:
         status = int(transport.head[9:12] or 0)
         self.statuses[status] += 1
         return status
+
+    def close(self) -> None:
+        """End the API and what it does in the background, so that nothing is left in the loop."""
+        with self.node.gauge.unmeasured():
+            self._sampler.stop()
+            ending = self.loop.create_task(self._runner.cleanup())
+            while not (ending.done() and self.loop.is_idle()):
+                self.loop.turn()
+        self.loop.close()
 
     def _serve(self, transport: _Transport) -> None:
         quiet = 0

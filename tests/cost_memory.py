@@ -50,6 +50,7 @@ def unbooked(seed: int, size: int, parts: list[str] | None = None) -> list[str]:
                 found.append(f"after {what}: {grown:,} bytes grew, and {account:,} were booked")
     finally:
         tracemalloc.stop()
+        world.close()
     return found
 
 

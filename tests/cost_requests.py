@@ -21,7 +21,9 @@ from cost_operator import (
     user_request,
     vhost_request,
 )
-from cost_worlds import CHANNELS, KINDS, QUEUE_ARGUMENTS, World, declare
+from cost_readers import reader_request
+from cost_staging import commit_request, stage_request
+from cost_worlds import CHANNELS, KINDS, QUEUE_ARGUMENTS, QUOTAS, World, declare
 from leveret.broker.admin.stats import BindingListing, ExchangeListing, QueueListing
 from leveret.broker.node.parameters import OPERATOR_POLICY
 from leveret.errors import AmqpError
@@ -47,8 +49,6 @@ _DEFINITIONS: Final[tuple[dict[str, Any], ...]] = (
     {"max-length-bytes": 5_000}, {"dead-letter-exchange": "amq.fanout"}, {"max-length": 1_000_000},
     {"delivery-limit": 3},
 )  # fmt: skip
-
-_QUOTAS: Final = ("max-queues", "max-bindings", "max-messages", "max-message-bytes")
 
 _MANY_ARGUMENTS: Final = method(
     1, "queue.declare", queue="big", arguments={f"x{number}": number for number in range(4_000)}
@@ -107,7 +107,7 @@ def _mend(world: World) -> None:
 
 
 def _peer(world: World) -> QuickPeer:
-    return world.draw.choices(world.peers, weights=[6, 2, 2, 1])[0]
+    return world.draw.choices(world.peers, weights=[6, 2, 2, 1, 2])[0]
 
 
 def _channel(world: World) -> int:
@@ -325,6 +325,25 @@ def _end_transaction(world: World) -> None:
     peer.send(method(3, world.draw.choice(["tx.commit", "tx.commit", "tx.rollback"])))
 
 
+def _transaction(world: World) -> None:
+    """A transaction with messages small and large, and acks; it may stay open."""
+    draw, peer = world.draw, _peer(world)
+    frames: list[bytes] = []
+    for _ in range(draw.choice([1, 3, 30])):
+        name = world.exchange()
+        key = world.queue() if not name else world.key()
+        body = bytes(draw.choice([0, 10, 1_000, 20_000, 70_000, 300_000]))
+        one = publish(3, name, key, body, delivery_mode=draw.randint(1, 2))
+        frames += [one] * (draw.choice([1, 1, 100]) if len(body) <= 1_000 else 1)
+    if draw.random() < 0.5:
+        queue = world.queue()
+        frames += [method(3, "basic.get", queue=queue) for _ in range(draw.choice([1, 30]))]
+        peer.send(*frames)
+        frames = [method(3, "basic.ack", delivery_tag=peer.tags[3], multiple=True)]
+    frames += draw.choice([[], [method(3, "tx.commit")], [method(3, "tx.rollback")]])
+    peer.send(*frames)
+
+
 def _close_channel(world: World) -> None:
     peer, channel = _peer(world), _channel(world)
     peer.send(method(channel, "channel.close", code=200))
@@ -403,7 +422,7 @@ def _hare(world: World) -> None:
 def _quotas(world: World) -> None:
     """Change what a user or the vhost may have, which counts what they have."""
     draw = world.draw
-    limits: dict[str, Any] = {draw.choice(_QUOTAS): draw.choice([-1, 0, 10, 1_000, 1_000_000])}
+    limits: dict[str, Any] = {draw.choice(QUOTAS): draw.choice([-1, 0, 10, 1_000, 1_000_000])}
     node = world.node
 
     def change() -> None:
@@ -413,6 +432,10 @@ def _quotas(world: World) -> None:
             node.vhost.metadata.add_limits(limits)
 
     node.measure("admin", change)
+    node.run()
+    # He keeps what he has; that may be more than he may have now.
+    few = {draw.choice(QUOTAS): draw.choice([0, 10, world.size, 1_000_000])}
+    node.measure("admin", lambda: node.broker.users.set_limits("limited", few))
     node.run()
     if draw.random() < 0.8:
         # Else few requests would come through.
@@ -464,6 +487,7 @@ REQUESTS: Final[dict[str, tuple[Callable[[World], None], int]]] = {
     "channel.flow": (_flow, 1),
     "a mode": (_modes, 1),
     "the end of a transaction": (_end_transaction, 3),
+    "a transaction": (_transaction, 4),
     "channel.close": (_close_channel, 3),
     "many channels": (_many_channels, 2),
     "the end of a connection": (_end_connection, 3),
@@ -480,5 +504,8 @@ REQUESTS: Final[dict[str, tuple[Callable[[World], None], int]]] = {
     "a vhost": (vhost_request, 2),
     "a rewind": (rewind_request, 2),
     "a user": (user_request, 1),
+    "a named consumer": (reader_request, 5),
+    "a staged message": (stage_request, 3),
+    "a commit": (commit_request, 3),
     "a request over HTTP": (_http, 12),
 }

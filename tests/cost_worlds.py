@@ -25,6 +25,9 @@ CHANNELS: Final = (1, 2, 3)
 #: What one `receive` is given while a world is built.
 _PIECE_BYTES: Final = 262_144
 
+#: What a user, or a vhost, may have at most.
+QUOTAS: Final = ("max-queues", "max-bindings", "max-messages", "max-message-bytes")
+
 KINDS: Final = (
     "direct", "fanout", "topic", "headers", "x-consistent-hash", "x-modulus-hash", "x-random",
     "x-recent-history", "x-delayed-message",
@@ -40,6 +43,13 @@ QUEUE_ARGUMENTS: Final[tuple[dict[str, Any], ...]] = (
     {"x-max-length": 5, "x-dead-letter-exchange": "all"}, {"x-queue-type": "stream"},
     {"x-queue-type": "stream", "x-max-length-bytes": 10_000}, {"x-message-deduplication": True},
 )  # fmt: skip
+
+
+#: The sink whose batches are staged.
+SINK: Final = "sink0"
+
+#: Queues of the batch that is staged while a world is built: as many tasks write to it.
+_STAGING_QUEUES_MAX: Final = 1_000
 
 
 class World:
@@ -59,7 +69,19 @@ class World:
         self.hare = QuickHare(self.node)
         #: Who operates the broker over HTTP, from the first request on.
         self.http: HttpClient | None = None
-        self.peers = [self.connect(user) for user in ("guest", "guest", "other", "narrow")]
+        #: The staging queues of each batch, and the batch that is staged now.
+        self.staged: dict[int, list[str]] = {}
+        self.batch = 1
+        self.node.add_user("limited", configure=".*", write=".*", read=".*")
+        self.node.broker.users.set_limits("limited", dict.fromkeys(QUOTAS, size))
+        users = ("guest", "guest", "other", "narrow", "limited")
+        self.peers = [self.connect(user) for user in users]
+
+    def close(self) -> None:
+        """End what goes on in the background."""
+        if self.http is not None:
+            self.http.close()
+            self.http = None
 
     def some_parts(self) -> list[str]:
         """Choose what the world is made of."""
@@ -158,6 +180,20 @@ def bind(queue: str, exchange: str, key: str = "", **arguments: Any) -> bytes:
         1, "queue.bind", queue=queue, exchange=exchange, routing_key=key, no_wait=True,
         arguments=arguments,
     )  # fmt: skip
+
+
+def staging_queue(world: World, batch: int) -> tuple[str, bytes]:
+    """Return a new staging queue of a batch of the sink, and what declares it."""
+    queues = world.staged.setdefault(batch, [])
+    name = f"leveret.staging.{SINK}.{batch}.{len(queues)}"
+    queues.append(name)
+    return name, declare(name, {"x-staging-sink": SINK, "x-staging-batch": batch}, durable=True)
+
+
+def stage(queue: str, exchange: str, key: str, body: bytes) -> bytes:
+    """A publish into a staging queue; where it goes once the batch is committed is in it."""
+    headers = {"x-staged-exchange": exchange, "x-staged-routing-key": key}
+    return publish(1, "", queue, body, headers=headers, delivery_mode=2)
 
 
 def _queues(world: World) -> Iterator[bytes]:
@@ -350,6 +386,47 @@ def _stream(world: World) -> Iterator[bytes]:
         yield publish(1, "", "stream", b"s" * (number % 90), headers=headers)
 
 
+def _readers(world: World) -> Iterator[bytes]:
+    """Many names that read one stream, each of which has come further than is stored."""
+    yield declare("stream", {"x-queue-type": "stream"})
+    world.queues.append("stream")
+    for number in range(10):
+        yield publish(1, "", "stream", b"s" * number)
+    yield method(1, "basic.qos", prefetch_count=3)
+    for number in range(world.size):
+        yield method(
+            1, "basic.consume", queue="stream", consumer_tag=f"n{number}", no_wait=True,
+            arguments={"x-stream-consumer": f"n{number}", "x-stream-offset": "first"},
+        )  # fmt: skip
+    # Half of what each was given is done.
+    yield method(1, "basic.ack", delivery_tag=world.size, multiple=True)
+
+
+def _staged(world: World) -> Iterator[bytes]:
+    """A batch that many tasks, or one, have staged."""
+    yield declare("deep", {}, durable=True)
+    tasks = world.draw.choice([1, min(world.size, _STAGING_QUEUES_MAX)])
+    names: list[str] = []
+    for _ in range(tasks):
+        name, declares = staging_queue(world, 1)
+        names.append(name)
+        yield declares
+    for number in range(world.size):
+        exchange, key = ("", "deep") if number % 3 else ("amq.fanout", "k")
+        yield stage(names[number % tasks], exchange, key, b"s" * (number % 60))
+
+
+def _limited(world: World) -> Iterator[bytes]:
+    """A user who is just below what he may have."""
+    count = world.size
+    half = [declare(f"l{number}", {}) for number in range(count // 2)]
+    messages = (publish(1, "", f"l{number % (count // 2 or 1)}", b"m") for number in range(count))
+    world.feed(world.peers[4], iter(half))
+    world.feed(world.peers[4], messages)
+    world.queues += ["l0", "l1"]
+    yield method(1, "basic.qos", prefetch_count=0)
+
+
 def _history(world: World) -> Iterator[bytes]:
     length = min(world.size, 4_096)
     yield from world.exchange_of(
@@ -426,5 +503,6 @@ PARTS: Final[dict[str, Callable[[World], Iterator[bytes]]]] = {
         _chain, _tree, _super_streams, _deep_queue, _expiring, _priorities, _deduplicated,
         _returned, _unacked, _delayed, _stream, _history, _consumers, _transaction, _channels,
         _publishers, _policies, _window, _retained, _users, _links,
+        _readers, _staged, _limited,
     )
 }  # fmt: skip

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from chaos.costs import Score, judged
 
 from cost_gauge import PLAIN, Excess, Gauge
 from cost_http import HttpClient, http_request
 from cost_memory import unbooked
-from cost_worlds import World, declare
+from cost_worlds import SINK, World, bind, declare
 from leveret.broker.queue.queue import Queue
+from leveret.broker.staging.commit import COMMIT_KEY
+from leveret.broker.stream.stream import Stream
 from leveret.broker.vhost.unbinding import Unbinding
+from leveret.limits import STREAM_OFFSETS_MS
+from leveret.management.metrics import totals
 from leveret.management.routes import shared
+from leveret.names import Name
 from leveret.session.client_session import ClientSession
 from leveret.session.publish.publisher import Publisher
-from raw_codec import method
+from raw_codec import method, publish
 
 #: What compiled code calls is bound when it is built: nothing can be planted there.
 planted = pytest.mark.skipif(not PLAIN, reason="plants faults in plain Python")
@@ -27,6 +34,7 @@ WORLDS = [
     (4, 100, ["super_streams", "publishers", "channels", "history"]),
     (5, 200, ["direct", "returned", "expiring"]),
     (6, 1_000, ["one_queue", "unacked", "exclusive"]),
+    (7, 300, ["readers", "staged", "limited", "transaction"]),
 ]
 
 
@@ -54,15 +62,21 @@ def test_what_a_world_holds_is_booked(seed: int, size: int, parts: list[str]) ->
     assert unbooked(seed, size, parts) == []
 
 
+def asked(world: World, path: str) -> int:
+    """Ask for a path over HTTP; return the status."""
+    with HttpClient(world.node) as http:
+        return http.ask("GET", path)
+
+
 def http_costs(seed: int, size: int, parts: list[str], count: int = 120) -> list[Excess]:
     """What requests over HTTP alone cost too much, by routes that a seed chooses."""
     gauge = Gauge()
     world = World(seed, size, gauge)
     for part in parts:
         world.build(part)
-    http = HttpClient(world.node)
-    for _ in range(count):
-        http_request(http, world.draw, world.queue(), world.exchange(), gauge)
+    with HttpClient(world.node) as http:
+        for _ in range(count):
+            http_request(http, world.draw, world.queue(), world.exchange(), gauge)
     # Most must have come through, or nothing was tried.
     assert http.statuses[200] > count // 4
     return [one for one in gauge.excesses if not one.timed]
@@ -84,9 +98,96 @@ def test_a_long_list_over_http_is_made_in_slices(kind: str, query: str) -> None:
     gauge = Gauge()
     world = World(1, 2_000 if kind == "queues" else 6_000, gauge)
     world.build("queues" if kind == "queues" else "users")
-    status = HttpClient(world.node).ask("GET", f"/api/{kind}{query}")
-    assert status == 200
+    assert asked(world, f"/api/{kind}{query}") == 200
     assert [one for one in gauge.excesses if not one.timed] == []
+
+
+def excesses(gauge: Gauge) -> list[Excess]:
+    """What cost too much by steps and lines."""
+    return [one for one in gauge.excesses if not one.timed]
+
+
+def test_offsets_of_many_names_are_stored_in_slices() -> None:
+    gauge = Gauge()
+    world = World(1, 4_000, gauge)
+    world.build("readers")
+    stream = world.node.vhost.queues.by_name[Name("stream")]
+    assert isinstance(stream, Stream)
+    world.node.tick(STREAM_OFFSETS_MS)
+    assert excesses(gauge) == []
+    # As many messages were acked, each by a name that had come that far in order.
+    assert sum(stream.offsets.stored.values()) == world.size
+
+
+@pytest.mark.parametrize("letters", [False, True])
+def test_a_batch_is_released_in_slices(letters: bool) -> None:
+    """Each third message is unroutable and dropped; or all are, and become dead letters."""
+    gauge = Gauge()
+    world = World(1, 1_200, gauge)
+    world.build("staged")
+    peer, queue, count = world.peers[0], "deep", world.size * 2 // 3
+    command = {"sink": SINK, "batch": 1, "queues": world.staged[1], "unroutable": "drop"}
+    if letters:
+        queue, count = "dead", world.size
+        command["unroutable"] = "dead-letter:amq.topic"
+        peer.send(method(1, "queue.delete", queue="deep"))
+        world.node.sync()
+        peer.send(declare("dead", {}), bind("dead", "amq.topic", "#"))
+    peer.send(publish(2, "", COMMIT_KEY, json.dumps(command).encode()))
+    for _ in range(world.size):
+        world.node.sync()
+    assert excesses(gauge) == []
+    assert world.node.vhost.queues.by_name[Name(queue)].ready_count() == count
+
+
+def test_a_vhost_with_a_large_ring_goes_in_slices() -> None:
+    gauge = Gauge()
+    world = World(1, 10, gauge)
+    broker = world.node.broker
+    broker.put_vhost("more0", {}, {})
+    broker.users.set_permission("other", "more0", ".*", ".*", ".*")
+    peer = world.connect("other", "more0")
+    kind = "x-consistent-hash"
+    peer.send(method(1, "exchange.declare", exchange="ring", type=kind, no_wait=True))
+    peer.send(declare("q", {}), bind("q", "ring", "1000"))
+    world.node.sync()
+
+    def delete() -> None:
+        broker.delete_vhost("more0")
+
+    world.node.measure("admin", delete)
+    world.node.run()
+    assert not broker.dissolving
+    assert excesses(gauge) == []
+
+
+def scraped() -> list[Excess]:
+    """What a scrape of many queues costs too much that have consumers, of which one has a message.
+
+    The queues of a world are mostly empty, and one with messages takes four times as many lines.
+    """
+    gauge = Gauge()
+    world = World(1, 2_000, gauge)
+    world.build("queues")
+    peer = world.peers[0]
+    with gauge.unmeasured():
+        peer.send(method(1, "basic.qos", prefetch_count=1))
+        for number in range(world.size):
+            name = f"q{number}"
+            consume = method(1, "basic.consume", queue=name, consumer_tag=name, no_wait=True)
+            peer.send(consume, publish(1, "", name, b"taken"), publish(1, "", name, b"waits"))
+    assert asked(world, "/metrics") == 200
+    return [one for one in gauge.excesses if not one.timed]
+
+
+def test_a_scrape_is_made_in_slices() -> None:
+    assert scraped() == []
+
+
+@planted
+def test_a_scrape_without_a_slice_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(totals, "SCRAPE_SLICE", 100_000)
+    assert {(one.call, one.count) for one in scraped()} == {("http", "lines")}
 
 
 @planted
@@ -95,7 +196,7 @@ def test_a_list_over_http_without_a_slice_is_found(monkeypatch: pytest.MonkeyPat
     gauge = Gauge()
     world = World(1, 1_000, gauge)
     world.build("queues")
-    assert HttpClient(world.node).ask("GET", "/api/queues") == 200
+    assert asked(world, "/api/queues") == 200
     assert {(one.call, one.count) for one in gauge.excesses} == {("http", "lines")}
 
 

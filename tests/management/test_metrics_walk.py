@@ -10,6 +10,8 @@ from core import Node
 from leveret.broker.admin.metrics import QueueRows, QueueWalk
 from leveret.broker.queue.queue import Queue
 from leveret.broker.values.queue_attributes import QueueAttributes
+from leveret.management.metrics import series as table
+from leveret.management.metrics.text import SLICE_SAMPLES, Sample, pieces
 from leveret.message import Address, Message
 from leveret.names import Name
 
@@ -104,3 +106,16 @@ def test_entries_beyond_the_limit_are_counted_and_left_out() -> None:
     none = QueueRows(node.broker, ["no such vhost"], 5)
     none.step(1)
     assert not none.rows
+
+
+def test_objects_without_a_sample_give_empty_pieces() -> None:
+    """Else a series that no queue has would be looked for in all of them at once."""
+    one = table.QUEUE_HEAD["queue_head_message_timestamp"]
+    nothing: list[Sample | None] = [None]
+    found: list[Sample | None] = [(("/", "q"), 7)]
+    samples = nothing * 2 * SLICE_SAMPLES + found + nothing * SLICE_SAMPLES
+    text = list(pieces(one, "p_", samples))
+    assert [bool(piece) for piece in text] == [True, False, True, False]
+    assert b"".join(text).splitlines()[2:] == [
+        b'p_queue_head_message_timestamp{queue="q",vhost="/"} 7.0'
+    ]

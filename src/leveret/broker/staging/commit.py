@@ -237,6 +237,8 @@ class Commit(Dispatcher):
         self.staged = staged
 
     def _staging(self, name: Name) -> StagingQueue:
+        # A commit may name thousands, each of which is looked up and checked.
+        self.turn.steps += 1
         queue = self.vhost.queues.by_name.get(name)
         label = self.vhost.queue_label(name)
         if queue is None:

@@ -43,6 +43,12 @@ FAIL: Final = "fail"
 DROP_IT: Final = "drop"
 DEAD_LETTER: Final = "dead-letter:"
 
+#: Steps of a move beside its copies: its headers are read twice, and its route is looked up.
+_MOVE_STEPS: Final = 3
+
+#: Steps of making a dead letter of one, whose headers are written anew.
+_LETTER_STEPS: Final = 6
+
 #: The reason in `x-death`.
 UNROUTABLE: Final = "unroutable"
 
@@ -251,9 +257,12 @@ class Release(SpillWaiter):
 
     def _slice(self, queue: WaitingQueue, limit: i64) -> i64:
         """Move messages as long as one may; return how many."""
+        turn = self.vhost.turn
         moved: i64 = 0
         size: i64 = 0
-        while moved < limit and size < RELEASE_BYTES:
+        # Messages with many copies are fewer.
+        last: i64 = turn.steps + limit * (_MOVE_STEPS + 1)
+        while moved < limit and size < RELEASE_BYTES and turn.steps < last:
             sequence = queue.ready.first()
             returned = queue.ready.look(sequence) if sequence != NOTHING else None
             if returned is None or not self._move(queue, sequence, returned.message):
@@ -275,6 +284,7 @@ class Release(SpillWaiter):
         found: i64 = len(targets)
         if not reached and self.unroutable.startswith(DEAD_LETTER):
             name = self.unroutable[len(DEAD_LETTER) :]
+            vhost.turn.steps += _LETTER_STEPS
             letter = DeadLetter(queue, sequence, letter, UNROUTABLE).letter_to(name)
             targets = vhost.destinations(name, letter)
         for target in targets:
@@ -283,6 +293,7 @@ class Release(SpillWaiter):
                 return False
         if route.exchange is not None:
             route.exchange.published_in += 1
+        vhost.turn.steps += _MOVE_STEPS + len(targets)
         queue.take(sequence)
         vhost.move(queue, sequence, message, letter, targets)
         if vhost.turn.events is not None:

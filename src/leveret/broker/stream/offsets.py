@@ -95,8 +95,9 @@ class StreamOffsets(Timed):
             stream.turn.quotas.user_limits, MAX_STREAM_CONSUMERS, STREAM_OFFSET_NAMES_PER_USER_MAX
         )
         self.account: Final = MarkAccount(stream.turn.accounts)
-        #: Groups that may have come further than is stored.
+        #: Groups that may have come further than is stored; and those of them whose time it is.
         self._moved: dict[str, NamedReaders] = {}
+        self._due: list[NamedReaders] = []
 
     def _end(self) -> i64:
         """Return the offset behind the newest message."""
@@ -195,11 +196,22 @@ class StreamOffsets(Timed):
             turn.timers.set(self, turn.now_ms + STREAM_OFFSETS_MS)
 
     def due(self, now_ms: i64) -> None:
-        """Journal what has moved since the last time."""
-        moved = self._moved
-        self._moved = {}
-        for group in moved.values():
-            group.store()
+        """Journal what has moved since the last time: of many names, a slice in each turn."""
+        turn = self.turn
+        left = self._due
+        if not left:
+            left.extend(self._moved.values())
+            self._moved.clear()
+        while left and turn.timed_steps > 0:
+            group = left.pop()
+            # One that has ended stored its offset then, and the name may have been moved since.
+            if self.groups.get(group.reader_name) is group:
+                group.store()
+            turn.spend_timed(1)
+        if left:
+            turn.timers.set(self, now_ms)
+        elif self._moved:
+            turn.timers.set(self, now_ms + STREAM_OFFSETS_MS)
 
     def end(self, group: NamedReaders) -> None:
         """Forget `group`, which has stored its offset and has no reader."""
@@ -216,6 +228,7 @@ class StreamOffsets(Timed):
             group.drop()
         self.groups.clear()
         self._moved.clear()
+        self._due.clear()
         self.stored.clear()
         self.owners.clear()
         self.account.end()

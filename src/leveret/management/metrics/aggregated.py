@@ -51,6 +51,9 @@ _SIZE_ENDS: Final = (
 )
 assert len(_SIZE_ENDS) == len(SIZE_CLASSES)
 
+#: What writes the text.  To look it up reads a file of some hundred lines, so it is done once.
+_LIBRARY_VERSION: Final = version("prometheus-client")
+
 _SYNC_ENDS: Final = tuple(str(end / 1e9) for end in SYNC_CLASSES_NS)
 
 _NS: Final = 1e9
@@ -140,7 +143,7 @@ def _node_values(
         scrapes.version,
         f"Python {platform.python_version()}",
         __version__,
-        version("prometheus-client"),
+        _LIBRARY_VERSION,
         "Leveret",
         __version__,
     )

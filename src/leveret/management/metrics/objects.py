@@ -56,7 +56,7 @@ class Objects:
     async def take(self) -> None:
         """Take the values, so many at a time that nobody waits for it."""
         # Entries are objects, which cost more than sums do.
-        count = SCRAPE_SLICE // 8
+        count = SCRAPE_SLICE // 2
         if self._queues is not None:
             await in_slices(self._queues.step, count)
         if self._links is not None:
@@ -115,7 +115,9 @@ class Objects:
 
 
 def _series(one: Series, prefix: str, entries: Callable[[], Iterator[_Entry]]) -> Iterator[bytes]:
-    samples = ((labels, values[one.name]) for labels, values in entries() if one.name in values)
+    samples = (
+        (labels, values[one.name]) if one.name in values else None for labels, values in entries()
+    )
     return pieces(one, prefix, samples)
 
 

@@ -51,11 +51,15 @@ def clean(text: str) -> str:
 
 
 def pieces(
-    series: Series, prefix: str, samples: Iterable[Sample], labels: Sequence[str] | None = None
+    series: Series,
+    prefix: str,
+    samples: Iterable[Sample | None],
+    labels: Sequence[str] | None = None,
 ) -> Iterator[bytes]:
     """Give the text of a series, some hundred samples at a time.
 
-    `labels` are those of the samples, the series' own by default.
+    `labels` are those of the samples, the series' own by default.  None is an object without such a
+    sample: it takes time as well, so a piece of nothing but these is empty.
     """
     names = series.labels if labels is None else labels
     left = iter(samples)
@@ -66,7 +70,7 @@ def pieces(
             return
         metric = _metric(series, prefix)
         name = series.full_name(prefix)
-        for values, number in part:
+        for values, number in filter(None, part):
             metric.add_sample(name, dict(zip(names, map(clean, values), strict=True)), number)
         yield _text(metric, first)
         first = False

@@ -62,7 +62,8 @@ class ConsistentHashExchange(Exchange):
         super().drop()
         if self._account is not None:
             for points in self.ring.empty():
-                self._account.free(points)
+                # There are very many lists, of which none is long.
+                self._account.free_later(points)
 
     def add(self, binding: Binding) -> None:
         """Put `binding` on the ring.

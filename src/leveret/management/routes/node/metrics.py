@@ -68,12 +68,16 @@ async def _send(request: web.Request, text: AsyncIterator[bytes]) -> web.StreamR
 
 
 async def _yielding(parts: Iterator[bytes]) -> AsyncIterator[bytes]:
-    """Give parts, with a look at the loop after each larger one."""
+    """Give parts, with a look at the loop after each larger one, and after an empty one.
+
+    Many objects were looked at for that, and an answer has no empty piece.
+    """
     size = 0
     for part in parts:
-        yield part
+        if part:
+            yield part
         size += len(part)
-        if size > 16_384:
+        if size > 16_384 or not part:
             size = 0
             await asyncio.sleep(0)
 
