@@ -241,6 +241,11 @@ TICK_STEPS: Final = 3
 #: Messages in memory that are dropped without a look at them in one step.
 MESSAGES_FREED_PER_STEP: Final = 4
 
+#: What it costs in steps to read a chunk from a file at once, and bytes of it that are one more: of
+#: 256 KiB, which may be one message, reading and checking take some 100 µs.
+CHUNK_READ_STEPS: Final = 32
+CHUNK_BYTES_PER_STEP: Final = 1024
+
 #: What the end of a queue costs in steps, and a partition of a super stream that is prepared,
 #: beside the bytes of its definitions.
 QUEUE_DROP_STEPS: Final = 3
