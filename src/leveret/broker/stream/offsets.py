@@ -41,6 +41,9 @@ from leveret.limits import (
 )
 from leveret.names import check_new
 
+#: Offsets that are journaled when their time has come and the turn has no steps left.
+_STORED_LEAST: Final = 16
+
 #: What hands over a name, as errors say it.
 GIVE_NAME: Final = "set_stream_consumer_owner"
 
@@ -97,6 +100,8 @@ class StreamOffsets(Timed):
         self.account: Final = MarkAccount(stream.turn.accounts)
         #: Groups that may have come further than is stored.
         self._moved: dict[str, NamedReaders] = {}
+        #: Those of them whose time has come, while a turn has no steps for all.
+        self._due: list[NamedReaders] = []
 
     def _end(self) -> i64:
         """Return the offset behind the newest message."""
@@ -195,11 +200,23 @@ class StreamOffsets(Timed):
             turn.timers.set(self, turn.now_ms + STREAM_OFFSETS_MS)
 
     def due(self, now_ms: i64) -> None:
-        """Journal what has moved since the last time."""
-        moved = self._moved
-        self._moved = {}
-        for group in moved.values():
-            group.store()
+        """Journal what has moved since the last time, as far as this turn has steps for it."""
+        turn = self.turn
+        listed = self._due
+        if not listed:
+            listed = self._due = list(self._moved.values())
+            self._moved = {}
+        left: i64 = max(turn.timed_steps, _STORED_LEAST)
+        while listed and left > 0:
+            left -= 1
+            turn.spend_timed(1)
+            group = listed.pop()
+            if self.groups.get(group.reader_name) is group:
+                group.store()
+        if listed:
+            turn.timers.set(self, now_ms)
+        elif self._moved:
+            turn.timers.set(self, now_ms + STREAM_OFFSETS_MS)
 
     def end(self, group: NamedReaders) -> None:
         """Forget `group`, which has stored its offset and has no reader."""
@@ -216,6 +233,7 @@ class StreamOffsets(Timed):
             group.drop()
         self.groups.clear()
         self._moved.clear()
+        self._due = []
         self.stored.clear()
         self.owners.clear()
         self.account.end()
