@@ -241,6 +241,11 @@ TICK_STEPS: Final = 3
 #: Messages in memory that are dropped without a look at them in one step.
 MESSAGES_FREED_PER_STEP: Final = 4
 
+#: What it costs in steps to read a chunk from a file at once, and bytes of it that are one more: of
+#: 256 KiB, which may be one message, reading and checking take some 100 µs.
+CHUNK_READ_STEPS: Final = 32
+CHUNK_BYTES_PER_STEP: Final = 1024
+
 #: What the end of a queue costs in steps, and a partition of a super stream that is prepared,
 #: beside the bytes of its definitions.
 QUEUE_DROP_STEPS: Final = 3
@@ -352,6 +357,10 @@ HISTORY_COPIES_MAX: Final = 16_384
 #: keys whose verdict it remembers before it starts afresh.
 STREAM_FILTER_VALUES_MAX: Final = 256
 STREAM_FILTER_KEYS_KNOWN_MAX: Final = 4096
+
+#: Blocks of a stream that retention drops before others are served, 0.5 µs each.  A limit that is
+#: set later on a stream of 100 GB drops 400,000 of them, and looks again each second.
+RETIRED_AT_ONCE: Final = 4096
 
 #: Names under which a stream keeps offsets of consumers: each takes room in every checkpoint.
 STREAM_OFFSET_NAMES_MAX: Final = 40_000

@@ -27,7 +27,7 @@ from leveret.broker.backlog.stored import StoredChunks
 from leveret.broker.backlog.window import NOTHING, Returned
 from leveret.broker.queue.queue import Queue
 from leveret.chunk import NEVER, Chunk
-from leveret.limits import RETURN_COUNT_BYTES
+from leveret.limits import CHUNK_BYTES_PER_STEP, CHUNK_READ_STEPS, RETURN_COUNT_BYTES
 from leveret.store.segments.segments import ChunkRef
 
 
@@ -117,7 +117,13 @@ class Pages(PageOwner):
         """Read a page synchronously."""
         stored = page.stored
         assert stored is not None
-        self.load(page, self.queue.turn.reader.read(stored.ref))
+        self.load(page, self._read(stored.ref))
+
+    def _read(self, ref: ChunkRef) -> bytes:
+        """Read a chunk synchronously, and count what that costs."""
+        turn = self.queue.turn
+        turn.steps += CHUNK_READ_STEPS + ref.size // CHUNK_BYTES_PER_STEP
+        return turn.reader.read(ref)
 
     def _open(self, page: Page, data: bytes) -> Chunk | None:
         """Return a page's chunk, or None if it is damaged, which is reported once."""
@@ -176,7 +182,7 @@ class Pages(PageOwner):
         """Read a page without loading it."""
         stored = page.stored
         assert stored is not None
-        found = self._decode(page, self.queue.turn.reader.read(stored.ref))
+        found = self._decode(page, self._read(stored.ref))
         self._peeked = page
         self._peeked_items = {item.sequence: item for item in found}
 

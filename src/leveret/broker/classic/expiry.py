@@ -161,27 +161,27 @@ class Expiry(Timed):
         return key >> 1 if key & 1 else None
 
     def drop_first(self, limit: i64) -> bool:
-        """Expire up to `limit` of the messages that are next; return whether the next one lives.
+        """Expire messages that are next, in about `limit` steps; return whether the next one lives.
 
         It does too where there is none.
         """
         queue = self.queue
         ttl = queue.settings.message_ttl_ms
-        now_ms = queue.turn.now_ms
-        dropped: i64 = 0
+        turn = queue.turn
+        now_ms = turn.now_ms
+        last = turn.steps + limit
         alive = False
-        while dropped < limit and not alive:
+        while turn.steps < last and not alive:
             sequence = queue.ready.first_at_once()
             returned = queue.ready.look(sequence) if sequence != NOTHING else None
             alive = True
             if returned is not None:
                 deadline = deadline_of(returned.message, ttl)
                 if deadline != NO_DEADLINE and deadline <= now_ms:
-                    queue.turn.changes += 1
+                    turn.changes += 1
+                    turn.steps += 1
                     queue.discard(sequence, REASON_EXPIRED)
-                    dropped += 1
                     alive = False
-        queue.turn.steps += dropped
         return alive
 
     def first_alive(self) -> i64:

@@ -128,19 +128,23 @@ class ClassicTarget(Target):
             return
         self._queue.make_way()
         self._drop_head(SLICE_MESSAGES)
+        if self.is_over():
+            # What lies on the disk is read before it is dropped: the rest follows in slices.
+            self.is_over_limit = True
+            self._queue.schedule()
 
     def shrink(self, limit: i64) -> None:
-        """Drop up to `limit` of the messages beyond limits that were set later."""
+        """Drop some of the messages beyond limits that were set later, in about `limit` steps."""
         self._drop_head(limit)
         self.is_over_limit = self.is_over()
 
     def _drop_head(self, limit: i64) -> None:
-        """Drop up to `limit` messages beyond the limits from the head."""
-        dropped: i64 = 0
-        while dropped < limit and self.is_over():
+        """Drop messages beyond the limits from the head, in about `limit` steps."""
+        turn = self.turn
+        last = turn.steps + limit
+        while turn.steps < last and self.is_over():
+            turn.steps += 1
             self._queue.discard(self._ready.first_at_once(), REASON_MAXLEN)
-            dropped += 1
-        self.turn.steps += dropped
 
     def is_full(self, message: Message) -> bool:
         """Return whether `message` would exceed the limits of a queue that rejects, or a quota."""

@@ -16,6 +16,7 @@ from mypy_extensions import i64
 
 from leveret.broker.stream.block import Block
 from leveret.broker.values.arguments import age_seconds, int_argument
+from leveret.limits import RETIRED_AT_ONCE
 
 
 @final
@@ -58,13 +59,16 @@ class Retention:
         return first is not None and first.timestamp_ms < now_ms - self.age_ms_max
 
     def over(self, blocks: list[Block], size: i64, visible_end: i64, now_ms: i64) -> i64:
-        """Return how many blocks are to go from the front of a stream of `size` bytes."""
+        """Return how many blocks are to go from the front of a stream of `size` bytes.
+
+        Of very many these are some: whole segments, until they have `RETIRED_AT_ONCE` blocks.
+        """
         if self.bytes_max < 0 and self.age_ms_max < 0:
             return 0
         dropped: i64 = 0
         places: i64 = len(blocks) - (2 if blocks[-1].count == 0 else 1)
         oldest: i64 = now_ms - self.age_ms_max
-        while dropped < places:
+        while dropped < min(places, RETIRED_AT_ONCE):
             too_long = self.bytes_max >= 0 and size > self.bytes_max
             if not too_long and (self.age_ms_max < 0 or blocks[dropped].timestamp_max >= oldest):
                 break

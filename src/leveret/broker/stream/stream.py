@@ -217,12 +217,13 @@ class Stream(Queue):
                 self.turn.stream_cache.put(block)
 
     def retain(self) -> None:
-        """Drop what exceeds the retention."""
+        """Drop what exceeds the retention: of very much, some with each call."""
         if self.retention.closes(self.last, self.turn.now_ms):
             self.settle()
         blocks = self.blocks
         dropped = self.retention.over(blocks, self.size, self.visible_end, self.turn.now_ms)
         if dropped > 0:
+            self.turn.steps += dropped
             for block in blocks[:dropped]:
                 self.forget(block)
             del blocks[:dropped]

@@ -1,0 +1,84 @@
+"""What a long stream, or one with many named consumers, does by itself is done in slices."""
+
+from __future__ import annotations
+
+import pytest
+
+from core import Node, Peer
+from leveret.limits import RETIRED_AT_ONCE, STREAM_OFFSETS_MS, TIMED_STEPS_PER_TURN
+from raw_codec import method, publish
+
+NAMES = 2 * TIMED_STEPS_PER_TURN + 100
+
+
+@pytest.fixture
+def node() -> Node:
+    return Node()
+
+
+def acked(node: Node) -> Peer:
+    """A client with so many named consumers of stream `s`, each of which has acked a message."""
+    peer = node.connect()
+    peer.declare("s", arguments={"x-queue-type": "stream"})
+    peer.call(1, "basic.qos", prefetch_count=10)
+    for number in range(NAMES):
+        consume = method(
+            1, "basic.consume", queue="s", consumer_tag=f"c{number}", no_wait=True,
+            arguments={"x-stream-consumer": f"n{number}"},
+        )  # fmt: skip
+        peer.send(consume)
+    node.sync()
+    peer.send(publish(1, "", "s", b"m"))
+    node.sync()
+    peer.send(method(1, "basic.ack", delivery_tag=0, multiple=True))
+    node.sync()
+    peer.take()
+    return peer
+
+
+def test_offsets_of_many_names_are_journaled_in_slices(node: Node) -> None:
+    acked(node)
+    stored = node.stream("s").offsets.stored
+    node.clock.advance(STREAM_OFFSETS_MS)
+    node.now()
+    parts = []
+    while list(stored.values()).count(1) < NAMES:
+        before = list(stored.values()).count(1)
+        node.broker.settle()
+        parts.append(list(stored.values()).count(1) - before)
+        assert len(parts) < 100
+    assert max(parts) <= TIMED_STEPS_PER_TURN
+    assert len(parts) >= 3
+
+
+def test_one_that_ends_before_its_turn_is_not_stored_again(node: Node) -> None:
+    peer = acked(node)
+    node.clock.advance(STREAM_OFFSETS_MS)
+    node.now()
+    node.broker.settle()
+    offsets = node.stream("s").offsets
+    peer.connection.receive(method(1, "basic.cancel", consumer_tag="c0"), node.now())
+    offsets.forget("n0")
+    node.run()
+    assert "n0" not in offsets.stored
+    assert set(offsets.stored.values()) == {1}
+
+
+def test_a_shorter_retention_drops_blocks_in_slices(node: Node) -> None:
+    peer = node.connect()
+    node.turn.page_bytes = 1
+    peer.declare("s", arguments={"x-queue-type": "stream"})
+    for _ in range(3):
+        peer.send(publish(1, "", "s", b"m") * RETIRED_AT_ONCE)
+        node.sync()
+    stream = node.stream("s")
+    value = {"pattern": ".*", "definition": {"max-length-bytes": 1}, "priority": 1}
+    node.broker.parameters.set("/", "operator_policy", "short", value)
+    node.run()
+    parts = []
+    while stream.ready_count() > 1:
+        before, steps = stream.ready_count(), int(node.turn.steps)
+        node.broker.tick()
+        parts.append(int(before - stream.ready_count()))
+        assert int(node.turn.steps) - steps >= parts[-1] > 0
+    assert max(parts) == RETIRED_AT_ONCE
