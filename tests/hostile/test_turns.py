@@ -288,3 +288,18 @@ def test_queues_deliver_so_much_a_turn_and_new_messages_come_first(node: Node) -
         peer.flush()
     delivered = sum(heard.method.name == "basic.deliver" for heard in peer.heard)
     assert delivered == 8 * 3000
+
+
+@pytest.mark.parametrize("limit", [{}, {"x-delivery-limit": 5}], ids=["plain", "counted"])
+def test_a_delivery_with_a_header_of_the_queue_is_two_steps(
+    node: Node, limit: dict[str, Any]
+) -> None:
+    peer = node.connect()
+    peer.send(method(1, "queue.declare", queue="q", arguments=limit))
+    peer.send(publish(1, "", "q", b"m") * 500)
+    node.broker.settle()
+    peer.connection.receive(method(1, "basic.consume", queue="q", no_ack=True), node.now())
+    steps = 0
+    while node.turn.dispatchers:
+        steps += a_round(node)
+    assert 500 * (1 + len(limit)) <= steps < 500 * (2 + len(limit))

@@ -227,7 +227,8 @@ class ClassicQueue(ConsumedQueue):
             if is_redelivered(count):
                 self.redelivered += 1
             handed += 1
-        self.turn.steps += handed
+        # To write a header into the properties takes as long as the rest of a delivery.
+        self.turn.steps += handed << 1 if self.adds_headers else handed
         return more and ready.first() != NOTHING
 
     def get(self, no_ack: bool) -> Message | None:
