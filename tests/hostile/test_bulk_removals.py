@@ -12,6 +12,7 @@ import pytest
 
 from core import Node, Peer
 from hare import HarePeer
+from leveret.broker.backlog.stored import BLOCK_CHUNKS_MAX
 from leveret.broker.core.quotas import Share, Use
 from leveret.broker.core.timers import Timed, Timers
 from leveret.broker.core.work import Freeing, WorkAccount
@@ -464,3 +465,19 @@ def test_a_queue_that_retains_much_is_deleted_at_once(node: Node) -> None:
     assert any(isinstance(work, Freeing) for work in node.turn.works)
     turns_of(node)
     assert node.turn.retention.bytes == 0
+
+
+# -- very deep queues ------------------------------------------------------------------------------
+
+
+def test_a_purge_moves_few_chunks_for_each_that_it_forgets() -> None:
+    """Also where the first one stays: a list of all would be moved as often as it is long."""
+    node = Node(window_bytes=0)
+    peer = fill(node, 6 * BLOCK_CHUNKS_MAX, durable=True)
+    peer.send(method(1, "basic.get", queue="q"))
+    chunks = node.classic("q").stored.chunks
+    assert sum(map(len, chunks.blocks)) > BLOCK_CHUNKS_MAX
+    assert max(map(len, chunks.blocks)) <= BLOCK_CHUNKS_MAX
+    ask(node, node.connect(), method(1, "queue.purge", queue="q", no_wait=True))
+    turns_of(node)
+    assert sum(map(len, chunks.blocks)) <= 1
