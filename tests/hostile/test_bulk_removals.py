@@ -12,6 +12,7 @@ import pytest
 
 from core import Node, Peer
 from hare import HarePeer
+from leveret.broker.backlog.detached import FREED_AT_ONCE
 from leveret.broker.backlog.stored import BLOCK_CHUNKS_MAX
 from leveret.broker.core.quotas import Share, Use
 from leveret.broker.core.timers import Timed, Timers
@@ -23,6 +24,7 @@ from leveret.limits import (
     DISPATCH_STEPS_PER_TURN,
     MESSAGES_FREED_PER_STEP,
     METHOD_STEPS,
+    QUEUE_DROP_STEPS,
     STEPS_PER_SLICE,
     WORK_STEPS_PER_TURN,
 )
@@ -481,3 +483,35 @@ def test_a_purge_moves_few_chunks_for_each_that_it_forgets() -> None:
     ask(node, node.connect(), method(1, "queue.purge", queue="q", no_wait=True))
     turns_of(node)
     assert sum(map(len, chunks.blocks)) <= 1
+
+
+@pytest.mark.parametrize("arguments", [{}, {"x-max-priority": 5}])
+def test_a_queue_with_many_pages_is_deleted_in_slices(arguments: dict[str, object]) -> None:
+    """Its pages and its chunks; then nothing of them is left in any account."""
+    node = Node(window_bytes=0)
+    held = (int(node.turn.held_messages), int(node.turn.held_bytes))
+    peer = fill(node, 3 * MANY, durable=True, arguments=arguments)
+    queue = node.classic("q")
+    pages, chunks = queue.ready.page_count(), len(queue.stored.items)
+    assert min(pages, chunks) > STEPS_PER_SLICE
+    taken = ask(node, peer, method(1, "queue.delete", queue="q"))
+    assert taken <= 2 * FREED_AT_ONCE + DEFINING_METHOD_STEPS + QUEUE_DROP_STEPS + SPARE
+    turns = turns_of(node)
+    assert sum(turns) >= pages + chunks - 2 * FREED_AT_ONCE
+    assert max(turns) <= WORK_STEPS_PER_TURN + STEPS_PER_SLICE + SPARE
+    assert (int(node.turn.held_messages), int(node.turn.held_bytes)) == held
+    assert node.turn.spill.use.bytes_live == 0
+    node.sync()
+    peer.flush()
+    assert peer.expect(1, "queue.delete-ok").message_count == 3 * MANY
+
+
+def test_the_temporary_files_of_a_deleted_queue_are_removed() -> None:
+    """They are unused only when the last of its chunks is forgotten."""
+    node = Node(window_bytes=0)
+    peer = fill(node, 3 * MANY)
+    assert len(node.classic("q").stored.items) > STEPS_PER_SLICE
+    ask(node, peer, method(1, "queue.delete", queue="q"))
+    node.turn.spill.take_unused()
+    turns_of(node)
+    assert node.turn.spill.take_unused()

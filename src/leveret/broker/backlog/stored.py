@@ -136,6 +136,14 @@ def _behind(block: list[StoredChunk], sequence: i64) -> i64:
     return low
 
 
+def forget_chunk(spill: Spill, stored: StoredChunk) -> None:
+    """Count a chunk that its queue has forgotten as gone from its file."""
+    stored.kept = False
+    spill.use.lives(stored.ref, -stored.live)
+    stored.live = 0
+    spill.release(stored.ref)
+
+
 @final
 class StoredChunks:
     """The chunks of one queue."""
@@ -240,13 +248,9 @@ class StoredChunks:
         """Forget a chunk without messages."""
         if not stored.kept:
             return
-        stored.kept = False
-        ref = stored.ref
-        self._spill.use.lives(ref, -stored.live)
-        stored.live = 0
+        forget_chunk(self._spill, stored)
         self.chunks.remove(stored)
-        self.gone.remove(ref.first, ref.last)
-        self._spill.release(ref)
+        self.gone.remove(stored.ref.first, stored.ref.last)
         if self._found is stored:
             self._found = None
         if not self.any():
@@ -254,15 +258,18 @@ class StoredChunks:
 
     def clear(self) -> None:
         """Forget all chunks."""
-        for stored in self.chunks:
-            stored.kept = False
-            self._spill.use.lives(stored.ref, -stored.live)
-            stored.live = 0
-            self._spill.release(stored.ref)
+        for block in self.detach():
+            for stored in block:
+                forget_chunk(self._spill, stored)
+
+    def detach(self) -> list[list[StoredChunk]]:
+        """Let all chunks leave, for the caller to forget each by `forget_chunk`; return them."""
+        blocks = self.chunks.blocks
         self.chunks = ChunkBlocks()
         self._found = None
         self.gone = RangeSet()
         self.through = 0
+        return blocks
 
     def parts(self, first: i64, last: i64) -> bool:
         """Return whether a chunk lies between two sequences."""

@@ -477,11 +477,7 @@ class Stream(Queue):
 
     def drop(self) -> None:
         """Drop all blocks: of many, in slices."""
-        dropping = Dropping(self, self.blocks)
-        if len(self.blocks) <= _DROPPED_AT_ONCE:
-            dropping.finish()
-        else:
-            self.turn.works.append(dropping)
+        self.turn.begin(Dropping(self, self.blocks), _DROPPED_AT_ONCE)
         self.last = Block(self.next_offset)
         self.blocks = [self.last]
         self.readers.clear()
@@ -512,23 +508,14 @@ class Dropping(Work):
         while self._blocks:
             if turn.steps >= last:
                 return True
-            self._forget_last()
+            turn.steps += 1
+            block = self._blocks.pop()
+            messages = block.messages
+            self._stream.forget(block)
+            if messages is not None:
+                # Those of a block are few, but a super stream has a thousand partitions.
+                turn.free_later(messages)
         return False
-
-    def finish(self) -> None:
-        """Forget all of them at once."""
-        while self._blocks:
-            self._forget_last()
-
-    def _forget_last(self) -> None:
-        stream = self._stream
-        stream.turn.steps += 1
-        block = self._blocks.pop()
-        messages = block.messages
-        stream.forget(block)
-        if messages is not None:
-            # Those of a block are few, but a super stream has a thousand partitions.
-            stream.turn.free_later(messages)
 
     def ended(self) -> None:
         """Do nothing: nobody waits for it."""
