@@ -113,9 +113,8 @@ class WaitingQueue(ChunkedQueue):
 
     def settle_pages(self, boundary: i64) -> bool:
         """Write the tail of a deep queue, so that a checkpoint finds it in chunks."""
-        if self.ready.pages is not None:
-            self.ready.pages.settle()
-        return False
+        pages = self.ready.pages
+        return pages is not None and pages.settle(boundary)
 
     # -- what leaves ------------------------------------------------------------------------------
 
