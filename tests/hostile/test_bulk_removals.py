@@ -12,6 +12,8 @@ import pytest
 
 from core import Node, Peer
 from hare import HarePeer
+from leveret.broker.backlog.detached import FREED_AT_ONCE
+from leveret.broker.backlog.stored import BLOCK_CHUNKS_MAX
 from leveret.broker.core.quotas import Share, Use
 from leveret.broker.core.timers import Timed, Timers
 from leveret.broker.core.work import Freeing, WorkAccount
@@ -22,6 +24,7 @@ from leveret.limits import (
     DISPATCH_STEPS_PER_TURN,
     MESSAGES_FREED_PER_STEP,
     METHOD_STEPS,
+    QUEUE_DROP_STEPS,
     STEPS_PER_SLICE,
     WORK_STEPS_PER_TURN,
 )
@@ -464,3 +467,51 @@ def test_a_queue_that_retains_much_is_deleted_at_once(node: Node) -> None:
     assert any(isinstance(work, Freeing) for work in node.turn.works)
     turns_of(node)
     assert node.turn.retention.bytes == 0
+
+
+# -- very deep queues ------------------------------------------------------------------------------
+
+
+def test_a_purge_moves_few_chunks_for_each_that_it_forgets() -> None:
+    """Also where the first one stays: a list of all would be moved as often as it is long."""
+    node = Node(window_bytes=0)
+    peer = fill(node, 6 * BLOCK_CHUNKS_MAX, durable=True)
+    peer.send(method(1, "basic.get", queue="q"))
+    chunks = node.classic("q").stored.chunks
+    assert sum(map(len, chunks.blocks)) > BLOCK_CHUNKS_MAX
+    assert max(map(len, chunks.blocks)) <= BLOCK_CHUNKS_MAX
+    ask(node, node.connect(), method(1, "queue.purge", queue="q", no_wait=True))
+    turns_of(node)
+    assert sum(map(len, chunks.blocks)) <= 1
+
+
+@pytest.mark.parametrize("arguments", [{}, {"x-max-priority": 5}])
+def test_a_queue_with_many_pages_is_deleted_in_slices(arguments: dict[str, object]) -> None:
+    """Its pages and its chunks; then nothing of them is left in any account."""
+    node = Node(window_bytes=0)
+    held = (int(node.turn.held_messages), int(node.turn.held_bytes))
+    peer = fill(node, 3 * MANY, durable=True, arguments=arguments)
+    queue = node.classic("q")
+    pages, chunks = queue.ready.page_count(), len(queue.stored.items)
+    assert min(pages, chunks) > STEPS_PER_SLICE
+    taken = ask(node, peer, method(1, "queue.delete", queue="q"))
+    assert taken <= 2 * FREED_AT_ONCE + DEFINING_METHOD_STEPS + QUEUE_DROP_STEPS + SPARE
+    turns = turns_of(node)
+    assert sum(turns) >= pages + chunks - 2 * FREED_AT_ONCE
+    assert max(turns) <= WORK_STEPS_PER_TURN + STEPS_PER_SLICE + SPARE
+    assert (int(node.turn.held_messages), int(node.turn.held_bytes)) == held
+    assert node.turn.spill.use.bytes_live == 0
+    node.sync()
+    peer.flush()
+    assert peer.expect(1, "queue.delete-ok").message_count == 3 * MANY
+
+
+def test_the_temporary_files_of_a_deleted_queue_are_removed() -> None:
+    """They are unused only when the last of its chunks is forgotten."""
+    node = Node(window_bytes=0)
+    peer = fill(node, 3 * MANY)
+    assert len(node.classic("q").stored.items) > STEPS_PER_SLICE
+    ask(node, peer, method(1, "queue.delete", queue="q"))
+    node.turn.spill.take_unused()
+    turns_of(node)
+    assert node.turn.spill.take_unused()

@@ -90,3 +90,79 @@ def test_nothing_is_lost_and_the_order_stays(node: Node) -> None:
         consumer.send(method(1, "basic.ack", delivery_tag=len(got), multiple=True))
         node.run()
     assert got == numbers
+
+
+def all_cut(node: Node) -> list[int]:
+    """Have all of the queue `q` evicted; return the steps of each call."""
+    queue = node.waiting("q")
+    taken = []
+    more = True
+    while more:
+        before = int(node.turn.steps)
+        more = queue.evict()
+        taken.append(int(node.turn.steps) - before)
+        node.write_spilled()
+    return taken
+
+
+@pytest.mark.parametrize("returned", [0, 1000])
+def test_a_queue_of_tiny_messages_is_evicted_some_pages_at_a_time(returned: int) -> None:
+    """Its front as well as its tail, also where some of it came back."""
+    node = Node(window_bytes=1 << 40)
+    peer = node.connect()
+    peer.declare("q")
+    other = node.connect()
+    numbers = [b"%06d" % number for number in range(COUNT)]
+    peer.send(b"".join(publish(1, "", "q", body) for body in numbers[:BATCH]))
+    if returned:
+        other.call(1, "basic.qos", prefetch_count=returned)
+        other.call(1, "basic.consume", queue="q", consumer_tag="c")
+        other.send(method(1, "basic.cancel", consumer_tag="c"))
+        other.send(method(1, "basic.nack", delivery_tag=0, multiple=True, requeue=True))
+    for first in range(BATCH, COUNT, BATCH):
+        peer.send(b"".join(publish(1, "", "q", body) for body in numbers[first : first + BATCH]))
+    taken = all_cut(node)
+    assert len(taken) > COUNT // (2 * CHUNK_RECORDS_MAX)
+    assert max(taken) <= 2 * CUT
+    assert node.waiting("q").ready.memory_count() == 0
+    # What comes now is the tail, which a checkpoint would have in pages.
+    late = [b"late%06d" % number for number in range(COUNT)]
+    for first in range(0, COUNT, BATCH):
+        peer.send(b"".join(publish(1, "", "q", body) for body in late[first : first + BATCH]))
+    queue = node.waiting("q")
+    boundary = queue.next_number()
+    parts = []
+    more = True
+    while more:
+        had = pages(node)
+        more = queue.settle_pages(boundary)
+        parts.append(pages(node) - had)
+        if len(parts) == 1:
+            # What comes behind the boundary need not be there.
+            peer.send(publish(1, "", "q", b"last") * BATCH)
+    assert len(parts) >= COUNT // CHUNK_RECORDS_MAX
+    assert max(parts) <= 2
+    assert max(all_cut(node)) <= 2 * CUT
+    peer.call(1, "basic.consume", queue="q", consumer_tag="c", no_ack=True)
+    node.run()
+    bodies = [one.body for one in peer.take() if one.name == "basic.deliver"]
+    assert bodies == numbers + late + [b"last"] * BATCH
+    assert (node.turn.held_messages, node.turn.held_bytes) == (0, 0)
+
+
+def test_a_call_that_evicts_many_queues_takes_a_slice() -> None:
+    node = Node(window_bytes=1 << 40)
+    peer = node.connect()
+    for number in range(20):
+        peer.declare(f"q{number}")
+        peer.send(publish(1, "", f"q{number}", b"m") * BATCH)
+    eviction = node.broker.eviction
+    eviction.configure(1 << 40, 1)
+    calls = 0
+    while any(node.waiting(f"q{number}").ready.memory_count() for number in range(20)):
+        before = int(node.turn.steps)
+        eviction.judge(node.turn.held_bytes)
+        assert 0 < int(node.turn.steps) - before <= STEPS_PER_SLICE + CUT
+        node.write_spilled()
+        calls += 1
+    assert calls >= 20 * BATCH // 4 // (STEPS_PER_SLICE + CUT)

@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from core import Node, Peer
-from leveret.limits import RETIRED_AT_ONCE, STREAM_OFFSETS_MS, TIMED_STEPS_PER_TURN
+from leveret.limits import (
+    RETIRED_AT_ONCE,
+    STEPS_PER_SLICE,
+    STREAM_OFFSETS_MS,
+    TIMED_STEPS_PER_TURN,
+    WORK_STEPS_PER_TURN,
+)
 from raw_codec import method, publish
 
 NAMES = 2 * TIMED_STEPS_PER_TURN + 100
@@ -82,3 +88,30 @@ def test_a_shorter_retention_drops_blocks_in_slices(node: Node) -> None:
         parts.append(int(before - stream.ready_count()))
         assert int(node.turn.steps) - steps >= parts[-1] > 0
     assert max(parts) == RETIRED_AT_ONCE
+
+
+def test_the_blocks_of_a_deleted_stream_are_forgotten_in_slices(node: Node) -> None:
+    """And then nothing of them is left in any account, also of those in the cache."""
+    peer = node.connect()
+    held = (int(node.turn.held_messages), int(node.turn.held_bytes))
+    node.turn.page_bytes = 1
+    peer.declare("s", arguments={"x-queue-type": "stream"})
+    for _ in range(4):
+        peer.send(publish(1, "", "s", b"m") * WORK_STEPS_PER_TURN)
+        node.sync()
+    assert len(node.stream("s").blocks) >= 4 * WORK_STEPS_PER_TURN
+    before = int(node.turn.steps)
+    peer.connection.receive(method(1, "queue.delete", queue="s"), node.now())
+    assert int(node.turn.steps) - before < STEPS_PER_SLICE
+    turns = 0
+    while node.turn.works:
+        before = int(node.turn.steps)
+        node.broker.settle()
+        assert int(node.turn.steps) - before <= WORK_STEPS_PER_TURN + STEPS_PER_SLICE
+        turns += 1
+    assert turns > 1
+    node.sync()
+    assert (int(node.turn.held_messages), int(node.turn.held_bytes)) == held
+    assert node.turn.unchunked_bytes == 0
+    assert node.turn.stream_cache.bytes == 0
+    assert node.turn.spill.use.bytes_live == 0

@@ -41,6 +41,9 @@ from leveret.store.segments.segments import ChunkRef
 _LOADED_PER_STEP: Final = 2
 _CUT_PER_STEP: Final = 4
 
+#: Pages that are looked at in a step.
+_PASSED_PER_STEP: Final = 16
+
 #: Places before the first page that are worth moving the rest for.
 _COMPACT_AT: Final = 1024
 
@@ -81,10 +84,14 @@ class FifoPages(Pages):
         elif self._measure_tail():
             self._cut_first()
 
-    def settle(self) -> None:
-        """Write the tail, so that a checkpoint finds it in chunks."""
-        if self.active and self.ready.window.count() > 0:
-            self._cut_tail()
+    def settle(self, boundary: i64) -> bool:
+        """Write the beginning of the tail; return whether there is more of it below `boundary`."""
+        if not self.active or self.ready.window.count() == 0:
+            return False
+        self._measure_tail()
+        self._cut_first()
+        window = self.ready.window
+        return window.count() > 0 and window.head_sequence < boundary
 
     def _begin(self) -> None:
         """Begin paging: the window becomes the front, and new messages are the tail."""
@@ -182,26 +189,49 @@ class FifoPages(Pages):
     def evict(self) -> bool:
         """Move waiting messages in memory to disk; return whether there are more for another call.
 
-        Those that came back follow slice by slice once nothing else is in memory.
+        A tail, and then what is to be handed out next, may have 80,000 tiny messages, of which a
+        call moves a page or two.  Those that came back follow once nothing else is in memory.
         """
         if not self.active:
             self._begin()
-        self.settle()
+        if self.settle(self.ready.window.next_sequence):
+            return True
         if self.front.first() == NOTHING:
             return self._fold_returns()
-        front = self.front
-        back = within(self.ready.returns, front)
-        self.front = Window(front.next_sequence)
-        if back:
-            self._fold([*front.waiting(), *back])
-        else:
-            cut = self._cutter().cut_front(front)
-            self.items[self.head : self.head] = cut
-            for page in cut:
-                self.count += page.waiting
+        self._cut_end()
+        if self.front.first() != NOTHING:
+            return True
+        self.queue.turn.steps += (len(self.items) - self.head) // _PASSED_PER_STEP
         for page in self.items[self.head :]:
             self._leave(page)
         return self.ready.returns.count() > 0
+
+    def _cut_end(self) -> None:
+        """Have the end of the front lie in pages, which come before all others."""
+        front = self.front
+        first = self._end_of(front)
+        if first > front.head_sequence:
+            front = front.split_end(first)
+        else:
+            self.front = Window(front.next_sequence)
+        self.queue.turn.steps += front.count() // _CUT_PER_STEP
+        back = within(self.ready.returns, front)
+        if back:
+            self._fold([*front.waiting(), *back])
+            return
+        cut = self._cutter().cut_front(front)
+        self.items[self.head : self.head] = cut
+        for page in cut:
+            self.count += page.waiting
+
+    def _end_of(self, front: Window) -> i64:
+        """Return the sequence at which the front's last page or two begin."""
+        first: i64 = front.next_sequence - CHUNK_RECORDS_MAX
+        # A chunk is one page.
+        stored = self.stored.find(first)
+        if stored is not None:
+            first = stored.ref.first
+        return max(first, front.head_sequence)
 
     def _leave(self, page: Page) -> None:
         """Drop a page from memory as soon as it is written."""

@@ -64,8 +64,11 @@ class Pages(PageOwner):
         """Keep the memory of waiting messages within the window: begin paging, or write a page."""
 
     @abstractmethod
-    def settle(self) -> None:
-        """Write the tail, so that a checkpoint finds it in chunks."""
+    def settle(self, boundary: i64) -> bool:
+        """Write the tail, or a slice of it, so that a checkpoint finds it in chunks.
+
+        Returns whether messages below `boundary` are left for another call.
+        """
 
     def evict(self) -> bool:
         """Move waiting messages in memory to disk; return whether there are more for another call.

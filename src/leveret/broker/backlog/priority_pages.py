@@ -128,13 +128,14 @@ class PriorityPages(Pages):
         ):
             self._cut_tail()
 
-    def settle(self) -> None:
+    def settle(self, boundary: i64) -> bool:
         """Write the tail, so that a checkpoint finds it in chunks.
 
         Nothing below the new tail gets into a page any more: what is handed out the checkpoint has.
         """
         if self.active:
             self._cut_tail()
+        return False
 
     def _end(self) -> None:
         """Stop paging: all messages are in memory."""

@@ -6,11 +6,14 @@ in memory, be unacked, or wait only on disk (`pages.py`).
 Invariants: the chunks are in the order of their sequences and do not overlap; `gone` contains the
 sequences in their ranges that the queue has forgotten or that never lay in them; a chunk without
 messages is forgotten.
+
+A queue has tens of thousands of chunks when it is very deep, and a purge forgets them one by one
+while any of the first may stay.  So they lie in blocks: one chunk more or less moves those of one.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
 from typing import Final, final
 
 from mypy_extensions import i64, mypyc_attr
@@ -19,6 +22,9 @@ from leveret.chunk import Chunk
 from leveret.store.records.ranges import RangeSet
 from leveret.store.segments.segments import ChunkRef
 from leveret.store.segments.spill import Spill
+
+#: A block of so many chunks becomes two.
+BLOCK_CHUNKS_MAX: Final = 1024
 
 
 @final
@@ -44,20 +50,123 @@ class StoredChunk:
 
 
 @final
+class ChunkBlocks:
+    """Chunks in the order of their sequences.
+
+    Invariants: no block is empty or has more than `BLOCK_CHUNKS_MAX` chunks; all chunks of a block
+    come before those of the next.
+    """
+
+    def __init__(self) -> None:
+        self.blocks: list[list[StoredChunk]] = []
+
+    def __iter__(self) -> Iterator[StoredChunk]:
+        """Yield the chunks in order; none may be added or removed meanwhile."""
+        for block in self.blocks:
+            yield from block
+
+    def insert(self, stored: StoredChunk) -> None:
+        """Add a chunk that overlaps with no other."""
+        blocks = self.blocks
+        if not blocks:
+            blocks.append([stored])
+            return
+        first = stored.ref.first
+        place: i64 = max(self._block(first), 0)
+        block = blocks[place]
+        block.insert(_behind(block, first), stored)
+        if len(block) > BLOCK_CHUNKS_MAX:
+            half = len(block) // 2
+            blocks.insert(place + 1, block[half:])
+            del block[half:]
+
+    def remove(self, stored: StoredChunk) -> None:
+        """Take out a chunk that is there."""
+        first = stored.ref.first
+        place = self._block(first)
+        block = self.blocks[place]
+        del block[_behind(block, first) - 1]
+        if not block:
+            del self.blocks[place]
+
+    def up_to(self, sequence: i64) -> StoredChunk | None:
+        """Return the last chunk that begins at a sequence or before it, or None."""
+        place = self._block(sequence)
+        if place < 0:
+            return None
+        block = self.blocks[place]
+        return block[_behind(block, sequence) - 1]
+
+    def behind(self, sequence: i64) -> StoredChunk | None:
+        """Return the first chunk that begins after a sequence, or None."""
+        blocks = self.blocks
+        place: i64 = max(self._block(sequence), 0)
+        if place >= len(blocks):
+            return None
+        block = blocks[place]
+        inner = _behind(block, sequence)
+        if inner < len(block):
+            return block[inner]
+        return blocks[place + 1][0] if place + 1 < len(blocks) else None
+
+    def _block(self, sequence: i64) -> i64:
+        """Return the place of the last block that begins at a sequence or before it, or -1."""
+        blocks = self.blocks
+        low: i64 = 0
+        high: i64 = len(blocks)
+        while low < high:
+            middle: i64 = (low + high) >> 1
+            if blocks[middle][0].ref.first <= sequence:
+                low = middle + 1
+            else:
+                high = middle
+        return low - 1
+
+
+def _behind(block: list[StoredChunk], sequence: i64) -> i64:
+    """Return the place of the first chunk of a block that begins after a sequence."""
+    low: i64 = 0
+    high: i64 = len(block)
+    while low < high:
+        middle: i64 = (low + high) >> 1
+        if block[middle].ref.first <= sequence:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def forget_chunk(spill: Spill, stored: StoredChunk) -> None:
+    """Count a chunk that its queue has forgotten as gone from its file."""
+    stored.kept = False
+    spill.use.lives(stored.ref, -stored.live)
+    stored.live = 0
+    spill.release(stored.ref)
+
+
+@final
 class StoredChunks:
     """The chunks of one queue."""
 
     def __init__(self, spill: Spill) -> None:
         #: True where the queue's messages outlive a restart whether persistent or not.
         self.keeps_all = False
-        self.items: list[StoredChunk] = []
+        self.chunks = ChunkBlocks()
         self.gone = RangeSet()
         #: The last sequence that lies in a chunk; 0 when none does.
         self.through: i64 = 0
-        self._firsts: list[int] = []
         self._spill = spill
         #: Where a sequence was found last: acks mostly come in order.
-        self._place: i64 = 0
+        self._found: StoredChunk | None = None
+
+    @property
+    def items(self) -> list[StoredChunk]:
+        """The chunks in the order of their sequences, in a list of their own."""
+        return list(self.chunks)
+
+    def any(self) -> bool:
+        """Return whether there is a chunk."""
+        return len(self.chunks.blocks) > 0
 
     def outlives(self, chunk: Chunk, index: i64) -> bool:
         """Return whether a message of a chunk outlives a restart."""
@@ -67,9 +176,7 @@ class StoredChunks:
         """Add a chunk; `live` of its messages are not gone."""
         stored = StoredChunk(ref, live)
         self._spill.use.lives(ref, live)
-        place = bisect_left(self._firsts, int(ref.first))
-        self._firsts.insert(place, int(ref.first))
-        self.items.insert(place, stored)
+        self.chunks.insert(stored)
         self.through = max(self.through, ref.last)
         return stored
 
@@ -79,30 +186,21 @@ class StoredChunks:
 
     def find(self, sequence: i64) -> StoredChunk | None:
         """Return the chunk in whose range a sequence lies, or None."""
-        items = self.items
-        place = self._place
-        if place < len(items):
-            stored = items[place]
-            if stored.ref.first <= sequence <= stored.ref.last:
-                return stored
-        place = bisect_right(self._firsts, int(sequence)) - 1
-        if place < 0:
+        stored = self._found
+        if stored is not None and stored.kept and (stored.ref.first <= sequence <= stored.ref.last):
+            return stored
+        stored = self.chunks.up_to(sequence)
+        if stored is None or sequence > stored.ref.last:
             return None
-        stored = items[place]
-        if sequence > stored.ref.last:
-            return None
-        self._place = place
+        self._found = stored
         return stored
 
     def next_from(self, sequence: i64) -> StoredChunk | None:
         """Return the first chunk that ends at a sequence or later, or None."""
-        place = max(bisect_right(self._firsts, int(sequence)) - 1, 0)
-        items = self.items
-        while place < len(items):
-            if items[place].ref.last >= sequence:
-                return items[place]
-            place += 1
-        return None
+        stored = self.chunks.up_to(sequence)
+        if stored is not None and stored.ref.last >= sequence:
+            return stored
+        return self.chunks.behind(sequence)
 
     def holds(self, sequence: i64) -> bool:
         """Return whether a chunk has a message of that sequence that is not gone."""
@@ -133,8 +231,7 @@ class StoredChunks:
         old = stored.ref
         use.lives(old, -stored.live)
         use.lives(ref, stored.live)
-        place = bisect_left(self._firsts, int(old.first))
-        self._firsts[place] = int(ref.first)
+        # It stays in its place, for its copy is no longer than it was.
         stored.ref = ref
         self.gone.remove(old.first, ref.first - 1)
         self.gone.remove(ref.last + 1, old.last)
@@ -151,31 +248,30 @@ class StoredChunks:
         """Forget a chunk without messages."""
         if not stored.kept:
             return
-        stored.kept = False
-        ref = stored.ref
-        self._spill.use.lives(ref, -stored.live)
-        stored.live = 0
-        place = bisect_left(self._firsts, int(ref.first))
-        del self._firsts[place]
-        del self.items[place]
-        self.gone.remove(ref.first, ref.last)
-        self._spill.release(ref)
-        if not self.items:
+        forget_chunk(self._spill, stored)
+        self.chunks.remove(stored)
+        self.gone.remove(stored.ref.first, stored.ref.last)
+        if self._found is stored:
+            self._found = None
+        if not self.any():
             self.through = 0
 
     def clear(self) -> None:
         """Forget all chunks."""
-        for stored in self.items:
-            stored.kept = False
-            self._spill.use.lives(stored.ref, -stored.live)
-            stored.live = 0
-            self._spill.release(stored.ref)
-        self.items = []
-        self._firsts = []
+        for block in self.detach():
+            for stored in block:
+                forget_chunk(self._spill, stored)
+
+    def detach(self) -> list[list[StoredChunk]]:
+        """Let all chunks leave, for the caller to forget each by `forget_chunk`; return them."""
+        blocks = self.chunks.blocks
+        self.chunks = ChunkBlocks()
+        self._found = None
         self.gone = RangeSet()
         self.through = 0
+        return blocks
 
     def parts(self, first: i64, last: i64) -> bool:
         """Return whether a chunk lies between two sequences."""
-        place = bisect_right(self._firsts, int(first))
-        return place < len(self._firsts) and self._firsts[place] < last
+        stored = self.chunks.behind(first)
+        return stored is not None and stored.ref.first < last

@@ -146,6 +146,20 @@ class Window:
         self.fill(self.items, first + count)
         return part
 
+    def split_end(self, first: i64) -> Window:
+        """Return what begins at `first`, behind the first place, as a window; the others stay."""
+        place: i64 = self.head + first - self.head_sequence
+        items = self.items[place:]
+        del self.items[place:]
+        self.next_sequence = first
+        if self.gaps > 0:
+            for message in items:
+                if message is TAKEN:
+                    self.gaps -= 1
+        part = Window(first)
+        part.fill(items, first)
+        return part
+
     def restart(self, next_sequence: i64) -> None:
         """Drop all; the next message gets `next_sequence`, which is never lower than before."""
         self.items = []

@@ -16,7 +16,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from leveret.broker.backlog.detached import Detached
+from leveret.broker.backlog.detached import FREED_AT_ONCE, ChunksFreeing, Detached
 from leveret.broker.backlog.fifo_pages import FifoPages
 from leveret.broker.backlog.owner import BacklogOwner
 from leveret.broker.backlog.page import Page
@@ -113,9 +113,8 @@ class WaitingQueue(ChunkedQueue):
 
     def settle_pages(self, boundary: i64) -> bool:
         """Write the tail of a deep queue, so that a checkpoint finds it in chunks."""
-        if self.ready.pages is not None:
-            self.ready.pages.settle()
-        return False
+        pages = self.ready.pages
+        return pages is not None and pages.settle(boundary)
 
     # -- what leaves ------------------------------------------------------------------------------
 
@@ -192,7 +191,8 @@ class WaitingQueue(ChunkedQueue):
         self._detach().free(self.turn)
         self.turn.free_table(self.out)
         self.out = {}
-        self.stored.clear()
+        chunks = ChunksFreeing(self.turn, self.turn.spill, self.stored.detach())
+        self.turn.begin(chunks, FREED_AT_ONCE)
         if self.expiry_of_queue is not None:
             self.turn.timers.cancel(self.expiry_of_queue)
 

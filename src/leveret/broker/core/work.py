@@ -168,12 +168,12 @@ class WorkAccount(HeldMemory):
         """Return whether so much was done in the round that another one must begin soon."""
         return self.steps > self.round_end - STEPS_PER_ROUND * 7 // 8
 
-    def begin(self, work: Work) -> None:
-        """Do the first slice of a long operation, and the others in later turns.
+    def begin(self, work: Work, steps: i64 = STEPS_PER_SLICE) -> None:
+        """Do the first slice of a long operation, of so many steps, and the others in later turns.
 
         The shell comes back for them, because `Turn.settle` follows every call into the core.
         """
-        if work.step(STEPS_PER_SLICE):
+        if work.step(steps):
             self.works.append(work)
         else:
             work.ended()

@@ -21,6 +21,7 @@ from leveret.limits import (
     EVICT_QUEUES,
     QUEUE_WINDOW_BYTES_LEAST,
     SPILL_BATCH_BYTES,
+    STEPS_PER_SLICE,
 )
 
 if TYPE_CHECKING:
@@ -82,10 +83,16 @@ class Eviction:
             queues = self._all()
             self._queues = queues
         asked: i64 = 0
+        last = self.turn.steps + STEPS_PER_SLICE
         while asked < EVICT_QUEUES and self.turn.spill.unwritten_bytes < SPILL_BATCH_BYTES:
             queue = self._asked
             if queue is None or queue.deleted:
                 queue = next(queues, None)
+            if self.turn.steps >= last:
+                # Those that were asked had much to write.
+                self._asked = queue
+                self.turn.resume = True
+                return
             if queue is None:
                 self._queues = None
                 self._asked_at = held

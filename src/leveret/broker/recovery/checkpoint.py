@@ -152,9 +152,9 @@ class BrokerCheckpoint(CheckpointSource):
         stored = queue.stored
         if self.compaction is not None:
             self.compaction.note_queue(queue)
-        if stored.items:
+        if stored.any():
             out.acked(queue_id, list(stored.gone.ranges()))
-            for chunk in stored.items:
+            for chunk in stored.chunks:
                 if not chunk.ref.temporary:
                     out.keep(queue_id, chunk.ref)
         for sequence, count in queue.counts():

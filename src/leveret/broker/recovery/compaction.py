@@ -171,7 +171,7 @@ class Compaction:
 
     def note_queue(self, queue: ChunkedQueue) -> None:
         """Note the chunks of a queue."""
-        for stored in queue.stored.items:
+        for stored in queue.stored.chunks:
             if not stored.ref.temporary:
                 self._note(stored.ref, stored.live)
                 self._noted.append(QueueMove(self, queue, stored))

@@ -18,6 +18,7 @@ from mypy_extensions import i64
 from leveret.broker.backlog.damage import open_chunk, report_messages
 from leveret.broker.core.effects import ChunkWanted, SyncWaiter
 from leveret.broker.core.turn import Turn
+from leveret.broker.core.work import Work
 from leveret.broker.queue.consumer import Consumer
 from leveret.broker.queue.queue import Queue
 from leveret.broker.queue.target import RECORDS_ALL, Target
@@ -45,6 +46,8 @@ _SECONDS_MAX: Final = 1 << 50
 #: No stream becomes so long; a number on the wire may exceed 64 bits with a sign.
 _OFFSET_MAX: Final = 1 << 60
 
+#: Blocks of a deleted stream that are forgotten with it; more of them follow in slices.
+_DROPPED_AT_ONCE: Final = 512
 
 #: What tells a stream's id, in its record and as the kind of a record that tells it alone.
 STREAM_ID_FIELD: Final = "stream_id"
@@ -473,15 +476,8 @@ class Stream(Queue):
         raise NotImplementedFault(f"queue.purge is not supported by stream queue '{self.name}'")
 
     def drop(self) -> None:
-        """Drop all blocks."""
-        turn = self.turn
-        for block in self.blocks:
-            turn.steps += 1
-            messages = block.messages
-            self.forget(block)
-            if messages is not None:
-                # Those of a block are few, but a super stream has a thousand partitions.
-                turn.free_later(messages)
+        """Drop all blocks: of many, in slices."""
+        self.turn.begin(Dropping(self, self.blocks), _DROPPED_AT_ONCE)
         self.last = Block(self.next_offset)
         self.blocks = [self.last]
         self.readers.clear()
@@ -492,6 +488,37 @@ class Stream(Queue):
         """Let go of the parts that know the stream, which was dropped."""
         super().untie()
         self.sync = None
+
+
+@final
+class Dropping(Work):
+    """Forgets the blocks of a deleted stream, slice after slice.
+
+    Nobody finds them any more.  Those in memory count for it until they are forgotten.
+    """
+
+    def __init__(self, stream: Stream, blocks: list[Block]) -> None:
+        self._stream: Final = stream
+        self._blocks: Final = blocks
+
+    def step(self, steps: i64) -> bool:
+        """Forget some of them."""
+        turn = self._stream.turn
+        last = turn.steps + steps
+        while self._blocks:
+            if turn.steps >= last:
+                return True
+            turn.steps += 1
+            block = self._blocks.pop()
+            messages = block.messages
+            self._stream.forget(block)
+            if messages is not None:
+                # Those of a block are few, but a super stream has a thousand partitions.
+                turn.free_later(messages)
+        return False
+
+    def ended(self) -> None:
+        """Do nothing: nobody waits for it."""
 
 
 @final
