@@ -26,6 +26,7 @@ from leveret.broker.stream.block import Block
 from leveret.broker.stream.filter import stream_filter
 from leveret.broker.stream.offsets import StreamOffsets
 from leveret.broker.stream.reader import StreamReader, stream_entry
+from leveret.broker.stream.reader_walk import ReaderWalk
 from leveret.broker.stream.retention import Retention
 from leveret.broker.stream.time import block_in_time, end_in_time, offset_in_time
 from leveret.broker.stream.watcher import StreamWatcher
@@ -48,6 +49,9 @@ _OFFSET_MAX: Final = 1 << 60
 
 #: Blocks of a deleted stream that are forgotten with it; more of them follow in slices.
 _DROPPED_AT_ONCE: Final = 512
+
+#: So many groups are scheduled in the time of a step.
+GROUPS_PER_STEP: Final = 16
 
 #: What tells a stream's id, in its record and as the kind of a record that tells it alone.
 STREAM_ID_FIELD: Final = "stream_id"
@@ -87,6 +91,8 @@ class Stream(Queue):
         self.size: i64 = 0
         #: The places of the consumers that have no name; groups of named ones have theirs.
         self.readers: dict[Consumer, StreamReader] = {}
+        #: The walk over them while it takes more than one call; None if none is under way.
+        self.reader_walk: ReaderWalk | None = None
         self.offsets = StreamOffsets(self)
         #: Blocks that were written before their messages were synced: in memory until then.
         self.unseen: list[Block] = []
@@ -296,8 +302,11 @@ class Stream(Queue):
     def _schedule_all(self) -> None:
         """Schedule the stream and its groups."""
         self.schedule()
-        for group in self.offsets.groups.values():
-            group.schedule()
+        groups = self.offsets.groups
+        if groups:
+            self.turn.steps += len(groups) // GROUPS_PER_STEP
+            for group in groups.values():
+                group.schedule()
 
     def _decoded(self, block: Block, data: bytes) -> list[Message | None]:
         """Return the messages of a chunk; what is damaged is None, and reported."""
@@ -421,7 +430,20 @@ class Stream(Queue):
         return False
 
     def dispatch(self, limit: i64) -> bool:
-        """Hand out up to `limit` messages, each consumer's share from its own place."""
+        """Hand out up to `limit` messages, each consumer's share from its own place.
+
+        Where there are more consumers than that, a walk comes to the others in later calls.
+        """
+        walk = self.reader_walk
+        if walk is not None and not walk.over:
+            walk.again = True
+            return False
+        self.reader_walk = None
+        if len(self.readers) > limit:
+            self.reader_walk = walk = ReaderWalk(self, self.readers)
+            if walk.dispatch(limit):
+                walk.schedule()
+            return False
         more = False
         # Consumers without credit take no share from the others.
         ready = [consumer for consumer in self.readers if consumer.ready()]
@@ -488,6 +510,7 @@ class Stream(Queue):
         """Let go of the parts that know the stream, which was dropped."""
         super().untie()
         self.sync = None
+        self.reader_walk = None
 
 
 @final

@@ -1,0 +1,102 @@
+"""Very many readers of one stream are served in slices, and none of them is left out."""
+
+from __future__ import annotations
+
+import pytest
+
+from core import Node, Peer
+from leveret.limits import DISPATCH_STEPS_PER_TURN, SLICE_MESSAGES
+from raw_codec import method, publish
+
+READERS = 3 * SLICE_MESSAGES + 100
+
+
+@pytest.fixture
+def node() -> Node:
+    return Node()
+
+
+def readers(node: Node) -> Peer:
+    """A client with so many consumers of stream `s`, which take one message before the ack."""
+    peer = node.connect()
+    peer.declare("s", arguments={"x-queue-type": "stream"})
+    peer.call(1, "basic.qos", prefetch_count=1)
+    peer.send(
+        *(
+            method(1, "basic.consume", queue="s", consumer_tag=f"c{number}", no_wait=True)
+            for number in range(READERS)
+        )
+    )
+    node.sync()
+    peer.take()
+    return peer
+
+
+def show(node: Node, publisher: Peer, messages: int = 1) -> None:
+    """Publish and sync messages, of which the readers learn; none is served yet."""
+    publisher.connection.receive(publish(1, "", "s", b"m") * messages, node.now())
+    assert node.begin_sync()
+    node.write()
+    group, node.group = node.group, None
+    assert group is not None
+    node.turn.synced(group.number)
+
+
+def step(node: Node, peer: Peer) -> int:
+    """Do one round, after which the client reads; return how many deliveries it made."""
+    stream = node.stream("s")
+    before, steps = int(stream.delivered), int(node.turn.steps)
+    node.broker.settle()
+    assert int(node.turn.steps) - steps <= 2 * DISPATCH_STEPS_PER_TURN
+    peer.flush()
+    return int(stream.delivered) - before
+
+
+def rest(node: Node, peer: Peer) -> list[int]:
+    """Let the broker go on until it rests; return how many deliveries each round made."""
+    found = []
+    while node.turn.has_more():
+        found.append(step(node, peer))
+        assert len(found) < 100
+    return found
+
+
+def test_a_message_for_many_readers_is_delivered_in_slices(node: Node) -> None:
+    publisher, peer = node.connect(), readers(node)
+    show(node, publisher)
+    found = rest(node, peer)
+    assert sum(found) == READERS
+    assert max(found) <= SLICE_MESSAGES
+
+
+def test_a_reader_with_credit_again_behind_the_walk_gets_the_next_message(node: Node) -> None:
+    publisher, peer = node.connect(), readers(node)
+    show(node, publisher)
+    rest(node, peer)
+    show(node, publisher)
+    # Nobody has credit: the walk passes over the first ones.
+    assert step(node, peer) == 0
+    peer.connection.receive(method(1, "basic.ack", delivery_tag=1), node.now())
+    rest(node, peer)
+    assert int(node.stream("s").delivered) == READERS + 1
+
+
+def test_readers_that_go_during_the_walk_are_passed_over(node: Node) -> None:
+    publisher, peer = node.connect(), readers(node)
+    show(node, publisher)
+    assert 0 < step(node, peer) <= SLICE_MESSAGES
+    last = method(1, "basic.cancel", consumer_tag=f"c{READERS - 1}", no_wait=True)
+    peer.connection.receive(last, node.now())
+    rest(node, peer)
+    assert int(node.stream("s").delivered) == READERS - 1
+
+
+def test_a_stream_deleted_during_the_walk_delivers_nothing_more(node: Node) -> None:
+    publisher, peer = node.connect(), readers(node)
+    show(node, publisher)
+    delivered = step(node, peer)
+    stream = node.stream("s")
+    publisher.connection.receive(method(1, "queue.delete", queue="s", no_wait=True), node.now())
+    node.run()
+    assert 0 < delivered <= SLICE_MESSAGES
+    assert int(stream.delivered) == delivered
