@@ -8,11 +8,12 @@ Invariants: a place only moves forward; it never gives what is not synced yet.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i32, i64
 
 from leveret.broker.backlog.window import NOTHING
+from leveret.broker.core.turn import Dispatcher
 from leveret.message import Message
 from leveret.wire.buffer import BytesWriter, write_i32_be
 
@@ -142,6 +143,48 @@ class StreamReader:
     def count(self) -> i64:
         """Return how many messages lie before the visible end."""
         return max(self.stream.visible_end - self.offset, 0)
+
+
+@final
+class ReaderWalk(Dispatcher):
+    """Hands out to the very many readers of `stream`, so many with each call, to each once."""
+
+    def __init__(self, stream: Dispatcher, readers: dict[Consumer, StreamReader]) -> None:
+        super().__init__(stream.turn)
+        self._stream: Final = stream
+        self._readers: Final = readers
+        #: Those that it has not come to, the next one last.
+        self._left: list[Consumer] = list(readers)
+        self._left.reverse()
+        #: True when another walk must follow.
+        self.again = False
+        self.over = False
+
+    def dispatch(self, limit: i64) -> bool:
+        """Look at up to `limit` readers; each with credit gets its share of `limit` messages."""
+        left = self._left
+        part = left[-limit:]
+        del left[-limit:]
+        part.reverse()
+        readers = self._readers
+        ready = [consumer for consumer in part if consumer in readers and consumer.ready()]
+        steps: i64 = len(part) - len(ready)
+        share: i64 = max(limit // max(len(ready), 1), 1)
+        for consumer in ready:
+            reader = readers.get(consumer)
+            if reader is None:
+                continue
+            looked = reader.hand_out(consumer, share)
+            steps += max(looked, 1)
+            if looked == share:
+                self.again = True
+        self.turn.steps += steps
+        if left:
+            return True
+        self.over = True
+        if self.again:
+            self._stream.schedule()
+        return False
 
 
 def stream_entry(name: str) -> bytes:

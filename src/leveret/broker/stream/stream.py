@@ -25,8 +25,7 @@ from leveret.broker.queue.target import RECORDS_ALL, Target
 from leveret.broker.stream.block import Block
 from leveret.broker.stream.filter import stream_filter
 from leveret.broker.stream.offsets import StreamOffsets
-from leveret.broker.stream.reader import StreamReader, stream_entry
-from leveret.broker.stream.reader_walk import ReaderWalk
+from leveret.broker.stream.reader import ReaderWalk, StreamReader, stream_entry
 from leveret.broker.stream.retention import Retention
 from leveret.broker.stream.time import block_in_time, end_in_time, offset_in_time
 from leveret.broker.stream.watcher import StreamWatcher
