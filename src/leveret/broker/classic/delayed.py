@@ -25,6 +25,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from leveret.broker.backlog.detached import FREED_AT_ONCE, ChunksFreeing
 from leveret.broker.backlog.window import Returned
 from leveret.broker.classic.chunked import ChunkedQueue
 from leveret.broker.classic.delayed_memory import Delayed, DelayedMemory
@@ -44,6 +45,7 @@ from leveret.limits import (
     DELAYED_STEPS,
     SLICE_MESSAGES,
     SPILL_BATCH_BYTES,
+    STEPS_PER_SLICE,
     TABLE_BYTES_PER_STEP,
 )
 from leveret.message import ALL_LETTERS, Address, Message
@@ -218,6 +220,7 @@ class DelayedMessages(ChunkedQueue):
         if self.recorded:
             self.turn.journal.purge(self.queue_id, self.next_sequence)
         self._clear()
+        self.stored.clear()
         return dropped
 
     def _clear(self) -> None:
@@ -229,6 +232,8 @@ class DelayedMessages(ChunkedQueue):
         """Drop all messages, because the exchange is deleted; its record stands for them."""
         self.mark_deleted()
         self._clear()
+        turn = self.turn
+        turn.begin(ChunksFreeing(turn, turn.spill, self.stored.detach()), FREED_AT_ONCE)
         self.target.drop_publishers()
 
     def ready_count(self) -> i64:
@@ -240,10 +245,13 @@ class DelayedMessages(ChunkedQueue):
         return self.memory.bytes + self.pages.away_bytes
 
     def evict(self) -> bool:
-        """Move to the disk what is not due very soon; no more is left for another call."""
+        """Move to the disk what is not due very soon; return whether there is more to do."""
         pages = self.pages
-        spill = self.turn.spill
-        while self.memory.fresh and spill.unwritten_bytes < SPILL_BATCH_BYTES:
+        turn = self.turn
+        last = turn.steps + STEPS_PER_SLICE // 2
+        while self.memory.fresh and turn.spill.unwritten_bytes < SPILL_BATCH_BYTES:
+            if turn.steps >= last:
+                return True
             pages.cut()
         pages.unload_after(self.turn.now_ms + DELAYED_EVICTED_MS)
         self._arm()

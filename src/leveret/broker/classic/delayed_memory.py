@@ -15,13 +15,16 @@ from typing import Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
-from leveret.broker.core.memory import HeldMemory
+from leveret.broker.core.work import WorkAccount
 from leveret.chunk import ROW_BYTES
 from leveret.limits import DELAYED_OVERHEAD_BYTES
 from leveret.message import Message
 
 #: Entries of the heap beyond twice what is there that are worth sorting out.
 _SORT_OUT_AT: Final = 1024
+
+#: Entries that are sorted out in a step.
+_SORTED_OUT_PER_STEP: Final = 8
 
 
 @final
@@ -38,7 +41,7 @@ class Delayed:
 class DelayedMemory:
     """The messages of one store in memory; what they take is booked in `account`."""
 
-    def __init__(self, account: HeldMemory) -> None:
+    def __init__(self, account: WorkAccount) -> None:
         self.fresh: dict[i64, Delayed] = {}
         self.loaded: dict[i64, Delayed] = {}
         #: The bytes of all, and what the fresh ones would take in a chunk.
@@ -81,6 +84,7 @@ class DelayedMemory:
         heapq.heappush(heap, (int(delayed.due_ms), int(sequence)))
         entries: i64 = len(heap)
         if entries > _SORT_OUT_AT and entries > 2 * self.count():
+            self._account.steps += entries // _SORTED_OUT_PER_STEP
             self._heap = [entry for entry in heap if self.get(entry[1]) is not None]
             heapq.heapify(self._heap)
 
@@ -125,8 +129,12 @@ class DelayedMemory:
         heapq.heappop(self._heap)
 
     def clear(self) -> None:
-        """Drop all messages."""
-        self._account.end_delay(self.count(), self.bytes)
+        """Drop all messages; of many, what they took is let go of in slices."""
+        account = self._account
+        account.end_delay(self.count(), self.bytes)
+        account.free_table(self.fresh)
+        account.free_table(self.loaded)
+        account.free(self._heap)
         self.fresh = {}
         self.loaded = {}
         self._heap = []

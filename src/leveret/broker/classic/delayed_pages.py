@@ -26,11 +26,11 @@ from leveret.broker.backlog.spill_record import SpillRecord
 from leveret.broker.backlog.stored import StoredChunk, StoredChunks
 from leveret.broker.classic.delayed_memory import Delayed, DelayedMemory
 from leveret.broker.core.effects import ChunkWanted
+from leveret.broker.core.work import Work
 from leveret.broker.queue.queue import Queue
 from leveret.broker.values.delay import due_ms
 from leveret.chunk import NEVER, Chunk, ChunkBuilder
 from leveret.limits import (
-    CHUNK_RECORDS_MAX,
     DELAYED_NEAR_MS,
     DELAYED_OVERHEAD_BYTES,
     DELAYED_PAGE_BYTES,
@@ -48,6 +48,14 @@ _DUES_FROM: Final = "dues_from"
 
 #: Entries of the heap beyond twice the pages that are worth sorting out.
 _SORT_OUT_AT: Final = 64
+
+#: Messages of a page at most, because a page is written and loaded in one call: a chunk of tiny
+#: ones could have eight times as many.
+PAGE_MESSAGES_MAX: Final = 512
+
+#: Messages in memory that are passed by in a step, and the steps that are done at once.
+_PASSED_PER_STEP: Final = 4
+_UNLOADED_AT_ONCE: Final = 512
 
 
 class PagesOwner:
@@ -121,6 +129,8 @@ class DelayedPages:
         self.near_ms: i64 = DELAYED_NEAR_MS
         self._heap: list[tuple[int, int]] = []
         self._loading: list[DelayedPage] = []
+        #: What drops messages from memory at present.
+        self.unloading: Unloading | None = None
 
     # -- writing ----------------------------------------------------------------------------------
 
@@ -134,7 +144,7 @@ class DelayedPages:
         turn = self.queue.turn
         while not self.has_room() and turn.spill.unwritten_bytes < SPILL_BATCH_BYTES:
             fresh = self.memory.fresh_bytes
-            if fresh < turn.page_bytes and len(self.memory.fresh) < CHUNK_RECORDS_MAX:
+            if fresh < turn.page_bytes and len(self.memory.fresh) < PAGE_MESSAGES_MAX:
                 return
             self.cut()
 
@@ -148,7 +158,7 @@ class DelayedPages:
         size: i64 = 0
         last: i64 = -1
         for sequence, delayed in memory.fresh.items():
-            full = size >= queue.turn.page_bytes or builder.count >= CHUNK_RECORDS_MAX
+            full = size >= queue.turn.page_bytes or builder.count >= PAGE_MESSAGES_MAX
             if last >= 0 and (full or self.stored.parts(last, sequence)):
                 break
             if last >= 0 and sequence > last + 1:
@@ -203,18 +213,35 @@ class DelayedPages:
         self.away_bytes += size
 
     def unload_after(self, until_ms: i64) -> None:
-        """Drop from memory what is due later than that and has a page."""
+        """Drop from memory what is due later than that and has a page: of much, in slices."""
+        unloading = self.unloading
+        if unloading is not None:
+            unloading.until_ms = min(unloading.until_ms, until_ms)
+            return
+        self.unloading = unloading = Unloading(self, until_ms)
+        self.queue.turn.begin(unloading, _UNLOADED_AT_ONCE)
+
+    def unload_some(self, left: list[tuple[i64, Delayed]], until_ms: i64, steps: i64) -> bool:
+        """Take messages off `left` and unload those due later; return whether there are more."""
+        turn = self.queue.turn
+        loaded = self.memory.loaded
         touched: dict[DelayedPage, None] = {}
-        self.queue.turn.steps += len(self.memory.loaded) // 4
-        for sequence, delayed in list(self.memory.loaded.items()):
-            if delayed.due_ms <= until_ms:
+        last = turn.steps + steps
+        passed: i64 = 0
+        while left and turn.steps + passed // _PASSED_PER_STEP < last:
+            sequence, delayed = left.pop()
+            passed += 1
+            if delayed.due_ms <= until_ms or loaded.get(sequence) is not delayed:
                 continue
             page = self._page_of(sequence)
             if page is not None and page.stored is not None and page.stored.written:
                 self._unload(page, sequence, delayed)
+                turn.steps += 1
                 touched[page] = None
+        turn.steps += passed // _PASSED_PER_STEP
         for page in touched:
             self._list(page)
+        return len(left) > 0 and not self.queue.deleted
 
     # -- reading ----------------------------------------------------------------------------------
 
@@ -478,7 +505,7 @@ class DelayedPages:
     # -- all --------------------------------------------------------------------------------------
 
     def clear(self) -> None:
-        """Drop all pages and their chunks."""
+        """Forget all pages; their chunks are the store's to drop."""
         self.queue.turn.release_all(0, len(self.by_key) * DELAYED_PAGE_BYTES)
         for page in self._loading:
             page.loading = False
@@ -487,7 +514,6 @@ class DelayedPages:
         self.away_bytes = 0
         self._heap = []
         self._loading = []
-        self.stored.clear()
 
     def definition(self) -> dict[str, object]:
         """Return what the record of the store has of its pages."""
@@ -525,3 +551,21 @@ def _is_before(page: DelayedPage, due: i64, sequence: i64) -> bool:
     if stored is None or page.away == 0 or page.next_due > due:
         return False
     return page.next_due < due or stored.ref.first < sequence
+
+
+@final
+class Unloading(Work):
+    """Drops from memory what is due later than `until_ms` and has a page, slice after slice."""
+
+    def __init__(self, pages: DelayedPages, until_ms: i64) -> None:
+        self._pages: Final = pages
+        self._left: Final = list(pages.memory.loaded.items())
+        self.until_ms: i64 = until_ms
+
+    def step(self, steps: i64) -> bool:
+        """Drop some of it."""
+        return self._pages.unload_some(self._left, self.until_ms, steps)
+
+    def ended(self) -> None:
+        """Let another one begin."""
+        self._pages.unloading = None

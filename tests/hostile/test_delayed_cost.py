@@ -1,0 +1,78 @@
+"""Very many delayed messages are written, read and dropped in slices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from core import Node, Peer
+from cost_gauge import Gauge, GaugedNode
+from leveret.broker.classic.delayed_pages import PAGE_MESSAGES_MAX
+from raw_codec import method, publish
+
+MESSAGES = 12_000
+
+#: Memory for a third of them.
+WINDOW_BYTES = 2 << 20
+
+#: What a call that writes or loads a page may take beside it: it may begin to unload, or cut.
+BESIDE_STEPS = 3 * PAGE_MESSAGES_MAX
+
+
+def declare(peer: Peer) -> None:
+    kind = {"x-delayed-type": "direct"}
+    values = {"exchange": "later", "type": "x-delayed-message", "arguments": kind}
+    peer.send(method(1, "exchange.declare", **values))
+    peer.send(method(1, "queue.declare", queue="q"))
+    peer.send(method(1, "queue.bind", queue="q", exchange="later", routing_key="k"))
+
+
+def delayed(count: int = MESSAGES) -> Iterator[bytes]:
+    """Publish messages in batches, the times of which are mixed."""
+    for start in range(0, count, 100):
+        yield b"".join(
+            publish(1, "later", "k", b"%d" % number, headers={"x-delay": 60_000 + number % 7})
+            for number in range(start, start + 100)
+        )
+
+
+@pytest.fixture
+def gauge() -> Gauge:
+    return Gauge(counts_lines=False)
+
+
+def test_they_come_back_page_by_page(gauge: Gauge) -> None:
+    node = GaugedNode(gauge)
+    node.turn.window_bytes = WINDOW_BYTES
+    peer = node.connect()
+    declare(peer)
+    for data in delayed():
+        peer.send(data)
+    node.sync()
+    store = node.vhost.exchanges.by_name["later"].delayed
+    assert store is not None
+    assert store.pages.away > MESSAGES // 3
+    gauge.most.clear()
+    node.tick(60_007)
+    for _ in range(100):
+        node.tick(1)
+    assert node.vhost.queues.by_name["q"].ready_count() == MESSAGES
+    assert store.ready_count() == 0
+    assert 0 < gauge.most["read steps"] <= PAGE_MESSAGES_MAX + BESIDE_STEPS
+
+
+def test_what_they_took_is_let_go_of_in_slices() -> None:
+    node = Node()
+    peer = node.connect()
+    declare(peer)
+    for data in delayed():
+        peer.send(data)
+    peer.connection.receive(method(1, "exchange.delete", exchange="later"), node.now())
+    assert node.turn.works
+    rounds = 0
+    while node.turn.works:
+        node.broker.settle()
+        rounds += 1
+    assert rounds > 1
+    assert node.turn.held_bytes == node.turn.delayed_bytes == 0
