@@ -32,6 +32,7 @@ from leveret.limits import (
     LETTER_STEPS,
     LETTER_STEPS_PER_TURN,
     LETTERS_WAITING_MAX,
+    TABLE_BYTES_PER_STEP,
     TABLE_ENTRIES_MAX,
     TIMED_STEPS_PER_TURN,
 )
@@ -523,3 +524,20 @@ def test_what_is_dropped_is_counted_and_in_the_log(tmp_path: Path) -> None:
         api.close()
         assert isinstance(answer, list)
         assert answer[0]["letters_dropped_copies"] > 0
+
+
+def test_a_letter_costs_its_headers() -> None:
+    """They are read, and written anew, however many there are."""
+    node = Node()
+    peer = node.connect()
+    dead = {"x-dead-letter-exchange": "amq.fanout", "x-message-ttl": 1}
+    peer.declare("q", arguments=dead)
+    headers = {f"name-{number}": "v" for number in range(TABLE_ENTRIES_MAX - 10)}
+    peer.send(publish(1, "", "q", b"m", headers=headers))
+    message = all_waiting(node.classic("q"))[0].message
+    node.clock.advance(2)
+    node.now()
+    before = int(node.turn.steps)
+    while node.classic("q").ready_count():
+        node.broker.settle()
+    assert int(node.turn.steps) - before >= len(message.properties) // TABLE_BYTES_PER_STEP

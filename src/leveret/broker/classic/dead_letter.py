@@ -45,6 +45,7 @@ from leveret.limits import (
     FAN_OUT_COPIES,
     FAN_OUT_RECORDED_BYTES,
     LETTER_STEPS,
+    TABLE_BYTES_PER_STEP,
 )
 from leveret.message import ALL_LETTERS, Address, Message
 from leveret.wire.buffer import BytesWriter, write_i32_be, write_i64_be
@@ -265,6 +266,8 @@ class DeadLetter(DeadMessage):
         deaths, keys = self._history()
         properties = self._properties(deaths)
         turn.steps += LETTER_STEPS + _steps_of(deaths)
+        # The headers are read, and written anew.
+        turn.steps += len(self.message.properties) // TABLE_BYTES_PER_STEP
         if queue.settings.dead_letter_routing_key is not None:
             keys = [queue.settings.dead_letter_routing_key]
         else:

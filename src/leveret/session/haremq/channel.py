@@ -47,6 +47,9 @@ from leveret.wire.properties import MESSAGE_ID, property_place
 #: The longest text of a push; the rest of its frame is a few ids and names.
 _PUSH_BODY_BYTES_MAX: Final = HAREMQ_FRAME_BYTES_MAX - 16_384
 
+#: Automatic acks of what was pushed that are done in a step.
+_ACKED_PER_STEP: Final = 4
+
 #: Times of the clock, in ms, from the write of the answer to the first push: one to be sure that
 #: the write is done, and two of which at least one is whole.
 _WRITTEN_MS: Final = 1
@@ -174,7 +177,9 @@ class HareOutput:
         if not pushed:
             return
         self.to_ack = []
-        pushed[0].channel.link.turn.changes += 1
+        turn = pushed[0].channel.link.turn
+        turn.changes += 1
+        turn.steps += len(pushed) // _ACKED_PER_STEP
         for delivery in pushed:
             delivery.channel.settle(delivery)
 
