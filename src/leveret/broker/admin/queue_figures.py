@@ -10,6 +10,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from leveret.broker.admin.stats import QueuesInTurn
 from leveret.broker.node.broker import Broker
 from leveret.broker.queue.queue import Queue
 
@@ -45,34 +46,20 @@ class QueueFigures:
     """
 
     def __init__(self, broker: Broker, wanted: tuple[str, ...], vhost: str | None) -> None:
-        vhosts = list(broker.vhosts.values()) if vhost is None else []
-        if vhost is not None and vhost in broker.vhosts:
-            vhosts.append(broker.vhosts[vhost])
-        self._left: Final = [(one.name, list(one.queues.by_name.values())) for one in vhosts]
+        self._queues: Final = QueuesInTurn(broker, vhost)
         self._wanted: Final = wanted
-        self._next: i64 = 0
 
     def take(self, count: i64) -> list[Figures]:
         """Return the figures of the next `count` queues at most; an empty list at the end."""
-        taken: list[Figures] = []
         wanted = self._wanted
-        only = wanted[0] if len(wanted) == 1 else ""
-        while len(taken) < count and self._left:
-            vhost, queues = self._left[-1]
-            if self._next >= len(queues):
-                self._left.pop()
-                self._next = 0
-                continue
-            queue = queues[self._next]
-            self._next += 1
-            if queue.hidden or queue.deleted:
-                continue
-            if only:
-                taken.append((_figure(queue, vhost, only), vhost, queue.name))
-            else:
-                found = [_figure(queue, vhost, name) for name in wanted]
-                taken.append((*found, vhost, queue.name))
-        return taken
+        queues = self._queues.take(count)
+        if len(wanted) == 1:
+            only = wanted[0]
+            return [(_figure(queue, vhost, only), vhost, queue.name) for vhost, queue in queues]
+        return [
+            (*[_figure(queue, vhost, name) for name in wanted], vhost, queue.name)
+            for vhost, queue in queues
+        ]
 
 
 def _figure(queue: Queue, vhost: str, name: str) -> object:

@@ -238,8 +238,8 @@ def queue_stats(broker: Broker, vhost: str, name: str) -> QueueStats | None:
 
 
 @final
-class QueueListing:
-    """The queues of a vhost, or of all vhosts that are not hidden, in slices."""
+class QueuesInTurn:
+    """The queues of a vhost or of all, with their vhosts' names, in slices; no hidden ones."""
 
     def __init__(self, broker: Broker, vhost: str | None) -> None:
         self._left: Final = [
@@ -247,9 +247,9 @@ class QueueListing:
         ]
         self._next: i64 = 0
 
-    def take(self, count: i64) -> list[QueueStats]:
-        """Return the snapshots of the next `count` queues at most; an empty list at the end."""
-        taken: list[QueueStats] = []
+    def take(self, count: i64) -> list[tuple[str, Queue]]:
+        """Return the next `count` queues at most; an empty list at the end."""
+        taken: list[tuple[str, Queue]] = []
         while len(taken) < count and self._left:
             vhost, queues = self._left[-1]
             if self._next >= len(queues):
@@ -259,8 +259,20 @@ class QueueListing:
             queue = queues[self._next]
             self._next += 1
             if not queue.hidden and not queue.deleted:
-                taken.append(QueueStats(vhost, queue))
+                taken.append((vhost, queue))
         return taken
+
+
+@final
+class QueueListing:
+    """The snapshots of the queues of a vhost or of all, in slices."""
+
+    def __init__(self, broker: Broker, vhost: str | None) -> None:
+        self._queues: Final = QueuesInTurn(broker, vhost)
+
+    def take(self, count: i64) -> list[QueueStats]:
+        """Return the snapshots of the next `count` queues at most; an empty list at the end."""
+        return [QueueStats(vhost, queue) for vhost, queue in self._queues.take(count)]
 
 
 @final
@@ -268,25 +280,11 @@ class QueueNames:
     """The names of the queues of a vhost or of all, with their vhosts', in slices."""
 
     def __init__(self, broker: Broker, vhost: str | None) -> None:
-        self._left: Final = [
-            (v.name, list(v.queues.by_name.values())) for v in reversed(_vhosts(broker, vhost))
-        ]
-        self._next: i64 = 0
+        self._queues: Final = QueuesInTurn(broker, vhost)
 
     def take(self, count: i64) -> list[tuple[str, str]]:
         """Return the next `count` names at most; an empty list at the end."""
-        taken: list[tuple[str, str]] = []
-        while len(taken) < count and self._left:
-            vhost, queues = self._left[-1]
-            if self._next >= len(queues):
-                self._left.pop()
-                self._next = 0
-                continue
-            queue = queues[self._next]
-            self._next += 1
-            if not queue.hidden and not queue.deleted:
-                taken.append((vhost, queue.name))
-        return taken
+        return [(vhost, queue.name) for vhost, queue in self._queues.take(count)]
 
 
 @final
