@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -44,6 +45,15 @@ def test_a_kept_header_keeps_its_type() -> None:
     entry = b"\x01ab\x07"
     raw = b"\x20\x00" + (len(entry) + 4).to_bytes(4, "big") + entry + b"\x01ct\x01"
     assert edit_headers(raw, [b"c"], {}) == b"\x20\x00\x00\x00\x00\x04" + entry
+
+
+@pytest.mark.parametrize("more", [{}, {"far": 1}, {"other": "far"}])
+def test_a_long_table_keeps_what_is_not_dropped(more: dict[str, object]) -> None:
+    headers: dict[str, object] = {f"name-{number}": number for number in range(100)}
+    raw = properties_of({"headers": headers | more}).encode()
+    edited = decode_properties(edit_headers(raw, [b"far", b"gone"], {"last": 1}))
+    kept = {name: value for name, value in more.items() if name != "far"}
+    assert list((edited.headers or {}).items()) == [*headers.items(), *kept.items(), ("last", 1)]
 
 
 @given(some_properties, st.sampled_from([HEADERS, EXPIRATION, REPLY_TO]))

@@ -8,12 +8,18 @@ Invariant: nothing here changes `raw`; what comes back is legal where `raw` is.
 
 from __future__ import annotations
 
+from typing import Final
+
 from mypy_extensions import i64
 
 from leveret.wire.buffer import BytesWriter, read_i16_be, read_i32_be
 from leveret.wire.primitives import write_shortstr
 from leveret.wire.properties import HEADERS, find_property, property_place, skip_property
 from leveret.wire.tables import patch_length, value_end, write_entries
+
+#: A table that has more bytes is searched for a name first, which takes far less than to walk
+#: through its entries; a search of a smaller one takes longer than the walk.
+_LOOKED_THROUGH: Final = 256
 
 
 def edit_headers(
@@ -49,12 +55,23 @@ def edit_headers(
 
 def _write_kept(w: BytesWriter, raw: bytes, position: i64, end: i64, drop: list[bytes]) -> None:
     """Write the entries from `position` to `end` but for those that `drop` names."""
+    if end - position > _LOOKED_THROUGH and not _may_have(raw, position, end, drop):
+        w.write(raw[position:end])
+        return
     while position < end:
         value: i64 = position + 1 + i64(raw[position])
         after = value_end(raw, value)
         if raw[position + 1 : value] not in drop:
             w.write(raw[position:after])
         position = after
+
+
+def _may_have(raw: bytes, position: i64, end: i64, names: list[bytes]) -> bool:
+    """Return whether one of `names` stands anywhere in the bytes from `position` to `end`."""
+    for name in names:
+        if raw.find(name, position, end) >= 0:
+            return True
+    return False
 
 
 def without_property(raw: bytes, flag: i64) -> bytes:

@@ -40,7 +40,7 @@ from leveret.broker.values.event_names import ACKED, REQUEUED
 from leveret.broker.values.expiration import deadline_of
 from leveret.broker.values.queue_attributes import QueueAttributes
 from leveret.clock import NO_DEADLINE
-from leveret.limits import SLICE_MESSAGES
+from leveret.limits import SLICE_MESSAGES, STEPS_PER_SLICE
 from leveret.message import Message
 from leveret.store.records.record import is_retained
 
@@ -202,7 +202,12 @@ class ClassicQueue(ConsumedQueue):
         retries = self.retries
         handed: i64 = 0
         more = True
+        edits = self.adds_headers
+        last: i64 = self.turn.steps + STEPS_PER_SLICE
         while handed < limit:
+            if edits and self.turn.steps >= last:
+                # Headers are long, and each delivery counts what its own take.
+                break
             sequence = ready.first()
             if sequence == NOTHING:
                 more = False

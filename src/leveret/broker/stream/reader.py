@@ -14,6 +14,7 @@ from mypy_extensions import i32, i64
 
 from leveret.broker.backlog.window import NOTHING
 from leveret.broker.core.turn import Dispatcher
+from leveret.limits import STEPS_PER_SLICE
 from leveret.message import Message
 from leveret.wire.buffer import BytesWriter, write_i32_be
 
@@ -54,13 +55,16 @@ class StreamReader:
         """Deliver to `consumer` what is wanted of the next `limit` messages.
 
         Return how many were looked at: so a long run of what nobody wants is taken in slices.  It
-        costs no credit.
+        costs no credit.  Where headers are so long that they take a slice of steps, it ends early
+        and returns `limit`: there may be more.
         """
         channel = consumer.channel
         unsettled = self.unsettled
+        turn = self.stream.turn
+        last: i64 = turn.steps + STEPS_PER_SLICE
         looked: i64 = 0
         delivered: i64 = 0
-        while looked < limit and consumer.ready():
+        while looked < limit and turn.steps < last and consumer.ready():
             offset = self.first()
             if offset == NOTHING:
                 break
@@ -72,7 +76,7 @@ class StreamReader:
                 channel.deliver(consumer, message, offset, 0)
                 delivered += 1
         self.stream.delivered += delivered
-        return looked
+        return looked if turn.steps < last else limit
 
     def _wants(self, message: Message) -> bool:
         from_ms = self.from_ms

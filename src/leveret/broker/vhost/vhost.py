@@ -17,7 +17,7 @@ from leveret.broker.queue.queue import HoldingQueue, Queue
 from leveret.broker.queue.target import DROP, REFUSE, TAKE, Destinations, Target
 from leveret.broker.topology.binding import Binding
 from leveret.broker.topology.exchange import Exchange, Routing
-from leveret.broker.values.copies import blind_copies, carbon_copies
+from leveret.broker.values.copies import blind_copies, carbon_copies, has_copies
 from leveret.broker.vhost.delays import Delays
 from leveret.broker.vhost.exchanges import Exchanges
 from leveret.broker.vhost.ids import Ids
@@ -28,7 +28,7 @@ from leveret.broker.vhost.replies import REPLY_PREFIX
 from leveret.broker.vhost.staging_queues import StagingQueues
 from leveret.broker.vhost.state import VhostState
 from leveret.errors import AccessRefused
-from leveret.limits import HISTORY_COPIES_MAX
+from leveret.limits import HISTORY_COPIES_MAX, TABLE_BYTES_PER_STEP
 from leveret.message import Message
 from leveret.wire.numbered import Numbered, read_numbered
 from leveret.wire.properties import property_headers
@@ -115,13 +115,16 @@ class Vhost(VhostState):
     def _replayed(self, binding: Binding) -> list[tuple[Message, list[Target]]]:
         """Return what a new binding gets at once with where it goes, oldest first.
 
-        Where that makes too many copies, it is the newest messages.
+        Where that makes too many copies, or many headers must be read for it, it is the newest
+        messages.
         """
         replayed: list[tuple[Message, list[Target]]] = []
         copies: i64 = 0
         for message in reversed(binding.source.replayed()):
             if binding.exchange is not None:
                 targets = self.destinations(binding.exchange.name, message)
+                if has_copies(message.properties):
+                    copies += len(message.properties) // TABLE_BYTES_PER_STEP
             else:
                 assert binding.queue is not None
                 targets = [binding.queue.target]
@@ -145,8 +148,9 @@ class Vhost(VhostState):
         if found is None:
             return []
         key = message.address.routing_key.decode("utf-8", "surrogateescape")
-        headers = property_headers(message.properties) or {}
-        copies = carbon_copies(headers) + blind_copies(message.address)
+        copies = blind_copies(message.address)
+        if has_copies(message.properties):
+            copies = carbon_copies(property_headers(message.properties) or {}) + copies
         return self.route_copies(found, key, copies, message.properties).targets
 
     # -- messages ---------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from mypy_extensions import i64
 from leveret.broker.queue.consumer import Consumer, DeliveryChannel
 from leveret.broker.queue.returns import is_redelivered
 from leveret.errors import PreconditionFailed
-from leveret.limits import MESSAGE_OVERHEAD_BYTES, OUTPUT_BYTES_HIGH
+from leveret.limits import MESSAGE_OVERHEAD_BYTES, OUTPUT_BYTES_HIGH, TABLE_BYTES_PER_STEP
 from leveret.names import Name
 from leveret.session.channel.confirms import ConfirmBatch, Confirms
 from leveret.session.channel.consumer_timeout import ConsumerTimeout
@@ -150,6 +150,7 @@ class Channel(DeliveryChannel):
         properties = message.properties
         if consumer.queue.adds_headers:
             properties = with_delivery_headers(consumer.queue, message, sequence, count)
+            self.connection.turn.steps += i64(len(message.properties)) // TABLE_BYTES_PER_STEP
         output = self.output
         output.write_delivery(
             self.number,

@@ -16,6 +16,7 @@ from leveret.broker.vhost.replies import REPLY_NAME
 from leveret.errors import NotAllowed, NotImplementedFault, PreconditionFailed, ResourceLocked
 from leveret.limits import (
     CONSUMERS_PER_CHANNEL_MAX,
+    TABLE_BYTES_PER_STEP,
     UNACKED_PER_CHANNEL_MAX,
 )
 from leveret.session.channel.channel import ACK, REJECT, REQUEUE, RETRY, TX, Channel
@@ -199,6 +200,7 @@ def _answer_get(channel: Channel, queue: ClassicQueue, no_ack: bool) -> None:
     properties = message.properties
     if queue.adds_headers:
         properties = with_delivery_headers(queue, message, queue.taken_sequence, count)
+        connection.turn.steps += len(message.properties) // TABLE_BYTES_PER_STEP
     channel.output.write_content(channel.number, properties, message.body)
 
 
