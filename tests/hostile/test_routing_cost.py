@@ -178,6 +178,25 @@ def test_routing_keys_in_cc_count_together(node: Node, peer: Peer) -> None:
     refused(node, peer)
 
 
+@pytest.mark.parametrize("limited", [False, True])
+def test_a_message_with_cc_is_routed_once(node: Node, peer: Peer, limited: bool) -> None:
+    """Neither its first key alone, nor what checks the user's rights, is routed beside."""
+    node.add_user("mallory", configure=".*", write=".*", read=".*")
+    if limited:
+        node.broker.users.set_topic_permission("mallory", "/", "amq.topic", ".*", ".*")
+    mallory = node.connect_as("mallory")
+    for number in range(100):
+        mallory.send(bind("amq.topic", many_hashes(number)))
+    node.broker.settle()
+    key = ".".join(["a", "b", "c", "d"] * 10)
+    alone = feed(node, peer, publish(1, "amq.topic", key, b"x"))
+    assert ROUTING_STEPS // 2 < alone < ROUTING_STEPS
+    node.run()
+    headers = {"CC": ["other"]}
+    taken = feed(node, mallory, publish(1, "amq.topic", key, b"x", headers=headers))
+    assert alone <= taken <= alone + FRAME_STEPS
+
+
 def test_many_exchanges_with_many_ways_between_them_are_visited_once(
     node: Node, peer: Peer
 ) -> None:

@@ -26,8 +26,9 @@ from leveret.wire.tables import value_end
 CC: Final = b"CC"
 BCC: Final = b"BCC"
 
-#: The name CC as it stands in a table.
+#: The names as they stand in a table.
 _CC_ENTRY: Final = b"\x02CC"
+_BCC_ENTRY: Final = b"\x03BCC"
 
 _ARRAY: Final = 0x41
 _STRING: Final = 0x53
@@ -85,8 +86,8 @@ def _keys_in(entries: bytes, position: i64, end: i64) -> list[str]:
 
 
 def has_copies(properties: bytes) -> bool:
-    """Return whether there may be a CC in the headers: whether its name stands in the bytes."""
-    return _CC_ENTRY in properties
+    """Return whether there may be a CC or BCC in the headers: the name stands in the bytes."""
+    return _CC_ENTRY in properties or _BCC_ENTRY in properties
 
 
 def carbon_copies(headers: dict[str, object]) -> list[str]:

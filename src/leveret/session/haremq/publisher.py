@@ -58,10 +58,12 @@ class HarePublisher:
             return
         connection.current.publish(0, connection.published)
         try:
-            route = self._route(exchange, routing_key)
+            known = self._known(exchange, routing_key)
+            routed = known is None
+            route = known or self._resolve(exchange, routing_key)
             _check_sizes(connection, body, message_id)
             message = self._message(route, body, message_id, delivery_mode == DURABLE)
-            found = self._found(route, message)
+            found = self._found(route, message, routed)
         except FrameError:
             # A name that is not UTF-8: the message as a whole is none.
             raise
@@ -87,10 +89,13 @@ class HarePublisher:
             properties = _MODE_ONLY + mode
         return Message(route.address, properties, body, self._connection.turn.now_ms, persistent)
 
-    def _found(self, route: Route, message: Message) -> Destinations:
-        """Return where a message goes.  Raises: PreconditionFailed (406)."""
+    def _found(self, route: Route, message: Message, routed: bool) -> Destinations:
+        """Return where a message goes, for which its route may just have been `routed`.
+
+        Raises: PreconditionFailed (406).
+        """
         vhost = self._connection.vhost
-        if vhost is None or not route.dynamic:
+        if vhost is None or not route.dynamic or routed:
             return route
         return unrefused(vhost.route(route.exchange, route.routing_key, message.properties))
 
@@ -110,26 +115,30 @@ class HarePublisher:
             turn.events.published(vhost.name, message, len(targets))
         return outcome
 
-    def _route(self, exchange: bytes, routing_key: bytes) -> Route:
-        """Return the route of an exchange and a routing key.
+    def _known(self, exchange: bytes, routing_key: bytes) -> Route | None:
+        """Return the route of an exchange and a routing key, where it was resolved before."""
+        vhost = self._connection.vhost
+        assert vhost is not None
+        route = self._routes.get(exchange + b"\xff" + routing_key)
+        return route if route is not None and route.revision == vhost.revision else None
+
+    def _resolve(self, exchange: bytes, routing_key: bytes) -> Route:
+        """Resolve and remember the route of an exchange and a routing key.
 
         Raises: FrameError (501), NotFound (404), AccessRefused (403), PreconditionFailed (406).
         """
         connection = self._connection
         vhost = connection.vhost
         assert vhost is not None
-        asked = exchange + b"\xff" + routing_key
-        route = self._routes.get(asked)
-        if route is not None and route.revision == vhost.revision:
-            return route
         if len(exchange) > SHORT_STRING_BYTES_MAX or len(routing_key) > SHORT_STRING_BYTES_MAX:
             raise PreconditionFailed(f"a name has at most {SHORT_STRING_BYTES_MAX} bytes")
-        route = route_of(connection.access, vhost, exchange, routing_key, False)
+        # Messages of HareMQ have no headers.
+        route = route_of(connection.access, vhost, exchange, routing_key, False, b"")
         if route.special:
             raise PreconditionFailed("a batch is staged and committed by AMQP only")
         if len(self._routes) >= ROUTES_CACHED_MAX:
             self._routes.clear()
-        self._routes[asked] = route
+        self._routes[exchange + b"\xff" + routing_key] = route
         return route
 
 

@@ -55,11 +55,10 @@ def accept_immediate(
         more_keys = inspected.more_keys
         numbered = inspected.numbered
         address = addressed(address, inspected)
-        if numbered:
-            check_publisher(channel, route, inspected.publisher, more_keys, properties)
     found = found_for(channel, route, more_keys, properties)
     message = Message(address, properties, body, turn.now_ms, persistent, False, numbered)
     if numbered:
+        check_publisher(channel.vhost, properties, found.targets)
         channel.vhost.check_publisher(properties, found.targets, connection.access.owner)
     route.exchange.published_in += 1
     connection.count_published(len(body))

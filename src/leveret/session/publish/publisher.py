@@ -127,8 +127,10 @@ class Publisher:
         connection = self._connection
         route = self.routes.get(arguments)
         vhost = channel.vhost
+        routed = False
         if route is None or route.revision != vhost.revision:
-            route = self._resolve(channel, arguments)
+            route = self._resolve(channel, arguments, properties)
+            routed = not route.unrouted
         if route.special:
             _accept_special(channel, route, properties, body, persistent)
             return
@@ -142,15 +144,14 @@ class Publisher:
                 more_keys = inspected.more_keys
                 address = addressed(address, inspected)
                 numbered = inspected.numbered
-                if numbered:
-                    check_publisher(channel, route, inspected.publisher, more_keys, properties)
         turn = connection.turn
         message = Message(address, properties, body, turn.now_ms, persistent, False, numbered)
         found: Destinations = route
-        if more_keys or route.dynamic:
+        if more_keys or (route.dynamic and not routed):
             found = found_for(channel, route, more_keys, properties)
         targets = found.targets
         if numbered:
+            check_publisher(vhost, properties, targets)
             vhost.check_publisher(properties, targets, connection.as_owner)
         route.exchange.published_in += 1
         connection.published += 1
@@ -177,10 +178,12 @@ class Publisher:
             channel.confirms.count(outcome)
         connection.check_publisher(outcome & RECORDED != 0)
 
-    def _resolve(self, channel: Channel, arguments: bytes) -> Route:
-        """Resolve the arguments of a publish and remember the result."""
-        route = resolve(channel, arguments)
+    def _resolve(self, channel: Channel, arguments: bytes, properties: bytes) -> Route:
+        """Resolve the arguments of a publish and remember the result for those that come."""
+        route = resolve(channel, arguments, properties)
         self._connection.check_slice()
+        if route.unrouted:
+            return route
         self.forget_stale()
         routes = self.routes
         targets: i64 = len(route.targets)

@@ -7,10 +7,11 @@ from typing import Final, final
 from mypy_extensions import i64, mypyc_attr
 
 from leveret.broker.node.access import Access
-from leveret.broker.queue.target import Destinations
+from leveret.broker.queue.target import Destinations, Target
 from leveret.broker.staging.commit import COMMIT_KEY
 from leveret.broker.staging.staging import StagingQueue, StagingTarget
 from leveret.broker.topology.exchange import Exchange, Routing
+from leveret.broker.values.copies import has_copies
 from leveret.broker.vhost.vhost import Vhost
 from leveret.errors import (
     AccessRefused,
@@ -58,6 +59,8 @@ class Route(Destinations):
         self.dynamic: Final = routing.dynamic
         self.mandatory: Final = mandatory
         self.revision: i64 = revision
+        #: True for a message with more keys that has to be routed by all of them.
+        self.unrouted = False
         #: The staging queue that it leads to, by the default exchange.
         self.staging: StagingQueue | None = None
         #: True for what is no message but a commit.
@@ -82,8 +85,8 @@ class Route(Destinations):
         self.special = True
 
 
-def resolve(channel: Channel, raw: bytes) -> Route:
-    """Resolve the arguments of a publish.
+def resolve(channel: Channel, raw: bytes, properties: bytes) -> Route:
+    """Resolve the arguments of a publish, as `route_of` does.
 
     Raises: SyntaxFault (502), FrameError (501) for a name that is not UTF-8; NotImplementedFault
     (540) for `immediate` to RabbitMQ's clients; NotFound (404), AccessRefused (403) and
@@ -95,27 +98,40 @@ def resolve(channel: Channel, raw: bytes) -> Route:
         raise NotImplementedFault("immediate=true", BasicPublish.CLASS_ID, BasicPublish.METHOD_ID)
     connection = channel.connection
     mandatory = flags & MANDATORY != 0
-    route = route_of(connection.access, channel.vhost, exchange, routing_key, mandatory)
+    route = route_of(connection.access, channel.vhost, exchange, routing_key, mandatory, properties)
     if immediate:
         route.make_immediate()
     return route
 
 
 def route_of(
-    access: Access, vhost: Vhost, exchange: bytes, routing_key: bytes, mandatory: bool
+    access: Access,
+    vhost: Vhost,
+    exchange: bytes,
+    routing_key: bytes,
+    mandatory: bool,
+    properties: bytes,
 ) -> Route:
     """Return where what a user publishes to an exchange with a routing key goes.
+
+    The message at hand has these `properties`.  A route that is `dynamic` holds for it, and not for
+    the next one.  Where it may have more keys it is not routed yet (`Route.unrouted`): that is done
+    with all its keys, because each routing may take as long as one message may.
 
     Raises: FrameError (501) for a name that is not UTF-8; NotFound (404), AccessRefused (403) and
     PreconditionFailed (406) as `writable`, and where it cannot be found out in time.
     """
     name, key = decoded(vhost, exchange, routing_key)
     found = writable(access, vhost, name, key)
-    routing = vhost.route(found, key, b"")
-    if routing.over:
-        # Whatever the headers of a message are.
-        unrefused(routing)
     address = Address(found.name_bytes, routing_key)
+    if found.name and has_copies(properties):
+        routing = Routing(key, properties)
+        routing.dynamic = True
+        route = Route(found, address, routing, mandatory, vhost.revision)
+        route.unrouted = True
+        return route
+    routing = vhost.route(found, key, properties)
+    unrefused(routing)
     return Route(found, address, routing, mandatory, vhost.revision)
 
 
@@ -167,15 +183,18 @@ def writable(access: Access, vhost: Vhost, name: Name, key: str) -> Exchange:
 
 def check_copies(
     channel: Channel, exchange: Exchange, key: str, copies: list[str], properties: bytes
-) -> None:
+) -> Routing | None:
     """Check that the user may publish with the keys of CC and BCC too.
+
+    Returns where the message goes, if that was found out for it.
 
     Raises: AccessRefused (403); PreconditionFailed (406) for one that is not strict.
     """
-    check_reached(channel, exchange, key, copies, properties)
+    routing = check_reached(channel, exchange, key, copies, properties)
     if channel.vhost.strict_keys and exchange.has_patterns:
         for copy in copies:
             check_strict_routing_key(copy)
+    return routing
 
 
 def found_for(
@@ -192,28 +211,24 @@ def found_for(
     vhost = channel.vhost
     exchange, key = route.exchange, route.routing_key
     if more_keys:
-        check_copies(channel, exchange, key, more_keys, properties)
-        routing = vhost.route_copies(exchange, key, more_keys, properties)
+        checked = check_copies(channel, exchange, key, more_keys, properties)
+        routing = checked or vhost.route_copies(exchange, key, more_keys, properties)
     else:
         routing = vhost.route(exchange, key, properties)
     channel.connection.check_slice()
     return unrefused(routing)
 
 
-def check_publisher(
-    channel: Channel,
-    route: Route,
-    publisher: bytes,
-    more_keys: list[str] | None,
-    properties: bytes,
-) -> None:
+def check_publisher(vhost: Vhost, properties: bytes, targets: list[Target]) -> None:
     """Refuse control characters in the name of a publisher that one of its queues does not know.
 
     Raises: PreconditionFailed (406).
     """
-    if is_plain(publisher):
+    numbered = vhost.numbered(properties)
+    if numbered is None or is_plain(numbered.publisher):
         return
-    for target in found_for(channel, route, more_keys, properties).targets:
+    publisher = numbered.publisher
+    for target in targets:
         if target.publishers is None or target.publishers.known(publisher) is None:
             check_new(publisher.decode("utf-8", "replace"), "publisher")
 

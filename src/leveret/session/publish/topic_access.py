@@ -71,25 +71,29 @@ def _check_matched(access: Access, exchange: Name, words: list[str]) -> None:
 
 def check_reached(
     channel: Channel, exchange: Exchange, key: str, copies: list[str], properties: bytes
-) -> None:
+) -> Routing | None:
     """Check the keys of CC and BCC against each topic exchange that the message comes to.
 
-    A binding lets one key through, and with it come the others.
+    A binding lets one key through, and with it come the others.  Returns where the message goes,
+    if it was routed for that and no exchange may delay it.
 
     Raises: AccessRefused (403).
     """
     access = channel.connection.access
     if not access.has_topic_limits() or not exchange.name:
-        return
+        return None
     routing = Routing(key, properties)
     routing.more_keys = copies
     routing.ignores_delays = True
     routing.run(exchange, channel.vhost.exchanges.by_name)
     channel.connection.turn.steps += routing.steps()
+    delays = False
     for reached in routing.visited():
+        delays = delays or reached.delays
         if reached.has_patterns:
             for copy in copies:
                 access.write_topic(reached.name, copy)
+    return None if delays else routing
 
 
 def still_allowed(channel: Channel, exchange: Name, key: str, copies: list[str]) -> None:
