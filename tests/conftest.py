@@ -3,8 +3,8 @@
 Tests run against the installed package, never against `src/`.  `crash`, `differential`, `interop`,
 `pages` and `spark` are folders and marks at once, so that no test in them can miss its mark.  What
 is the same in each build is tested on one of them: `ONE_BUILD_FOLDERS` are about the sources, or
-about modules that are never compiled, or drive long random loads of a broker that other folders
-test on both builds.
+about modules that are never compiled, or drive long loads of a broker that other folders test on
+both builds, or count steps and bytes, which are the same in each.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ ONE_BUILD_FOLDERS = (
     "cli",
     "clusters",
     "config",
+    "hostile",
     "house",
     "kept",
     "management",

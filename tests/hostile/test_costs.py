@@ -23,6 +23,9 @@ from leveret.session.client_session import ClientSession
 from leveret.session.publish.publisher import Publisher
 from raw_codec import method, publish
 
+#: Lines are counted in plain Python, and time in compiled code.
+pytestmark = pytest.mark.both_builds
+
 #: What compiled code calls is bound when it is built: nothing can be planted there.
 planted = pytest.mark.skipif(not PLAIN, reason="plants faults in plain Python")
 

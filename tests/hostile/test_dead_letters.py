@@ -500,7 +500,6 @@ def test_what_is_dropped_is_an_event() -> None:
     assert b'"reason":"copies"' in bodies[0]
 
 
-@pytest.mark.one_build
 def test_what_is_dropped_is_counted_and_in_the_log(tmp_path: Path) -> None:
     """In a real process, whose neighbour publishes and gets meanwhile."""
     with BrokerProcess(tmp_path / "data") as process, raw.connect(process.uri) as attacker:

@@ -25,8 +25,6 @@ from leveret.store.disk import File, RealDisk, StorageFailure
 from leveret.store.disks.wrapping import WrappedFile
 from raw_codec import PROTOCOL_HEADER, method, publish
 
-pytestmark = pytest.mark.one_build
-
 #: Descriptors of the broker, and connections that strangers hold beyond them.
 DESCRIPTORS = 100
 BEYOND = 60

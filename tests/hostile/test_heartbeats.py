@@ -218,7 +218,6 @@ class Beater:
         self.thread.join()
 
 
-@pytest.mark.one_build
 @pytest.mark.parametrize("loop", ["true", "false"])
 def test_a_stopped_process_drops_nobody_who_lives(tmp_path: Path, loop: str) -> None:
     """Twenty clients with heartbeats of 1 s, on uvloop and not, and a silent one that goes."""

@@ -489,7 +489,6 @@ def test_a_pause_of_the_process_is_no_silence_of_a_request() -> None:
 # -- a real broker --------------------------------------------------------------------------------
 
 
-@pytest.mark.one_build
 def test_a_broker_refuses_compressed_definitions_of_its_operator(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "data") as broker:
         api = Api(broker.data_dir / "management.sock")

@@ -487,7 +487,6 @@ def counts(broker: BrokerProcess) -> dict[str, int]:
     return found
 
 
-@pytest.mark.one_build
 @pytest.mark.parametrize("over_http", [False, True], ids=["amqp", "http"])
 @pytest.mark.parametrize("elsewhere", ["127.0.0.1", "127.0.0.2"])
 def test_a_user_logs_in_while_strangers_guess(

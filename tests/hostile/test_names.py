@@ -469,7 +469,6 @@ def test_no_new_name_of_a_route_holds_a_control_character(world: World) -> None:
 ODD: Final = "odd\tname\x1bwith\x7fcontrols"
 
 
-@pytest.mark.one_build
 def test_what_has_such_a_name_is_used_exported_and_deleted(tmp_path: Path) -> None:
     """Definitions are the way in that is left: what a broker exported, another takes."""
     definitions = {

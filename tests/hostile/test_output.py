@@ -32,8 +32,6 @@ from leveret.cli import app
 from leveret.client import BasicProperties, blocking
 from leveret.escaping import escaped, escaped_json
 
-pytestmark = pytest.mark.one_build
-
 #: A text that forges a line, clears a screen, rings, colours and turns what follows.
 HOSTILE: Final = "a\n2026-01-01 forged \x1b[2J\x07\r\x7f\x85\x9b31m\u2028\u202eb\\"
 

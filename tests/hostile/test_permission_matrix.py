@@ -8,11 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from hostile_matrix import read_matrix, try_methods, try_routes, undeclared
-
-pytestmark = pytest.mark.one_build
 
 
 def test_every_method_and_route_is_declared() -> None:

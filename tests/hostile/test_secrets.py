@@ -31,7 +31,7 @@ from leveret.errors import AccessRefusedHard
 from leveret.management.api import users_routes
 from secure import Pki, port_of
 
-pytestmark = [pytest.mark.one_build, pytest.mark.commands]
+pytestmark = pytest.mark.commands
 
 #: The secrets by how they are planted.  A name of a test in them is not one.
 SECRETS: Final = {

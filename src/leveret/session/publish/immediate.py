@@ -58,8 +58,7 @@ def accept_immediate(
     found = found_for(channel, route, more_keys, properties)
     message = Message(address, properties, body, turn.now_ms, persistent, False, numbered)
     if numbered:
-        check_publisher(channel.vhost, properties, found.targets)
-        channel.vhost.check_publisher(properties, found.targets, connection.access.owner)
+        check_publisher(channel.vhost, properties, found.targets, connection.access.owner)
     route.exchange.published_in += 1
     connection.count_published(len(body))
     if channel.mode == TX:

@@ -151,8 +151,7 @@ class Publisher:
             found = found_for(channel, route, more_keys, properties)
         targets = found.targets
         if numbered:
-            check_publisher(vhost, properties, targets)
-            vhost.check_publisher(properties, targets, connection.as_owner)
+            check_publisher(vhost, properties, targets, connection.as_owner)
         route.exchange.published_in += 1
         connection.published += 1
         turn.sizes.note(len(body))

@@ -6,6 +6,7 @@ from typing import Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
+from leveret.broker.core.ownership import Owner
 from leveret.broker.node.access import Access
 from leveret.broker.queue.target import Destinations, Target
 from leveret.broker.staging.commit import COMMIT_KEY
@@ -219,18 +220,21 @@ def found_for(
     return unrefused(routing)
 
 
-def check_publisher(vhost: Vhost, properties: bytes, targets: list[Target]) -> None:
-    """Refuse control characters in the name of a publisher that one of its queues does not know.
+def check_publisher(
+    vhost: Vhost, properties: bytes, targets: list[Target], by: Owner | None
+) -> None:
+    """Check that `by` may publish a numbered message to these targets.
 
-    Raises: PreconditionFailed (406).
+    Raises: PreconditionFailed (406) for control characters in the name of its publisher, where one
+    of them does not know it; AccessRefused (403) as `Vhost.check_publisher`.
     """
     numbered = vhost.numbered(properties)
-    if numbered is None or is_plain(numbered.publisher):
-        return
-    publisher = numbered.publisher
-    for target in targets:
-        if target.publishers is None or target.publishers.known(publisher) is None:
-            check_new(publisher.decode("utf-8", "replace"), "publisher")
+    if numbered is not None and not is_plain(numbered.publisher):
+        publisher = numbered.publisher
+        for target in targets:
+            if target.publishers is None or target.publishers.known(publisher) is None:
+                check_new(publisher.decode("utf-8", "replace"), "publisher")
+    vhost.check_publisher(properties, targets, by)
 
 
 def unrefused(routing: Routing) -> Destinations:

@@ -73,8 +73,7 @@ def _stage(channel: Channel, route: Route, properties: bytes, body: bytes) -> No
     inspected = inspect(channel, properties) or Inspected(properties, [], b"")
     _check_destination(channel, inspected.properties, inspected.more_keys)
     if inspected.numbered:
-        check_publisher(channel.vhost, inspected.properties, route.targets)
-        channel.vhost.check_publisher(inspected.properties, route.targets, owner)
+        check_publisher(channel.vhost, inspected.properties, route.targets, owner)
     route.exchange.published_in += 1
     connection.count_published(len(body))
     # What is staged is kept whatever its delivery mode is; that counts when it goes on.
