@@ -67,8 +67,12 @@ CHANNELS_MAX: Final = 2047
 #: The heartbeat offered by default.
 HEARTBEAT_SECONDS: Final = 60
 
-#: From the first byte to connection.open; slower peers are cut off (slowloris).
+#: From the connect to connection.open; slower peers are cut off (slowloris).
 HANDSHAKE_SECONDS_MAX: Final = 10
+
+#: At which part of the time that an opening may take the broker cuts it off, so that its peer sees
+#: that within the time even where the loop is busy.
+OPENING_PERCENT: Final = 95
 
 #: A body from this size on goes to the transport by itself and not through the writer.
 BODY_APART_BYTES: Final = 65_536

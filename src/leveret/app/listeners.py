@@ -14,6 +14,7 @@ from leveret import __version__
 from leveret.app.engine import Engine
 from leveret.app.ground import Ground
 from leveret.app.parts import SystemTokens
+from leveret.limits import OPENING_PERCENT
 from leveret.management.backup.backups import Backups
 from leveret.management.backup.source import FileSource, listed
 from leveret.management.chunk_source import ChunkSource
@@ -200,7 +201,7 @@ class Listeners:
             channels_max=settings.channels_max,
             heartbeat_seconds=settings.heartbeat_seconds,
             message_bytes_max=settings.message_bytes_max,
-            handshake_ms=settings.handshake_seconds * 1000,
+            handshake_ms=settings.handshake_seconds * 10 * OPENING_PERCENT,
             login_failure_delay_ms=settings.login_failure_delay_ms,
             compatible=settings.compatibility == "rabbitmq",
             loopback_users=settings.loopback_users,
