@@ -763,6 +763,12 @@ SCRAPE_SLICE: Final = 500
 #: millisecond: who asks all the time takes no more than a small part of a core.
 SCRAPE_OBJECTS_PER_MS: Final = 100
 
+#: For how long (ms) the totals of so many queues and connections are told again in any case: half
+#: of the time between two samples, so that one walk does for them and for a scrape every five
+#: seconds.  RabbitMQ's own figures are up to five seconds old.
+WALK_SHARED_MS: Final = 2_500
+WALK_SHARED_OBJECTS_MIN: Final = 2_000
+
 #: Answers with an entry for each object that are made at once: each holds its entries in memory.
 SCRAPES_PER_OBJECT_MAX: Final = 2
 

@@ -22,7 +22,7 @@ from leveret.management.keeper import Keeper
 from leveret.management.listening.address import ListenAddress
 from leveret.management.listening.doors import Doors
 from leveret.management.listening.listeners import HttpListeners
-from leveret.management.metrics.totals import Scrapes
+from leveret.management.metrics.totals import Scrapes, Walks
 from leveret.management.operator import Operator
 from leveret.management.sampling.sampler import Sampler
 from leveret.server import descriptors
@@ -69,7 +69,8 @@ class Listeners:
         if certificates is not None:
             name = LoginName(ground.settings.tls_login_from)
             self._tls = Tls(self._openings, certificates.context, name)
-        self._sampler = Sampler(ground.broker, ground.clock.wall_ms)
+        self._walks = Walks(ground.broker, ground.clock)
+        self._sampler = Sampler(self._walks)
         self._backups = self._make_backups()
         operator = Operator(
             engine.runner.now,
@@ -164,7 +165,7 @@ class Listeners:
             return None
         compatible = settings.compatibility == "rabbitmq"
         version = RABBITMQ_VERSION if compatible else __version__
-        return Scrapes(self._ground.broker, self._ground.clock, settings.metrics_prefix, version)
+        return Scrapes(self._walks, settings.metrics_prefix, version)
 
     def _start_metrics(self) -> None:
         """Listen for Prometheus, and warn where others than ours may ask too."""
