@@ -87,6 +87,7 @@ class Listeners:
             self._effective,
             recent=ground.parts.recent,
             backups=self._backups,
+            hsts=ground.settings.https_hsts,
         )
         chunks = ChunkSource(engine.runner.read_part)
         proxied = ground.settings.http_proxy_protocol
