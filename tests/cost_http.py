@@ -24,7 +24,7 @@ from leveret.broker.node.users import hash_password
 from leveret.management.api import make_runner, routes
 from leveret.management.chunk_source import ChunkSource
 from leveret.management.listening.connection import OperatorConnection, OperatorConnections
-from leveret.management.metrics.totals import Scrapes
+from leveret.management.metrics.totals import Scrapes, Walks
 from leveret.management.operator import Operator
 from leveret.management.sampling.sampler import Sampler
 from leveret.server.client_socket import ClientSocket
@@ -162,11 +162,12 @@ class HttpClient:
         self._syncs: list[asyncio.Future[None]] = []
         effects = _Effects(node)
         direct = DirectClients(effects, node.broker, SessionSettings("test"), node.tokens)
-        self._sampler = Sampler(node.broker, node.clock.wall_ms)
+        walks = Walks(node.broker, node.clock)
+        self._sampler = Sampler(walks)
         operator = Operator(
             node.now, self._durable, _hashed, _held, _released, effects.broken,
             self._sampler, direct=direct.channel,
-            scrapes=Scrapes(node.broker, node.clock, "rabbitmq", "3.13.7"),
+            scrapes=Scrapes(walks, "rabbitmq", "3.13.7"),
         )  # fmt: skip
         log = _said
         chunks = ChunkSource(self._read_part)

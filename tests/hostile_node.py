@@ -48,7 +48,7 @@ from leveret.management.listening.address import ListenAddress
 from leveret.management.listening.doors import Doors
 from leveret.management.listening.listener import UnixListener
 from leveret.management.listening.tcp import TcpListener
-from leveret.management.metrics.totals import Scrapes
+from leveret.management.metrics.totals import Scrapes, Walks
 from leveret.management.operator import Operator
 from leveret.management.sampling.sampler import Sampler
 from leveret.message import Address, Message
@@ -393,8 +393,9 @@ class HostileNode:
         def broken(bug: BaseException) -> None:
             self.tally.fails(f"this stops the broker: {bug!r}")
 
-        scrapes = Scrapes(node.broker, SystemClock(), "rabbitmq", "3.13.7")
-        sampler = Sampler(node.broker, node.clock.wall_ms)
+        walks = Walks(node.broker, SystemClock())
+        scrapes = Scrapes(walks, "rabbitmq", "3.13.7")
+        sampler = Sampler(walks)
         operator = Operator(
             node.now,
             durable_,

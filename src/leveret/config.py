@@ -185,6 +185,10 @@ Size = Annotated[int, BeforeValidator(_size)]
 EventSample = Annotated[int, AfterValidator(_power_of_two)]
 Name = Annotated[str, StringConstraints(min_length=1), AfterValidator(_short_string)]
 MetricsPrefix = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z_][a-zA-Z0-9_]{0,31}$")]
+TransportSecurity = Annotated[
+    str,
+    StringConstraints(pattern=r"^(max-age=[0-9]{1,10}(; ?includeSubDomains)?(; ?preload)?)?$"),
+]
 Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_names)]
 
 
@@ -524,6 +528,11 @@ class Settings(BaseSettings):
         ge=0,
         le=65_535,
         description="The port to listen on for HTTP over TLS; 0 takes any free one.",
+    )
+    https_hsts: TransportSecurity = Field(
+        "",
+        description="What answers over TLS say in `Strict-Transport-Security`, such as "
+        "`max-age=31536000; includeSubDomains`; empty sends none.",
     )
     haremq_port: int | None = Field(
         None,

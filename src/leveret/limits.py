@@ -67,8 +67,12 @@ CHANNELS_MAX: Final = 2047
 #: The heartbeat offered by default.
 HEARTBEAT_SECONDS: Final = 60
 
-#: From the first byte to connection.open; slower peers are cut off (slowloris).
+#: From the connect to connection.open; slower peers are cut off (slowloris).
 HANDSHAKE_SECONDS_MAX: Final = 10
+
+#: At which part of the time that an opening may take the broker cuts it off, so that its peer sees
+#: that within the time even where the loop is busy.
+OPENING_PERCENT: Final = 95
 
 #: A body from this size on goes to the transport by itself and not through the writer.
 BODY_APART_BYTES: Final = 65_536
@@ -758,6 +762,12 @@ SCRAPE_SLICE: Final = 500
 #: Queues and connections for which a total that is a millisecond old is told again, once for each
 #: millisecond: who asks all the time takes no more than a small part of a core.
 SCRAPE_OBJECTS_PER_MS: Final = 100
+
+#: For how long (ms) the totals of so many queues and connections are told again in any case: half
+#: of the time between two samples, so that one walk does for them and for a scrape every five
+#: seconds.  RabbitMQ's own figures are up to five seconds old.
+WALK_SHARED_MS: Final = 2_500
+WALK_SHARED_OBJECTS_MIN: Final = 2_000
 
 #: Answers with an entry for each object that are made at once: each holds its entries in memory.
 SCRAPES_PER_OBJECT_MAX: Final = 2

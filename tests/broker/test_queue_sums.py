@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 
 import pytest
 
 from core import Node, Peer, all_waiting
-from leveret.broker.admin.metrics import QueueWalk
+from leveret.broker.admin.metrics import QueueLevels, QueueWalk
 from leveret.broker.admin.totals import QueueSums
 from leveret.broker.classic.waiting import WaitingQueue
 from leveret.broker.stream.stream import Stream
 from leveret.broker.values.queue_attributes import QueueAttributes
+from leveret.management.metrics.totals import Walks
 from leveret.message import Address, Message
 from leveret.names import Name
 from leveret.store.disks.recording import RecordingDisk
@@ -51,6 +53,13 @@ def check(node: Node, published: int, acked: int) -> None:
     assert sums.unacked == held
     assert (sums.published, sums.acked) == (published, acked)
     # The walk for metrics finds the same.
+    walked = asyncio.run(Walks(node.broker, node.clock).totals()).sums
+    assert (walked.queues, walked.consumers, walked.unacked) == (
+        sums.queues,
+        sums.consumers,
+        sums.unacked,
+    )
+    assert walked.counts() == sums.counts()
     walk = QueueWalk(node.broker, node.turn.counts.begin_walk())
     while walk.step(1):
         pass
@@ -156,3 +165,11 @@ def test_sums_are_those_of_a_walk_after_random_operations(seed: int) -> None:
             peer.call(1, "queue.delete", queue=name)
         node.run()
         check(node, published, acked)
+
+
+def test_what_waits_for_its_next_try_is_not_ready_in_a_listing() -> None:
+    levels = QueueLevels()
+    levels.queues, levels.ready, levels.retried, levels.unacked = 1, 5, 2, 1
+    sums = QueueSums(Node().broker, [])
+    sums.add_levels(levels)
+    assert (sums.queues, sums.ready, sums.unacked) == (1, 3, 1)

@@ -114,6 +114,29 @@ def test_numbers_hold_at_their_limits_and_not_one_past(name: str, least: int, mo
             load({name: beyond})
 
 
+@pytest.mark.parametrize(
+    ("value", "good"),
+    [
+        ("", True),
+        ("max-age=0", True),
+        ("max-age=31536000;includeSubDomains", True),
+        ("max-age=31536000; includeSubDomains; preload", True),
+        ("31536000", False),
+        ("max-age=", False),
+        ("max-age=1; other", False),
+        ("max-age=1\n", False),
+        ("max-age=1\r\nX-Other: 1", False),
+    ],
+)
+def test_hsts_is_a_header_of_its_own_words(value: str, good: bool) -> None:
+    """RFC 6797, section 6.1; no line end comes into the head of an answer."""
+    if good:
+        assert load({"https_hsts": value}).https_hsts == value
+    else:
+        with pytest.raises(ConfigError, match=r"^https_hsts: "):
+            load({"https_hsts": value})
+
+
 def test_all_faults_are_told_each_with_its_place(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -34,6 +34,7 @@ from leveret.management.chunk_source import ChunkSource
 from leveret.management.gate import Gate
 from leveret.management.keeper import Keeper
 from leveret.management.listening.connection import HttpConnections
+from leveret.management.metrics.totals import Walks
 from leveret.management.operator import Operator
 from leveret.management.sampling.sampler import Sampler
 from leveret.names import Name
@@ -129,7 +130,7 @@ async def listening(
     def ignored(*_: str) -> None:
         return
 
-    sampler = Sampler(node.broker, node.clock.wall_ms)
+    sampler = Sampler(Walks(node.broker, node.clock))
     hands: Any = (node.now, nothing, nothing, nothing, node.now, repr, sampler)
     keeper = Keeper(judged, lambda _: True, (), 0)
     clock = clock or node.clock

@@ -13,9 +13,11 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from leveret.app.parts import SystemClock
+from leveret.clock import Clock
 from leveret.management.listening.connection import HttpConnection, HttpConnections
 from leveret.server.acceptor import Acceptor
 from leveret.session.admission import Admission
+from virtual_loop import LoopClock, dribble, run
 
 #: What no test waits for.
 LONG = 600.0
@@ -50,6 +52,7 @@ async def listening(
     idle_seconds: float = LONG,
     stall_seconds: float = LONG,
     head_seconds: float = LONG,
+    clock: Clock | None = None,
 ) -> AsyncIterator[tuple[int, HttpConnections]]:
     """Listen on a free port with these limits."""
     app = web.Application(middlewares=[_told])
@@ -60,7 +63,7 @@ async def listening(
     connections = HttpConnections(
         runner.server,
         Admission(connections_max),
-        SystemClock(),
+        clock or SystemClock(),
         idle_seconds,
         stall_seconds,
         head_seconds,
@@ -122,6 +125,16 @@ def test_who_trickles_is_cut_off_too(idle: float, head: float) -> None:
             writer.close()
 
     asyncio.run(run())
+
+
+def test_who_dribbles_the_first_head_is_cut_off_within_its_limit() -> None:
+    async def work() -> None:
+        async with listening(head_seconds=10, clock=LoopClock()) as (port, _):
+            cut = await dribble(port, b"GET / HTTP/1.1\r\nX-A: " + b"a" * 1000)
+            # Before the limit, so that its peer sees it in time.
+            assert 9 < cut < 9.6
+
+    run(work())
 
 
 def test_a_connection_that_asks_now_and_then_lives() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 
 import pytest
@@ -10,8 +11,10 @@ from core import Node
 from leveret.broker.admin.metrics import QueueRows, QueueWalk
 from leveret.broker.queue.queue import Queue
 from leveret.broker.values.queue_attributes import QueueAttributes
+from leveret.limits import WALK_SHARED_MS, WALK_SHARED_OBJECTS_MIN
 from leveret.management.metrics import series as table
 from leveret.management.metrics.text import SLICE_SAMPLES, Sample, pieces
+from leveret.management.metrics.totals import Walks
 from leveret.message import Address, Message
 from leveret.names import Name
 
@@ -119,3 +122,36 @@ def test_objects_without_a_sample_give_empty_pieces() -> None:
     assert b"".join(text).splitlines()[2:] == [
         b'p_queue_head_message_timestamp{queue="q",vhost="/"} 7.0'
     ]
+
+
+def test_who_asks_soon_after_another_shares_the_walk_over_very_many_queues() -> None:
+    node = Node()
+    walks = Walks(node.broker, node.clock)
+
+    async def run() -> None:
+        declare(node, "first")
+        few = await walks.totals()
+        assert await walks.totals() is not few
+        for number in range(WALK_SHARED_OBJECTS_MIN):
+            declare(node, str(number))
+        many = await walks.totals()
+        node.clock.advance(WALK_SHARED_MS - 1)
+        assert await walks.totals() is many
+        assert await walks.totals(many.wall_ms) is many
+        assert await walks.totals(many.wall_ms + 1) is not many
+        many = await walks.totals()
+        node.clock.advance(WALK_SHARED_MS)
+        assert await walks.totals() is not many
+
+    asyncio.run(run())
+
+
+def test_the_sums_for_listings_leave_out_what_no_listing_shows() -> None:
+    node = Node()
+    publish(node, declare(node, "shown"), 2)
+    hidden = declare(node, "hidden")
+    hidden.hidden = True
+    publish(node, hidden, 3)
+    totals = asyncio.run(Walks(node.broker, node.clock).totals())
+    assert sum(int(counts.published) for counts in totals.queues.values()) == 5
+    assert (totals.sums.queues, totals.sums.published, totals.sums.ready) == (1, 2, 2)

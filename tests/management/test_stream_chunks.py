@@ -20,6 +20,7 @@ from leveret.broker.stream.stream import Stream
 from leveret.limits import HTTP_WRITE_BYTES_MAX
 from leveret.management.api import make_runner
 from leveret.management.chunk_source import ChunkSource
+from leveret.management.metrics.totals import Walks
 from leveret.management.operator import Operator
 from leveret.management.sampling.sampler import Sampler
 from leveret.store.segments.segments import ChunkRef, moved_ref, read_part_if_readable
@@ -89,7 +90,7 @@ def asked(node: Node, reads: Reads) -> tuple[bytes, http.client.HTTPMessage]:
         return b""
 
     async def run() -> tuple[bytes, http.client.HTTPMessage]:
-        sampler = Sampler(node.broker, node.clock.wall_ms)
+        sampler = Sampler(Walks(node.broker, node.clock))
         hands: Any = (node.now, nothing, nothing, nothing, node.now, repr, sampler)
         operator = Operator(*hands)
         runner = make_runner(

@@ -167,6 +167,7 @@ def test_what_is_no_directory_of_a_broker_is_refused(tmp_path: Path) -> None:
         ({"transport": "bulk"}, "option 'transport': bulk does not read a directory"),
         ({"transport": "files", "uri": "amqp://localhost"}, "files reads a data directory"),
         ({"passwordEnv": "P"}, "option 'passwordEnv' belongs to a broker"),
+        ({"caFile": "/ca.pem"}, "option 'caFile' belongs to a broker"),
         ({"httpUri": "http://localhost"}, "option 'httpUri' belongs to a broker"),
     ],
 )

@@ -16,7 +16,9 @@ from leveret.spark.options.read import (
     Options,
     parse_options,
 )
+from leveret.spark.options.trust import TrustError, context_of
 from leveret.spark.stream.offsets import EARLIEST, LATEST, Moment
+from secure import Pki
 
 URI = "amqp://someone@localhost:5672/%2F"
 LEAST = {"uri": URI, "stream": "orders"}
@@ -75,6 +77,8 @@ def test_what_must_be_there_is_named() -> None:
             "says nothing without startingTimestamp or startingOffsetsByTimestamp",
         ),
         ({"filterMatchUnfiltered": "true"}, "says nothing without filterValues"),
+        ({"keyFile": "/k.pem"}, "'keyFile' says nothing without certificateFile"),
+        ({"caFile": "ca.pem"}, "option 'caFile': not an absolute path"),
         (
             {"minOffsetsPerTrigger": "10", "maxOffsetsPerTrigger": "9"},
             "option 'minOffsetsPerTrigger': 10 is more than maxOffsetsPerTrigger, 9",
@@ -97,6 +101,24 @@ NEEDED = {
     "startingOffsetsByTimestampStrategy": {"startingTimestamp": "1"},
     "filterMatchUnfiltered": {"filterValues": "a"},
 }
+
+
+def test_files_of_tls_are_read_when_something_connects(tmp_path: Path) -> None:
+    there = parsed(caFile=str(tmp_path / "none.pem")).parameters()
+    with pytest.raises(TrustError, match=r"option 'caFile': .*none\.pem: No such file"):
+        context_of(there)
+    pki = Pki(tmp_path)
+    shown = pki.broker
+    trusting = parsed(caFile=str(pki.authority.certificate))
+    made = context_of(trusting.parameters())
+    assert made is not None
+    assert [one["subject"] for one in made.get_ca_certs()]
+    assert context_of(parsed().parameters()) is None
+    wrong = parsed(certificateFile=str(shown.certificate), keyFile=str(tmp_path / "no.key"))
+    with pytest.raises(TrustError, match="option 'certificateFile': "):
+        context_of(wrong.parameters())
+    # The password of the environment goes with them.
+    assert trusting.parameters().username == "someone"
 
 
 def test_a_queue_has_options_of_its_own() -> None:

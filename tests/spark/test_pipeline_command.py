@@ -8,13 +8,19 @@ import sys
 from pathlib import Path
 
 from brokers import Broker
+from leveret.client.blocking import connect
 from live_stream import LiveStream
+from secure import Pki, port_of, uri_of
 
 
 def pipeline(*arguments: str) -> subprocess.CompletedProcess[str]:
-    kept = {k: v for k, v in os.environ.items() if not k.startswith("LEVERET_")}
+    return leveret("pipeline", *arguments)
+
+
+def leveret(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("LEVERET_")} | variables
     return subprocess.run(
-        [sys.executable, "-m", "leveret", "pipeline", *arguments],
+        [sys.executable, "-m", "leveret", *arguments],
         capture_output=True,
         text=True,
         timeout=240,
@@ -43,3 +49,40 @@ def test_a_report_needs_a_source() -> None:
     refused = pipeline("report")
     assert refused.returncode == 64
     assert "--stream" in refused.stderr
+
+
+def test_a_context_says_whom_a_job_trusts_and_who_it_is(tmp_path: Path) -> None:
+    """Read by HTTPS and AMQPS, and published, where the broker knows no client without one."""
+    pki = Pki(tmp_path)
+    client = pki.authority.sign("client", "DNS:client")
+    asking = {name: str(value) for name, value in pki.asking.items()} | {"tls_verify": "required"}
+    with pki.broker_process(tmp_path / "data", **asking, http="false") as broker:
+        port = port_of(broker)
+        with connect(uri_of(port), ssl=pki.trusting(client)) as connection:
+            channel = connection.channel()
+            for name in ("from", "to"):
+                channel.queue_declare(name, durable=True, arguments={"x-queue-type": "stream"})
+            channel.confirm_select()
+            for number in range(7):
+                channel.publish(str(number).encode(), routing_key="from")
+        home = {"XDG_CONFIG_HOME": str(tmp_path / "config")}
+        # Relative to the directory of the command, which Spark's workers do not have.
+        files = {
+            "--ca-file": pki.authority.certificate,
+            "--certificate-file": client.certificate,
+            "--key-file": client.key,
+        }
+        said = [text for flag, path in files.items() for text in (flag, os.path.relpath(path))]
+        kept = leveret("context", "set", "safe", "--uri", uri_of(port), *said, **home)
+        assert kept.returncode == 0, kept.stderr
+        path = str(tmp_path / "archive")
+        job = ("--context", "safe", "pipeline")
+        archived = leveret(*job, "archive", "from", path, "--master", "local[1]", **home)
+        assert archived.returncode == 0, archived.stderr
+        assert archived.stdout.startswith("7 messages in ")
+        sent = leveret(
+            *job, "replay", "--path", path, "--to-stream", "to", "--master", "local[1]", **home
+        )
+        assert sent.returncode == 0, sent.stderr
+        with connect(uri_of(port), ssl=pki.trusting(client)) as connection:
+            assert connection.channel().queue_declare("to", passive=True).message_count == 7

@@ -58,6 +58,7 @@ def test_names_come_in_any_case_and_sparks_own_are_passed_over() -> None:
     ("more", "text"),
     [
         ({"prefetch": "3"}, "unknown option 'prefetch'"),
+        ({"keyFile": "/k.pem"}, "'keyFile' says nothing without certificateFile"),
         ({"stream": "s", "queue": "q"}, "only one of these can be: stream, queue"),
         ({"stream": "s", "routingKey": "k"}, "rows of option 'stream' go by its name"),
         ({"stream": ""}, "option 'stream': a name of 1 to 255 bytes"),

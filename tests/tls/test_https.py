@@ -37,6 +37,43 @@ def test_an_answer_comes_over_tls(broker: BrokerProcess, pki: Pki) -> None:
     connection.close()
 
 
+def test_answers_over_tls_say_that_it_is_to_be_used_where_that_is_set(
+    pki: Pki, tmp_path: Path
+) -> None:
+    """With answers of the API and refusals, the page's files; not without TLS (RFC 6797, 7.2)."""
+    policy = "max-age=31536000; includeSubDomains"
+    with pki.broker_process(tmp_path / "data", https_hsts=policy) as process:
+        tls, plain = port_of(process, "https"), port_of(process, "http")
+        secure = http.client.HTTPSConnection("localhost", tls, context=pki.trusting(), timeout=60)
+        insecure = http.client.HTTPConnection("127.0.0.1", plain, timeout=60)
+        secret = base64.b64encode(b"guest:guest").decode()
+        for path, headers, status in (
+            ("/api/overview", {"Authorization": f"Basic {secret}"}, 200),
+            ("/api/overview", {}, 401),
+            ("/metrics", {"Authorization": f"Basic {secret}"}, 200),
+            ("/", {}, 200),
+        ):
+            for connection, said in ((secure, policy), (insecure, None)):
+                connection.request("GET", path, headers=headers)
+                answer = connection.getresponse()
+                answer.read()
+                assert (answer.status, path) == (status, path)
+                assert answer.headers["Strict-Transport-Security"] == said
+        secure.close()
+        insecure.close()
+
+
+def test_nothing_is_said_of_it_unless_it_is_set(broker: BrokerProcess, pki: Pki) -> None:
+    """It would concern all that the host serves, on whatever port."""
+    port = port_of(broker, "https")
+    connection = http.client.HTTPSConnection("localhost", port, context=pki.trusting(), timeout=60)
+    connection.request("GET", "/")
+    answer = connection.getresponse()
+    assert answer.status == 200
+    assert "Strict-Transport-Security" not in answer.headers
+    connection.close()
+
+
 def test_http_without_tls_is_told_so(broker: BrokerProcess) -> None:
     with socket.create_connection(("127.0.0.1", port_of(broker, "https")), 60) as sock:
         sock.sendall(b"GET /api HTTP/1.1\r\nHost: x\r\n\r\n")

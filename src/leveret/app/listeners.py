@@ -14,6 +14,7 @@ from leveret import __version__
 from leveret.app.engine import Engine
 from leveret.app.ground import Ground
 from leveret.app.parts import SystemTokens
+from leveret.limits import OPENING_PERCENT
 from leveret.management.backup.backups import Backups
 from leveret.management.backup.source import FileSource, listed
 from leveret.management.chunk_source import ChunkSource
@@ -21,7 +22,7 @@ from leveret.management.keeper import Keeper
 from leveret.management.listening.address import ListenAddress
 from leveret.management.listening.doors import Doors
 from leveret.management.listening.listeners import HttpListeners
-from leveret.management.metrics.totals import Scrapes
+from leveret.management.metrics.totals import Scrapes, Walks
 from leveret.management.operator import Operator
 from leveret.management.sampling.sampler import Sampler
 from leveret.server import descriptors
@@ -68,7 +69,8 @@ class Listeners:
         if certificates is not None:
             name = LoginName(ground.settings.tls_login_from)
             self._tls = Tls(self._openings, certificates.context, name)
-        self._sampler = Sampler(ground.broker, ground.clock.wall_ms)
+        self._walks = Walks(ground.broker, ground.clock)
+        self._sampler = Sampler(self._walks)
         self._backups = self._make_backups()
         operator = Operator(
             engine.runner.now,
@@ -85,6 +87,7 @@ class Listeners:
             self._effective,
             recent=ground.parts.recent,
             backups=self._backups,
+            hsts=ground.settings.https_hsts,
         )
         chunks = ChunkSource(engine.runner.read_part)
         proxied = ground.settings.http_proxy_protocol
@@ -163,7 +166,7 @@ class Listeners:
             return None
         compatible = settings.compatibility == "rabbitmq"
         version = RABBITMQ_VERSION if compatible else __version__
-        return Scrapes(self._ground.broker, self._ground.clock, settings.metrics_prefix, version)
+        return Scrapes(self._walks, settings.metrics_prefix, version)
 
     def _start_metrics(self) -> None:
         """Listen for Prometheus, and warn where others than ours may ask too."""
@@ -200,7 +203,7 @@ class Listeners:
             channels_max=settings.channels_max,
             heartbeat_seconds=settings.heartbeat_seconds,
             message_bytes_max=settings.message_bytes_max,
-            handshake_ms=settings.handshake_seconds * 1000,
+            handshake_ms=settings.handshake_seconds * 10 * OPENING_PERCENT,
             login_failure_delay_ms=settings.login_failure_delay_ms,
             compatible=settings.compatibility == "rabbitmq",
             loopback_users=settings.loopback_users,

@@ -236,6 +236,8 @@ async def _begin_answer(request: web.Request, response: web.StreamResponse) -> N
     """Say what answers, by which clients know that they found it, and not what it is made of."""
     response.headers["Server"] = "Leveret"
     response.headers["X-Content-Type-Options"] = "nosniff"
+    if request.secure and (hsts := request.app[OPERATOR].hsts):
+        response.headers["Strict-Transport-Security"] = hsts
     visit = request.get(VISIT)
     if visit is not None:
         visit.begun = True

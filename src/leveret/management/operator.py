@@ -76,6 +76,8 @@ class Operator:
     recent: RecentLog = field(default_factory=RecentLog)
     #: The backups that are made over HTTP, where they can be.
     backups: Backups | None = None
+    #: What answers over TLS say in `Strict-Transport-Security`; nothing where it is empty.
+    hsts: str = ""
     #: When it was made, in seconds of a monotonic clock.
     started: float = field(default_factory=time.monotonic)
 

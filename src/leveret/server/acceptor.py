@@ -15,6 +15,7 @@ import asyncio
 import contextlib
 import errno
 import socket
+import struct
 from collections.abc import Callable
 from typing import Final
 
@@ -29,8 +30,25 @@ AGAIN_SECONDS: Final = 0.25
 #: What the system lacks when it cannot accept.
 _SHORT: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
 
+#: Where the kernel's `struct tcp_info` has how long ago (ms) a socket sent data, or was opened if
+#: it has sent none, and how much of it is asked for.
+_LAST_SENT: Final = 44
+_TCP_INFO_BYTES: Final = 104
+
 #: Makes the protocol of a connection from a network, and its slot.
 Make = Callable[[str], tuple[asyncio.Protocol, Slot]]
+
+
+def waited_ms(sock: socket.socket) -> int:
+    """Return how long a socket that was just accepted has been open in the kernel's backlog (ms).
+
+    It is 0 where the kernel does not tell, as for a Unix socket.
+    """
+    try:
+        info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
+        return int(struct.unpack_from("I", info, _LAST_SENT)[0])
+    except (OSError, struct.error):
+        return 0
 
 
 class Acceptor:
@@ -139,6 +157,7 @@ class Acceptor:
 
     def _begin(self, sock: socket.socket, network: str) -> None:
         protocol, slot = self._make(network)
+        slot.waited_ms = waited_ms(sock)
         self._admission.enter(slot, self._authenticated)
         if self._before is not None:
             protocol = self._before(protocol, slot, self._admission)

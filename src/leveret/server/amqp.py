@@ -52,6 +52,10 @@ class Accepting(ABC):
     def connect(self, peer: Peer) -> ClientSession:
         """Return the session of a new connection."""
 
+    def opening_ms(self) -> int:
+        """Return how long a client may take until it has logged in (ms); 0 for no limit."""
+        return 0
+
     @abstractmethod
     def expelled(self, connection: ClientSession) -> None:
         """Hear that a connection goes that has not logged in, to make room for another one."""
@@ -79,6 +83,8 @@ class ClientProtocol(asyncio.Protocol, ClientSocket):
         self._waiting_bytes = 0
         #: What was not sent when the session heard of it last.
         self._unsent = 0
+        #: Looks at the clock when the session has to be open; the tick may be a second late.
+        self._opening: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Start the session of a new connection."""
@@ -110,6 +116,10 @@ class ClientProtocol(asyncio.Protocol, ClientSocket):
         if tls is not None:
             connection.account.book(TLS_CONNECTION_BYTES)
         self._runner.add(connection, self)
+        if (opening_ms := self._listener.opening_ms()) > 0:
+            # Both clocks count in whole milliseconds.
+            seconds = (opening_ms + 2) / 1000
+            self._opening = asyncio.get_running_loop().call_later(seconds, self._check_opening)
         self._listener.log("info", connection, f"accepting {self._listener.speaks} connection")
         if self._expelled:
             self.abort()
@@ -234,6 +244,21 @@ class ClientProtocol(asyncio.Protocol, ClientSocket):
         if self._unsent and not self._closing:
             self._judge_reading()
 
+    def _check_opening(self) -> None:
+        """Look at the clock for a session that is not open when it has to be.
+
+        After a pause of the process it has more time, and the tick judges it.
+        """
+        self._opening = None
+        connection = self._session
+        assert connection is not None
+        try:
+            if not connection.is_authenticated():
+                self.tick(self._runner.now())
+                self._runner.run()
+        except Exception as bug:  # noqa: BLE001 (else the loop would end the connection alone)
+            self._runner.broken(bug)
+
     def _close(self) -> None:
         if not self._closing:
             self._closing = True
@@ -254,6 +279,9 @@ class ClientProtocol(asyncio.Protocol, ClientSocket):
 
     def _release(self) -> None:
         self._waiting.clear()
+        if self._opening is not None:
+            self._opening.cancel()
+            self._opening = None
         connection = self.connection
         connection.lost()
         for level, text in connection.log:

@@ -110,6 +110,10 @@ class AmqpListener(Listener):
             self.runner.now(),
         )
 
+    def opening_ms(self) -> int:
+        """Return how long a client may take until it has logged in (ms)."""
+        return int(self.settings.handshake_ms)
+
 
 def _bind(sock: socket.socket, address: tuple[object, ...]) -> None:
     """Have a socket listen.  Raises: OSError."""

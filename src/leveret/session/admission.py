@@ -24,6 +24,8 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from leveret.limits import OPENING_PERCENT
+
 #: So many that are just authenticating are passed over for one new connection.
 PASSED_OVER_MAX: Final = 64
 
@@ -72,6 +74,19 @@ class Slot:
         self.is_authenticating = is_authenticating
         #: True once the connection was closed for another.
         self.leaving = False
+        #: How long the connection waited to be accepted, as far as no step of its opening has
+        #: counted that yet.
+        self.waited_ms: i64 = 0
+
+    def opening_seconds(self, seconds: float) -> float:
+        """Return when a step of the opening is cut off that may take so many seconds, from now on.
+
+        The first step began with the connect, but half of its time is left to it in any case: a
+        peer that waited for a busy broker is heard before it is judged.
+        """
+        waited = self.waited_ms
+        self.waited_ms = 0
+        return max(seconds * OPENING_PERCENT / 100 - waited / 1000, seconds / 2)
 
 
 @final

@@ -97,47 +97,6 @@ class LinkWalk:
 
 
 @final
-class LinkSums:
-    """What clients published and had confirmed since the start, taken in slices.
-
-    It marks nothing, so that it may be taken while a walk goes on.  The sums are whole once `add`
-    returns False, and are never lower than those of an earlier one: a connection that went is in
-    the counts of those that are gone, and is counted there alone.
-    """
-
-    def __init__(self, broker: Broker) -> None:
-        self._links: Final = broker.links
-        self._counts: Final = broker.turn.counts
-        self._left: Final[list[Link]] = list(broker.links)
-        self._seen: Final[list[tuple[Link, LinkCounts]]] = []
-        self._next: i64 = 0
-        self.published = 0
-        self.confirmed = 0
-
-    def add(self, count: i64) -> bool:
-        """Add about `count` connections more; return whether some are left."""
-        last: i64 = self._next + count
-        while self._next < last and self._next < len(self._left):
-            link = self._left[self._next]
-            if link in self._links and isinstance(link, ClientSession):
-                counts = LinkCounts()
-                link.add_counts(counts)
-                self._seen.append((link, counts))
-                last -= link.channel_count() // _CHANNELS_PER_STEP
-            self._next += 1
-        if self._next < len(self._left):
-            return True
-        total = LinkCounts()
-        total.add(self._counts.gone_links)
-        for link, counts in self._seen:
-            if link in self._links:
-                total.add(counts)
-        self.published = int(total.published)
-        self.confirmed = int(total.confirmed)
-        return False
-
-
-@final
 class ConnectionRow:
     """One connection, with what it did."""
 

@@ -35,6 +35,8 @@ class QueueLevels:
         self.consumers: i64 = 0
         self.ready: i64 = 0
         self.ready_bytes: i64 = 0
+        #: Of the ready ones, those that came back and wait for their next try.
+        self.retried: i64 = 0
         self.unacked: i64 = 0
         self.unacked_bytes: i64 = 0
         #: Estimates, where a durable queue holds persistent messages and others.
@@ -59,7 +61,8 @@ class QueueLevels:
         """Add what a queue or a stream holds."""
         self.queues += 1
         self.consumers += len(queue.consumers)
-        ready: i64 = queue.ready_count() + queue.retry_count()
+        retried: i64 = queue.retry_count()
+        ready: i64 = queue.ready_count() + retried
         unacked = queue.unacked_count
         if ready == 0 and unacked == 0:
             # Most of very many queues are empty.
@@ -70,6 +73,7 @@ class QueueLevels:
         ready_bytes: i64 = queue.ready_bytes() + queue.retry_bytes()
         unacked_bytes = queue.unacked_bytes
         self.ready += ready
+        self.retried += retried
         self.ready_bytes += ready_bytes
         self.unacked += unacked
         self.unacked_bytes += unacked_bytes
@@ -151,16 +155,20 @@ class QueueWalk:
     def __init__(self, broker: Broker, number: i64) -> None:
         self._counts: Final = broker.turn.counts
         self._number: Final[i64] = number
+        #: The next one last.  A queue goes from here when it is seen: to let go of very many later
+        #: would load each of them once more.
         self._left: Final[list[Queue]] = []
-        #: From here on come the addresses of direct reply-to: they count, but are no queues.
+        #: So many at the beginning are addresses of direct reply-to: they count, but are no queues.
         self._replies: i64 = 0
         for vhost in broker.vhosts.values():
-            self._left.extend(vhost.queues.by_name.values())
+            self._left.extend(vhost.queues.replies.queues.values())
         self._replies = len(self._left)
         for vhost in broker.vhosts.values():
-            self._left.extend(vhost.queues.replies.queues.values())
-        self._next: i64 = 0
+            self._left.extend(vhost.queues.by_name.values())
+        self._size: Final = len(self._left)
         self.levels: Final = QueueLevels()
+        #: What those did that no listing shows, and that are there.
+        self.unlisted: Final = QueueCounts()
         self._seen: Final[dict[str, QueueCounts]] = {}
         #: The type of the queue that was seen last, and its counts: most are of one type.
         self._kind = ""
@@ -168,19 +176,19 @@ class QueueWalk:
 
     def size(self) -> int:
         """Return how many queues there are to see."""
-        return len(self._left)
+        return self._size
 
     def step(self, count: i64) -> bool:
         """See about `count` queues more; return whether some are left."""
-        last: i64 = self._next + count
-        while self._next < last and self._next < len(self._left):
-            queue = self._left[self._next]
+        left = self._left
+        while count > 0 and left:
+            queue = left.pop()
+            count -= 1
             if not queue.deleted:
-                self._see(queue, self._next < self._replies)
+                self._see(queue, len(left) >= self._replies)
                 if isinstance(queue, Stream):
-                    last -= len(queue.offsets.stored) // _NAMES_PER_STEP
-            self._next += 1
-        return self._next < len(self._left)
+                    count -= len(queue.offsets.stored) // _NAMES_PER_STEP
+        return len(left) > 0
 
     def _see(self, queue: Queue, is_queue: bool) -> None:
         queue.walk = self._number
@@ -191,6 +199,8 @@ class QueueWalk:
         queue.add_counts(self._of_kind)
         if is_queue and not queue.hidden:
             self.levels.add(queue)
+        else:
+            queue.add_counts(self.unlisted)
 
     def finish(self) -> dict[str, QueueCounts]:
         """Return what queues of each type did since the start, also those that are gone."""

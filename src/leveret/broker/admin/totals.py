@@ -10,6 +10,8 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from leveret.broker.admin.metrics import QueueLevels
+from leveret.broker.core.counts import QueueCounts
 from leveret.broker.node.broker import Broker
 
 
@@ -95,14 +97,25 @@ class QueueSums:
     def _add_deleted(self) -> None:
         """Add what queues had done that are deleted."""
         for gone in self._counts.gone_queues.values():
-            self.published += int(gone.published)
-            self.delivered += int(gone.delivered)
-            self.delivered_no_ack += int(gone.delivered_no_ack)
-            self.got += int(gone.got)
-            self.got_no_ack += int(gone.got_no_ack)
-            self.got_nothing += int(gone.got_nothing)
-            self.redelivered += int(gone.redelivered)
-            self.acked += int(gone.acked)
+            self.add_counts(gone)
+
+    def add_levels(self, levels: QueueLevels) -> None:
+        """Add what a walk over queues found in them."""
+        self.queues += int(levels.queues)
+        self.consumers += int(levels.consumers)
+        self.ready += int(levels.ready - levels.retried)
+        self.unacked += int(levels.unacked)
+
+    def add_counts(self, done: QueueCounts, sign: int = 1) -> None:
+        """Add what queues did, or take it off where `sign` is -1."""
+        self.published += sign * int(done.published)
+        self.delivered += sign * int(done.delivered)
+        self.delivered_no_ack += sign * int(done.delivered_no_ack)
+        self.got += sign * int(done.got)
+        self.got_no_ack += sign * int(done.got_no_ack)
+        self.got_nothing += sign * int(done.got_nothing)
+        self.redelivered += sign * int(done.redelivered)
+        self.acked += sign * int(done.acked)
 
 
 #: The names of what `queue_counts` returns, in its order.

@@ -41,6 +41,7 @@ class WaitingQueue(ChunkedQueue):
 
     def __init__(self, turn: Turn, queue_id: i64, name: str, attributes: QueueAttributes) -> None:
         super().__init__(turn, queue_id, name, attributes)
+        self._kind = "quorum" if attributes.arguments.get("x-queue-type") == "quorum" else "classic"
         level = self.settings.priority_max
         self.ready: Ready = PriorityReady(level) if level > 0 else Ready()
         #: Persistent messages that do not wait and are not gone, by their sequences.
@@ -55,7 +56,7 @@ class WaitingQueue(ChunkedQueue):
     @property
     def kind(self) -> str:
         """Return `classic`, or `quorum` where it was declared so."""
-        return "quorum" if self.arguments.get("x-queue-type") == "quorum" else "classic"
+        return self._kind
 
     def ready_count(self) -> i64:
         """Return how many messages wait."""

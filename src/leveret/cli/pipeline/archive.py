@@ -52,6 +52,7 @@ def archive(
                 catalog=catalog,
                 checkpoint=checkpoint,
                 html_path=html,
+                options=running.trusted(uri),
                 progress=running.say,
             )
         except ImportError as error:

@@ -48,6 +48,7 @@ def deadletter(
         found = run(
             spark,
             uri=uri if path is None else None,
+            options=running.trusted(uri),
             stream=stream,
             from_queue=from_queue,
             path=path,
@@ -129,6 +130,7 @@ def republish(
             spark,
             to or uri,
             uri=uri if path is None else None,
+            options=running.trusted(uri),
             stream=stream,
             path=path,
             reason=reason,
@@ -143,6 +145,7 @@ def republish(
             as_published=as_published,
             unroutable=unroutable,
             dedup=not no_dedup,
+            to_options=running.trusted_there(to, uri),
             rate=rate,
             name=name,
             checkpoint=checkpoint,

@@ -33,6 +33,7 @@ def lifecycle(
         found = run(
             spark,
             uri=uri if path is None else None,
+            options=running.trusted(uri),
             stream=stream,
             path=path,
             stuck_after=stuck_after,

@@ -29,6 +29,7 @@ def report(
         found = run(
             spark,
             uri=uri if path is None else None,
+            options=running.trusted(uri),
             stream=stream,
             path=path,
             window=window,

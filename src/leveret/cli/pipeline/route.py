@@ -43,6 +43,7 @@ def route(
             vhost=vhost,
             against=against,
             uri=uri if path is None else None,
+            options=running.trusted(uri),
             stream=stream,
             path=path,
             sizes=sizes,

@@ -89,6 +89,42 @@ def say(line: str) -> None:
     output.say(line, err=True)
 
 
+def trusted(uri: str) -> dict[str, str]:
+    """Return the options of source and sink that name the files of TLS, of context or environment.
+
+    They say nothing where the URI is of a connection without TLS.  Files are relative to where the
+    command was called, which is no directory of Spark's.
+    """
+    from leveret.cli.contexts.trust import VARIABLES
+    from leveret.spark.options.read import TLS_FILES
+
+    if not uri.startswith("amqps://"):
+        return {}
+    files = (os.environ.get(variable, "") for variable in VARIABLES.values())
+    return {
+        option: str(Path(file).absolute())
+        for option, file in zip(TLS_FILES, files, strict=True)
+        if file
+    }
+
+
+def trusted_there(to: str | None, uri: str) -> dict[str, str]:
+    """Return the same options for the broker that a job publishes to; None is that of `uri`.
+
+    The files of a context are those of its own broker: another one does not see its certificate.
+    """
+    from leveret.cli.contexts.kept import chosen
+    from leveret.client import parse_uri
+
+    if to is None:
+        return trusted(uri)
+    context = chosen()
+    there, here = parse_uri(to), parse_uri(uri)
+    if context is None or context.uri != uri or (there.host, there.port) == (here.host, here.port):
+        return trusted(to)
+    return {}
+
+
 def need_source(stream: str | None, path: str | None) -> None:
     """Check that there is something to read, before Spark starts.  Raises: Failure."""
     if stream is None and path is None:

@@ -136,7 +136,8 @@ class HttpConnection(JsonErrors):
             self._abort()
         else:
             self.ended()
-            self._begin_head()
+            self._heading = True
+            self._wait_for_request(self.slot.opening_seconds(self._connections.head_seconds))
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """Forget it."""

@@ -1,6 +1,8 @@
-"""The text of metrics: by prometheus-client, which escapes what clients chose; in slices.
+"""The text of metrics, in slices; what clients chose is escaped.
 
-Importing it loads that library (0.1 s).
+It is what prometheus-client writes of the same samples (the tests compare them), in a fifth of the
+time: that makes a registry for each series.  Importing this loads that library (0.1 s), which
+writes the numbers.
 """
 
 from __future__ import annotations
@@ -9,16 +11,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Final
 
-from prometheus_client.exposition import generate_latest
-from prometheus_client.metrics_core import Metric
-from prometheus_client.registry import Collector, CollectorRegistry
+from prometheus_client.utils import floatToGoString
 
-from leveret.management.metrics.series import COUNTER, HISTOGRAM, Series
+from leveret.management.metrics.series import COUNTER, UNTYPED, Series
 
 #: What Prometheus asks an answer in this text to say.
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
-#: Samples that are written before the loop does something else (about 5 ms of work).
+#: Samples that are written before the loop does something else (about a millisecond).
 SLICE_SAMPLES: Final = 500
 
 #: The values of labels, and the number.
@@ -32,17 +32,6 @@ class Histogram:
         self.ends = [*ends, "+Inf"]
         self.counts = counts
         self.total = total
-
-
-class _One(Collector):
-    """A collector of one metric, for the library."""
-
-    def __init__(self, metric: Metric) -> None:
-        self._metric = metric
-
-    def collect(self) -> Iterable[Metric]:
-        """Return it."""
-        return [self._metric]
 
 
 def clean(text: str) -> str:
@@ -62,44 +51,53 @@ def pieces(
     sample: it takes time as well, so a piece of nothing but these is empty.
     """
     names = series.labels if labels is None else labels
+    name = series.full_name(prefix)
     left = iter(samples)
     first = True
     while True:
         part = list(islice(left, SLICE_SAMPLES))
         if not part and not first:
             return
-        metric = _metric(series, prefix)
-        name = series.full_name(prefix)
+        lines = _head(series, prefix) if first else []
         for values, number in filter(None, part):
-            metric.add_sample(name, dict(zip(names, map(clean, values), strict=True)), number)
-        yield _text(metric, first)
+            lines.append(_sample(name, names, values, number))
+        yield "".join(lines).encode()
         first = False
 
 
 def histogram(series: Series, prefix: str, labels: Mapping[str, str], found: Histogram) -> bytes:
     """Return the text of a histogram."""
-    metric = _metric(series, prefix)
     name = series.full_name(prefix)
+    names, values = (*labels, "le"), tuple(labels.values())
+    lines = _head(series, prefix)
     count = 0
     for end, number in zip(found.ends, found.counts, strict=True):
         count += number
-        metric.add_sample(f"{name}_bucket", {**labels, "le": end}, count)
-    metric.add_sample(f"{name}_count", dict(labels), count)
-    metric.add_sample(f"{name}_sum", dict(labels), found.total)
-    return _text(metric, True)
+        lines.append(_sample(f"{name}_bucket", names, (*values, end), count))
+    lines.append(_sample(f"{name}_count", tuple(labels), values, count))
+    lines.append(_sample(f"{name}_sum", tuple(labels), values, found.total))
+    return "".join(lines).encode()
 
 
-def _metric(series: Series, prefix: str) -> Metric:
+def _head(series: Series, prefix: str) -> list[str]:
+    """Return the lines before the samples."""
     name = series.full_name(prefix)
-    if series.kind == COUNTER:
-        name = name.removesuffix("_total")
-    assert series.kind != HISTOGRAM or not series.name.endswith("_total")
-    return Metric(name, series.help, series.kind)
+    assert series.kind != COUNTER or name.endswith("_total")
+    kind = "untyped" if series.kind == UNTYPED else series.kind
+    return [f"# HELP {name} {series.help}\n", f"# TYPE {name} {kind}\n"]
 
 
-def _text(metric: Metric, begins: bool) -> bytes:
-    """Return the text of a metric, without its head where that came before."""
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(_One(metric))
-    text = generate_latest(registry)
-    return text if begins else text.split(b"\n", 2)[2]
+def _sample(name: str, names: Sequence[str], values: Sequence[str], number: float) -> str:
+    """Return the line of one sample; the labels are in the order of their names."""
+    shown = floatToGoString(number)  # type: ignore[no-untyped-call]
+    if not names:
+        return f"{name} {shown}\n"
+    pairs = sorted(zip(names, values, strict=True))
+    labels = ",".join(f'{label}="{_escaped(value)}"' for label, value in pairs)
+    return f"{name}{{{labels}}} {shown}\n"
+
+
+def _escaped(text: str) -> str:
+    """Return the value of a label, which a client may have chosen, as it stands between quotes."""
+    escaped = clean(text).replace("\\", r"\\").replace("\n", r"\n")
+    return escaped.replace('"', r"\"")

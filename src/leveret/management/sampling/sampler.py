@@ -1,24 +1,23 @@
 """Looking at the broker's counts every five seconds, while somebody asks for rates.
 
 Counts are plain numbers in the core, which nobody there reads; a timer of the loop reads them, a
-slice at a time.  Who asks for a rate has it kept for some minutes; when nobody asks any more,
-nothing is sampled and nothing kept.  Queues have a series each, of which there are so many at most:
-a history for those that are looked at alone, and enough for a rate for those that are listed.
+slice at a time.  Who scrapes metrics meanwhile shares the walk over all queues (`Walks`).  Who asks
+for a rate has it kept for some minutes; when nobody asks any more, nothing is sampled and nothing
+kept.  Queues have a series each, of which there are so many at most: a history for those that are
+looked at alone, and enough for a rate for those that are listed.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Final
 
 from leveret.broker.admin.totals import QUEUE_COUNTS, QueueSums, queue_counts
 from leveret.broker.node.broker import Broker
 from leveret.limits import HISTORIES_MAX, RATES_MAX, SAMPLES_KEPT_SECONDS
-from leveret.management.metrics.totals import in_slices
+from leveret.management.metrics.totals import Totals, Walks
 from leveret.management.sampling.answers import SharedAnswers
 from leveret.management.sampling.series import DETAILED, LISTED, TOTALS, Series
-from leveret.session.metrics import LinkSums
 
 #: How often the counts are looked at.
 SAMPLE_SECONDS: Final = 5.0
@@ -40,8 +39,8 @@ CHURN: Final = (
 #: What clients did, and what no queue took.
 CLIENT_COUNTS: Final = ("client_publish", "confirm", "return_unroutable", "drop_unroutable")
 
-#: Connections that are looked at before the loop does something else (about a millisecond).
-SLICE_LINKS: Final = 500
+#: How much later (ms) than the last sample a walk must have ended to give the next one.
+_NEXT_MS: Final = int(SAMPLE_SECONDS * 900)
 
 #: What a sample of the totals has.
 TOTAL_NAMES: Final = (*QUEUE_COUNTS, *CHURN, *CLIENT_COUNTS)
@@ -76,17 +75,17 @@ class _Watched:
 
 
 class Sampler:
-    """The samples of one broker; `wall_ms` gives the time."""
+    """The samples of one broker."""
 
     def __init__(
         self,
-        broker: Broker,
-        wall_ms: Callable[[], int],
+        walks: Walks,
         rates_max: int = RATES_MAX,
         histories_max: int = HISTORIES_MAX,
     ) -> None:
-        self._broker = broker
-        self._wall_ms = wall_ms
+        self._walks = walks
+        self._broker = walks.broker
+        wall_ms = self._wall_ms = walks.clock.wall_ms
         self._rates_max = rates_max
         self._histories_max = histories_max
         self.totals = Series(TOTAL_NAMES, TOTALS)
@@ -96,9 +95,9 @@ class Sampler:
         self.queues: dict[tuple[str, str], _Watched] = {}
         #: How many of them have a history.
         self._histories = 0
-        #: The sums that were taken last, and when (ms).
-        self._sums: QueueSums | None = None
-        self._summed_ms = 0
+        #: What was found last, and when the last sample is of (ms).
+        self._found: Totals | None = None
+        self._sampled_ms = 0
         self._client_counts: list[int] = []
         #: The vhosts and names of queues in their order, and what they were put in order for; kept
         #: while somebody asks.
@@ -113,10 +112,10 @@ class Sampler:
         """Return the sums over all queues: new ones, or those of a moment ago if they are many."""
         self._ask()
         now_ms = self._wall_ms()
-        known = self._sums
-        if known is None or known.queues <= SLICE_QUEUES or self._is_old(now_ms):
-            known = await self._take_sums()
-        return known
+        known = self._found
+        if known is None or known.sums.queues <= SLICE_QUEUES or self._is_old(known, now_ms):
+            known = await self._take_totals()
+        return known.sums
 
     def queue(self, vhost: str, name: str, detailed: bool = False) -> Series | None:
         """Return the series of a queue, which is kept from now on; None if there are too many.
@@ -166,8 +165,8 @@ class Sampler:
         if self._work is None or self._work.done():
             self._work = asyncio.get_running_loop().create_task(self._run())
 
-    def _is_old(self, now_ms: int) -> bool:
-        return now_ms - self._summed_ms >= SAMPLE_SECONDS * 1000 or now_ms < self._summed_ms
+    def _is_old(self, known: Totals, now_ms: int) -> bool:
+        return now_ms - known.wall_ms >= SAMPLE_SECONDS * 1000 or now_ms < known.wall_ms
 
     async def _run(self) -> None:
         """Look every five seconds, until nobody has asked for a while."""
@@ -178,15 +177,16 @@ class Sampler:
             self._ticks += 1
             self._forget(self._ticks - kept)
         self.totals = Series(TOTAL_NAMES, TOTALS)
-        self._sums = None
+        self._found = None
         self.ordered = None
 
     async def sample(self) -> None:
         """Look at everything that is sampled, once."""
-        sums = await self._take_sums()
-        now_ms = self._wall_ms()
-        done = sums.counts() + churn_counts(self._broker) + self._client_counts
-        self.totals.add(now_ms, done)
+        # One that somebody else had made a moment ago will do, unless the last sample is of it.
+        found = await self._take_totals(self._sampled_ms + _NEXT_MS)
+        self._sampled_ms = found.wall_ms
+        done = found.sums.counts() + churn_counts(self._broker) + self._client_counts
+        self.totals.add(found.wall_ms, done)
         for seen, (key, watched) in enumerate(list(self.queues.items()), 1):
             counts = queue_counts(self._broker, *key)
             if counts is None:
@@ -196,15 +196,15 @@ class Sampler:
             if seen % SLICE_QUEUES == 0:
                 await asyncio.sleep(0)
 
-    async def _take_sums(self) -> QueueSums:
-        sums = QueueSums(self._broker)
-        await in_slices(sums.add, SLICE_QUEUES)
-        links = LinkSums(self._broker)
-        await in_slices(links.add, SLICE_LINKS)
-        self._client_counts = [links.published, links.confirmed, *_unroutable(self._broker)]
-        self._sums = sums
-        self._summed_ms = self._wall_ms()
-        return sums
+    async def _take_totals(self, since_ms: int = 0) -> Totals:
+        found = self._found = await self._walks.totals(since_ms)
+        links = found.links
+        self._client_counts = [
+            int(links.published),
+            int(links.confirmed),
+            *_unroutable(self._broker),
+        ]
+        return found
 
     def _forget(self, last: int) -> None:
         """Forget queues that nobody asked for since a tick."""

@@ -151,6 +151,7 @@ def republish(
     password_env: str | None = None,
     to_password_env: str | None = None,
     options: Mapping[str, str] | None = None,
+    to_options: Mapping[str, str] | None = None,
     progress: Say | None = None,
 ) -> Sent:
     """Publish dead letters again, each to the queue in which it died and to no other.
@@ -161,7 +162,8 @@ def republish(
     sent as published.
 
     `rows` are a table with the columns of an archive, for which the job needs a `name`.  A reason,
-    queue, kind of error and times select letters; each is optional.
+    queue, kind of error and times select letters; each is optional.  `options` and `to_options` are
+    further options of the data source and of the sink.
 
     Raises: JobError for invalid arguments; Spark's exceptions, with the source's or sink's reason.
     """
@@ -179,7 +181,10 @@ def republish(
     # Without a destination the name is that of earlier releases, which sent letters as published:
     # such a letter was in the queue of its death too, which knows it by that name.
     own_name = name or job_name("deadletter", source=source.name, of=stream, **said, **where)
-    to = Destination(to_uri, to_exchange, None, None, to_queue, to_password_env, unroutable, dedup)
+    to = Destination(
+        to_uri, to_exchange, None, None, to_queue, to_password_env, unroutable, dedup,
+        to_options or {},
+    )  # fmt: skip
     parts = source_parts(spark, source, choose)
     return send(
         spark, parts, own_name, to, rate=rate, step=step, checkpoint=checkpoint, progress=progress

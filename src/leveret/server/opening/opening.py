@@ -66,7 +66,8 @@ class Opening(asyncio.Protocol):
         self.raw = cast(asyncio.Transport, transport)
         openings = self.openings
         openings.pending.add(self)
-        self._timer = openings.loop.call_later(openings.seconds, self._too_slow)
+        seconds = self.slot.opening_seconds(openings.seconds)
+        self._timer = openings.loop.call_later(seconds, self._too_slow)
         if self.is_gone:
             self.raw.abort()
 

@@ -23,6 +23,7 @@ from leveret.client import (
 from leveret.client.blocking import Connection, connect
 from leveret.client.session.connection import CAPABILITIES
 from leveret.errors import AmqpError, ConnectionForced, InternalError, ResourceFault
+from leveret.spark.options.trust import context_of
 from leveret.spark.transports.base import Interrupted
 
 #: The errors that end a connection, or only a consumer, without being the data's fault.
@@ -48,8 +49,8 @@ def open_connection(
 ) -> Connection:
     """Connect once; `capabilities` are declared in addition to the client's usual ones.
 
-    Raises: Interrupted; Untrusted; AmqpError, as AccessRefusedHard (403) and NotAllowed (530), if
-    the broker refuses.
+    Raises: Interrupted; Untrusted; TrustError; AmqpError, as AccessRefusedHard (403) and NotAllowed
+    (530), if the broker refuses.
     """
     address = address_of(parameters)
     try:
@@ -59,6 +60,7 @@ def open_connection(
             connection_name=connection_name[:128],
             client_properties=properties,
             recover=False,
+            ssl=context_of(parameters),
         )
     except INTERRUPTIONS as error:
         raise interrupted(error, address) from error

@@ -22,6 +22,7 @@ from leveret.client import Parameters
 from leveret.errors import AccessRefused, NotFound, PreconditionFailed
 from leveret.spark.connection.connecting import INTERRUPTIONS, interrupted, open_connection
 from leveret.spark.options.read import Options
+from leveret.spark.options.trust import context_of
 from leveret.spark.transports.base import Interrupted
 
 #: The header by which Leveret's responses are recognised.
@@ -111,14 +112,9 @@ class HttpLink:
         """Return a new connection.  Raises: OSError; Interrupted; NoHttp."""
         parameters = self._options.parameters()
         self._address = self._options.http_uri or announced_address(parameters)
-        parts = urlsplit(self._address)
         raw = f"{parameters.username}:{parameters.password}".encode()
         self._headers = {"Authorization": f"Basic {base64.b64encode(raw).decode()}"}
-        kind: type[http.client.HTTPConnection] = http.client.HTTPConnection
-        if parts.scheme == "https":
-            kind = http.client.HTTPSConnection
-        seconds = parameters.connection_timeout_ms / 1000
-        connection = kind(parts.hostname or "localhost", parts.port, timeout=seconds)
+        connection = http_connection(self._address, parameters)
         connection.connect()
         connection.sock.settimeout(self._options.poll_timeout_ms / 1000)
         return connection
@@ -128,6 +124,16 @@ class HttpLink:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
+
+
+def http_connection(address: str, parameters: Parameters) -> http.client.HTTPConnection:
+    """Return a connection to an HTTP listener that is not open yet.  Raises: TrustError."""
+    parts = urlsplit(address)
+    host, seconds = parts.hostname or "localhost", parameters.connection_timeout_ms / 1000
+    if parts.scheme == "https":
+        tls = context_of(parameters)
+        return http.client.HTTPSConnection(host, parts.port, timeout=seconds, context=tls)
+    return http.client.HTTPConnection(host, parts.port, timeout=seconds)
 
 
 def announced_address(parameters: Parameters) -> str:

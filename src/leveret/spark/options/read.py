@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 from leveret.client import Parameters, parse_uri
 from leveret.limits import SPARK_PARTITION_RECORDS, SPARK_RETRY_MS
 from leveret.spark.options import values
+from leveret.spark.options.trust import BrokerParameters, TlsFiles
 from leveret.spark.stream.offsets import (
     EARLIEST,
     LATEST,
@@ -60,8 +61,15 @@ STREAMS_ONLY: Final = (
 )
 QUEUE_ONLY: Final = ("ackMode", "spoolDir")
 
+#: The files of TLS, in the order of `TlsFiles`.
+TLS_FILES: Final = ("caFile", "certificateFile", "keyFile")
+
+#: The options that belong to a broker, and not to a data directory.
+_OF_BROKERS: Final = ("passwordEnv", "httpUri", *TLS_FILES)
+
 #: The options that require another option.
 _NEEDS: Final = {
+    "keyFile": ("certificateFile",),
     "maxTriggerDelay": ("minOffsetsPerTrigger",),
     "startingOffsetsByTimestampStrategy": ("startingTimestamp", "startingOffsetsByTimestamp"),
     "filterMatchUnfiltered": ("filterValues",),
@@ -86,6 +94,9 @@ class Options:
     super_stream: str | None = None
     queue: str | None = None
     password_env: str | None = None
+    ca_file: str = ""
+    certificate_file: str = ""
+    key_file: str = ""
     http_uri: str | None = None
     starting: Positions | None = None
     ending: Positions | None = None
@@ -149,7 +160,8 @@ class Options:
 
         Raises: OptionError if the variable is not set in this process.
         """
-        return connection_parameters(self.uri, self.password_env)
+        files = TlsFiles(self.ca_file, self.certificate_file, self.key_file)
+        return connection_parameters(self.uri, self.password_env, files)
 
     def for_batch(self) -> Options:
         """Return the options of a batch read.  Raises: OptionError for those of a stream."""
@@ -208,12 +220,12 @@ def by_name(raw: Mapping[str, str], known: Collection[str]) -> dict[str, str]:
     return found
 
 
-def connection_parameters(uri: str, password_env: str | None) -> Parameters:
-    """Return where to connect, with the password from the environment.
+def connection_parameters(uri: str, password_env: str | None, files: TlsFiles) -> BrokerParameters:
+    """Return where to connect, with the password from the environment and the files of TLS.
 
     Raises: OptionError if the variable is not set in this process.
     """
-    parameters = parse_uri(uri)
+    parameters = BrokerParameters.of(parse_uri(uri), files)
     if password_env is None:
         return parameters
     password = os.environ.get(password_env)
@@ -242,7 +254,12 @@ def _check_together(texts: Mapping[str, str]) -> None:
     for name in STREAMS_ONLY if is_queue else QUEUE_ONLY:
         if name in texts:
             raise OptionError(f"option {name!r} belongs to {'streams' if is_queue else 'a queue'}")
-    for name, needed in _NEEDS.items():
+    check_needed(texts, _NEEDS)
+
+
+def check_needed(texts: Mapping[str, str], needs: Mapping[str, tuple[str, ...]]) -> None:
+    """Check that no option is given without one that it needs.  Raises: OptionError."""
+    for name, needed in needs.items():
         if name in texts and not any(one in texts for one in needed):
             raise OptionError(f"option {name!r} says nothing without {' or '.join(needed)}")
 
@@ -265,9 +282,9 @@ def _check_values(options: Options) -> None:
         raise OptionError(f"option 'transport': {options.transport} does not read a directory")
     if options.transport == "files" and not is_directory:
         raise OptionError("option 'transport': files reads a data directory: uri file:///path")
-    if is_directory and (options.password_env or options.http_uri):
-        name = "passwordEnv" if options.password_env else "httpUri"
-        raise OptionError(f"option {name!r} belongs to a broker, not to a directory")
+    for name in _OF_BROKERS if is_directory else ():
+        if name in options.given:
+            raise OptionError(f"option {name!r} belongs to a broker, not to a directory")
     least, most = options.min_offsets_per_trigger, options.max_offsets_per_trigger
     if least is not None and most is not None and least > most:
         raise OptionError(
@@ -292,6 +309,9 @@ _PARSERS: Final[dict[str, tuple[str, Callable[[str], object]]]] = {
     "superStream": ("super_stream", values.name),
     "queue": ("queue", values.name),
     "passwordEnv": ("password_env", values.variable),
+    "caFile": ("ca_file", values.file),
+    "certificateFile": ("certificate_file", values.file),
+    "keyFile": ("key_file", values.file),
     "httpUri": ("http_uri", values.http_uri),
     "startingOffsets": ("starting", parse_offsets),
     "startingTimestamp": ("starting", parse_moment),

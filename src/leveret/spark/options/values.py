@@ -115,6 +115,13 @@ def variable(text: str) -> str:
     return text
 
 
+def file(text: str) -> str:
+    """Return the path of a file on each machine that reads it."""
+    if not text.startswith("/"):
+        raise ValueError("not an absolute path; it is read in processes with directories of theirs")
+    return text
+
+
 def word(*known: str) -> Callable[[str], str]:
     """Return a parser of one of some words, in any case."""
     by_lower = {one.lower(): one for one in known}

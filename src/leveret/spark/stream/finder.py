@@ -14,13 +14,18 @@ import json
 import re
 from collections.abc import Callable
 from typing import Final
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from leveret.client import Parameters
 from leveret.errors import NotFound
 from leveret.limits import SPARK_LISTING_BYTES_MAX, SPARK_STREAMS_MAX
 from leveret.spark.connection.connecting import INTERRUPTIONS, interrupted, open_connection
-from leveret.spark.connection.http_link import NoHttp, announced_address, forget_address
+from leveret.spark.connection.http_link import (
+    NoHttp,
+    announced_address,
+    forget_address,
+    http_connection,
+)
 from leveret.spark.options.read import OptionError, Options
 from leveret.spark.transports.base import Interrupted
 
@@ -128,10 +133,7 @@ def _guessed_address(parameters: Parameters) -> str:
 
 def _get(address: str, path: str, parameters: Parameters) -> object:
     """Return the JSON at a path; None if there is nothing.  Raises: Interrupted; OptionError."""
-    parts = urlsplit(address)
-    seconds = parameters.connection_timeout_ms / 1000
-    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-    connection = kind(parts.hostname or "", parts.port, timeout=seconds)
+    connection = http_connection(address, parameters)
     token = base64.b64encode(f"{parameters.username}:{parameters.password}".encode()).decode()
     try:
         connection.request("GET", path, headers={"Authorization": f"Basic {token}"})

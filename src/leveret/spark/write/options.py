@@ -21,7 +21,14 @@ from leveret.limits import (
     SPARK_WRITE_WINDOW,
 )
 from leveret.spark.options import values
-from leveret.spark.options.read import OptionError, by_name, check_password, connection_parameters
+from leveret.spark.options.read import (
+    OptionError,
+    by_name,
+    check_needed,
+    check_password,
+    connection_parameters,
+)
+from leveret.spark.options.trust import TlsFiles
 
 #: The ways to keep a row from being written twice.
 DEDUP: Final = ("auto", "staged", "rows", "none")
@@ -47,6 +54,9 @@ class WriteOptions:
 
     uri: str = field(repr=False)
     password_env: str | None = None
+    ca_file: str = ""
+    certificate_file: str = ""
+    key_file: str = ""
     exchange: str | None = None
     routing_key: str | None = None
     stream: str | None = None
@@ -104,7 +114,8 @@ class WriteOptions:
 
     def parameters(self) -> Parameters:
         """Return where to connect, with the password from the environment.  Raises: OptionError."""
-        return connection_parameters(self.uri, self.password_env)
+        files = TlsFiles(self.ca_file, self.certificate_file, self.key_file)
+        return connection_parameters(self.uri, self.password_env, files)
 
     def for_batch(self) -> WriteOptions:
         """Return the options of a batch save.  Raises: OptionError."""
@@ -136,6 +147,7 @@ def parse_write_options(raw: Mapping[str, str]) -> WriteOptions:
         raise OptionError(f"only one of these can be: {', '.join(given)}")
     if "routingKey" in texts and given and given[0] != "exchange":
         raise OptionError(f"option 'routingKey': rows of option {given[0]!r} go by its name")
+    check_needed(texts, {"keyFile": ("certificateFile",)})
     parsed: dict[str, object] = {}
     for name, text in texts.items():
         attribute, parse = _PARSERS[name]
@@ -185,6 +197,9 @@ def _unroutable(text: str) -> str:
 _PARSERS: Final[dict[str, tuple[str, Callable[[str], object]]]] = {
     "uri": ("uri", values.uri),
     "passwordEnv": ("password_env", values.variable),
+    "caFile": ("ca_file", values.file),
+    "certificateFile": ("certificate_file", values.file),
+    "keyFile": ("key_file", values.file),
     "exchange": ("exchange", _short),
     "routingKey": ("routing_key", _short),
     "stream": ("stream", values.name),

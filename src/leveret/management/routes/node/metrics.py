@@ -68,18 +68,24 @@ async def _send(request: web.Request, text: AsyncIterator[bytes]) -> web.StreamR
 
 
 async def _yielding(parts: Iterator[bytes]) -> AsyncIterator[bytes]:
-    """Give parts, with a look at the loop after each larger one, and after an empty one.
+    """Give parts, joined to larger ones, with a look at the loop after each.
 
-    Many objects were looked at for that, and an answer has no empty piece.
+    Each piece is a write to the socket.  An empty part gives the loop its turn too: many objects
+    were looked at for that, and an answer has no empty piece.
     """
+    found: list[bytes] = []
     size = 0
     for part in parts:
-        if part:
-            yield part
+        found.append(part)
         size += len(part)
         if size > 16_384 or not part:
+            if size:
+                yield b"".join(found)
+            found.clear()
             size = 0
             await asyncio.sleep(0)
+    if size:
+        yield b"".join(found)
 
 
 async def metrics(request: web.Request) -> web.StreamResponse:
@@ -109,7 +115,7 @@ async def detailed(request: web.Request) -> web.StreamResponse:
 
 async def _totals(request: web.Request, prefix: str, endpoint: str) -> Iterator[bytes]:
     operator, scrapes = request.app[OPERATOR], _scrapes(request)
-    totals = await scrapes.totals()
+    totals = await scrapes.walks.totals()
     return aggregated(request.app[BROKER], scrapes, operator.counts(), totals, prefix, endpoint)
 
 
