@@ -71,7 +71,7 @@ interop: .venv/.spark .venv/.built ## other people's clients and tools, and prog
 	LEVERET_TEST_EXPECT_TOOLCHAINS=1 LEVERET_EXPECT_BUILD=compiled .venv/bin/python $(PYTEST) tests/interop $(ARGS)
 
 pages: .venv/.spark .venv/.built ## every view of the pages in a browser, at both widths (ARGS="-k queues")
-	.ci/packages chromium
+	.ci/packages chromium poppler-utils
 	LEVERET_TEST_EXPECT_CHROMIUM=1 LEVERET_EXPECT_BUILD=compiled .venv/bin/python $(PYTEST) tests/pages $(ARGS)
 
 orders: setup ## each test file alone, then all tests in random orders (ARGS="--seed 7 tests/routing")

@@ -148,3 +148,16 @@ def page(visitor: Visitor) -> Page:
 def narrow_page(visitor: Visitor) -> Page:
     """An empty page of a phone's width, logged in as guest."""
     return visitor.open(NARROW)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say how much load there was while the page was looked at, and how long it stood still."""
+    for report in terminalreporter.getreports("passed") + terminalreporter.getreports("failed"):
+        found = dict(report.user_properties)
+        if "published_per_second" in found:
+            name = report.nodeid.rpartition("::")[2]
+            terminalreporter.write_line(
+                f"{name}: {found['queues']:,} queues and {found['published_per_second']:,} "
+                f"messages a second, of {found['asked_per_second']:,} that were asked for; "
+                f"{found['updates']} updates, at most {found['longest_gap_seconds']} s apart"
+            )

@@ -7,6 +7,7 @@ changing, the page answers who uses it, and it logs no error.
 from __future__ import annotations
 
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -58,13 +59,19 @@ CHANGED = """([selector, before]) => {
 }"""
 
 
-def changes(page: Page, selector: str, wanted: int = 4) -> list[str]:
-    """Wait until an element has had so many texts; return them."""
+def changes(page: Page, selector: str, wanted: int = 4) -> tuple[list[str], float]:
+    """Wait until an element has had so many texts; return them, and the longest gap in seconds."""
     found = [""]
+    longest = 0.0
+    last = time.monotonic()
     while len(found) <= wanted:
         now = page.wait_for_function(CHANGED, arg=[selector, found[-1]])
         found.append(str(now.json_value()))
-    return found[1:]
+        # What comes before the first text is the loading of the view, not a gap of updates.
+        if len(found) > 2:
+            longest = max(longest, time.monotonic() - last)
+        last = time.monotonic()
+    return found[1:], longest
 
 
 def published(api: Api) -> int:
@@ -77,14 +84,22 @@ def published(api: Api) -> int:
 
 @pytest.mark.parametrize("size", [(1280, 800), (390, 844)], ids=["wide", "narrow"])
 def test_the_overview_goes_on(
-    visitor: object, api: Api, size: tuple[int, int], record_property: Callable[[str, int], None]
+    visitor: object, api: Api, size: tuple[int, int], record_property: Callable[[str, object], None]
 ) -> None:
     page: Page = visitor.open(size)  # type: ignore[attr-defined]
     page.goto("#/overview")
     expect(page.locator(".figure", has_text="Queues")).to_contain_text(f"{QUEUES:,}")
-    before = published(api)
-    changes(page, ".figures")
-    record_property("published", published(api) - before)
+    before, began = published(api), time.monotonic()
+    texts, longest = changes(page, ".figures", 8)
+    rate = (published(api) - before) / (time.monotonic() - began)
+    for name, value in {
+        "queues": QUEUES,
+        "asked_per_second": RATE,
+        "published_per_second": round(rate),
+        "updates": len(texts),
+        "longest_gap_seconds": round(longest, 1),
+    }.items():
+        record_property(name, value)
     # The plot has lines, and its legend tells values under the pointer.
     expect(page.locator("figure.plot .nothing")).to_have_count(0)
 

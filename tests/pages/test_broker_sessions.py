@@ -31,7 +31,8 @@ def make_user(api: Api, name: str, tags: str) -> None:
 
 def sign_in(page: Page, user: str, password: str = "guest") -> None:  # noqa: S107  everybody's
     """Fill in the form and send it."""
-    page.get_by_label("Name").fill(user)
+    # The view before it has a field to filter by name.
+    page.get_by_label("Name", exact=True).fill(user)
     page.get_by_label("Password").fill(password)
     page.get_by_role("button", name="Sign in").click()
 

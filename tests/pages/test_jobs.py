@@ -3,79 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, expect
 
-from job_samples import (
-    archive_sample,
-    deadletter_sample,
-    lifecycle_sample,
-    replay_sample,
-    report_sample,
-    route_sample,
-)
-from leveret.pipelines.archive.page import archive_page
-from leveret.pipelines.archive.result import ArchiveResult
-from leveret.pipelines.deadletter.page import deadletter_page
-from leveret.pipelines.deadletter.result import DeadLetters
-from leveret.pipelines.lifecycle.page import lifecycle_page
-from leveret.pipelines.lifecycle.result import Lifecycle
-from leveret.pipelines.pages.origin import command_line
-from leveret.pipelines.replay.page import replay_page
-from leveret.pipelines.replay.sending import Sent
-from leveret.pipelines.report.page import report_page
-from leveret.pipelines.report.result import Report
-from leveret.pipelines.route.page import route_page
-from leveret.pipelines.route.result import Routes
+from job_views import EMPTY, PAGES, SIZES, shown
 from page_measures import BROKEN, WIDER, serious_faults
-
-COMMAND: Final = command_line(
-    "report", stream=f"orders {'long ' * 40}", uri="amqp://me:secret@localhost:5672/%2F"
-)
-
-PAGES: Final[dict[str, Callable[[], str]]] = {
-    "report": lambda: report_page(report_sample(), COMMAND),
-    "route": lambda: route_page(route_sample(), COMMAND),
-    "deadletter": lambda: deadletter_page(deadletter_sample(), COMMAND),
-    "lifecycle": lambda: lifecycle_page(lifecycle_sample(), "10 minutes", COMMAND),
-    "archive": lambda: archive_page(archive_sample(), COMMAND),
-    "replay": lambda: replay_page(replay_sample(), "orders", "queue again", COMMAND),
-}
-
-EMPTY: Final[dict[str, Callable[[], str]]] = {
-    "report": lambda: report_page(Report("stream s", 60, 0, 0, (), 0, (), 0, (), 60)),
-    "route": lambda: route_page(
-        Routes("stream s", "plan.json", None, 0, 0, 0, (), (), (), 0, 0, (), 0, 0)
-    ),
-    "deadletter": lambda: deadletter_page(DeadLetters("stream s", 0, 0, 0, (), 0, (), (), 60)),
-    "lifecycle": lambda: lifecycle_page(
-        Lifecycle("stream s", 0, 0, 0, 0, (), 0, 0, (), 0, None, None), "1 minute"
-    ),
-    "archive": lambda: archive_page(ArchiveResult("/data", "orders", 0, 0, None, {})),
-    "replay": lambda: replay_page(Sent("replay-1", 0, {}), "orders", "queue again"),
-}
-
-SIZES: Final = {"wide": (1280, 800), "narrow": (390, 844)}
 
 
 @pytest.fixture(scope="module")
 def base() -> str:
     """An address where nothing is: a job's page comes from a file."""
     return "http://127.0.0.1:9/"
-
-
-def shown(visitor: Any, text: str, place: Path, size: str = "wide", **options: object) -> Page:
-    """Open a page from a file; return it when it is drawn."""
-    file = place / "page.html"
-    file.write_text(text, encoding="utf-8")
-    page: Page = visitor.open(SIZES[size], None, **options)
-    page.goto(file.as_uri())
-    page.locator("main .table").first.wait_for()
-    return page
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -89,13 +30,29 @@ def test_no_word_is_broken_and_nothing_overflows(
 
 
 @pytest.mark.pages_more
+@pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("job", PAGES)
-def test_everybody_can_use_each_page(visitor: Any, tmp_path: Path, job: str, scheme: str) -> None:
+def test_everybody_can_use_each_page(
+    visitor: Any, tmp_path: Path, job: str, scheme: str, size: str
+) -> None:
     """Axe, which looks for what hinders people, finds nothing that is serious."""
     # A page of a job runs no script that it does not name, so that axe must be let in.
-    page = shown(visitor, PAGES[job](), tmp_path, color_scheme=scheme, bypass_csp=True)
+    page = shown(visitor, PAGES[job](), tmp_path, size, color_scheme=scheme, bypass_csp=True)
     assert serious_faults(page) == []
+
+
+@pytest.mark.pages_more
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("job", EMPTY)
+def test_everybody_can_use_a_page_without_data(
+    visitor: Any, tmp_path: Path, job: str, scheme: str, size: str
+) -> None:
+    page = shown(visitor, EMPTY[job](), tmp_path, size, color_scheme=scheme, bypass_csp=True)
+    assert serious_faults(page) == []
+    assert page.evaluate(WIDER) <= 0
+    assert page.evaluate(BROKEN) == []
 
 
 @pytest.mark.parametrize("job", PAGES)
@@ -152,8 +109,11 @@ def test_a_long_table_draws_what_is_seen_and_says_what_is_left_out(
     expect(box.locator("tbody tr:not(.gap)").last).to_contain_text(f"{last[2]:,}")
 
 
-def test_the_plot_tells_values_and_is_zoomed_by_a_drag(visitor: Any, tmp_path: Path) -> None:
-    page = shown(visitor, PAGES["report"](), tmp_path)
+@pytest.mark.parametrize("job", ["report", "deadletter", "archive", "replay"])
+def test_a_plot_tells_values_and_is_zoomed_by_a_drag(
+    visitor: Any, tmp_path: Path, job: str
+) -> None:
+    page = shown(visitor, PAGES[job](), tmp_path)
     plot = page.locator("figure.plot")
     area = plot.locator(".u-over")
     area.scroll_into_view_if_needed()
@@ -171,6 +131,41 @@ def test_the_plot_tells_values_and_is_zoomed_by_a_drag(visitor: Any, tmp_path: P
     again = plot.get_by_role("button", name="Show all")
     again.click()
     expect(again).to_have_count(0)
+
+
+def counts(table: Locator, place: int) -> list[int] | None:
+    """Return the counts in a column of a table, or None where it has other texts."""
+    cells = table.locator(f"tbody tr:not(.gap) td:nth-child({place + 1})").all_inner_texts()
+    texts = [cell.replace(",", "") for cell in cells]
+    return [int(text) for text in texts] if all(text.isdecimal() for text in texts) else None
+
+
+@pytest.mark.parametrize("job", PAGES)
+def test_each_table_is_sorted_by_each_column_and_filtered(
+    visitor: Any, tmp_path: Path, job: str
+) -> None:
+    page = shown(visitor, PAGES[job](), tmp_path)
+    counted = 0
+    for table in page.locator("main .table").all():
+        heads = table.locator("thead th")
+        for place in range(heads.count()):
+            ways = set()
+            for _ in range(2):
+                heads.nth(place).get_by_role("button").click()
+                expect(table.locator("th[aria-sort]")).to_have_count(1)
+                way = heads.nth(place).get_attribute("aria-sort")
+                ways.add(way)
+                if (found := counts(table, place)) is not None:
+                    counted += 1
+                    assert found == sorted(found, reverse=way == "descending")
+            assert ways == {"ascending", "descending"}
+        for field in table.get_by_role("searchbox").all():
+            field.fill("no row has this")
+            expect(table).to_contain_text("No row has this in it.")
+            expect(table.locator("tbody tr")).to_have_count(0)
+    assert counted > 2
+    # The longest table has a filter.
+    assert page.locator("main .table").get_by_role("searchbox").count() > 0
 
 
 def test_the_topology_follows_a_word_and_a_node(visitor: Any, tmp_path: Path) -> None:
@@ -194,6 +189,10 @@ def test_the_reasons_and_the_stages_are_drawn(visitor: Any, tmp_path: Path) -> N
     stages = page.locator(".stage")
     expect(stages).to_have_count(3)
     expect(stages.nth(1)).to_contain_text("of the time")
+    places = page.locator(".stage-row > li")
+    expect(places).to_contain_text(
+        ["Published", "Routing", "In a queue", "Waiting", "With a consumer", "Handling", "Acked"]
+    )
     graph = page.locator("figure.graph")
     expect(graph.get_by_role("button", name="Stuck:")).to_be_visible()
 
@@ -204,26 +203,3 @@ def test_dark_and_light_can_be_chosen(visitor: Any, tmp_path: Path) -> None:
     light = page.evaluate(ground)
     page.get_by_label("Colours").select_option("dark")
     page.wait_for_function(f"{ground} !== {light!r}")
-
-
-def test_every_row_is_printed(visitor: Any, tmp_path: Path) -> None:
-    page = shown(visitor, PAGES["lifecycle"](), tmp_path)
-    rows = page.get_by_role("region", name="Stuck messages").locator("tbody tr")
-    assert rows.count() < 900
-    page.evaluate("dispatchEvent(new Event('beforeprint'))")
-    expect(rows).to_have_count(900)
-
-
-@pytest.mark.parametrize("job", ["route", "lifecycle"])
-def test_what_is_printed_is_dark_on_white_and_as_wide_as_the_paper(
-    visitor: Any, tmp_path: Path, job: str
-) -> None:
-    page = shown(visitor, PAGES[job](), tmp_path, color_scheme="dark")
-    page.get_by_label("Colours").select_option("dark")
-    page.set_viewport_size({"width": 720, "height": 1000})
-    light = "Number(getComputedStyle(document.querySelector('h1')).color.match(/\\d+/)[0]) > 128"
-    assert page.evaluate(light)
-    page.emulate_media(media="print", color_scheme="dark")
-    assert not page.evaluate(light)
-    picture, box = page.locator(".graph-box svg"), page.locator(".graph-box")
-    assert picture.bounding_box()["width"] <= box.bounding_box()["width"] + 1

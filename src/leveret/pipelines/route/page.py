@@ -20,7 +20,7 @@ def route_page(routes: Routes, command: str = "") -> str:
     """Return the page; `command` is what routed the messages."""
     return job_page(
         "route",
-        f"{routes.source} through {routes.topology}",
+        f"Routes of {routes.source} in {routes.topology}",
         {
             "origin": Origin(routes.source, command, routes.first, routes.last).described(),
             "against": routes.against,

@@ -3,8 +3,9 @@
 import { html, useState } from "../vendor/htm-preact.js";
 import { legible, number, percent } from "./format.js";
 
-/** Bars that are drawn before the reader asks for more. */
+/** Bars that are drawn before the reader asks for more, unless there are few more. */
 const BARS_FIRST = 12;
+const BARS_WHOLE = 16;
 
 function BarRow({ row, most, whole, format }) {
   const parts = row.parts ?? [{ label: "", value: row.value, colour: 0 }];
@@ -26,17 +27,19 @@ function BarRow({ row, most, whole, format }) {
  */
 export function BarList({ title, note, rows, format = number, whole = 0, legend = [], empty = "There is nothing." }) {
   const [all, setAll] = useState(false);
-  const shown = all ? rows : rows.slice(0, BARS_FIRST);
+  const cut = rows.length > BARS_WHOLE;
+  const shown = all || !cut ? rows : rows.slice(0, BARS_FIRST);
   const most = Math.max(1e-9, ...rows.map((row) => row.value));
   return html`<figure class="bars" aria-label=${title}>
-    <figcaption>${title}${note && html` <span class="note">${note}</span>`}</figcaption>
+    <figcaption>${title}${note && html` <span class="note">${note}</span>`}
+      ${shown.length < rows.length && html` <span class="note">the first ${number(shown.length)} of ${number(rows.length)}</span>`}</figcaption>
     ${legend.length > 0 && html`<ul class="legend">
       ${legend.map((label, place) => html`<li><span class=${`patch tone-${place + 1}`} aria-hidden="true"></span>${label}</li>`)}
     </ul>`}
     ${rows.length === 0
       ? html`<p class="note nothing">${empty}</p>`
       : html`<ol class="bar-list">${shown.map((row) => html`<${BarRow} row=${row} most=${most} whole=${whole} format=${format} />`)}</ol>`}
-    ${rows.length > BARS_FIRST && html`<button type="button" class="small" onClick=${() => setAll(!all)}>
+    ${cut && html`<button type="button" class="small" onClick=${() => setAll(!all)}>
       ${all ? "Show fewer" : `Show all ${number(rows.length)}`}</button>`}
   </figure>`;
 }

@@ -1,35 +1,72 @@
 // A picture of nodes and links in layers: a topology, or a flow whose links are as thick as what passes them.
 
-import { html, useMemo, useState } from "../vendor/htm-preact.js";
+import { html, useLayoutEffect, useMemo, useRef, useState } from "../vendor/htm-preact.js";
 import { legible, number } from "./format.js";
 import { columnsOf } from "./layers.js";
+import { PAPER_WIDTH, usePrinting } from "./print.js";
 
-const NODE_WIDTH = 190;
 const NODE_HEIGHT = 38;
 const NODE_GAP = 12;
+/** The widths of a node and of the gap between columns, where there is room and where there is not. */
+const NODE_WIDTH = 190;
+const NODE_WIDTH_LEAST = 148;
 const COLUMN_GAP = 150;
+const COLUMN_GAP_LEAST = 44;
+/** What is wider than its box is made smaller, but not smaller than this, to be read; then the box scrolls. */
+const SCALE_LEAST = 0.72;
 const LINK_MIN = 1.25;
 const LINK_MAX = 14;
-const LABEL_LETTERS = 24;
+/** What a picture has around it on paper, in pixels. */
+const FIGURE_PADDING = 34;
+
+/** The width of a letter of a name, with some to spare. */
+const LETTER_WIDTH = 7.4;
 const EDGE = 8;
 
 const shortened = (text, letters) => (text.length > letters ? `${text.slice(0, letters - 1)}…` : text);
 
-/** Return the place of each node and the size of the picture. */
-function placedNodes(nodes, links) {
+/** Return the width of an element, followed as it changes; 0 until it is known. */
+function useWidth(element) {
+  const [width, setWidth] = useState(0);
+  useLayoutEffect(() => {
+    if (!element.current) {
+      return undefined;
+    }
+    const look = () => setWidth(Math.floor(element.current?.clientWidth ?? 0));
+    look();
+    const watcher = new ResizeObserver(look);
+    watcher.observe(element.current);
+    return () => watcher.disconnect();
+  }, []);
+  return width;
+}
+
+/** Return the widths of a node and of a gap with which so many columns fit in a box, if they do. */
+function columnWidths(count, box) {
+  const room = (node) => (box - 2 * EDGE - count * node) / Math.max(1, count - 1);
+  const fits = (gap) => Math.min(COLUMN_GAP, Math.max(COLUMN_GAP_LEAST, gap));
+  const node = box === 0 || room(NODE_WIDTH) >= COLUMN_GAP_LEAST ? NODE_WIDTH : NODE_WIDTH_LEAST;
+  return [node, box === 0 ? COLUMN_GAP : fits(room(node))];
+}
+
+/** Return the place of each node, its width, and the size of the picture. */
+function placedNodes(nodes, links, box) {
   const columns = columnsOf(nodes, links);
+  const [nodeWidth, gap] = columnWidths(columns.length, box);
   const tallest = Math.max(1, ...columns.map((column) => column.length));
   const height = tallest * (NODE_HEIGHT + NODE_GAP) - NODE_GAP + 2 * EDGE;
-  const width = columns.length * (NODE_WIDTH + COLUMN_GAP) - COLUMN_GAP + 2 * EDGE;
+  const width = columns.length * (nodeWidth + gap) - gap + 2 * EDGE;
+  // Of what scrolls sideways one sees the first column, which then begins at the top.
+  const scrolls = box > 0 && width * SCALE_LEAST > box;
   const places = new Map();
   columns.forEach((column, at) => {
     const step = NODE_HEIGHT + NODE_GAP;
-    const top = (height - (column.length * step - NODE_GAP)) / 2;
+    const top = scrolls ? EDGE : (height - (column.length * step - NODE_GAP)) / 2;
     column.forEach((node, place) => {
-      places.set(node.id, { x: EDGE + at * (NODE_WIDTH + COLUMN_GAP), y: top + place * step });
+      places.set(node.id, { x: EDGE + at * (nodeWidth + gap), y: top + place * step });
     });
   });
-  return { places, width: Math.max(width, NODE_WIDTH + 2 * EDGE), height };
+  return { places, nodeWidth, width: Math.max(width, nodeWidth + 2 * EDGE), height };
 }
 
 /** Return where on its nodes each link begins and ends, so that links do not all meet in one point. */
@@ -48,40 +85,41 @@ function linkEnds(links, places) {
   return ends;
 }
 
-function curve(from, to, ends) {
-  const [x1, y1] = [from.x + NODE_WIDTH, from.y + ends.begin];
+function curve(from, to, ends, nodeWidth) {
+  const [x1, y1] = [from.x + nodeWidth, from.y + ends.begin];
   const [x2, y2] = [to.x, to.y + ends.end];
   if (x2 > x1) {
     const middle = (x1 + x2) / 2;
     return `M${x1},${y1} C${middle},${y1} ${middle},${y2} ${x2},${y2}`;
   }
   // Back to the same layer or one before it: round the right-hand side.
-  const out = Math.max(x1, x2 + NODE_WIDTH) + 60;
-  return `M${x1},${y1} C${out},${y1} ${out},${y2} ${x2 + NODE_WIDTH},${y2}`;
+  const out = Math.max(x1, x2 + nodeWidth) + 60;
+  return `M${x1},${y1} C${out},${y1} ${out},${y2} ${x2 + nodeWidth},${y2}`;
 }
 
-function GraphLink({ link, places, ends, most, state }) {
+function GraphLink({ link, places, nodeWidth, ends, most, state }) {
   const share = most > 0 && link.weight > 0 ? Math.sqrt(link.weight / most) : 0;
   const thick = LINK_MIN + share * (LINK_MAX - LINK_MIN);
   const kind = ["graph-link", link.kind ?? "", link.weight === 0 ? "unused" : "", state].join(" ");
-  return html`<path class=${kind} d=${curve(places.get(link.from), places.get(link.to), ends)} stroke-width=${thick.toFixed(2)}>
+  return html`<path class=${kind} d=${curve(places.get(link.from), places.get(link.to), ends, nodeWidth)} stroke-width=${thick.toFixed(2)}>
     <title>${legible(link.note ?? link.label ?? "")}</title>
   </path>`;
 }
 
-function GraphNode({ node, place, state, point, pick }) {
+function GraphNode({ node, place, width, state, point, pick }) {
   const name = legible(node.label);
   const note = node.note ? legible(node.note) : "";
   const told = `${name}${note ? `: ${note}` : ""}`;
   const kind = ["graph-node", node.kind ?? "", state].join(" ");
+  const letters = Math.floor((width - 14) / LETTER_WIDTH);
   const keys = (event) => (event.key === "Enter" || event.key === " ") && (event.preventDefault(), pick(node));
   return html`<g class=${kind} transform=${`translate(${place.x},${place.y})`} tabindex="0" role="button"
     onMouseEnter=${() => point(node.id)} onMouseLeave=${() => point(null)}
     onFocus=${() => point(node.id)} onBlur=${() => point(null)} onClick=${() => pick(node)} onKeyDown=${keys}>
     <title>${told}</title>
-    <rect width=${NODE_WIDTH} height=${NODE_HEIGHT} rx="6" />
-    <text class="graph-name" aria-hidden="true" x="10" y=${note ? 16 : 24}>${shortened(name, LABEL_LETTERS)}</text>
-    ${note && html`<text class="graph-note" aria-hidden="true" x="10" y="30">${shortened(note, LABEL_LETTERS + 5)}</text>`}
+    <rect width=${width} height=${NODE_HEIGHT} rx="6" />
+    <text class="graph-name" aria-hidden="true" x="10" y=${note ? 16 : 24}>${shortened(name, letters)}</text>
+    ${note && html`<text class="graph-note" aria-hidden="true" x="10" y="30">${shortened(note, Math.floor(letters * 1.2))}</text>`}
   </g>`;
 }
 
@@ -132,7 +170,10 @@ export function Graph({ title, note, nodes, links, lit, litLinks, onPick, format
     const ids = new Set(nodes.map((node) => node.id));
     return links.filter((link) => ids.has(link.from) && ids.has(link.to));
   }, [nodes, links]);
-  const { places, width, height } = useMemo(() => placedNodes(nodes, known), [nodes, known]);
+  const box = useRef(null);
+  const shownWidth = useWidth(box);
+  const room = usePrinting() ? PAPER_WIDTH - FIGURE_PADDING : shownWidth;
+  const { places, nodeWidth, width, height } = useMemo(() => placedNodes(nodes, known, room), [nodes, known, room]);
   const ends = useMemo(() => linkEnds(known, places), [known, places]);
   const names = useMemo(() => new Map(nodes.map((node) => [node.id, node.label])), [nodes]);
   const chosen = [pointed, picked].find((id) => id !== null && names.has(id)) ?? null;
@@ -147,10 +188,10 @@ export function Graph({ title, note, nodes, links, lit, litLinks, onPick, format
   }
   return html`<figure class="graph" aria-label=${title}>
     <figcaption>${title}${note && html` <span class="note">${note}</span>`}</figcaption>
-    <div class="graph-box" tabindex="0" role="region" aria-label=${title}>
-      <svg viewBox=${`0 0 ${width} ${height}`} width=${width} height=${height}>
-        ${known.map((link) => html`<${GraphLink} link=${link} places=${places} ends=${ends.get(link)} most=${most} state=${state(inLinks(link))} />`)}
-        ${nodes.map((node) => html`<${GraphNode} key=${node.id} node=${node} place=${places.get(node.id)} state=${state(inNodes?.has(node.id))} point=${setPointed} pick=${pick} />`)}
+    <div class="graph-box" tabindex="0" role="region" aria-label=${title} ref=${box}>
+      <svg viewBox=${`0 0 ${width} ${height}`} width=${width} height=${height} style=${{ minWidth: `${Math.floor(width * SCALE_LEAST)}px` }}>
+        ${known.map((link) => html`<${GraphLink} link=${link} places=${places} nodeWidth=${nodeWidth} ends=${ends.get(link)} most=${most} state=${state(inLinks(link))} />`)}
+        ${nodes.map((node) => html`<${GraphNode} key=${node.id} node=${node} place=${places.get(node.id)} width=${nodeWidth} state=${state(inNodes?.has(node.id))} point=${setPointed} pick=${pick} />`)}
       </svg>
     </div>
     <${LinksTold} links=${known} chosen=${chosen} names=${names} format=${format} />

@@ -1,7 +1,8 @@
 // A table: sorts and filters its rows itself unless the caller does, and draws only what is seen of long ones.
 
-import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "../vendor/htm-preact.js";
+import { html, useLayoutEffect, useMemo, useRef, useState } from "../vendor/htm-preact.js";
 import { legible, number } from "./format.js";
+import { PAPER_WIDTH, usePrinting } from "./print.js";
 
 /** From this many rows on, only those that are seen are drawn. */
 const DRAWN_WHOLE = 150;
@@ -78,19 +79,65 @@ function useSeen(box, count) {
   return seen;
 }
 
-/** Return whether the page is being printed: then every row is drawn. */
-function usePrinting() {
-  const [printing, setPrinting] = useState(false);
-  useEffect(() => {
-    const [begin, end] = [() => setPrinting(true), () => setPrinting(false)];
-    addEventListener("beforeprint", begin);
-    addEventListener("afterprint", end);
-    return () => {
-      removeEventListener("beforeprint", begin);
-      removeEventListener("afterprint", end);
-    };
-  }, []);
-  return printing;
+/** The room between two columns on paper, in pixels, and where words would be cut with it; `style.css` sets the font. */
+const PAPER_GAPS = [15, 8];
+const PAPER_FONT_SIZE = "10px";
+/** What a column may need beside its words: a mark, a border, a fraction of a pixel. */
+const PAPER_SPARE = 3;
+/** The width in which a column of texts with several words can be read, in pixels. */
+const READABLE_WIDTH = 90;
+
+/** Return the most that a column may have so that all have `room` together; what needs less gives to others. */
+function fairWidth(widths, room) {
+  let left = room;
+  const sorted = [...widths].sort((one, other) => one - other);
+  for (const [place, width] of sorted.entries()) {
+    const share = left / (sorted.length - place);
+    if (width > share) {
+      return share;
+    }
+    left -= width;
+  }
+  return Infinity;
+}
+
+/** Return the width that each column of a table needs at least on paper, and which are of texts. */
+function printedColumns(table) {
+  const pen = document.createElement("canvas").getContext("2d");
+  const family = getComputedStyle(table).fontFamily;
+  const widest = (texts, weight) => {
+    pen.font = `${weight} ${PAPER_FONT_SIZE} ${family}`;
+    return [...new Set(texts)].reduce((most, text) => Math.max(most, pen.measureText(text).width), 0);
+  };
+  const words = (texts) => texts.flatMap((text) => text.split(/\s+/));
+  const rows = [...table.tBodies[0].rows];
+  return [...table.tHead.rows[0].cells].map((head, place) => {
+    const cells = rows.map((row) => row.cells[place]).filter(Boolean);
+    const texts = cells.map((cell) => cell.textContent);
+    const isText = cells.some((cell) => cell.querySelector(".cell-text, .name"));
+    const least = isText ? Math.max(widest(words(texts), 400), Math.min(READABLE_WIDTH, widest(texts, 400))) : widest(texts, 400);
+    return { head, isText, least: Math.max(least, widest(head.textContent.split(/[\s-]+/), 600)) };
+  });
+}
+
+/** Cut long words on paper so far that no column is left out; the widest columns are cut first. */
+function usePaperWidth(box, printing) {
+  useLayoutEffect(() => {
+    const table = box.current?.querySelector("table");
+    if (!printing || !table) {
+      return undefined;
+    }
+    const columns = printedColumns(table);
+    const texts = columns.filter((one) => one.isText);
+    const figures = columns.reduce((sum, one) => sum + (one.isText ? 0 : one.least), 0);
+    const mostWith = (gap) => fairWidth(texts.map((one) => one.least), Math.max(0, PAPER_WIDTH - columns.length * (gap + PAPER_SPARE) - figures));
+    const gap = PAPER_GAPS.find((one) => mostWith(one) === Infinity) ?? Math.min(...PAPER_GAPS);
+    const most = mostWith(gap);
+    table.style.setProperty("--cell-gap", `${gap / 2}px`);
+    table.style.setProperty("--word-width", most === Infinity ? "26rem" : `${Math.floor(most)}px`);
+    texts.forEach(({ head, least }) => (head.style.minWidth = `${Math.floor(Math.min(least, most) + gap)}px`));
+    return () => texts.forEach(({ head }) => (head.style.minWidth = ""));
+  }, [printing]);
 }
 
 /** Keep the widths of columns while other rows are drawn, so that nothing jumps. */
@@ -101,7 +148,7 @@ function useSteadyWidths(box, columns, rows, partly) {
     for (const cell of box.current?.querySelectorAll("thead th") ?? []) {
       cell.style.minWidth = "";
     }
-  }, [columns.length, rows]);
+  }, [columns.length, rows, partly]);
   useLayoutEffect(() => {
     if (!partly) {
       return;
@@ -184,6 +231,7 @@ export function DataTable({ columns, rows, sort, onSort, empty = "There is nothi
   const to = partly ? Math.min(seen[1], shown.length) : shown.length;
   const from = partly ? Math.min(seen[0], Math.max(0, to - 1)) : 0;
   useSteadyWidths(box, columns, shown, partly);
+  usePaperWidth(box, printing);
   const choose = (column) => {
     const first = column.align === "right";
     const next = { key: column.key, reverse: order?.key === column.key ? !order.reverse : first };

@@ -1,6 +1,6 @@
 // The page of `archive`: what one run took from which stream, batch by batch.
 
-import { html } from "../vendor/htm-preact.js";
+import { html, useMemo } from "../vendor/htm-preact.js";
 import { duration, moment, number, rate } from "../common/format.js";
 import { Graph } from "../common/graph.js";
 import { LinePlot } from "../common/plot.js";
@@ -14,7 +14,7 @@ const speedOf = (row) => row.records / Math.max(row.seconds, 1e-3);
 
 const STREAMS = [
   { key: "stream", title: "Stream" },
-  { key: "first", title: "From offset", align: "right", render: (row) => number(row.first) },
+  { key: "first", title: "From offset", align: "right", render: (row) => (row.first === null ? "the earliest" : number(row.first)) },
   { key: "next", title: "Next offset", align: "right" },
 ];
 const BATCHES = [
@@ -36,11 +36,19 @@ function archiveGraph(data, streams) {
   return { nodes, links };
 }
 
+/** Return the points of the plot: how many messages were added until each batch ended. */
+function grownBy(steps, before) {
+  let sum = before;
+  const ends = steps.map((row) => [row.began / 1000 + row.seconds, (sum += row.records)]);
+  return [[steps[0].began / 1000, ...ends.map(([at]) => at)], [before, ...ends.map(([, count]) => count)]];
+}
+
 function ArchiveBody({ data }) {
-  const [streams, steps] = [recordsOf(data.streams), recordsOf(data.steps)];
+  const [streams, steps] = useMemo(() => [recordsOf(data.streams), recordsOf(data.steps)], []);
   const picture = archiveGraph(data, streams);
   const took = steps.reduce((sum, row) => sum + row.seconds, 0);
   const counted = steps.reduce((sum, row) => sum + row.records, 0);
+  const grown = useMemo(() => (steps.length > 0 ? grownBy(steps, data.records - counted) : []), []);
   return html`<div class="figures">
       <${JobFigure} name="Messages added" value=${number(data.records)} />
       <${JobFigure} name="Batches" value=${number(data.batches)} />
@@ -50,7 +58,7 @@ function ArchiveBody({ data }) {
     <${Graph} title="From streams to the archive" note="a line is as thick as its offsets" nodes=${picture.nodes} links=${picture.links} empty="No stream was read." />
     ${steps.length === 0
       ? html`<p class="panel note">There was nothing new to archive.</p>`
-      : html`<${LinePlot} title="Messages of each batch" series=${[{ label: "Messages", unit: "" }]} data=${[steps.map((row) => row.began / 1000), steps.map((row) => row.records)]} />`}
+      : html`<${LinePlot} title="Messages added" note="until each batch ended" series=${[{ label: "Messages", unit: "" }]} data=${grown} />`}
     <${JobPart} title="Streams"><${CutNote} table=${data.streams} what="first streams" />
       <${DataTable} caption="Streams" rows=${streams} columns=${STREAMS} empty="No stream was read." /><//>
     <${JobPart} title="Batches"><${CutNote} table=${data.steps} what="last batches" />

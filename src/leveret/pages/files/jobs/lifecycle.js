@@ -20,6 +20,9 @@ const STAGES = [
   ["handling", "Handling", "from the consumer to its ack"],
 ];
 
+/** Where a message is before the first stage, and after each. */
+const PLACES = ["Published", "In a queue", "With a consumer", "Acked"];
+
 const endsOf = (row) => ({ ...row, waiting_on: Math.max(0, row.open - row.stuck) });
 const queueName = (row) => (row.vhost === "/" ? row.queue : `${row.vhost} ${row.queue}`);
 
@@ -31,19 +34,26 @@ function meanMedian(stages, stage) {
   return { messages, time: messages > 0 ? time / messages : 0, worst: Math.max(0, ...rows.map((row) => row.p99_ms)) };
 }
 
-/** Where time goes: the stages from left to right, each as wide as its share. */
-function StageFlow({ stages }) {
+function StagePlace({ name, says }) {
+  return html`<li class="stage-place"><b>${name}</b> <span class="note">${says}</span></li>`;
+}
+
+/** Where time goes: from place to place by the stages between them, whose shares the bar above shows. */
+function StageFlow({ stages, published }) {
   const found = STAGES.map(([stage, title, says]) => ({ title, says, ...meanMedian(stages, stage) }));
   const whole = found.reduce((sum, one) => sum + one.time, 0);
   return html`<figure class="panel" aria-label="Where the time goes">
     <figcaption>Where the time goes <span class="note">median of each stage, over all queues by their messages</span></figcaption>
     <div class="stage-share" aria-hidden="true">${found.map((one, place) => one.time > 0 && html`<span class=${`stage-${place + 1}`}
       title=${`${one.title}: ${duration(one.time)}`} style=${{ width: `${(100 * one.time) / whole}%` }}></span>`)}</div>
-    <ol class="stage-row">${found.map((one, place) => html`<li class=${`stage stage-${place + 1}`}>
-      <span>${one.title} <span class="note">${one.says}</span></span>
-      <b>${one.messages > 0 ? duration(one.time) : "–"}</b>
-      <span class="note">${one.messages > 0 ? `${percent(one.time, whole)} of the time · ${number(one.messages)} messages · p99 up to ${duration(one.worst)}` : "no message passed it"}</span>
-    </li>`)}</ol>
+    <ol class="stage-row"><${StagePlace} name=${PLACES[0]} says=${published === 1 ? "1 message" : `${number(published)} messages`} />
+      ${found.map((one, place) => html`<li class=${`stage stage-${place + 1}`}>
+        <span title=${one.says}>${one.title}</span>
+        <b>${one.messages > 0 ? duration(one.time) : "–"}</b>
+        ${one.messages > 0
+          ? html`<span class="note told">${percent(one.time, whole)} of the time</span> <span class="note told">p99 up to ${duration(one.worst)}</span>`
+          : html`<span class="note">no message passed it</span>`}
+      </li><${StagePlace} name=${PLACES[place + 1]} says=${one.messages === 1 ? "1 time" : `${number(one.messages)} times`} />`)}</ol>
   </figure>`;
 }
 
@@ -85,6 +95,8 @@ function stageBars(queues, stages) {
 }
 
 const QUEUE = [{ key: "vhost", title: "Vhost" }, { key: "queue", title: "Queue" }];
+/** The columns without the vhost where there is one alone. */
+const shownOf = (columns, rows) => (rows.every((row) => row.vhost === rows[0].vhost) ? columns.filter((one) => one.key !== "vhost") : columns);
 const count = (key, title) => ({ key, title, align: "right" });
 const time = (key, title) => ({ key, title, align: "right", render: (row) => duration(row[key]) });
 const OUTCOMES = [
@@ -101,7 +113,7 @@ const STUCK = [
 ];
 
 function LifecycleBody({ data }) {
-  const [queues, stages] = useMemo(() => [recordsOf(data.queues).map(endsOf), recordsOf(data.stages)], []);
+  const [queues, stages, stuck] = useMemo(() => [recordsOf(data.queues).map(endsOf), recordsOf(data.stages), recordsOf(data.stuck)], []);
   const picture = useMemo(() => endsGraph(queues), []);
   const bars = useMemo(() => stageBars(queues, stages), []);
   return html`<div class="figures">
@@ -111,16 +123,16 @@ function LifecycleBody({ data }) {
       <${JobFigure} name="Without a queue" value=${number(data.unroutable)} note=${`of ${number(data.published)} publishes`} warn=${data.unroutable > 0} />
       ${data.unreadable > 0 && html`<${JobFigure} name="No events" value=${number(data.unreadable)} note="messages that are none" />`}
     </div>
-    <${StageFlow} stages=${stages} />
+    <${StageFlow} stages=${stages} published=${data.published} />
     <${BarList} title="Time in each queue" note="median of each stage; the slowest first" rows=${bars} format=${duration} empty="No message has passed a stage."
       legend=${["Handling", "Waiting", "Routing"]} />
     <${Graph} title="How messages ended" note=${`the ${number(Math.min(queues.length, QUEUES_DRAWN))} queues with the most messages; a line is as thick as its messages`} nodes=${picture.nodes} links=${picture.links} empty="No message was followed." />
     <${JobPart} title="Queues"><${CutNote} table=${data.queues} what="queues with the most messages" />
-      <${DataTable} caption="Outcomes" rows=${queues} columns=${OUTCOMES} sort=${{ key: "messages", reverse: true }} empty="No message was followed." /><//>
+      <${DataTable} caption="Outcomes" rows=${queues} columns=${shownOf(OUTCOMES, queues)} sort=${{ key: "messages", reverse: true }} empty="No message was followed." /><//>
     <${JobPart} title="Stages"><${CutNote} table=${data.stages} what="stages of the queues with the most messages" />
-      <${DataTable} caption="Stages" rows=${stages} columns=${TIMES} empty="No stage is known." /><//>
+      <${DataTable} caption="Stages" rows=${stages} columns=${shownOf(TIMES, stages)} empty="No stage is known." /><//>
     <${JobPart} title=${`Stuck: no event for ${data.stuck_after}`}><${CutNote} table=${data.stuck} what="oldest" />
-      <${DataTable} caption="Stuck messages" rows=${recordsOf(data.stuck)} columns=${STUCK} empty="No message is stuck." /><//>`;
+      <${DataTable} caption="Stuck messages" rows=${stuck} columns=${shownOf(STUCK, stuck)} empty="No message is stuck." /><//>`;
 }
 
 showJob("lifecycle", LifecycleBody);

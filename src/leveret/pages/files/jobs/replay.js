@@ -1,6 +1,6 @@
 // The page of `replay`: what one run published, from where to where, step by step.
 
-import { html } from "../vendor/htm-preact.js";
+import { html, useMemo } from "../vendor/htm-preact.js";
 import { duration, moment, number, percent } from "../common/format.js";
 import { Graph } from "../common/graph.js";
 import { LinePlot } from "../common/plot.js";
@@ -46,11 +46,18 @@ function flowGraph(data, sums) {
   return { nodes, links };
 }
 
+/** Return the points of the plot: how many messages were confirmed until each step ended. */
+function confirmedBy(steps, messages) {
+  const before = messages - steps.reduce((total, row) => total + row.messages, 0);
+  let sum = before;
+  const ends = steps.map((row) => [row.ended / 1000, (sum += row.messages)]);
+  return [[steps[0].began / 1000, ...ends.map(([at]) => at)], [before, ...ends.map(([, count]) => count)]];
+}
+
 function ReplayBody({ data }) {
-  const [sources, steps] = [recordsOf(data.sources), recordsOf(data.steps)];
+  const [sources, steps] = useMemo(() => [recordsOf(data.sources), recordsOf(data.steps)], []);
   const picture = flowGraph(data, sumsOf(sources, steps));
-  let sum = 0;
-  const grown = steps.map((row) => (sum += row.messages));
+  const grown = useMemo(() => (steps.length > 0 ? confirmedBy(steps, data.messages) : []), []);
   return html`<div class="figures">
       <${JobFigure} name="Published" value=${number(data.published)} note=${percent(data.published, data.messages)} />
       <${JobFigure} name="Sent in all" value=${number(data.messages)} />
@@ -61,7 +68,7 @@ function ReplayBody({ data }) {
     <${Graph} title="From the sources to the destination" note="as far as the steps below tell; a line is as thick as its messages" nodes=${picture.nodes} links=${picture.links} empty="There was nothing to publish." />
     ${steps.length === 0
       ? html`<p class="panel note">There was nothing to publish.</p>`
-      : html`<${LinePlot} title="Confirmed messages" series=${[{ label: "Messages", unit: "" }]} data=${[steps.map((row) => row.ended / 1000), grown]} />`}
+      : html`<${LinePlot} title="Confirmed messages" note="until each step ended" series=${[{ label: "Messages", unit: "" }]} data=${grown} />`}
     <${JobPart} title="Sources"><${CutNote} table=${data.sources} what="first sources" />
       <${DataTable} caption="Sources" rows=${sources} columns=${SOURCES} empty="There was no source." /><//>
     <${JobPart} title="Steps"><${CutNote} table=${data.steps} what="last steps" />

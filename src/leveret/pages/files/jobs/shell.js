@@ -17,7 +17,7 @@ export function recordsOf(table) {
 /** Say how much of a table is on the page. */
 export function CutNote({ table, what }) {
   const [shown, total] = [table.rows.length, table.total];
-  return html`<p class="note cut">${shown === total
+  return html`<p class=${`note cut${shown === total ? " whole" : ""}`}>${shown === total
     ? `All ${number(total)}.`
     : `The ${number(shown)} ${what}; ${number(total - shown)} of ${number(total)} are left out.`}</p>`;
 }
@@ -75,13 +75,22 @@ function ThemeChoice() {
     </select></label>`;
 }
 
+/** Words of a command that are longer than this may be broken where they do not fit on paper. */
+const WORD_LETTERS = 60;
+
+/** A command: in one line on a screen, and on paper in lines that end between words. */
+function Command({ text }) {
+  const words = legible(text).split(" ");
+  return html`<code class="command" tabindex="0">${words.map((word, place) => html`${place > 0 && " "}<span class=${word.length < WORD_LETTERS ? "word" : ""}>${word}</span>`)}</code>`;
+}
+
 function Read({ origin }) {
   const times = origin.first === null ? "not known" : `${moment(origin.first)} to ${moment(origin.last)}`;
   return html`<dl class="origin">
     <div><dt>Read</dt><dd><${Short} text=${origin.source} empty=${NOTHING} /></dd></div>
     <div><dt>${origin.times}</dt><dd class="times">${times}${origin.first !== null && html` <span class="note">${zone()}</span>`}</dd></div>
     <div><dt>Made</dt><dd>${moment(origin.made)} <span class="note">${zone()}</span></dd></div>
-    ${origin.command && html`<div class="wide"><dt>Command</dt><dd><code class="command" tabindex="0">${legible(origin.command)}</code></dd></div>`}
+    ${origin.command && html`<div class="wide"><dt>Command</dt><dd><${Command} text=${origin.command} /></dd></div>`}
   </dl>`;
 }
 
