@@ -30,6 +30,7 @@ from leveret.broker.classic.tracing import note_death, note_event
 from leveret.broker.classic.waiting import WaitingOwner
 from leveret.broker.core.accounts import MarkAccount
 from leveret.broker.core.turn import Turn
+from leveret.broker.queue.consumers import ASKED_PER_STEP
 from leveret.broker.queue.returns import is_redelivered, known_returns
 from leveret.broker.values.death_reasons import (
     REASON_DELIVERY_LIMIT,
@@ -211,10 +212,13 @@ class ClassicQueue(ConsumedQueue):
                 continue
             consumer = order.next()
             if consumer is None:
-                # All were asked in vain, which many can make dear.
-                self.turn.steps += len(self.consumers) >> 7
-                more = False
-                break
+                able = order.able(limit)
+                if able is None:
+                    more = order.has_more()
+                    break
+                self.turn.steps += able.asked // ASKED_PER_STEP
+                order = able
+                continue
             message = self.take(sequence)
             count = self.taken_count
             consumer.channel.deliver(consumer, message, sequence, count)
