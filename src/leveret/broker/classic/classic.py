@@ -19,7 +19,7 @@ from mypy_extensions import i64
 from leveret.broker.backlog.owner import BacklogOwner
 from leveret.broker.backlog.page import Page
 from leveret.broker.backlog.pages import Pages
-from leveret.broker.backlog.window import NOTHING, Returned, sequence_of
+from leveret.broker.backlog.window import NOTHING, Returned, WindowPart, sequence_of
 from leveret.broker.classic.consumed import ConsumedQueue
 from leveret.broker.classic.dead_letter import DeadLetter
 from leveret.broker.classic.expiry import Expiry
@@ -449,6 +449,13 @@ class ClassicQueue(ConsumedQueue):
             live += self.retained.persistent()
             live.sort(key=sequence_of)
         return live
+
+    def live_parts(self, parts: list[WindowPart]) -> list[list[Returned]]:
+        """Return the same in lists of any order, and in windows, with what is not persistent."""
+        lists = super().live_parts(parts)
+        if self.retained is not None:
+            lists.append(self.retained.persistent())
+        return lists
 
     def holds(self, sequence: i64) -> bool:
         """Return whether a persistent message that `live` returned is still here."""

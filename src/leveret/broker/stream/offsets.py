@@ -310,7 +310,7 @@ class StreamOffsets(Timed):
 
 @final
 class DroppingGroups(Work):
-    """Lets go of the groups of a deleted stream, slice after slice: they deliver nothing any more."""
+    """Lets go of the groups of a deleted stream, in slices: they deliver nothing any more."""
 
     def __init__(self, turn: Turn, groups: list[NamedReaders]) -> None:
         self._turn: Final = turn
