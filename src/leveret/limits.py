@@ -129,6 +129,10 @@ GREEDY_CONNECTION_BYTES: Final = 65_536
 #: Consumers on one channel.
 CONSUMERS_PER_CHANNEL_MAX: Final = 65_535
 
+#: Consumers of one queue or stream, more than there may be connections: a queue asks them in turn
+#: which can take a message, and of so many that none can is known after some 2 ms.
+CONSUMERS_PER_QUEUE_MAX: Final = 65_535
+
 #: Deliveries of one channel that wait for their ack; prefetch bounds it earlier where it is set.
 UNACKED_PER_CHANNEL_MAX: Final = 1_000_000
 

@@ -7,6 +7,10 @@ import pytest
 from core import Node
 from hare import HarePeer, frame, frame_of
 from leveret.limits import HAREMQ_FRAME_BYTES_MAX
+from raw_codec import publish
+
+#: Messages of one output.
+PUSHED = 400
 
 GOOD = frame("openChannelRequest", rid="r2", cid="other")
 
@@ -130,3 +134,22 @@ def test_unusual_messages_are_taken_as_protobuf_takes_them(node: Node, name: str
     peer.send(frame_of(name, message))
     got = peer.inbox.got[-1].message
     assert (got.rid, got.cid) == ("b", "c1")
+
+
+def test_automatic_acks_of_what_was_pushed_are_counted(node: Node) -> None:
+    """They are done when the push was handed to the socket, all of one output at once."""
+    hare = HarePeer(node)
+    assert hare.open()
+    assert hare.queue("q")
+    assert hare.consume("q", auto_ack=True)
+    assert hare.pushes() == []
+    publisher = node.connect()
+    publisher.connection.receive(publish(1, "", "q", b"m") * PUSHED, node.now())
+    node.broker.settle()
+    queue = node.classic("q")
+    assert queue.unacked_count == PUSHED
+    before = int(node.turn.steps)
+    hare.flush()
+    assert queue.unacked_count == 0
+    assert int(node.turn.steps) - before >= PUSHED // 4
+    assert len(hare.pushes()) == PUSHED

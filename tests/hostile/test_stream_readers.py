@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from core import Node, Peer
+from leveret.broker.queue.consumers import ASKED_PER_STEP
 from leveret.limits import DISPATCH_STEPS_PER_TURN, SLICE_MESSAGES
 from raw_codec import method, publish
 
@@ -100,3 +101,15 @@ def test_a_stream_deleted_during_the_walk_delivers_nothing_more(node: Node) -> N
     node.run()
     assert 0 < delivered <= SLICE_MESSAGES
     assert int(stream.delivered) == delivered
+
+
+def test_readers_that_are_asked_in_vain_are_counted(node: Node) -> None:
+    """As an immediate publish does, before which all may have what they can take."""
+    publisher = node.connect()
+    readers(node)
+    show(node, publisher, 2)
+    node.run()
+    stream = node.stream("s")
+    before = int(node.turn.steps)
+    assert not stream.target.takes_now()
+    assert int(node.turn.steps) - before >= READERS // int(ASKED_PER_STEP)

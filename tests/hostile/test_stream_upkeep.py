@@ -115,3 +115,28 @@ def test_the_blocks_of_a_deleted_stream_are_forgotten_in_slices(node: Node) -> N
     assert node.turn.unchunked_bytes == 0
     assert node.turn.stream_cache.bytes == 0
     assert node.turn.spill.use.bytes_live == 0
+
+
+def test_the_names_of_a_deleted_stream_are_forgotten_in_slices(node: Node) -> None:
+    """Their consumers are cancelled at once, and get nothing; no account has them any more."""
+    marks = int(node.turn.accounts.mark_bytes)
+    peer = acked(node)
+    offsets = node.stream("s").offsets
+    groups = list(offsets.groups.values())
+    peer.connection.receive(publish(1, "", "s", b"m"), node.now())
+    peer.connection.receive(method(1, "queue.delete", queue="s", no_wait=True), node.now())
+    assert all(group.deleted for group in groups)
+    assert int(node.turn.accounts.mark_bytes) == marks
+    assert not offsets.stored
+    left = sum(len(group.consumers) for group in groups)
+    assert left > NAMES // 2
+    turns = 0
+    while node.turn.works:
+        before = int(node.turn.steps)
+        node.broker.settle()
+        assert int(node.turn.steps) - before <= WORK_STEPS_PER_TURN + STEPS_PER_SLICE
+        turns += 1
+    assert turns > 1
+    assert not any(group.consumers for group in groups)
+    node.sync()
+    assert peer.names() == ["basic.cancel"] * NAMES

@@ -24,7 +24,7 @@ from leveret.broker.backlog.page_cutter import PageCutter
 from leveret.broker.backlog.pages import Pages
 from leveret.broker.backlog.spill_record import SpillRecord
 from leveret.broker.backlog.stored import StoredChunks
-from leveret.broker.backlog.window import NOTHING, TAKEN, Returned, Window, window_of
+from leveret.broker.backlog.window import NOTHING, TAKEN, Returned, Window, WindowPart, window_of
 from leveret.broker.queue.queue import Queue
 from leveret.broker.values.expiration import deadline_of
 from leveret.chunk import NEVER, ROW_BYTES, Chunk
@@ -475,6 +475,14 @@ class FifoPages(Pages):
             if window is not None:
                 found += window.waiting()
         return found
+
+    def copy_waiting(self, parts: list[WindowPart]) -> None:
+        """Put copies of the windows of the same into `parts`."""
+        parts.append(self.front.part())
+        for page in self.items[self.head :]:
+            window = page.window
+            if window is not None:
+                parts.append(window.part())
 
     def memory_count(self) -> i64:
         """Return how many messages wait in memory, without the tail."""

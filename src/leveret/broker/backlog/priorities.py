@@ -18,7 +18,7 @@ from mypy_extensions import i64
 
 from leveret.broker.backlog.detached import Detached
 from leveret.broker.backlog.ready import Ready, is_dense
-from leveret.broker.backlog.window import NOTHING, Returned, sequence_of
+from leveret.broker.backlog.window import NOTHING, Returned, WindowPart, sequence_of
 from leveret.broker.values.priority import level_of
 from leveret.message import Message
 
@@ -241,6 +241,10 @@ class PriorityReady(Ready):
     def waiting(self) -> list[Returned]:
         """Return all waiting messages in memory, in the order of their sequences."""
         return [self.at[sequence] for sequence in sorted(self.at)]
+
+    def copy_waiting(self, parts: list[WindowPart]) -> list[Returned]:
+        """Return all waiting messages in memory, in any order."""
+        return list(self.at.values())
 
     def detach(self) -> Detached:
         """Let all messages leave; the sequences continue."""

@@ -21,6 +21,7 @@ from leveret.broker.backlog.window import (
     Returned,
     Returns,
     Window,
+    WindowPart,
     sequence_of,
     window_of,
 )
@@ -225,6 +226,14 @@ class Ready(InMemory):
         if back and fresh and back[-1].sequence > fresh[0].sequence:
             return sorted(back + fresh, key=sequence_of)
         return back + fresh
+
+    def copy_waiting(self, parts: list[WindowPart]) -> list[Returned]:
+        """Put copies of the windows into `parts`; return the others of `waiting`, in any order."""
+        pages = self.fifo
+        if pages is not None and pages.active:
+            pages.copy_waiting(parts)
+        parts.append(self.window.part())
+        return list(self.returns.sequences.values())
 
     def detach(self) -> Detached:
         """Let all messages leave; the sequences continue."""

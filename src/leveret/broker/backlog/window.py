@@ -178,6 +178,29 @@ class Window:
             sequence += 1
         return found
 
+    def part(self) -> WindowPart:
+        """Return what waits now, for one who looks at it in slices."""
+        return WindowPart(self.head_sequence, self.items[self.head :])
+
+
+@final
+class WindowPart:
+    """What waited in a window at one moment: the first sequence, and a message for each place."""
+
+    def __init__(self, first: i64, items: list[Message]) -> None:
+        self.first: Final[i64] = first
+        self.items: Final = items
+
+    def persistent(self, start: i64, end: i64) -> list[Returned]:
+        """Return the persistent messages of some places, the oldest first."""
+        found: list[Returned] = []
+        sequence: i64 = self.first + start
+        for message in self.items[start:end]:
+            if message.persistent and message is not TAKEN:
+                found.append(Returned(sequence, message, 0))
+            sequence += 1
+        return found
+
 
 @final
 @mypyc_attr(acyclic=True)

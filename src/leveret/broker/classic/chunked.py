@@ -15,7 +15,7 @@ from abc import abstractmethod
 from mypy_extensions import i64, mypyc_attr
 
 from leveret.broker.backlog.stored import StoredChunks
-from leveret.broker.backlog.window import Returned
+from leveret.broker.backlog.window import Returned, WindowPart
 from leveret.broker.core.turn import Turn
 from leveret.broker.queue.queue import HoldingQueue
 from leveret.broker.values.queue_attributes import QueueAttributes
@@ -35,24 +35,16 @@ class ChunkedQueue(HoldingQueue):
     def live(self) -> list[Returned]:
         """Return the messages in memory that are journaled, in the order of sequences."""
 
-    def unstored(self, boundary: i64) -> list[Returned]:
-        """Return those of them below `boundary` that lie in no chunk."""
-        stored = self.stored
-        return [
-            item
-            for item in self.live()
-            if item.sequence < boundary
-            and (item.sequence > stored.through or stored.find(item.sequence) is None)
-        ]
+    @abstractmethod
+    def live_parts(self, parts: list[WindowPart]) -> list[list[Returned]]:
+        """Return the same in lists of any order, and in windows, which are put into `parts`.
 
-    def counts(self) -> list[tuple[int, int]]:
-        """Return the sequences of stored messages that came back, and how often they did."""
-        stored = self.stored
-        return [
-            (int(item.sequence), int(item.count))
-            for item in self.live()
-            if item.count > 0 and stored.find(item.sequence) is not None
-        ]
+        A checkpoint looks at them in slices: there may be millions.
+        """
+
+    def counts_on_disk(self) -> dict[i64, i64]:
+        """Return how often messages that are on the disk alone came back."""
+        return {}
 
     @abstractmethod
     def holds(self, sequence: i64) -> bool:

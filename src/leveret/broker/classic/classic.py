@@ -19,7 +19,7 @@ from mypy_extensions import i64
 from leveret.broker.backlog.owner import BacklogOwner
 from leveret.broker.backlog.page import Page
 from leveret.broker.backlog.pages import Pages
-from leveret.broker.backlog.window import NOTHING, Returned, sequence_of
+from leveret.broker.backlog.window import NOTHING, Returned, WindowPart, sequence_of
 from leveret.broker.classic.consumed import ConsumedQueue
 from leveret.broker.classic.dead_letter import DeadLetter
 from leveret.broker.classic.expiry import Expiry
@@ -30,6 +30,7 @@ from leveret.broker.classic.tracing import note_death, note_event
 from leveret.broker.classic.waiting import WaitingOwner
 from leveret.broker.core.accounts import MarkAccount
 from leveret.broker.core.turn import Turn
+from leveret.broker.queue.consumers import ASKED_PER_STEP
 from leveret.broker.queue.returns import is_redelivered, known_returns
 from leveret.broker.values.death_reasons import (
     REASON_DELIVERY_LIMIT,
@@ -216,10 +217,13 @@ class ClassicQueue(ConsumedQueue):
                 continue
             consumer = order.next()
             if consumer is None:
-                # All were asked in vain, which many can make dear.
-                self.turn.steps += len(self.consumers) >> 7
-                more = False
-                break
+                able = order.able(limit)
+                if able is None:
+                    more = order.has_more()
+                    break
+                self.turn.steps += able.asked // ASKED_PER_STEP
+                order = able
+                continue
             message = self.take(sequence)
             count = self.taken_count
             consumer.channel.deliver(consumer, message, sequence, count)
@@ -450,6 +454,13 @@ class ClassicQueue(ConsumedQueue):
             live += self.retained.persistent()
             live.sort(key=sequence_of)
         return live
+
+    def live_parts(self, parts: list[WindowPart]) -> list[list[Returned]]:
+        """Return the same in lists of any order, and in windows, with what is not persistent."""
+        lists = super().live_parts(parts)
+        if self.retained is not None:
+            lists.append(self.retained.persistent())
+        return lists
 
     def holds(self, sequence: i64) -> bool:
         """Return whether a persistent message that `live` returned is still here."""

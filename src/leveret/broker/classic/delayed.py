@@ -26,7 +26,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from leveret.broker.backlog.detached import FREED_AT_ONCE, ChunksFreeing
-from leveret.broker.backlog.window import Returned
+from leveret.broker.backlog.window import Returned, WindowPart
 from leveret.broker.classic.chunked import ChunkedQueue
 from leveret.broker.classic.delayed_memory import Delayed, DelayedMemory
 from leveret.broker.classic.delayed_pages import DelayedPages, PagesOwner
@@ -285,12 +285,8 @@ class DelayedMessages(ChunkedQueue):
             Returned(sequence, delayed.message, 0) for sequence, delayed in sorted(both, key=_first)
         ]
 
-    def unstored(self, boundary: i64) -> list[Returned]:
+    def live_parts(self, parts: list[WindowPart]) -> list[list[Returned]]:
         """Return nothing: `settle_pages` has written what a checkpoint must find."""
-        return []
-
-    def counts(self) -> list[tuple[int, int]]:
-        """Return nothing: no message comes back."""
         return []
 
     def holds(self, sequence: i64) -> bool:

@@ -22,6 +22,7 @@ that is parked or to be parked.
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterator
 from typing import Final, final
 
 from mypy_extensions import i64
@@ -180,9 +181,12 @@ class Retries(Timed):
         queue_id = int(self.queue.queue_id)
         return {"id": queue_id, "sequence": int(sequence), "due_ms": int(due_ms)}
 
-    def definitions(self) -> list[dict[str, object]]:
-        """Return what a checkpoint holds of the due times."""
-        return [self._definition(sequence, due_ms) for sequence, due_ms in self.times.items()]
+    def definitions(self) -> Iterator[dict[str, object]]:
+        """Yield what a checkpoint holds of the due times; they may change meanwhile."""
+        for sequence in list(self.times):
+            due_ms = self.times.get(sequence)
+            if due_ms is not None:
+                yield self._definition(sequence, due_ms)
 
     def restore(self, times: dict[i64, i64]) -> None:
         """Start with the due times that the journal held; what is due by now is ready."""

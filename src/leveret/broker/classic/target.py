@@ -14,6 +14,7 @@ from leveret.broker.classic.consumed import ConsumedQueue
 from leveret.broker.classic.dead_letter import refused_letter
 from leveret.broker.classic.tracing import note_event
 from leveret.broker.core.accounts import MarkAccount
+from leveret.broker.queue.consumers import ASKED_PER_STEP
 from leveret.broker.queue.target import (
     DROP,
     RECORDS_NONE,
@@ -98,6 +99,7 @@ class ClassicTarget(Target):
         queue = self._queue
         if queue.deleted or queue.is_held() or not queue.consumers:
             return False
+        self.turn.steps += len(queue.consumers) // ASKED_PER_STEP
         queue.dispatch(SLICE_MESSAGES)
         return self._ready.count() == 0 and queue.consumer_order.has_ready()
 

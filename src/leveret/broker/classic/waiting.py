@@ -24,7 +24,7 @@ from leveret.broker.backlog.pages import Pages
 from leveret.broker.backlog.priorities import PriorityReady
 from leveret.broker.backlog.priority_pages import PriorityPages
 from leveret.broker.backlog.ready import Ready
-from leveret.broker.backlog.window import Returned, sequence_of
+from leveret.broker.backlog.window import Returned, WindowPart, sequence_of
 from leveret.broker.classic.chunked import ChunkedQueue
 from leveret.broker.classic.purging import Purging
 from leveret.broker.classic.tracing import note_event
@@ -213,17 +213,19 @@ class WaitingQueue(ChunkedQueue):
             live.sort(key=sequence_of)
         return live
 
+    def live_parts(self, parts: list[WindowPart]) -> list[list[Returned]]:
+        """Return the same in lists of any order, and in windows, with what is not persistent."""
+        back = [item for item in self.ready.copy_waiting(parts) if item.message.persistent]
+        return [back, list(self.out.values())]
+
     def holds(self, sequence: i64) -> bool:
         """Return whether a persistent message that `live` returned is still here."""
         return self.ready.has(sequence) or sequence in self.out
 
-    def counts(self) -> list[tuple[int, int]]:
-        """Return the sequences of stored messages that came back, and how often they did."""
-        found = super().counts()
+    def counts_on_disk(self) -> dict[i64, i64]:
+        """Return how often messages that are on the disk alone came back."""
         pages = self.ready.pages
-        if pages is not None:
-            found += [(int(sequence), int(count)) for sequence, count in pages.counts.items()]
-        return found
+        return {} if pages is None else pages.counts
 
     def redelivered_definition(self) -> dict[str, object]:
         """Return the record of messages that may have been delivered before."""

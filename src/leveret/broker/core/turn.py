@@ -211,6 +211,8 @@ class Turn(WorkAccount):
         self.resume = False
         #: The group whose sync the reply to the method at hand must wait for; 0 for none.
         self.reply_group: i64 = 0
+        #: The number of the newest consumer.
+        self.consumer_number: i64 = 0
         #: The shortest `x-consumer-timeout` that any queue ever had, in ms; 0 for none.
         self.consumer_timeout_ms_min: i64 = 0
         #: What each user has of that which a quota may limit, and the limits of users.

@@ -129,6 +129,10 @@ class Consumer(Cancellable):
         self.channel = channel
         self.queue = queue
         self.tag = tag
+        #: It grows from one consumer of the broker to the next, so that it is found in their order.
+        turn = channel.link.turn
+        turn.consumer_number += 1
+        self.number: i64 = turn.consumer_number
         self.no_ack = no_ack
         self.exclusive = exclusive
         self.prefetch_count = prefetch_count

@@ -15,7 +15,7 @@ Source: behaviours 61 and 62.
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
@@ -23,10 +23,25 @@ if TYPE_CHECKING:
     from leveret.broker.queue.consumer import Consumer
 
 
+#: So many consumers are asked for each message; of more, all are asked once in a call (`able`).
+_ASKED_MAX: Final = 64
+
+#: Consumers that are asked in the time of a step: each is an object elsewhere in the memory.
+ASKED_PER_STEP: Final = 16
+
+
 def place_of(consumer: Consumer, consumers: list[Consumer]) -> i64:
-    """Return the place of a consumer in a list, in which those that end are often the last."""
-    last: i64 = len(consumers) - 1
-    return last if consumers[last] is consumer else consumers.index(consumer)
+    """Return the place of a consumer in a list, which has them in the order of their numbers."""
+    number = consumer.number
+    low: i64 = 0
+    high: i64 = len(consumers) - 1
+    while low < high:
+        middle: i64 = (low + high) // 2
+        if consumers[middle].number < number:
+            low = middle + 1
+        else:
+            high = middle
+    return low if consumers[low] is consumer else consumers.index(consumer)
 
 
 class RoundRobin:
@@ -51,12 +66,34 @@ class RoundRobin:
         return self
 
     def next(self) -> Consumer | None:
-        """Return the next consumer in turn that can take a message, or None."""
+        """Return the next consumer in turn that can take a message, or None.
+
+        Of very many only the next ones are asked: None means then that `able` has to ask all.
+        """
         consumers = self.consumers
         size: i64 = len(consumers)
         place: i64 = self.place
-        tried: i64 = 0
-        while tried < size:
+        if place >= size:
+            if size == 0:
+                return None
+            place = 0
+        consumer = consumers[place]
+        place += 1
+        if consumer.ready():
+            self.place = place
+            return consumer
+        return self._search(place)
+
+    def _search(self, place: i64) -> Consumer | None:
+        """Return the first consumer from `place` on that can take a message, or None.
+
+        The one before `place` was asked already.
+        """
+        consumers = self.consumers
+        size: i64 = len(consumers)
+        left: i64 = min(size, _ASKED_MAX) - 1
+        while left > 0:
+            left -= 1
             if place >= size:
                 place = 0
             consumer = consumers[place]
@@ -64,8 +101,22 @@ class RoundRobin:
             if consumer.ready():
                 self.place = place
                 return consumer
-            tried += 1
         return None
+
+    def able(self, limit: i64) -> AbleConsumers | None:
+        """Return those that can take a message now, up to `limit`, after `next` returned None.
+
+        Return None where `next` has asked all: nobody can.
+        """
+        if len(self.consumers) <= _ASKED_MAX:
+            return None
+        able = AbleConsumers(limit)
+        able.gather(self)
+        return able
+
+    def has_more(self) -> bool:
+        """Return whether there may be others that can take a message when `next` returned None."""
+        return False
 
     def has_ready(self) -> bool:
         """Return whether a consumer can take a message; the order does not change."""
@@ -79,48 +130,148 @@ class RoundRobin:
         return True
 
 
+@final
+class AbleTier:
+    """Those of one order that could take a message when they were asked."""
+
+    def __init__(self, origin: RoundRobin) -> None:
+        self.origin: Final = origin
+        self.consumers: Final[list[Consumer]] = []
+        #: Their places in the order.
+        self.places: Final[list[int]] = []
+        self.place: i64 = 0
+
+
+@final
+class AbleConsumers(RoundRobin):
+    """Those of very many consumers that can take a message, for one call of the queue's dispatch.
+
+    Who cannot take any more is left out for the rest of the call, in which nobody gets new credit.
+    So a thousand messages for the only one of 60,000 that has credit do not ask all others each
+    time.  The order that they come from is kept, as if it had handed out the messages.
+    """
+
+    def __init__(self, limit: i64) -> None:
+        super().__init__([])
+        #: How many consumers were asked.
+        self.asked: i64 = 0
+        self._room: i64 = limit
+        #: Of the order's priorities those in which somebody was ready, the highest first.
+        self._tiers: Final[list[AbleTier]] = []
+
+    def gather(self, origin: RoundRobin) -> bool:
+        """Add those of one order; return whether there is room for more."""
+        tier: AbleTier | None = None
+        consumers = origin.consumers
+        size: i64 = len(consumers)
+        place: i64 = origin.place
+        left: i64 = size
+        while left > 0 and self._room > 0:
+            left -= 1
+            if place >= size:
+                place = 0
+            consumer = consumers[place]
+            if consumer.ready():
+                if tier is None:
+                    tier = AbleTier(origin)
+                    self._tiers.append(tier)
+                tier.consumers.append(consumer)
+                tier.places.append(int(place))
+                self._room -= 1
+            place += 1
+        self.asked += size - left
+        return self._room > 0
+
+    def able(self, limit: i64) -> AbleConsumers | None:
+        """Return None: nobody is asked twice in a call."""
+        return None
+
+    def has_more(self) -> bool:
+        """Return whether not all were asked: there were so many that can take a message."""
+        return self._room == 0
+
+    def next(self) -> Consumer | None:
+        """Return the next consumer in turn that can take a message, or None."""
+        tiers = self._tiers
+        while tiers:
+            tier = tiers[0]
+            consumers = tier.consumers
+            while consumers:
+                if tier.place >= len(consumers):
+                    tier.place = 0
+                place = tier.place
+                consumer = consumers[place]
+                if consumer.ready():
+                    tier.place = place + 1
+                    tier.origin.place = i64(tier.places[place]) + 1
+                    return consumer
+                del consumers[place]
+                del tier.places[place]
+            del tiers[0]
+        return None
+
+
+@final
+class Tiers:
+    """Consumers by their priority, the highest first; each has a round-robin order of its own."""
+
+    def __init__(self) -> None:
+        self.orders: Final[list[RoundRobin]] = []
+        #: Their priorities with the other sign, so that they grow.
+        self._places: Final[list[int]] = []
+
+    def of(self, priority: int) -> RoundRobin:
+        """Return the order in a priority, made where it is new."""
+        at = bisect_left(self._places, -priority)
+        if at < len(self._places) and self._places[at] == -priority:
+            return self.orders[at]
+        new = RoundRobin([])
+        self.orders.insert(at, new)
+        self._places.insert(at, -priority)
+        return new
+
+    def put(self, consumer: Consumer) -> None:
+        """Put `consumer` behind those of its priority."""
+        self.of(consumer.priority).consumers.append(consumer)
+
+    def remove(self, consumer: Consumer) -> None:
+        """Take `consumer` out."""
+        tier = self.of(consumer.priority)
+        place = place_of(consumer, tier.consumers)
+        del tier.consumers[place]
+        tier.removed(consumer, place)
+        if not tier.consumers:
+            at = bisect_left(self._places, -consumer.priority)
+            del self.orders[at]
+            del self._places[at]
+
+    def highest(self) -> list[Consumer]:
+        """Return the consumers of the highest priority; an empty list where there are none."""
+        return self.orders[0].consumers if self.orders else []
+
+
 class ConsumerPriorities(RoundRobin):
     """Consumers of several priorities: a lower one gets what no higher one can take."""
 
     def __init__(self, consumers: list[Consumer], place: i64) -> None:
         super().__init__(consumers)
+        self._by_priority: Final = Tiers()
         #: The order in each priority, the highest first; each has a list of its own.
-        self.tiers: list[RoundRobin] = []
-        #: The priorities of these with the other sign, so that they grow.
-        self._places: list[int] = []
-        for consumer in consumers:
-            self._put(consumer)
-        # All but the newest had one priority, and some of them had had their turn.
-        self._tier(consumers[0].priority).place = place
-
-    def _tier(self, priority: int) -> RoundRobin:
-        """Return the order in a priority, made where it is new."""
-        at = bisect_left(self._places, -priority)
-        if at < len(self._places) and self._places[at] == -priority:
-            return self.tiers[at]
-        new = RoundRobin([])
-        self.tiers.insert(at, new)
-        self._places.insert(at, -priority)
-        return new
-
-    def _put(self, consumer: Consumer) -> None:
-        self._tier(consumer.priority).consumers.append(consumer)
+        self.tiers: Final = self._by_priority.orders
+        # All but the newest have one priority, and some of them have had their turn.
+        tier = self._by_priority.of(consumers[0].priority)
+        tier.consumers = consumers[:-1]
+        tier.place = place
+        self._by_priority.put(consumers[-1])
 
     def added(self, consumer: Consumer) -> RoundRobin:
         """Put `consumer` behind those of its priority."""
-        self._put(consumer)
+        self._by_priority.put(consumer)
         return self
 
     def removed(self, consumer: Consumer, place: i64) -> RoundRobin:
         """Take `consumer` out; those left with one priority take turns again."""
-        tier = self._tier(consumer.priority)
-        mine: i64 = place_of(consumer, tier.consumers)
-        del tier.consumers[mine]
-        tier.removed(consumer, mine)
-        if not tier.consumers:
-            at = bisect_left(self._places, -consumer.priority)
-            del self.tiers[at]
-            del self._places[at]
+        self._by_priority.remove(consumer)
         if len(self.tiers) > 1:
             return self
         plain = RoundRobin(self.consumers)
@@ -129,11 +280,26 @@ class ConsumerPriorities(RoundRobin):
 
     def next(self) -> Consumer | None:
         """Return the next one of the highest priority that has one ready, or None."""
+        asked: i64 = 0
         for tier in self.tiers:
             consumer = tier.next()
             if consumer is not None:
                 return consumer
+            asked += len(tier.consumers)
+            if asked >= _ASKED_MAX:
+                # It has more than were asked, or those of the lower ones are too many.
+                break
         return None
+
+    def able(self, limit: i64) -> AbleConsumers | None:
+        """Return those that can take a message now, as `RoundRobin.able` does."""
+        if len(self.consumers) <= _ASKED_MAX:
+            return None
+        able = AbleConsumers(limit)
+        for tier in self.tiers:
+            if not able.gather(tier):
+                break
+        return able
 
 
 class SingleActive(RoundRobin):
@@ -148,9 +314,13 @@ class SingleActive(RoundRobin):
         self.active: Consumer | None = None
         #: The one that was active before, while it may hold messages still.
         self.before: Consumer | None = None
+        self._by_priority: Final = Tiers()
+        for consumer in consumers:
+            self._by_priority.put(consumer)
 
     def added(self, consumer: Consumer) -> RoundRobin:
         """Activate `consumer` if it is the first, or of a higher priority than the active one."""
+        self._by_priority.put(consumer)
         active = self.active
         if active is None or consumer.priority > active.priority:
             self._activate(consumer)
@@ -158,13 +328,10 @@ class SingleActive(RoundRobin):
 
     def removed(self, consumer: Consumer, place: i64) -> RoundRobin:
         """Activate the next one: of the highest priority, the one that has been there longest."""
-        if consumer is not self.active:
-            return self
-        best: Consumer | None = None
-        for other in self.consumers:
-            if best is None or other.priority > best.priority:
-                best = other
-        self._activate(best)
+        self._by_priority.remove(consumer)
+        if consumer is self.active:
+            highest = self._by_priority.highest()
+            self._activate(highest[0] if highest else None)
         return self
 
     def _activate(self, consumer: Consumer | None) -> None:
@@ -186,6 +353,10 @@ class SingleActive(RoundRobin):
             self.before = None
         active = self.active
         return active if active is not None and active.ready() else None
+
+    def able(self, limit: i64) -> AbleConsumers | None:
+        """Return None: `next` has asked the only one that may get a message."""
+        return None
 
     def has_ready(self) -> bool:
         """Return whether the active consumer can take a message."""
@@ -212,21 +383,18 @@ class PartitionActive(SingleActive):
 
     def added(self, consumer: Consumer) -> RoundRobin:
         """Share anew."""
+        self._by_priority.put(consumer)
         self._share()
         return self
 
     def removed(self, consumer: Consumer, place: i64) -> RoundRobin:
         """Share anew."""
+        self._by_priority.remove(consumer)
         self._share()
         return self
 
     def _share(self) -> None:
-        best: list[Consumer] = []
-        for consumer in self.consumers:
-            if not best or consumer.priority > best[0].priority:
-                best = [consumer]
-            elif consumer.priority == best[0].priority:
-                best.append(consumer)
+        best = self._by_priority.highest()
         chosen = best[self.partition % len(best)] if best else None
         if chosen is not self.active:
             self._activate(chosen)

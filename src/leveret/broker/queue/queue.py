@@ -12,7 +12,7 @@ written before anything that depends on it.
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64, mypyc_attr
 
@@ -26,13 +26,19 @@ from leveret.broker.queue.target import DroppedTarget, Target
 from leveret.broker.values.applied_policy import AppliedPolicy
 from leveret.broker.values.queue_attributes import QueueAttributes
 from leveret.broker.values.queue_settings import QueueSettings
-from leveret.errors import AccessRefused
+from leveret.errors import AccessRefused, PreconditionFailed
+from leveret.limits import CONSUMERS_PER_QUEUE_MAX
 
 if TYPE_CHECKING:
     from leveret.broker.core.ownership import Owner
     from leveret.broker.core.quotas import Share
     from leveret.broker.queue.host import QueueHost
     from leveret.message import Message
+
+#: Consumers behind one that ends, of which the places are moved in the time of a step; and those of
+#: a list that is copied in it.
+_MOVED_PER_STEP: Final = 2048
+_COPIED_PER_STEP: Final = 256
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -210,15 +216,25 @@ class Queue(Source):
     def subscribe(self, consumer: Consumer, where: str) -> None:
         """Add a consumer; it may get messages from the next dispatch on.
 
-        Raises: AccessRefused (403) when either it or one that is there is exclusive (behaviour 52).
+        Raises: AccessRefused (403) when either it or one that is there is exclusive (behaviour 52);
+        PreconditionFailed (406) for one too many.
         """
         taken = self.single_active or bool(self.consumers)
         if self.exclusive_consumer or (consumer.exclusive and taken):
             raise AccessRefused(f"{where} in exclusive use")
+        if len(self.consumers) >= CONSUMERS_PER_QUEUE_MAX:
+            raise PreconditionFailed(
+                f"{where} has {CONSUMERS_PER_QUEUE_MAX} consumers, and can have no more: "
+                "cancel some, or let others read from another queue"
+            )
         self.turn.changes += 1
         self.attach(consumer, where)
         self.consumers.append(consumer)
-        self.consumer_order = self.consumer_order.added(consumer)
+        order = self.consumer_order.added(consumer)
+        if order is not self.consumer_order:
+            # A list of all consumers was copied.
+            self.turn.steps += len(self.consumers) // _COPIED_PER_STEP
+            self.consumer_order = order
         self.exclusive_consumer = consumer.exclusive
         self.had_consumer = True
         self.schedule()
@@ -228,7 +244,7 @@ class Queue(Source):
         self.turn.changes += 1
         consumers = self.consumers
         place = place_of(consumer, consumers)
-        self.turn.steps += (place + len(consumers) if self.single_active else place) // 64
+        self.turn.steps += (len(consumers) - place) // _MOVED_PER_STEP
         del consumers[place]
         self.consumer_order = self.consumer_order.removed(consumer, place)
         self.detach(consumer)

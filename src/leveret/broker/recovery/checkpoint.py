@@ -11,10 +11,12 @@ anything in it is live.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from heapq import merge
 from typing import Final, final
 
 from mypy_extensions import i64
 
+from leveret.broker.backlog.window import Returned, WindowPart, sequence_of
 from leveret.broker.classic.chunked import ChunkedQueue
 from leveret.broker.classic.classic import ClassicQueue
 from leveret.broker.classic.waiting import WaitingQueue
@@ -26,10 +28,20 @@ from leveret.broker.recovery.compaction import Compaction
 from leveret.broker.staging.area import area_of
 from leveret.broker.stream.offsets import consumer_record
 from leveret.broker.stream.stream import Stream
+from leveret.broker.values.deduplication import KEYS_PER_RECORD
 from leveret.broker.values.expiration import own_expiry
 from leveret.broker.values.priority import level_of
 from leveret.broker.vhost.vhost import Vhost
+from leveret.limits import SLICE_MESSAGES
 from leveret.store.checkpoint.checkpoint import CheckpointOutput, CheckpointSource, NewChunk
+
+#: How much is an item, beside a message: ranges of what is gone, looks at what may be in a chunk,
+#: keys of deduplication, and messages of a run, which is sorted at once.
+_RANGES_PER_ITEM: Final = 2
+_LOOKS_PER_ITEM: Final = 2
+_KEYS_PER_ITEM: Final = 16
+_SORTED_PER_ITEM: Final = 4
+_RUN: Final = SLICE_MESSAGES // 2
 
 #: Items that a definition counts as (some 8 µs) beside the one that a message is (some 2 µs).
 _MORE_FOR_DEFINITION: Final = 3
@@ -145,50 +157,38 @@ class BrokerCheckpoint(CheckpointSource):
 
     def _hand_over_messages(self, out: CheckpointOutput, queue: ChunkedQueue) -> Iterator[None]:
         queue_id = queue.queue_id
-        boundary = queue.boundary
         out.queue(queue_id, queue.next_number())
-        while not queue.deleted and queue.settle_pages(boundary):
+        while not queue.deleted and queue.settle_pages(queue.boundary):
             yield
-        stored = queue.stored
-        if self.compaction is not None:
-            self.compaction.note_queue(queue)
-        if stored.any():
-            out.acked(queue_id, list(stored.gone.ranges()))
-            for chunk in stored.chunks:
-                if not chunk.ref.temporary:
-                    out.keep(queue_id, chunk.ref)
-        for sequence, count in queue.counts():
-            out.delivery_count(queue_id, sequence, count)
-        window = queue.deduplication() if isinstance(queue, ClassicQueue) else None
-        if window is not None:
-            # After the chunks: publishes in chunks are not replayed, so their keys must be here.
-            for keys in window.definitions(queue_id):
-                out.define("deduplication", keys)
-                yield
-        if isinstance(queue, ClassicQueue) and queue.retries is not None:
-            for retry in queue.retries.definitions():
-                out.define("retry", retry)
-                yield
-        if isinstance(queue, ClassicQueue) and queue.queued_keys is not None:
-            for keys in queue.queued_keys.definitions(queue_id):
-                out.define("deduplication", keys)
-                yield
-        last: i64 = 0
-        for item in queue.unstored(boundary):
-            if queue.deleted:
-                return
-            sequence_now = item.sequence
-            if not queue.holds(sequence_now) or stored.find(sequence_now) is not None:
-                continue
-            if stored.parts(last, sequence_now):
-                out.close_chunk()
-            last = sequence_now
-            message = item.message
-            level = level_of(message, queue.settings.priority_max)
-            out.message(queue_id, sequence_now, message, item.count, own_expiry(message), level)
-            yield
+        yield from self._hand_over_chunks(out, queue)
+        runs: list[list[Returned]] = []
+        yield from _sorted_runs(queue, runs)
+        yield from _hand_over_counts(out, queue, runs)
+        yield from _hand_over_keys(out, queue)
+        yield from _hand_over_unstored(out, queue, runs)
         if not queue.deleted:
             out.close_chunk()
+
+    def _hand_over_chunks(self, out: CheckpointOutput, queue: ChunkedQueue) -> Iterator[None]:
+        """Hand over each chunk, after what is gone from it; others may come and go meanwhile."""
+        queue_id = queue.queue_id
+        stored = queue.stored
+        last: i64 = -1
+        while not queue.deleted:
+            chunk = stored.chunks.behind(last)
+            if chunk is None:
+                return
+            last = chunk.ref.last
+            if chunk.ref.temporary:
+                yield
+                continue
+            gone = stored.gone.within(chunk.ref.first, last)
+            if gone:
+                out.acked(queue_id, gone)
+            out.keep(queue_id, chunk.ref)
+            if self.compaction is not None:
+                self.compaction.note_chunk(queue, chunk)
+            yield from _items(1 + len(gone) // _RANGES_PER_ITEM)
 
     def _hand_over_stream(self, out: CheckpointOutput, stream: Stream) -> Iterator[None]:
         # All messages published so far get a place in a file; the commit waits until they are
@@ -212,6 +212,108 @@ class BrokerCheckpoint(CheckpointSource):
                 if self.compaction is not None:
                     self.compaction.note_block(stream, block)
                 yield
+
+
+def _items(count: int) -> Iterator[None]:
+    """Count so many items."""
+    for _ in range(count):
+        yield
+
+
+def _sorted_runs(queue: ChunkedQueue, runs: list[list[Returned]]) -> Iterator[None]:
+    """Put what is live in memory into `runs`, each of which is in the order of the sequences.
+
+    A client may hold millions of messages, which lie in the order of their deliveries.
+    """
+    windows: list[WindowPart] = []
+    for part in queue.live_parts(windows):
+        for start in range(0, len(part), _RUN):
+            run = part[start : start + _RUN]
+            run.sort(key=sequence_of)
+            runs.append(run)
+            yield from _items(_RUN // _SORTED_PER_ITEM)
+    for window in windows:
+        for start in range(0, len(window.items), _RUN):
+            run = window.persistent(start, start + _RUN)
+            if run:
+                runs.append(run)
+            yield from _items(_RUN // _SORTED_PER_ITEM)
+
+
+def _hand_over_counts(
+    out: CheckpointOutput, queue: ChunkedQueue, runs: list[list[Returned]]
+) -> Iterator[None]:
+    """Hand over how often messages in chunks came back."""
+    queue_id = queue.queue_id
+    stored = queue.stored
+    looked = 0
+    for run in runs:
+        for item in run:
+            looked += 1
+            if item.count > 0 and stored.find(item.sequence) is not None:
+                if queue.deleted:
+                    return
+                out.delivery_count(queue_id, item.sequence, item.count)
+                yield
+            elif looked % _LOOKS_PER_ITEM == 0:
+                yield
+    on_disk = queue.counts_on_disk()
+    for sequence in list(on_disk):
+        count = on_disk.get(sequence)
+        if queue.deleted:
+            return
+        if count is not None:
+            out.delivery_count(queue_id, sequence, count)
+        yield
+
+
+def _hand_over_keys(out: CheckpointOutput, queue: ChunkedQueue) -> Iterator[None]:
+    """Hand over a queue's keys of deduplication, and when returned messages are due.
+
+    After the chunks: publishes in chunks are not replayed, so their keys must be here.
+    """
+    if not isinstance(queue, ClassicQueue):
+        return
+    window = queue.deduplication()
+    if window is not None:
+        for keys in window.definitions(queue.queue_id):
+            out.define("deduplication", keys)
+            yield from _items(1 + KEYS_PER_RECORD // _KEYS_PER_ITEM)
+    if queue.retries is not None:
+        for retry in queue.retries.definitions():
+            out.define("retry", retry)
+            yield
+    if queue.queued_keys is not None:
+        for keys in queue.queued_keys.definitions(queue.queue_id):
+            out.define("deduplication", keys)
+            yield from _items(1 + KEYS_PER_RECORD // _KEYS_PER_ITEM)
+
+
+def _hand_over_unstored(
+    out: CheckpointOutput, queue: ChunkedQueue, runs: list[list[Returned]]
+) -> Iterator[None]:
+    """Hand over the messages below the boundary that lie in no chunk."""
+    queue_id = queue.queue_id
+    boundary = queue.boundary
+    stored = queue.stored
+    last: i64 = 0
+    looked = 0
+    for item in runs[0] if len(runs) == 1 else merge(*runs, key=sequence_of):
+        if queue.deleted or item.sequence >= boundary:
+            return
+        sequence = item.sequence
+        looked += 1
+        if not queue.holds(sequence) or stored.find(sequence) is not None:
+            if looked % _LOOKS_PER_ITEM == 0:
+                yield
+            continue
+        if stored.parts(last, sequence):
+            out.close_chunk()
+        last = sequence
+        message = item.message
+        level = level_of(message, queue.settings.priority_max)
+        out.message(queue_id, sequence, message, item.count, own_expiry(message), level)
+        yield
 
 
 def _queues(vhost: Vhost) -> list[Queue]:

@@ -169,12 +169,10 @@ class Compaction:
         self._uses: dict[int, FileUse] = {}
         self._noted: list[Move] = []
 
-    def note_queue(self, queue: ChunkedQueue) -> None:
-        """Note the chunks of a queue."""
-        for stored in queue.stored.chunks:
-            if not stored.ref.temporary:
-                self._note(stored.ref, stored.live)
-                self._noted.append(QueueMove(self, queue, stored))
+    def note_chunk(self, queue: ChunkedQueue, stored: StoredChunk) -> None:
+        """Note a chunk of a queue."""
+        self._note(stored.ref, stored.live)
+        self._noted.append(QueueMove(self, queue, stored))
 
     def note_block(self, stream: Stream, block: Block) -> None:
         """Note a chunk of a stream."""

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64
 
 from leveret.broker.queue.consumer import Consumer
-from leveret.broker.queue.consumers import PartitionActive, RoundRobin, SingleActive
+from leveret.broker.queue.consumers import PartitionActive, RoundRobin, SingleActive, place_of
 from leveret.broker.stream.filter import StreamFilter, stream_filter
 from leveret.broker.stream.offsets import NamedReaders, check_reader_name
 from leveret.broker.stream.reader import StreamReader
@@ -92,7 +92,7 @@ class StreamGroup(NamedReaders):
     def unsubscribe(self, consumer: Consumer) -> None:
         """Remove a consumer; the reply to its cancel waits until what it acked is stored."""
         self.stream.unsubscribe(consumer)
-        place = self.consumers.index(consumer)
+        place = place_of(consumer, self.consumers)
         del self.consumers[place]
         del self.filters[consumer]
         self.consumer_order = self.consumer_order.removed(consumer, place)

@@ -16,7 +16,7 @@ acked or rejected; `owners` has the names that are stored or read under, and no 
 
 from __future__ import annotations
 
-from typing import Final, final
+from typing import Any, Final, final
 
 from mypy_extensions import i64
 
@@ -29,6 +29,8 @@ from leveret.broker.core.ownership import (
     owner_fields,
 )
 from leveret.broker.core.timers import Timed
+from leveret.broker.core.turn import Turn
+from leveret.broker.core.work import Work
 from leveret.broker.queue.consumer import Consumer, Source
 from leveret.broker.queue.queue import Queue
 from leveret.clock import NO_DEADLINE
@@ -40,6 +42,11 @@ from leveret.limits import (
     STREAM_OFFSETS_MS,
 )
 from leveret.names import check_new
+
+#: Groups of a deleted stream that are marked in the time of a step, and those that are let go with
+#: it; more of them follow in slices.
+_MARKED_PER_STEP: Final = 16
+_DROPPED_AT_ONCE: Final = 512
 
 #: What hands over a name, as errors say it.
 GIVE_NAME: Final = "set_stream_consumer_owner"
@@ -223,16 +230,25 @@ class StreamOffsets(Timed):
 
     def drop(self) -> None:
         """Forget everything because the stream is deleted."""
-        self.turn.timers.cancel(self)
-        for group in self.groups.values():
-            group.drop()
-        self.groups.clear()
-        self._moved.clear()
-        self._due.clear()
-        self.stored.clear()
-        self.owners.clear()
+        turn = self.turn
+        turn.timers.cancel(self)
+        groups = list(self.groups.values())
+        turn.steps += len(groups) // _MARKED_PER_STEP
+        for group in groups:
+            group.deleted = True
+        turn.begin(DroppingGroups(turn, groups), _DROPPED_AT_ONCE)
+        self._due = []
+        tables: list[dict[str, Any]] = [
+            self.groups, self._moved, self.stored, self.owners, self.offered,
+        ]  # fmt: skip
+        self.groups = {}
+        self._moved = {}
+        self.stored = {}
+        self.owners = {}
+        self.offered = {}
+        for table in tables:
+            turn.free_table(table)
         self.account.end()
-        self.offered.clear()
         self.quota.clear()
         self._stream = None
 
@@ -290,6 +306,29 @@ class StreamOffsets(Timed):
             self.stored[text] = int(min(offset, end))
             self._drop_owner(text)
             self._add(text, owners.get(name))
+
+
+@final
+class DroppingGroups(Work):
+    """Lets go of the groups of a deleted stream, in slices: they deliver nothing any more."""
+
+    def __init__(self, turn: Turn, groups: list[NamedReaders]) -> None:
+        self._turn: Final = turn
+        self._groups: Final = groups
+
+    def step(self, steps: i64) -> bool:
+        """Let go of some of them."""
+        turn = self._turn
+        last = turn.steps + steps
+        while self._groups:
+            if turn.steps >= last:
+                return True
+            turn.steps += 1
+            self._groups.pop().drop()
+        return False
+
+    def ended(self) -> None:
+        """Do nothing: nobody waits for it."""
 
 
 def consumer_record(queue_id: i64, name: str, owner: Owner) -> dict[str, object]:

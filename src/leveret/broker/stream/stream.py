@@ -20,6 +20,7 @@ from leveret.broker.core.effects import ChunkWanted, SyncWaiter
 from leveret.broker.core.turn import Turn
 from leveret.broker.core.work import Work
 from leveret.broker.queue.consumer import Consumer
+from leveret.broker.queue.consumers import ASKED_PER_STEP
 from leveret.broker.queue.queue import Queue
 from leveret.broker.queue.target import RECORDS_ALL, Target
 from leveret.broker.stream.block import Block
@@ -423,9 +424,12 @@ class Stream(Queue):
 
     def takes_now(self) -> bool:
         """Return whether a consumer has credit; it gets the message when that is synced."""
+        asked: i64 = 0
         for consumer in self.readers:
             if consumer.ready():
                 return True
+            asked += 1
+        self.turn.steps += asked // ASKED_PER_STEP
         return False
 
     def dispatch(self, limit: i64) -> bool:

@@ -34,7 +34,7 @@ from leveret.wire.properties import property_headers
 _KEY_BYTES_MAX: Final = 32
 
 #: Keys in one record of a checkpoint.
-_KEYS_PER_RECORD: Final = 1024
+KEYS_PER_RECORD: Final = 1024
 
 #: Places before the head of the order that are worth moving the rest for.
 _COMPACT_AT: Final = 4096
@@ -139,9 +139,9 @@ class Deduplication:
     def definitions(self, queue_id: i64) -> Iterator[dict[str, object]]:
         """Yield the window as records of a checkpoint; it may change meanwhile."""
         entries = self.order[self.head :]
-        for start in range(0, len(entries), _KEYS_PER_RECORD):
+        for start in range(0, len(entries), KEYS_PER_RECORD):
             w = BytesWriter()
-            for time, key in entries[start : start + _KEYS_PER_RECORD]:
+            for time, key in entries[start : start + KEYS_PER_RECORD]:
                 write_i64_be(w, time)
                 w.append(len(key))
                 w.write(key)
@@ -192,9 +192,9 @@ class QueuedKeys:
     def definitions(self, queue_id: i64) -> Iterator[dict[str, object]]:
         """Yield the keys as records of a checkpoint; they may change meanwhile."""
         entries = [item for item in self.sequences.items() if item[0] not in self.transient]
-        for start in range(0, len(entries), _KEYS_PER_RECORD):
+        for start in range(0, len(entries), KEYS_PER_RECORD):
             w = BytesWriter()
-            for key, sequence in entries[start : start + _KEYS_PER_RECORD]:
+            for key, sequence in entries[start : start + KEYS_PER_RECORD]:
                 write_i64_be(w, sequence)
                 w.append(len(key))
                 w.write(key)

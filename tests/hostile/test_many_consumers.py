@@ -1,0 +1,182 @@
+"""Very many consumers of one queue cost each of its operations little, whoever has credit."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from core import Node
+from leveret.broker.classic.classic import ClassicQueue
+from leveret.broker.queue.consumer import Consumer, DeliveryChannel
+from leveret.broker.queue.consumers import ASKED_PER_STEP
+from leveret.broker.queue.queue import Queue
+from leveret.errors import PreconditionFailed
+from leveret.limits import CONSUMERS_PER_QUEUE_MAX, SLICE_MESSAGES
+from leveret.message import Message
+from raw_codec import method, publish
+
+MANY = 2_000
+MESSAGES = 500
+
+
+class Taking(DeliveryChannel):
+    """A channel whose client takes what it gets and acks nothing."""
+
+    def __init__(self, node: Node) -> None:
+        super().__init__(node.connect().connection)
+        #: The tags of those that got a message, in order.
+        self.tags: list[str] = []
+
+    def deliver(self, consumer: Consumer, message: Message, sequence: int, count: int) -> None:
+        """Note who got it."""
+        consumer.unacked_count += 1
+        self.unacked_count += 1
+        self.tags.append(consumer.tag)
+
+    def cancelled(self, consumer: Consumer) -> None:
+        """Send nothing."""
+
+
+class Asked(Consumer):
+    """A consumer that notes how often it is asked."""
+
+    asked = 0
+
+    def ready(self) -> bool:
+        Asked.asked += 1
+        return super().ready()
+
+
+@pytest.fixture
+def node() -> Node:
+    return Node()
+
+
+def consume(
+    queue: Queue, channel: Taking, counts: list[int], priorities: list[int] | None = None
+) -> list[Consumer]:
+    """Subscribe a consumer for each of these counts; their tags are their places."""
+    made: list[Consumer] = []
+    for place, credit in enumerate(counts):
+        consumer = Asked(channel, queue, str(place), False, False, credit, {})
+        if priorities is not None:
+            consumer.priority = priorities[place]
+        queue.subscribe(consumer, "queue 'q'")
+        made.append(consumer)
+    return made
+
+
+def queue_with(node: Node, messages: int, **arguments: object) -> ClassicQueue:
+    """Queue `q` with so many messages."""
+    peer = node.connect()
+    peer.declare("q", arguments={name.replace("_", "-"): at for name, at in arguments.items()})
+    peer.send(*[publish(1, "", "q", b"m")] * messages)
+    return node.classic("q")
+
+
+def test_one_with_credit_among_many_without_gets_all_without_asking_them_each_time(
+    node: Node,
+) -> None:
+    queue, channel = queue_with(node, MESSAGES), Taking(node)
+    made = consume(queue, channel, [1] * MANY + [MESSAGES])
+    for consumer in made[:-1]:
+        consumer.unacked_count = 1
+    Asked.asked = 0
+    queue.dispatch(SLICE_MESSAGES)
+    assert channel.tags == [str(MANY)] * MESSAGES
+    # All once, some before that was known, and the one for each message.
+    assert Asked.asked <= MANY + MESSAGES + 100
+
+
+def test_many_that_are_asked_in_vain_are_counted(node: Node) -> None:
+    queue, channel = queue_with(node, 1), Taking(node)
+    for consumer in consume(queue, channel, [1] * MANY):
+        consumer.unacked_count = 1
+    before = int(node.turn.steps)
+    assert not queue.dispatch(SLICE_MESSAGES)
+    assert int(node.turn.steps) - before >= MANY // int(ASKED_PER_STEP)
+
+
+def test_those_behind_many_that_share_the_credit_of_a_channel_get_what_is_left(node: Node) -> None:
+    """More of these can take a message than are asked at once, until the first one has it."""
+    queue, sharing, others = queue_with(node, 3), Taking(node), Taking(node)
+    sharing.prefetch_count = 1
+    made = consume(queue, sharing, [1] * 200)
+    for consumer in made[:100]:
+        consumer.unacked_count = 1
+    consume(queue, others, [1] * 200)
+
+    assert queue.dispatch(4)
+    assert sharing.tags == ["100"]
+    assert not queue.dispatch(4)
+    assert others.tags == ["0", "1"]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_order_is_that_of_asking_each_in_turn(node: Node, seed: int) -> None:
+    """A naive walk in a circle, for each message and in each priority, gives the same order."""
+    chance = random.Random(seed)
+    size = chance.choice([3, 60, 70, 200, 500])
+    priorities = [chance.randrange(chance.choice([1, 2, 30])) for _ in range(size)]
+    counts = [chance.choice([1, 1, 1, 2, 9]) for _ in range(size)]
+    queue, channel = queue_with(node, 0), Taking(node)
+    made = consume(queue, channel, counts, priorities)
+    left = [chance.choice([0, 0, 0, credit]) for credit in counts]
+    for consumer, credit, room in zip(made, counts, left, strict=True):
+        consumer.unacked_count = credit - room
+    places = dict.fromkeys(priorities, 0)
+    expected: list[str] = []
+    waiting = 0
+    for _ in range(12):
+        more = chance.randrange(1, 40)
+        node.connect().send(*[publish(1, "", "q", b"m")] * more)
+        waiting += more
+        while waiting and (taken := naive_next(priorities, left, places)):
+            expected += taken
+            waiting -= 1
+        assert channel.tags == expected
+        for given in chance.sample(range(size), chance.randrange(size // 2 + 1)):
+            made[given].unacked_count -= 1
+            left[given] += 1
+
+
+def naive_next(priorities: list[int], left: list[int], places: dict[int, int]) -> list[str]:
+    """The next one by asking each in turn, and what is left to it; nobody where none has credit."""
+    for priority in sorted(places, reverse=True):
+        tier = [place for place, own in enumerate(priorities) if own == priority]
+        for tried in range(len(tier)):
+            at = (places[priority] + tried) % len(tier)
+            if left[tier[at]] > 0:
+                left[tier[at]] -= 1
+                places[priority] = at + 1
+                return [str(tier[at])]
+    return []
+
+
+@pytest.mark.parametrize("single", [False, True])
+def test_the_end_of_each_of_many_costs_little(node: Node, single: bool) -> None:
+    """Wherever it stands in the list, and though the active one ends each time."""
+    arguments = {"x_single_active_consumer": True} if single else {}
+    queue, channel = queue_with(node, 0, **arguments), Taking(node)
+    made = consume(queue, channel, [1] * MANY, [place % 500 for place in range(MANY)])
+    by_priority = sorted(made, key=lambda consumer: -consumer.priority)
+    before = int(node.turn.steps)
+    for consumer in by_priority:
+        if single:
+            assert queue.consumer_order.is_active(consumer)
+        queue.unsubscribe(consumer)
+    assert int(node.turn.steps) - before <= MANY
+    assert not queue.consumers
+
+
+def test_a_queue_has_so_many_consumers_and_no_more(node: Node) -> None:
+    queue, channel = queue_with(node, 0), Taking(node)
+    made = consume(queue, channel, [1] * int(CONSUMERS_PER_QUEUE_MAX))
+    with pytest.raises(PreconditionFailed, match="queue 'q' has 65535 consumers"):
+        consume(queue, channel, [1])
+    queue.unsubscribe(made[100])
+    consume(queue, channel, [1])
+    peer = node.connect()
+    peer.send(method(1, "basic.consume", queue="q"))
+    assert "can have no more: cancel some" in peer.expect(1, "channel.close").text
