@@ -25,11 +25,9 @@ from leveret.broker.values.applied_policy import AppliedPolicy
 from leveret.broker.vhost.delays import Delays
 from leveret.broker.vhost.state import VhostState
 from leveret.errors import NotFound, PreconditionFailed
-from leveret.limits import POLICIES_PER_VHOST_MAX, POLICIES_STEPS_MAX
+from leveret.limits import PATTERN_WALK_PER_STEP, POLICIES_PER_VHOST_MAX, POLICIES_STEPS_MAX
 
-#: Steps of a pattern's walk that take about a microsecond; what it takes to apply a policy; and
-#: queues that are listed in a microsecond.
-_WALKED_PER_STEP: Final = 8
+#: What it takes to apply a policy, in steps, and queues that are listed in one.
 _CONFIGURE_STEPS: Final = 16
 _LISTED_PER_STEP: Final = 64
 
@@ -211,7 +209,7 @@ class Policies:
     def _best_for_queue(self, queue: Queue, policies: dict[str, Policy]) -> Policy | None:
         """Return the policy that counts for a queue; None where none matches."""
         best: Policy | None = None
-        last = self._turn.steps + POLICIES_STEPS_MAX // _WALKED_PER_STEP
+        last = self._turn.steps + POLICIES_STEPS_MAX // PATTERN_WALK_PER_STEP
         for policy in policies.values():
             if (best is None or policy.before(best)) and self._fits_queue(policy, queue):
                 best = policy
@@ -222,7 +220,7 @@ class Policies:
     def _best_for_exchange(self, exchange: Exchange) -> Policy | None:
         """Return the policy that counts for an exchange; None where none matches."""
         best: Policy | None = None
-        last = self._turn.steps + POLICIES_STEPS_MAX // _WALKED_PER_STEP
+        last = self._turn.steps + POLICIES_STEPS_MAX // PATTERN_WALK_PER_STEP
         for policy in self.by_name.values():
             if (best is None or policy.before(best)) and self._fits_exchange(policy, exchange):
                 best = policy
@@ -234,14 +232,14 @@ class Policies:
         """Return whether a policy applies to a queue; count the steps to find out."""
         before = policy.walked()
         fits = policy.fits_queue(queue)
-        self._turn.steps += 1 + (policy.walked() - before) // _WALKED_PER_STEP
+        self._turn.steps += 1 + (policy.walked() - before) // PATTERN_WALK_PER_STEP
         return fits
 
     def _fits_exchange(self, policy: Policy, exchange: Exchange) -> bool:
         """Return whether a policy applies to an exchange; count the steps to find out."""
         before = policy.walked()
         fits = policy.fits_exchange(exchange)
-        self._turn.steps += 1 + (policy.walked() - before) // _WALKED_PER_STEP
+        self._turn.steps += 1 + (policy.walked() - before) // PATTERN_WALK_PER_STEP
         return fits
 
     def _configure_queue(self, queue: Queue) -> None:
