@@ -110,7 +110,7 @@ class PriorityPages(Pages):
     def _held(self) -> i64:
         """Return the memory of the waiting messages, as the window counts it."""
         held = self.ready.size - self.away_bytes
-        return held + len(self.priorities.at) * MESSAGE_OVERHEAD_BYTES
+        return held + self.priorities.at.count * MESSAGE_OVERHEAD_BYTES
 
     def bound(self) -> None:
         """Keep the memory of waiting messages within the window: begin paging, or write a page."""
@@ -222,7 +222,7 @@ class PriorityPages(Pages):
             waits = item.count == 0 and ready.at.get(item.sequence) is item
             away.append(waits)
             if waits:
-                del ready.at[item.sequence]
+                ready.at.pop(item.sequence)
                 page.levels |= level_bit(level)
                 page.waiting += 1
                 page.size += item.message.size
