@@ -35,6 +35,9 @@ def test_it_holds_what_a_dict_holds(steps: list[tuple[str, int]]) -> None:
             assert table.has(sequence) == (sequence in model)
         assert table.count == len(model)
         assert sorted(table.sequences()) == sorted(model)
+        assert {one.sequence for one in table.since(sequence)} == {
+            one for one in model if one >= sequence
+        }
         assert {int(one.sequence): one for one in table.values()} == model
 
 

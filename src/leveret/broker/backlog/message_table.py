@@ -95,6 +95,20 @@ class MessageTable:
         """Return the sequences of all messages, in no order."""
         return [int(item.sequence) for item in self.values()]
 
+    def since(self, start: i64) -> list[Returned]:
+        """Return the messages from a sequence on, in no order."""
+        first = start >> _BLOCK_BITS
+        found: list[Returned] = []
+        for number, group in self._groups.items():
+            if number < first >> _GROUP_BITS:
+                continue
+            for block in group.values():
+                if block.number >= first:
+                    found += [
+                        item for item in block.items if item is not None and item.sequence >= start
+                    ]
+        return found
+
     def blocks(self) -> list[Block]:
         """Return all blocks, in no order."""
         return [block for group in self._groups.values() for block in group.values()]

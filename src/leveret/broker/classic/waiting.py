@@ -262,7 +262,7 @@ class WaitingOwner(BacklogOwner):
 
     def out_from(self, start: i64) -> list[Returned]:
         """Return the persistent messages from `start` on that do not wait."""
-        return [item for item in self._queue.out.values() if item.sequence >= start]
+        return self._queue.out.since(start)
 
     def out_sequences(self) -> list[int]:
         """Return the sequences of all messages that do not wait and are not gone."""
