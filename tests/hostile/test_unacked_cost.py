@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from core import Node, Peer
+from cost_gauge import PLAIN, Gauge
 from leveret.limits import (
     DEFINING_METHOD_STEPS,
     METHOD_STEPS,
-    STEPS_PER_SLICE,
 )
 from raw_codec import method, publish
 
@@ -76,3 +76,50 @@ def test_nothing_that_grows_moves_all_of_them(node: Node, arguments: dict[str, A
     node.sync()
     assert queue.ready_count() == MANY
     assert largest(queue.ready, queue.out) < ENTRIES_MAX
+
+
+def test_a_channel_with_very_many_consumers_ends_in_slices(node: Node) -> None:
+    peer = node.connect()
+    peer.declare("q", durable=False)
+    consumers = 12_000
+    for first in range(0, consumers, 500):
+        peer.send(
+            *[
+                method(1, "basic.consume", queue="q", consumer_tag=f"c{number}", no_wait=True)
+                for number in range(first, first + 500)
+            ]
+        )
+    lines = Gauge(counts_lines=PLAIN)
+    channel = peer.connection.channels.by_number[1]
+
+    def close() -> None:
+        peer.connection.receive(method(1, "channel.close"), node.now())
+
+    lines.measure("receive", node.turn, close)
+    assert lines.excesses == []
+    # What is not reached yet is still booked and subscribed.
+    assert 0 < len(channel.consumers) < consumers
+    assert len(node.classic("q").consumers) == len(channel.consumers)
+    node.run()
+    assert channel.consumers == {}
+    assert node.classic("q").consumers == []
+    assert peer.names()[-1] == "channel.close-ok"
+
+
+def test_a_rollback_touches_what_it_settled_alone(node: Node) -> None:
+    """Whether the oldest, the newest, or some between, of very many."""
+    peer = filled(node, {})
+    peer.call(1, "tx.select")
+    peer.send(method(1, "basic.consume", queue="q"))
+    node.sync()
+    channel = peer.connection.channels.by_number[1]
+    items = channel.unacked.items
+    for tags in (range(1, 600), range(2, MANY, 1999), (MANY, 1)):
+        for tag in tags:
+            peer.send(method(1, "basic.ack", delivery_tag=tag))
+        before = int(node.turn.steps)
+        peer.connection.receive(method(1, "tx.rollback"), node.now())
+        assert int(node.turn.steps) - before < SPARE
+        assert channel.unacked.items is items
+        assert channel.unacked.count == MANY
+        assert [one.tag for one in items if not one.settled] == list(range(1, MANY + 1))

@@ -53,7 +53,7 @@ _SORT_OUT_AT: Final = 64
 #: ones could have eight times as many.
 PAGE_MESSAGES_MAX: Final = 512
 
-#: Pages that are written in a round, and the steps of each message in one: it takes some microseconds.
+#: Pages that are written in a round, and the steps of each message in one, of 5 µs.
 _PAGES_PER_ROUND: Final = 2
 _CUT_STEPS: Final = 2
 
