@@ -11,6 +11,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from leveret.broker.core.large_dict import LargeDict
 from leveret.broker.core.ownership import Owner
 from leveret.broker.core.turn import Link
 from leveret.broker.policy.keys import utf8_size
@@ -66,7 +67,7 @@ class Exchanges(BindingOwner):
         policies: Policies,
         delays: Delays,
         by_name: dict[str, Exchange],
-        queues: dict[str, Queue],
+        queues: LargeDict[str, Queue],
     ) -> None:
         self._vhost: Final = vhost
         self._turn: Final = vhost.turn

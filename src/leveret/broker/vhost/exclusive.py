@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from leveret.broker.core.large_dict import LargeDict
 from leveret.broker.core.turn import Link
 from leveret.broker.queue.queue import Queue
 from leveret.broker.vhost.state import VhostState
@@ -10,7 +11,7 @@ from leveret.names import Name
 
 
 def existing_queue(
-    vhost: VhostState, queues: dict[str, Queue], name: Name, link: Link | None
+    vhost: VhostState, queues: LargeDict[str, Queue], name: Name, link: Link | None
 ) -> Queue:
     """Return a queue that `link` may use.
 

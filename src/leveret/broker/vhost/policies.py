@@ -15,6 +15,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from leveret.broker.core.large_dict import LargeDict
 from leveret.broker.core.turn import Turn
 from leveret.broker.core.work import Work
 from leveret.broker.policy.keys import merge_exchange_arguments, merge_queue_arguments
@@ -40,7 +41,7 @@ class Policies:
         self,
         vhost: VhostState,
         delays: Delays,
-        queues: dict[str, Queue],
+        queues: LargeDict[str, Queue],
         exchanges: dict[str, Exchange],
     ) -> None:
         self._vhost: Final = vhost

@@ -16,6 +16,7 @@ from mypy_extensions import i64
 
 from leveret.broker.classic.classic import ClassicQueue
 from leveret.broker.core.accounts import QUEUE_BYTES, table_bytes
+from leveret.broker.core.large_dict import LargeDict
 from leveret.broker.core.ownership import Owner, owner_fields
 from leveret.broker.core.turn import Link
 from leveret.broker.queue.consumer import Consumer, Source
@@ -66,7 +67,7 @@ class Queues:
         policies: Policies,
         exchanges: Exchanges,
         staging: StagingQueues,
-        by_name: dict[str, Queue],
+        by_name: LargeDict[str, Queue],
     ) -> None:
         self._vhost: Final = vhost
         self._turn: Final = vhost.turn
@@ -329,7 +330,7 @@ class Queues:
         Returns whether some are left when `Turn.steps` is at `last`.
         """
         turn = self._turn
-        while self.by_name:
+        while len(self.by_name) > 0:
             if turn.steps >= last:
                 return True
             queue = self.by_name.popitem()[1]

@@ -10,6 +10,7 @@ from typing import Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
+from leveret.broker.core.large_dict import LargeDict
 from leveret.broker.core.ownership import Owner, foreign
 from leveret.broker.core.turn import Turn
 from leveret.broker.queue.publishers import GIVE_PUBLISHER, publisher_record
@@ -68,7 +69,7 @@ class Vhost(VhostState):
     def __init__(self, turn: Turn, ids: Ids, name: str, staging: StagingRoom) -> None:
         super().__init__(turn, ids, name)
         exchanges: dict[str, Exchange] = {}
-        queues: dict[str, Queue] = {}
+        queues: LargeDict[str, Queue] = LargeDict()
         self.staging: Final = staging.open(self)
         self.metadata: Final = Metadata(self)
         self.delays: Final = Delays(self)
