@@ -447,7 +447,7 @@ def test_a_queue_of_parked_messages_is_deleted_at_once(node: Node, purged: bool)
     assert (int(node.turn.held_messages), int(node.turn.held_bytes)) == held
     turns_of(node)
     node.sync()
-    assert Node(RecordingDisk(node.image()))len(.vhost.queues.by_name) == 0
+    assert len(Node(RecordingDisk(node.image())).vhost.queues.by_name) == 0
 
 
 def test_a_queue_that_retains_much_is_deleted_at_once(node: Node) -> None:

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING
 from mypy_extensions import i64
 
 from leveret.broker.core.counts import LinkCounts
-from leveret.broker.core.large_dict import LargeDict
 from leveret.broker.core.turn import Link
 from leveret.broker.core.work import Work
 from leveret.broker.node.access import Access
+from leveret.broker.values.large_dict import LargeDict
 from leveret.errors import ResourceFault
 from leveret.limits import (
     ASSEMBLING_BYTES_MAX,

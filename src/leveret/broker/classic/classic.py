@@ -286,7 +286,7 @@ class ClassicQueue(ConsumedQueue):
         if self.recorded and message.persistent:
             self.out.put(Returned(sequence, message, known_returns(count)))
         elif self.queued_keys is not None:
-            self.queued_keys.handed.add(int(sequence))
+            self.queued_keys.handed[int(sequence)] = True
 
     def _finish(self, sequence: i64, message: Message) -> None:
         """Forget an acked message, or retain it if the queue is configured so."""
@@ -333,7 +333,7 @@ class ClassicQueue(ConsumedQueue):
         if self.out.count > 0:
             self.out.pop(sequence)
         if self.queued_keys is not None:
-            self.queued_keys.handed.discard(int(sequence))
+            self.queued_keys.handed.pop(int(sequence))
 
     def reject(self, sequence: i64, message: Message, count: i64) -> None:
         """Dead-letter or drop a message that its consumer does not want."""

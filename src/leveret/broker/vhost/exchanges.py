@@ -11,7 +11,6 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from leveret.broker.core.large_dict import LargeDict
 from leveret.broker.core.ownership import Owner
 from leveret.broker.core.turn import Link
 from leveret.broker.policy.keys import utf8_size
@@ -22,6 +21,7 @@ from leveret.broker.topology.exchange import Exchange
 from leveret.broker.topology.exchanges import check_exchange_type, make_exchange
 from leveret.broker.topology.indexing import begin_indexing, index_later, settle_all
 from leveret.broker.values.arguments import Arguments, check_same, differs
+from leveret.broker.values.large_dict import LargeDict
 from leveret.broker.vhost.binding_counts import BindingCounts
 from leveret.broker.vhost.delays import Delays
 from leveret.broker.vhost.exclusive import existing_queue

@@ -16,7 +16,6 @@ from mypy_extensions import i64
 
 from leveret.broker.classic.classic import ClassicQueue
 from leveret.broker.core.accounts import QUEUE_BYTES, table_bytes
-from leveret.broker.core.large_dict import LargeDict
 from leveret.broker.core.ownership import Owner, owner_fields
 from leveret.broker.core.turn import Link
 from leveret.broker.queue.consumer import Consumer, Source
@@ -30,6 +29,7 @@ from leveret.broker.values.arguments import (
     differs,
 )
 from leveret.broker.values.event_names import EVENT_STREAM
+from leveret.broker.values.large_dict import LargeDict
 from leveret.broker.values.queue_attributes import QueueAttributes
 from leveret.broker.vhost.exchanges import Exchanges
 from leveret.broker.vhost.exclusive import check_link, existing_queue, locked

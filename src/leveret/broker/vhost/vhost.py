@@ -10,7 +10,6 @@ from typing import Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
-from leveret.broker.core.large_dict import LargeDict
 from leveret.broker.core.ownership import Owner, foreign
 from leveret.broker.core.turn import Turn
 from leveret.broker.queue.publishers import GIVE_PUBLISHER, publisher_record
@@ -19,6 +18,7 @@ from leveret.broker.queue.target import DROP, REFUSE, TAKE, Destinations, Target
 from leveret.broker.topology.binding import Binding
 from leveret.broker.topology.exchange import Exchange, Routing
 from leveret.broker.values.copies import blind_copies, carbon_copies
+from leveret.broker.values.large_dict import LargeDict
 from leveret.broker.vhost.delays import Delays
 from leveret.broker.vhost.exchanges import Exchanges
 from leveret.broker.vhost.ids import Ids
