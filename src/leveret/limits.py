@@ -144,6 +144,10 @@ TX_MESSAGES_MAX: Final = 16_384
 TX_COPIES_MAX: Final = 16_384
 TX_BYTES_MAX: Final = 64 * 1024 * 1024
 
+#: Commits of staged batches in one transaction: each is a record of some 30 µs.  Together they name
+#: `STAGING_QUEUES_PER_COMMIT_MAX` queues at most.
+TX_COMMITS_MAX: Final = 128
+
 #: Of these bytes, those of messages below `BODY_APART_BYTES`.  They are copied into the record and
 #: into streams, which takes 1 to 3 ms for each MiB, while a large body is written from where it is.
 TX_SMALL_BYTES_MAX: Final = 8 * 1024 * 1024
@@ -405,6 +409,9 @@ PATTERN_STATES_MAX: Final = 2000
 #: Steps of one match, some 0.1 µs each, after which it is none: each character of the longest name
 #: can be at 500 places of the pattern at once, where honest ones are at two or three.
 PATTERN_STEPS_MAX: Final = 131_072
+
+#: Such steps that count as one of the broker's.
+PATTERN_WALK_PER_STEP: Final = 8
 
 #: Steps of the patterns of all policies on the name of a queue or an exchange, after which the
 #: others do not match: 4,096 patterns of plain words take so many on a name of 50 characters.

@@ -58,7 +58,7 @@ def check_counts(node: Node, queue: ClassicQueue) -> None:
     assert len(waiting) == queue.ready_count()
     assert sum(item.message.size for item in waiting) == queue.ready.size
     assert sum(len(item.message.body) for item in waiting) == queue.ready.bodies
-    assert ready.tail.keys() == {s for s in ready.at if s >= ready.tail_start}
+    assert ready.tail.keys() == {s for s in ready.at.sequences() if s >= ready.tail_start}
     assert ready.tail_bytes == sum(item.message.size for item in ready.tail.values())
     if pages is None:
         return
@@ -67,7 +67,7 @@ def check_counts(node: Node, queue: ClassicQueue) -> None:
     assert len(items) == len(pages.items)
     assert pages.away_count == sum(page.waiting for page in items)
     assert pages.away_bytes == sum(page.size for page in items)
-    assert len(waiting) == pages.away_count + len(ready.at)
+    assert len(waiting) == pages.away_count + ready.at.count
     for page in items:
         assert page.waiting > 0
         assert page.levels
@@ -77,7 +77,7 @@ def check_counts(node: Node, queue: ClassicQueue) -> None:
         holding = [page for page in items if page.levels >> level & 1]
         assert pages.lowest.get(level) is (holding[0] if holding else None)
     places = [item for level in ready.levels.values() for item in level.items]
-    assert len(places) <= 2 * len(ready.at) + 1024, "what went to the disk is not in memory"
+    assert len(places) <= 2 * ready.at.count + 1024, "what went to the disk is not in memory"
 
 
 class Machine(RuleBasedStateMachine):
@@ -329,10 +329,10 @@ def test_memory_holds_nothing_of_what_lies_on_the_disk() -> None:
     peer = deep(200)
     queue = peer.node.classic("q")
     ready = ready_of(queue)
-    assert len(ready.at) < 10
-    assert sum(len(level.items) for level in ready.levels.values()) == len(ready.at)
+    assert ready.at.count < 10
+    assert sum(len(level.items) for level in ready.levels.values()) == ready.at.count
     assert queue.ready_count() == 200
-    assert peer.node.turn.held_messages == len(ready.at)
+    assert peer.node.turn.held_messages == ready.at.count
     peer.call(1, "basic.consume", queue="q", no_ack=True)
     assert peer.bodies() == in_order(200)
     assert (peer.node.turn.held_messages, peer.node.turn.held_bytes) == (0, 0)
@@ -346,7 +346,7 @@ def test_a_start_takes_nothing_into_memory(crash: bool) -> None:
     peer.node.sync()
     image = peer.node.image() if crash else peer.node.stop()
     node = Node(RecordingDisk(image), window_bytes=0)
-    assert len(ready_of(node.classic("q")).at) < 10
+    assert ready_of(node.classic("q")).at.count < 10
     again = node.connect()
     again.call(1, "basic.consume", queue="q", no_ack=True)
     assert again.bodies() == in_order(100)

@@ -188,19 +188,35 @@ def test_few_of_very_many_are_taken_out_of_the_middle_at_their_own_cost() -> Non
     """The rest is neither moved nor copied, and the messages are held no more."""
     returns = Returns()
     returns.fill([Returned(one, message(one), 1) for one in range(10_000)])
-    heap = returns.heap
     free = Returned(0, message(0), 1)
     for sequence in range(5000, 5100):
         item = returns.remove(sequence)
         assert item is not None
         assert sys.getrefcount(item) == sys.getrefcount(free)
-    assert returns.heap is heap
-    assert len(heap) == 10_000
     for sequence in range(5000, 5100):
         returns.put(Returned(sequence, message(sequence), 2))
-    assert len(heap) == 10_000
     assert [number_of(returns.take()) for _ in range(10_000)] == list(range(10_000))
-    assert returns.heap == []
+    assert returns.blocks() == []
+
+
+def test_nothing_that_grows_with_the_messages_that_came_back_moves_all_of_them() -> None:
+    """Not even where one of each block is taken out and put back again and again."""
+    returns = Returns()
+    returns.fill([Returned(one, message(one), 1) for one in range(20_000)])
+    for _ in range(200):
+        for sequence in range(500, 20_000, 1000):
+            item = returns.remove(sequence)
+            assert item is not None
+            returns.put(item)
+    for block in returns.blocks():
+        assert len(block.messages) <= 1024
+        assert len(block.heap) < 3 * 1024
+    # So it is where blocks come and go behind the first.
+    returns.fill([Returned(0, message(0), 1)])
+    for _ in range(1000):
+        returns.put(Returned(5000, message(5000), 1))
+        assert returns.remove(5000) is not None
+    assert [number_of(returns.take()) for _ in range(returns.count())] == [0]
 
 
 def recovered(*sequences: int) -> list[Returned]:

@@ -76,3 +76,31 @@ def test_what_they_took_is_let_go_of_in_slices() -> None:
         rounds += 1
     assert rounds > 1
     assert node.turn.held_bytes == node.turn.delayed_bytes == 0
+
+
+def test_what_came_while_others_were_written_is_written_page_by_page() -> None:
+    node = Node(window_bytes=100_000)
+    peer = node.connect()
+    declare(peer)
+    node.hold_spill = True
+    body = bytes(4_000)
+    for _ in range(20):
+        peer.send(publish(1, "later", "k", body, headers={"x-delay": 60_000}) * 100)
+        node.sync()
+    store = node.vhost.exchanges.by_name["later"].delayed
+    assert store is not None
+    waiting = len(store.memory.fresh)
+    assert waiting > 500
+    node.hold_spill = False
+    node.broker.settle()
+    batch = node.spill.take()
+    node.spill_files.write(batch)
+    written = sum(len(page.rows) for page in store.pages.by_key.values())
+    before = int(node.turn.steps)
+    node.turn.spilled(batch)
+    # Beside what was written, two pages are cut.
+    assert int(node.turn.steps) - before <= written + 2 * 2 * PAGE_MESSAGES_MAX // 4
+    assert len(store.memory.fresh) > waiting // 2
+    # The others follow in the next rounds, whoever else asks for anything.
+    node.run()
+    assert len(store.memory.fresh) < waiting // 4

@@ -361,7 +361,7 @@ def test_exclusive_queues_are_deleted_in_slices(node: Node) -> None:
     left = next(iter(node.vhost.queues.by_name))
     other.send(method(1, "queue.declare", queue=left, passive=True))
     assert other.expect(1, "channel.close").code == 405
-    assert node.vhost.queues.by_name == {}
+    assert len(node.vhost.queues.by_name) == 0
     assert peer.connection not in node.broker.links
 
 

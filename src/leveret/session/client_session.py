@@ -21,6 +21,7 @@ from leveret.broker.core.counts import LinkCounts
 from leveret.broker.core.turn import Link
 from leveret.broker.core.work import Work
 from leveret.broker.node.access import Access
+from leveret.broker.values.large_dict import LargeDict
 from leveret.errors import ResourceFault
 from leveret.limits import (
     ASSEMBLING_BYTES_MAX,
@@ -66,7 +67,7 @@ class ClientSession(Link):
         self.access = Access(broker.users, "", "")
         self.vhost: Vhost | None = None
         #: Its exclusive queues by their ids.
-        self.exclusive_queues: dict[i64, Queue] = {}
+        self.exclusive_queues: LargeDict[i64, Queue] = LargeDict()
         #: Bytes of contents that are not complete and of transactions that are not committed.
         self.assembling_bytes: i64 = 0
         self.assembling_bytes_max: i64 = ASSEMBLING_BYTES_MAX
@@ -312,7 +313,7 @@ class ClientSession(Link):
 
     def lose_exclusive(self, queue_id: i64) -> None:
         """Forget an exclusive queue that is deleted: a client may use one after the other."""
-        self.exclusive_queues.pop(queue_id, None)
+        self.exclusive_queues.pop(queue_id)
 
     def drop_exclusive(self, last: i64) -> bool:
         """Delete its exclusive queues (behaviour 13) until `Turn.steps` is at `last`.
@@ -320,7 +321,7 @@ class ClientSession(Link):
         Returns whether some are left.
         """
         vhost = self.vhost
-        while self.exclusive_queues:
+        while len(self.exclusive_queues) > 0:
             if self.turn.steps >= last:
                 return True
             queue = self.exclusive_queues.popitem()[1]

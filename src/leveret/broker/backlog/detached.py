@@ -11,9 +11,10 @@ from typing import Any, Final, final
 
 from mypy_extensions import i64
 
+from leveret.broker.backlog.message_table import MessageTable
 from leveret.broker.backlog.page import Page
 from leveret.broker.backlog.stored import StoredChunk, forget_chunk
-from leveret.broker.backlog.window import Returned, Returns, Window
+from leveret.broker.backlog.window import Returns, Window
 from leveret.broker.core.work import Work, WorkAccount
 from leveret.store.segments.spill import Spill
 
@@ -30,7 +31,7 @@ class Detached:
         #: priorities.
         self.windows: Final[list[Window]] = []
         self.returns: Returns | None = None
-        self.items: list[Returned] = []
+        self.at: MessageTable | None = None
         #: Pages, some of them in memory too.
         self.pages: list[Page] = []
         #: What else refers to them.
@@ -59,9 +60,11 @@ class Detached:
             account.free(window.items)
         returns = self.returns
         if returns is not None:
-            account.free(returns.heap)
-            account.free_table(returns.sequences)
-        account.free(self.items)
+            for block in returns.blocks():
+                account.free_later(block.heap)
+                account.free_table_later(block.messages)
+        if self.at is not None:
+            self.at.free(account)
         for items in self._lists:
             account.free(items)
         for table in self._tables:

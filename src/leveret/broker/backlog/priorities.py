@@ -17,6 +17,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from leveret.broker.backlog.detached import Detached
+from leveret.broker.backlog.message_table import MessageTable
 from leveret.broker.backlog.ready import Ready, is_dense
 from leveret.broker.backlog.window import NOTHING, Returned, WindowPart, sequence_of
 from leveret.broker.values.priority import level_of
@@ -38,7 +39,7 @@ class Level:
         self.head: i64 = 0
         self.back: list[tuple[int, Returned]] = []
 
-    def first(self, at: dict[i64, Returned]) -> Returned | None:
+    def first(self, at: MessageTable) -> Returned | None:
         """Return the next message of this level; empty places before it are dropped."""
         back = self.back
         while back and at.get(back[0][0]) is not back[0][1]:
@@ -73,7 +74,7 @@ class Level:
         high = bisect_right(items, int(rows[-1].sequence), lo=low, key=sequence_of)
         items[low:high] = sorted(items[low:high] + rows, key=sequence_of)
 
-    def forget_range(self, first: i64, last: i64, at: dict[i64, Returned]) -> None:
+    def forget_range(self, first: i64, last: i64, at: MessageTable) -> None:
         """Drop the empty places of new messages from `first` to `last`."""
         items = self.items
         low = bisect_left(items, int(first), lo=int(self.head), key=sequence_of)
@@ -88,7 +89,7 @@ class PriorityReady(Ready):
     def __init__(self, priority_max: i64) -> None:
         super().__init__()
         self.priority_max: i64 = priority_max
-        self.at: dict[i64, Returned] = {}
+        self.at = MessageTable()
         self.next: i64 = 1
         #: Made when a message of the priority first comes: there may be 256 of each queue.
         self.levels: dict[i64, Level] = {}
@@ -106,7 +107,7 @@ class PriorityReady(Ready):
         self.size += message.size
         self.bodies += len(message.body)
         returned = Returned(sequence, message, 0)
-        self.at[sequence] = returned
+        self.at.put(returned)
         self._level(level_of(message, self.priority_max)).items.append(returned)
         if sequence >= self.tail_start:
             self._put_in_tail(returned)
@@ -127,7 +128,7 @@ class PriorityReady(Ready):
     def count(self) -> i64:
         """Return how many messages wait."""
         pages = self.pages
-        return len(self.at) + (pages.away_count if pages is not None else 0)
+        return self.at.count + (pages.away_count if pages is not None else 0)
 
     def level_count(self, priority: i64) -> i64:
         """Return about how many messages of a level wait in memory."""
@@ -149,7 +150,7 @@ class PriorityReady(Ready):
         pages = self.pages
         if pages is not None and pages.away_count == 0:
             pages = None
-        if pages is None and not self.at:
+        if pages is None and self.at.count == 0:
             return NOTHING
         while True:
             level = self.levels.get(self.highest)
@@ -166,6 +167,7 @@ class PriorityReady(Ready):
     def take(self, sequence: i64) -> Message:
         """Return the message that `first` named and move on; sets `taken_count`."""
         returned = self.at.pop(sequence)
+        assert returned is not None
         if self.tail:
             self._take_from_tail(sequence)
         back = self._level(level_of(returned.message, self.priority_max)).back
@@ -181,7 +183,7 @@ class PriorityReady(Ready):
     def put(self, returned: Returned) -> None:
         """Put a message back into its old place."""
         self._count(returned.message)
-        self.at[returned.sequence] = returned
+        self.at.put(returned)
         level = self._level(level_of(returned.message, self.priority_max))
         heapq.heappush(level.back, (returned.sequence, returned))
         if returned.sequence >= self.tail_start:
@@ -189,7 +191,7 @@ class PriorityReady(Ready):
 
     def has(self, sequence: i64) -> bool:
         """Return whether a message with this sequence waits in memory."""
-        return sequence in self.at
+        return self.at.has(sequence)
 
     def look(self, sequence: i64) -> Returned | None:
         """Return a waiting message without taking it, or None if it does not wait."""
@@ -203,7 +205,7 @@ class PriorityReady(Ready):
         first = self.first_in_order()
         if self._lowest(first) >= first:
             return []
-        return sorted(int(sequence) for sequence in self.at if sequence < first)
+        return sorted(sequence for sequence in self.at.sequences() if sequence < first)
 
     def first_in_order(self) -> i64:
         """Return the sequence from which on they are looked at one by one: where the disk begins.
@@ -214,7 +216,7 @@ class PriorityReady(Ready):
         if first == NOTHING:
             first = self.next
         lowest = self._lowest(first)
-        return lowest if is_dense(len(self.at), first - lowest) else first
+        return lowest if is_dense(self.at.count, first - lowest) else first
 
     def _lowest(self, most: i64) -> i64:
         """Return the lowest sequence that may lie in memory; `most` where none is below it."""
@@ -233,14 +235,14 @@ class PriorityReady(Ready):
         """Take a message out of memory; return None if it is not there."""
         if self.tail:
             self._take_from_tail(sequence)
-        returned = self.at.pop(sequence, None)
+        returned = self.at.pop(sequence)
         if returned is not None:
             self._count_off(returned.message)
         return returned
 
     def waiting(self) -> list[Returned]:
         """Return all waiting messages in memory, in the order of their sequences."""
-        return [self.at[sequence] for sequence in sorted(self.at)]
+        return sorted(self.at.values(), key=sequence_of)
 
     def copy_waiting(self, parts: list[WindowPart]) -> list[Returned]:
         """Return all waiting messages in memory, in any order."""
@@ -249,15 +251,14 @@ class PriorityReady(Ready):
     def detach(self) -> Detached:
         """Let all messages leave; the sequences continue."""
         detached = Detached()
-        detached.items = list(self.at.values())
         for level in self.levels.values():
             detached.add_list(level.items)
             detached.add_list(level.back)
-        detached.add_table(self.at)
+        detached.at = self.at
         detached.add_table(self.tail)
         self.size = 0
         self.bodies = 0
-        self.at = {}
+        self.at = MessageTable()
         self.levels = {}
         self.highest = 0
         self.end_tail()
@@ -270,7 +271,7 @@ class PriorityReady(Ready):
         self.next = next_sequence
         for item in returned:
             self._count(item.message)
-            self.at[item.sequence] = item
+            self.at.put(item)
             self._level(level_of(item.message, self.priority_max)).items.append(item)
         if self.tail_start != _NO_TAIL:
             self.begin_tail()
@@ -301,7 +302,7 @@ class PriorityReady(Ready):
     def enter(self, level: i64, rows: list[Returned]) -> None:
         """Add messages of a level from the disk, in the order of their sequences."""
         for item in rows:
-            self.at[item.sequence] = item
+            self.at.put(item)
         self._level(level).enter(rows)
 
     def forget_range(self, first: i64, last: i64) -> None:

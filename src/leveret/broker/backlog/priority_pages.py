@@ -47,6 +47,9 @@ _ALL: Final = (1 << 256) - 1
 #: Fewer messages of a level than this in memory have the next page of the level read ahead.
 _AHEAD_BELOW: Final = 1024
 
+#: Rows of a chunk that are looked at in one step.
+_ROWS_PER_STEP: Final = 4
+
 #: Pages among which those are looked for.
 _AHEAD_PLACES: Final = 16
 
@@ -110,7 +113,7 @@ class PriorityPages(Pages):
     def _held(self) -> i64:
         """Return the memory of the waiting messages, as the window counts it."""
         held = self.ready.size - self.away_bytes
-        return held + len(self.priorities.at) * MESSAGE_OVERHEAD_BYTES
+        return held + self.priorities.at.count * MESSAGE_OVERHEAD_BYTES
 
     def bound(self) -> None:
         """Keep the memory of waiting messages within the window: begin paging, or write a page."""
@@ -222,7 +225,7 @@ class PriorityPages(Pages):
             waits = item.count == 0 and ready.at.get(item.sequence) is item
             away.append(waits)
             if waits:
-                del ready.at[item.sequence]
+                ready.at.pop(item.sequence)
                 page.levels |= level_bit(level)
                 page.waiting += 1
                 page.size += item.message.size
@@ -330,6 +333,8 @@ class PriorityPages(Pages):
         broken: list[int] = []
         left: int = 0
         sequences: list[tuple[int, bool]] = []
+        # Each level of a chunk is read for itself, and every row is looked at.
+        self.queue.turn.steps += chunk.count // _ROWS_PER_STEP
         for index in range(chunk.count):
             level = chunk.priority(index)
             if not has_level(page.levels, level):

@@ -218,97 +218,174 @@ def sequence_of(item: Returned) -> int:
     return item.sequence
 
 
+#: Sequences of a block of messages that came back, as a number of bits.
+_BLOCK_BITS: Final[i64] = 10
+
+#: Numbers in a heap that count no more, beside as many as there are, before it is made anew.
+_ODD_NUMBERS: Final[i64] = 64
+
+
+@final
+class ReturnsBlock:
+    """Messages that came back, of some sequences that follow each other.
+
+    What is taken out of the middle leaves its sequence in the heap, which counts no more; the first
+    one always counts.
+    """
+
+    def __init__(self, number: i64) -> None:
+        self.number: i64 = number
+        self.heap: list[int] = []
+        self.messages: dict[i64, Returned] = {}
+
+    def put(self, returned: Returned) -> None:
+        """Add a message."""
+        messages = self.messages
+        messages[returned.sequence] = returned
+        heap = self.heap
+        heapq.heappush(heap, int(returned.sequence))
+        if len(heap) > 2 * len(messages) + _ODD_NUMBERS:
+            self.heap = sorted(int(sequence) for sequence in messages)
+
+    def pop(self, sequence: i64) -> Returned | None:
+        """Return the message of a sequence and take it out; None where it is not here."""
+        returned = self.messages.pop(sequence, None)
+        heap = self.heap
+        messages = self.messages
+        if messages:
+            while heap[0] not in messages:
+                heapq.heappop(heap)
+        return returned
+
+
 @final
 class Returns:
     """Messages that came back (requeued or recovered), in any order, read by their old places.
 
-    A heap of their sequences says which is next.  What is taken out of the middle leaves its
-    sequence in the heap, which counts no more; the first one always counts.  So nothing here takes
-    longer where more messages wait, but for the logarithm of the heap.
+    They lie in blocks of sequences that follow each other, each with a heap that says which is
+    next.  So nothing here takes longer where more messages wait, but for the logarithm of a heap,
+    and nothing that grows moves all of them at once.
     """
 
     def __init__(self) -> None:
-        self.heap: list[int] = []
-        self.sequences: dict[i64, Returned] = {}
-        #: The sequences in the heap that count no more.
-        self._gone: set[int] = set()
+        #: The lowest sequence, or NOTHING, and its block.
+        self._lowest: i64 = NOTHING
+        self._first: ReturnsBlock | None = None
+        self._count: i64 = 0
+        self._blocks: dict[i64, ReturnsBlock] = {}
+        #: A heap of the blocks' numbers; those of blocks that are gone count no more.
+        self._numbers: list[int] = []
         #: The `count` of the message taken last.
         self.taken_count: i64 = 0
 
     def put(self, returned: Returned) -> None:
         """Add a message at its old place."""
-        number = int(returned.sequence)
-        self.sequences[returned.sequence] = returned
-        if self._gone and number in self._gone:
-            self._gone.remove(number)
-        else:
-            heapq.heappush(self.heap, number)
+        sequence = returned.sequence
+        number = sequence >> _BLOCK_BITS
+        block = self._blocks.get(number)
+        if block is None:
+            block = self._begin(number)
+        block.put(returned)
+        self._count += 1
+        if self._lowest == NOTHING or sequence < self._lowest:
+            self._lowest = sequence
+            self._first = block
+
+    def _begin(self, number: i64) -> ReturnsBlock:
+        """Return a new block, which is to have a message."""
+        blocks = self._blocks
+        block = blocks[number] = ReturnsBlock(number)
+        heapq.heappush(self._numbers, int(number))
+        if len(self._numbers) > 2 * len(blocks) + _ODD_NUMBERS:
+            self._numbers = sorted(int(number) for number in blocks)
+        return block
 
     def fill(self, returned: list[Returned]) -> None:
-        """Start with messages that are in order already (a sorted list is a heap)."""
-        self.heap = [int(item.sequence) for item in returned]
-        self.sequences = {item.sequence: item for item in returned}
-        self._gone.clear()
+        """Start with messages."""
+        self._lowest = NOTHING
+        self._first = None
+        self._count = 0
+        self._blocks = {}
+        self._numbers = []
+        for item in returned:
+            self.put(item)
 
     def first(self) -> i64:
         """Return the lowest sequence, or NOTHING."""
-        return self.heap[0] if self.heap else NOTHING
+        return self._lowest
 
     def take(self) -> Message:
         """Return the message with the lowest sequence and move on."""
-        returned = self.sequences.pop(heapq.heappop(self.heap))
+        returned = self.remove(self._lowest)
+        assert returned is not None
         self.taken_count = returned.count
-        if self._gone:
-            self._skip()
         return returned.message
 
     def remove(self, sequence: i64) -> Returned | None:
         """Return the message of a sequence and take it out; None where it is not here."""
-        returned = self.sequences.pop(sequence, None)
-        if returned is not None:
-            if self.heap[0] == sequence:
-                heapq.heappop(self.heap)
-            else:
-                self._gone.add(int(sequence))
-            if self._gone:
-                self._skip()
+        block = self._blocks.get(sequence >> _BLOCK_BITS)
+        if block is None:
+            return None
+        returned = block.pop(sequence)
+        if returned is None:
+            return None
+        self._count -= 1
+        if not block.messages:
+            del self._blocks[block.number]
+            self._find_first()
+        elif block is self._first:
+            self._lowest = block.heap[0]
         return returned
 
-    def _skip(self) -> None:
-        """Drop what counts no more at the head."""
-        heap = self.heap
-        gone = self._gone
-        if not self.sequences:
-            heap.clear()
-            gone.clear()
+    def _find_first(self) -> None:
+        """Find the lowest sequence after a block has gone."""
+        numbers = self._numbers
+        blocks = self._blocks
+        while numbers and numbers[0] not in blocks:
+            heapq.heappop(numbers)
+        if not numbers:
+            self._first = None
+            self._lowest = NOTHING
             return
-        while heap[0] in gone:
-            gone.remove(heapq.heappop(heap))
+        first = blocks[numbers[0]]
+        self._first = first
+        self._lowest = first.heap[0]
 
     def count(self) -> i64:
         """Return how many returned messages wait."""
-        return len(self.sequences)
+        return self._count
 
     def is_before(self, sequence: i64) -> bool:
         """Return whether a message with a lower sequence waits here."""
-        first = self.first()
+        first = self._lowest
         return first != NOTHING and first < sequence
 
     def holds(self, sequence: i64) -> bool:
         """Return whether a message with this sequence waits here."""
-        return sequence in self.sequences
+        return self.at(sequence) is not None
 
     def at(self, sequence: i64) -> Returned | None:
         """Return the message of a sequence that waits here, or None."""
-        return self.sequences.get(sequence)
+        if self._count == 0:
+            return None
+        block = self._blocks.get(sequence >> _BLOCK_BITS)
+        return block.messages.get(sequence) if block is not None else None
+
+    def blocks(self) -> list[ReturnsBlock]:
+        """Return the blocks of messages, in no order."""
+        return list(self._blocks.values())
 
     def in_order(self) -> list[int]:
         """Return the sequences of the waiting messages, in order."""
-        return sorted(int(sequence) for sequence in self.sequences)
+        return [int(item.sequence) for item in self.waiting()]
 
     def waiting(self) -> list[Returned]:
         """Return the waiting messages in the order of their sequences."""
-        return [self.sequences[sequence] for sequence in sorted(self.sequences)]
+        found: list[Returned] = []
+        for number in sorted(self._blocks):
+            messages = self._blocks[number].messages
+            found += [messages[sequence] for sequence in sorted(messages)]
+        return found
 
 
 def window_of(returned: list[Returned], next_sequence: i64) -> Window | None:

@@ -293,9 +293,9 @@ class ClassicQueue(ConsumedQueue):
         self.unacked_count += 1
         self.unacked_bytes += message.size
         if self.recorded and message.persistent:
-            self.out[sequence] = Returned(sequence, message, known_returns(count))
+            self.out.put(Returned(sequence, message, known_returns(count)))
         elif self.queued_keys is not None:
-            self.queued_keys.handed.add(int(sequence))
+            self.queued_keys.handed[int(sequence)] = True
 
     def _finish(self, sequence: i64, message: Message) -> None:
         """Forget an acked message, or retain it if the queue is configured so."""
@@ -339,10 +339,10 @@ class ClassicQueue(ConsumedQueue):
         """Count a message as not unacked any more."""
         self.unacked_count -= 1
         self.unacked_bytes -= message.size
-        if self.out:
-            self.out.pop(sequence, None)
+        if self.out.count > 0:
+            self.out.pop(sequence)
         if self.queued_keys is not None:
-            self.queued_keys.handed.discard(int(sequence))
+            self.queued_keys.handed.pop(int(sequence))
 
     def reject(self, sequence: i64, message: Message, count: i64) -> None:
         """Dead-letter or drop a message that its consumer does not want."""
@@ -400,7 +400,7 @@ class ClassicQueue(ConsumedQueue):
             super().let_go(sequence, message)
             return
         if self.recorded and message.persistent:
-            self.out[sequence] = Returned(sequence, message, count)
+            self.out.put(Returned(sequence, message, count))
         self.turn.letters.add(DeadLetter(self, sequence, message, reason))
 
     def purge(self) -> i64:
@@ -515,7 +515,7 @@ class ClassicOwner(WaitingOwner):
         """Return whether a transient message is out, or an acked one is kept."""
         queue = self.queue
         kept = queue.retained_count() > 0
-        return kept or queue.unacked_count + queue.retry_count() > len(queue.out)
+        return kept or queue.unacked_count + queue.retry_count() > queue.out.count
 
     def note_deadline(self, deadline_ms: i64, sequence: i64) -> None:
         """Set the deadline of a message."""

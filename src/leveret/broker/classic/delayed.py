@@ -115,6 +115,10 @@ class StoreOfPages(PagesOwner):
         """Go on with what waited for a page that was written or read."""
         self._store.go_on()
 
+    def go_on_later(self) -> None:
+        """Go on with what is to be written in the next round."""
+        self._store.schedule()
+
 
 @final
 class DelayedMessages(ChunkedQueue):
@@ -171,6 +175,7 @@ class DelayedMessages(ChunkedQueue):
         turn = self.turn
         now_ms = turn.now_ms
         memory = self.memory
+        self.pages.bound()
         while released < limit and turn.timed_steps > 0:
             first = memory.first()
             if first is None or first[0] > now_ms or self.pages.precedes(first[0], first[1]):

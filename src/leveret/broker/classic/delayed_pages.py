@@ -53,6 +53,10 @@ _SORT_OUT_AT: Final = 64
 #: ones could have eight times as many.
 PAGE_MESSAGES_MAX: Final = 512
 
+#: Pages that are written in a round, and the steps of each message in one, of 5 µs.
+_PAGES_PER_ROUND: Final = 2
+_CUT_STEPS: Final = 2
+
 #: Messages in memory that are passed by in a step, and the steps that are done at once.
 _PASSED_PER_STEP: Final = 4
 _UNLOADED_AT_ONCE: Final = 512
@@ -63,6 +67,9 @@ class PagesOwner:
 
     def arrived(self) -> None:
         """Take note that a page was written or read: messages may be due, or more be written."""
+
+    def go_on_later(self) -> None:
+        """Have `bound` called in the next round."""
 
 
 @final
@@ -129,6 +136,9 @@ class DelayedPages:
         self.near_ms: i64 = DELAYED_NEAR_MS
         self._heap: list[tuple[int, int]] = []
         self._loading: list[DelayedPage] = []
+        #: The round that pages were written in last, by its end, and how many.
+        self._round: i64 = -1
+        self._cut: i64 = 0
         #: What drops messages from memory at present.
         self.unloading: Unloading | None = None
 
@@ -140,12 +150,23 @@ class DelayedPages:
         return window < 0 or self.memory.taken() <= window
 
     def bound(self) -> None:
-        """Keep the memory of the store within the window: write pages of fresh messages."""
+        """Keep the memory of the store within the window: write pages of fresh messages.
+
+        It writes a few of them in each round, because very many messages may have come while
+        others were written.
+        """
         turn = self.queue.turn
+        if self._round != turn.round_end:
+            self._round = turn.round_end
+            self._cut = 0
         while not self.has_room() and turn.spill.unwritten_bytes < SPILL_BATCH_BYTES:
             fresh = self.memory.fresh_bytes
             if fresh < turn.page_bytes and len(self.memory.fresh) < PAGE_MESSAGES_MAX:
                 return
+            if self._cut >= _PAGES_PER_ROUND:
+                self.owner.go_on_later()
+                return
+            self._cut += 1
             self.cut()
 
     def cut(self) -> None:
@@ -171,7 +192,7 @@ class DelayedPages:
             memory.written(sequence)
         page.leaving = size + len(page.rows) * DELAYED_OVERHEAD_BYTES
         memory.leaving += page.leaving
-        queue.turn.steps += len(page.rows)
+        queue.turn.steps += _CUT_STEPS * len(page.rows)
         ref = queue.turn.spill.add(builder, page, not queue.recorded)
         self._keep(page, self.stored.add(ref, builder.count))
         for first, end in gaps:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64
 
 from leveret.broker.backlog.detached import Detached
+from leveret.broker.backlog.message_table import MessageTable
 from leveret.broker.backlog.window import TAKEN, Returned, Window
 from leveret.broker.core.work import Work
 
@@ -39,20 +40,25 @@ class Purging(Work):
         #: Windows that are not done, the next one last, and a place in it.
         self._windows: Final = detached.windows[::-1]
         self._place: i64 = 0
-        #: A place in the heap of what had come back, among the items, and among the pages.
-        self._returned: i64 = 0
-        self._item: i64 = 0
+        #: The blocks of what had come back that are not done, and what is left of the last of them.
+        returns = detached.returns
+        self._blocks: Final = returns.blocks() if returns is not None else []
+        self._sequences: list[i64] = []
+        #: The blocks of what waited in memory of a queue with priorities, that are not done.
+        at = detached.at
+        self._items: Final = at.blocks() if at is not None else []
+        #: A place among the pages.
         self._page: i64 = 0
         #: Keys of messages in the queue that may be forgotten, and the messages that are out.
         self._keys: QueuedKeys | None = None
         self._listed: list[bytes] = []
         self._end: i64 = 0
-        self._out: dict[i64, Returned] = {}
+        self._out = MessageTable()
         #: Messages that had come back and waited for their retry.
         self._parked: dict[i64, Returned] = {}
         self.over = False
 
-    def forget_keys(self, keys: QueuedKeys, out: dict[i64, Returned]) -> None:
+    def forget_keys(self, keys: QueuedKeys, out: MessageTable) -> None:
         """Forget the keys of the messages too, but not those of unacked ones, as `out` has them.
 
         Those of messages that come later stay.
@@ -63,7 +69,7 @@ class Purging(Work):
         self._out = out
         self._turn.steps += len(self._listed) >> 6
 
-    def forget_parked(self, parked: dict[i64, Returned], out: dict[i64, Returned]) -> None:
+    def forget_parked(self, parked: dict[i64, Returned], out: MessageTable) -> None:
         """Ack messages too that are in `out` of the queue, and in no consumer's hands."""
         self._parked = parked
         self._out = out
@@ -101,7 +107,7 @@ class Purging(Work):
             if number is None or number >= self._end:
                 continue
             sequence: i64 = number
-            if sequence not in self._out and number not in keys.handed:
+            if not self._out.has(sequence) and number not in keys.handed:
                 keys.forget(key)
         return False
 
@@ -124,7 +130,7 @@ class Purging(Work):
                 return True
             self._turn.steps += 1
             sequence: i64 = parked.popitem()[0]
-            out.pop(sequence, None)
+            out.pop(sequence)
             self._ack(sequence, sequence)
         return False
 
@@ -158,29 +164,24 @@ class Purging(Work):
         return end < size
 
     def _ack_returns(self, last: i64) -> bool:
-        returns = self._detached.returns
-        if returns is None:
-            return False
-        heap = returns.heap
-        while self._returned < len(heap):
+        while self._blocks or self._sequences:
             if self._turn.steps >= last:
                 return True
+            if not self._sequences:
+                self._sequences = list(self._blocks.pop().messages)
             self._turn.steps += 1
-            sequence: i64 = heap[self._returned]
-            self._returned += 1
-            if returns.holds(sequence):
-                self._ack(sequence, sequence)
+            sequence = self._sequences.pop()
+            self._ack(sequence, sequence)
         return False
 
     def _ack_items(self, last: i64) -> bool:
-        items = self._detached.items
-        while self._item < len(items):
+        while self._items:
             if self._turn.steps >= last:
                 return True
-            self._turn.steps += 1
-            sequence = items[self._item].sequence
-            self._item += 1
-            self._ack(sequence, sequence)
+            for item in self._items.pop().items:
+                if item is not None:
+                    self._turn.steps += 1
+                    self._ack(item.sequence, item.sequence)
         return False
 
     def _ack_pages(self, last: i64) -> bool:

@@ -76,7 +76,7 @@ class Retries(Timed):
         self.size += item.message.size
         queue = self.queue
         if queue.recorded and item.message.persistent:
-            queue.out[item.sequence] = item
+            queue.out.put(item)
         self._keeper.book(item.message.size + RETRY_OVERHEAD_BYTES)
         if self._keeper.is_over():
             self.shrink()
@@ -142,7 +142,7 @@ class Retries(Timed):
         if item is not None:
             self.size -= item.message.size
             self._keeper.book(-(item.message.size + RETRY_OVERHEAD_BYTES))
-            self.queue.out.pop(sequence, None)
+            self.queue.out.pop(sequence)
         return item
 
     def take_all(self) -> dict[i64, Returned]:

@@ -18,6 +18,7 @@ from mypy_extensions import i64
 
 from leveret.broker.backlog.detached import FREED_AT_ONCE, ChunksFreeing, Detached
 from leveret.broker.backlog.fifo_pages import FifoPages
+from leveret.broker.backlog.message_table import MessageTable
 from leveret.broker.backlog.owner import BacklogOwner
 from leveret.broker.backlog.page import Page
 from leveret.broker.backlog.pages import Pages
@@ -45,7 +46,7 @@ class WaitingQueue(ChunkedQueue):
         level = self.settings.priority_max
         self.ready: Ready = PriorityReady(level) if level > 0 else Ready()
         #: Persistent messages that do not wait and are not gone, by their sequences.
-        self.out: dict[i64, Returned] = {}
+        self.out = MessageTable()
         #: What is left of the last purge that took more than a slice.
         self.purging: Purging | None = None
         #: Messages with lower sequences may have been delivered before an unclean stop.
@@ -145,7 +146,7 @@ class WaitingQueue(ChunkedQueue):
 
     def moved(self, sequence: i64, message: Message, recorded: bool) -> None:
         """Forget a message that was moved on; `recorded` tells that the journal knows it left."""
-        self.out.pop(sequence, None)
+        self.out.pop(sequence)
         if not recorded and not self.deleted:
             self.let_go(sequence, message)
             return
@@ -190,8 +191,7 @@ class WaitingQueue(ChunkedQueue):
         """Drop everything; the record of the delete stands for it in the journal."""
         note_event(self, DELETED, self.next_number(), None)
         self._detach().free(self.turn)
-        self.turn.free_table(self.out)
-        self.out = {}
+        self.out.free(self.turn)
         chunks = ChunksFreeing(self.turn, self.turn.spill, self.stored.detach())
         self.turn.begin(chunks, FREED_AT_ONCE)
         if self.expiry_of_queue is not None:
@@ -208,8 +208,8 @@ class WaitingQueue(ChunkedQueue):
     def live(self) -> list[Returned]:
         """Return the persistent messages in memory, waiting or not, in order."""
         live = [item for item in self.ready.waiting() if item.message.persistent]
-        if self.out:
-            live += list(self.out.values())
+        if self.out.count > 0:
+            live += self.out.values()
             live.sort(key=sequence_of)
         return live
 
@@ -220,7 +220,7 @@ class WaitingQueue(ChunkedQueue):
 
     def holds(self, sequence: i64) -> bool:
         """Return whether a persistent message that `live` returned is still here."""
-        return self.ready.has(sequence) or sequence in self.out
+        return self.ready.has(sequence) or self.out.has(sequence)
 
     def counts_on_disk(self) -> dict[i64, i64]:
         """Return how often messages that are on the disk alone came back."""
@@ -261,13 +261,12 @@ class WaitingOwner(BacklogOwner):
 
     def is_out(self, sequence: i64) -> bool:
         """Return whether a persistent message was taken and is not gone yet."""
-        out = self._queue.out
-        return bool(out) and sequence in out
+        return self._queue.out.has(sequence)
 
     def out_from(self, start: i64) -> list[Returned]:
         """Return the persistent messages from `start` on that do not wait."""
-        return [item for item in self._queue.out.values() if item.sequence >= start]
+        return self._queue.out.since(start)
 
     def out_sequences(self) -> list[int]:
         """Return the sequences of all messages that do not wait and are not gone."""
-        return [int(sequence) for sequence in self._queue.out]
+        return self._queue.out.sequences()

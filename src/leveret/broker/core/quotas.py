@@ -65,7 +65,10 @@ class Share:
         self.bytes: i64 = 0
         #: True while each publish must be judged.
         self.watched = False
-        vhost.shares[self] = None
+        #: Its places in the lists of these.
+        self.vhost_place: i64 = -1
+        self.user_place: i64 = -1
+        vhost.add_share(self)
 
     @abstractmethod
     def messages_now(self) -> i64:
@@ -88,7 +91,7 @@ class Share:
             user.queues += self._queues
             user.messages += self.messages
             user.bytes += self.bytes
-            user.shares[self] = None
+            user.add_share(self)
         self.judge()
 
     def _take_away(self) -> None:
@@ -97,7 +100,7 @@ class Share:
             user.queues -= self._queues
             user.messages -= self.messages
             user.bytes -= self.bytes
-            user.shares.pop(self, None)
+            user.remove_share(self)
 
     def judge(self) -> None:
         """Watch the quotas that are near, and no others."""
@@ -184,7 +187,7 @@ class Share:
         self.user = None
         self.vhost.messages -= self.messages
         self.vhost.bytes -= self.bytes
-        self.vhost.shares.pop(self, None)
+        self.vhost.remove_share(self)
 
 
 @final
@@ -214,8 +217,9 @@ class Use:
         self.counts_messages = False
         #: True while such a quota may be near.
         self.watched = False
-        #: The queues whose messages count.
-        self.shares: dict[Share, None] = {}
+        #: The queues whose messages count, and the one that is counted again next.
+        self.shares: list[Share] = []
+        self._next: i64 = 0
         #: What counts all of them; it may be over.
         self._counting: Counting | None = None
         #: Queues that may still be counted again in the turn that ends at this step.
@@ -234,6 +238,39 @@ class Use:
     def is_empty(self) -> bool:
         """Return whether it has nothing."""
         return self.queues == 0 and self.bindings == 0 and not self.shares
+
+    def add_share(self, share: Share) -> None:
+        """Count the messages of a queue from now on.
+
+        They are in a list: a dict of very many that grows by one more moves all of them.
+        """
+        if self.owner is None:
+            share.vhost_place = len(self.shares)
+        else:
+            share.user_place = len(self.shares)
+        self.shares.append(share)
+
+    def remove_share(self, share: Share) -> None:
+        """Count the messages of a queue no more, if they are counted."""
+        if not self.has_share(share):
+            return
+        place = share.vhost_place if self.owner is None else share.user_place
+        last = self.shares.pop()
+        if last is not share:
+            self.shares[place] = last
+            if self.owner is None:
+                last.vhost_place = place
+            else:
+                last.user_place = place
+        if self.owner is None:
+            share.vhost_place = -1
+        else:
+            share.user_place = -1
+
+    def has_share(self, share: Share) -> bool:
+        """Return whether the messages of a queue are counted."""
+        place = share.vhost_place if self.owner is None else share.user_place
+        return 0 <= place < len(self.shares) and self.shares[place] is share
 
     # -- queues and bindings ----------------------------------------------------------------------
 
@@ -301,18 +338,18 @@ class Use:
             self._recounts_left = QUOTA_RECOUNT_QUEUES
         if self._recounts_left <= 0:
             return
-        looked: list[Share] = []
-        for share in self.shares:
-            looked.append(share)
-            share.count()
-            if self._fits(1, size) or len(looked) >= self._recounts_left:
+        looked: i64 = 0
+        most: i64 = min(self._recounts_left, len(self.shares))
+        while looked < most:
+            if self._next >= len(self.shares):
+                self._next = 0
+            self.shares[self._next].count()
+            self._next += 1
+            looked += 1
+            if self._fits(1, size):
                 break
-        self._recounts_left -= len(looked)
-        work.steps += 1 + len(looked) // QUOTA_RECOUNT_QUEUES_PER_STEP
-        if len(self.shares) > QUOTA_RECOUNT_QUEUES:
-            for share in looked:
-                del self.shares[share]
-                self.shares[share] = None
+        self._recounts_left -= looked
+        work.steps += 1 + looked // QUOTA_RECOUNT_QUEUES_PER_STEP
 
     def judge(self) -> None:
         """Watch the quota where all queues together may reach it before they are counted again."""
@@ -374,7 +411,7 @@ class Counting(Work):
                 return True
             work.steps += 1
             share = self._left.pop()
-            if share in use.shares:
+            if use.has_share(share):
                 share.count()
                 share.look()
         return False

@@ -123,6 +123,11 @@ class WorkAccount(HeldMemory):
         if items:
             self._begin_freeing().lists.append(items)
 
+    def free_table_later(self, table: dict[Any, Any]) -> None:
+        """Let go of the objects in a dict, which is one of very many, in slices."""
+        if table:
+            self._begin_freeing().tables.append(table)
+
     def free_table(self, table: dict[Any, Any]) -> None:
         """Let go of the objects in a dict that nobody uses any more: of many, in slices."""
         count: i64 = len(table)

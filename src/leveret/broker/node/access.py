@@ -13,9 +13,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, final
 
+from mypy_extensions import i64
+
 from leveret.broker.values.permission import CONFIGURE, READ, WRITE
 from leveret.errors import AccessRefused
-from leveret.limits import ACCESS_CACHED_MAX, SHORT_STRING_BYTES_MAX
+from leveret.limits import ACCESS_CACHED_MAX, PATTERN_WALK_PER_STEP, SHORT_STRING_BYTES_MAX
 from leveret.names import Name
 
 if TYPE_CHECKING:
@@ -46,9 +48,12 @@ class Access:
         #: By name: the permissions that were asked for, and `_GRANTED` bits above them those that
         #: are granted.
         self._known: dict[Name, int] = {}
+        #: How often the permissions changed: what takes several turns looks whether they did.
+        self.revision: i64 = 0
 
     def forget(self) -> None:
         """Remember nothing more: the permissions changed."""
+        self.revision += 1
         self._known.clear()
 
     def has_tag(self, tag: str) -> bool:
@@ -61,7 +66,11 @@ class Access:
         if known & what:
             return known & what << _GRANTED != 0
         permission = self._users.permissions.get((self.user, self.vhost))
-        allowed = permission is not None and permission.allows(what, name)
+        allowed = False
+        if permission is not None:
+            before = permission.walked()
+            allowed = permission.allows(what, name)
+            self._users.turn.steps += (permission.walked() - before) // PATTERN_WALK_PER_STEP
         if len(name) <= SHORT_STRING_BYTES_MAX:
             if len(self._known) >= ACCESS_CACHED_MAX:
                 self._known.clear()

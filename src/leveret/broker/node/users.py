@@ -198,7 +198,7 @@ class Users:
     """All users of the broker, their permissions and their limits."""
 
     def __init__(self, turn: Turn, vhosts: dict[str, Vhost], links: dict[Link, None]) -> None:
-        self._turn = turn
+        self.turn = turn
         self._vhosts = vhosts
         self._links = links
         #: Those who hear of changes beside the links.
@@ -259,9 +259,9 @@ class Users:
         current = self.by_name.get(user.name)
         # Beyond all that were given, also by what a restart cannot know of any more.
         user.number = (
-            max(self.last_number + 1, self._turn.now_ms) if current is None else current.number
+            max(self.last_number + 1, self.turn.now_ms) if current is None else current.number
         )
-        self._turn.journal.define("user", user.definition())
+        self.turn.journal.define("user", user.definition())
         self.restore_user(user)
         self._changed(user.name, "")
 
@@ -283,16 +283,16 @@ class Users:
         Raises: NotFound (404).
         """
         self.get(name)
-        self._turn.changes += 1
-        use = self._turn.quotas.users.get(self.owner(name).key)
+        self.turn.changes += 1
+        use = self.turn.quotas.users.get(self.owner(name).key)
         if use is not None:
             use.is_gone = True
             use.limit({})
         self.restore_deleted_user(name)
-        self._turn.journal.delete("user", {"name": name})
+        self.turn.journal.delete("user", {"name": name})
         self._notify_watchers(name)
-        closing = Closing(self._turn, list(self._links), f"user '{name}' is deleted", user=name)
-        self._turn.begin(closing)
+        closing = Closing(self.turn, list(self._links), f"user '{name}' is deleted", user=name)
+        self.turn.begin(closing)
         return closing
 
     def has_tag(self, name: str, tag: str) -> bool:
@@ -310,7 +310,7 @@ class Users:
         """
         self._check_there(user, vhost)
         permission = Permission(configure, write, read)
-        self._turn.journal.define("permission", permission.definition(user, vhost))
+        self.turn.journal.define("permission", permission.definition(user, vhost))
         self.permissions[user, vhost] = permission
         self._changed(user, vhost)
 
@@ -319,9 +319,9 @@ class Users:
         self._check_there(user, vhost)
         if (user, vhost) not in self.permissions:
             raise NotFound(f"user '{user}' has no permissions in vhost '{vhost}'")
-        self._turn.changes += 1
+        self.turn.changes += 1
         del self.permissions[user, vhost]
-        self._turn.journal.delete("permission", {"user": user, "vhost": vhost})
+        self.turn.journal.delete("permission", {"user": user, "vhost": vhost})
         self._changed(user, vhost)
 
     def set_topic_permission(
@@ -345,7 +345,7 @@ class Users:
                 f"a user has at most {TOPIC_PERMISSIONS_MAX} topic permissions in a vhost"
             )
         definition = permission.definition(user, vhost, exchange)
-        self._turn.journal.define("topic_permission", definition)
+        self.turn.journal.define("topic_permission", definition)
         of_user[exchange] = permission
         self.topic_permissions[user, vhost] = of_user
         self._changed(user, vhost)
@@ -360,7 +360,7 @@ class Users:
         names = list(of_user) if exchange is None else [exchange]
         if not names or names[0] not in of_user:
             raise NotFound(f"user '{user}' has no such topic permission in vhost '{vhost}'")
-        journal = self._turn.journal
+        journal = self.turn.journal
         journal.begin_tx()
         for name in names:
             definition: dict[str, object] = {"user": user, "vhost": vhost, "exchange": name}
@@ -409,7 +409,7 @@ class Users:
         self.get(name)
         check_user_limits(limits)
         merged = {**self.limits.get(name, {}), **limits}
-        self._turn.journal.define("user_limits", {"user": name, "limits": dict(merged)})
+        self.turn.journal.define("user_limits", {"user": name, "limits": dict(merged)})
         self.limits[name] = merged
         self._apply_quotas(name)
 
@@ -436,32 +436,32 @@ class Users:
 
     def _keep_limits(self, name: str, limits: dict[str, int]) -> None:
         if limits:
-            self._turn.journal.define("user_limits", {"user": name, "limits": dict(limits)})
+            self.turn.journal.define("user_limits", {"user": name, "limits": dict(limits)})
             self.limits[name] = limits
         else:
-            self._turn.journal.delete("user_limits", {"user": name})
+            self.turn.journal.delete("user_limits", {"user": name})
             self.limits.pop(name, None)
         self._apply_quotas(name)
 
     def _apply_quotas(self, name: str) -> None:
         """Apply the limits of a user to what he has; those of his name's former users have none."""
-        use = self._turn.quotas.users.get(self.owner(name).key)
+        use = self.turn.quotas.users.get(self.owner(name).key)
         if use is not None:
-            use.limit(self._turn.quotas.limits_of(name))
+            use.limit(self.turn.quotas.limits_of(name))
 
     def restore_quotas(self) -> None:
         """Apply the limits of all users to what they have, once everything is restored."""
-        for use in list(self._turn.quotas.users.values()):
-            self._turn.quotas.forget_unused(use)
+        for use in list(self.turn.quotas.users.values()):
+            self.turn.quotas.forget_unused(use)
             if use.owner is not None:
                 use.is_gone = not self.has_owner(use.owner)
-                use.limit({} if use.is_gone else self._turn.quotas.limits_of(use.owner.name))
+                use.limit({} if use.is_gone else self.turn.quotas.limits_of(use.owner.name))
         for vhost in self._vhosts.values():
             vhost.use.limit(vhost.metadata.limits)
 
     def limit(self, name: str, limit: str) -> int:
         """Return a limit of a user, or the default where he has none; negative for none."""
-        default = self._turn.quotas.defaults.get(limit, -1)
+        default = self.turn.quotas.defaults.get(limit, -1)
         limits = self.limits.get(name)
         return default if limits is None else limits.get(limit, default)
 

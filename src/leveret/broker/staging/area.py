@@ -15,6 +15,7 @@ from mypy_extensions import i64
 from leveret.broker.classic.waiting import WaitingQueue
 from leveret.broker.core.ownership import Owner, is_free_for, owner_fields
 from leveret.broker.core.turn import Turn
+from leveret.broker.core.work import Work
 from leveret.broker.queue.queue import Queue
 from leveret.broker.queue.quota import give_queue
 from leveret.broker.staging.release import Release, Sink
@@ -26,6 +27,9 @@ from leveret.broker.vhost.staging_queues import StagingQueues
 from leveret.broker.vhost.vhost import StagingRoom, Vhost
 from leveret.errors import PreconditionFailed
 from leveret.limits import RELEASES_PER_SINK_MAX, SINKS_PER_VHOST_MAX
+
+#: Staging queues that are listed in one step.
+_LISTED_PER_STEP: Final = 64
 
 
 @final
@@ -76,12 +80,14 @@ class StagingArea(StagingQueues):
         return found
 
     def _drop_lower(self, sink: Sink) -> None:
-        """Delete what its owner staged for lower batches, unless a commit of it is under way."""
-        for queue in self.staged_of(sink):
-            if queue.batch >= sink.batch or not is_free_for(queue.staged_by, sink.owner):
-                continue
-            if queue.release is None and not queue.sealed:
-                self.vhost.queues.drop(queue)
+        """Delete what its owner staged for lower batches, in slices from now on."""
+        dropping = sink.dropping
+        if isinstance(dropping, LowerDropping) and not dropping.over:
+            dropping.walk_again()
+        elif sink.name in self.sinks.staged:
+            # A transaction may have many commits: it does nothing of this at once.
+            sink.dropping = LowerDropping(self, sink)
+            self.vhost.turn.works.append(sink.dropping)
 
     # -- commits ----------------------------------------------------------------------------------
 
@@ -260,6 +266,56 @@ class StagingArea(StagingQueues):
             record = self._definition(sink, sink.batch, [], "")
         journal.define("sink", record)
         journal.end_tx()
+
+
+@final
+class LowerDropping(Work):
+    """Deletes what the owner of a sink staged for batches below its last one, slice after slice.
+
+    A queue that is being committed stays.
+    """
+
+    def __init__(self, area: StagingArea, sink: Sink) -> None:
+        self._area: Final = area
+        self._sink: Final = sink
+        #: The queues to look at, the next one last; None before they are listed.
+        self._queues: list[WaitingQueue] | None = None
+        self.over = False
+
+    def walk_again(self) -> None:
+        """Look at all queues from now on: the sink has committed a higher batch."""
+        self._queues = None
+
+    def step(self, steps: i64) -> bool:
+        """Delete some of them."""
+        area = self._area
+        vhost = area.vhost
+        turn = vhost.turn
+        turn.changes += 1
+        last = turn.steps + steps
+        sink = self._sink
+        queues = self._queues
+        if queues is None:
+            queues = self._queues = list(area.sinks.staged.get(sink.name, {}).values())
+            queues.reverse()
+            turn.steps += len(queues) // _LISTED_PER_STEP
+        while queues:
+            if turn.steps >= last:
+                return True
+            turn.steps += 1
+            staging = staging_of(queues.pop())
+            if staging is None or staging.deleted or staging.batch >= sink.batch:
+                continue
+            if area.sinks.known(sink.name, staging.destination) is not sink:
+                continue
+            mine = is_free_for(staging.staged_by, sink.owner)
+            if mine and staging.release is None and not staging.sealed:
+                vhost.queues.drop(staging)
+        return False
+
+    def ended(self) -> None:
+        """Note that nothing is left."""
+        self.over = True
 
 
 @final

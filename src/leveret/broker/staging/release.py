@@ -23,6 +23,7 @@ from leveret.broker.classic.waiting import WaitingQueue
 from leveret.broker.core.effects import SpillWaiter
 from leveret.broker.core.ownership import Owner
 from leveret.broker.core.timers import Timed
+from leveret.broker.core.work import Work
 from leveret.broker.queue.target import Destinations
 from leveret.broker.topology.exchange import Exchange
 from leveret.broker.values.copies import blind_copies, blinded, copy_keys
@@ -149,6 +150,8 @@ class Sink:
         self.offered: Owner | None = None
         self.batch: i64 = -1
         self.time_ms: i64 = 0
+        #: What deletes the queues of its lower batches; it may be over.
+        self.dropping: Work | None = None
         #: Batches that are committed and not all released, in their order.
         self.releases: list[Release] = []
         # Counters since the start.

@@ -24,6 +24,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from leveret.broker.values.large_dict import LargeDict
 from leveret.limits import KEY_BYTES, SLICE_MESSAGES
 from leveret.message import Message
 from leveret.routing.headers import normal_value
@@ -71,6 +72,10 @@ class KeyBooking:
         """Book out everything."""
 
 
+#: What stands in the place of a key that was forgotten.
+_GONE: Final = (0, b"")
+
+
 @final
 class Deduplication:
     """The window of one queue.  `size_max` is in keys; `age_ms` -1 is no limit."""
@@ -79,7 +84,7 @@ class Deduplication:
         self.header = header
         self.size_max: i64 = size_max
         self.age_ms: i64 = age_ms
-        self.times: dict[bytes, int] = {}
+        self.times: LargeDict[bytes, int] = LargeDict()
         self.order: list[tuple[int, bytes]] = []
         self.head: i64 = 0
         #: Where the keys are booked; None while they are gathered for a start.
@@ -125,6 +130,8 @@ class Deduplication:
     def _forget_first(self) -> None:
         """Forget the oldest entry, and its key unless that was noted again."""
         time, key = self.order[self.head]
+        # Half a million at once take 50 ms to be let go of.
+        self.order[self.head] = _GONE
         self.head += 1
         if self.account is not None:
             self.account.book(-KEY_BYTES)
@@ -154,11 +161,11 @@ class QueuedKeys:
 
     def __init__(self, header: str) -> None:
         self.header = header
-        self.sequences: dict[bytes, int] = {}
+        self.sequences: LargeDict[bytes, int] = LargeDict()
         #: The messages that are handed out and not acked and that the queue's `out` does not hold.
-        self.handed: set[int] = set()
+        self.handed: LargeDict[int, bool] = LargeDict()
         #: The keys of messages that a restart loses, so that no checkpoint may hold them.
-        self.transient: set[bytes] = set()
+        self.transient: LargeDict[bytes, bool] = LargeDict()
         #: Where the keys are booked; None while the queue is made.
         self.account: KeyBooking | None = None
 
@@ -168,12 +175,12 @@ class QueuedKeys:
             self.account.book(KEY_BYTES)
         self.sequences[key] = int(sequence)
         if not persistent:
-            self.transient.add(key)
+            self.transient[key] = True
 
     def forget(self, key: bytes) -> None:
         """Know a key no more."""
         del self.sequences[key]
-        self.transient.discard(key)
+        self.transient.pop(key)
         if self.account is not None:
             self.account.book(-KEY_BYTES)
 

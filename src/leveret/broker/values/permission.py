@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import Final, final
 
+from mypy_extensions import i64
+
 from leveret.broker.values.patterns import Pattern, compile_pattern
 from leveret.errors import PreconditionFailed
 
@@ -75,6 +77,10 @@ class Permission:
         if what == CONFIGURE:
             return self._configure.matches(name)
         return self._write.matches(name) if what == WRITE else self._read.matches(name)
+
+    def walked(self) -> i64:
+        """Return the steps that its patterns have walked so far, 0.1 µs each."""
+        return self._configure.walked + self._write.walked + self._read.walked
 
     def definition(self, user: str, vhost: str) -> dict[str, object]:
         """Return the permission as its journal record holds it."""

@@ -21,6 +21,7 @@ from leveret.broker.topology.exchange import Exchange
 from leveret.broker.topology.exchanges import check_exchange_type, make_exchange
 from leveret.broker.topology.indexing import begin_indexing, index_later, settle_all
 from leveret.broker.values.arguments import Arguments, check_same, differs
+from leveret.broker.values.large_dict import LargeDict
 from leveret.broker.vhost.binding_counts import BindingCounts
 from leveret.broker.vhost.delays import Delays
 from leveret.broker.vhost.exclusive import existing_queue
@@ -66,7 +67,7 @@ class Exchanges(BindingOwner):
         policies: Policies,
         delays: Delays,
         by_name: dict[str, Exchange],
-        queues: dict[str, Queue],
+        queues: LargeDict[str, Queue],
     ) -> None:
         self._vhost: Final = vhost
         self._turn: Final = vhost.turn

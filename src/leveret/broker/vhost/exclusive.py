@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from leveret.broker.core.turn import Link
 from leveret.broker.queue.queue import Queue
+from leveret.broker.values.large_dict import LargeDict
 from leveret.broker.vhost.state import VhostState
 from leveret.errors import NotFound, ResourceLocked
 from leveret.names import Name
 
 
 def existing_queue(
-    vhost: VhostState, queues: dict[str, Queue], name: Name, link: Link | None
+    vhost: VhostState, queues: LargeDict[str, Queue], name: Name, link: Link | None
 ) -> Queue:
     """Return a queue that `link` may use.
 

@@ -22,14 +22,13 @@ from leveret.broker.policy.policy import Policy, queue_type
 from leveret.broker.queue.queue import Queue
 from leveret.broker.topology.exchange import Exchange
 from leveret.broker.values.applied_policy import AppliedPolicy
+from leveret.broker.values.large_dict import LargeDict
 from leveret.broker.vhost.delays import Delays
 from leveret.broker.vhost.state import VhostState
 from leveret.errors import NotFound, PreconditionFailed
-from leveret.limits import POLICIES_PER_VHOST_MAX, POLICIES_STEPS_MAX
+from leveret.limits import PATTERN_WALK_PER_STEP, POLICIES_PER_VHOST_MAX, POLICIES_STEPS_MAX
 
-#: Steps of a pattern's walk that take about a microsecond; what it takes to apply a policy; and
-#: queues that are listed in a microsecond.
-_WALKED_PER_STEP: Final = 8
+#: What it takes to apply a policy, in steps, and queues that are listed in one.
 _CONFIGURE_STEPS: Final = 16
 _LISTED_PER_STEP: Final = 64
 
@@ -42,7 +41,7 @@ class Policies:
         self,
         vhost: VhostState,
         delays: Delays,
-        queues: dict[str, Queue],
+        queues: LargeDict[str, Queue],
         exchanges: dict[str, Exchange],
     ) -> None:
         self._vhost: Final = vhost
@@ -211,7 +210,7 @@ class Policies:
     def _best_for_queue(self, queue: Queue, policies: dict[str, Policy]) -> Policy | None:
         """Return the policy that counts for a queue; None where none matches."""
         best: Policy | None = None
-        last = self._turn.steps + POLICIES_STEPS_MAX // _WALKED_PER_STEP
+        last = self._turn.steps + POLICIES_STEPS_MAX // PATTERN_WALK_PER_STEP
         for policy in policies.values():
             if (best is None or policy.before(best)) and self._fits_queue(policy, queue):
                 best = policy
@@ -222,7 +221,7 @@ class Policies:
     def _best_for_exchange(self, exchange: Exchange) -> Policy | None:
         """Return the policy that counts for an exchange; None where none matches."""
         best: Policy | None = None
-        last = self._turn.steps + POLICIES_STEPS_MAX // _WALKED_PER_STEP
+        last = self._turn.steps + POLICIES_STEPS_MAX // PATTERN_WALK_PER_STEP
         for policy in self.by_name.values():
             if (best is None or policy.before(best)) and self._fits_exchange(policy, exchange):
                 best = policy
@@ -234,14 +233,14 @@ class Policies:
         """Return whether a policy applies to a queue; count the steps to find out."""
         before = policy.walked()
         fits = policy.fits_queue(queue)
-        self._turn.steps += 1 + (policy.walked() - before) // _WALKED_PER_STEP
+        self._turn.steps += 1 + (policy.walked() - before) // PATTERN_WALK_PER_STEP
         return fits
 
     def _fits_exchange(self, policy: Policy, exchange: Exchange) -> bool:
         """Return whether a policy applies to an exchange; count the steps to find out."""
         before = policy.walked()
         fits = policy.fits_exchange(exchange)
-        self._turn.steps += 1 + (policy.walked() - before) // _WALKED_PER_STEP
+        self._turn.steps += 1 + (policy.walked() - before) // PATTERN_WALK_PER_STEP
         return fits
 
     def _configure_queue(self, queue: Queue) -> None:

@@ -29,6 +29,7 @@ from leveret.broker.values.arguments import (
     differs,
 )
 from leveret.broker.values.event_names import EVENT_STREAM
+from leveret.broker.values.large_dict import LargeDict
 from leveret.broker.values.queue_attributes import QueueAttributes
 from leveret.broker.vhost.exchanges import Exchanges
 from leveret.broker.vhost.exclusive import check_link, existing_queue, locked
@@ -66,7 +67,7 @@ class Queues:
         policies: Policies,
         exchanges: Exchanges,
         staging: StagingQueues,
-        by_name: dict[str, Queue],
+        by_name: LargeDict[str, Queue],
     ) -> None:
         self._vhost: Final = vhost
         self._turn: Final = vhost.turn
@@ -329,7 +330,7 @@ class Queues:
         Returns whether some are left when `Turn.steps` is at `last`.
         """
         turn = self._turn
-        while self.by_name:
+        while len(self.by_name) > 0:
             if turn.steps >= last:
                 return True
             queue = self.by_name.popitem()[1]

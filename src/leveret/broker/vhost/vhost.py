@@ -18,6 +18,7 @@ from leveret.broker.queue.target import DROP, REFUSE, TAKE, Destinations, Target
 from leveret.broker.topology.binding import Binding
 from leveret.broker.topology.exchange import Exchange, Routing
 from leveret.broker.values.copies import blind_copies, carbon_copies, has_copies
+from leveret.broker.values.large_dict import LargeDict
 from leveret.broker.vhost.delays import Delays
 from leveret.broker.vhost.exchanges import Exchanges
 from leveret.broker.vhost.ids import Ids
@@ -68,7 +69,7 @@ class Vhost(VhostState):
     def __init__(self, turn: Turn, ids: Ids, name: str, staging: StagingRoom) -> None:
         super().__init__(turn, ids, name)
         exchanges: dict[str, Exchange] = {}
-        queues: dict[str, Queue] = {}
+        queues: LargeDict[str, Queue] = LargeDict()
         self.staging: Final = staging.open(self)
         self.metadata: Final = Metadata(self)
         self.delays: Final = Delays(self)

@@ -257,7 +257,7 @@ class Channel(DeliveryChannel):
             self.confirms.progress.close()
 
     def end(self) -> list[Consumer]:
-        """Drop what comes from now on; return the consumers, which are to be ended.
+        """Drop what comes from now on; return the consumers, which are to be taken out and ended.
 
         What the channel settled in a transaction is unacked again (`release.py`).
         """
@@ -266,9 +266,7 @@ class Channel(DeliveryChannel):
         turn.changes += 1
         self.confirms.end()
         consumers = list(self.consumers.values())
-        for consumer in consumers:
-            self.take_consumer(consumer.tag)
-        turn.steps += len(consumers) // 8 + self.unacked.count // 128
+        turn.steps += len(consumers) // 64 + self.unacked.count // 1024
         self.unacked.restore(self.transaction.held_deliveries())
         self.transaction.abandon()
         if self.commit is not None:

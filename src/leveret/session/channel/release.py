@@ -120,10 +120,12 @@ class ChannelRelease:
             if self._turn.steps >= last:
                 return True
             self._left -= 1
-            queue = self._consumers[self._left].queue
+            consumer = self._consumers[self._left]
+            queue = consumer.queue
             self._turn.steps += 1
-            if not queue.deleted:
-                queue.unsubscribe(self._consumers[self._left])
+            # One that is not there any more was ended meanwhile.
+            if self._channel.take_consumer(consumer.tag) is consumer and not queue.deleted:
+                queue.unsubscribe(consumer)
         return False
 
     def _give_back(self, last: i64) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
@@ -10,7 +10,9 @@ from leveret.broker.core.accounts import TX_PUBLISH_BYTES
 from leveret.errors import PreconditionFailed
 from leveret.limits import (
     BODY_APART_BYTES,
+    STAGING_QUEUES_PER_COMMIT_MAX,
     TX_BYTES_MAX,
+    TX_COMMITS_MAX,
     TX_COPIES_MAX,
     TX_LARGE_BYTES_PER_STEP,
     TX_MESSAGES_MAX,
@@ -25,6 +27,9 @@ if TYPE_CHECKING:
     from leveret.broker.staging.staging import StagingQueue
     from leveret.message import Message
     from leveret.session.channel.unacked import Unacked
+
+#: Steps of a commit of a batch, beside its queues: its record.
+_COMMIT_STEPS: Final = 32
 
 
 @final
@@ -79,6 +84,9 @@ class Transaction:
         self._settled: i64 = 0
         #: Copies of its messages, one for each queue.
         self._copies: i64 = 0
+        #: Commits of staged batches in it, and the staging queues that these name.
+        self._commits: i64 = 0
+        self._staging_queues: i64 = 0
 
     @property
     def room(self) -> i64:
@@ -90,7 +98,14 @@ class Transaction:
         """About how many steps of work its commit is."""
         size: i64 = self._small_bytes // TX_SMALL_BYTES_PER_STEP
         size += (self._bytes - self._small_bytes) // TX_LARGE_BYTES_PER_STEP
-        return len(self.publishes) + self._settled + self._copies // 2 + size
+        return (
+            len(self.publishes)
+            + self._settled
+            + self._copies // 2
+            + self._commits * _COMMIT_STEPS
+            + self._staging_queues
+            + size
+        )
 
     def hold(self, publish: TxPublish) -> None:
         """Keep a publish for the commit.
@@ -121,6 +136,19 @@ class Transaction:
             raise PreconditionFailed(
                 f"the messages of a transaction have at most {TX_COPIES_MAX} copies in all queues"
             )
+        commit = publish.commit
+        if commit is not None:
+            self._commits += 1
+            if self._commits > TX_COMMITS_MAX:
+                raise PreconditionFailed(
+                    f"a transaction has at most {TX_COMMITS_MAX} commits of staged batches"
+                )
+            self._staging_queues += len(commit.command.queues)
+            if self._staging_queues > STAGING_QUEUES_PER_COMMIT_MAX:
+                raise PreconditionFailed(
+                    f"the commits of a transaction name at most {STAGING_QUEUES_PER_COMMIT_MAX} "
+                    "staging queues together; commit the batches in transactions of their own"
+                )
         self.publishes.append(publish)
 
     def hold_settle(self, settled: list[Unacked], outcome: i64) -> None:
@@ -165,3 +193,5 @@ class Transaction:
         self._largest = 0
         self._settled = 0
         self._copies = 0
+        self._commits = 0
+        self._staging_queues = 0

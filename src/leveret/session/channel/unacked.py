@@ -109,30 +109,44 @@ class UnackedList:
         return taken
 
     def restore(self, returned: list[Unacked]) -> None:
-        """Put deliveries back that a transaction had settled and rolled back."""
+        """Put deliveries back that a transaction had settled and rolled back.
+
+        Most of them are the oldest, which have left the list, or are in it still: of very many
+        others none is touched.
+        """
         if not returned:
             return
-        returned = sorted(returned, key=_tag)
-        merged: list[Unacked] = []
-        place: i64 = self.head
         items = self.items
-        size: i64 = len(items)
-        for unacked in returned:
-            while place < size and items[place].tag < unacked.tag:
-                if not items[place].settled:
-                    merged.append(items[place])
-                place += 1
-            merged.append(unacked)
-        # Its own places are left out before it counts as not settled.
-        while place < size:
-            if not items[place].settled:
-                merged.append(items[place])
-            place += 1
+        gone: list[Unacked] = []
+        for unacked in sorted(returned, key=_tag):
+            place = self._place_of(unacked.tag)
+            if place == len(items) or items[place] is not unacked:
+                gone.append(unacked)
         for unacked in returned:
             unacked.settled = False
-        self.items = merged
-        self.head = 0
         self.count += len(returned)
+        head = self.head
+        if not gone:
+            return
+        if head == len(items) or gone[-1].tag < items[head].tag:
+            items[:head] = gone
+        else:
+            # What was settled before does no harm among them.
+            self.items = sorted(items[head:] + gone, key=_tag)
+        self.head = 0
+
+    def _place_of(self, tag: i64) -> i64:
+        """Return the first place from the head on whose tag is not below `tag`."""
+        items = self.items
+        low: i64 = self.head
+        high: i64 = len(items)
+        while low < high:
+            middle: i64 = (low + high) // 2
+            if items[middle].tag < tag:
+                low = middle + 1
+            else:
+                high = middle
+        return low
 
     def _pack(self) -> None:
         items = self.items

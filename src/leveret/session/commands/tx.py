@@ -10,7 +10,7 @@ from mypy_extensions import i64
 from leveret.broker.staging.release import copies_of
 from leveret.broker.vhost.vhost import DUPLICATE, REJECTED
 from leveret.errors import PreconditionFailed
-from leveret.limits import TX_BYTES_MAX
+from leveret.limits import STEPS_PER_SLICE, TX_BYTES_MAX
 from leveret.names import Name
 from leveret.session.channel.channel import REJECT, TX, Channel
 from leveret.session.channel.transaction import TxPublish
@@ -119,8 +119,10 @@ def _check_again(channel: Channel, publish: TxPublish) -> None:
             staged.routing_key.decode("utf-8", "surrogateescape"),
             copies_of(message),
         )
-    if isinstance(publish.commit, ChannelCommit):
-        publish.commit.check_access()
+    commit = publish.commit
+    if isinstance(commit, ChannelCommit):
+        while not commit.allow(commit.turn.steps + STEPS_PER_SLICE):
+            pass
 
 
 def _publish(channel: Channel, publish: TxPublish) -> i64:

@@ -15,6 +15,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from leveret.broker.core.work import EndWaiter
 from leveret.broker.queue.target import Destinations
 from leveret.broker.staging.area import area_of
 from leveret.broker.staging.commit import Commit, read_command
@@ -23,7 +24,7 @@ from leveret.broker.staging.staging import staging_of
 from leveret.broker.values.permission import CONFIGURE
 from leveret.broker.vhost.vhost import DUPLICATE, RECORDED, REJECTED
 from leveret.errors import AccessRefused, AmqpError, PreconditionFailed, SoftError
-from leveret.limits import SHORT_STRING_BYTES_MAX
+from leveret.limits import SHORT_STRING_BYTES_MAX, STEPS_PER_SLICE
 from leveret.message import Message
 from leveret.names import Name, cleaned
 from leveret.session.channel.channel import CONFIRM, TX, Channel
@@ -38,7 +39,7 @@ from leveret.session.publish.route import (
     writable,
 )
 from leveret.session.publish.topic_access import check_way
-from leveret.session.states import OPEN
+from leveret.session.states import HALT_COMMIT, OPEN
 from leveret.wire.methods import BasicPublish
 from leveret.wire.staged import read_staged
 
@@ -121,19 +122,46 @@ class ChannelCommit(Commit):
         self.channel = channel
         self.message = message
         self.mandatory = mandatory
+        #: How many of its queues the user may commit, by his rights of that revision.
+        self._allowed: i64 = 0
+        self._revision: i64 = channel.connection.access.revision
 
-    def check_access(self) -> None:
-        """Check the user's rights to the sink, its queues and the dead-letter exchange.
+    def allow(self, last: i64) -> bool:
+        """Check the user's rights until `Turn.steps` is at `last`; return whether all are checked.
+
+        These are his rights to the sink, its queues and the dead-letter exchange.  A commit may
+        name thousands of queues, and each is compared with the pattern of a permission.
 
         Raises: NotFound (404), AccessRefused (403), PreconditionFailed (406).
         """
-        channel = self.channel
-        access = channel.connection.access
+        access = self.channel.connection.access
+        turn = self.turn
+        if self._revision != access.revision:
+            self._revision = access.revision
+            self._allowed = 0
+        if self._allowed == 0:
+            self._check_sink()
+        queues = self.command.queues
+        while self._allowed < len(queues):
+            if turn.steps >= last:
+                return False
+            turn.steps += 1
+            access.configure("queue", queues[self._allowed])
+            self._allowed += 1
+        self._check_others()
+        return True
+
+    def _check_sink(self) -> None:
+        """Check that the sink is the user's.  Raises: AccessRefused (403)."""
         self.check_owner()
         if self.adopts():
             self._check_adoption()
-        for name in self.command.queues:
-            access.configure("queue", name)
+
+    def _check_others(self) -> None:
+        """Check the sink again, the dead-letter exchange, the transaction.  Raises: as `allow`."""
+        channel = self.channel
+        access = channel.connection.access
+        self._check_sink()
         exchange = self.command.dead_letter_exchange
         if exchange is not None:
             writable(access, channel.vhost, exchange, "")
@@ -157,6 +185,7 @@ class ChannelCommit(Commit):
         Raises: AccessRefused (403).
         """
         sink = self.command.sink
+        self.turn.steps += len(self.command.queues) // 2
         if any(self._shows_right(name) for name in self.command.queues):
             return
         access = self.channel.connection.access
@@ -187,8 +216,6 @@ class ChannelCommit(Commit):
             self.unseal()
         else:
             if error is None:
-                error = self._check_again()
-            if error is None:
                 error = self.finish()
             if error is not None:
                 self._refuse_late(error)
@@ -196,19 +223,12 @@ class ChannelCommit(Commit):
             connection.run()
             connection.wake()
 
-    def _check_again(self) -> AmqpError | None:
-        """Return why the user may not commit any more: permissions may have changed meanwhile."""
-        try:
-            self.check_access()
-        except AmqpError as error:
-            return error
-        return None
-
     def finish(self) -> AmqpError | None:
         """Settle it, or hold it for the transaction; return why that cannot be."""
         channel = self.channel
         try:
             if channel.mode == TX:
+                self.is_held = True
                 channel.transaction.hold(
                     TxPublish(self.message, Destinations([]), self.mandatory, None, self)
                 )
@@ -218,6 +238,11 @@ class ChannelCommit(Commit):
             return error
         if channel.mode == CONFIRM:
             channel.confirms.count(outcome)
+        dropping = self.dropping
+        if dropping is not None:
+            # What the client asks for next may be about queues that are still to go.
+            channel.connection.halt(HALT_COMMIT)
+            dropping.tell(Resuming(channel))
         return None
 
     def _refuse_late(self, error: AmqpError) -> None:
@@ -232,22 +257,41 @@ class ChannelCommit(Commit):
         self.channel.connection.fail_channel(self.channel.number, error)
 
 
+@final
+class Resuming(EndWaiter):
+    """Has a channel's connection go on once the queues of a repeated batch are deleted."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel: Final = channel
+
+    def work_ended(self) -> None:
+        """Parse on."""
+        connection = self._channel.connection
+        connection.end_halt(HALT_COMMIT)
+        if connection.state == OPEN:
+            connection.run()
+            connection.wake()
+
+
 def _commit(channel: Channel, message: Message, mandatory: bool) -> None:
     """Check a commit; settle it now, or halt the connection until it is decided."""
+    commit: ChannelCommit | None = None
     try:
         commit = ChannelCommit(channel, message, mandatory)
-        commit.check_access()
-        if not commit.is_known():
-            commit.check()
+        prepared = commit.prepare(channel.connection.turn.steps + STEPS_PER_SLICE)
     except SoftError as error:
+        if commit is not None:
+            commit.unseal()
         channel.connection.count_published(len(message.body))
         if channel.mode != CONFIRM:
             raise
         refuse(channel, message, mandatory, error)
         return
-    # From here on its queues are sealed.
+    # From here on its queues are sealed, or some of them.
     channel.connection.count_published(len(message.body))
-    if commit.is_known() or commit.begin():
+    if not prepared:
+        commit.schedule()
+    elif commit.is_known() or commit.begin():
         refusal = commit.finish()
         if refusal is not None:
             commit.unseal()

@@ -1,0 +1,156 @@
+"""Messages by their sequences, of which there may be very many.
+
+A dict of 350,000 entries that grows by one more moves them all, in 30 ms; one of a million in 75.
+So the messages lie in blocks of a few sequences that follow each other.  Most of them come, and
+leave, in the order of their sequences: the block is then the one that was used last.
+
+Invariant: a block that is empty is in the table only while it is the one that was put into last.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from leveret.broker.backlog.window import Returned
+from leveret.broker.core.work import WorkAccount
+
+#: Sequences of a block, as a number of bits.  A message that is left alone in its block takes some
+#: 250 bytes more than one in a dict; those that lie close together take 100 bytes less.
+_BLOCK_BITS: Final[i64] = 4
+_BLOCK_MASK: Final[i64] = 15
+
+#: Blocks of a group, which are in one dict, as a number of bits.
+_GROUP_BITS: Final[i64] = 10
+
+
+@final
+class Block:
+    """The messages of some sequences that follow each other."""
+
+    def __init__(self, number: i64) -> None:
+        self.number: i64 = number
+        self.items: list[Returned | None] = [None] * (int(_BLOCK_MASK) + 1)
+        self.count: i64 = 0
+
+
+@final
+class MessageTable:
+    """Messages by their sequences."""
+
+    def __init__(self) -> None:
+        self.count: i64 = 0
+        self._groups: dict[i64, dict[i64, Block]] = {}
+        #: The block that was put into last, and the one that was looked into last.
+        self._put = Block(-1)
+        self._found = self._put
+
+    def put(self, item: Returned) -> None:
+        """Add a message, in place of one with the same sequence."""
+        sequence = item.sequence
+        block = self._put
+        if block.number != sequence >> _BLOCK_BITS:
+            block = self._begin(sequence >> _BLOCK_BITS)
+        place = sequence & _BLOCK_MASK
+        if block.items[place] is None:
+            block.count += 1
+            self.count += 1
+        block.items[place] = item
+
+    def get(self, sequence: i64) -> Returned | None:
+        """Return the message of a sequence, or None."""
+        block = self._found
+        if block.number != sequence >> _BLOCK_BITS:
+            found = self._find(sequence >> _BLOCK_BITS)
+            if found is None:
+                return None
+            block = self._found = found
+        return block.items[sequence & _BLOCK_MASK]
+
+    def has(self, sequence: i64) -> bool:
+        """Return whether there is a message of a sequence."""
+        return self.count > 0 and self.get(sequence) is not None
+
+    def pop(self, sequence: i64) -> Returned | None:
+        """Return the message of a sequence and take it out; None where there is none."""
+        item = self.get(sequence)
+        if item is not None:
+            block = self._found
+            block.items[sequence & _BLOCK_MASK] = None
+            block.count -= 1
+            self.count -= 1
+            if block.count == 0 and block is not self._put:
+                self._end(block)
+        return item
+
+    def values(self) -> list[Returned]:
+        """Return all messages, in no order."""
+        found: list[Returned] = []
+        for block in self.blocks():
+            found += [item for item in block.items if item is not None]
+        return found
+
+    def sequences(self) -> list[int]:
+        """Return the sequences of all messages, in no order."""
+        return [int(item.sequence) for item in self.values()]
+
+    def since(self, start: i64) -> list[Returned]:
+        """Return the messages from a sequence on, in no order."""
+        first = start >> _BLOCK_BITS
+        found: list[Returned] = []
+        for number, group in self._groups.items():
+            if number < first >> _GROUP_BITS:
+                continue
+            for block in group.values():
+                if block.number >= first:
+                    found += [
+                        item for item in block.items if item is not None and item.sequence >= start
+                    ]
+        return found
+
+    def blocks(self) -> list[Block]:
+        """Return all blocks, in no order."""
+        return [block for group in self._groups.values() for block in group.values()]
+
+    def free(self, account: WorkAccount) -> None:
+        """Let go of all messages, in slices where there are many."""
+        blocks = self.blocks()
+        account.steps += len(blocks) >> 4
+        for block in blocks:
+            account.free_later(block.items)
+        self._groups = {}
+        self._put = Block(-1)
+        self._found = self._put
+        self.count = 0
+
+    def _find(self, number: i64) -> Block | None:
+        """Return the block of a number, if there is one."""
+        group = self._groups.get(number >> _GROUP_BITS)
+        return group.get(number) if group is not None else None
+
+    def _begin(self, number: i64) -> Block:
+        """Have a block put into from now on."""
+        before = self._put
+        block = self._find(number)
+        if block is None:
+            block = Block(number)
+            group = self._groups.get(number >> _GROUP_BITS)
+            if group is None:
+                group = self._groups[number >> _GROUP_BITS] = {}
+            group[number] = block
+        self._put = block
+        if before.count == 0 and before.number >= 0:
+            self._end(before)
+        return block
+
+    def _end(self, block: Block) -> None:
+        """Take out a block that is empty."""
+        number = block.number
+        group = self._groups[number >> _GROUP_BITS]
+        del group[number]
+        if not group:
+            del self._groups[number >> _GROUP_BITS]
+        if self._found is block:
+            # It may come again, as another block.
+            self._found = self._put

@@ -1,0 +1,131 @@
+"""A dict that may have very many entries, and grows without moving all of them.
+
+A dict of 350,000 names that grows by one more moves them all, in 40 ms.  Here the first ones are in
+one dict, and what comes when that is full is spread over many, by the hashes of the keys.
+
+It has what is asked of it of a dict's methods.  What it returns of many entries are lists, as they
+are at that moment.
+
+Invariants: a key is in one of the dicts; no dict has many more than `_FIRST_MAX` entries before
+there are some millions of keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, Generic, TypeVar, final
+
+from mypy_extensions import i64
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+#: Entries of the dict that is filled first.  In the order in which they came, like those of a dict,
+#: are these alone.
+_FIRST_MAX: Final[i64] = 16_384
+
+#: Dicts for what comes behind these, as a mask.
+_MASK: Final[i64] = 255
+
+
+@final
+class LargeDict(Generic[K, V]):
+    """A dict for up to a few million entries."""
+
+    def __init__(self) -> None:
+        self._first: dict[K, V] = {}
+        #: There are none as long as the first one suffices.
+        self._others: list[dict[K, V]] = []
+        self._in_others: i64 = 0
+        #: The one that an entry was taken out of last.
+        self._last: i64 = 0
+
+    def _other(self, key: K) -> dict[K, V]:
+        """Return the dict that a key is in, or comes into, if it is not in the first one."""
+        code: i64 = hash(key)
+        # The lowest bits are those by which a dict itself places its keys.
+        return self._others[((code >> 8) ^ (code >> 40)) & _MASK]
+
+    def get(self, key: K) -> V | None:
+        """Return the value of a key, or None."""
+        found = self._first.get(key)
+        if found is None and self._in_others > 0:
+            found = self._other(key).get(key)
+        return found
+
+    def __getitem__(self, key: K) -> V:
+        """Return the value of a key.  Raises: KeyError."""
+        if self._in_others > 0 and key not in self._first:
+            return self._other(key)[key]
+        return self._first[key]
+
+    def __contains__(self, key: object) -> bool:
+        """Return whether a key is here."""
+        if key in self._first:
+            return True
+        code: i64 = hash(key)
+        return self._in_others > 0 and key in self._others[((code >> 8) ^ (code >> 40)) & _MASK]
+
+    def __setitem__(self, key: K, value: V) -> None:
+        """Set the value of a key."""
+        first = self._first
+        if self._in_others > 0:
+            other = self._other(key)
+            if key in other:
+                other[key] = value
+                return
+        if len(first) < _FIRST_MAX or key in first:
+            first[key] = value
+            return
+        if not self._others:
+            self._others = [{} for _ in range(int(_MASK) + 1)]
+        self._other(key)[key] = value
+        self._in_others += 1
+
+    def __delitem__(self, key: K) -> None:
+        """Take a key out.  Raises: KeyError."""
+        if self._in_others > 0 and key not in self._first:
+            del self._other(key)[key]
+            self._in_others -= 1
+        else:
+            del self._first[key]
+
+    def pop(self, key: K) -> V | None:
+        """Take a key out and return its value; None where it is not here."""
+        found = self.get(key)
+        if found is not None:
+            del self[key]
+        return found
+
+    def popitem(self) -> tuple[K, V]:
+        """Take out some entry, and return it.  Raises: KeyError where there is none."""
+        if self._in_others == 0:
+            return self._first.popitem()
+        while not self._others[self._last]:
+            self._last = (self._last + 1) & _MASK
+        self._in_others -= 1
+        return self._others[self._last].popitem()
+
+    def __len__(self) -> int:
+        """Return how many entries there are."""
+        return len(self._first) + int(self._in_others)
+
+    def keys(self) -> list[K]:
+        """Return all keys."""
+        return [key for table in self._tables() for key in table]
+
+    def values(self) -> list[V]:
+        """Return all values."""
+        return [value for table in self._tables() for value in table.values()]
+
+    def items(self) -> list[tuple[K, V]]:
+        """Return all entries."""
+        return [item for table in self._tables() for item in table.items()]
+
+    def __iter__(self) -> Iterator[K]:
+        """Return all keys one after the other, as they are now."""
+        return iter(self.keys())
+
+    def _tables(self) -> list[dict[K, V]]:
+        """Return the dicts that have entries."""
+        return [self._first, *self._others] if self._in_others > 0 else [self._first]

@@ -1,0 +1,71 @@
+"""Messages by their sequences, in blocks."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core import Node
+from leveret.broker.backlog.message_table import MessageTable
+from leveret.broker.backlog.window import Returned
+from leveret.message import Address, Message
+
+#: Sequences in a few blocks, close together and far apart.
+SEQUENCES = [*range(1, 40), *range(16_380, 16_400), 10**12]
+
+
+def item(sequence: int) -> Returned:
+    return Returned(sequence, Message(Address(b"", b""), b"", b"%d" % sequence, 0, True), 0)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["put", "pop", "get"]), st.sampled_from(SEQUENCES))),
+)
+def test_it_holds_what_a_dict_holds(steps: list[tuple[str, int]]) -> None:
+    table = MessageTable()
+    model: dict[int, Returned] = {}
+    for what, sequence in steps:
+        if what == "put":
+            model[sequence] = item(sequence)
+            table.put(model[sequence])
+        elif what == "pop":
+            assert table.pop(sequence) is model.pop(sequence, None)
+        else:
+            assert table.get(sequence) is model.get(sequence)
+            assert table.has(sequence) == (sequence in model)
+        assert table.count == len(model)
+        assert sorted(table.sequences()) == sorted(model)
+        assert {one.sequence for one in table.since(sequence)} == {
+            one for one in model if one >= sequence
+        }
+        assert {int(one.sequence): one for one in table.values()} == model
+
+
+def test_what_is_empty_is_not_kept() -> None:
+    table = MessageTable()
+    for sequence in range(1, 10_000):
+        table.put(item(sequence))
+        assert table.pop(sequence) is not None
+        assert len(table.blocks()) <= 1
+    for sequence in range(1, 10_000):
+        table.put(item(sequence))
+    assert len(table.blocks()) == 10_000 // 16
+    for sequence in range(9_999, 0, -1):
+        assert table.pop(sequence) is not None
+    assert len(table.blocks()) <= 1
+
+
+def test_it_lets_go_in_slices() -> None:
+    turn = Node().turn
+    table = MessageTable()
+    for sequence in range(1, 20_000):
+        table.put(item(sequence))
+    before = int(turn.steps)
+    table.free(turn)
+    assert int(turn.steps) - before < 20_000 // 16
+    assert (table.count, table.values()) == (0, [])
+    rounds = 0
+    while turn.works:
+        turn.settle()
+        rounds += 1
+    assert rounds > 1
