@@ -233,7 +233,10 @@ class Ready(InMemory):
         if pages is not None and pages.active:
             pages.copy_waiting(parts)
         parts.append(self.window.part())
-        return list(self.returns.sequences.values())
+        back: list[Returned] = []
+        for block in self.returns.blocks():
+            back.extend(block.messages.values())
+        return back
 
     def detach(self) -> Detached:
         """Let all messages leave; the sequences continue."""
