@@ -43,7 +43,7 @@ def test_a_damaged_chunk_is_not_kept() -> None:
     queue = broker.vhost("/").queues.existing(Name("q"), None)
     assert isinstance(queue, ClassicQueue)
     assert [stored.ref.first for stored in queue.stored.items] == [1, 5]
-    assert [int(item.sequence) for part in queue.live_parts([]) for item in part] == [3]
+    assert [int(item.sequence) for part in queue.live_parts([]) for item in part if item] == [3]
     assert queue.ready_count() == 5
 
 

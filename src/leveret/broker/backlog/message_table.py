@@ -91,6 +91,14 @@ class MessageTable:
             found += [item for item in block.items if item is not None]
         return found
 
+    def places(self) -> list[Returned | None]:
+        """Return all messages in no order, and None in between: so a copy takes the least."""
+        found: list[Returned | None] = []
+        for group in self._groups.values():
+            for block in group.values():
+                found.extend(block.items)
+        return found
+
     def sequences(self) -> list[int]:
         """Return the sequences of all messages, in no order."""
         return [int(item.sequence) for item in self.values()]

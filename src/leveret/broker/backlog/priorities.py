@@ -244,9 +244,9 @@ class PriorityReady(Ready):
         """Return all waiting messages in memory, in the order of their sequences."""
         return sorted(self.at.values(), key=sequence_of)
 
-    def copy_waiting(self, parts: list[WindowPart]) -> list[Returned]:
-        """Return all waiting messages in memory, in any order."""
-        return list(self.at.values())
+    def copy_waiting(self, parts: list[WindowPart]) -> list[Returned | None]:
+        """Return all waiting messages in memory, in any order, and None in between."""
+        return self.at.places()
 
     def detach(self) -> Detached:
         """Let all messages leave; the sequences continue."""

@@ -227,13 +227,16 @@ class Ready(InMemory):
             return sorted(back + fresh, key=sequence_of)
         return back + fresh
 
-    def copy_waiting(self, parts: list[WindowPart]) -> list[Returned]:
-        """Put copies of the windows into `parts`; return the others of `waiting`, in any order."""
+    def copy_waiting(self, parts: list[WindowPart]) -> list[Returned | None]:
+        """Put copies of the windows into `parts`; return the others of `waiting`, in any order.
+
+        There may be None between them.
+        """
         pages = self.fifo
         if pages is not None and pages.active:
             pages.copy_waiting(parts)
         parts.append(self.window.part())
-        back: list[Returned] = []
+        back: list[Returned | None] = []
         for block in self.returns.blocks():
             back.extend(block.messages.values())
         return back

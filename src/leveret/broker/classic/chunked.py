@@ -36,8 +36,10 @@ class ChunkedQueue(HoldingQueue):
         """Return the messages in memory that are journaled, in the order of sequences."""
 
     @abstractmethod
-    def live_parts(self, parts: list[WindowPart]) -> list[list[Returned]]:
+    def live_parts(self, parts: list[WindowPart]) -> list[list[Returned | None]]:
         """Return the same in lists of any order, and in windows, which are put into `parts`.
+
+        With them come messages that are not persistent, and None.
 
         A checkpoint looks at them in slices: there may be millions.
         """

@@ -455,11 +455,11 @@ class ClassicQueue(ConsumedQueue):
             live.sort(key=sequence_of)
         return live
 
-    def live_parts(self, parts: list[WindowPart]) -> list[list[Returned]]:
+    def live_parts(self, parts: list[WindowPart]) -> list[list[Returned | None]]:
         """Return the same in lists of any order, and in windows, with what is not persistent."""
         lists = super().live_parts(parts)
         if self.retained is not None:
-            lists.append(self.retained.persistent())
+            lists.append([*self.retained.persistent()])
         return lists
 
     def holds(self, sequence: i64) -> bool:

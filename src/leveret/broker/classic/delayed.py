@@ -290,7 +290,7 @@ class DelayedMessages(ChunkedQueue):
             Returned(sequence, delayed.message, 0) for sequence, delayed in sorted(both, key=_first)
         ]
 
-    def live_parts(self, parts: list[WindowPart]) -> list[list[Returned]]:
+    def live_parts(self, parts: list[WindowPart]) -> list[list[Returned | None]]:
         """Return nothing: `settle_pages` has written what a checkpoint must find."""
         return []
 

@@ -213,10 +213,9 @@ class WaitingQueue(ChunkedQueue):
             live.sort(key=sequence_of)
         return live
 
-    def live_parts(self, parts: list[WindowPart]) -> list[list[Returned]]:
+    def live_parts(self, parts: list[WindowPart]) -> list[list[Returned | None]]:
         """Return the same in lists of any order, and in windows, with what is not persistent."""
-        back = [item for item in self.ready.copy_waiting(parts) if item.message.persistent]
-        return [back, list(self.out.values())]
+        return [self.ready.copy_waiting(parts), self.out.places()]
 
     def holds(self, sequence: i64) -> bool:
         """Return whether a persistent message that `live` returned is still here."""

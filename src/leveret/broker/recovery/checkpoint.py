@@ -228,9 +228,14 @@ def _sorted_runs(queue: ChunkedQueue, runs: list[list[Returned]]) -> Iterator[No
     windows: list[WindowPart] = []
     for part in queue.live_parts(windows):
         for start in range(0, len(part), _RUN):
-            run = part[start : start + _RUN]
-            run.sort(key=sequence_of)
-            runs.append(run)
+            run = [
+                item
+                for item in part[start : start + _RUN]
+                if item is not None and item.message.persistent
+            ]
+            if run:
+                run.sort(key=sequence_of)
+                runs.append(run)
             yield from _items(_RUN // _SORTED_PER_ITEM)
     for window in windows:
         for start in range(0, len(window.items), _RUN):
