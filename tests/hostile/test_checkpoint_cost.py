@@ -36,8 +36,8 @@ DEEP: Final = 30_000
 RANGE_BYTES: Final = 16
 COUNT_BYTES: Final = 32
 
-#: Lines of a slice of a queue's messages, each of which is an item of some 100 lines at most.
-SLICE_LINES: Final = 100 * SLICE_MESSAGES
+#: Lines of a slice of a queue's messages, each of which is an item of some 120 lines at most.
+SLICE_LINES: Final = 120 * SLICE_MESSAGES
 
 
 @final
@@ -96,6 +96,7 @@ def test_a_slice_has_a_bounded_number_of_definitions(node: Node) -> None:
     assert len(again.vhost.queues.by_name) == MANY
 
 
+@pytest.mark.both_builds
 @pytest.mark.skipif(not PLAIN, reason="counts lines of plain Python")
 def test_the_boundary_is_little_work_for_each_queue(node: Node) -> None:
     source = BrokerCheckpoint(node.broker)
@@ -164,6 +165,7 @@ def test_how_often_messages_came_back_is_handed_over_in_slices() -> None:
     assert max(sizes) <= 2 * COUNT_BYTES * SLICE_MESSAGES + 65_536
 
 
+@pytest.mark.both_builds
 @pytest.mark.skipif(not PLAIN, reason="counts lines of plain Python")
 def test_a_slice_of_a_deep_queue_runs_a_bounded_number_of_lines() -> None:
     """Whatever it looks at: what is waiting, unacked, gone, or in a chunk already."""

@@ -78,6 +78,7 @@ def test_nothing_that_grows_moves_all_of_them(node: Node, arguments: dict[str, A
     assert largest(queue.ready, queue.out) < ENTRIES_MAX
 
 
+@pytest.mark.both_builds
 def test_a_channel_with_very_many_consumers_ends_in_slices(node: Node) -> None:
     peer = node.connect()
     peer.declare("q", durable=False)
