@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from core import Node, Peer
-from cost_gauge import Gauge, GaugedNode
+from cost_gauge import PLAIN, Gauge, GaugedNode
 from leveret.broker.classic.delayed_pages import PAGE_MESSAGES_MAX
 from raw_codec import method, publish
 
@@ -104,3 +104,31 @@ def test_what_came_while_others_were_written_is_written_page_by_page() -> None:
     # The others follow in the next rounds, whoever else asks for anything.
     node.run()
     assert len(store.memory.fresh) < waiting // 4
+
+
+@pytest.mark.both_builds
+def test_a_commit_of_delayed_messages_reads_their_headers_no_more() -> None:
+    """It is one slice, whatever it publishes."""
+    gauge = Gauge(counts_lines=PLAIN)
+    node = GaugedNode(gauge)
+    peer = node.connect()
+    declare(peer)
+    node.sync()
+    peer.take()
+    peer.call(1, "tx.select")
+    headers = {f"h{number:03}": True for number in range(900)} | {"x-delay": 60_000}
+    for _ in range(200):
+        peer.send(publish(1, "later", "k", b"m", headers=headers))
+
+    def commit() -> None:
+        peer.connection.receive(method(1, "tx.commit"), node.now())
+
+    gauge.measure("receive", node.turn, commit)
+    assert gauge.excesses == []
+    node.sync()
+    node.tick(59_999)
+    assert node.classic("q").ready_count() == 0
+    node.tick(1)
+    node.tick(1)
+    assert node.classic("q").ready_count() == 200
+    assert gauge.excesses == []

@@ -189,6 +189,8 @@ class Destinations:
         self.taps = taps
         #: How many bindings matched, those to the same queue and by several keys too.
         self.matched: i64 = 0
+        #: The delay (ms) with which the stores of delayed exchanges among them keep the message.
+        self.delay_ms: i64 = 0
 
     def reached(self) -> bool:
         """Return whether the message has a destination."""

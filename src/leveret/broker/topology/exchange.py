@@ -286,6 +286,8 @@ class Routing(Destinations):
             return False
         if delay > DELAY_MS_MAX:
             self.refusal = f"an x-delay of {delay} ms exceeds {DELAY_MS_MAX}"
+        else:
+            self.delay_ms = delay
         self.take_target(exchange.delayed.target)
         return True
 

@@ -141,7 +141,12 @@ def _publish(channel: Channel, publish: TxPublish) -> i64:
     if targets and publish.staging is not None:
         outcome = publish.staging.stage(message, owner)
     elif targets:
+        if publish.found.delay_ms > 0:
+            # All headers were read to find the delay: once for each message is enough.
+            turn.known_delay_ms = publish.found.delay_ms
+            turn.known_delay_of = message.properties
         outcome = channel.vhost.publish(message, targets, owner)
+        turn.known_delay_of = b""
     if turn.events is not None and publish.staging is None:
         turn.events.published(channel.vhost.name, message, len(targets))
     if publish.mandatory and not found.reached():
