@@ -60,7 +60,7 @@ SORTED_PAGE: Final = f"{PAGE}&sort=messages&sort_reverse=true"
 
 #: How long the broker is left alone to see what sampling takes, and what a total may be old.
 ALONE_SECONDS: Final = 15.0
-SCRAPE_KEPT_SECONDS: Final = 1.5
+SCRAPE_KEPT_SECONDS: Final = 2.75
 
 RATE: Final = ("-P", "1", "-C", "1", "-s", "16")
 PACE: Final = 10_000

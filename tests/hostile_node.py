@@ -393,9 +393,8 @@ class HostileNode:
         def broken(bug: BaseException) -> None:
             self.tally.fails(f"this stops the broker: {bug!r}")
 
-        walks = Walks(node.broker, SystemClock())
-        scrapes = Scrapes(walks, "rabbitmq", "3.13.7")
-        sampler = Sampler(walks)
+        sampler = Sampler(Walks(node.broker, SystemClock()))
+        scrapes = Scrapes(sampler.walks, "rabbitmq", "3.13.7")
         operator = Operator(
             node.now,
             durable_,

@@ -235,7 +235,6 @@ class NotImplementedFault(HardError):
 
     code: ClassVar[int] = 540
     name: ClassVar[str] = "NOT_IMPLEMENTED"
-    http_status: ClassVar[int] = 501
 
 
 class InternalError(HardError):

@@ -69,8 +69,7 @@ class Listeners:
         if certificates is not None:
             name = LoginName(ground.settings.tls_login_from)
             self._tls = Tls(self._openings, certificates.context, name)
-        self._walks = Walks(ground.broker, ground.clock)
-        self._sampler = Sampler(self._walks)
+        self._sampler = Sampler(Walks(ground.broker, ground.clock))
         self._backups = self._make_backups()
         operator = Operator(
             engine.runner.now,
@@ -166,7 +165,7 @@ class Listeners:
             return None
         compatible = settings.compatibility == "rabbitmq"
         version = RABBITMQ_VERSION if compatible else __version__
-        return Scrapes(self._walks, settings.metrics_prefix, version)
+        return Scrapes(self._sampler.walks, settings.metrics_prefix, version)
 
     def _start_metrics(self) -> None:
         """Listen for Prometheus, and warn where others than ours may ask too."""

@@ -223,7 +223,13 @@ _ERROR: Final[Schema] = {
 _FAILURES: Final = {
     "400": ("BadRequest", "The request is not as it must be; `reason` says what is wrong."),
     "401": ("NotAuthorised", "Nobody logged in, or who did may not do this."),
+    "403": ("Forbidden", "The user lacks a permission, or a setting forbids it to all."),
     "404": ("NotFound", "There is no such object."),
+    "408": ("RequestTimeout", "The body did not come in time."),
+    "413": ("TooLarge", "The body, or the message that it asks for, is too large."),
+    "415": ("UnsupportedMediaType", "The body is compressed, which is not taken."),
+    "417": ("ExpectationFailed", "`Expect` asks for something else than `100-continue`."),
+    "503": ("Unavailable", "Too many ask at once: try again after `Retry-After` seconds."),
 }
 
 
@@ -285,7 +291,7 @@ def _operation(route: web.AbstractRoute, path: str) -> Schema:
         "summary": text,
         "description": f"{text}  {_asked(right_of(route.method, path))}",
         "tags": [path.split("/")[2 if path.startswith("/api/") else 1]],
-        "responses": _responses(route.method, path),
+        "responses": _responses(route.method, path, right_of(route.method, path)),
     }
     if route.method == "GET" and is_list(path):
         found["parameters"] = [{"$ref": f"#/components/parameters/{one}"} for one in _LISTING]
@@ -309,7 +315,7 @@ def _asked(right: Right) -> str:
     return f"For users with one of the tags {', '.join(right.tags)}."
 
 
-def _responses(method: str, path: str) -> Schema:
+def _responses(method: str, path: str, right: Right) -> Schema:
     found: Schema = {}
     if path.startswith("/metrics"):
         found["200"] = {"description": "Metrics.", "content": {"text/plain": {"schema": TEXT}}}
@@ -325,11 +331,23 @@ def _responses(method: str, path: str) -> Schema:
     else:
         found["2XX"] = {"description": "It is done."}
     for status, (name, _) in _FAILURES.items():
-        if status != "404" or "{" in path:
+        if _may_fail_by(status, path, right):
             found[status] = {"$ref": f"#/components/responses/{name}"}
     if path.startswith("/api/health/"):
         found["503"] = {"description": "The check failed; `reason` says why."}
+    if path == "/api/backups" and method == "POST":
+        found["500"] = {"description": "The data directory cannot be read; `reason` says why."}
     return found
+
+
+def _may_fail_by(status: str, path: str, right: Right) -> bool:
+    """Tell whether a route answers by a failure of that status."""
+    if status == "404":
+        # What is served on the Unix socket alone is not there on TCP.
+        return "{" in path or right is OPERATOR
+    if status == "403":
+        return not right.tags or path.startswith("/api/backups")
+    return True
 
 
 def _request_body(fields: dict[str, Schema], required: tuple[str, ...]) -> Schema:

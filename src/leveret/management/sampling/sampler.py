@@ -83,7 +83,7 @@ class Sampler:
         rates_max: int = RATES_MAX,
         histories_max: int = HISTORIES_MAX,
     ) -> None:
-        self._walks = walks
+        self.walks: Final = walks
         self._broker = walks.broker
         wall_ms = self._wall_ms = walks.clock.wall_ms
         self._rates_max = rates_max
@@ -197,7 +197,7 @@ class Sampler:
                 await asyncio.sleep(0)
 
     async def _take_totals(self, since_ms: int = 0) -> Totals:
-        found = self._found = await self._walks.totals(since_ms)
+        found = self._found = await self.walks.totals(since_ms)
         links = found.links
         self._client_counts = [
             int(links.published),

@@ -12,6 +12,7 @@ other queues that got the message may have processed it.  `sending` ensures that
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -161,9 +162,8 @@ def republish(
     queues that are bound to it.  A letter that died in no queue (reason `unroutable`) is always
     sent as published.
 
-    `rows` are a table with the columns of an archive, for which the job needs a `name`.  A reason,
-    queue, kind of error and times select letters; each is optional.  `options` and `to_options` are
-    further options of the data source and of the sink.
+    `rows` are a table with the columns of an archive, for which the job needs a `name`.  What
+    selects letters is optional.  `options` and `to_options` are further ones of source and sink.
 
     Raises: JobError for invalid arguments; Spark's exceptions, with the source's or sink's reason.
     """
@@ -178,17 +178,24 @@ def republish(
 
     source = find_source(uri, stream, path, rows, name, password_env, options)
     said = {**choice.described(), **wanted, "to": place_of(to_uri), "error_path": error_path}
-    # Without a destination the name is that of earlier releases, which sent letters as published:
-    # such a letter was in the queue of its death too, which knows it by that name.
-    own_name = name or job_name("deadletter", source=source.name, of=stream, **said, **where)
-    to = Destination(
-        to_uri, to_exchange, None, None, to_queue, to_password_env, unroutable, dedup,
-        to_options or {},
-    )  # fmt: skip
+    own_name = name or _job_name(source.name, stream, said, where)
+    to = Destination(to_uri, to_exchange, None, None, to_queue, to_password_env, unroutable, dedup)
+    to = replace(to, options=to_options or {})
     parts = source_parts(spark, source, choose)
     return send(
         spark, parts, own_name, to, rate=rate, step=step, checkpoint=checkpoint, progress=progress
     )
+
+
+def _job_name(
+    source: str, stream: str | None, said: Mapping[str, object], where: Mapping[str, object]
+) -> str:
+    """Return the name by which a job is known when it runs again.
+
+    Without a destination it is that of earlier releases, which sent letters as published: such a
+    letter was in the queue of its death too, which knows it by that name.
+    """
+    return job_name("deadletter", source=source, of=stream, **said, **where)
 
 
 def _where(to_queue: str | None, to_exchange: str | None, as_published: bool) -> dict[str, object]:
