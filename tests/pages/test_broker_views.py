@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from playwright.sync_api import Page, Response, expect
 
 from broker_process import BrokerProcess
 from http_api import Api
-from leveret.client import blocking
+from leveret.client import BasicProperties, blocking
 from page_measures import BROKEN, WIDER, serious_faults
 
 # A list is asked for every five seconds, and the machine may be busy.
@@ -19,21 +20,34 @@ expect.set_options(timeout=60_000)
 #: Compressed, with the answers of the API.
 FIRST_VIEW_BYTES_MAX = 150_000
 
+SIZES = [(1280, 800), (390, 844)]
+
 #: The views, with a text that each shows in the broker below.
 VIEWS = (
     ("#/overview", "Messages in a second"),
     ("#/queues", "orders.eu"),
     ("#/queues/%2F/orders.eu", "Messages in a second"),
+    ("#/queues/%2F/orders.eu?tab=consumers", "Nobody consumes this queue"),
+    ("#/queues/%2F/consumed?tab=consumers", "accounting"),
     ("#/queues/%2F/orders.eu?tab=bindings", "*.eu.#"),
+    ("#/queues/%2F/dead?tab=messages", "Show messages"),
+    ("#/queues/%2F/dead?tab=dead", "rejected"),
     ("#/queues/%2F/events?tab=stream", "reporting"),
     ("#/streams", "events"),
     ("#/exchanges", "orders"),
     ("#/exchanges/%2F/orders", "orders.eu"),
+    ("#/exchanges/%2F/orders?tab=bindings", "*.us.#"),
+    ("#/exchanges/%2F/orders?tab=publish", "Publish"),
+    ("#/exchanges/%2F/later?tab=delayed", "in.an.hour"),
     ("#/connections", "shown"),
     ("#/channels", "no limit"),
+    ("#/policies", "bounded"),
     ("#/policies/%2F/bounded", "in effect"),
     ("#/users", "guest"),
+    ("#/users/guest", "administrator"),
     ("#/definitions", "Download definitions"),
+    ("#/log", "listening on"),
+    ("#/nowhere", "There is no such view"),
 )
 
 
@@ -63,37 +77,117 @@ def topology(broker: BrokerProcess) -> Iterator[None]:
     api.close()
     url = f"amqp://guest:guest@127.0.0.1:{broker.port}/%2F"
     with blocking.connect(url, connection_name="shown") as connection:
-        connection.channel()
+        channel = connection.channel()
+        channel.confirm_select()
+        channel.queue_declare("dead", durable=True)
+        to_dead = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
+        channel.queue_declare("consumed", durable=True, arguments=to_dead)
+        channel.publish(b'{"number": 1}', routing_key="consumed")
+        rejected = channel.get("consumed")
+        assert rejected is not None
+        channel.reject(rejected.delivery_tag, requeue=False)
+        delayed = {"x-delayed-type": "topic"}
+        channel.exchange_declare("later", "x-delayed-message", durable=True, arguments=delayed)
+        channel.queue_bind("consumed", "later", "#")
+        in_an_hour = BasicProperties(headers={"x-delay": 3_600_000}, delivery_mode=2)
+        channel.publish(b"", "later", "in.an.hour", in_an_hour)
+        channel.consume("consumed", print, consumer_tag="accounting")
         yield
 
 
-def test_every_view_shows_what_there_is(page: Page) -> None:
-    for address, text in VIEWS:
+def views(api: Api) -> list[tuple[str, str]]:
+    """Return the address of each view with a text that it shows."""
+    [connection] = [
+        row for row in rows_of(api, "connections") if row["user_provided_name"] == "shown"
+    ]
+    channels = [row for row in rows_of(api, "channels") if row["consumer_count"] == 1]
+    name = quote(connection["name"], safe="")
+    channel = quote(channels[0]["name"], safe="")
+    return [*VIEWS, (f"#/connections/{name}", "guest"), (f"#/channels/{channel}", "accounting")]
+
+
+def rows_of(api: Api, kind: str) -> list[dict[str, Any]]:
+    """Return the rows of a list of the API."""
+    status, rows = api.ask("GET", f"/api/{kind}")
+    assert status == 200
+    assert isinstance(rows, list)
+    return rows
+
+
+def test_every_view_shows_what_there_is(page: Page, api: Api) -> None:
+    for address, text in views(api):
         page.goto(address)
         expect(page.locator("main")).to_contain_text(text)
         expect(page.locator("main [role=alert]")).to_have_count(0)
 
 
 @pytest.mark.pages_more
-@pytest.mark.parametrize("size", [(1280, 800), (390, 844)], ids=["wide", "narrow"])
-def test_no_view_overflows_or_breaks_a_word(visitor: Any, size: tuple[int, int]) -> None:
-    page = visitor.open(size)
-    for address, text in VIEWS:
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", SIZES, ids=["wide", "narrow"])
+def test_everybody_can_use_each_view(
+    visitor: Any, api: Api, size: tuple[int, int], scheme: str
+) -> None:
+    """No view is wider than the window or breaks a word, and axe finds nothing serious."""
+    page = visitor.open(size, color_scheme=scheme)
+    for address, text in views(api):
         page.goto(address)
         expect(page.locator("main")).to_contain_text(text)
         assert page.evaluate(WIDER) <= 0, address
         assert page.evaluate(BROKEN) == [], address
+        assert serious_faults(page) == [], address
 
 
 @pytest.mark.pages_more
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_everybody_can_use_each_view(visitor: Any, scheme: str) -> None:
-    """Axe, which looks for what hinders people, finds nothing that is serious."""
-    page = visitor.open(color_scheme=scheme)
-    for address, text in VIEWS:
-        page.goto(address)
-        expect(page.locator("main")).to_contain_text(text)
-        assert serious_faults(page) == [], address
+@pytest.mark.parametrize("size", SIZES, ids=["wide", "narrow"])
+def test_everybody_can_use_what_opens(visitor: Any, size: tuple[int, int], scheme: str) -> None:
+    """A message, the way of a key, the search, the list of keys, and the form to sign in."""
+    page = visitor.open(size, color_scheme=scheme)
+    for open_it in (open_message, open_way, open_search, open_keys):
+        open_it(page)
+        assert page.evaluate(WIDER) <= 0, open_it
+        assert page.evaluate(BROKEN) == [], open_it
+        assert serious_faults(page) == [], open_it
+        page.keyboard.press("Escape")
+    visitor.expects("status of 401")
+    stranger = visitor.open(size, user=None, color_scheme=scheme)
+    stranger.goto("#/overview")
+    stranger.get_by_role("button", name="Sign in").wait_for()
+    assert stranger.evaluate(WIDER) <= 0
+    assert stranger.evaluate(BROKEN) == []
+    assert serious_faults(stranger) == []
+
+
+def open_message(page: Page) -> None:
+    """Open a message of a queue."""
+    page.goto("#/queues/%2F/dead?tab=messages")
+    page.get_by_role("button", name="Show messages").click()
+    page.locator("details.message summary").click()
+    page.get_by_label("Body").last.wait_for()
+
+
+def open_way(page: Page) -> None:
+    """Follow a key through an exchange."""
+    page.goto("#/exchanges/%2F/orders")
+    page.get_by_label("Key of a message").fill("new.eu.berlin")
+    expect(page.locator(".verdict")).to_contain_text("goes to 2 queues")
+
+
+def open_search(page: Page) -> None:
+    """Find something by a part of its name."""
+    page.goto("#/overview")
+    page.get_by_role("heading", name="Overview").wait_for()
+    page.keyboard.press("/")
+    page.get_by_role("combobox", name="Part of a name").fill("orders")
+    page.locator("dialog [role=option]").first.wait_for()
+
+
+def open_keys(page: Page) -> None:
+    """Ask which keys do what."""
+    page.goto("#/log")
+    page.get_by_role("heading", name="Log").wait_for()
+    page.keyboard.press("?")
+    page.get_by_role("dialog").wait_for()
 
 
 def test_the_first_view_is_light(visitor: Any) -> None:

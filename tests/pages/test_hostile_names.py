@@ -12,11 +12,12 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from playwright.sync_api import Page
+from playwright.sync_api import Page, expect
 
 from broker_process import BrokerProcess
 from http_api import Api
 from leveret.client import BasicProperties, blocking
+from page_measures import BROKEN, WIDER, serious_faults
 
 MARKUP = "<img src=x onerror=alert(1)>"
 #: Quotes of each kind, and what HTML and addresses read as their own.
@@ -32,6 +33,8 @@ NAMES = {
 #: and what turns the text around it.
 CODES = "\n\r\t\u202e\u202c\u2066"
 FREE = f"{CODES}{MARKUP}"
+
+SIZES = {"wide": (1280, 800), "narrow": (390, 844)}
 
 LOOK = """wanted => {
   const shown = document.getElementById("content");
@@ -153,6 +156,8 @@ def look(page: Page, address: str, shown: str) -> None:
     page.wait_for_function(LOOK, arg=shown)
     assert page.locator(MADE).count() == 0, address
     assert page.evaluate(TURNS) == [], address
+    assert page.evaluate(WIDER) <= 0, address
+    assert page.evaluate(BROKEN) == [], address
 
 
 @pytest.mark.parametrize(
@@ -179,3 +184,63 @@ def test_each_view_shows_a_name_as_text(
     page.get_by_role("combobox", name="Part of a name").fill(name[:12])
     page.locator("dialog [role=option]").first.wait_for()
     assert page.locator(MADE).count() == 0
+
+
+#: What asks before it acts, by the view: the address after the vhost and name, and the button.
+ACTS = (
+    ("#/queues/{0}/{0}", "Purge …"),
+    ("#/queues/{0}/{0}", "Move …"),
+    ("#/queues/{0}/{0}", "Delete …"),
+    ("#/queues/{0}/{0}?tab=bindings", "Bind …"),
+    ("#/queues/{0}/{0}?tab=bindings", "Unbind …"),
+    ("#/exchanges/{0}/{0}", "Bind …"),
+    ("#/exchanges/{0}/{0}", "Delete …"),
+    ("#/exchanges/{0}/{0}?tab=bindings", "Unbind …"),
+    ("#/policies/{0}/{0}", "Change …"),
+    ("#/policies/{0}/{0}", "Delete …"),
+    ("#/connections/{1}", "Close …"),
+    ("#/connections/{1}", "Close all of this user …"),
+    ("#/users/{0}", "Change …"),
+    ("#/users/{0}", "Delete …"),
+)
+
+
+@pytest.mark.pages_more
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("key", ["mixed", "long"])
+def test_each_view_and_question_has_room_for_a_name(
+    visitor: Any, broker: BrokerProcess, api: Api, named: dict[str, Any], key: str, size: str
+) -> None:
+    name = NAMES[key]
+    if key not in named:
+        named[key] = made(api, broker.port, name)
+    page: Page = visitor.open(SIZES[size])
+    for address, shown in views(api, name):
+        look(page, address, shown)
+    rows = api.answer("/api/connections")[1]
+    assert isinstance(rows, list)
+    [connection] = [segment(one["name"]) for one in rows if one["vhost"] == name]
+    for address, button in ACTS:
+        page.goto(address.format(segment(name), connection))
+        page.locator("main").get_by_role("button", name=button).first.click()
+        dialog = page.get_by_role("dialog")
+        dialog.wait_for()
+        assert page.locator(MADE).count() == 0, (address, button)
+        assert page.evaluate(TURNS) == [], (address, button)
+        assert page.evaluate(WIDER) <= 0, (address, button)
+        assert dialog.evaluate("one => one.scrollWidth - one.clientWidth") <= 0, (address, button)
+        assert page.evaluate(BROKEN) == [], (address, button)
+        page.keyboard.press("Escape")
+        expect(dialog).to_have_count(0)
+
+
+@pytest.mark.pages_more
+def test_everybody_can_use_a_view_with_such_a_name(
+    page: Page, broker: BrokerProcess, api: Api, named: dict[str, Any]
+) -> None:
+    name = NAMES["mixed"]
+    if "mixed" not in named:
+        named["mixed"] = made(api, broker.port, name)
+    for address, shown in views(api, name):
+        look(page, address, shown)
+        assert serious_faults(page) == [], address

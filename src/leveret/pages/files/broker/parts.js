@@ -1,6 +1,6 @@
 // Small parts that the views share: headings, panels, facts, tabs, states without data.
 
-import { html } from "../vendor/htm-preact.js";
+import { html, useLayoutEffect, useRef, useState } from "../vendor/htm-preact.js";
 import { coded, legible, number } from "../common/format.js";
 import { link } from "./router.js";
 
@@ -54,11 +54,21 @@ export function Panel({ title, note, actions, children, wide }) {
   </section>`;
 }
 
+/** A name and a value; one that is wider than its place scrolls, by the keyboard too. */
+function Fact({ name, value }) {
+  const place = useRef(null);
+  const [scrolls, setScrolls] = useState(false);
+  useLayoutEffect(() => {
+    setScrolls(place.current.scrollWidth > place.current.clientWidth);
+  });
+  return html`<div><dt>${name}</dt><dd ref=${place} tabindex=${scrolls ? 0 : undefined}>${value}</dd></div>`;
+}
+
 /** Names and values; a value that is undefined or null is left out. */
 export function Facts({ of }) {
   const known = of.filter((one) => one && ![undefined, null, false, ""].includes(one[1]));
   return html`<dl class="facts">
-    ${known.map(([name, value]) => html`<div><dt>${name}</dt><dd>${value}</dd></div>`)}
+    ${known.map(([name, value]) => html`<${Fact} key=${name} name=${name} value=${value} />`)}
   </dl>`;
 }
 
