@@ -4,8 +4,9 @@
 it is made, and booked out when it goes:
 
 - *definitions*: vhosts, queues, exchanges, bindings, policies and parameters, with their names,
-  arguments and indexes.  Each vhost has an `Account` of its own.  Definitions cannot be moved to
-  the disk, so they may take a share of the memory only; a declaration beyond it is refused.
+  arguments and indexes, and users with what they may do.  Each vhost has an `Account` of its own.
+  Definitions cannot be moved to the disk, so they may take a share of the memory only; a
+  declaration beyond it is refused.
 - *connections*: their channels, consumers and remembered routes, deliveries that wait for their
   ack, input that is not parsed and output that the peer does not read; and what is kept for clients
   whose connection was lost;
@@ -40,6 +41,12 @@ QUEUE_BYTES: Final = 2_800
 EXCHANGE_BYTES: Final = 850
 BINDING_BYTES: Final = 420
 POLICY_BYTES: Final = 700
+
+#: A user with all limits, and a permission, each with its place in a table; a permission without
+#: the states of its patterns.
+USER_BYTES: Final = 900
+PERMISSION_BYTES: Final = 900
+TOPIC_PERMISSION_BYTES: Final = 500
 
 #: A connection takes 2,950 and 4,650 before it is open, and some more of its shell; a publish that
 #: waits for its commit 200 and 270, a route that is remembered 590 and 700.
