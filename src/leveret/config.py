@@ -371,8 +371,8 @@ class Settings(BaseSettings):
         ge=0,
         le=2**62,
         description="How much memory queues, exchanges, bindings, policies, parameters and users "
-        "may use; beyond it new ones are refused. A quarter of `memory_bytes_max` by default. What a data "
-        "directory holds is always restored.",
+        "may use; beyond it new ones are refused. A quarter of `memory_bytes_max` by default. What "
+        "a data directory holds is always restored.",
     )
     queue_window_bytes: Size = Field(
         limits.QUEUE_WINDOW_BYTES,

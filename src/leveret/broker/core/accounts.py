@@ -12,7 +12,8 @@ it is made, and booked out when it goes:
   whose connection was lost;
 - *marks*: what queues and streams remember beside their messages: the numbers of publishers, the
   keys of deduplication, the stored offsets of consumers.  They have a share of the memory: beyond
-  it a new one is refused, or takes the place of the oldest.
+  it a new one is refused, or takes the place of the oldest;
+- *requests*: bodies of requests over HTTP, from before they are read to the end of their answers.
 
 The sizes of objects are measured (`tests/hostile/test_memory.py` measures them again), and rounded
 up to what the plain build takes where the compiled one takes less.
@@ -76,9 +77,14 @@ class Accounts:
         #: The most that marks may take; below 0 there is no limit.
         self.mark_bytes_max: i64 = -1
 
+        #: Bodies of requests over HTTP that are read, or answered.
+        self.request_bytes: i64 = 0
+        #: The most that they may take together; below 0 there is no limit.
+        self.request_bytes_max: i64 = -1
+
     def total(self) -> i64:
         """Return what is booked in all."""
-        return self.definition_bytes + self.connection_bytes + self.mark_bytes
+        return self.definition_bytes + self.connection_bytes + self.mark_bytes + self.request_bytes
 
     def has_room_for_marks(self) -> bool:
         """Return whether queues may remember more."""
