@@ -374,9 +374,9 @@ class Settings(BaseSettings):
         default_factory=_definition_bytes,
         ge=0,
         le=2**62,
-        description="How much memory queues, exchanges, bindings, policies and parameters may use; "
-        "beyond it new ones are refused. A quarter of `memory_bytes_max` by default. What a data "
-        "directory holds is always restored.",
+        description="How much memory queues, exchanges, bindings, policies, parameters and users "
+        "may use; beyond it new ones are refused. A quarter of `memory_bytes_max` by default. What "
+        "a data directory holds is always restored.",
     )
     queue_window_bytes: Size = Field(
         limits.QUEUE_WINDOW_BYTES,

@@ -729,6 +729,11 @@ HTTP_DISCARD_SECONDS_MAX: Final = 1
 HTTP_BODY_BYTES_MAX: Final = 1024 * 1024
 HTTP_BODY_SECONDS_MAX: Final = 30
 
+#: Bodies that are read and answered at once have this part of `memory_bytes_max` together, a user
+#: half of it; one more waits for another time (503), unless there is none, or it is small.
+REQUEST_SHARE: Final = 8
+HTTP_BODY_SMALL_BYTES: Final = 65_536
+
 #: The body of a form by which somebody logs in, who is not known when it is read: two AMQP short
 #: strings, percent-encoded, fit twice.
 HTTP_LOGIN_BYTES_MAX: Final = 4096

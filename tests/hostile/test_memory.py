@@ -21,6 +21,7 @@ from leveret.broker.core.accounts import (
     UNACKED_BYTES,
     VHOST_BYTES,
 )
+from leveret.broker.node.users import USER_LIMITS, User
 from leveret.broker.policy.policy import make_policy
 from leveret.broker.queue.target import TAKE
 from leveret.broker.stream.stream import Stream
@@ -30,6 +31,8 @@ from leveret.limits import (
     INPUT_BYTES_BLOCKED_MAX,
     KEY_BYTES,
     PUBLISHER_BYTES,
+    USER_TAGS_MAX,
+    VHOST_TAGS_MAX,
 )
 from leveret.session.haremq.channel import HareOutput
 from leveret.store.disks.recording import RecordingDisk
@@ -327,6 +330,101 @@ def test_the_account_says_what_parameters_take(node: Node, place: str) -> None:
 
     measured, booked = grown(node, make)
     assert measured / FACTOR < booked < measured * FACTOR, (measured, booked)
+
+
+def users(node: Node) -> None:
+    for number in range(1000):
+        node.broker.users.put(User(f"user-{number}", b"", []))
+
+
+def tagged_users(node: Node) -> None:
+    for number in range(300):
+        tags = [f"{number} {tag}" for tag in range(USER_TAGS_MAX)]
+        node.broker.users.put(User(f"user-{number}", b"", tags))
+
+
+def limited_users(node: Node) -> None:
+    for number in range(500):
+        node.broker.users.put(User(f"user-{number}", b"", []))
+        limits = dict.fromkeys(USER_LIMITS, 10000000000 + number)
+        node.broker.users.set_limits(f"user-{number}", limits)
+
+
+def permissions(node: Node) -> None:
+    node.broker.users.put(User("user", b"", []))
+    for number in range(200):
+        node.broker.add_vhost(f"vhost-{number}")
+    for number in range(200):
+        texts = [f"^{what}-{number}[.-](eu|us)" for what in ("configure", "write", "read")]
+        node.broker.users.set_permission("user", f"vhost-{number}", *texts)
+
+
+def topic_permissions(node: Node) -> None:
+    node.broker.users.put(User("user", b"", []))
+    for number in range(1000):
+        texts = [f"^{what}-{number}[.-]" for what in ("write", "read")]
+        node.broker.users.set_topic_permission("user", "/", f"exchange-{number}", *texts)
+
+
+def described_vhosts(node: Node) -> None:
+    for number in range(100):
+        vhost = node.broker.add_vhost(f"vhost-{number}")
+        tags = [f"{number} {tag}" for tag in range(VHOST_TAGS_MAX)]
+        vhost.metadata.set({"description": f"{number} " * 100, "tags": tags})
+
+
+OF_OPERATORS = [
+    users, tagged_users, limited_users, permissions, topic_permissions, described_vhosts,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("make", OF_OPERATORS)
+def test_the_account_says_what_users_and_vhosts_take(
+    node: Node, make: Callable[[Node], None]
+) -> None:
+    measured, booked = grown(node, lambda: make(node))
+    assert measured / FACTOR < booked < measured * FACTOR, (measured, booked)
+
+
+@pytest.mark.parametrize("make", OF_OPERATORS)
+def test_what_users_and_vhosts_take_is_booked_after_a_restart_and_booked_out(
+    node: Node, make: Callable[[Node], None]
+) -> None:
+    before = total(node)
+    make(node)
+    held = total(node)
+    assert held > before
+    node = Node(RecordingDisk(node.stop()))
+    assert total(node) == held
+    for name in list(node.broker.vhosts):
+        if name != "/":
+            node.broker.delete_vhost(name)
+    for name in list(node.broker.users.by_name):
+        if name != "guest":
+            node.broker.users.delete(name)
+    node.run()
+    assert total(node) == before
+
+
+def test_users_are_refused_beyond_the_share_of_definitions(node: Node) -> None:
+    """One in place of another needs the difference only."""
+    node.broker.users.put(User("user", b"", ["v" * 200] * 3))
+    accounts = node.turn.accounts
+    accounts.definition_bytes_max = accounts.definition_bytes
+    tags = ["v" * 200] * 4
+    setters: list[Callable[[], None]] = [
+        lambda: node.broker.users.put(User("user", b"", tags)),
+        lambda: node.broker.users.put(User("other", b"", [])),
+        lambda: node.broker.users.set_permission("user", "/", "", "", ""),
+        lambda: node.broker.users.set_topic_permission("user", "/", "amq.topic", "", ""),
+        lambda: node.vhost.metadata.set({"tags": tags}),
+    ]
+    for setter in setters:
+        with pytest.raises(PreconditionFailed, match="definition_bytes_max"):
+            setter()
+    node.broker.users.set_tags("user", ["v" * 200] * 2)
+    node.broker.users.set_tags("user", ["v" * 200] * 3)
+    assert accounts.definition_bytes == accounts.definition_bytes_max
 
 
 def test_policies_and_parameters_are_refused_beyond_the_share_and_booked_out(node: Node) -> None:

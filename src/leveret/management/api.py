@@ -7,7 +7,9 @@ the framework's routing on the raw path keeps apart from the path's own slashes.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
+from collections.abc import Iterator
 from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING
@@ -296,12 +298,15 @@ async def _visited(
     if (refused := _compressed(request)) is not None:
         return refused
     try:
+        most = HTTP_BODY_BYTES_MAX
         if visit.right is ADMINISTRATION:
             # Who may do everything may send the definitions of everything.
-            request = request.clone(client_max_size=BODY_BYTES_MAX)
-        await read_whole(request, clock)
-        visit.ends = request.method in _READING
-        return await handler(request)
+            most = BODY_BYTES_MAX
+            request = request.clone(client_max_size=most)
+        with _booked(request, visit, most):
+            await read_whole(request, clock)
+            visit.ends = request.method in _READING
+            return await handler(request)
     except asyncio.CancelledError:
         refusal = visit.over()
         if refusal is None:
@@ -312,6 +317,30 @@ async def _visited(
         if request.transport is not None:
             request.transport.abort()
         raise ConnectionResetError("the user's right to this answer went") from None
+
+
+@contextlib.contextmanager
+def _booked(request: web.Request, visit: Visit, most: int) -> Iterator[None]:
+    """Book the body of a request, of at most so many bytes, until it is answered.
+
+    Raises: TurnedAway (503) where bodies take as much of the memory as they may.
+    """
+    if not request.can_read_body:
+        yield
+        return
+    # What does not say its length may become as long as it may.
+    length = request.content_length
+    size = most if length is None else min(length, most)
+    user = visit.access.user
+    if not visit.gate.bodies.take(user, size):
+        raise TurnedAway(
+            "the bodies of requests that are read now take all of their share of the memory: ask "
+            "again when they are answered, or send less at once"
+        )
+    try:
+        yield
+    finally:
+        visit.gate.bodies.give_back(user, size)
 
 
 def _through(gate: Gate, clock: Clock) -> Middleware:

@@ -37,6 +37,7 @@ from leveret.clock import Clock
 from leveret.errors import AccessRefused, AmqpError, NotFound
 from leveret.limits import HTTP_API_REQUESTS_PER_USER_MAX, HTTP_REQUESTS_PER_USER_MAX
 from leveret.management.listening.connection import HttpConnection
+from leveret.management.login.body_share import BodyShare
 from leveret.management.login.credentials import (
     WRONG,
     Unauthorized,
@@ -152,6 +153,8 @@ class Gate(RightsWatcher):
         self._log = log
         self._clock = clock
         self._sessions = Sessions(clock)
+        #: The bodies of the requests.
+        self.bodies: Final = BodyShare(broker.turn.accounts)
 
     def close(self) -> None:
         """Watch nothing more."""

@@ -26,6 +26,7 @@ def memory_use(broker: Broker) -> list[Arguments]:
         _row("connections", "all", accounts.connection_bytes, accounts.connection_bytes_max),
         _row("sessions", "connections", broker.publish_sessions.held_bytes, -1),
         _row("marks", "all", accounts.mark_bytes, accounts.mark_bytes_max),
+        _row("requests", "all", accounts.request_bytes, accounts.request_bytes_max),
     ]
 
 

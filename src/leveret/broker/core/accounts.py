@@ -4,14 +4,16 @@
 it is made, and booked out when it goes:
 
 - *definitions*: vhosts, queues, exchanges, bindings, policies and parameters, with their names,
-  arguments and indexes.  Each vhost has an `Account` of its own.  Definitions cannot be moved to
-  the disk, so they may take a share of the memory only; a declaration beyond it is refused.
+  arguments and indexes, and users with what they may do.  Each vhost has an `Account` of its own.
+  Definitions cannot be moved to the disk, so they may take a share of the memory only; a
+  declaration beyond it is refused.
 - *connections*: their channels, consumers and remembered routes, deliveries that wait for their
   ack, input that is not parsed and output that the peer does not read; and what is kept for clients
   whose connection was lost;
 - *marks*: what queues and streams remember beside their messages: the numbers of publishers, the
   keys of deduplication, the stored offsets of consumers.  They have a share of the memory: beyond
-  it a new one is refused, or takes the place of the oldest.
+  it a new one is refused, or takes the place of the oldest;
+- *requests*: bodies of requests over HTTP, from before they are read to the end of their answers.
 
 The sizes of objects are measured (`tests/hostile/test_memory.py` measures them again), and rounded
 up to what the plain build takes where the compiled one takes less.
@@ -41,6 +43,12 @@ EXCHANGE_BYTES: Final = 850
 BINDING_BYTES: Final = 420
 POLICY_BYTES: Final = 700
 
+#: A user with all limits, and a permission, each with its place in a table; a permission without
+#: the states of its patterns.
+USER_BYTES: Final = 900
+PERMISSION_BYTES: Final = 900
+TOPIC_PERMISSION_BYTES: Final = 500
+
 #: A connection takes 2,950 and 4,650 before it is open, and some more of its shell; a publish that
 #: waits for its commit 200 and 270, a route that is remembered 590 and 700.
 CONNECTION_BYTES: Final = 5_500
@@ -69,9 +77,14 @@ class Accounts:
         #: The most that marks may take; below 0 there is no limit.
         self.mark_bytes_max: i64 = -1
 
+        #: Bodies of requests over HTTP that are read, or answered.
+        self.request_bytes: i64 = 0
+        #: The most that they may take together; below 0 there is no limit.
+        self.request_bytes_max: i64 = -1
+
     def total(self) -> i64:
         """Return what is booked in all."""
-        return self.definition_bytes + self.connection_bytes + self.mark_bytes
+        return self.definition_bytes + self.connection_bytes + self.mark_bytes + self.request_bytes
 
     def has_room_for_marks(self) -> bool:
         """Return whether queues may remember more."""

@@ -31,6 +31,7 @@ from leveret.limits import (
     MARK_SHARE,
     MESSAGE_OVERHEAD_BYTES,
     OVERFULL_BYTES_MAX,
+    REQUEST_SHARE,
     RETENTION_SHARE,
     RETRY_SHARE,
     SHORT_STRING_BYTES_MAX,
@@ -45,6 +46,7 @@ def _share_memory(turn: Turn, bytes_max: i64) -> None:
     # What files have must not keep the alarm on.
     turn.retention.bytes_max = bytes_max // RETENTION_SHARE
     turn.accounts.mark_bytes_max = bytes_max // MARK_SHARE
+    turn.accounts.request_bytes_max = bytes_max // REQUEST_SHARE
     turn.retries.bytes_max = bytes_max // RETRY_SHARE
     turn.stream_cache.bytes_max = min(STREAM_CACHE_BYTES_MAX, bytes_max // 8)
 

@@ -15,12 +15,14 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import sys
 from abc import abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
+from leveret.broker.core.accounts import USER_BYTES, Account
 from leveret.broker.core.ownership import MAX_PUBLISHERS, MAX_SINKS, MAX_STREAM_CONSUMERS, Owner
 from leveret.broker.core.quotas import QUOTAS
 from leveret.broker.node.closing import Closing
@@ -161,6 +163,13 @@ class User:
         #: What tells it from all other users that ever had its name; of earlier releases' it is 0.
         self.number: i64 = 0
 
+    def memory(self) -> i64:
+        """Return the bytes of memory that it takes, with the limits that it may have."""
+        size: i64 = USER_BYTES + sys.getsizeof(self.name) + sys.getsizeof(self.password_hash)
+        for tag in self.tags:
+            size += i64(sys.getsizeof(tag)) + 8
+        return size
+
     def definition(self) -> dict[str, object]:
         """Return the user as its journal record holds it."""
         return {
@@ -210,6 +219,8 @@ class Users:
         self.topic_permissions: dict[tuple[str, str], dict[str, TopicPermission]] = {}
         #: By user: what of `USER_LIMITS` is set; a negative number is no limit.
         self.limits = turn.quotas.user_limits
+        #: What users and their permissions take of the memory.
+        self.account: Final = Account(turn.accounts)
         #: The highest number that a user ever had.
         self.last_number: i64 = 0
 
@@ -257,6 +268,7 @@ class Users:
         if user.name not in self.by_name and len(self.by_name) >= USERS_MAX:
             raise PreconditionFailed(f"there are at most {USERS_MAX} users")
         current = self.by_name.get(user.name)
+        self._check_room(user.memory(), 0 if current is None else current.memory())
         # Beyond all that were given, also by what a restart cannot know of any more.
         user.number = (
             max(self.last_number + 1, self.turn.now_ms) if current is None else current.number
@@ -310,8 +322,10 @@ class Users:
         """
         self._check_there(user, vhost)
         permission = Permission(configure, write, read)
+        before = self.permissions.get((user, vhost))
+        self._check_room(permission.memory(), 0 if before is None else before.memory())
         self.turn.journal.define("permission", permission.definition(user, vhost))
-        self.permissions[user, vhost] = permission
+        self.keep_permission(user, vhost, permission)
         self._changed(user, vhost)
 
     def clear_permission(self, user: str, vhost: str) -> None:
@@ -320,7 +334,7 @@ class Users:
         if (user, vhost) not in self.permissions:
             raise NotFound(f"user '{user}' has no permissions in vhost '{vhost}'")
         self.turn.changes += 1
-        del self.permissions[user, vhost]
+        self.drop_permission((user, vhost))
         self.turn.journal.delete("permission", {"user": user, "vhost": vhost})
         self._changed(user, vhost)
 
@@ -344,10 +358,11 @@ class Users:
             raise PreconditionFailed(
                 f"a user has at most {TOPIC_PERMISSIONS_MAX} topic permissions in a vhost"
             )
+        before = of_user.get(exchange)
+        self._check_room(permission.memory(), 0 if before is None else before.memory())
         definition = permission.definition(user, vhost, exchange)
         self.turn.journal.define("topic_permission", definition)
-        of_user[exchange] = permission
-        self.topic_permissions[user, vhost] = of_user
+        self.keep_topic_permission(user, vhost, exchange, permission)
         self._changed(user, vhost)
 
     def clear_topic_permission(self, user: str, vhost: str, exchange: str | None = None) -> None:
@@ -365,18 +380,16 @@ class Users:
         for name in names:
             definition: dict[str, object] = {"user": user, "vhost": vhost, "exchange": name}
             journal.delete("topic_permission", definition)
-            del of_user[name]
+            self.drop_topic_permission((user, vhost), name)
         journal.end_tx()
-        if not of_user:
-            del self.topic_permissions[user, vhost]
         self._changed(user, vhost)
 
     def forget_vhost(self, vhost: str) -> None:
         """Forget the permissions in a vhost that is deleted; its record stands for them."""
         for key in [key for key in self.topic_permissions if key[1] == vhost]:
-            del self.topic_permissions[key]
+            self._drop_topic_permissions(key)
         for key in [key for key in self.permissions if key[1] == vhost]:
-            del self.permissions[key]
+            self.drop_permission(key)
             self._notify_watchers(key[0])
 
     def _notify_watchers(self, user: str) -> None:
@@ -469,14 +482,59 @@ class Users:
 
     def restore_user(self, user: User) -> None:
         """Restore a user, without a record."""
+        before = self.by_name.get(user.name)
+        self.account.book(user.memory() - (0 if before is None else before.memory()))
         self.by_name[user.name] = user
         self.used(user.number)
 
     def restore_deleted_user(self, name: str) -> None:
         """Remove a user, his permissions and his limits, without a record."""
-        self.by_name.pop(name, None)
+        user = self.by_name.pop(name, None)
+        if user is not None:
+            self.account.book(-user.memory())
         self.limits.pop(name, None)
         for key in [key for key in self.permissions if key[0] == name]:
-            del self.permissions[key]
+            self.drop_permission(key)
         for key in [key for key in self.topic_permissions if key[0] == name]:
+            self._drop_topic_permissions(key)
+
+    def keep_permission(self, user: str, vhost: str, permission: Permission) -> None:
+        """Restore a permission, without a record."""
+        self.drop_permission((user, vhost))
+        self.account.book(permission.memory())
+        self.permissions[user, vhost] = permission
+
+    def drop_permission(self, key: tuple[str, str]) -> None:
+        """Remove the permission of a user in a vhost, if there is one, without a record."""
+        before = self.permissions.pop(key, None)
+        if before is not None:
+            self.account.book(-before.memory())
+
+    def keep_topic_permission(
+        self, user: str, vhost: str, exchange: str, permission: TopicPermission
+    ) -> None:
+        """Restore a topic permission, without a record."""
+        self.drop_topic_permission((user, vhost), exchange)
+        self.account.book(permission.memory() + i64(sys.getsizeof(exchange)))
+        self.topic_permissions.setdefault((user, vhost), {})[exchange] = permission
+
+    def drop_topic_permission(self, key: tuple[str, str], exchange: str) -> None:
+        """Remove a topic permission of a user in a vhost, if there is one, without a record."""
+        of_user = self.topic_permissions.get(key)
+        if of_user is None or exchange not in of_user:
+            return
+        self.account.book(-(of_user.pop(exchange).memory() + i64(sys.getsizeof(exchange))))
+        if not of_user:
             del self.topic_permissions[key]
+
+    def _drop_topic_permissions(self, key: tuple[str, str]) -> None:
+        for exchange in list(self.topic_permissions.get(key, ())):
+            self.drop_topic_permission(key, exchange)
+
+    def _check_room(self, size: i64, before: i64) -> None:
+        """Check that there is room for what takes `size` bytes in place of `before`.
+
+        Raises: PreconditionFailed (406).
+        """
+        if size > before:
+            self.turn.accounts.check_definition(size - before)

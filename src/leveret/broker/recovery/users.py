@@ -35,10 +35,11 @@ def define_user(users: Users, kind: str, definition: dict[str, object]) -> None:
     read = text(definition, "read")
     with contextlib.suppress(PreconditionFailed):
         if kind == "permission":
-            users.permissions[key] = Permission(text(definition, "configure"), write, read)
+            permission = Permission(text(definition, "configure"), write, read)
+            users.keep_permission(*key, permission)
         else:
-            of_user = users.topic_permissions.setdefault(key, {})
-            of_user[text(definition, "exchange")] = TopicPermission(write, read)
+            exchange = text(definition, "exchange")
+            users.keep_topic_permission(*key, exchange, TopicPermission(write, read))
 
 
 def _define_user(users: Users, definition: dict[str, object]) -> None:
@@ -62,6 +63,6 @@ def delete_user(users: Users, kind: str, definition: dict[str, object]) -> None:
     elif kind == "user_limits":
         users.limits.pop(user, None)
     elif kind == "permission":
-        users.permissions.pop(key, None)
-    elif key in users.topic_permissions:
-        users.topic_permissions[key].pop(text(definition, "exchange"), None)
+        users.drop_permission(key)
+    else:
+        users.drop_topic_permission(key, text(definition, "exchange"))

@@ -8,10 +8,12 @@ Invariants: patterns are compiled when they are set, so that a check cannot fail
 
 from __future__ import annotations
 
+import sys
 from typing import Final, final
 
 from mypy_extensions import i64
 
+from leveret.broker.core.accounts import PERMISSION_BYTES, TOPIC_PERMISSION_BYTES
 from leveret.broker.values.patterns import Pattern, compile_pattern
 from leveret.errors import PreconditionFailed
 
@@ -19,6 +21,9 @@ from leveret.errors import PreconditionFailed
 CONFIGURE: Final = 1
 WRITE: Final = 2
 READ: Final = 4
+
+#: Patterns that most permissions have, and that are compiled once for all.
+_SHARED: Final = ("", ".*")
 
 #: The characters that mean something in a pattern.
 _META: Final = "\\.^$*+?{}[]()|-#&~ \t\n\r\v\f"
@@ -82,6 +87,15 @@ class Permission:
         """Return the steps that its patterns have walked so far, 0.1 µs each."""
         return self._configure.walked + self._write.walked + self._read.walked
 
+    def memory(self) -> i64:
+        """Return the bytes of memory that it takes."""
+        size: i64 = PERMISSION_BYTES
+        texts = (self.configure, self.write, self.read)
+        for text, pattern in zip(texts, (self._configure, self._write, self._read), strict=True):
+            if text not in _SHARED:
+                size += pattern.memory() + i64(sys.getsizeof(text))
+        return size
+
     def definition(self, user: str, vhost: str) -> dict[str, object]:
         """Return the permission as its journal record holds it."""
         return {
@@ -136,6 +150,10 @@ class TopicPermission:
             return _pattern(text).matches(start)
         except PreconditionFailed:
             return False
+
+    def memory(self) -> i64:
+        """Return the bytes of memory that it takes; its patterns are compiled when it is asked."""
+        return TOPIC_PERMISSION_BYTES + i64(sys.getsizeof(self.write) + sys.getsizeof(self.read))
 
     def definition(self, user: str, vhost: str, exchange: str) -> dict[str, object]:
         """Return the permission as its journal record holds it."""

@@ -7,6 +7,7 @@ Invariants: `limits` and the rest hold checked values only; a change is journale
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import Final, final
 
@@ -40,6 +41,14 @@ _TYPE_NAMES: Final = {
 
 #: The fields of a vhost's metadata that are true or false.
 _SWITCHES: Final = ("strict_keys", "protected_from_deletion", "tracing")
+
+
+def _memory(description: str, tags: list[str]) -> i64:
+    """Return what the texts of a vhost take."""
+    size: i64 = sys.getsizeof(description)
+    for tag in tags:
+        size += i64(sys.getsizeof(tag)) + 8
+    return size
 
 
 @final
@@ -78,7 +87,8 @@ class Metadata:
         It may name description, tags, default_queue_type, strict_keys and protected_from_deletion;
         other entries are ignored.
 
-        Raises: PreconditionFailed (406) for an invalid value; then nothing is changed.
+        Raises: PreconditionFailed (406) for an invalid value, or where definitions take as much
+        memory as they may; then nothing is changed.
         """
         check_metadata(changes)
         self._change(changes, self.limits)
@@ -98,6 +108,11 @@ class Metadata:
         wanted = merged_metadata(self.fields(), changes)
         record = vhost_record(self._vhost.name, wanted, limits)
         if record != self.record():
+            tags = tag_list(wanted["tags"])
+            size = _memory(str(wanted["description"]), tags)
+            before = _memory(self.description, self.tags)
+            if size > before:
+                self._vhost.account.check(self._vhost.name, size - before)
             self._vhost.turn.journal.define("vhost", record)
             self._take(changes)
             self._limit(limits)
@@ -108,6 +123,11 @@ class Metadata:
         self._vhost.use.limit(limits)
 
     def _take(self, changes: Arguments) -> None:
+        before = _memory(self.description, self.tags)
+        self._take_each(changes)
+        self._vhost.account.book(_memory(self.description, self.tags) - before)
+
+    def _take_each(self, changes: Arguments) -> None:
         if "description" in changes:
             self.description = str(changes["description"])
         if "tags" in changes:
