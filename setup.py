@@ -31,6 +31,7 @@ SOURCE = Path("src/leveret")
 COMPILED = (
     "message.py",
     "clock.py",
+    "large_dict.py",
     "limits.py",
     "names.py",
     "errors.py",

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leveret.broker.values.large_dict import LargeDict
+from leveret.large_dict import LargeDict
 
 #: Entries of the dict that is filled first (`large_dict._FIRST_MAX`).
 FIRST = 16_384

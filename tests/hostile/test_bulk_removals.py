@@ -29,6 +29,7 @@ from leveret.limits import (
     WORK_STEPS_PER_TURN,
 )
 from leveret.store.disks.recording import RecordingDisk
+from raw import Method
 from raw_codec import method, publish
 from work_account import Account, stop
 
@@ -515,3 +516,64 @@ def test_the_temporary_files_of_a_deleted_queue_are_removed() -> None:
     node.turn.spill.take_unused()
     turns_of(node)
     assert node.turn.spill.take_unused()
+
+
+def taken_from_pages(node: Node) -> tuple[Peer, list[Method]]:
+    """Deliveries of messages with a priority that lie in pages, between others that wait."""
+    node.turn.page_bytes = 20_000
+    peer = fill(node, 500, durable=True, arguments={"x-max-priority": 5})
+    for first in range(0, 6000, 500):
+        peer.send(
+            *[
+                publish(2, "", "q", b"%d" % (500 + at), delivery_mode=2, priority=at % 2)
+                for at in range(first, first + 500)
+            ]
+        )
+    node.sync()
+    peer.take()
+    return peer, [peer.call_get("q") for _ in range(3000)]
+
+
+def test_what_comes_back_while_pages_of_priorities_are_purged_stays() -> None:
+    """Each page is forgotten in its slice; what was handed out, and came back, lies in some."""
+    node = Node(window_bytes=50_000)
+    peer, taken = taken_from_pages(node)
+    ask(node, peer, method(2, "queue.purge", queue="q"))
+    assert node.turn.works
+    other = node.connect()
+    for got in taken[:2200]:
+        peer.connection.receive(method(1, "basic.ack", delivery_tag=got.delivery_tag), node.now())
+    turns_of(node)
+    sync(node)
+    queue = node.classic("q")
+    assert queue.ready_count() == 0
+    # What is unacked comes back after a crash, or now, and each once.
+    again = Node(RecordingDisk(node.image()), window_bytes=50_000)
+    assert again.classic("q").ready_count() == 800
+    ask(node, peer, method(1, "basic.recover", requeue=True))
+    node.sync()
+    assert queue.ready_count() == 800
+    found = sorted(int(other.call_get("q", no_ack=True).body) for _ in range(800))
+    assert found == sorted(int(got.body) for got in taken[2200:])
+    node.sync()
+    assert Node(RecordingDisk(node.image()), window_bytes=50_000).classic("q").ready_count() == 0
+    assert not queue.stored.any()
+
+
+def test_a_requeue_between_two_slices_of_such_a_purge_survives_a_crash() -> None:
+    node = Node(window_bytes=50_000)
+    peer, taken = taken_from_pages(node)
+    other = node.connect()
+    before = int(node.turn.steps)
+    other.connection.receive(method(1, "queue.purge", queue="q"), node.now())
+    assert int(node.turn.steps) - before <= STEPS_PER_SLICE + SPARE
+    assert node.turn.works
+    peer.connection.receive(method(1, "basic.recover", requeue=True), node.now())
+    turns_of(node)
+    node.sync()
+    assert node.classic("q").ready_count() == len(taken)
+    again = Node(RecordingDisk(node.image()), window_bytes=50_000)
+    assert again.classic("q").ready_count() == len(taken)
+    left = again.connect()
+    found = sorted(int(left.call_get("q", no_ack=True).body) for _ in taken)
+    assert found == sorted(int(got.body) for got in taken)

@@ -21,8 +21,8 @@ from leveret.broker.core.counts import LinkCounts
 from leveret.broker.core.turn import Link
 from leveret.broker.core.work import Work
 from leveret.broker.node.access import Access
-from leveret.broker.values.large_dict import LargeDict
 from leveret.errors import ResourceFault
+from leveret.large_dict import LargeDict
 from leveret.limits import (
     ASSEMBLING_BYTES_MAX,
     INPUT_BYTES_BLOCKED_MAX,

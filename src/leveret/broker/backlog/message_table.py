@@ -21,6 +21,9 @@ from leveret.broker.core.work import WorkAccount
 _BLOCK_BITS: Final[i64] = 4
 _BLOCK_MASK: Final[i64] = 15
 
+#: No sequence is above it.
+_LAST: Final[i64] = 0x7FFF_FFFF_FFFF_FFFF
+
 #: Blocks of a group, which are in one dict, as a number of bits.
 _GROUP_BITS: Final[i64] = 10
 
@@ -105,15 +108,21 @@ class MessageTable:
 
     def since(self, start: i64) -> list[Returned]:
         """Return the messages from a sequence on, in no order."""
-        first = start >> _BLOCK_BITS
+        return self.within(start, _LAST)
+
+    def within(self, first: i64, last: i64) -> list[Returned]:
+        """Return the messages whose sequences are from `first` to `last`, in no order."""
         found: list[Returned] = []
+        group_bits = _BLOCK_BITS + _GROUP_BITS
         for number, group in self._groups.items():
-            if number < first >> _GROUP_BITS:
+            if number < first >> group_bits or number > last >> group_bits:
                 continue
             for block in group.values():
-                if block.number >= first:
+                if first >> _BLOCK_BITS <= block.number <= last >> _BLOCK_BITS:
                     found += [
-                        item for item in block.items if item is not None and item.sequence >= start
+                        item
+                        for item in block.items
+                        if item is not None and first <= item.sequence <= last
                     ]
         return found
 

@@ -41,6 +41,6 @@ class BacklogOwner:
         """
         return []
 
-    def out_sequences(self) -> list[int]:
-        """Return the sequences of all messages that do not wait and are not gone, in any order."""
+    def out_within(self, first: i64, last: i64) -> list[int]:
+        """Return the sequences of messages in that range that do not wait and are not gone."""
         return []

@@ -217,9 +217,6 @@ class Pages(PageOwner):
 
     # -- all --------------------------------------------------------------------------------------
 
-    def let_go(self) -> None:
-        """Forget the messages on disk, in the journal too, but for those of `let_go_of`."""
-
     def let_go_of(self, page: Page) -> None:
         """Forget the messages on disk of a page that was detached, in the journal too."""
 

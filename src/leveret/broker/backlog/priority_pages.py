@@ -465,30 +465,29 @@ class PriorityPages(Pages):
         self._report(page, chunk.data, broken)
         return found
 
-    def let_go(self) -> None:
-        """Forget the messages on disk, page by page, in the journal too.
+    def let_go_of(self, page: Page) -> None:
+        """Forget the messages on disk of a page that was detached, in the journal too.
 
-        What is handed out, being dead-lettered or retained lies between, and stays.
+        What is handed out, being dead-lettered or retained lies between, and stays; so does what
+        came back to the queue meanwhile.
         """
         queue = self.queue
-        kept = RangeSet()
-        for sequence in sorted(self.owner.out_sequences()):
-            kept.add(sequence, sequence)
-        for page in self.items:
-            stored = page.stored
-            assert stored is not None
-            gone = RangeSet()
-            gone.add(page.first, page.last)
-            for first, last in kept.within(page.first, page.last):
-                gone.remove(first, last)
-            for first, last in gone.ranges():
+        stored = page.stored
+        if stored is None:
+            return
+        kept = set(self.owner.out_within(page.first, page.last))
+        kept.update(int(item.sequence) for item in self.priorities.at.within(page.first, page.last))
+        queue.turn.steps += 1 + len(kept)
+        first: i64 = page.first
+        for sequence in [*sorted(kept), int(page.last) + 1]:
+            if first < sequence:
                 if queue.recorded:
-                    queue.turn.journal.ack(queue.queue_id, first, last)
-                self.stored.gone.add(first, last)
-            # What else was handed out is in memory alone, and not counted any more.
-            left = kept.count(page.first, page.last)
-            self.stored.forget_count(stored, stored.live - left)
-            self.stored.unpin(stored)
+                    queue.turn.journal.ack(queue.queue_id, first, sequence - 1)
+                self.stored.gone.add(first, sequence - 1)
+            first = sequence + 1
+        # What else was handed out is in memory alone, and not counted any more.
+        self.stored.forget_count(stored, stored.live - len(kept))
+        self.stored.unpin(stored)
 
     def clear(self) -> None:
         """Drop all messages."""

@@ -540,9 +540,18 @@ class ClassicOwner(WaitingOwner):
             rows += [item for item in queue.retained.persistent() if item.sequence >= start]
         return rows
 
-    def out_sequences(self) -> list[int]:
-        """Return the sequences of all messages that do not wait and are not gone."""
-        sequences = super().out_sequences()
-        if self.queue.retained is not None:
-            sequences += [int(sequence) for sequence in self.queue.retained.messages]
+    def out_within(self, first: i64, last: i64) -> list[int]:
+        """Return the sequences of messages in that range that do not wait and are not gone."""
+        sequences = super().out_within(first, last)
+        retained = self.queue.retained
+        if retained is None or not retained.messages:
+            return sequences
+        if last - first < len(retained.messages):
+            sequence = first
+            while sequence <= last:
+                if sequence in retained.messages:
+                    sequences.append(int(sequence))
+                sequence += 1
+        else:
+            sequences += [int(one) for one in retained.messages if first <= one <= last]
         return sequences

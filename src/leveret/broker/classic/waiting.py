@@ -161,8 +161,6 @@ class WaitingQueue(ChunkedQueue):
         dropped = self.ready_count()
         note_event(self, PURGED, self.next_number(), None)
         pages = self.ready.pages
-        if pages is not None:
-            pages.let_go()
         purging = Purging(self, self._detach(), pages)
         keys = self.known_keys()
         if keys is not None:
@@ -266,6 +264,6 @@ class WaitingOwner(BacklogOwner):
         """Return the persistent messages from `start` on that do not wait."""
         return self._queue.out.since(start)
 
-    def out_sequences(self) -> list[int]:
-        """Return the sequences of all messages that do not wait and are not gone."""
-        return self._queue.out.sequences()
+    def out_within(self, first: i64, last: i64) -> list[int]:
+        """Return the sequences of messages in that range that do not wait and are not gone."""
+        return [int(item.sequence) for item in self._queue.out.within(first, last)]

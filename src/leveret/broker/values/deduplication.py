@@ -24,7 +24,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from leveret.broker.values.large_dict import LargeDict
+from leveret.large_dict import LargeDict
 from leveret.limits import KEY_BYTES, SLICE_MESSAGES
 from leveret.message import Message
 from leveret.routing.headers import normal_value

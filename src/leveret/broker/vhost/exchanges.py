@@ -21,7 +21,6 @@ from leveret.broker.topology.exchange import Exchange
 from leveret.broker.topology.exchanges import check_exchange_type, make_exchange
 from leveret.broker.topology.indexing import begin_indexing, index_later, settle_all
 from leveret.broker.values.arguments import Arguments, check_same, differs
-from leveret.broker.values.large_dict import LargeDict
 from leveret.broker.vhost.binding_counts import BindingCounts
 from leveret.broker.vhost.delays import Delays
 from leveret.broker.vhost.exclusive import existing_queue
@@ -37,6 +36,7 @@ from leveret.broker.vhost.replies import is_reply_name
 from leveret.broker.vhost.state import VhostState
 from leveret.broker.vhost.unbinding import STEPS_PER_BINDING, BindingOwner, Unbinding
 from leveret.errors import AccessRefused, NotFound, PreconditionFailed
+from leveret.large_dict import LargeDict
 from leveret.limits import (
     BINDINGS_PER_EXCHANGE_MAX,
     CHOICES_PER_QUEUE_MAX,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from leveret.broker.core.turn import Link
 from leveret.broker.queue.queue import Queue
-from leveret.broker.values.large_dict import LargeDict
 from leveret.broker.vhost.state import VhostState
 from leveret.errors import NotFound, ResourceLocked
+from leveret.large_dict import LargeDict
 from leveret.names import Name
 
 

@@ -22,10 +22,10 @@ from leveret.broker.policy.policy import Policy, queue_type
 from leveret.broker.queue.queue import Queue
 from leveret.broker.topology.exchange import Exchange
 from leveret.broker.values.applied_policy import AppliedPolicy
-from leveret.broker.values.large_dict import LargeDict
 from leveret.broker.vhost.delays import Delays
 from leveret.broker.vhost.state import VhostState
 from leveret.errors import NotFound, PreconditionFailed
+from leveret.large_dict import LargeDict
 from leveret.limits import PATTERN_WALK_PER_STEP, POLICIES_PER_VHOST_MAX, POLICIES_STEPS_MAX
 
 #: What it takes to apply a policy, in steps, and queues that are listed in one.

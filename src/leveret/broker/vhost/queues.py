@@ -29,7 +29,6 @@ from leveret.broker.values.arguments import (
     differs,
 )
 from leveret.broker.values.event_names import EVENT_STREAM
-from leveret.broker.values.large_dict import LargeDict
 from leveret.broker.values.queue_attributes import QueueAttributes
 from leveret.broker.vhost.exchanges import Exchanges
 from leveret.broker.vhost.exclusive import check_link, existing_queue, locked
@@ -39,6 +38,7 @@ from leveret.broker.vhost.replies import Replies
 from leveret.broker.vhost.staging_queues import StagingQueues, staging_record
 from leveret.broker.vhost.state import VhostState
 from leveret.errors import AccessRefused, PreconditionFailed
+from leveret.large_dict import LargeDict
 from leveret.limits import (
     QUEUE_DROP_STEPS,
     QUEUES_PER_VHOST_MAX,

@@ -18,7 +18,6 @@ from leveret.broker.queue.target import DROP, REFUSE, TAKE, Destinations, Target
 from leveret.broker.topology.binding import Binding
 from leveret.broker.topology.exchange import Exchange, Routing
 from leveret.broker.values.copies import blind_copies, carbon_copies, has_copies
-from leveret.broker.values.large_dict import LargeDict
 from leveret.broker.vhost.delays import Delays
 from leveret.broker.vhost.exchanges import Exchanges
 from leveret.broker.vhost.ids import Ids
@@ -29,6 +28,7 @@ from leveret.broker.vhost.replies import REPLY_PREFIX
 from leveret.broker.vhost.staging_queues import StagingQueues
 from leveret.broker.vhost.state import VhostState
 from leveret.errors import AccessRefused
+from leveret.large_dict import LargeDict
 from leveret.limits import HISTORY_COPIES_MAX, TABLE_BYTES_PER_STEP
 from leveret.message import Message
 from leveret.wire.numbered import Numbered, read_numbered
