@@ -6,10 +6,10 @@ import { on } from "./api.js";
 import { dismiss } from "./ask.js";
 import { helping, searching } from "./keys.js";
 import { identify, Login } from "./login.js";
-import { Empty, Failure } from "./parts.js";
-import { link, useRoute } from "./router.js";
+import { Empty, Failure, Heading } from "./parts.js";
+import { change, link, useRoute } from "./router.js";
 import { Shell } from "./shell.js";
-import { chosenVhost, sessionEnded, user, useStore } from "./store.js";
+import { sessionEnded, silentSince, user, useStore } from "./store.js";
 
 /** Each view is loaded when it is first looked at; its module exports `View({parts, options})`. */
 const LOADERS = {
@@ -27,7 +27,16 @@ const LOADERS = {
 
 const RETRY = 2000;
 
-const NOT_LOADED = { message: "This part of the page could not be loaded: the broker may be away, or be another version than the page." };
+const NOT_LOADED = { message: "This part of the page could not be loaded: the broker may be away, and then it is loaded when it is back; or it may be another version than the page." };
+
+/** Load the page again as soon as a broker that was away answers; nothing where it was not away. */
+function reloadWhenBack() {
+  const heard = (since) => since === 0 && location.reload();
+  silentSince.heard.add(heard);
+  // Whether it is away, only an answer tells; the frame goes on asking.
+  identify().catch(() => {});
+  return () => silentSince.heard.delete(heard);
+}
 
 function useView(name) {
   const [loaded, setLoaded] = useState({});
@@ -43,11 +52,14 @@ function useView(name) {
       wanted = false;
     };
   }, [name]);
+  // A browser remembers that a module could not be loaded: only a new page asks for it again.
+  useEffect(() => (loaded.error ? reloadWhenBack() : undefined), [loaded.error]);
   return loaded.name === name ? loaded : {};
 }
 
 function Unknown() {
-  return html`<${Empty} title="There is no such view">
+  return html`<${Heading} title="Nothing here" />
+    <${Empty} title="There is no such view">
     <p>The address may be mistyped. Begin at the <a href=${link("overview")}>overview</a>.</p>
   <//>`;
 }
@@ -112,8 +124,10 @@ user.heard.add((known) => {
     dismiss();
     searching.set(false);
     helping.set(false);
-  } else if (known.name !== lastName) {
-    chosenVhost.set("");
+  } else {
+    if (lastName !== "" && known.name !== lastName) {
+      change({ vhost: undefined });
+    }
     lastName = known.name;
   }
 });

@@ -91,12 +91,18 @@ function Dialog({ question }) {
     setState({ busy: true, error: null });
     try {
       const news = await question.run(values);
-      dismiss();
+      // Another question may have been asked since this one was closed.
+      if (asked.value === question) {
+        dismiss();
+      }
       if (news) {
         say(news);
       }
     } catch (error) {
       setState({ busy: false, error });
+      if (asked.value !== question) {
+        say(`${question.title}: ${error.message}`);
+      }
     }
   };
   const set = (name, value) => setValues((old) => ({ ...old, [name]: value }));

@@ -89,7 +89,7 @@ function Pager({ data }) {
     onClick=${() => change({ page: next > 1 ? next : undefined })}>${sign}</button>`;
   return html`<div class="pager">
     <span>${number(from)}–${number(to)} of ${number(filtered)}${filtered !== total && ` (${number(total)} without the filter)`}</span>
-    <span class="actions">
+    ${filtered > Math.min(...PAGE_SIZES) && html`<span class="actions">
       ${step(1, "First page", "«")}${step(page - 1, "Page before", "‹")}
       <span>page ${number(page)} of ${number(Math.max(1, pages))}</span>
       ${step(page + 1, "Next page", "›")}${step(pages, "Last page", "»")}
@@ -97,7 +97,7 @@ function Pager({ data }) {
         onChange=${(event) => change({ size: event.currentTarget.value, page: undefined })}>
         ${PAGE_SIZES.map((size) => html`<option value=${String(size)} selected=${size === data.page_size}>${number(size)} rows</option>`)}
       </select>
-    </span>
+    </span>`}
   </div>`;
 }
 

@@ -1,6 +1,6 @@
 // Small parts that the views share: headings, panels, facts, tabs, states without data.
 
-import { html, useLayoutEffect, useRef, useState } from "../vendor/htm-preact.js";
+import { html, useEffect, useLayoutEffect, useRef, useState } from "../vendor/htm-preact.js";
 import { coded, legible, number } from "../common/format.js";
 import { link } from "./router.js";
 
@@ -91,7 +91,15 @@ export function Tag({ text, title, kind = "" }) {
 
 /** Ways to look at the same thing, each with an address. */
 export function Tabs({ view, parts, tabs, shown }) {
-  return html`<nav class="tabs" aria-label="Parts of this view">
+  const row = useRef(null);
+  useEffect(() => {
+    // On a phone the row is wider than the window.
+    const [box, tab] = [row.current, row.current.querySelector("[aria-current]")];
+    if (tab) {
+      box.scrollLeft = tab.offsetLeft - (box.clientWidth - tab.offsetWidth) / 2;
+    }
+  }, [shown, tabs.length]);
+  return html`<nav class="tabs sideways" aria-label="Parts of this view" ref=${row}>
     ${tabs.map(
       ([key, title, count]) => html`<a
         href=${link(view, parts, key === tabs[0][0] ? {} : { tab: key })}

@@ -1,11 +1,16 @@
 // Every view has an address in the page's fragment: `#/queues/%2F/orders?tab=messages`.
+//
+// The vhost that lists are limited to is a part of it (`?vhost=`): links carry it on, and a reload,
+// a bookmark and the way back have it.
 
 import { useEffect, useState } from "../vendor/htm-preact.js";
 import { query, segment } from "./api.js";
+import { chosenVhost } from "./store.js";
 
-/** Return the address of a view: its name, what it shows, and how. */
+/** Return the address of a view: its name, what it shows, and how; `vhost` is that of now unless given. */
 export function link(view, parts = [], options = {}) {
-  return `#/${[view, ...parts].map((part) => segment(String(part))).join("/")}${query(options)}`;
+  const shown = { ...options, vhost: Object.hasOwn(options, "vhost") ? options.vhost : chosenVhost.value };
+  return `#/${[view, ...parts].map((part) => segment(String(part))).join("/")}${query(shown)}`;
 }
 
 /** Return what an address shows: `{view, parts, options}`. */
@@ -32,6 +37,24 @@ function decoded(text) {
 export function go(view, parts = [], options = {}) {
   location.hash = link(view, parts, options);
 }
+
+/** Views whose addresses name the vhost of what they show. */
+const OF_VHOSTS = ["queues", "streams", "exchanges", "policies"];
+
+/** Limit lists to a vhost, or to none by ""; what is shown of another vhost is left for its list. */
+export function chooseVhost(vhost) {
+  const { view, parts, options } = parse(location.hash);
+  const leaves = vhost !== "" && OF_VHOSTS.includes(view) && parts.length > 0 && parts[0] !== vhost;
+  go(view, leaves ? [] : parts, leaves ? { vhost } : { ...options, page: undefined, vhost });
+}
+
+function follow() {
+  chosenVhost.set(parse(location.hash).options.vhost ?? "");
+}
+
+// Before any view hears of the address, so that what it draws is of one vhost.
+follow();
+addEventListener("hashchange", follow);
 
 /** Change how the view is shown, without a step of the browser's history. */
 export function change(options) {

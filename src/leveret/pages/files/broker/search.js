@@ -4,7 +4,7 @@ import { html, useEffect, useRef, useState } from "../vendor/htm-preact.js";
 import { legible, number } from "../common/format.js";
 import { get, query } from "./api.js";
 import { searching, seenViews } from "./keys.js";
-import { exchangePart, Name } from "./parts.js";
+import { exchangePart, Failure, Name } from "./parts.js";
 import { link } from "./router.js";
 import { isAdministrator, useStore } from "./store.js";
 
@@ -24,6 +24,10 @@ async function find(text, signal) {
     kinds.push(ask("users", "name,tags").then((page) => page.items.map(userFound)));
   }
   const found = await Promise.allSettled(kinds);
+  if (found.every((one) => one.status === "rejected")) {
+    // That nothing was found would not be true.
+    throw found[0].reason;
+  }
   return found.flatMap((one) => (one.status === "fulfilled" ? one.value : []));
 }
 
@@ -31,7 +35,7 @@ const queueFound = (row) => ({
   kind: row.type === "stream" ? "stream" : "queue",
   name: row.name,
   note: `${row.vhost} · ${number(row.messages ?? 0)} messages`,
-  to: link("queues", [row.vhost, row.name]),
+  to: link(row.type === "stream" ? "streams" : "queues", [row.vhost, row.name]),
 });
 const exchangeFound = (row) => ({
   kind: "exchange",
@@ -76,11 +80,12 @@ function useFound(text) {
       setState({ text, found: views });
       return undefined;
     }
-    const timer = setTimeout(async () => {
-      const objects = await find(text, asking.signal);
-      if (!asking.signal.aborted) {
-        setState({ text, found: [...views, ...objects] });
-      }
+    const timer = setTimeout(() => {
+      const told = (outcome) => !asking.signal.aborted && setState({ text, ...outcome });
+      find(text, asking.signal).then(
+        (objects) => told({ found: [...views, ...objects] }),
+        (error) => told({ found: views, error }),
+      );
     }, PATIENCE);
     return () => {
       clearTimeout(timer);
@@ -94,7 +99,7 @@ function SearchDialog() {
   const box = useRef(null);
   const [text, setText] = useState("");
   const [at, setAt] = useState(0);
-  const { text: foundFor, found } = useFound(text);
+  const { text: foundFor, found, error } = useFound(text);
   // Who types and presses Enter at once means what he typed, not what was found before it.
   const [hasty, setHasty] = useState(false);
   useEffect(() => {
@@ -146,6 +151,7 @@ function SearchDialog() {
         <span class="note">${legible(one.note)}</span>
       </li>`)}
     </ul>
-    ${found.length === 0 && foundFor === text && html`<p class="note nothing">Nothing has “${text}” in its name.</p>`}
+    ${error && foundFor === text && html`<${Failure} error=${error} />`}
+    ${found.length === 0 && foundFor === text && !error && html`<p class="note nothing">Nothing has “${text}” in its name.</p>`}
   </dialog>`;
 }

@@ -1,12 +1,12 @@
 // The frame around each view: navigation, search, vhost, theme, who is signed in, and the banner.
 
 import { html, useEffect, useState } from "../vendor/htm-preact.js";
-import { legible } from "../common/format.js";
+import { legible, moment } from "../common/format.js";
 import { get, signOut } from "./api.js";
 import { Asking, say } from "./ask.js";
 import { KeysHelp, helping, searching, seenViews, useKeys } from "./keys.js";
 import { useLive } from "./live.js";
-import { link } from "./router.js";
+import { change, chooseVhost, link } from "./router.js";
 import { Search } from "./search.js";
 import { chosenVhost, sessionEnded, silentSince, user, useStore } from "./store.js";
 
@@ -31,8 +31,14 @@ export function Shell({ shown, children }) {
         title=${`g ${one.letter}`} onClick=${() => setOpen(false)}>${one.title}</a>`)}
       <button type="button" class="quiet" onClick=${() => helping.set(true)}>Keys <kbd>?</kbd></button>
     </nav>
-    <main id="content" tabindex="-1"><${Banner} />${children}</main>
+    <${Content}>${children}<//>
     <${Search} /><${KeysHelp} /><${Asking} />`;
+}
+
+/** The view, marked as old while the broker does not answer. */
+function Content({ children }) {
+  const since = useStore(silentSince);
+  return html`<main id="content" tabindex="-1" class=${since ? "old" : ""}><${Banner} since=${since} />${children}</main>`;
 }
 
 function skip(event) {
@@ -41,33 +47,34 @@ function skip(event) {
 }
 
 /** Says that the broker does not answer, and that it is tried again. */
-function Banner() {
-  const since = useStore(silentSince);
+function Banner({ since }) {
   if (!since) {
     return null;
   }
-  const time = new Date(since).toLocaleTimeString();
   return html`<div class="banner" role="alert">
-    <strong>The broker does not answer</strong> since ${time}. What is shown is from before; the page
-    tries again by itself.
+    <strong>The broker does not answer</strong> since ${moment(since).slice(11)}. What is shown, in grey, is from before;
+    the page tries again by itself.
   </div>`;
 }
 
 function VhostChoice() {
   const chosen = useStore(chosenVhost);
-  const { data } = useLive((signal) => get("vhosts?columns=name", signal), "vhosts", { every: 30000 });
-  const names = (data ?? []).map((one) => one.name);
-  const isGone = data !== undefined && chosen !== "" && !names.includes(chosen);
+  const load = async (signal) => ({ chosen, vhosts: await get("vhosts?columns=name", signal) });
+  const { data } = useLive(load, `vhosts ${chosen}`, { every: 10000, keep: true });
+  const names = (data?.vhosts ?? []).map((one) => one.name);
+  // An answer of before the choice does not tell: the vhost may be a new one.
+  const isGone = data?.chosen === chosen && chosen !== "" && !names.includes(chosen);
   useEffect(() => {
     if (isGone) {
-      chosenVhost.set("");
+      change({ vhost: undefined });
+      say(`There is no vhost '${chosen}' for you (any more): what is shown is of all vhosts.`);
     }
   }, [isGone]);
   if (names.length < 2) {
     return null;
   }
   return html`<select class="vhost" aria-label="Vhost" value=${chosen}
-    onChange=${(event) => chosenVhost.set(event.currentTarget.value)}>
+    onChange=${(event) => chooseVhost(event.currentTarget.value)}>
     <option value="">all vhosts</option>
     ${names.map((name) => html`<option value=${name} selected=${name === chosen}>${legible(name)}</option>`)}
   </select>`;

@@ -34,7 +34,7 @@ export const user = new Store(undefined);
 /** Whether a session ended that nobody signed out of. */
 export const sessionEnded = new Store(false);
 
-/** The vhost that lists are limited to; empty for all. */
+/** The vhost that lists are limited to, as the address says; empty for all. */
 export const chosenVhost = new Store("");
 
 /** Since when (ms) the broker has not answered; 0 while it does. */

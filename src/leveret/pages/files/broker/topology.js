@@ -2,6 +2,7 @@
 
 import { html, useMemo, useState } from "../vendor/htm-preact.js";
 import { legible, number } from "../common/format.js";
+import { columnsOf } from "../common/layers.js";
 import { get, path, query } from "./api.js";
 import { useLive } from "./live.js";
 import { alternateOf, follow, routesAs } from "./matching.js";
@@ -61,7 +62,7 @@ export function drawn(topology, start, reached) {
     const other = alternateOf(exchange);
     if (other && depth.has(other)) {
       const lit = reached?.alternates.get(name);
-      links.set(`${name}\nalternate`, { from: `e:${name}`, to: `e:${other}`, keys: ["(alternate: what no binding takes)"], lit });
+      links.set(`${name}\nalternate`, { from: `e:${name}`, to: `e:${other}`, keys: ["(what none takes)"], alternate: true, lit });
     }
   }
   const known = new Set(nodes.map((one) => one.id));
@@ -88,37 +89,97 @@ function depths(topology, start) {
 }
 
 const WIDTH = 210;
-const GAP = 190;
+/** The height of a node, and how much of it each link that ends at it needs. */
 const HEIGHT = 34;
-const ROW = 46;
+const END = 18;
+/** Between two columns: room for curves, then for the keys of what ends at the second. */
+const CURVES = 80;
+const KEYS = 150;
+const GAP = CURVES + KEYS;
+/** Between two nodes of a column, and the height of a lane, by which a link passes a column. */
+const SPACE = 12;
+const LANE = 8;
+const MARGIN = 8;
+const LETTER = 6.9;
 
-/** Give each node its place: columns by depth, in a column near to what leads to it. */
+/**
+ * Give each node its place and each link its way.
+ *
+ * A link that passes a column has a lane there, so that it goes behind no node; one that leads back
+ * or to the same column turns round at the right-hand side.
+ */
 function placed(nodes, links) {
-  const columns = [];
-  for (const node of nodes) {
-    (columns[node.column] ??= []).push(node);
-  }
-  const tallest = Math.max(...columns.map((one) => one?.length ?? 0));
-  const height = tallest * ROW + 16;
-  const at = new Map();
-  const sources = new Map();
+  const ends = new Map(nodes.map((node) => [node.id, links.filter((one) => one.to === node.id).length]));
+  const items = nodes.map((node) => ({ ...node, layer: node.column, height: Math.max(HEIGHT, END * ends.get(node.id)) }));
+  const at = new Map(items.map((item) => [item.id, item]));
+  const steps = [];
   for (const one of links) {
-    sources.set(one.to, [...(sources.get(one.to) ?? []), one.from]);
-  }
-  columns.forEach((column, index) => {
-    const pulls = new Map(column.map((node) => {
-      const from = (sources.get(node.id) ?? []).filter((id) => at.has(id)).map((id) => at.get(id).y);
-      return [node.id, from.length ? from.reduce((sum, one) => sum + one, 0) / from.length : 0];
+    const [from, to] = [at.get(one.from).column, at.get(one.to).column];
+    const [first, last] = to > from ? [from + 1, to - 1] : [to + 1, from];
+    const passed = Array.from({ length: Math.max(0, last - first + 1) }, (_, place) => ({
+      id: `lane\n${one.from}\n${one.to}\n${one.alternate}\n${first + place}`, layer: first + place, height: LANE,
     }));
-    const ordered = index === 0 ? column : [...column].sort((one, other) => pulls.get(one.id) - pulls.get(other.id));
-    const space = height / ordered.length;
-    ordered.forEach((node, row) => {
-      node.x = 8 + index * (WIDTH + GAP);
-      node.y = space * (row + 0.5) - HEIGHT / 2;
-      at.set(node.id, node);
-    });
+    items.push(...passed);
+    one.lanes = to > from ? passed : passed.reverse();
+    const way = [one.from, ...passed.map((lane) => lane.id), one.to];
+    way.slice(1).forEach((id, place) => steps.push({ from: way[place], to: id }));
+  }
+  const columns = columnsOf(items, steps);
+  const tall = (column) => column.reduce((sum, item) => sum + item.height + SPACE, -SPACE);
+  const height = Math.max(...columns.map(tall)) + 2 * MARGIN;
+  columns.forEach((column, index) => {
+    const space = (height - 2 * MARGIN - tall(column)) / column.length;
+    let y = MARGIN + space / 2;
+    for (const item of column) {
+      Object.assign(item, { x: MARGIN + index * (WIDTH + GAP), y });
+      y += item.height + SPACE + space;
+    }
   });
-  return { nodes, at, width: columns.length * (WIDTH + GAP) - GAP + 16, height };
+  endpoints(links, at);
+  const back = links.some((one) => at.get(one.to).column <= at.get(one.from).column);
+  return { nodes: items.filter((item) => item.kind), at, width: columns.length * (WIDTH + GAP) - GAP + 2 * MARGIN + (back ? CURVES : 0), height };
+}
+
+/** Say where on its nodes each link begins (`y1`) and ends (`y2`): the ends at one node in an order that crosses little. */
+function endpoints(links, at) {
+  const middle = (item) => item.y + item.height / 2;
+  const before = (one) => middle(one.lanes[one.lanes.length - 1] ?? at.get(one.from));
+  for (const node of at.values()) {
+    const own = links.filter((one) => one.to === node.id).sort((one, other) => before(one) - before(other));
+    own.forEach((one, place) => (one.y2 = node.y + (node.height * (place + 0.5)) / own.length));
+    links.filter((one) => one.from === node.id).forEach((one) => (one.y1 = middle(node)));
+  }
+}
+
+/** Return the way of a link as the data of a path, and where its keys stand. */
+function wayOf(one, at) {
+  const [from, to] = [at.get(one.from), at.get(one.to)];
+  const x1 = from.x + WIDTH;
+  const curve = (x, y, toX, toY) => `C${(x + toX) / 2},${y} ${(x + toX) / 2},${toY} ${toX},${toY}`;
+  let [x, y, way] = [x1, one.y1, `M${x1},${one.y1}`];
+  if (to.column > from.column) {
+    for (const lane of one.lanes) {
+      const passes = lane.y + LANE / 2;
+      way += `${curve(x, y, lane.x - KEYS, passes)}L${lane.x + WIDTH},${passes}`;
+      [x, y] = [lane.x + WIDTH, passes];
+    }
+    return { way: `${way}${curve(x, y, to.x - KEYS, one.y2)}L${to.x},${one.y2}`, x: to.x - 10, anchor: "end" };
+  }
+  const turn = (toX, toY) => `C${x + CURVES},${y} ${toX + CURVES},${toY} ${toX},${toY}`;
+  const [next, ...others] = one.lanes;
+  if (next === undefined || from === to) {
+    // To itself or a neighbour of its column.
+    const end = from === to ? to.y + to.height - 6 : one.y2;
+    return { way: `${way}${turn(to.x + WIDTH, end)}`, x: to.x + WIDTH + 14, y: end, anchor: "start" };
+  }
+  way += `${turn(next.x + WIDTH, next.y + LANE / 2)}L${next.x},${next.y + LANE / 2}`;
+  [x, y] = [next.x, next.y + LANE / 2];
+  for (const lane of others) {
+    const passes = lane.y + LANE / 2;
+    way += `${curve(x, y, lane.x + WIDTH, passes)}L${lane.x},${passes}`;
+    [x, y] = [lane.x, passes];
+  }
+  return { way: `${way}${curve(x, y, to.x + WIDTH, one.y2)}`, x: to.x + WIDTH + 14, anchor: "start" };
 }
 
 function short(text, most) {
@@ -128,9 +189,13 @@ function short(text, most) {
 
 function Picture({ picture, vhost, topology, reached, label }) {
   const asked = reached !== null;
+  // What is reached is drawn over what is not.
+  const links = [...picture.links].sort((one, other) => Number(Boolean(one.lit)) - Number(Boolean(other.lit)));
+  const ways = links.map((one) => [one, wayOf(one, picture.at)]);
   return html`<div class="picture" tabindex="0" role="group" aria-label=${label}>
     <svg width=${picture.width} height=${picture.height} viewBox=${`0 0 ${picture.width} ${picture.height}`}>
-      ${picture.links.map((one) => html`<${Link} one=${one} at=${picture.at} asked=${asked} />`)}
+      ${ways.map(([one, { way }]) => html`<path class=${`link${state(asked, one.lit)}`} d=${way} />`)}
+      ${ways.map(([one, way]) => html`<${Keys} one=${one} way=${way} asked=${asked} />`)}
       ${picture.nodes.map((node) => html`<${Node} node=${node} vhost=${vhost} asked=${asked}
         exchange=${topology.exchanges.get(node.name)}
         lit=${node.kind === "queue" ? reached?.queues.get(node.name) : reached?.exchanges.get(node.name)} />`)}
@@ -146,24 +211,25 @@ function Node({ node, vhost, exchange, lit, asked }) {
   const isQueue = node.kind === "queue";
   const to = isQueue ? link("queues", [vhost, node.name]) : link("exchanges", [vhost, exchangePart(node.name)]);
   const name = node.name === "" ? "(default exchange)" : node.name;
+  const middle = node.y + node.height / 2;
   return html`<a href=${to} class=${`node ${node.kind}${state(asked, lit)}`}>
     <title>${`${node.kind} ${legible(name)}`}</title>
-    <rect x=${node.x} y=${node.y} width=${WIDTH} height=${HEIGHT} rx=${isQueue ? 3 : HEIGHT / 2} />
-    <text x=${node.x + 14} y=${node.y + (isQueue ? 21 : 15)}>${short(name, 24)}</text>
-    ${!isQueue && html`<text class="under" x=${node.x + 14} y=${node.y + 28}>${exchange ? routesAs(exchange) : ""}</text>`}
+    <rect x=${node.x} y=${node.y} width=${WIDTH} height=${node.height} rx=${isQueue ? 3 : HEIGHT / 2} />
+    <text x=${node.x + 14} y=${middle + (isQueue ? 4 : -2)}>${short(name, 24)}</text>
+    ${!isQueue && html`<text class="under" x=${node.x + 14} y=${middle + 11}>${exchange ? routesAs(exchange) : ""}</text>`}
   </a>`;
 }
 
-function Link({ one, at, asked }) {
-  const [from, to] = [at.get(one.from), at.get(one.to)];
-  const [x1, y1] = [from.x + WIDTH, from.y + HEIGHT / 2];
-  const [x2, y2] = [to.x, to.y + HEIGHT / 2];
-  const bend = Math.max(40, Math.abs(x2 - x1) / 2);
+/** The keys of a link, on a ground of their own, so that no line strikes them through. */
+function Keys({ one, way, asked }) {
   const keys = one.keys.map((key) => (key === "" ? "(no key)" : key)).join(", ");
-  return html`<g class=${`link${state(asked, one.lit)}`}>
+  const shown = short(keys, 20);
+  const width = [...shown].length * LETTER + 8;
+  const y = way.y ?? one.y2;
+  return html`<g class=${`key${state(asked, one.lit)}`}>
     <title>${legible(keys)}</title>
-    <path d=${`M${x1},${y1} C${x1 + bend},${y1} ${x2 - bend},${y2} ${x2},${y2}`} />
-    <text x=${x2 - 8} y=${y2 - 5} text-anchor="end">${short(keys, 20)}</text>
+    <rect x=${way.anchor === "end" ? way.x - width + 4 : way.x - 4} y=${y - 8} width=${width} height="16" />
+    <text x=${way.x} y=${y} text-anchor=${way.anchor}>${shown}</text>
   </g>`;
 }
 

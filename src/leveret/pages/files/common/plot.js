@@ -26,6 +26,9 @@ const TIMES = [
   [0.001, "{ss}.{fff}", "\n{YYYY}-{MM}-{DD} {HH}:{mm}", null, "\n{YYYY}-{MM}-{DD} {HH}:{mm}", null, "\n{HH}:{mm}", null, 1],
 ];
 
+/** Strokes and gaps of a dashed line in pixels. */
+const DASH = [5, 6];
+
 function cssValue(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
@@ -147,21 +150,38 @@ function usePlot({ title, series, data, height, format, drawn, made, span }) {
   return { place, zoomed, whole };
 }
 
+/** Return the places of values that no line leads to, which only a point can show; null for none. */
+function lonePlaces(plot, series) {
+  const values = plot.data[series] ?? [];
+  const known = (at) => values[at] !== null && values[at] !== undefined;
+  const lone = [];
+  values.forEach((value, at) => known(at) && !known(at - 1) && !known(at + 1) && lone.push(at));
+  return lone.length > 0 ? lone : null;
+}
+
+/** Tell whether any series has a value. */
+const hasValues = (data) => data.slice(1).some((values) => values.some((value) => value !== null && value !== undefined));
+
 function PlotFrame({ title, note, data, place, zoomed, whole, stacked: inStacks }) {
   return html`<figure class=${`plot${inStacks ? " stacked" : ""}`} aria-label=${title}>
     <figcaption>${title}${note && html` <span class="note">${note}</span>`}
       ${zoomed && html`<button type="button" class="small" onClick=${whole}>Show all</button>`}
     </figcaption>
     <div class="plot-place" ref=${place}></div>
-    ${(data[0]?.length ?? 0) === 0 && html`<p class="note nothing">No values yet.</p>`}
+    ${!hasValues(data) && html`<p class="note nothing">No values yet.</p>`}
   </figure>`;
 }
 
-/** Draw lines over time.  `data` is `[seconds, …values]`; a series is `{label, unit}`; `format` writes a value. */
+/**
+ * Draw lines over time.  `data` is `[seconds, …values]`; a series is `{label, unit, dashed}`, where a dashed
+ * line leaves the one below it to be seen; `format` writes a value.
+ */
 export function LinePlot({ title, note, series, data, height = 220, format = number }) {
   const drawn = (place) => {
     const colour = plotColour(place);
-    return { stroke: colour, width: 1.75, fill: series.length === 1 ? `${colour}22` : undefined, points: { show: false } };
+    const points = { show: false, size: 6, fill: colour, filter: lonePlaces };
+    const dash = series[place].dashed ? DASH : undefined;
+    return { stroke: colour, width: 1.75, dash, fill: series.length === 1 ? `${colour}22` : undefined, points };
   };
   const frame = usePlot({ title, series, data, height, format, drawn, made: (given) => given });
   return html`<${PlotFrame} title=${title} note=${note} data=${data} ...${frame} />`;

@@ -13,7 +13,7 @@ import { link } from "../router.js";
 export function channelColumns(sorted) {
   return [
     { key: "name", title: "Channel", sort: sorted || undefined,
-      render: (row) => html`<${NameLink} text=${row.name} to=${link("channels", [row.name])} />` },
+      render: (row) => html`<span class="whole-name"><${NameLink} text=${row.name} to=${link("channels", [row.name])} /></span>` },
     { key: "user", title: "User", sort: sorted || undefined, render: (row) => html`<${Name} text=${row.user} />` },
     { key: "mode", title: "Mode", sort: false, render: (row) => html`<span class="marks">
         ${row.confirm && html`<${Tag} text="confirms" title="The broker confirms what is published" />`}
@@ -58,7 +58,7 @@ const consumerColumns = [
 
 function Details({ row }) {
   const consumers = row.consumer_details ?? [];
-  return html`<div class="figures">
+  return html`<div class="figures few">
       <${Figure} name="Unacked" value=${number(row.messages_unacknowledged)} note="delivered, not acked yet" />
       <${Figure} name="Unconfirmed" value=${number(row.messages_unconfirmed)} note="published, not confirmed yet" />
       <${Figure} name="Consumers" value=${number(row.consumer_count)} />

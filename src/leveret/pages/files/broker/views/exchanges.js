@@ -60,7 +60,7 @@ function Exchange({ vhost, part, options }) {
         <p>It was deleted, or never there. See the <a href=${link("exchanges")}>exchanges</a>.</p><//>`;
   }
   return html`<${Heading} title=${name || "(default exchange)"} kind=${row ? `Exchange of type ${row.type}` : "Exchange"}
-      trail=${[{ title: "Exchanges", to: link("exchanges") }, { title: `vhost ${legible(vhost)}`, to: link("exchanges") }]}>
+      trail=${[{ title: "Exchanges", to: link("exchanges") }, { title: `vhost ${legible(vhost)}`, to: link("exchanges", [], { vhost }) }]}>
       ${row && name !== "" && html`<button type="button" onClick=${() => bind({ vhost, from: name, done: live.reload })}>Bind …</button>`}
       ${row && isOwn && html`<button type="button" class="danger" onClick=${() => deleteExchange(row)}>Delete …</button>`}
     <//>

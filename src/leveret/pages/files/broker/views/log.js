@@ -4,6 +4,7 @@ import { html, useEffect, useRef, useState } from "../../vendor/htm-preact.js";
 import { coded, moment, NOTHING } from "../../common/format.js";
 import { get } from "../api.js";
 import { Empty, Heading } from "../parts.js";
+import { silentSince } from "../store.js";
 
 const ADDRESS = "api/log/stream";
 const KEPT = 2000;
@@ -31,13 +32,16 @@ function useTail() {
     let source;
     const follow = () => {
       source = new EventSource(ADDRESS);
-      source.onopen = () => setState((old) => ({ ...old, open: true }));
+      source.onopen = () => {
+        silentSince.set(0);
+        setState((old) => ({ ...old, open: true }));
+      };
       source.onerror = () => {
         const isRefused = source.readyState === EventSource.CLOSED;
         setState((old) => ({ ...old, open: isRefused ? null : false }));
+        // A stream of events does not tell why.  Where the session is over or the broker away, this does.
+        get("overview?columns=node").catch(() => {});
         if (isRefused) {
-          // A stream of events does not tell why.  Where the session is over, this does.
-          get("overview?columns=node").catch(() => {});
           again = setTimeout(() => {
             // A new stream begins with all lines that are kept.
             setState((old) => ({ ...old, lines: [] }));
@@ -77,6 +81,15 @@ function timeOf(line) {
   return shown === NOTHING ? coded(line.time ?? "") : shown;
 }
 
+/** A line as it is drawn: once, since thousands of them are looked at whenever a new one comes. */
+function drawn(line) {
+  line.drawn ??= html`<div key=${line.number} class=${`log-line ${String(line.level ?? "").toLowerCase()}`}><span class="log-time">${timeOf(line)}</span> <span class="log-level">${coded(line.level ?? "")}</span> ${coded(textOf(line))}</div>`;
+  return line.drawn;
+}
+
+/** So near (pixels) to its end, a log counts as read at its end. */
+const NEAR = 40;
+
 export function View() {
   const { lines, open } = useTail();
   const [wanted, setWanted] = useState("");
@@ -87,6 +100,8 @@ export function View() {
       box.current.scrollTop = box.current.scrollHeight;
     }
   }, [lines, held]);
+  // Who scrolls back reads; who scrolls to the end follows again.
+  const scrolled = ({ currentTarget: at }) => setHeld(at.scrollHeight - at.scrollTop - at.clientHeight > NEAR);
   const shown = wanted ? lines.filter((line) => textOf(line).toLowerCase().includes(wanted.toLowerCase())) : lines;
   return html`<${Heading} title="Log">
       <input type="search" aria-label="Show only lines with" placeholder="Show only lines with" value=${wanted}
@@ -97,8 +112,8 @@ export function View() {
     ${open === null && html`<${Empty} title="The log cannot be followed"><p>This broker may not offer it, or too many follow it
       already. Where it runs: <code>journalctl -u leveret -f</code>.</p><//>`}
     ${open === false && html`<p class="hint">The log was interrupted; the page tries again.</p>`}
-    <div class="log" ref=${box} tabindex="0" role="log" aria-label="Log of the broker">
-      ${shown.map((line) => html`<div key=${line.number} class=${`log-line ${String(line.level ?? "").toLowerCase()}`}><span class="log-time">${timeOf(line)}</span> <span class="log-level">${coded(line.level ?? "")}</span> ${coded(textOf(line))}</div>`)}
-      ${shown.length === 0 && open !== null && html`<p class="note">${wanted ? "No line has this." : "Nothing was written yet; lines appear as the broker writes them."}</p>`}
+    <div class="log" ref=${box} tabindex="0" role="log" aria-label="Log of the broker" onScroll=${scrolled}>
+      ${shown.map(drawn)}
+      ${shown.length === 0 && open !== null && open !== undefined && html`<p class="note">${wanted ? "No line has this." : "Nothing was written yet; lines appear as the broker writes them."}</p>`}
     </div>`;
 }

@@ -86,6 +86,9 @@ function Counts({ overview }) {
   <//>`}`;
 }
 
+/** What is often as much as another line is drawn over it, so that both are seen. */
+const OFTEN_EQUAL = ["confirm", "ack"];
+
 function Rates({ stats }) {
   const of = (name) => stats[`${name}_details`];
   const lines = [
@@ -93,7 +96,7 @@ function Rates({ stats }) {
     ["ack", "Acked"], ["redeliver", "Redelivered"], ["return_unroutable", "Returned"],
   ];
   return html`<${LinePlot} title="Messages in a second" height=${220} format=${rate}
-    series=${lines.map(([, label]) => ({ label, unit: "/s" }))}
+    series=${lines.map(([name, label]) => ({ label, unit: "/s", dashed: OFTEN_EQUAL.includes(name) }))}
     data=${rateLines(...lines.map(([name]) => of(name)))} />`;
 }
 

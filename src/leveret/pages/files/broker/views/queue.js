@@ -17,26 +17,32 @@ import { StreamPart } from "./stream.js";
 
 const TABS = ["state", "consumers", "bindings", "messages", "dead", "stream"];
 
-export function QueueView({ vhost, name, options }) {
+/** A queue or a stream; `view` is the list above it, which also says what is shown first of it. */
+export function QueueView({ view = "queues", vhost, name, options }) {
   const { age, step } = RANGES["10m"];
   const samples = { msg_rates_age: age, msg_rates_incr: step, lengths_age: age, lengths_incr: step };
   const load = (signal) => get(path`queues/${vhost}/${name}` + query(samples), signal);
   const live = useLive(load, `queue ${vhost}\n${name}`);
-  const tab = TABS.includes(options.tab) ? options.tab : "state";
   const row = live.data;
-  const isStream = row?.type === "stream";
+  const isStream = row ? row.type === "stream" : view === "streams";
   const tabs = [["state", "State"], ["consumers", "Consumers", row?.consumers], ["bindings", "Bindings"]];
-  tabs.push(...(isStream ? [["stream", "Readers and offsets"]] : [["messages", "Messages"], ["dead", "Dead letters"]]));
+  if (isStream) {
+    tabs.splice(view === "streams" ? 0 : tabs.length, 0, ["stream", "Readers and offsets"]);
+  } else {
+    tabs.push(["messages", "Messages"], ["dead", "Dead letters"]);
+  }
+  const tab = TABS.includes(options.tab) ? options.tab : tabs[0][0];
+  const list = { title: isStream ? "Streams" : "Queues", view: isStream ? "streams" : "queues" };
   if (live.error?.status === 404) {
-    return html`<${Heading} title=${name} kind="Queue" trail=${[{ title: "Queues", to: link("queues") }]} />
-      <${Empty} title="There is no such queue (any more)">
-        <p>It was deleted, expired, or never there. See the <a href=${link("queues")}>queues</a>.</p><//>`;
+    return html`<${Heading} title=${name} kind=${isStream ? "Stream" : "Queue"} trail=${[{ title: list.title, to: link(list.view) }]} />
+      <${Empty} title=${`There is no such ${isStream ? "stream" : "queue"} (any more)`}>
+        <p>It was deleted, expired, or never there. See the <a href=${link(list.view)}>${list.view}</a>.</p><//>`;
   }
   return html`<${Heading} title=${name} kind=${isStream ? "Stream" : "Queue"}
-      trail=${[{ title: isStream ? "Streams" : "Queues", to: link(isStream ? "streams" : "queues") }, { title: `vhost ${legible(vhost)}`, to: link("queues") }]}>
+      trail=${[{ title: list.title, to: link(list.view) }, { title: `vhost ${legible(vhost)}`, to: link(list.view, [], { vhost }) }]}>
       ${row && html`<${Acts} row=${row} reload=${live.reload} />`}
     <//>
-    <${Tabs} view="queues" parts=${[vhost, name]} tabs=${tabs} shown=${tab} />
+    <${Tabs} view=${view} parts=${[vhost, name]} tabs=${tabs} shown=${tab} />
     <${Loaded} live=${live}>${(data) => html`<${Part} tab=${tab} row=${data} live=${live} options=${options} />`}<//>`;
 }
 
@@ -83,7 +89,7 @@ function State({ row }) {
         series=${[{ label: "Ready", unit: "" }, { label: "Unacked", unit: "" }]}
         data=${lengthLines(row.messages_ready_details, row.messages_unacknowledged_details)} />
       <${LinePlot} title="Messages in a second" height=${220} format=${rate}
-        series=${lines.map(([, label]) => ({ label, unit: "/s" }))} data=${rateLines(...lines.map(([name]) => of(name)))} />
+        series=${lines.map(([name, label]) => ({ label, unit: "/s", dashed: name === "ack" }))} data=${rateLines(...lines.map(([name]) => of(name)))} />
     </div>
     <${Details} row=${row} />`;
 }
@@ -94,14 +100,18 @@ function diagnose(row) {
   const sampled = (row.messages_ready_details?.samples ?? []).length > 3;
   const stats = row.message_stats ?? {};
   const [into, out] = [stats.publish_details?.rate ?? 0, stats.ack_details?.rate ?? 0];
+  if (row.type === "stream") {
+    // A stream keeps what was read, and who reads it decides how.
+    return "";
+  }
   if (row.messages_ready > 0 && row.consumers === 0) {
     return "Messages wait and nobody consumes this queue.";
   }
   const acksNone = (stats.ack ?? 0) === 0 || (sampled && out === 0);
-  if (acksNone && row.messages_unacknowledged > 0 && row.messages_ready > 0 && row.type !== "stream") {
+  if (acksNone && row.messages_unacknowledged > 0 && row.messages_ready > 0) {
     return "The consumers hold messages and ack none: one of them may be stuck. See the consumers and what each holds.";
   }
-  if (row.messages_ready > 1000 && into > out * 1.1 && row.type !== "stream") {
+  if (row.messages_ready > 1000 && into > out * 1.1) {
     return `More comes in (${rate(into)}) than is acked (${rate(out)}): the queue grows. More or faster consumers would help.`;
   }
   return "";

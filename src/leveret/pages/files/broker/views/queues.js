@@ -56,7 +56,7 @@ const columns = [
   speed("out", "Out", "deliver_get"),
   speed("acked", "Acked", "ack"),
   { key: "consumers", title: "Consumers", align: "right", sort: true,
-    render: (row) => row.consumers === 0 && row.messages > 0
+    render: (row) => row.consumers === 0 && row.messages > 0 && row.type !== "stream"
       ? html`<span class="warn-text" title="Messages wait and nobody consumes them">0</span>`
       : number(row.consumers) },
   figure("message_bytes", "Size", bytes),

@@ -9,6 +9,7 @@ import { useLive } from "../live.js";
 import { counted, Empty, Heading, Loaded, Name, NameLink, Panel } from "../parts.js";
 import { link } from "../router.js";
 import { chosenVhost, useStore } from "../store.js";
+import { QueueView } from "./queue.js";
 
 /** How many vhosts are asked at once for their streams. */
 const VHOSTS_MAX = 20;
@@ -34,7 +35,7 @@ async function load(chosen, signal) {
 }
 
 const streamLink = (vhost, name) =>
-  html`<${NameLink} text=${name} to=${link("queues", [vhost, name], { tab: "stream" })} />`;
+  html`<${NameLink} text=${name} to=${link("streams", [vhost, name])} />`;
 
 const columns = [
   { key: "name", title: "Stream", render: (row) => streamLink(row.vhost, row.name) },
@@ -55,7 +56,13 @@ const superColumns = [
   { key: "consumers", title: "Consumers", align: "right", render: (row) => number(row.consumers) },
 ];
 
-export function View() {
+export function View({ parts, options }) {
+  return parts.length >= 2
+    ? html`<${QueueView} view="streams" vhost=${parts[0]} name=${parts[1]} options=${options} key=${parts.join("\n")} />`
+    : html`<${Streams} />`;
+}
+
+function Streams() {
   const vhost = useStore(chosenVhost);
   const live = useLive((signal) => load(vhost, signal), `streams ${vhost}`, { every: 5000, keep: true });
   const declare = () => declareQueue(live.reload, "stream");

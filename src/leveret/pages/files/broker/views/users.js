@@ -6,6 +6,7 @@ import { addUser, changePermission, changeUser, deleteUser } from "../acts/users
 import { get } from "../api.js";
 import { useLive } from "../live.js";
 import { Empty, Heading, Loaded, Name, Panel, Tag } from "../parts.js";
+import { link } from "../router.js";
 import { user as signedIn } from "../store.js";
 
 async function load(signal) {
@@ -34,10 +35,10 @@ export function View({ parts }) {
     <${Loaded} live=${live}>${(data) => {
       const users = only === undefined ? data.users : data.users.filter((one) => one.name === only);
       return users.length === 0
-        ? html`<${Empty} title="There is no such user"><p>See <a href="#/users">all users</a>.</p><//>`
+        ? html`<${Empty} title="There is no such user"><p>See <a href=${link("users")}>all users</a>.</p><//>`
         : html`<${Table} users=${users} reload=${live.reload} /><${Matrix} ...${data} users=${users} reload=${live.reload} />`;
     }}<//>
-    ${only !== undefined && html`<p><a href="#/users">All users</a></p>`}`;
+    ${only !== undefined && html`<p><a href=${link("users")}>All users</a></p>`}`;
 }
 
 function Table({ users, reload }) {
