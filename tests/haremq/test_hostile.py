@@ -73,6 +73,29 @@ def test_a_bad_frame_ends_its_connection_alone(node: Node, bad: bytes, size: int
     assert node.turn.assembling_bytes == 0
 
 
+@pytest.mark.parametrize("end", ["refused", "forced", "lost"])
+def test_a_connection_that_ended_holds_no_part_of_a_frame(node: Node, end: str) -> None:
+    """It is booked no more, and 64 MB of each such connection could stay."""
+    peer = HarePeer(node)
+    assert peer.open()
+    head = HAREMQ_FRAME_BYTES_MAX.to_bytes(4, "big") + (20).to_bytes(4, "big")
+    peer.send(head + bytes(100_000))
+    peer.send(bytes(100_000))
+    assert node.turn.assembling_bytes == peer.connection.input_bytes_held() == 200_008
+    if end == "refused":
+        peer.connection.assembling_bytes_max = 200_008
+        peer.send(b"x")
+    elif end == "forced":
+        peer.connection.force("the operator closes it")
+        node.run()
+    else:
+        node.peers.pop(peer.connection)
+        peer.connection.lost()
+    assert not peer.is_open()
+    assert node.turn.assembling_bytes == 0
+    assert peer.connection.input_bytes_held() == 0
+
+
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 8, 13])
 def test_frames_in_pieces_are_answered_as_whole_ones(node: Node, size: int) -> None:
     peer = HarePeer(node)

@@ -195,6 +195,14 @@ class PieceReader:
             self.data = self.data[self.position :]
             self.position = 0
 
+    def forget(self) -> None:
+        """Let go of all input: none of it is parsed any more."""
+        self.data = b""
+        self.position = 0
+        self._pieces = []
+        self._gathered = 0
+        self._missing = 0
+
     def wait_for(self, missing: i64, there: i64) -> None:
         """Note how much is missing; with nothing there the next piece can stand for itself."""
         self._missing = missing if there > 0 else 0

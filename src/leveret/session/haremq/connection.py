@@ -91,6 +91,9 @@ class HareConnection(HareConnectionBase):
                 raise
             self.log.append(("error", f"internal error: {bug!r}"))
             self.finish()
+        if self.finished:
+            # It is 64 MB, and no longer booked; who knows of the connection may do so for long.
+            self._reader.forget()
 
     def _count_input(self) -> None:
         """Count the part of a frame that has come among what takes memory.
@@ -235,6 +238,7 @@ class HareConnection(HareConnectionBase):
     def lost(self) -> None:
         """End the connection, because its socket is gone."""
         self._release()
+        self._reader.forget()
         self.finished = True
         self.forget_link()
         self.account.end()
