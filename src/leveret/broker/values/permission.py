@@ -13,7 +13,6 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from leveret.broker.core.accounts import PERMISSION_BYTES, TOPIC_PERMISSION_BYTES
 from leveret.broker.values.patterns import Pattern, compile_pattern
 from leveret.errors import PreconditionFailed
 
@@ -21,6 +20,11 @@ from leveret.errors import PreconditionFailed
 CONFIGURE: Final = 1
 WRITE: Final = 2
 READ: Final = 4
+
+#: A permission in bytes of memory, with its place in a table, and without the states of its
+#: patterns; and one for a topic exchange.
+PERMISSION_BYTES: Final = 900
+TOPIC_PERMISSION_BYTES: Final = 500
 
 #: Patterns that most permissions have, and that are compiled once for all.
 _SHARED: Final = ("", ".*")
