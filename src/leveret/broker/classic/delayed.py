@@ -143,14 +143,14 @@ class DelayedMessages(ChunkedQueue):
         """Keep `message` until it is due; return its id."""
         sequence = self.next_sequence
         self.next_sequence += 1
-        turn = self.turn
+        known = self.vhost.known_delay if self.vhost is not None else None
         due: i64
-        if message.properties is turn.known_delay_of:
-            due = message.timestamp_ms + turn.known_delay_ms
+        if known is not None and message.properties is known.properties:
+            due = message.timestamp_ms + known.delay_ms
         else:
             due = due_ms(message)
             # All headers were read for that.
-            turn.steps += i64(len(message.properties)) // TABLE_BYTES_PER_STEP
+            self.turn.steps += i64(len(message.properties)) // TABLE_BYTES_PER_STEP
         self.memory.add_fresh(sequence, Delayed(message, due))
         if (sequence & self.turn.window_mask) == 0 or message.size >= BODY_APART_BYTES:
             self.pages.bound()

@@ -217,9 +217,6 @@ class Turn(WorkAccount):
         self.consumer_timeout_ms_min: i64 = 0
         #: What each user has of that which a quota may limit, and the limits of users.
         self.quotas = Quotas(self)
-        #: The delay of a message on its way to a store that was read before, and its properties.
-        self.known_delay_ms: i64 = 0
-        self.known_delay_of = b""
         #: How long a publisher may be idle before its numbers are forgotten.
         self.publisher_expiry_ms: i64 = PUBLISHER_EXPIRY_MS
         #: What streams hold in memory though chunks have it.

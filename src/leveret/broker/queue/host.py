@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from mypy_extensions import i64, mypyc_attr
 
 from leveret.broker.queue.target import Destinations, Target
+from leveret.broker.values.delay import KnownDelay
 from leveret.message import Message
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ class QueueHost:
 
     def __init__(self, name: str) -> None:
         self.name: Final = name
+        self.known_delay: Final = KnownDelay()
 
     @abstractmethod
     def drop_unused(self, queue: Queue) -> i64:

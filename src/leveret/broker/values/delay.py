@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from decimal import Decimal
-from typing import Final
+from typing import Final, final
 
 from mypy_extensions import i64
 
@@ -37,6 +37,16 @@ def delay_of(headers: dict[str, object]) -> int:
     if isinstance(value, float):
         return int(value) if math.isfinite(value) else 0
     return int(value) if isinstance(value, Decimal) else 0
+
+
+@final
+class KnownDelay:
+    """The delay of a message that is on its way to a store, which was read from it before."""
+
+    def __init__(self) -> None:
+        #: The properties of that message; empty for none.
+        self.properties = b""
+        self.delay_ms: i64 = 0
 
 
 def due_ms(message: Message) -> i64:

@@ -143,10 +143,11 @@ def _publish(channel: Channel, publish: TxPublish) -> i64:
     elif targets:
         if publish.found.delay_ms > 0:
             # All headers were read to find the delay: once for each message is enough.
-            turn.known_delay_ms = publish.found.delay_ms
-            turn.known_delay_of = message.properties
+            known = channel.vhost.known_delay
+            known.delay_ms = publish.found.delay_ms
+            known.properties = message.properties
         outcome = channel.vhost.publish(message, targets, owner)
-        turn.known_delay_of = b""
+        channel.vhost.known_delay.properties = b""
     if turn.events is not None and publish.staging is None:
         turn.events.published(channel.vhost.name, message, len(targets))
     if publish.mandatory and not found.reached():
