@@ -30,6 +30,12 @@ BROKEN: Final = """() => {
   return found;
 }"""
 
+#: By how much an element with a fixed place, such as a dialog, stands out of the window or itself.
+STANDS_OUT: Final = """(one) => {
+  const { left, right } = one.getBoundingClientRect();
+  return Math.max(-left, right - innerWidth, one.scrollWidth - one.clientWidth);
+}"""
+
 
 def serious_faults(page: Page) -> list[tuple[str, str]]:
     """Return what axe finds on a page and calls serious or worse: the rule, and an element."""

@@ -180,6 +180,30 @@ def test_the_topology_follows_a_word_and_a_node(visitor: Any, tmp_path: Path) ->
     expect(nodes).to_have_count(2)
 
 
+@pytest.mark.parametrize(
+    ("job", "size"),
+    [("route", "wide"), ("lifecycle", "narrow"), ("archive", "narrow"), ("replay", "narrow")],
+)
+def test_a_picture_of_few_columns_is_seen_whole(
+    visitor: Any, tmp_path: Path, job: str, size: str
+) -> None:
+    page = shown(visitor, PAGES[job](), tmp_path, size)
+    box = page.locator(".graph-box")
+    assert box.evaluate("one => one.scrollWidth - one.clientWidth") <= 0
+
+
+def test_a_picture_that_is_too_wide_begins_with_its_first_column(
+    visitor: Any, tmp_path: Path
+) -> None:
+    page = shown(visitor, PAGES["route"](), tmp_path, "narrow")
+    box, first = page.locator(".graph-box"), page.get_by_role("button", name="ingress")
+    assert box.evaluate("one => one.scrollWidth > one.clientWidth")
+    place, node = box.bounding_box(), first.bounding_box()
+    assert place is not None
+    assert node is not None
+    assert node["y"] - place["y"] < 20
+
+
 def test_the_reasons_and_the_stages_are_drawn(visitor: Any, tmp_path: Path) -> None:
     page = shown(visitor, PAGES["deadletter"](), tmp_path)
     graph = page.locator("figure.graph")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from page_measures import BROKEN, WIDER, serious_faults
+from page_measures import BROKEN, STANDS_OUT, WIDER, serious_faults
 
 #: A page at a phone's width with a text in a box, whose style a test gives.
 PAGE = """<!doctype html><html lang="en"><title>Measured</title>
@@ -63,3 +63,16 @@ def test_what_hinders_people_is_found(visitor: Any) -> None:
     assert [rule for rule, _ in serious_faults(page)] == ["label"]
     page.set_content(PAGE.format(text="unreadable", style="color: #eee; background: #fff"))
     assert [rule for rule, _ in serious_faults(page)] == ["color-contrast"]
+
+
+def test_a_dialog_that_stands_out_of_the_window_is_found(visitor: Any) -> None:
+    page = visitor.open((390, 844), None)
+    for width, out in ((300, False), (430, True)):
+        page.set_content(PAGE.format(text="", style=""))
+        page.evaluate(f"""() => {{
+          const dialog = document.createElement("dialog");
+          dialog.style = "width: {width}px; max-width: none; padding: 0; border: 0";
+          document.body.append(dialog);
+          dialog.showModal();
+        }}""")
+        assert (page.locator("dialog").evaluate(STANDS_OUT) > 0) is out
