@@ -8,7 +8,9 @@ import pytest
 
 from core import Node, Peer
 from cost_gauge import PLAIN, Gauge, GaugedNode
+from leveret.broker.classic.delayed_memory import Delayed, DelayedMemory
 from leveret.broker.classic.delayed_pages import PAGE_MESSAGES_MAX
+from leveret.message import Address, Message
 from raw_codec import method, publish
 
 MESSAGES = 12_000
@@ -132,3 +134,29 @@ def test_a_commit_of_delayed_messages_reads_their_headers_no_more() -> None:
     node.tick(1)
     assert node.classic("q").ready_count() == 200
     assert gauge.excesses == []
+
+
+def test_entries_of_what_has_left_are_sorted_out_in_parts() -> None:
+    turn = Node().turn
+    memory = DelayedMemory(turn)
+    message = Message(Address(b"", b""), b"", b"", 0, True)
+    count = 20_000
+    for sequence in range(1, count + 1):
+        memory.add_fresh(sequence, Delayed(message, count - sequence))
+    for sequence in range(1, count * 3 // 4):
+        assert memory.remove(sequence) is not None
+    before = int(turn.steps)
+    for sequence in range(count + 1, count + 3):
+        memory.add_fresh(sequence, Delayed(message, count + sequence))
+    assert int(turn.steps) - before < 100
+    for sequence in range(count + 3, 2 * count):
+        memory.add_fresh(sequence, Delayed(message, count + sequence))
+    found = []
+    while memory.count():
+        first = memory.first()
+        assert first is not None
+        memory.pop()
+        if memory.remove(first[1]) is not None:
+            found.append(first)
+    assert len(found) == count // 4 + count
+    assert found == sorted(found)

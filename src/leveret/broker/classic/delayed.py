@@ -58,6 +58,12 @@ def _with_letters(message: Message, letters_left: i64) -> Message:
     return message.copied(limited, message.properties, message.timestamp_ms)
 
 
+#: Looks at the first message, in one turn, that find only some that have left the memory, and what
+#: each costs in steps.
+_PASSED_BY: Final = 16
+_PASSED_STEPS: Final = 64
+
+
 def _within(store: DelayedMessages, queues: list[Target], most: i64) -> list[Target]:
     """Return the queues that a dead letter may go to; what that leaves out is counted."""
     if len(queues) > most:
@@ -183,7 +189,8 @@ class DelayedMessages(ChunkedQueue):
         now_ms = turn.now_ms
         memory = self.memory
         self.pages.bound()
-        while released < limit and turn.timed_steps > 0:
+        passed: i64 = 0
+        while released < limit and turn.timed_steps > 0 and passed < _PASSED_BY:
             first = memory.first()
             if first is None or first[0] > now_ms or self.pages.precedes(first[0], first[1]):
                 break
@@ -193,6 +200,10 @@ class DelayedMessages(ChunkedQueue):
             if delayed is not None:
                 released += 1
                 _hand_over(self, sequence, delayed.message)
+            else:
+                # It has left the memory, and so have many before it.
+                passed += 1
+                turn.steps += _PASSED_STEPS
         self.pages.fetch()
         self._arm()
         return False

@@ -23,8 +23,12 @@ from leveret.message import Message
 #: Entries of the heap beyond twice what is there that are worth sorting out.
 _SORT_OUT_AT: Final = 1024
 
-#: Entries that are sorted out in a step.
-_SORTED_OUT_PER_STEP: Final = 8
+#: Entries of a heap that was put aside which each new message looks at: two suffice to come to its
+#: end before the other heap is as large.
+_SORTED_OUT_AT_ONCE: Final = 2
+
+#: Entries that no longer count which one look at the first takes out.
+_PASSED_BY: Final = 256
 
 
 @final
@@ -51,6 +55,8 @@ class DelayedMemory:
         self.leaving: i64 = 0
         self._account: Final = account
         self._heap: list[tuple[int, int]] = []
+        #: The heap that was put aside, until all that counts in it has moved to the other.
+        self._aside: list[tuple[int, int]] = []
 
     def count(self) -> i64:
         """Return how many messages are here."""
@@ -83,10 +89,22 @@ class DelayedMemory:
         heap = self._heap
         heapq.heappush(heap, (int(delayed.due_ms), int(sequence)))
         entries: i64 = len(heap)
-        if entries > _SORT_OUT_AT and entries > 2 * self.count():
-            self._account.steps += entries // _SORTED_OUT_PER_STEP
-            self._heap = [entry for entry in heap if self.get(entry[1]) is not None]
-            heapq.heapify(self._heap)
+        if self._aside:
+            self._sort_out()
+        elif entries > _SORT_OUT_AT and entries > 2 * self.count():
+            self._aside = heap
+            self._heap = []
+
+    def _sort_out(self) -> None:
+        """Look at some entries of the heap that was put aside: so no message pays for all."""
+        aside = self._aside
+        left: i64 = _SORTED_OUT_AT_ONCE
+        while aside and left > 0:
+            left -= 1
+            # Without its last entry a heap is still one.
+            entry = aside.pop()
+            if self.get(entry[1]) is not None:
+                heapq.heappush(self._heap, entry)
 
     def written(self, sequence: i64) -> None:
         """Count a fresh message as one that has its place in a chunk."""
@@ -116,17 +134,29 @@ class DelayedMemory:
         return delayed
 
     def first(self) -> tuple[int, int] | None:
-        """Return when the first message is due, and its sequence; None if there is none."""
-        heap = self._heap
-        while heap:
-            if self.get(heap[0][1]) is not None:
-                return heap[0]
+        """Return when the first message is due, and its sequence; None if there is none.
+
+        Where very many before it have left, it may be one of these, which `get` does not find.
+        """
+        left: i64 = _PASSED_BY
+        heap = self._first()
+        while heap and left > 0 and self.get(heap[0][1]) is None:
+            left -= 1
             heapq.heappop(heap)
-        return None
+            heap = self._first()
+        return heap[0] if heap else None
+
+    def _first(self) -> list[tuple[int, int]]:
+        """Return the heap with the first entry; it is empty where there is none."""
+        heap = self._heap
+        aside = self._aside
+        if not aside or (heap and heap[0] < aside[0]):
+            return heap
+        return aside
 
     def pop(self) -> None:
         """Pass by the message that `first` returned: it leaves."""
-        heapq.heappop(self._heap)
+        heapq.heappop(self._first())
 
     def clear(self) -> None:
         """Drop all messages; of many, what they took is let go of in slices."""
@@ -135,9 +165,11 @@ class DelayedMemory:
         account.free_table(self.fresh)
         account.free_table(self.loaded)
         account.free(self._heap)
+        account.free(self._aside)
         self.fresh = {}
         self.loaded = {}
         self._heap = []
+        self._aside = []
         self.bytes = 0
         self.fresh_bytes = 0
         self.leaving = 0
