@@ -13,7 +13,6 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from leveret.broker.core.accounts import PERMISSION_BYTES, TOPIC_PERMISSION_BYTES
 from leveret.broker.values.patterns import Pattern, compile_pattern
 from leveret.errors import PreconditionFailed
 
@@ -84,8 +83,8 @@ class Permission:
         return self._write.matches(name) if what == WRITE else self._read.matches(name)
 
     def memory(self) -> i64:
-        """Return the bytes of memory that it takes."""
-        size: i64 = PERMISSION_BYTES
+        """Return the bytes of memory that its texts and their patterns take."""
+        size: i64 = 0
         texts = (self.configure, self.write, self.read)
         for text, pattern in zip(texts, (self._configure, self._write, self._read), strict=True):
             if text not in _SHARED:
@@ -148,8 +147,8 @@ class TopicPermission:
             return False
 
     def memory(self) -> i64:
-        """Return the bytes of memory that it takes; its patterns are compiled when it is asked."""
-        return TOPIC_PERMISSION_BYTES + i64(sys.getsizeof(self.write) + sys.getsizeof(self.read))
+        """Return the bytes that its texts take; their patterns are compiled when it is asked."""
+        return i64(sys.getsizeof(self.write) + sys.getsizeof(self.read))
 
     def definition(self, user: str, vhost: str, exchange: str) -> dict[str, object]:
         """Return the permission as its journal record holds it."""

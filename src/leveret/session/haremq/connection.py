@@ -91,8 +91,14 @@ class HareConnection(HareConnectionBase):
                 raise
             self.log.append(("error", f"internal error: {bug!r}"))
             self.finish()
+        self._forget_input()
+
+    def _forget_input(self) -> None:
+        """Let go of the input where the connection has ended.
+
+        It may be 64 MB, and is booked no more; and whatever knows of the connection may keep it.
+        """
         if self.finished:
-            # It is 64 MB, and no longer booked; who knows of the connection may do so for long.
             self._reader.forget()
 
     def _count_input(self) -> None:
