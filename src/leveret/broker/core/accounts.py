@@ -43,8 +43,11 @@ EXCHANGE_BYTES: Final = 850
 BINDING_BYTES: Final = 420
 POLICY_BYTES: Final = 700
 
-#: A user with all limits, and its place in a table.
+#: A user with all limits, and a permission, each with its place in a table; a permission without
+#: the states of its patterns.
 USER_BYTES: Final = 900
+PERMISSION_BYTES: Final = 900
+TOPIC_PERMISSION_BYTES: Final = 500
 
 #: A connection takes 2,950 and 4,650 before it is open, and some more of its shell; a publish that
 #: waits for its commit 200 and 270, a route that is remembered 590 and 700.

@@ -22,7 +22,12 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
-from leveret.broker.core.accounts import USER_BYTES, Account
+from leveret.broker.core.accounts import (
+    PERMISSION_BYTES,
+    TOPIC_PERMISSION_BYTES,
+    USER_BYTES,
+    Account,
+)
 from leveret.broker.core.ownership import MAX_PUBLISHERS, MAX_SINKS, MAX_STREAM_CONSUMERS, Owner
 from leveret.broker.core.quotas import QUOTAS
 from leveret.broker.node.closing import Closing
@@ -323,7 +328,7 @@ class Users:
         self._check_there(user, vhost)
         permission = Permission(configure, write, read)
         before = self.permissions.get((user, vhost))
-        self._check_room(permission.memory(), 0 if before is None else before.memory())
+        self._check_room(_memory(permission), 0 if before is None else _memory(before))
         self.turn.journal.define("permission", permission.definition(user, vhost))
         self.keep_permission(user, vhost, permission)
         self._changed(user, vhost)
@@ -359,7 +364,10 @@ class Users:
                 f"a user has at most {TOPIC_PERMISSIONS_MAX} topic permissions in a vhost"
             )
         before = of_user.get(exchange)
-        self._check_room(permission.memory(), 0 if before is None else before.memory())
+        self._check_room(
+            _topic_memory(exchange, permission),
+            0 if before is None else _topic_memory(exchange, before),
+        )
         definition = permission.definition(user, vhost, exchange)
         self.turn.journal.define("topic_permission", definition)
         self.keep_topic_permission(user, vhost, exchange, permission)
@@ -501,21 +509,21 @@ class Users:
     def keep_permission(self, user: str, vhost: str, permission: Permission) -> None:
         """Restore a permission, without a record."""
         self.drop_permission((user, vhost))
-        self.account.book(permission.memory())
+        self.account.book(_memory(permission))
         self.permissions[user, vhost] = permission
 
     def drop_permission(self, key: tuple[str, str]) -> None:
         """Remove the permission of a user in a vhost, if there is one, without a record."""
         before = self.permissions.pop(key, None)
         if before is not None:
-            self.account.book(-before.memory())
+            self.account.book(-_memory(before))
 
     def keep_topic_permission(
         self, user: str, vhost: str, exchange: str, permission: TopicPermission
     ) -> None:
         """Restore a topic permission, without a record."""
         self.drop_topic_permission((user, vhost), exchange)
-        self.account.book(permission.memory() + i64(sys.getsizeof(exchange)))
+        self.account.book(_topic_memory(exchange, permission))
         self.topic_permissions.setdefault((user, vhost), {})[exchange] = permission
 
     def drop_topic_permission(self, key: tuple[str, str], exchange: str) -> None:
@@ -523,7 +531,7 @@ class Users:
         of_user = self.topic_permissions.get(key)
         if of_user is None or exchange not in of_user:
             return
-        self.account.book(-(of_user.pop(exchange).memory() + i64(sys.getsizeof(exchange))))
+        self.account.book(-_topic_memory(exchange, of_user.pop(exchange)))
         if not of_user:
             del self.topic_permissions[key]
 
@@ -538,3 +546,13 @@ class Users:
         """
         if size > before:
             self.turn.accounts.check_definition(size - before)
+
+
+def _memory(permission: Permission) -> i64:
+    """Return the bytes of memory that a permission takes."""
+    return PERMISSION_BYTES + permission.memory()
+
+
+def _topic_memory(exchange: str, permission: TopicPermission) -> i64:
+    """Return the bytes of memory that a topic permission takes."""
+    return TOPIC_PERMISSION_BYTES + permission.memory() + i64(sys.getsizeof(exchange))

@@ -21,11 +21,6 @@ CONFIGURE: Final = 1
 WRITE: Final = 2
 READ: Final = 4
 
-#: A permission in bytes of memory, with its place in a table, and without the states of its
-#: patterns; and one for a topic exchange.
-PERMISSION_BYTES: Final = 900
-TOPIC_PERMISSION_BYTES: Final = 500
-
 #: Patterns that most permissions have, and that are compiled once for all.
 _SHARED: Final = ("", ".*")
 
@@ -92,8 +87,8 @@ class Permission:
         return self._configure.walked + self._write.walked + self._read.walked
 
     def memory(self) -> i64:
-        """Return the bytes of memory that it takes."""
-        size: i64 = PERMISSION_BYTES
+        """Return the bytes of memory that its texts and their patterns take."""
+        size: i64 = 0
         texts = (self.configure, self.write, self.read)
         for text, pattern in zip(texts, (self._configure, self._write, self._read), strict=True):
             if text not in _SHARED:
@@ -156,8 +151,8 @@ class TopicPermission:
             return False
 
     def memory(self) -> i64:
-        """Return the bytes of memory that it takes; its patterns are compiled when it is asked."""
-        return TOPIC_PERMISSION_BYTES + i64(sys.getsizeof(self.write) + sys.getsizeof(self.read))
+        """Return the bytes that its texts take; their patterns are compiled when it is asked."""
+        return i64(sys.getsizeof(self.write) + sys.getsizeof(self.read))
 
     def definition(self, user: str, vhost: str, exchange: str) -> dict[str, object]:
         """Return the permission as its journal record holds it."""

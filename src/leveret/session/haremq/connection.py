@@ -94,9 +94,9 @@ class HareConnection(HareConnectionBase):
         self._forget_input()
 
     def _forget_input(self) -> None:
-        """Let go of what has come, where the connection has ended.
+        """Let go of the input where the connection has ended.
 
-        It is 64 MB, and no longer booked; who knows of the connection may do so for long.
+        It may be 64 MB, and is booked no more; and whatever knows of the connection may keep it.
         """
         if self.finished:
             self._reader.forget()
