@@ -7,7 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from brokers import Broker
+from leveret.cli.contexts.kept import Context, Contexts
+from leveret.cli.pipeline.running import trusted_there
 from leveret.client.blocking import connect
 from live_stream import LiveStream
 from secure import Pki, port_of, uri_of
@@ -49,6 +53,22 @@ def test_a_report_needs_a_source() -> None:
     refused = pipeline("report")
     assert refused.returncode == 64
     assert "--stream" in refused.stderr
+
+
+def test_another_broker_gets_nothing_of_a_context(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its certificate is shown to its own broker; files of the environment count for each."""
+    here, there = "amqps://one.example", "amqps://two.example"
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.delenv("LEVERET_CONTEXT", raising=False)
+    monkeypatch.setenv("LEVERET_CA_FILE", "/ca.pem")
+    files = {"caFile": "/ca.pem"}
+    assert trusted_there(there, here) == trusted_there(None, here) == files
+    assert trusted_there("amqp://two.example", here) == {}
+    Contexts(tmp_path / "leveret/contexts.toml", {"one": Context(uri=here)}, "one").save()
+    assert trusted_there(there, here) == {}
+    assert trusted_there(f"{here}/vhost", here) == files
 
 
 def test_a_context_says_whom_a_job_trusts_and_who_it_is(tmp_path: Path) -> None:
