@@ -88,6 +88,7 @@ class Waiter(EndWaiter):
 
 def test_a_vhost_goes_in_slices(node: Node) -> None:
     vhost = filled(node)
+    rights = node.broker.users.account.bytes
     held = node.turn.accounts.definition_bytes
     own = int(vhost.account.bytes)
     waiter = Waiter()
@@ -108,6 +109,8 @@ def test_a_vhost_goes_in_slices(node: Node) -> None:
     assert is_gone(node.broker)
     assert not vhost.queues.by_name
     assert not vhost.exchanges.by_name
+    # The permission to enter it went as well.
+    own += rights - node.broker.users.account.bytes
     assert node.turn.accounts.definition_bytes == held - own
     late = Waiter()
     work.tell(late)
