@@ -236,8 +236,10 @@ class ClassicQueue(ConsumedQueue):
             if is_redelivered(count):
                 self.redelivered += 1
             handed += 1
-        # To write a header into the properties takes as long as the rest of a delivery.
-        self.turn.steps += handed << 1 if self.adds_headers else handed
+        # To write a header into the properties, or to retain a message, takes as long as the rest
+        # of its delivery.
+        more_work = edits or self.retained is not None
+        self.turn.steps += handed << 1 if more_work else handed
         return more and ready.first() != NOTHING
 
     def get(self, no_ack: bool) -> Message | None:

@@ -286,6 +286,8 @@ class HareChannel(DeliveryChannel):
             connection.wake()
         if len(output.writer) > OUTPUT_BYTES_HIGH:
             connection.stop_deliveries()
+        # A push is as much again as a delivery: its fields are texts.
+        connection.turn.steps += 1
 
     def _keep(self, delivery: HareDelivery) -> None:
         self._unacked[delivery.key] = delivery
