@@ -255,3 +255,88 @@ def test_a_connection_is_closed_with_a_reason(page: Page, broker: BrokerProcess)
     expect(page.get_by_role("status").last).to_contain_text("The connection is closed")
     expect(page.get_by_role("link", name="doomed")).to_have_count(0)
     connection.close()
+
+
+#: The points of links of a picture that lie within a node, and the texts that no ground is behind.
+STRUCK = """() => {
+  const svg = document.querySelector(".picture svg");
+  const boxes = [...svg.querySelectorAll(".node rect")].map((rect) => rect.getBBox());
+  const within = (at, box) => at.x > box.x + 2 && at.x < box.x + box.width - 2
+    && at.y > box.y + 2 && at.y < box.y + box.height - 2;
+  const behind = [...svg.querySelectorAll("path.link")].filter((path) => {
+    for (let along = 0; along < path.getTotalLength(); along += 4) {
+      if (boxes.some((box) => within(path.getPointAtLength(along), box))) return true;
+    }
+    return false;
+  });
+  const parts = [...svg.querySelectorAll("path.link, .key")];
+  const lastLink = parts.findLastIndex((one) => one.matches("path"));
+  const bare = [...svg.querySelectorAll(".key")].filter((key) => {
+    const [ground, text] = [key.querySelector("rect").getBBox(), key.querySelector("text").getBBox()];
+    return ground.x > text.x || ground.x + ground.width < text.x + text.width
+      || parts.indexOf(key) < lastLink;
+  });
+  return [behind.length, bare.length];
+}"""
+
+#: The least contrast of a text of a picture with the ground of the picture.
+CONTRAST = """() => {
+  const shade = (text) => {
+    const parts = text.match(/[\\d.]+/g).slice(0, 3).map((one) => one / 255)
+      .map((one) => (one <= 0.03928 ? one / 12.92 : ((one + 0.055) / 1.055) ** 2.4));
+    return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2] + 0.05;
+  };
+  const under = shade(getComputedStyle(document.querySelector(".picture")).backgroundColor);
+  const found = [...document.querySelectorAll(".picture .dim text")].map((text) => {
+    let opacity = 1;
+    for (let one = text; one.matches("svg, svg *"); one = one.parentElement) {
+      opacity *= getComputedStyle(one).opacity;
+    }
+    const over = opacity * shade(getComputedStyle(text).fill) + (1 - opacity) * under;
+    return Math.max(over, under) / Math.min(over, under);
+  });
+  return Math.min(...found);
+}"""
+
+
+@pytest.mark.pages_more
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_picture_can_be_read(visitor: Any, api: Api, scheme: str) -> None:
+    """Links go behind no node, keys are struck through by none, and what is not reached is legible."""
+    for method, path, body in (
+        # Round trips, in one column and over one, and a link that passes two columns.
+        ("PUT", "exchanges/%2F/last", {"type": "fanout", "durable": True}),
+        ("POST", "bindings/%2F/e/all/e/last", {"routing_key": ""}),
+        ("POST", "bindings/%2F/e/last/e/orders", {"routing_key": "again"}),
+        ("POST", "bindings/%2F/e/last/e/last", {"routing_key": "self"}),
+        ("POST", "bindings/%2F/e/last/q/orders.us", {"routing_key": "from the last"}),
+        ("POST", "bindings/%2F/e/orders/q/events", {"routing_key": "first.key"}),
+    ):
+        assert api.ask(method, f"/api/{path}", body)[0] in (201, 204), path
+    page = visitor.open(color_scheme=scheme)
+    page.goto("#/exchanges/%2F/orders")
+    expect(page.locator(".picture .key")).to_have_count(9)
+    assert page.evaluate(STRUCK) == [0, 0]
+    assert api.ask("DELETE", "/api/exchanges/%2F/last")[0] == 204
+    page.reload()
+    page.get_by_label("Key of a message").fill("new.us")
+    expect(page.locator(".node.dim")).to_contain_text("orders.eu")
+    assert page.evaluate(CONTRAST) >= 4.5
+
+
+def test_a_row_of_tabs_tells_that_it_goes_on(narrow_page: Page) -> None:
+    """A shadow lies on the side where there is more; the tab that is shown is in view."""
+    page = narrow_page
+    page.goto("#/queues/%2F/orders.eu")
+    tabs = page.locator("nav.tabs")
+    expect(tabs.get_by_role("link", name="Dead letters")).to_be_attached()
+    at = tabs.bounding_box()
+    assert at is not None
+    # The upper edge has no letters in it.
+    edge = {"x": at["x"] + at["width"] - 4, "y": at["y"] + 1, "width": 4, "height": 3}
+    middle = edge | {"x": at["x"] + at["width"] / 2}
+    assert page.screenshot(clip=edge) != page.screenshot(clip=middle)
+    tabs.evaluate("row => row.scrollTo(row.scrollWidth, 0)")
+    assert page.screenshot(clip=edge) == page.screenshot(clip=middle)
+    page.goto("#/queues/%2F/orders.eu?tab=dead")
+    expect(tabs.get_by_role("link", name="Dead letters")).to_be_in_viewport(ratio=1)

@@ -88,13 +88,13 @@ function depths(topology, start) {
   return depth;
 }
 
-const WIDTH = 210;
+const WIDTH = 190;
 /** The height of a node, and how much of it each link that ends at it needs. */
 const HEIGHT = 34;
 const END = 18;
 /** Between two columns: room for curves, then for the keys of what ends at the second. */
-const CURVES = 80;
-const KEYS = 150;
+const CURVES = 68;
+const KEYS = 136;
 const GAP = CURVES + KEYS;
 /** Between two nodes of a column, and the height of a lane, by which a link passes a column. */
 const SPACE = 12;
@@ -192,7 +192,7 @@ function Picture({ picture, vhost, topology, reached, label }) {
   // What is reached is drawn over what is not.
   const links = [...picture.links].sort((one, other) => Number(Boolean(one.lit)) - Number(Boolean(other.lit)));
   const ways = links.map((one) => [one, wayOf(one, picture.at)]);
-  return html`<div class="picture" tabindex="0" role="group" aria-label=${label}>
+  return html`<div class="picture sideways" tabindex="0" role="group" aria-label=${label}>
     <svg width=${picture.width} height=${picture.height} viewBox=${`0 0 ${picture.width} ${picture.height}`}>
       ${ways.map(([one, { way }]) => html`<path class=${`link${state(asked, one.lit)}`} d=${way} />`)}
       ${ways.map(([one, way]) => html`<${Keys} one=${one} way=${way} asked=${asked} />`)}
@@ -215,7 +215,7 @@ function Node({ node, vhost, exchange, lit, asked }) {
   return html`<a href=${to} class=${`node ${node.kind}${state(asked, lit)}`}>
     <title>${`${node.kind} ${legible(name)}`}</title>
     <rect x=${node.x} y=${node.y} width=${WIDTH} height=${node.height} rx=${isQueue ? 3 : HEIGHT / 2} />
-    <text x=${node.x + 14} y=${middle + (isQueue ? 4 : -2)}>${short(name, 24)}</text>
+    <text x=${node.x + 14} y=${middle + (isQueue ? 4 : -2)}>${short(name, 22)}</text>
     ${!isQueue && html`<text class="under" x=${node.x + 14} y=${middle + 11}>${exchange ? routesAs(exchange) : ""}</text>`}
   </a>`;
 }
@@ -223,7 +223,7 @@ function Node({ node, vhost, exchange, lit, asked }) {
 /** The keys of a link, on a ground of their own, so that no line strikes them through. */
 function Keys({ one, way, asked }) {
   const keys = one.keys.map((key) => (key === "" ? "(no key)" : key)).join(", ");
-  const shown = short(keys, 20);
+  const shown = short(keys, 18);
   const width = [...shown].length * LETTER + 8;
   const y = way.y ?? one.y2;
   return html`<g class=${`key${state(asked, one.lit)}`}>
@@ -273,7 +273,8 @@ function Followed({ topology, vhost, start, asked, given, headers }) {
   const picture = useMemo(() => drawn(topology, start, reached), [topology, start, reached]);
   if (topology.bindings.length === 0 && topology.exchanges.size < 2) {
     return html`<${Empty} title="Nothing is bound to this exchange">
-      <p>A message that is published to it is returned to a publisher that asks for it (mandatory), and dropped otherwise.</p>
+      <p>A message that is published to it is returned to a publisher that asks for it (mandatory), and dropped otherwise.
+      Bind a queue to it, here or by a client, and its messages are kept.</p>
     <//>`;
   }
   return html`${table === null && html`<p class="hint">The headers are not a JSON object yet; they count as empty.</p>`}

@@ -27,7 +27,7 @@ const TIMES = [
 ];
 
 /** Strokes and gaps of a dashed line in pixels. */
-const DASH = [5, 6];
+const DASH = [8, 8];
 
 function cssValue(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();

@@ -35,7 +35,8 @@ export function View({ parts, options }) {
 function Channels({ options }) {
   const live = useList("channels", options, { isVhosts: true });
   const empty = html`<${Empty} title="No channel is open">
-    <p>A client opens channels on its <a href=${link("connections")}>connection</a>.</p><//>`;
+    <p>A client opens channels on its <a href=${link("connections")}>connection</a>; the <a href=${link("overview")}>overview</a>
+      shows where clients connect to.</p><//>`;
   return html`<${Heading} title="Channels"><${Filter} options=${options} label="Filter by name" /><//>
     <${ListTable} live=${live} columns=${channelColumns(true)} options=${options} caption="Channels" empty=${empty} />`;
 }

@@ -67,6 +67,7 @@ function Counts({ overview }) {
   const objects = overview.object_totals ?? {};
   const totals = overview.queue_totals ?? {};
   const stats = overview.message_stats ?? {};
+  const amqp = (overview.listeners ?? []).find((one) => one.protocol.startsWith("amqp"));
   const rateOf = (name) => rate(stats[`${name}_details`]?.rate ?? 0);
   return html`<div class="figures">
     <${Figure} name="Ready" value=${number(totals.messages_ready ?? 0)}
@@ -82,7 +83,8 @@ function Counts({ overview }) {
     <${Figure} name="Consumers" value=${number(objects.consumers ?? 0)} />
   </div>
   ${objects.connections === 0 && objects.queues === 0 && html`<${Empty} title="Nobody uses this broker yet">
-    <p>Connect a client of AMQP 0-9-1, or run <code>leveret demo</code> for a broker with traffic to look at.</p>
+    <p>Connect a client of AMQP 0-9-1${amqp && html` to port <code>${String(amqp.port)}</code>`}, <a href=${link("queues")}>declare a queue</a>
+      here, or run <code>leveret demo</code> for a broker with traffic to look at.</p>
   <//>`}`;
 }
 
@@ -92,7 +94,7 @@ const OFTEN_EQUAL = ["confirm", "ack"];
 function Rates({ stats }) {
   const of = (name) => stats[`${name}_details`];
   const lines = [
-    ["publish", "Published"], ["deliver_get", "Delivered"], ["confirm", "Confirmed"],
+    ["publish", "Published"], ["confirm", "Confirmed"], ["deliver_get", "Delivered"],
     ["ack", "Acked"], ["redeliver", "Redelivered"], ["return_unroutable", "Returned"],
   ];
   return html`<${LinePlot} title="Messages in a second" height=${220} format=${rate}

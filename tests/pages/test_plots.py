@@ -1,0 +1,65 @@
+"""Plots show each value that there is: one sample alone, and a line beneath another that is equal."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pytest
+from playwright.sync_api import Page
+
+#: Draw a plot of the page's own on a page without a view, and count the pixels of each series.
+COUNT: Final = """async ([series, data]) => {
+  const at = (name) => new URL(`ui/${name}`, document.baseURI).href;
+  const { html, render } = await import(at("vendor/htm-preact.js"));
+  const { LinePlot, plotColour } = await import(at("common/plot.js"));
+  const place = document.body.appendChild(document.createElement("div"));
+  render(html`<${LinePlot} title="Drawn" series=${series} data=${data} />`, place);
+  await new Promise((go) => requestAnimationFrame(() => requestAnimationFrame(go)));
+  const canvas = place.querySelector("canvas");
+  const { data: dots } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+  const counts = series.map((one, number) => {
+    const hex = plotColour(number);
+    const wanted = [1, 3, 5].map((from) => parseInt(hex.slice(from, from + 2), 16));
+    let count = 0;
+    for (let dot = 0; dot < dots.length; dot += 4) {
+      const near = wanted.every((value, part) => Math.abs(dots[dot + part] - value) < 12);
+      count += near && dots[dot + 3] > 200 ? 1 : 0;
+    }
+    return count;
+  });
+  return { counts, nothing: place.querySelector(".nothing") !== null };
+}"""
+
+NOW: Final = 1_700_000_000
+
+
+@pytest.fixture
+def empty(page: Page) -> Page:
+    """A page that may load what the broker serves."""
+    page.goto("#/overview")
+    page.locator("main h1").wait_for()
+    return page
+
+
+def drawn(page: Page, series: list[dict[str, Any]], data: list[list[float | None]]) -> Any:
+    return page.evaluate(COUNT, [series, data])
+
+
+def test_one_sample_alone_is_a_point(empty: Page) -> None:
+    one = {"label": "One"}
+    alone = drawn(empty, [one], [[NOW], [5]])
+    assert alone["counts"][0] > 10
+    assert alone["nothing"] is False
+    # So is one between two that are missing.
+    between = drawn(empty, [one, {"label": "Other"}], [[NOW, NOW + 5, NOW + 10], [None, 3, None], [1, 2, 3]])
+    assert between["counts"][0] > 10
+    assert drawn(empty, [one], [[NOW, NOW + 5], [None, None]]) == {"counts": [0], "nothing": True}
+
+
+@pytest.mark.pages_more
+def test_a_line_beneath_an_equal_one_is_seen(empty: Page) -> None:
+    data: list[list[float | None]] = [[NOW, NOW + 30], [5, 5], [5, 5]]
+    hidden = drawn(empty, [{"label": "Under"}, {"label": "Over"}], data)
+    assert hidden["counts"][0] < 20
+    seen = drawn(empty, [{"label": "Under"}, {"label": "Over", "dashed": True}], data)
+    assert min(seen["counts"]) > 100
