@@ -272,7 +272,8 @@ STRUCK = """() => {
   const parts = [...svg.querySelectorAll("path.link, .key")];
   const lastLink = parts.findLastIndex((one) => one.matches("path"));
   const bare = [...svg.querySelectorAll(".key")].filter((key) => {
-    const [ground, text] = [key.querySelector("rect").getBBox(), key.querySelector("text").getBBox()];
+    const ground = key.querySelector("rect").getBBox();
+    const text = key.querySelector("text").getBBox();
     return ground.x > text.x || ground.x + ground.width < text.x + text.width
       || parts.indexOf(key) < lastLink;
   });
@@ -302,7 +303,7 @@ CONTRAST = """() => {
 @pytest.mark.pages_more
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_picture_can_be_read(visitor: Any, api: Api, scheme: str) -> None:
-    """Links go behind no node, keys are struck through by none, and what is not reached is legible."""
+    """Links pass behind no node and through no key, and what is not reached is legible."""
     for method, path, body in (
         # Round trips, in one column and over one, and a link that passes two columns.
         ("PUT", "exchanges/%2F/last", {"type": "fanout", "durable": True}),

@@ -1,4 +1,4 @@
-"""Plots show each value that there is: one sample alone, and a line beneath another that is equal."""
+"""Plots show each value that there is: one sample alone, and a line beneath an equal one."""
 
 from __future__ import annotations
 
@@ -51,7 +51,9 @@ def test_one_sample_alone_is_a_point(empty: Page) -> None:
     assert alone["counts"][0] > 10
     assert alone["nothing"] is False
     # So is one between two that are missing.
-    between = drawn(empty, [one, {"label": "Other"}], [[NOW, NOW + 5, NOW + 10], [None, 3, None], [1, 2, 3]])
+    between = drawn(
+        empty, [one, {"label": "Other"}], [[NOW, NOW + 5, NOW + 10], [None, 3, None], [1, 2, 3]]
+    )
     assert between["counts"][0] > 10
     assert drawn(empty, [one], [[NOW, NOW + 5], [None, None]]) == {"counts": [0], "nothing": True}
 
