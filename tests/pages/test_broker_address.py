@@ -94,7 +94,10 @@ def test_a_vhost_that_is_gone_is_told(visitor: Any, api: Api) -> None:
 
 
 @pytest.mark.pages_more
-def test_a_stream_is_shown_among_streams(page: Page, api: Api) -> None:
+def test_a_stream_is_shown_among_streams(visitor: Any, api: Api) -> None:
+    # The stream is deleted while it is shown.
+    visitor.expects("status of 404")
+    page = visitor.open()
     stream = {"durable": True, "arguments": {"x-queue-type": "stream"}}
     assert api.change("PUT", "/api/queues/%2F/kept", stream) == 201
     page.goto("#/streams")
