@@ -24,7 +24,7 @@ expect.set_options(timeout=60_000)
 pytestmark = pytest.mark.pages_more
 
 #: What one picture may add to the repository.
-BYTES_MAX = 150_000
+BYTES_MAX = 200_000
 
 #: So many samples make a line that one can see.
 SAMPLES = 8
