@@ -8,7 +8,7 @@ from contextlib import closing
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from broker_process import BrokerProcess
 from http_api import Api
@@ -77,13 +77,15 @@ def test_the_page_goes_on_by_itself(visitor: Any, broker: BrokerProcess, how: st
     getattr(broker, how)()
     banner = page.locator(".banner")
     expect(banner).to_contain_text("The broker does not answer")
-    # What was known stays.
+    # What was known stays, and is marked as old.
     expect(page.locator("tbody tr")).to_have_count(2)
+    expect(page.locator("main.old")).to_have_count(1)
     broker.start()
     publish(broker, 3)
     expect(first_row(page)).to_contain_text("orders.us")
     expect(first_row(page)).to_contain_text("3")
     expect(banner).to_have_count(0)
+    expect(page.locator("main.old")).to_have_count(0)
     assert page.url.endswith(VIEW)
     with closing(Api(broker.data_dir / "management.sock")) as api:
         api.change("DELETE", "/api/queues/%2F/orders.us/contents")
@@ -112,16 +114,18 @@ def test_the_log_goes_on_after_a_restart(visitor: Any, broker: BrokerProcess) ->
     expect(page.locator(".log")).to_contain_text("listening on http")
     broker.kill()
     expect(page.locator(".hint")).to_contain_text("The log was interrupted")
+    expect(page.locator(".banner")).to_contain_text("The broker does not answer")
     broker.start()
     with closing(Api(broker.data_dir / "management.sock")) as api:
         assert api.change("PUT", "/api/vhosts/made-after") == 201
         expect(page.locator(".log")).to_contain_text("made-after")
         expect(page.locator(".hint")).to_have_count(0)
+        expect(page.locator(".banner")).to_have_count(0)
         assert api.change("DELETE", "/api/vhosts/made-after") == 204
 
 
 @pytest.mark.usefixtures("away")
-def test_a_view_that_was_not_loaded_before_can_be_tried_again(
+def test_a_view_that_was_not_loaded_before_is_loaded_when_the_broker_is_back(
     visitor: Any, broker: BrokerProcess
 ) -> None:
     page = visitor.open(user=None, extra_http_headers=BASIC)
@@ -131,8 +135,9 @@ def test_a_view_that_was_not_loaded_before_can_be_tried_again(
     page.goto("#/users")
     failure = page.locator(".failure")
     expect(failure).to_contain_text("could not be loaded")
+    expect(failure.get_by_role("button", name="Try again")).to_be_visible()
+    # It is loaded without a click as soon as the broker answers.
     broker.start()
-    failure.get_by_role("button", name="Try again").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("Users")
     expect(page.locator("tbody").first).to_contain_text("guest")
 
@@ -149,6 +154,47 @@ def test_what_is_done_meanwhile_says_that_it_was_not(visitor: Any, broker: Broke
     broker.start()
     dialog.get_by_role("button", name="Purge").click()
     expect(page.locator(".said")).to_contain_text("is purged")
+
+
+@pytest.mark.usefixtures("away")
+def test_what_fails_after_its_dialog_was_closed_is_told(
+    visitor: Any, broker: BrokerProcess
+) -> None:
+    """And the question that was asked meanwhile stays."""
+    page = visitor.open(user=None, extra_http_headers=BASIC)
+    page.goto("#/queues/%2F/mail")
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    page.route("**/contents", hold)
+    dialog = page.get_by_role("dialog")
+    page.get_by_role("button", name="Purge …").click()
+    with page.expect_request("**/contents"):
+        dialog.get_by_role("button", name="Purge").click()
+    dialog.get_by_role("button", name="Cancel").click()
+    page.get_by_role("button", name="Move …").click()
+    expect(dialog).to_contain_text("Move messages of queue 'mail'")
+    held[0].abort("connectionrefused")
+    expect(page.locator(".said")).to_contain_text("Purge queue 'mail': The broker does not answer")
+    expect(dialog).to_contain_text("Move messages of queue 'mail'")
+
+
+@pytest.mark.usefixtures("away")
+def test_a_search_without_an_answer_does_not_say_that_nothing_is_there(
+    visitor: Any, broker: BrokerProcess
+) -> None:
+    page = visitor.open(user=None, extra_http_headers=BASIC)
+    page.goto("#/queues")
+    expect(page.locator("tbody tr")).to_have_count(3)
+    broker.kill()
+    page.keyboard.press("/")
+    page.get_by_role("combobox", name="Part of a name").fill("orders")
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_role("alert")).to_contain_text("The broker does not answer")
+    expect(dialog.locator(".nothing")).to_have_count(0)
+    broker.start()
 
 
 @pytest.mark.usefixtures("away")
