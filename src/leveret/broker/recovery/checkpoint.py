@@ -236,13 +236,13 @@ def _sorted_runs(queue: ChunkedQueue, runs: list[list[Returned]]) -> Iterator[No
             if run:
                 run.sort(key=sequence_of)
                 runs.append(run)
-            yield from _items(_RUN // _SORTED_PER_ITEM)
+            yield from _items(min(_RUN, len(part) - start) // _SORTED_PER_ITEM)
     for window in windows:
         for start in range(0, len(window.items), _RUN):
             run = window.persistent(start, start + _RUN)
             if run:
                 runs.append(run)
-            yield from _items(_RUN // _SORTED_PER_ITEM)
+            yield from _items(min(_RUN, len(window.items) - start) // _SORTED_PER_ITEM)
 
 
 def _hand_over_counts(
