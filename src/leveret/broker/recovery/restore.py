@@ -280,7 +280,10 @@ class Restore(Replay):
 
     def chunk(self, queue_id: i64, ref: ChunkRef) -> bool:
         """Note a chunk; a queue wants its messages now, a stream reads them on demand."""
-        self._queue(queue_id).add_chunk(ref)
+        queue = self._queue(queue_id)
+        # It may have come after the queue's next sequence was handed over.
+        queue.took(ref.last)
+        queue.add_chunk(ref)
         return False
 
     def verifies(self, queue_id: i64) -> bool:
