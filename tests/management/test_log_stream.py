@@ -6,7 +6,8 @@ import asyncio
 import http.client
 import json
 import threading
-from typing import Any
+from contextlib import ExitStack
+from typing import Any, Self
 
 import pytest
 
@@ -43,17 +44,24 @@ class Events:
             found[name] = value
         return (found["id"], json.loads(found["data"])) if "data" in found else self.next()
 
-    def close(self) -> None:
-        """Hang up."""
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Hang up, so that a test that fails leaves no reader to the tests after it."""
         self.answer.close()
         self.http.close()
 
-    def find(self, text: str) -> str:
-        """Return the id of the next event that has a text in it."""
+    def find(self, *texts: str) -> tuple[str, str]:
+        """Return the id of the next event that has one of some texts in it, and that text.
+
+        The broker logs what it likes in between, such as the state of the disk.
+        """
         while True:
             number, data = self.next()
-            if text in data["text"]:
-                return number
+            for text in texts:
+                if text in data["text"]:
+                    return number, text
 
 
 def test_the_last_lines_are_a_list(broker: BrokerProcess, api: Api) -> None:
@@ -73,30 +81,24 @@ def test_the_last_lines_are_a_list(broker: BrokerProcess, api: Api) -> None:
 def test_lines_come_as_they_are_logged_and_once(broker: BrokerProcess, api: Api) -> None:
     names = [unique("told") for _ in range(3)]
     port = http_port(broker)
-    events = Events(port)
-    assert events.answer.headers["Content-Type"] == "text/event-stream"
-    api.change("PUT", f"/api/global-parameters/{names[0]}", {"value": 1})
-    number = events.find(names[0])
-    events.close()
+    with Events(port) as events:
+        assert events.answer.headers["Content-Type"] == "text/event-stream"
+        api.change("PUT", f"/api/global-parameters/{names[0]}", {"value": 1})
+        number, _ = events.find(names[0])
     for name in names[1:]:
         api.change("PUT", f"/api/global-parameters/{name}", {"value": 1})
     # Who comes again hears what he missed.
-    again = Events(port, Last_Event_ID=number)
-    assert names[1] in again.next()[1]["text"]
-    assert names[2] in again.next()[1]["text"]
-    again.close()
+    with Events(port, Last_Event_ID=number) as again:
+        assert [again.find(*names)[1] for _ in names[1:]] == names[1:]
 
 
 @pytest.mark.parametrize("number", ["x", "other-5", "-", "é", "1" * 5000])
 def test_an_id_that_is_none_of_ours_begins_anew(broker: BrokerProcess, number: str) -> None:
-    events = Events(http_port(broker), Last_Event_ID=number)
-    first = events.next()[1]
-    events.close()
-    assert "starting" in first["text"]
+    with Events(http_port(broker), Last_Event_ID=number) as events:
+        assert "starting" in events.next()[1]["text"]
 
 
 def test_a_line_with_line_feeds_is_one_event(broker: BrokerProcess, api: Api) -> None:
-    events = Events(http_port(broker))
     name = "evil%0A%0Adata:%20forged%0D%1B"
     assert api.ask("PUT", f"/api/vhosts/{name}", {})[0] == 400
     mark = unique("mark")
@@ -104,14 +106,13 @@ def test_a_line_with_line_feeds_is_one_event(broker: BrokerProcess, api: Api) ->
     user.request("GET", "/api/whoami", headers=basic(f"{mark}\n\ndata: forged\x1b[31m", "wrong"))
     assert user.getresponse().status == 401
     user.close()
-    while True:
-        _, data = events.next()
-        assert "\n" not in data["text"]
-        assert "\x1b" not in data["text"]
-        assert data["text"] != "forged"
-        if mark in data["text"]:
-            break
-    events.close()
+    with Events(http_port(broker)) as events:
+        text = ""
+        while mark not in text:
+            text = events.next()[1]["text"]
+            assert "\n" not in text
+            assert "\x1b" not in text
+            assert text != "forged"
 
 
 def test_who_does_not_see_the_whole_broker_reads_no_log(broker: BrokerProcess, api: Api) -> None:
@@ -129,30 +130,28 @@ def test_who_does_not_see_the_whole_broker_reads_no_log(broker: BrokerProcess, a
 def test_a_stream_ends_with_the_right_to_it(broker: BrokerProcess, api: Api) -> None:
     name = unique("watcher")
     api.change("PUT", f"/api/users/{name}", {"password": "guest", "tags": "monitoring"})
-    events = Events(http_port(broker), **basic(name, "guest"))
-    events.next()
-    assert api.change("DELETE", f"/api/users/{name}") == 204
-    # Chunked: an end that nobody announced is an error, and no end of the log.
-    with pytest.raises((http.client.HTTPException, OSError)):
-        events.answer.read()
-    events.close()
+    with Events(http_port(broker), **basic(name, "guest")) as events:
+        events.next()
+        assert api.change("DELETE", f"/api/users/{name}") == 204
+        # Chunked: an end that nobody announced is an error, and no end of the log.
+        with pytest.raises((http.client.HTTPException, OSError)):
+            events.answer.read()
 
 
 def test_one_user_does_not_take_the_places_of_all(broker: BrokerProcess, api: Api) -> None:
     port = http_port(broker)
     name = unique("watcher")
     api.change("PUT", f"/api/users/{name}", {"password": "guest", "tags": "monitoring"})
-    readers = [Events(port) for _ in range(LOG_TAIL_READERS_PER_USER_MAX)]
-    for reader in readers:
-        assert reader.answer.status == 200
-        reader.next()
-    refused = Events(port)
-    assert refused.answer.status == 503
-    assert b"of the same user" in refused.answer.read()
-    other = Events(port, **basic(name, "guest"))
-    assert other.answer.status == 200
-    for reader in [*readers, refused, other]:
-        reader.close()
+    with ExitStack() as readers:
+        for _ in range(LOG_TAIL_READERS_PER_USER_MAX):
+            reader = readers.enter_context(Events(port))
+            assert reader.answer.status == 200
+            reader.next()
+        refused = readers.enter_context(Events(port))
+        assert refused.answer.status == 503
+        assert b"of the same user" in refused.answer.read()
+        other = readers.enter_context(Events(port, **basic(name, "guest")))
+        assert other.answer.status == 200
 
 
 def test_there_are_no_more_readers_than_the_limit(broker: BrokerProcess, api: Api) -> None:
@@ -162,19 +161,16 @@ def test_there_are_no_more_readers_than_the_limit(broker: BrokerProcess, api: Ap
         name = unique("watcher")
         api.change("PUT", f"/api/users/{name}", {"password": "x", "tags": "monitoring"})
         users.append(basic(name, "x"))
-    readers = [
-        Events(port, **users[number // LOG_TAIL_READERS_PER_USER_MAX])
-        for number in range(LOG_TAIL_READERS_MAX)
-    ]
-    for reader in readers:
-        assert reader.answer.status == 200
-        reader.next()
-    refused = Events(port, **users[-1])
-    assert refused.answer.status == 503
-    assert b"the limit" in refused.answer.read()
-    assert refused.answer.headers["Retry-After"]
-    for reader in [*readers, refused]:
-        reader.close()
+    with ExitStack() as readers:
+        for number in range(LOG_TAIL_READERS_MAX):
+            user = users[number // LOG_TAIL_READERS_PER_USER_MAX]
+            reader = readers.enter_context(Events(port, **user))
+            assert reader.answer.status == 200
+            reader.next()
+        refused = readers.enter_context(Events(port, **users[-1]))
+        assert refused.answer.status == 503
+        assert b"the limit" in refused.answer.read()
+        assert refused.answer.headers["Retry-After"]
 
 
 def test_no_more_lines_are_kept_than_the_limit() -> None:
