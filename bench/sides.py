@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +35,11 @@ GENERATOR: Final = BENCH / "amqpload"
 #: What the generator prints: published 5 (1/s) confirmed 0 (0/s) delivered 5 (1/s) wall 5.00 …
 _RATES: Final = re.compile(r"(published|confirmed|delivered) \d+ \((\d+)/s\)")
 _LATENCIES: Final = re.compile(r"(p50|p99|p999) (\d+)")
+
+
+#: How long a load lasts at most that is measured by stretches, and what is left out at its begin.
+LASTING_SECONDS_MAX: Final = 3_600.0
+WARM_SECONDS: Final = 2.0
 
 
 class GeneratorError(Exception):
@@ -71,12 +77,7 @@ def generate(
 
     Raises: GeneratorError.
     """
-    where = ["-p", str(side.port), "-Q", queue]
-    command = [*wrapper, str(GENERATOR), *where, "-t", str(seconds), *flags]
-    with placed(cpus):
-        process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
+    process = _generator(side, flags, queue, seconds, cpus, wrapper)
     try:
         out, error = process.communicate(timeout=seconds * 4 + 60)
     except subprocess.TimeoutExpired:
@@ -87,6 +88,64 @@ def generate(
         raise GeneratorError(f"{side.name}: exit code {process.returncode}: {error.strip()}")
     figures = {name: float(rate) for name, rate in _RATES.findall(out)}
     return figures | {name: float(value) for name, value in _LATENCIES.findall(out)}
+
+
+def _generator(
+    side: Side,
+    flags: Sequence[str],
+    queue: str,
+    seconds: float,
+    cpus: set[int],
+    wrapper: Sequence[str] = (),
+) -> subprocess.Popen[str]:
+    """Start the load generator for so many seconds."""
+    where = ["-p", str(side.port), "-Q", queue]
+    command = [*wrapper, str(GENERATOR), *where, "-t", str(seconds), *flags]
+    with placed(cpus):
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+class Lasting:
+    """One load that lasts while it is measured by stretches, with something beside it or without.
+
+    What a run has by chance, such as where its processes and their memory lie, is the same for all
+    stretches of it, so they compare better than runs of their own.
+    """
+
+    def __init__(self, side: Side, process: subprocess.Popen[str]) -> None:
+        self._side = side
+        self._process = process
+
+    def stretch(self, seconds: float) -> tuple[float, float]:
+        """Return what was delivered in so many seconds: bytes a second, and processor time a byte.
+
+        Raises: GeneratorError.
+        """
+        read, spent, began = self._read(), processor_seconds(self._side), time.perf_counter()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(seconds)
+            raise GeneratorError(f"{self._side.name}: the load ended by itself")
+        took = time.perf_counter() - began
+        spent, read = processor_seconds(self._side) - spent, self._read() - read
+        return read / took, spent / read
+
+    def _read(self) -> int:
+        """Return how many bytes the generator has read, which are deliveries and little else."""
+        counts = Path(f"/proc/{self._process.pid}/io").read_text()
+        return int(counts.split("rchar:")[1].split()[0])
+
+
+@contextlib.contextmanager
+def lasting(side: Side, flags: Sequence[str], queue: str, cpus: set[int]) -> Iterator[Lasting]:
+    """Put load on a broker until the end."""
+    process = _generator(side, flags, queue, LASTING_SECONDS_MAX, cpus)
+    try:
+        load = Lasting(side, process)
+        load.stretch(WARM_SECONDS)
+        yield load
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def processor_seconds(side: Side) -> float:
