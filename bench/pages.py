@@ -4,22 +4,27 @@
                                     [--watched 20]
 
 The page is opened by Chromium on the same machine.  It is to be usable within a second, and a page
-of the list of queues to stand there within 200 ms.  The load (16 B, automatic acks) is to be at
-most 3 % slower with ten pages open on the overview: one load lasts while pages are open and closed
-in turns.  The browser needs processors too, so it runs at the lowest priority, and the broker's own
-time for a message, which is what counts, is printed beside the rate.  What the pages take from the
-broker without a load is what no scatter of the load hides.
+of the list of queues to stand there within 200 ms.
+
+The load (16 B, automatic acks) is to be at most 3 % slower with ten pages open on the overview.  A
+browser with ten pages takes the processors that the load needs.  So what one of them asks for is
+recorded, and a thread asks for ten times that, each page at another time, while the load lasts and
+is measured in turns with it and without.  What ten real pages take from the broker without a load
+is measured too.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import http.client
 import statistics
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -119,8 +124,61 @@ def opened(context: BrowserContext, count: int) -> Iterator[list[Page]]:
         page.close()
 
 
+@dataclass(frozen=True)
+class Asked:
+    """What an open page asks for again and again."""
+
+    #: When each request began (s), what it asked for, and the headers that it had.
+    requests: list[tuple[float, str, dict[str, str]]]
+    seconds: float
+
+
+def recorded(context: BrowserContext, seconds: float) -> Asked:
+    """Return what an overview asks for in so many seconds, once it stands there."""
+    requests = list[tuple[float, str, dict[str, str]]]()
+    with opened(context, 1) as (page,):
+        began = time.monotonic()
+        page.on(
+            "request",
+            lambda one: requests.append((time.monotonic() - began, one.url, one.all_headers())),
+        )
+        page.wait_for_timeout(seconds * 1000)
+    return Asked(requests, seconds)
+
+
+@contextlib.contextmanager
+def asking(port: int, asked: Asked, pages: int) -> Iterator[None]:
+    """Ask for what so many pages do, each at another time, until the end."""
+    ended = threading.Event()
+    turns = sorted(
+        ((began + page * asked.seconds / pages) % asked.seconds, url, headers)
+        for page in range(pages)
+        for began, url, headers in asked.requests
+    )
+
+    def ask() -> None:
+        http_client = http.client.HTTPConnection("127.0.0.1", port, timeout=ANSWER_MS_MAX / 1000)
+        began = time.monotonic()
+        while turns and not ended.is_set():
+            for due, url, headers in turns:
+                if ended.wait(max(0.0, began + due - time.monotonic())):
+                    break
+                http_client.request("GET", url, headers=headers)
+                http_client.getresponse().read()
+            began += asked.seconds
+        http_client.close()
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
 def loads(
-    side: sides.Side, context: BrowserContext, options: argparse.Namespace
+    side: sides.Side, port: int, asked: Asked, options: argparse.Namespace
 ) -> tuple[list[float], list[float]]:
     """Return with : without pages, of the rate and of the time for a byte, by rounds."""
     rates, times = list[float](), list[float]()
@@ -129,7 +187,7 @@ def loads(
             found: dict[bool, tuple[float, float]] = {}
             # Who comes first changes, so that what drifts does not count for one of them.
             for watched in (False, True) if number % 2 == 0 else (True, False):
-                with opened(context, options.pages if watched else 0):
+                with asking(port, asked, options.pages if watched else 0):
                     found[watched] = load.stretch(options.seconds)
             rates.append(found[True][0] / found[False][0])
             times.append(found[True][1] / found[False][1])
@@ -164,7 +222,8 @@ def main() -> int:
         # The first takes what the broker prepares once.
         usable_ms = [usable(session(browser, base)) for _ in range(OPENED)][1:]
         side = sides.Side("Leveret", broker.port, broker.pid, broker.data_dir / "management.sock")
-        rates, times = loads(side, session(browser, base), options)
+        asked = recorded(session(browser, base), options.watched)
+        rates, times = loads(side, http_port(broker), asked, options)
         share = watched(side, session(browser, base), options)
         connection = raw.connect(broker.uri)
         connection.open_channel(1)
@@ -181,6 +240,8 @@ def main() -> int:
         f"a page of the list of {options.queues:,} queues: {statistics.median(list_ms):.0f} ms, "
         f"longest {max(list_ms):.0f} (at most {LIST_MS_TARGET:.0f})"
     )
+    asks = len(asked.requests) / asked.seconds
+    print(f"an overview asks {asks:.1f} times a second")
     for name, ratios in (("rate", rates), ("the broker's time for a message", times)):
         rounds = " ".join(f"{one:.3f}" for one in ratios)
         print(f"with {options.pages} pages, {name}: {rounds}; {statistics.median(ratios):.3f}")
@@ -188,7 +249,7 @@ def main() -> int:
     missed = [
         statistics.median(usable_ms) > USABLE_MS_TARGET,
         statistics.median(list_ms) > LIST_MS_TARGET,
-        statistics.median(times) > 1 + SLOWER_TARGET,
+        statistics.median(rates) < 1 - SLOWER_TARGET,
     ]
     return sum(missed)
 

@@ -276,8 +276,8 @@ class BrokerMachine(RuleBasedStateMachine):
     def tag_of(self, delivery: Delivery) -> int:
         """The tag under which the session has a delivery."""
         channel = self.peer.connection.channels.by_number[TX]
-        for unacked in channel.unacked.items:
-            if not unacked.settled and self.same(unacked, delivery):
+        for unacked in channel.unacked.from_tag(0, channel.unacked.count):
+            if self.same(unacked, delivery):
                 return int(unacked.tag)
         raise AssertionError(f"rolled back, but not out: {delivery}")
 

@@ -141,3 +141,21 @@ def test_a_queue_s_limit_is_there_again_after_a_restart() -> None:
     assert taker.names() == ["basic.deliver"]
     ticks(taker, 3)
     assert taker.names() == ["channel.close"]
+
+
+def test_one_look_does_not_go_through_all_of_very_many() -> None:
+    """What may wait for ever lies before what may not: the look after that comes to it."""
+    peer = make(0, channels=(1, 2))
+    for queue, timeout in (("never", 0), ("short", 10_000)):
+        arguments = {"x-consumer-timeout": timeout}
+        peer.call(1, "queue.declare", queue=queue, arguments=arguments)
+        peer.call(2, "basic.consume", queue=queue)
+    many = 16_384
+    for _ in range(many // 512):
+        put(peer, "never", 512)
+    put(peer, "short", 1)
+    assert peer.names() == ["basic.deliver"] * (many + 1)
+    ticks(peer, 11)
+    assert peer.names() == []
+    ticks(peer, 1)
+    assert peer.expect(2, "channel.close").text == TEXT.format(2, 10_000)

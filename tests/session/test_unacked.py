@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,8 +16,8 @@ from leveret.names import Name
 from leveret.session.channel.unacked import Unacked, UnackedList
 from raw_codec import method, publish
 
-#: Settled places from which on the list is packed (`unacked._PACK_AT`).
-PACK_AT = 1024
+#: Deliveries of a full block (`unacked._BLOCK`).
+BLOCK = 256
 
 MESSAGE = Message(Address(b"", b""), b"\0\0", b"", 0, False)
 
@@ -72,9 +74,24 @@ class Model:
         self.rolled = []
 
     def check(self) -> None:
-        items = self.list.items[self.list.head :]
-        assert [one for one in items if not one.settled] == list(self.open.values())
+        assert self.list.from_tag(0, self.tag + 1) == list(self.open.values())
         assert self.list.count == len(self.open)
+        assert self.list.oldest() is next(iter(self.open.values()), None)
+
+    def kept(self) -> int:
+        """Return how many deliveries the list keeps in memory, settled ones too."""
+        gc.collect()
+        found = list(gc.get_referents(self.list))
+        seen = {id(one) for one in found}
+        count = 0
+        while found:
+            one = found.pop()
+            count += isinstance(one, Unacked)
+            if isinstance(one, list):
+                news = [new for new in gc.get_referents(one) if id(new) not in seen]
+                seen.update(id(new) for new in news)
+                found += news
+        return count
 
 
 @pytest.fixture(scope="module")
@@ -94,53 +111,74 @@ steps = st.lists(
 )
 
 
-@given(steps)
-def test_the_list_is_a_dict_by_tags(queue: Queue, steps: list[tuple[str, int]]) -> None:
+@given(steps, st.sampled_from([0, 0, BLOCK - 2, BLOCK, 3 * BLOCK]))
+def test_the_list_is_a_dict_by_tags(
+    queue: Queue, steps: list[tuple[str, int]], before: int
+) -> None:
     model = Model(queue)
+    model.add(before)
     for name, number in steps:
         getattr(model, name)(number)
         model.check()
 
 
 @settings(max_examples=20)
-@given(st.randoms(use_true_random=False), st.integers(PACK_AT - 1, 2 * PACK_AT + 1))
-def test_acks_in_any_order_are_packed_away(queue: Queue, random: object, count: int) -> None:
+@given(st.randoms(use_true_random=False), st.integers(BLOCK - 1, 5 * BLOCK + 1))
+def test_acks_in_any_order_leave_nothing(queue: Queue, random: object, count: int) -> None:
     assert hasattr(random, "shuffle")
     model = Model(queue)
     model.add(count)
     tags = list(model.open)
     random.shuffle(tags)
-    for tag in tags:
+    model.rolled.clear()
+    for number, tag in enumerate(tags):
         model.take(tag)
+        if number == count // 2:
+            model.restore(0)
+            model.check()
+            for again in tags[: number + 1]:
+                model.take(again)
     model.check()
-    assert model.list.items == []
+    assert model.kept() == 0
 
 
-@pytest.mark.parametrize("count", [2 * PACK_AT - 1, 2 * PACK_AT, 2 * PACK_AT + 1])
-def test_the_list_is_packed_at_its_borders(queue: Queue, count: int) -> None:
+@pytest.mark.parametrize("count", [BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK, 2 * BLOCK + 1])
+def test_blocks_end_at_their_borders(queue: Queue, count: int) -> None:
     model = Model(queue)
     model.add(count)
-    for tag in range(1, PACK_AT + 2):
+    for tag in range(1, BLOCK + 2):
         model.take(tag)
-        if abs(tag - PACK_AT) <= 2:
+        if abs(tag - BLOCK) <= 2:
             model.check()
-    assert len(model.list.items) <= PACK_AT + 1
     model.add(2)
     model.take_up_to(count)
     model.check()
-    assert len(model.list.items) <= PACK_AT + 2
+    assert model.kept() == 2
 
 
-def test_one_that_waits_long_keeps_few_settled_ones(queue: Queue) -> None:
-    """The oldest delivery is never acked, all others are, in order."""
+def test_what_is_settled_is_not_kept(queue: Queue) -> None:
+    """The oldest delivery is never acked, all others are: in order, backward, or every other."""
     model = Model(queue)
     model.add(1)
-    for _ in range(20):
-        model.add(PACK_AT)
-        for tag in list(model.open)[1:]:
+    for step in (1, -1, 2, -2):
+        model.add(4 * BLOCK)
+        for tag in list(model.open)[1:][::step]:
             model.take(tag)
-        assert len(model.list.items) <= 2 * PACK_AT
+            assert model.list.count == len(model.open)
+        model.check()
+        assert model.kept() == len(model.open)
+
+
+def test_few_that_are_left_of_very_many_lie_in_few_blocks(queue: Queue) -> None:
+    model = Model(queue)
+    model.add(64 * BLOCK)
+    for tag in range(64 * BLOCK, 0, -1):
+        if tag % BLOCK:
+            model.take(tag)
     model.check()
+    lists = [one for one in gc.get_referents(model.list) if isinstance(one, list)]
+    (blocks,) = [one for one in lists if isinstance(one[0], list)]
+    assert len(blocks) <= 2
 
 
 UNKNOWN = {

@@ -4,28 +4,20 @@ A *fresh* message lies in no chunk yet; a *loaded* one has a place in a chunk, w
 to or read from.
 
 Invariants: a sequence is fresh or loaded, never both; fresh ones are in the order of their
-sequences; the heap holds the due time of every message here.  Entries of messages that have left
-are passed by, and sorted out when they are the most.
+sequences; there is a deadline for every message here.
 """
 
 from __future__ import annotations
 
-import heapq
 from typing import Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
 from leveret.broker.core.work import WorkAccount
+from leveret.broker.queue.deadlines import Deadlined, Deadlines
 from leveret.chunk import ROW_BYTES
 from leveret.limits import DELAYED_OVERHEAD_BYTES
 from leveret.message import Message
-
-#: Entries of the heap beyond twice what is there that are worth sorting out.
-_SORT_OUT_AT: Final = 1024
-
-#: Entries of a heap that was put aside which each new message looks at: two suffice to come to its
-#: end before the other heap is as large.
-_SORTED_OUT_AT_ONCE: Final = 2
 
 #: Entries that no longer count which one look at the first takes out.
 _PASSED_BY: Final = 256
@@ -42,7 +34,7 @@ class Delayed:
 
 
 @final
-class DelayedMemory:
+class DelayedMemory(Deadlined):
     """The messages of one store in memory; what they take is booked in `account`."""
 
     def __init__(self, account: WorkAccount) -> None:
@@ -54,9 +46,8 @@ class DelayedMemory:
         #: What of it is being written, and leaves the memory then.
         self.leaving: i64 = 0
         self._account: Final = account
-        self._heap: list[tuple[int, int]] = []
-        #: The heap that was put aside, until all that counts in it has moved to the other.
-        self._aside: list[tuple[int, int]] = []
+        #: By sequence.
+        self._deadlines: Final = Deadlines()
 
     def count(self) -> i64:
         """Return how many messages are here."""
@@ -86,25 +77,11 @@ class DelayedMemory:
         size = delayed.message.size
         self.bytes += size
         self._account.delay(size)
-        heap = self._heap
-        heapq.heappush(heap, (int(delayed.due_ms), int(sequence)))
-        entries: i64 = len(heap)
-        if self._aside:
-            self._sort_out()
-        elif entries > _SORT_OUT_AT and entries > 2 * self.count():
-            self._aside = heap
-            self._heap = []
+        self._deadlines.add(delayed.due_ms, sequence, self.count(), self)
 
-    def _sort_out(self) -> None:
-        """Look at some entries of the heap that was put aside: so no message pays for all."""
-        aside = self._aside
-        left: i64 = _SORTED_OUT_AT_ONCE
-        while aside and left > 0:
-            left -= 1
-            # Without its last entry a heap is still one.
-            entry = aside.pop()
-            if self.get(entry[1]) is not None:
-                heapq.heappush(self._heap, entry)
+    def has_deadline(self, key: i64) -> bool:
+        """Return whether the message with a sequence is here."""
+        return self.get(key) is not None
 
     def written(self, sequence: i64) -> None:
         """Count a fresh message as one that has its place in a chunk."""
@@ -138,25 +115,18 @@ class DelayedMemory:
 
         Where very many before it have left, it may be one of these, which `get` does not find.
         """
+        deadlines = self._deadlines
         left: i64 = _PASSED_BY
-        heap = self._first()
-        while heap and left > 0 and self.get(heap[0][1]) is None:
+        first = deadlines.first()
+        while first is not None and left > 0 and self.get(first[1]) is None:
             left -= 1
-            heapq.heappop(heap)
-            heap = self._first()
-        return heap[0] if heap else None
-
-    def _first(self) -> list[tuple[int, int]]:
-        """Return the heap with the first entry; it is empty where there is none."""
-        heap = self._heap
-        aside = self._aside
-        if not aside or (heap and heap[0] < aside[0]):
-            return heap
-        return aside
+            deadlines.pop()
+            first = deadlines.first()
+        return first
 
     def pop(self) -> None:
         """Pass by the message that `first` returned: it leaves."""
-        heapq.heappop(self._first())
+        self._deadlines.pop()
 
     def clear(self) -> None:
         """Drop all messages; of many, what they took is let go of in slices."""
@@ -164,12 +134,9 @@ class DelayedMemory:
         account.end_delay(self.count(), self.bytes)
         account.free_table(self.fresh)
         account.free_table(self.loaded)
-        account.free(self._heap)
-        account.free(self._aside)
+        self._deadlines.clear(account)
         self.fresh = {}
         self.loaded = {}
-        self._heap = []
-        self._aside = []
         self.bytes = 0
         self.fresh_bytes = 0
         self.leaving = 0

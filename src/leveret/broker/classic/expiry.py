@@ -7,14 +7,12 @@ message expires when it would have (behaviours 49 and 66).
 A page on the disk is read when the first message in it is due; until it is there nothing else
 expires, so that what was due first goes first, and no more than a page is read at a time.
 
-Invariants: the heap holds the deadline of every message that waits in memory and has one, and of
-each page on the disk the first, once `Rebuilding` has come to it; entries of messages that wait no
-more are passed by, and sorted out when they are the most.
+Invariant: there is the deadline of every message that waits in memory and has one, and of each page
+on the disk the first, once `Rebuilding` has come to it.
 """
 
 from __future__ import annotations
 
-import heapq
 from typing import Final, final
 
 from mypy_extensions import i64
@@ -23,17 +21,11 @@ from leveret.broker.backlog.window import NOTHING
 from leveret.broker.classic.consumed import ConsumedQueue
 from leveret.broker.core.timers import Timed
 from leveret.broker.core.work import Work
+from leveret.broker.queue.deadlines import Deadlined, Deadlines
 from leveret.broker.values.death_reasons import REASON_EXPIRED
 from leveret.broker.values.expiration import deadline_of
 from leveret.clock import NO_DEADLINE
 from leveret.limits import EXPIRY_STEPS, SLICE_MESSAGES
-
-#: Entries of the heap beyond twice what waits that are worth sorting out.
-_SORT_OUT_AT: Final = 1024
-
-#: Entries of a heap that was put aside which each new deadline looks at: two suffice to come to its
-#: end before the other heap is as large.
-_SORTED_OUT_AT_ONCE: Final = 2
 
 #: Entries that no longer count which one call takes out beside the messages that expire.
 _PASSED_BY: Final = 4096
@@ -43,60 +35,42 @@ _PASSED_BY_PER_STEP: Final = 8
 
 
 @final
-class Expiry(Timed):
+class Expiry(Timed, Deadlined):
     """The deadlines of a queue's messages."""
 
     def __init__(self, queue: ConsumedQueue) -> None:
         super().__init__()
         self.queue = queue
-        #: Deadlines, each with a key: twice a page's first sequence, or twice a message's plus one.
-        self._heap: list[tuple[int, int]] = []
-        #: The heap that was put aside, until all that counts in it has moved to the other.
-        self._aside: list[tuple[int, int]] = []
+        #: Each with a key: twice a page's first sequence, or twice a message's plus one.
+        self._deadlines: Final = Deadlines()
         #: What computes the deadlines anew; it may be over.
         self._rebuilding: Rebuilding | None = None
 
     def add(self, deadline_ms: i64, sequence: i64) -> None:
         """Add the deadline of a message."""
         key: i64 = 2 * sequence + 1
-        heapq.heappush(self._heap, (int(deadline_ms), int(key)))
         ready = self.queue.ready
-        size: i64 = len(self._heap)
-        if self._aside:
-            self._sort_out()
+        counting = ready.memory_count() + ready.page_count()
+        if self._deadlines.add(deadline_ms, key, counting, self):
             self.queue.turn.steps += 1
-        elif size > _SORT_OUT_AT and size > 2 * (ready.memory_count() + ready.page_count()):
-            self._aside = self._heap
-            self._heap = []
         self.arm()
 
-    def _sort_out(self) -> None:
-        """Look at some entries of the heap that was put aside: so no message pays for all."""
-        aside = self._aside
-        ready = self.queue.ready
-        left: i64 = _SORTED_OUT_AT_ONCE
-        while aside and left > 0:
-            left -= 1
-            # Without its last entry a heap is still one.
-            entry = aside.pop()
-            if entry[1] & 1 == 0 or ready.has(entry[1] >> 1):
-                heapq.heappush(self._heap, entry)
+    def has_deadline(self, key: i64) -> bool:
+        """Return whether the message of a key still waits; a page is looked at when it is due."""
+        return key & 1 == 0 or self.queue.ready.has(key >> 1)
 
     def add_page(self, deadline_ms: i64, first: i64) -> None:
         """Add the deadline of the page that begins at `first`."""
-        key: i64 = 2 * first
-        heapq.heappush(self._heap, (int(deadline_ms), int(key)))
+        ready = self.queue.ready
+        counting = ready.memory_count() + ready.page_count()
+        self._deadlines.add(deadline_ms, 2 * first, counting, self)
         self.arm()
 
     def clear(self) -> None:
         """Forget all deadlines: nothing waits."""
         if self._rebuilding is not None:
             self._rebuilding.over = True
-        turn = self.queue.turn
-        turn.free(self._heap)
-        turn.free(self._aside)
-        self._heap = []
-        self._aside = []
+        self._deadlines.clear(self.queue.turn)
         self.arm()
 
     def rebuild(self) -> None:
@@ -115,49 +89,44 @@ class Expiry(Timed):
             self._rebuilding = Rebuilding(self)
             self.queue.turn.begin(self._rebuilding)
 
-    def _first(self) -> list[tuple[int, int]]:
-        """Return the heap with the first deadline; it is empty where there is none."""
-        heap = self._heap
-        aside = self._aside
-        if not aside or (heap and heap[0] < aside[0]):
-            return heap
-        return aside
-
     def is_due(self, now_ms: i64) -> bool:
         """Return whether the first deadline is at or before `now_ms`."""
-        heap = self._first()
-        return bool(heap) and heap[0][0] <= now_ms
+        first = self._deadlines.first()
+        return first is not None and first[0] <= now_ms
 
     def arm(self) -> None:
         """Set the timer to the first deadline, unless a page is being read for it."""
         timers = self.queue.turn.timers
-        heap = self._first()
-        if heap and not self.reads():
-            timers.set(self, heap[0][0])
+        first = self._deadlines.first()
+        if first is not None and not self.reads():
+            timers.set(self, first[0])
         else:
             timers.cancel(self)
 
     def reads(self) -> bool:
         """Return whether a page is being read; `arm` is called when it is loaded."""
-        heap = self._first()
-        if not heap or heap[0][1] & 1:
+        first = self._deadlines.first()
+        if first is None or first[1] & 1:
             return False
         pages = self.queue.ready.pages
-        page = pages.page_at(heap[0][1] >> 1) if pages is not None else None
+        page = pages.page_at(first[1] >> 1) if pages is not None else None
         return page is not None and page.wanted and page.window is None
 
     def pop(self) -> i64 | None:
         """Remove the first deadline and return its message's sequence, which may be gone.
 
-        None stands for a page: it is had read, and its deadline stays until it is there.
+        None stands for a page: it is had read, and its deadline stays until it is there.  It does
+        too where there is no deadline.
         """
-        heap = self._first()
-        key: i64 = heap[0][1]
+        first = self._deadlines.first()
+        if first is None:
+            return None
+        key: i64 = first[1]
         if key & 1 == 0:
             pages = self.queue.ready.pages
             if pages is not None and pages.fetch(key >> 1):
                 return None
-        heapq.heappop(heap)
+        self._deadlines.pop()
         return key >> 1 if key & 1 else None
 
     def drop_first(self, limit: i64) -> bool:

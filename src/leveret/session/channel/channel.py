@@ -266,7 +266,7 @@ class Channel(DeliveryChannel):
         turn.changes += 1
         self.confirms.end()
         consumers = list(self.consumers.values())
-        turn.steps += len(consumers) // 64 + self.unacked.count // 1024
+        turn.steps += len(consumers) // 64
         self.unacked.restore(self.transaction.held_deliveries())
         self.transaction.abandon()
         if self.commit is not None:

@@ -87,12 +87,12 @@ class Channels:
                 return group
         return 0
 
-    def unacked_places(self) -> i64:
-        """Return how many places the deliveries take that wait for their ack."""
-        places: i64 = 0
+    def unacked_count(self) -> i64:
+        """Return how many deliveries wait for their ack."""
+        count: i64 = 0
         for channel in self.by_number.values():
-            places += len(channel.unacked.items)
-        return places
+            count += channel.unacked.count
+        return count
 
     # -- consumers ---------------------------------------------------------------------------------
 

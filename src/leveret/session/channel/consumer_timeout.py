@@ -3,7 +3,9 @@
 Deliveries carry no time: that would cost every one of them.  Instead each look at the clock notes
 the time and the newest delivery tag of a channel; a delivery is as old as the first note that has
 its tag.  So a channel is closed late by as much as notes lie apart: a second, or a 64th of the
-shortest timeout where that is longer.
+shortest timeout where that is longer.  Where thousands of deliveries are old, but their queues have
+longer timeouts than others, each look goes on where the one before it ended: a minute later, if
+there are a million.
 
 Invariants: notes grow in time and tag; a channel without unacked deliveries has none.
 
@@ -22,6 +24,9 @@ from leveret.session.channel.unacked import Unacked, UnackedList
 _NOTES_PER_TIMEOUT: Final = 64
 _NOTES_APART_MS: Final = 1000
 
+#: Deliveries that one look at the clock goes through.
+_LOOKED_AT: Final = 16_384
+
 
 @final
 class ConsumerTimeout:
@@ -31,6 +36,8 @@ class ConsumerTimeout:
         self._unacked = unacked
         #: Times (monotonic ms) with the newest tag of that moment.
         self.notes: list[tuple[int, int]] = []
+        #: The tag from which on the next look goes through the deliveries.
+        self._next_tag: i64 = 0
 
     def exceeded(self, newest_tag: i64, now_ms: i64, default: i64, shortest: i64) -> i64:
         """Return the timeout that one of the deliveries exceeded, or 0.
@@ -39,26 +46,20 @@ class ConsumerTimeout:
         any has.
         """
         self._note(newest_tag, now_ms, shortest)
-        items = self._unacked.items
-        size: i64 = len(items)
-        place: i64 = self._unacked.head
+        found = self._unacked.from_tag(self._next_tag, _LOOKED_AT)
         notes = self.notes
         note: i64 = 0
-        while place < size:
-            unacked = items[place]
-            place += 1
-            if unacked.settled:
-                continue
+        for unacked in found:
             while note < len(notes) and notes[note][1] < unacked.tag:
                 note += 1
-            if note == len(notes):
-                return 0
-            age: i64 = now_ms - notes[note][0]
+            age: i64 = now_ms - notes[note][0] if note < len(notes) else 0
             if age < shortest:
+                self._next_tag = 0
                 return 0
             timeout = _timeout(unacked, default)
             if 0 < timeout <= age:
                 return timeout
+        self._next_tag = found[-1].tag + 1 if len(found) == _LOOKED_AT else 0
         return 0
 
     def _note(self, newest_tag: i64, now_ms: i64, shortest: i64) -> None:

@@ -1,10 +1,13 @@
 """The deliveries of a channel that wait for their ack, by delivery tag.
 
-Tags grow, and most acks come in the order of the deliveries.  A list with a moving head serves
-that case in a few steps; an ack out of order is found by bisection, leaves its place marked, and
-the list is packed when half of it is marked.
+Tags grow, and most acks come in the order of the deliveries.  Deliveries lie in blocks in the order
+of their tags, and the first block has a moving head, which serves that case in a few steps.  One
+that is acked out of order is found by bisection and taken out of its block, and a small block
+becomes one with its neighbour.  So no ack touches more than two blocks, however many there are, and
+nothing that is settled stays in memory.
 
-Invariant: the tags in the list grow strictly; `count` is the number of those not settled.
+Invariants: tags grow strictly from the head on, and before it there is nothing; `count` is the
+number of deliveries; no block is empty but the only one.
 """
 
 from __future__ import annotations
@@ -17,10 +20,11 @@ if TYPE_CHECKING:
     from leveret.broker.queue.consumer import Consumer, Source
     from leveret.message import Message
 
-#: Settled places that are worth packing the list for.
-_PACK_AT: Final = 1024
-#: Settled deliveries at the head that are freed in any case: half a million at once take 0.2 s.
-_FREE_AT: Final = 16_384
+#: Deliveries of a full block.
+_BLOCK: Final = 256
+
+#: Blocks with fewer become one with a neighbour.
+_SMALL: Final = _BLOCK // 4
 
 
 @final
@@ -43,7 +47,6 @@ class Unacked:
         self.message = message
         self.sequence: i64 = sequence
         self.count: i64 = count
-        self.settled = False
 
 
 @final
@@ -51,120 +54,166 @@ class UnackedList:
     """The deliveries of one channel."""
 
     def __init__(self) -> None:
-        self.items: list[Unacked] = []
-        self.head: i64 = 0
+        #: The block of the oldest ones; what was settled at its begin is None.
+        self._first: list[Unacked | None] = []
+        self._head: i64 = 0
+        self._last = self._first
+        self._blocks = [self._first]
         self.count: i64 = 0
 
     def add(self, unacked: Unacked) -> None:
         """Add the newest delivery."""
-        self.items.append(unacked)
+        last = self._last
+        if len(last) >= _BLOCK:
+            last = []
+            self._blocks.append(last)
+            self._last = last
+        last.append(unacked)
         self.count += 1
 
     def oldest(self) -> Unacked | None:
-        """Return the oldest delivery that is not settled."""
-        return self.items[self.head] if self.count > 0 else None
+        """Return the oldest delivery."""
+        return self._first[self._head] if self.count > 0 else None
+
+    def from_tag(self, tag: i64, limit: i64) -> list[Unacked]:
+        """Return at most `limit` deliveries from a tag on, the oldest first."""
+        found: list[Unacked] = []
+        blocks = self._blocks
+        number = self._block_of(tag)
+        place = _place_of(blocks[number], tag)
+        while number < len(blocks):
+            block = blocks[number]
+            while place < len(block):
+                if len(found) >= limit:
+                    return found
+                unacked = block[place]
+                if unacked is not None:
+                    found.append(unacked)
+                place += 1
+            number += 1
+            place = 0
+        return found
 
     def take(self, tag: i64) -> Unacked | None:
         """Settle and return the delivery with `tag`; None where there is none."""
-        items = self.items
-        low: i64 = self.head
-        high: i64 = len(items) - 1
-        while low <= high:
-            middle: i64 = low if items[low].tag == tag else (low + high) // 2
-            unacked = items[middle]
-            if unacked.tag == tag:
-                if unacked.settled:
-                    return None
-                unacked.settled = True
-                self.count -= 1
-                self._pack()
-                return unacked
-            if unacked.tag < tag:
-                low = middle + 1
+        if self.count == 0:
+            return None
+        first = self._first
+        place = self._head
+        unacked = first[place]
+        if unacked is not None and unacked.tag == tag:
+            self.count -= 1
+            first[place] = None
+            place += 1
+            if place < len(first):
+                self._head = place
             else:
-                high = middle - 1
-        return None
+                self._end_first()
+            return unacked
+        number = self._block_of(tag)
+        block = self._blocks[number]
+        place = _place_of(block, tag)
+        unacked = block[place] if place < len(block) else None
+        if unacked is None or unacked.tag != tag:
+            return None
+        del block[place]
+        self.count -= 1
+        if len(block) < _SMALL:
+            self._merge(number)
+        return unacked
 
     def has_up_to(self, tag: i64) -> bool:
         """Return whether there is a delivery up to `tag`."""
-        return self.count > 0 and self.items[self.head].tag <= tag
+        oldest = self.oldest()
+        return oldest is not None and oldest.tag <= tag
 
     def take_up_to(self, tag: i64, limit: i64) -> list[Unacked]:
         """Settle and return the deliveries up to `tag`, at most `limit`, the oldest first."""
         taken: list[Unacked] = []
-        items = self.items
-        place: i64 = self.head
-        size: i64 = min(len(items), place + limit)
-        while place < size:
-            unacked = items[place]
-            if unacked.tag > tag:
-                break
-            if not unacked.settled:
-                unacked.settled = True
-                taken.append(unacked)
-            place += 1
-        self.head = place
+        left: i64 = min(limit, self.count)
+        while left > 0 and self._head < len(self._first):
+            first = self._first
+            place = self._head
+            end: i64 = min(len(first), place + left)
+            while place < end:
+                unacked = first[place]
+                if unacked is not None:
+                    if unacked.tag > tag:
+                        left = 0
+                        break
+                    taken.append(unacked)
+                    first[place] = None
+                    left -= 1
+                place += 1
+            self._head = place
+            if place == len(first):
+                self._end_first()
         self.count -= len(taken)
-        self._pack()
         return taken
 
     def restore(self, returned: list[Unacked]) -> None:
-        """Put deliveries back that a transaction had settled and rolled back.
-
-        Most of them are the oldest, which have left the list, or are in it still: of very many
-        others none is touched.
-        """
-        if not returned:
-            return
-        items = self.items
-        gone: list[Unacked] = []
-        for unacked in sorted(returned, key=_tag):
-            place = self._place_of(unacked.tag)
-            if place == len(items) or items[place] is not unacked:
-                gone.append(unacked)
+        """Put deliveries back that a transaction had settled and rolled back."""
         for unacked in returned:
-            unacked.settled = False
-        self.count += len(returned)
-        head = self.head
-        if not gone:
-            return
-        if head == len(items) or gone[-1].tag < items[head].tag:
-            items[:head] = gone
-        else:
-            # What was settled before does no harm among them.
-            self.items = sorted(items[head:] + gone, key=_tag)
-        self.head = 0
+            number = self._block_of(unacked.tag)
+            block = self._blocks[number]
+            block.insert(_place_of(block, unacked.tag), unacked)
+            self.count += 1
+            if len(block) > 2 * _BLOCK:
+                self._blocks.insert(number + 1, block[_BLOCK:])
+                del block[_BLOCK:]
+                self._last = self._blocks[-1]
 
-    def _place_of(self, tag: i64) -> i64:
-        """Return the first place from the head on whose tag is not below `tag`."""
-        items = self.items
-        low: i64 = self.head
-        high: i64 = len(items)
+    def _end_first(self) -> None:
+        """Go on with the next block: nothing is left in the first."""
+        self._head = 0
+        if len(self._blocks) == 1:
+            self._first.clear()
+        else:
+            del self._blocks[0]
+            self._first = self._blocks[0]
+
+    def _block_of(self, tag: i64) -> i64:
+        """Return the number of the last block that does not begin above a tag; 0 if all do."""
+        blocks = self._blocks
+        low: i64 = 1
+        high: i64 = len(blocks)
         while low < high:
             middle: i64 = (low + high) // 2
-            if items[middle].tag < tag:
+            unacked = blocks[middle][0]
+            if unacked is None or unacked.tag <= tag:
                 low = middle + 1
             else:
                 high = middle
-        return low
+        return low - 1
 
-    def _pack(self) -> None:
-        items = self.items
-        size: i64 = len(items)
-        head = self.head
-        while head < size and items[head].settled:
-            head += 1
-        if head == size:
-            items.clear()
-            head = 0
-        elif head >= _PACK_AT and (head * 2 >= size or head >= _FREE_AT):
-            del items[:head]
-            head = 0
-        elif size - head >= _PACK_AT and self.count * 2 < size - head:
-            self.items = [unacked for unacked in items[head:] if not unacked.settled]
-            head = 0
-        self.head = head
+    def _merge(self, number: i64) -> None:
+        """Make a block one with a neighbour where one block suffices, or drop it if it is empty."""
+        blocks = self._blocks
+        if len(blocks) == 1:
+            return
+        if number == len(blocks) - 1:
+            number -= 1
+        if number == 0:
+            del self._first[: self._head]
+            self._head = 0
+        block = blocks[number]
+        next_one = blocks[number + 1]
+        size: i64 = len(block) + len(next_one)
+        if size <= _BLOCK or size == max(len(block), len(next_one)):
+            block.extend(next_one)
+            del blocks[number + 1]
+            self._last = blocks[-1]
 
 
-def _tag(unacked: Unacked) -> int:
-    return unacked.tag
+def _place_of(block: list[Unacked | None], tag: i64) -> i64:
+    """Return the first place in a block whose delivery has a tag that is not below `tag`."""
+    low: i64 = 0
+    high: i64 = len(block)
+    while low < high:
+        middle: i64 = (low + high) // 2
+        unacked = block[middle]
+        if unacked is None or unacked.tag < tag:
+            low = middle + 1
+        else:
+            high = middle
+    return low

@@ -159,6 +159,6 @@ def _publish(channel: Channel, publish: TxPublish) -> i64:
 
 def _rollback(channel: Channel) -> None:
     """Drop the publishes; the settled deliveries are unacked again on this channel."""
-    channel.connection.turn.steps += channel.transaction.steps + channel.unacked.count // 64
+    channel.connection.turn.steps += channel.transaction.steps
     channel.unacked.restore(channel.transaction.held_deliveries())
     channel.transaction.abandon()

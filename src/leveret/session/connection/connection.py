@@ -277,7 +277,7 @@ class Connection(ConnectionBase):
         self.reader.trim()
         self.output.trim()
         self.account.hold_input(self.reader.memory())
-        self.account.hold_growing(self.channels.unacked_places() * UNACKED_BYTES)
+        self.account.hold_growing(self.channels.unacked_count() * UNACKED_BYTES)
         if self.state == CLOSING:
             self.closing.tick(now_ms)
         elif self.state < OPEN:
