@@ -22,6 +22,7 @@ def test_a_broker_says_no_and_starts_again(tmp_path: Path, idle: int, mix: list[
     assert judged(tmp_path, mix, idle, ROOM_BYTES) == []
 
 
+@pytest.mark.thorough
 def test_an_account_that_knows_of_nothing_is_found(tmp_path: Path, idle: int) -> None:
     """With a limit that is far above the room the system says no first."""
     faults = judged(tmp_path, ["topics"], idle, ROOM_BYTES, 1 << 40)

@@ -49,6 +49,39 @@ def fan_out(node: Node, *, durable: bool = False) -> list[str]:
     return names
 
 
+def test_what_thousands_of_streams_wait_for_is_shown_in_parts(node: Node) -> None:
+    """One message for all of them is synced: each stream shows it, and a few thousand a turn."""
+    peer = node.connect()
+    peer.call(1, "exchange.declare", exchange="all", type="fanout", durable=True)
+    exchange = node.vhost.exchanges.by_name["all"]
+    names = [f"s{number}" for number in range(2 * STEPS_PER_SLICE + 100)]
+    arguments = {"x-queue-type": "stream"}
+    for name in names:
+        peer.send(
+            method(1, "queue.declare", queue=name, durable=True, no_wait=True, arguments=arguments)
+        )
+    node.sync()
+    for name in names:
+        node.vhost.exchanges.restore_binding(exchange, name, True, "", {})
+
+    def shown() -> int:
+        return sum(int(node.stream(name).visible_end) for name in names)
+
+    peer.send(publish(1, "all", "", b"m"))
+    for _ in turns(node):
+        pass
+    group = node.journal.seal()
+    assert group is not None
+    node.files.write(group)
+    assert shown() == 0
+    before = int(node.turn.steps)
+    node.turn.synced(group.number)
+    assert int(node.turn.steps) - before <= STEPS_PER_SLICE + 1
+    assert 0 < shown() <= STEPS_PER_SLICE
+    assert max(turns(node)) <= TURN_STEPS_MAX
+    assert shown() == len(names)
+
+
 def copies(node: Node, names: list[str]) -> int:
     """How many messages all these queues have."""
     return sum(int(node.classic(name).ready_count()) for name in names)

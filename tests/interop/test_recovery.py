@@ -15,6 +15,7 @@ FAULTS = 20
 SECONDS = 300.0
 
 
+@pytest.mark.thorough
 def test_a_bad_network_costs_no_confirmed_message(name: str) -> None:
     if not installed():
         pytest.skip("rabbitmq-server is not installed")

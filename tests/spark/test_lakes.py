@@ -132,6 +132,7 @@ def test_a_task_that_fails_leaves_no_file(tmp_path: Path) -> None:
     assert not list(tmp_path.rglob("*.parquet"))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("format_", FORMATS)
 def test_an_archive_that_is_cut_short_repeats_nothing(
     spark: SparkSession, stream: LiveStream, tmp_path: Path, format_: str

@@ -7,11 +7,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memory_stream import STREAMS, MemoryStream
 from spark_order import Checkpoint, StreamingRun, as_json
+
+#: Each is a query of up to ten batches.
+EXAMPLES = 25
 
 #: What comes to each stream before each batch.
 INFLOWS = st.lists(st.lists(st.integers(0, 12), min_size=5, max_size=5), min_size=1, max_size=10)
@@ -74,6 +77,7 @@ def follow(run: StreamingRun, inflows: list[list[int]], most: int, bound: int) -
     assert seen == Counter(expected)
 
 
+@settings(max_examples=EXAMPLES)
 @given(INFLOWS, st.integers(1, 30))
 def test_messages_are_shared_so_that_none_starves(inflows: list[list[int]], most: int) -> None:
     """With room for all, each is read in each batch; else in so many batches as all need."""
@@ -81,6 +85,7 @@ def test_messages_are_shared_so_that_none_starves(inflows: list[list[int]], most
     follow(run, inflows, most, -(-len(NAMES) // most))
 
 
+@settings(max_examples=EXAMPLES)
 @given(INFLOWS, st.integers(1, 30))
 def test_bytes_are_shared_so_that_none_starves(inflows: list[list[int]], most: int) -> None:
     """Each body has one byte."""

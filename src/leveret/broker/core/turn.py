@@ -159,6 +159,53 @@ class Resumption(SyncWaiter):
         self.dispatcher.schedule()
 
 
+@final
+class SyncWaiters:
+    """All who wait for groups of the journal; very many are called a slice at a time.
+
+    Invariant: each that waits is in one of the lists, once.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: list[SyncWaiter] = []
+        #: The last group that is synced, and those who are still to be called for it.
+        self._group: i64 = 0
+        self._late: list[SyncWaiter] = []
+
+    def add(self, waiter: SyncWaiter, group: i64) -> None:
+        """Call `waiter` when `group` is synced."""
+        if waiter.waits_for == 0:
+            waiter.waits_for = group
+            self._waiting.append(waiter)
+
+    def synced(self, group: i64) -> None:
+        """Note that every group up to `group` is synced; `call` is to follow."""
+        self._group = group
+        self._late += self._waiting
+        self._waiting = []
+
+    def are_late(self) -> bool:
+        """Return whether some are still to be called."""
+        return len(self._late) > 0
+
+    def call(self, account: WorkAccount, steps: i64) -> None:
+        """Call those whose group is synced, for about so many steps, which are counted."""
+        group = self._group
+        late = self._late
+        last = account.steps + steps
+        place: i64 = 0
+        while place < len(late) and account.steps < last:
+            waiter = late[place]
+            place += 1
+            account.steps += 1
+            if waiter.waits_for <= group:
+                waiter.waits_for = 0
+                waiter.synced(group)
+            else:
+                self._waiting.append(waiter)
+        del late[:place]
+
+
 class Turn(WorkAccount):
     """The effects that one call into the core has gathered, and what all of the core shares."""
 
@@ -175,7 +222,7 @@ class Turn(WorkAccount):
         self.dispatchers: list[Dispatcher] = []
         self.continuing: list[Dispatcher] = []
         self.woken: list[Link] = []
-        self.waiters: list[SyncWaiter] = []
+        self.waiters: Final = SyncWaiters()
         self.wanted: list[ChunkWanted] = []
         self.reader = ChunkReader()
         #: Where queues put what their memory has no room for.
@@ -235,9 +282,7 @@ class Turn(WorkAccount):
 
     def wait(self, waiter: SyncWaiter, group: i64) -> None:
         """Call `waiter` when `group` is synced."""
-        if waiter.waits_for == 0:
-            waiter.waits_for = group
-            self.waiters.append(waiter)
+        self.waiters.add(waiter, group)
 
     def limit_acks(self, timeout_ms: i64) -> None:
         """Note that a queue limits how long its deliveries may stay unacked."""
@@ -248,6 +293,8 @@ class Turn(WorkAccount):
 
     def end_works(self) -> None:
         """Do all that is left of long operations: the broker stops in order."""
+        while self.waiters.are_late():
+            self.waiters.call(self, STEPS_PER_SLICE)
         while self.works:
             self.continue_works(WORK_STEPS_PER_TURN)
             if self.has_letters():
@@ -296,6 +343,8 @@ class Turn(WorkAccount):
         if continues:
             self.turn_end = self.steps + STEPS_PER_TURN
             self.begin_round()
+        if continues and self.waiters.are_late():
+            self.waiters.call(self, STEPS_PER_SLICE)
         if self.cancelled:
             self.notify_cancelled()
         self._dispatch(continues)
@@ -334,6 +383,7 @@ class Turn(WorkAccount):
             len(self.dispatchers) > 0
             or len(self.continuing) > 0
             or len(self.works) > 0
+            or self.waiters.are_late()
             or self.rounds.any()
         )
 
@@ -438,16 +488,10 @@ class Turn(WorkAccount):
                 self.letters.add(letter)
 
     def synced(self, group: i64) -> None:
-        """Call all that wait for the groups up to `group`."""
+        """Call those that wait for the groups up to `group`; of very many, the rest follows."""
         self.journal.synced(group)
-        waiters = self.waiters
-        self.waiters = []
-        for waiter in waiters:
-            if waiter.waits_for <= group:
-                waiter.waits_for = 0
-                waiter.synced(group)
-            else:
-                self.waiters.append(waiter)
+        self.waiters.synced(group)
+        self.waiters.call(self, STEPS_PER_SLICE)
 
     def wait_spilled(self, waiter: SpillWaiter) -> None:
         """Call `waiter` when chunks are written."""
