@@ -60,6 +60,16 @@ def segment(name: str) -> str:
     return quote(name, safe="")
 
 
+def of_stream(name: str) -> str:
+    """Return how the stream beside the queue of a name is called."""
+    return f"~s{name}"[:254]
+
+
+def of_delays(name: str) -> str:
+    """Return how the exchange that delays, beside that of a name, is called."""
+    return f"~d{name}"[:254]
+
+
 def put(api: Api, path: str, body: object, method: str = "PUT") -> None:
     """Make what the path names."""
     status, answer = api.ask(method, f"/api/{path}", body)
@@ -80,6 +90,17 @@ def made(api: Api, port: int, name: str) -> blocking.Connection:
         {"durable": True, "arguments": {"x-dead-letter-exchange": name}},
     )
     put(api, f"exchanges/{part}/{part}", {"type": "topic", "durable": True})
+    stream = {"x-queue-type": "stream"}
+    put(api, f"queues/{part}/{segment(of_stream(name))}", {"durable": True, "arguments": stream})
+    put(
+        api,
+        f"exchanges/{part}/{segment(of_delays(name))}",
+        {
+            "type": "x-delayed-message",
+            "durable": True,
+            "arguments": {"x-delayed-type": "topic", "alternate-exchange": name},
+        },
+    )
     put(
         api,
         f"bindings/{part}/e/{part}/q/{part}",
@@ -100,6 +121,11 @@ def made(api: Api, port: int, name: str) -> blocking.Connection:
     channel.publish(FREE.encode(), name, FREE, properties)
     channel.queue_declare("consumed", durable=True)
     channel.consume("consumed", print, consumer_tag=name)
+    channel.qos(1)
+    channel.publish(FREE.encode(), "", of_stream(name), properties)
+    channel.consume(of_stream(name), print, consumer_tag=of_stream(name)[:128])
+    headers["x-delay"] = 3_600_000
+    channel.publish(FREE.encode(), of_delays(name), FREE, properties)
     return connection
 
 
@@ -122,6 +148,8 @@ def views(api: Api, name: str) -> list[tuple[str, str]]:
     [row] = [one for one in rows if one["vhost"] == name]
     connection = segment(row["name"])
     queue, exchange = f"#/queues/{part}/{part}", f"#/exchanges/{part}/{part}"
+    stream = f"#/streams/{part}/{segment(of_stream(name))}"
+    delays = f"#/exchanges/{part}/{segment(of_delays(name))}"
     return [
         ("#/overview", "Overview"),
         ("#/queues?size=500", shown),
@@ -131,7 +159,11 @@ def views(api: Api, name: str) -> list[tuple[str, str]]:
         (f"{queue}?tab=messages", shown),
         (f"{queue}?tab=dead", shown),
         (f"#/queues/{part}/consumed?tab=consumers", shown),
-        ("#/streams", "Streams"),
+        ("#/streams", legible(of_stream(name))),
+        (stream, legible(of_stream(name))),
+        (f"{stream}?tab=stream", legible(of_stream(name)[:128])),
+        (f"{stream}?tab=consumers", legible(of_stream(name)[:128])),
+        (f"{delays}?tab=delayed", legible(FREE)),
         ("#/exchanges?size=500", shown),
         (exchange, shown),
         (f"{exchange}?tab=bindings", legible(FREE)),
