@@ -28,7 +28,7 @@ from leveret.clock import NO_DEADLINE
 from leveret.limits import EXPIRY_STEPS, SLICE_MESSAGES
 
 #: Entries that no longer count which one call takes out beside the messages that expire.
-_PASSED_BY: Final = 4096
+_PASSED_BY: Final = 1024
 
 #: Such entries that count as one step.
 _PASSED_BY_PER_STEP: Final = 8
@@ -112,16 +112,11 @@ class Expiry(Timed, Deadlined):
         page = pages.page_at(first[1] >> 1) if pages is not None else None
         return page is not None and page.wanted and page.window is None
 
-    def pop(self) -> i64 | None:
-        """Remove the first deadline and return its message's sequence, which may be gone.
+    def _pop(self, key: i64) -> i64 | None:
+        """Remove the first deadline, of a key; return its message's sequence, which may be gone.
 
-        None stands for a page: it is had read, and its deadline stays until it is there.  It does
-        too where there is no deadline.
+        None stands for a page: it is had read, and its deadline stays until it is there.
         """
-        first = self._deadlines.first()
-        if first is None:
-            return None
-        key: i64 = first[1]
         if key & 1 == 0:
             pages = self.queue.ready.pages
             if pages is not None and pages.fetch(key >> 1):
@@ -182,9 +177,12 @@ class Expiry(Timed, Deadlined):
         expired: i64 = 0
         # Entries of messages that wait no more cost little, but there may be a million.
         left: i64 = limit + _PASSED_BY
-        while expired < limit and left > 0 and self.is_due(now_ms):
+        while expired < limit and left > 0:
+            first = self._deadlines.first()
+            if first is None or first[0] > now_ms:
+                break
             left -= 1
-            sequence = self.pop()
+            sequence = self._pop(first[1])
             if sequence is None:
                 if self.reads():
                     break

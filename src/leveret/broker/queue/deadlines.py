@@ -71,20 +71,19 @@ class Deadlines:
 
     def first(self) -> tuple[int, int] | None:
         """Return the earliest entry, which may count no more; None if there is none."""
-        heap = self._first()
+        heap = self._heap
+        aside = self._aside
+        if aside and (not heap or aside[0] < heap[0]):
+            heap = aside
         return heap[0] if heap else None
 
     def pop(self) -> None:
         """Remove the earliest entry; there is one."""
-        heapq.heappop(self._first())
-
-    def _first(self) -> list[tuple[int, int]]:
-        """Return the heap with the earliest entry; it is empty where there is none."""
         heap = self._heap
         aside = self._aside
-        if not aside or (heap and heap[0] < aside[0]):
-            return heap
-        return aside
+        if aside and (not heap or aside[0] < heap[0]):
+            heap = aside
+        heapq.heappop(heap)
 
     def clear(self, account: WorkAccount) -> None:
         """Drop all entries; many are let go of in slices."""
