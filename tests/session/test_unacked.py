@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import random
 
 import pytest
 from hypothesis import given, settings
@@ -124,12 +125,11 @@ def test_the_list_is_a_dict_by_tags(
 
 @settings(max_examples=20)
 @given(st.randoms(use_true_random=False), st.integers(BLOCK - 1, 5 * BLOCK + 1))
-def test_acks_in_any_order_leave_nothing(queue: Queue, random: object, count: int) -> None:
-    assert hasattr(random, "shuffle")
+def test_acks_in_any_order_leave_nothing(queue: Queue, chosen: random.Random, count: int) -> None:
     model = Model(queue)
     model.add(count)
     tags = list(model.open)
-    random.shuffle(tags)
+    chosen.shuffle(tags)
     model.rolled.clear()
     for number, tag in enumerate(tags):
         model.take(tag)
@@ -167,6 +167,60 @@ def test_what_is_settled_is_not_kept(queue: Queue) -> None:
             assert model.list.count == len(model.open)
         model.check()
         assert model.kept() == len(model.open)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_whole_blocks_are_rolled_back(queue: Queue, seed: int) -> None:
+    """Deliveries of a block or two are settled and come back, in any order."""
+    model = Model(queue)
+    chosen = random.Random(seed)
+    for _ in range(60):
+        if len(model.open) < 3 * BLOCK:
+            model.add(chosen.choice([1, 5, BLOCK - 1, BLOCK, BLOCK + 1]))
+        tags = list(model.open)
+        match chosen.randrange(4):
+            case 0:
+                model.take_up_to(
+                    tags[chosen.choice([0, -1, len(tags) // 2, BLOCK - 2]) % len(tags)]
+                )
+            case 1:
+                begin = chosen.randrange(len(tags))
+                for tag in tags[begin : begin + chosen.choice([1, BLOCK // 2, 2 * BLOCK])]:
+                    model.take(tag)
+            case 2:
+                chosen.shuffle(tags)
+                for tag in tags[: chosen.choice([1, BLOCK])]:
+                    model.take(tag)
+        if chosen.random() < 0.6:
+            chosen.shuffle(model.rolled)
+            model.restore(0)
+        elif chosen.random() < 0.5:
+            model.rolled.clear()
+        model.check()
+
+
+def test_a_block_that_came_back_twice(queue: Queue) -> None:
+    model = Model(queue)
+    model.add(BLOCK + 44)
+    for tag in (BLOCK - 1, BLOCK - 6):
+        model.take_up_to(tag)
+        model.restore(0)
+        model.check()
+    model.take_up_to(1)
+    model.check()
+
+
+def test_few_that_are_left_block_by_block_lie_in_few_blocks(queue: Queue) -> None:
+    model = Model(queue)
+    model.add(BLOCK)
+    for first in range(1, 40 * BLOCK, BLOCK):
+        model.add(BLOCK)
+        for tag in range(first, first + BLOCK - 1):
+            model.take(tag)
+    model.check()
+    lists = [one for one in gc.get_referents(model.list) if isinstance(one, list)]
+    (blocks,) = [one for one in lists if isinstance(one[0], list)]
+    assert len(blocks) <= 4
 
 
 def test_few_that_are_left_of_very_many_lie_in_few_blocks(queue: Queue) -> None:

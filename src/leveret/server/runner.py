@@ -434,12 +434,19 @@ class Runner:
             await waiting
 
     async def synced(self) -> None:
-        """Wait until all that is on its way to the disk is there, or the storage fails."""
+        """Wait until all that is on its way to the disk is there, or the storage fails.
+
+        All who waited for it were called then, and what they had to record is there too.
+        """
         self.run()
-        if self.busy and not self.failed:
-            waiting = self._loop.create_future()
-            self._idle.append(waiting)
-            await waiting
+        waiters = self._turn.waiters
+        while (self.busy or waiters.are_late()) and not self.failed:
+            if waiters.are_late():
+                self.run(continues=True)
+            else:
+                waiting = self._loop.create_future()
+                self._idle.append(waiting)
+                await waiting
 
     async def durable(self) -> None:
         """Do what the core noted, and wait until all that was recorded by now is synced.

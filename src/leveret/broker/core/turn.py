@@ -194,16 +194,19 @@ class SyncWaiters:
         late = self._late
         last = account.steps + steps
         place: i64 = 0
-        while place < len(late) and account.steps < last:
-            waiter = late[place]
-            place += 1
-            account.steps += 1
-            if waiter.waits_for <= group:
-                waiter.waits_for = 0
-                waiter.synced(group)
-            else:
-                self._waiting.append(waiter)
-        del late[:place]
+        try:
+            while place < len(late) and account.steps < last:
+                waiter = late[place]
+                place += 1
+                account.steps += 1
+                if waiter.waits_for <= group:
+                    waiter.waits_for = 0
+                    waiter.synced(group)
+                else:
+                    self._waiting.append(waiter)
+        finally:
+            # Nobody is called twice, whatever happened to who was called.
+            del late[:place]
 
 
 class Turn(WorkAccount):
@@ -293,8 +296,6 @@ class Turn(WorkAccount):
 
     def end_works(self) -> None:
         """Do all that is left of long operations: the broker stops in order."""
-        while self.waiters.are_late():
-            self.waiters.call(self, STEPS_PER_SLICE)
         while self.works:
             self.continue_works(WORK_STEPS_PER_TURN)
             if self.has_letters():

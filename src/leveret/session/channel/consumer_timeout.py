@@ -46,8 +46,12 @@ class ConsumerTimeout:
         any has.
         """
         self._note(newest_tag, now_ms, shortest)
-        found = self._unacked.from_tag(self._next_tag, _LOOKED_AT)
         notes = self.notes
+        if not notes or now_ms - notes[0][0] < shortest:
+            # The oldest is too young.
+            self._next_tag = 0
+            return 0
+        found = self._unacked.from_tag(self._next_tag, _LOOKED_AT)
         note: i64 = 0
         for unacked in found:
             while note < len(notes) and notes[note][1] < unacked.tag:

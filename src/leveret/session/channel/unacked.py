@@ -153,6 +153,7 @@ class UnackedList:
 
     def restore(self, returned: list[Unacked]) -> None:
         """Put deliveries back that a transaction had settled and rolled back."""
+        self._trim()
         for unacked in returned:
             number = self._block_of(unacked.tag)
             block = self._blocks[number]
@@ -188,21 +189,32 @@ class UnackedList:
 
     def _merge(self, number: i64) -> None:
         """Make a block one with a neighbour where one block suffices, or drop it if it is empty."""
+        if number <= 1:
+            self._trim()
+        # The one before it first: who acks block by block in the order of the tags leaves few too.
+        if not self._join(number - 1):
+            self._join(number)
+
+    def _join(self, number: i64) -> bool:
+        """Make a block one with the next, if there are both and one suffices; return whether so."""
         blocks = self._blocks
-        if len(blocks) == 1:
-            return
-        if number == len(blocks) - 1:
-            number -= 1
-        if number == 0:
-            del self._first[: self._head]
-            self._head = 0
+        if number < 0 or number + 1 >= len(blocks):
+            return False
         block = blocks[number]
         next_one = blocks[number + 1]
         size: i64 = len(block) + len(next_one)
-        if size <= _BLOCK or size == max(len(block), len(next_one)):
-            block.extend(next_one)
-            del blocks[number + 1]
-            self._last = blocks[-1]
+        if size > _BLOCK and size > max(len(block), len(next_one)):
+            return False
+        block.extend(next_one)
+        del blocks[number + 1]
+        self._last = blocks[-1]
+        return True
+
+    def _trim(self) -> None:
+        """Have the first block begin with the oldest delivery."""
+        if self._head > 0:
+            del self._first[: self._head]
+            self._head = 0
 
 
 def _place_of(block: list[Unacked | None], tag: i64) -> i64:
