@@ -71,6 +71,7 @@ def test_another_broker_gets_nothing_of_a_context(
     assert trusted_there(f"{here}/vhost", here) == files
 
 
+@pytest.mark.thorough
 def test_a_context_says_whom_a_job_trusts_and_who_it_is(tmp_path: Path) -> None:
     """Read by HTTPS and AMQPS, and published, where the broker knows no client without one."""
     pki = Pki(tmp_path)

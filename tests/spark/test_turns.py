@@ -14,7 +14,7 @@ from memory_stream import STREAMS, MemoryStream
 from spark_order import Checkpoint, StreamingRun, as_json
 
 #: Each is a query of up to ten batches.
-EXAMPLES = 25
+EXAMPLES = 12
 
 #: What comes to each stream before each batch.
 INFLOWS = st.lists(st.lists(st.integers(0, 12), min_size=5, max_size=5), min_size=1, max_size=10)
