@@ -168,13 +168,8 @@ def asking(port: int, asked: Asked, pages: int) -> Iterator[None]:
             began += asked.seconds
         http_client.close()
 
-    thread = threading.Thread(target=ask)
-    thread.start()
-    try:
+    with sides.thread(ask, ended):
         yield
-    finally:
-        ended.set()
-        thread.join()
 
 
 def loads(

@@ -15,8 +15,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -35,7 +36,6 @@ GENERATOR: Final = BENCH / "amqpload"
 #: What the generator prints: published 5 (1/s) confirmed 0 (0/s) delivered 5 (1/s) wall 5.00 …
 _RATES: Final = re.compile(r"(published|confirmed|delivered) \d+ \((\d+)/s\)")
 _LATENCIES: Final = re.compile(r"(p50|p99|p999) (\d+)")
-
 
 #: How long a load lasts at most that is measured by stretches, and what is left out at its begin.
 LASTING_SECONDS_MAX: Final = 3_600.0
@@ -146,6 +146,18 @@ def lasting(side: Side, flags: Sequence[str], queue: str, cpus: set[int]) -> Ite
     finally:
         process.kill()
         process.communicate()
+
+
+@contextlib.contextmanager
+def thread(work: Callable[[], None], ended: threading.Event) -> Iterator[None]:
+    """Run some work in a thread until the end."""
+    running = threading.Thread(target=work)
+    running.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        running.join()
 
 
 def processor_seconds(side: Side) -> float:

@@ -32,7 +32,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -94,7 +94,7 @@ class Watchers:
                 count += 1
             api.close()
 
-        with _thread(watch, ended):
+        with sides.thread(watch, ended):
             yield
 
 
@@ -149,20 +149,8 @@ class Backups:
                 self.bytes += sum(f.stat().st_size for f in self._to.rglob("*") if f.is_file())
                 shutil.rmtree(self._to, ignore_errors=True)
 
-        with _thread(copy, ended):
+        with sides.thread(copy, ended):
             yield
-
-
-@contextlib.contextmanager
-def _thread(work: Callable[[], None], ended: threading.Event) -> Iterator[None]:
-    """Run some work in a thread until the end."""
-    thread = threading.Thread(target=work)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
 
 
 def ask(api: Api, path: str) -> float:
