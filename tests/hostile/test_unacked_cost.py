@@ -123,3 +123,30 @@ def test_a_rollback_touches_what_it_settled_alone(node: Node) -> None:
         assert channel.unacked.count == MANY
         left = channel.unacked.from_tag(0, MANY + 1)
         assert [one.tag for one in left] == list(range(1, MANY + 1))
+
+
+@pytest.mark.both_builds
+@pytest.mark.parametrize("end", ["tx.rollback", "channel.close"])
+@pytest.mark.parametrize("apart", [1, 2])
+def test_what_is_rolled_back_is_put_side_by_side(node: Node, end: str, apart: int) -> None:
+    """All, or every other: each is looked for right behind the one before, not among all."""
+    peer = filled(node, {})
+    peer.call(1, "tx.select")
+    peer.send(method(1, "basic.consume", queue="q"))
+    node.sync()
+    settled = 8_000
+    for tag in range(1, apart * settled + 1, apart):
+        peer.send(method(1, "basic.ack", delivery_tag=tag))
+    lines = Gauge(counts_lines=PLAIN)
+    before = int(node.turn.steps)
+
+    def roll_back() -> None:
+        peer.connection.receive(method(1, end), node.now())
+
+    lines.measure("receive", node.turn, roll_back)
+    assert lines.excesses == []
+    assert int(node.turn.steps) - before >= settled
+    node.sync()
+    queue = node.classic("q")
+    assert queue.ready_count() + queue.unacked_count == MANY
+    assert peer.names()[-1] == end + "-ok"

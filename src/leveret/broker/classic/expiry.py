@@ -53,7 +53,7 @@ class Expiry(Timed, Deadlined):
         counting = ready.memory_count() + ready.page_count()
         if self._deadlines.add(deadline_ms, key, counting, self):
             self.queue.turn.steps += 1
-        self.arm()
+        self._arm_for(key)
 
     def has_deadline(self, key: i64) -> bool:
         """Return whether the message of a key still waits; a page is looked at when it is due."""
@@ -64,7 +64,13 @@ class Expiry(Timed, Deadlined):
         ready = self.queue.ready
         counting = ready.memory_count() + ready.page_count()
         self._deadlines.add(deadline_ms, 2 * first, counting, self)
-        self.arm()
+        self._arm_for(2 * first)
+
+    def _arm_for(self, key: i64) -> None:
+        """Set the timer where the deadline of a key is the first, or where it is not set."""
+        first = self._deadlines.first()
+        if self.deadline_ms == NO_DEADLINE or (first is not None and first[1] == key):
+            self.arm()
 
     def clear(self) -> None:
         """Forget all deadlines: nothing waits."""

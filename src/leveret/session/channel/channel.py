@@ -237,6 +237,12 @@ class Channel(DeliveryChannel):
         if self.prefetch_count > 0:
             self.offer()
 
+    def roll_back(self) -> None:
+        """Drop the publishes of the transaction; what it settled is unacked again."""
+        self.connection.turn.steps += self.transaction.steps
+        self.unacked.restore(self.transaction.held_deliveries())
+        self.transaction.abandon()
+
     # -- the commit of a batch --------------------------------------------------------------------
 
     def await_commit(self, commit: Commit) -> None:
@@ -267,8 +273,7 @@ class Channel(DeliveryChannel):
         self.confirms.end()
         consumers = list(self.consumers.values())
         turn.steps += len(consumers) // 64
-        self.unacked.restore(self.transaction.held_deliveries())
-        self.transaction.abandon()
+        self.roll_back()
         if self.commit is not None:
             self.commit.abandoned = True
             self.commit.schedule()

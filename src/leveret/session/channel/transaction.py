@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64
 
 from leveret.broker.core.accounts import TX_PUBLISH_BYTES
+from leveret.broker.values.expiration import EXPIRATION_FLAG
 from leveret.errors import PreconditionFailed
 from leveret.limits import (
     BODY_APART_BYTES,
@@ -84,6 +85,8 @@ class Transaction:
         self._settled: i64 = 0
         #: Copies of its messages, one for each queue.
         self._copies: i64 = 0
+        #: Of these, the copies of messages with an expiration, which each queue reads.
+        self._expiring: i64 = 0
         #: Commits of staged batches in it, and the staging queues that these name.
         self._commits: i64 = 0
         self._staging_queues: i64 = 0
@@ -101,7 +104,7 @@ class Transaction:
         return (
             len(self.publishes)
             + self._settled
-            + self._copies // 2
+            + (self._copies + self._expiring) // 2
             + self._commits * _COMMIT_STEPS
             + self._staging_queues
             + size
@@ -131,7 +134,10 @@ class Transaction:
                 f"the messages of a transaction that are smaller than {BODY_APART_BYTES} bytes "
                 f"have at most {TX_SMALL_BYTES_MAX} bytes together; commit them in parts"
             )
-        self._copies += len(publish.found.targets)
+        copies: i64 = len(publish.found.targets)
+        self._copies += copies
+        if publish.message.properties[0] & EXPIRATION_FLAG:
+            self._expiring += copies
         if self._copies > TX_COPIES_MAX:
             raise PreconditionFailed(
                 f"the messages of a transaction have at most {TX_COPIES_MAX} copies in all queues"
@@ -193,5 +199,6 @@ class Transaction:
         self._largest = 0
         self._settled = 0
         self._copies = 0
+        self._expiring = 0
         self._commits = 0
         self._staging_queues = 0

@@ -48,7 +48,7 @@ def handle_tx(channel: Channel, method: Method) -> bool:
         channel.connection.reply(channel.number, TxCommitOk())
         channel.connection.check_publisher(True)
     else:
-        _rollback(channel)
+        channel.roll_back()
         channel.connection.send(channel.number, TxRollbackOk())
     return True
 
@@ -155,10 +155,3 @@ def _publish(channel: Channel, publish: TxPublish) -> i64:
     elif not targets:
         turn.counts.unroutable_dropped += 1
     return outcome
-
-
-def _rollback(channel: Channel) -> None:
-    """Drop the publishes; the settled deliveries are unacked again on this channel."""
-    channel.connection.turn.steps += channel.transaction.steps
-    channel.unacked.restore(channel.transaction.held_deliveries())
-    channel.transaction.abandon()
