@@ -43,6 +43,7 @@ from leveret.limits import (
     STEPS_PER_SLICE,
     STEPS_PER_TURN,
     TURN_SHARE_MIN,
+    TX_STEPS_MAX,
 )
 from leveret.store.disks.memory import MemoryDisk
 from leveret.store.segments.segments import read_if_readable
@@ -66,12 +67,13 @@ PLAIN: Final = str(work.__file__).endswith(".py")
 #: its first copies.  These are some 20 ms of compiled code.
 FRAME_STEPS_MAX: Final = ROUTING_LOOKS_MAX // 8 + COPY_KEYS_MAX + FAN_OUT_COPIES
 
-#: Steps of each kind of call.  A turn gives turns to connections, delivers, goes on with long
-#: operations, and does what deadlines and dead letters bring: what is left to the last three when
-#: the turn is long is a slice, and twice the least share.  The last thing done in it may take as
-#: much as a frame, whose routing is the most of it: a dead letter is routed as well.
+#: Steps of each kind of call.  A frame that is received may be the commit of a transaction.  A turn
+#: gives turns to connections, delivers, goes on with long operations, and does what deadlines and
+#: dead letters bring: what is left to the last three when the turn is long is a slice, and twice
+#: the least share.  The last thing done in it may take as much as a frame, whose routing is the
+#: most of it: a dead letter is routed as well.
 STEPS_MAX: Final = {
-    "receive": STEPS_PER_SLICE + FRAME_STEPS_MAX,
+    "receive": STEPS_PER_SLICE + max(FRAME_STEPS_MAX, TX_STEPS_MAX),
     "settle": STEPS_PER_TURN + STEPS_PER_SLICE + 2 * TURN_SHARE_MIN + FRAME_STEPS_MAX,
     # Many connections wait for one sync, and parse on with what the round has left.
     "sync": STEPS_PER_ROUND + LATE_STEPS_PER_ROUND + FRAME_STEPS_MAX,

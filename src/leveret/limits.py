@@ -144,6 +144,10 @@ TX_MESSAGES_MAX: Final = 16_384
 TX_COPIES_MAX: Final = 16_384
 TX_BYTES_MAX: Final = 64 * 1024 * 1024
 
+#: Steps of a commit, as they are reckoned while the transaction is held: some 0.7 µs each.  With
+#: all of the above at once it would take twice as long.
+TX_STEPS_MAX: Final = 24_576
+
 #: Commits of staged batches in one transaction: each is a record of some 30 µs.  Together they name
 #: `STAGING_QUEUES_PER_COMMIT_MAX` queues at most.
 TX_COMMITS_MAX: Final = 128

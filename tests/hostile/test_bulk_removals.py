@@ -348,6 +348,8 @@ def test_no_deadline_pays_for_all_that_were_cancelled() -> None:
     many = [Noted() for _ in range(20_000)]
     for at, timed in enumerate(many):
         timers.set(timed, 1000 + at)
+    while timers.next_ms() < 1000:
+        pass
     most = 0
     for timed in many[:-10]:
         with Account(1 << 40) as account:
@@ -364,6 +366,40 @@ def test_no_deadline_pays_for_all_that_were_cancelled() -> None:
     while timers.next_ms() != NO_DEADLINE:
         timers.fire(100_000, 10)
     assert [timed.called for timed in many] == [0] * (len(many) - 10) + [1] * 10
+
+
+def test_very_many_deadlines_enter_some_at_each_look_and_none_is_called_before_all_have() -> None:
+    timers = Timers()
+    many = [Noted() for _ in range(20_000)]
+    for at, timed in enumerate(many):
+        timers.set(timed, 1000 + at)
+    # The last of them is the first that is due.
+    timers.set(many[-1], 500)
+    for _ in range(5):
+        with Account(1 << 40) as account:
+            assert timers.fire(2000, 100) > 0
+            assert timers.next_ms() < 500
+        assert account.lines < 40_000
+    stop()
+    assert not any(timed.called for timed in many)
+    while timers.next_ms() < 500:
+        pass
+    timers.fire(2000, 1)
+    assert [timed.called for timed in many] == [0] * (len(many) - 1) + [1]
+
+
+def test_a_deadline_that_moves_with_each_message_is_one_entry() -> None:
+    timers = Timers()
+    moved = Noted()
+    for at in range(10_000):
+        timers.set(moved, 20_000 - at)
+    with Account(1 << 40) as account:
+        assert timers.next_ms() == 10_001
+    stop()
+    assert account.lines < 100
+    timers.fire(20_000, 10)
+    assert moved.called == 1
+    assert timers.next_ms() == NO_DEADLINE
 
 
 def test_deadlines_are_kept_while_others_are_sorted_out() -> None:

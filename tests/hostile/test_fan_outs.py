@@ -11,7 +11,6 @@ from collections.abc import Iterator
 import pytest
 
 from core import Node, Peer
-from cost_gauge import PLAIN, Gauge
 from hare import HarePeer, frame
 from leveret.limits import (
     FAN_OUT_COPIES,
@@ -308,28 +307,3 @@ def test_a_fan_out_of_haremq_goes_on_when_its_publisher_is_lost(node: Node) -> N
     node.run()
     assert copies(node, names) == QUEUES
     assert not node.turn.has_more()
-
-
-@pytest.mark.both_builds
-def test_a_commit_counts_the_expirations_that_its_queues_read(node: Node) -> None:
-    """Each copy of a message with an expiration has its deadline noted by its queue."""
-    peer = node.connect()
-    peer.call(1, "exchange.declare", exchange="all", type="fanout")
-    for number in range(50):
-        peer.declare(f"f{number}", durable=False)
-        peer.call(1, "queue.bind", queue=f"f{number}", exchange="all")
-    peer.call(1, "tx.select")
-    peer.send(*[publish(1, "all", "", b"m", expiration=str(60_000 + at)) for at in range(50)])
-    lines = Gauge(counts_lines=PLAIN)
-    before = int(node.turn.steps)
-
-    def commit() -> None:
-        peer.connection.receive(method(1, "tx.commit"), node.now())
-
-    lines.measure("receive", node.turn, commit)
-    assert lines.excesses == []
-    assert int(node.turn.steps) - before >= 50 * 50
-    node.sync()
-    assert peer.names()[-1] == "tx.commit-ok"
-    node.tick(60_000 + 24)
-    assert {node.classic(f"f{number}").ready_count() for number in range(50)} == {25}

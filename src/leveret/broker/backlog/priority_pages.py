@@ -392,6 +392,8 @@ class PriorityPages(Pages):
         expires = self.owner.expires() or page.min_expiry != NEVER
         ttl = queue.settings.message_ttl_ms
         for level, items in found.items():
+            # To find their places takes as long as to read them, and to note deadlines half of it.
+            turn.steps += len(items) + (len(items) // 2 if expires else 0)
             self.priorities.enter(level, items)
             for item in items:
                 turn.hold(item.message.size)

@@ -86,6 +86,7 @@ class ClassicQueue(ConsumedQueue):
                 self.expiry = Expiry(self)
             self.expiry.rebuild()
         self.special = intake.bounded or self.expiry is not None
+        intake.note_more_steps()
         if intake.is_over_limit:
             self.schedule()
 
@@ -152,6 +153,8 @@ class ClassicQueue(ConsumedQueue):
         expiry = Expiry(self)
         self.expiry = expiry
         self.special = True
+        if self.intake is not None:
+            self.intake.note_more_steps()
         return expiry
 
     def discard(self, sequence: i64, reason: str) -> bool:
@@ -236,17 +239,22 @@ class ClassicQueue(ConsumedQueue):
             if is_redelivered(count):
                 self.redelivered += 1
             handed += 1
-        # To write a header into the properties, or to retain a message, takes as long as the rest
-        # of its delivery.
-        more_work = edits or self.retained is not None
-        self.turn.steps += handed << 1 if more_work else handed
+        self.turn.steps += handed
+        if edits or self.retained is not None:
+            # To write a header into the properties, or to retain a message, takes as long as the
+            # rest of its delivery.
+            self.turn.steps += handed
+        elif self.settings.priority_max > 0:
+            self.turn.steps += handed >> 1
         return more and ready.first() != NOTHING
 
     def get(self, no_ack: bool) -> Message | None:
         """Take one message for basic.get; `taken_sequence` and `taken_count` go with it."""
         self.turn.changes += 1
         self.touch()
+        self.turn.steps += 1
         if self.special:
+            self.turn.steps += 3
             while not self.prepare_get():
                 pass
         sequence = self._first_to_get()
@@ -380,6 +388,7 @@ class ClassicQueue(ConsumedQueue):
         """Put a returned message back into its old place."""
         self.ready.put(item)
         if self.special:
+            self.turn.steps += 1
             self.note_deadline(
                 deadline_of(item.message, self.settings.message_ttl_ms), item.sequence
             )

@@ -59,6 +59,12 @@ class ClassicTarget(Target):
         self.look_at_admission()
         self.look_at_limits()
 
+    def note_more_steps(self) -> None:
+        """Note what a message is beside being kept: a deadline, a level, and a drop for it."""
+        queue = self._queue
+        more = queue.special or queue.settings.priority_max > 0
+        self.more_steps = (1 if more else 0) + (1 if self.bounded else 0)
+
     def _take_window(self, window: Deduplication | None) -> None:
         """Remember keys in `window` from now on."""
         before = self.deduplication
@@ -88,7 +94,8 @@ class ClassicTarget(Target):
             queue.bound_window()
             if self.share is not None:
                 self.share.note()
-        if queue.special or message.properties[0] & EXPIRATION_FLAG:
+        if self.more_steps > 0 or message.properties[0] & EXPIRATION_FLAG:
+            turn.steps += 1
             queue.note_deadline(deadline_of(message, queue.settings.message_ttl_ms), sequence)
         return sequence
 

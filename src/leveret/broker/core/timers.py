@@ -3,6 +3,10 @@
 The core has no clock; it notes deadlines here, the shell looks at the earliest after each batch and
 comes back when it is due.  Times are ms of `turn.now_ms`, which never steps.
 
+A deadline that is set enters the heap at the next look at it: so one that moves with each message
+of a batch costs one entry.  Of very many some enter at each look, and nothing is called before all
+have.
+
 What was cancelled or moved leaves an entry that no longer counts.  When these are the most, the
 heap is put aside, and each change moves some of its entries that count to a new one: so no call
 takes long, however many deadlines there are.
@@ -31,6 +35,13 @@ _SORTED_OUT_BY_LOOK: Final = 32
 #: Entries that no longer count which `fire` takes out beside each that it may call.
 _PASSED_BY: Final = 8
 
+#: Deadlines that enter the heap in one look at it, and those that count as a step.
+_ENTERED_AT_ONCE: Final = 1024
+_ENTERED_PER_STEP: Final = 8
+
+#: When to look again while some have not entered: before any of them.
+_AT_ONCE: Final = 0
+
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Timed:
@@ -38,6 +49,8 @@ class Timed:
 
     def __init__(self) -> None:
         self.deadline_ms: i64 = NO_DEADLINE
+        #: Whether `Timers` has it among those whose deadlines are to enter the heap.
+        self.enters = False
 
     @abstractmethod
     def due(self, now_ms: i64) -> None:
@@ -52,6 +65,8 @@ class Timers:
         self._heap: list[tuple[int, int, Timed]] = []
         #: The heap that was put aside, until all that counts in it has moved to the other.
         self._aside: list[tuple[int, int, Timed]] = []
+        #: Those whose deadlines are to enter the heap, each once.
+        self._entering: list[Timed] = []
         self._entries: i64 = 0
         self._live: i64 = 0
 
@@ -62,9 +77,9 @@ class Timers:
         if timed.deadline_ms == NO_DEADLINE:
             self._live += 1
         timed.deadline_ms = deadline_ms
-        self._entries += 1
-        heapq.heappush(self._heap, (int(deadline_ms), int(self._entries), timed))
-        self._sort_out()
+        if not timed.enters:
+            timed.enters = True
+            self._entering.append(timed)
 
     def cancel(self, timed: Timed) -> None:
         """Remove the deadline of `timed`."""
@@ -73,6 +88,19 @@ class Timers:
             self._live -= 1
             # What is deleted must not stay in memory until its deadline, which may be in years.
             self._sort_out()
+
+    def _enter(self) -> bool:
+        """Have some deadlines enter the heap that were set; return whether all have entered."""
+        entering = self._entering[:_ENTERED_AT_ONCE]
+        del self._entering[:_ENTERED_AT_ONCE]
+        for timed in entering:
+            timed.enters = False
+            if timed.deadline_ms != NO_DEADLINE:
+                self._entries += 1
+                entry = (int(timed.deadline_ms), int(self._entries), timed)
+                heapq.heappush(self._heap, entry)
+                self._sort_out()
+        return not self._entering
 
     def _sort_out(self) -> None:
         """Begin to sort out where that is worth it, or go on with it."""
@@ -105,8 +133,11 @@ class Timers:
     def next_ms(self) -> i64:
         """Return the earliest deadline, or NO_DEADLINE.
 
-        It may be an earlier one, at which nothing is called: where many were cancelled at once.
+        It may be an earlier one, at which nothing is called: where many were set or cancelled at
+        once.
         """
+        if self._entering and not self._enter():
+            return _AT_ONCE
         if self._aside:
             self._go_on(_SORTED_OUT_BY_LOOK)
         left: i64 = _SORTED_OUT_BY_LOOK
@@ -123,6 +154,8 @@ class Timers:
         Deadlines that they set are looked at in the next turn.  Returns the steps of this work,
         without what they did when they were called.
         """
+        if self._entering and not self._enter():
+            return _ENTERED_AT_ONCE // _ENTERED_PER_STEP
         heap = self._first()
         if not heap or heap[0][0] > now_ms:
             return 0

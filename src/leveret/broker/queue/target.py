@@ -58,6 +58,8 @@ class Target:
         self.share: Share | None = None
         #: True where `make_room` must be asked after each publish.
         self.bounded = False
+        #: Steps of what it does with a message beside keeping it: at most 2.
+        self.more_steps: i64 = 0
         self.deleted = False
         # Counters are plain numbers that only grow; who wants a rate computes it.
         self.published: i64 = 0

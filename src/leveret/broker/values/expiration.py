@@ -23,6 +23,9 @@ _PLUS: Final = 0x2B
 _MINUS: Final = 0x2D
 _ZERO: Final = 0x30
 
+#: Digits of the longest number that is legal.
+_DIGITS_MAX: Final = len(str(EXPIRATION_MS_MAX))
+
 
 def expiration_ms(properties: bytes) -> i64:
     """Return the expiration in legal property bytes, in ms; -1 where there is none, or no number.
@@ -40,6 +43,11 @@ def expiration_ms(properties: bytes) -> i64:
         position += 1
     if position == end:
         return -1
+    if end - position > _DIGITS_MAX:
+        # Zeros before the number may be most of the text, which each queue reads.
+        properties = properties[position:end].lstrip(b"0")
+        position = 0
+        end = len(properties)
     number: i64 = 0
     while position < end:
         digit: i64 = i64(properties[position]) - _ZERO

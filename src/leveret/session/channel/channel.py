@@ -22,7 +22,7 @@ from leveret.session.channel.consumer_timeout import ConsumerTimeout
 from leveret.session.channel.content import Content
 from leveret.session.channel.delivery_headers import with_delivery_headers
 from leveret.session.channel.transaction import Transaction
-from leveret.session.channel.unacked import Unacked, UnackedList
+from leveret.session.channel.unacked import ACK, REQUEUE, RETRY, Unacked, UnackedList
 from leveret.session.connection_base import ConnectionBase
 from leveret.session.states import HALT_COMMIT
 from leveret.wire.methods import BasicCancel
@@ -37,13 +37,6 @@ if TYPE_CHECKING:
 PLAIN: Final = 0
 CONFIRM: Final = 1
 TX: Final = 2
-
-#: What becomes of a delivery that is settled.
-ACK: Final = 0
-REQUEUE: Final = 1
-REJECT: Final = 2
-#: Rejected to be tried again: a requeue that counts as a failure.
-RETRY: Final = 3
 
 
 @final
@@ -239,7 +232,7 @@ class Channel(DeliveryChannel):
 
     def roll_back(self) -> None:
         """Drop the publishes of the transaction; what it settled is unacked again."""
-        self.connection.turn.steps += self.transaction.steps
+        self.connection.turn.steps += self.transaction.steps_back
         self.unacked.restore(self.transaction.held_deliveries())
         self.transaction.abandon()
 

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64
 
 from leveret.limits import LETTERS_WAITING_MAX
-from leveret.session.channel.channel import REJECT, REQUEUE, Channel
+from leveret.session.channel.channel import Channel
+from leveret.session.channel.unacked import REJECT, REQUEUE
 from leveret.session.client_session import ClientWork
 
 if TYPE_CHECKING:

@@ -19,7 +19,9 @@ from leveret.limits import (
     TX_MESSAGES_MAX,
     TX_SMALL_BYTES_MAX,
     TX_SMALL_BYTES_PER_STEP,
+    TX_STEPS_MAX,
 )
+from leveret.session.channel.unacked import REQUEUE, RETRY, Unacked
 from leveret.session.connection_base import ConnectionBase
 
 if TYPE_CHECKING:
@@ -27,10 +29,18 @@ if TYPE_CHECKING:
     from leveret.broker.staging.commit import Commit
     from leveret.broker.staging.staging import StagingQueue
     from leveret.message import Message
-    from leveret.session.channel.unacked import Unacked
 
 #: Steps of a commit of a batch, beside its queues: its record.
 _COMMIT_STEPS: Final = 32
+
+#: Publishes that are dropped in one step.
+_DROPPED_PER_STEP: Final = 64
+
+
+_TOO_LONG: Final = (
+    "the transaction is too much work to be committed at once: messages that expire or come back, "
+    "and those for queues with limits, TTLs or priorities, count twice; commit them in parts"
+)
 
 
 @final
@@ -85,8 +95,10 @@ class Transaction:
         self._settled: i64 = 0
         #: Copies of its messages, one for each queue.
         self._copies: i64 = 0
-        #: Of these, the copies of messages with an expiration, which each queue reads.
-        self._expiring: i64 = 0
+        #: Its messages without a copy, which are dropped or returned.
+        self._unrouted: i64 = 0
+        #: Steps that its queues count themselves: for deadlines, levels, and what comes back.
+        self._more: i64 = 0
         #: Commits of staged batches in it, and the staging queues that these name.
         self._commits: i64 = 0
         self._staging_queues: i64 = 0
@@ -98,17 +110,23 @@ class Transaction:
 
     @property
     def steps(self) -> i64:
-        """About how many steps of work its commit is."""
+        """About how many steps of work its commit is, beside what its queues count themselves."""
         size: i64 = self._small_bytes // TX_SMALL_BYTES_PER_STEP
         size += (self._bytes - self._small_bytes) // TX_LARGE_BYTES_PER_STEP
         return (
-            len(self.publishes)
+            len(self.publishes) // 4
+            + self._unrouted * 3 // 4
+            + self._copies
             + self._settled
-            + (self._copies + self._expiring) // 2
             + self._commits * _COMMIT_STEPS
             + self._staging_queues
             + size
         )
+
+    @property
+    def steps_back(self) -> i64:
+        """How many steps of work its rollback is, at most."""
+        return self._settled + len(self.publishes) // _DROPPED_PER_STEP
 
     def hold(self, publish: TxPublish) -> None:
         """Keep a publish for the commit.
@@ -134,10 +152,7 @@ class Transaction:
                 f"the messages of a transaction that are smaller than {BODY_APART_BYTES} bytes "
                 f"have at most {TX_SMALL_BYTES_MAX} bytes together; commit them in parts"
             )
-        copies: i64 = len(publish.found.targets)
-        self._copies += copies
-        if publish.message.properties[0] & EXPIRATION_FLAG:
-            self._expiring += copies
+        self._count_copies(publish)
         if self._copies > TX_COPIES_MAX:
             raise PreconditionFailed(
                 f"the messages of a transaction have at most {TX_COPIES_MAX} copies in all queues"
@@ -155,7 +170,27 @@ class Transaction:
                     f"the commits of a transaction name at most {STAGING_QUEUES_PER_COMMIT_MAX} "
                     "staging queues together; commit the batches in transactions of their own"
                 )
+        if self._is_long():
+            raise PreconditionFailed(_TOO_LONG)
         self.publishes.append(publish)
+
+    def _count_copies(self, publish: TxPublish) -> None:
+        targets = publish.found.targets
+        copies: i64 = len(targets)
+        self._copies += copies
+        if copies == 0:
+            self._unrouted += 1
+        elif publish.message.properties[0] & EXPIRATION_FLAG:
+            for target in targets:
+                # Of what is dropped at once a deadline is left behind, which is found later.
+                self._more += max(target.more_steps + (1 if target.bounded else 0), 1)
+        else:
+            for target in targets:
+                self._more += target.more_steps
+
+    def _is_long(self) -> bool:
+        """Tell whether its commit would take longer than is done at once."""
+        return self.steps + self._more > TX_STEPS_MAX
 
     def hold_settle(self, settled: list[Unacked], outcome: i64) -> None:
         """Keep an ack, nack or reject for the commit.
@@ -165,11 +200,15 @@ class Transaction:
         """
         full = len(settled) > self.room
         self._settled += len(settled)
+        if outcome in (REQUEUE, RETRY):
+            self._more += len(settled)
         self.settles.append(TxSettle(settled, outcome))
         if full:
             raise PreconditionFailed(
                 f"a transaction publishes and settles at most {TX_MESSAGES_MAX} messages"
             )
+        if self._is_long():
+            raise PreconditionFailed(_TOO_LONG)
 
     def access_changed(self) -> None:
         """Have what is held checked again at the commit: the user's permissions changed."""
@@ -199,6 +238,7 @@ class Transaction:
         self._largest = 0
         self._settled = 0
         self._copies = 0
-        self._expiring = 0
+        self._unrouted = 0
+        self._more = 0
         self._commits = 0
         self._staging_queues = 0

@@ -26,6 +26,13 @@ _BLOCK: Final = 256
 #: Blocks with fewer become one with a neighbour.
 _SMALL: Final = _BLOCK // 4
 
+#: What becomes of a delivery that is settled.
+ACK: Final = 0
+REQUEUE: Final = 1
+REJECT: Final = 2
+#: Rejected to be tried again: a requeue that counts as a failure.
+RETRY: Final = 3
+
 
 @final
 @mypyc_attr(acyclic=True)

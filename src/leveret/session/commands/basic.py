@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import final
+from typing import Final, final
 
 from mypy_extensions import i64
 
@@ -19,9 +19,10 @@ from leveret.limits import (
     TABLE_BYTES_PER_STEP,
     UNACKED_PER_CHANNEL_MAX,
 )
-from leveret.session.channel.channel import ACK, REJECT, REQUEUE, RETRY, TX, Channel
+from leveret.session.channel.channel import TX, Channel
 from leveret.session.channel.delivery_headers import with_delivery_headers
 from leveret.session.channel.release import SETTLED_AT_ONCE, Settling
+from leveret.session.channel.unacked import ACK, REJECT, REQUEUE, RETRY
 from leveret.session.client_session import ClientWork
 from leveret.session.commands.direct_reply_to import open_replies
 from leveret.session.commands.queue import queue_name
@@ -45,6 +46,9 @@ from leveret.wire.methods import (
     BasicRecoverOk,
     BasicReject,
 )
+
+#: Deliveries that a transaction takes over in one step.
+_HELD_PER_STEP: Final = 16
 
 
 def handle_basic(channel: Channel, method: Method) -> bool:
@@ -97,7 +101,7 @@ def _settle_up_to(channel: Channel, tag: i64, outcome: i64) -> None:
         raise _unknown_tag(tag)
     if channel.mode == TX:
         settled = channel.unacked.take_up_to(tag, channel.transaction.room + 1)
-        channel.connection.turn.steps += len(settled)
+        channel.connection.turn.steps += len(settled) // _HELD_PER_STEP
         channel.transaction.hold_settle(settled, outcome)
     else:
         _settle_slices(channel, tag, outcome, None)

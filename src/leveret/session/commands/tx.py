@@ -12,8 +12,9 @@ from leveret.broker.vhost.vhost import DUPLICATE, REJECTED
 from leveret.errors import PreconditionFailed
 from leveret.limits import STEPS_PER_SLICE, TX_BYTES_MAX
 from leveret.names import Name
-from leveret.session.channel.channel import REJECT, TX, Channel
+from leveret.session.channel.channel import TX, Channel
 from leveret.session.channel.transaction import TxPublish
+from leveret.session.channel.unacked import REJECT
 from leveret.session.publish.immediate import deliver_now
 from leveret.session.publish.route import return_message
 from leveret.session.publish.staged import ChannelCommit, settle_held
