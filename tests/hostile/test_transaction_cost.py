@@ -173,7 +173,7 @@ def test_a_transaction_that_is_too_much_work_is_refused(
     peer.send(messages(500, "", "q", values))
     closed = peer.expect(1, "channel.close")
     assert closed.code == 406
-    assert "commit them in parts" in closed.text
+    assert "commit it in parts" in closed.text
     assert node.classic("q").ready_count() == before
 
 
@@ -183,7 +183,7 @@ def test_fewer_deliveries_come_back_by_one_transaction_than_are_acked(node: Node
     peer.call(2, "tx.select")
     nack = method(2, "basic.nack", delivery_tag=0, multiple=True, requeue=True)
     measure(node, lambda: peer.connection.receive(nack, node.now()))
-    assert "commit them in parts" in peer.expect(2, "channel.close").text
+    assert "commit it in parts" in peer.expect(2, "channel.close").text
     queue = node.classic("q")
     assert queue.ready_count() == count
     other = node.connect(1)

@@ -39,7 +39,7 @@ _DROPPED_PER_STEP: Final = 64
 
 _TOO_LONG: Final = (
     "the transaction is too much work to be committed at once: messages that expire or come back, "
-    "and those for queues with limits, TTLs or priorities, count twice; commit them in parts"
+    "and those for queues with limits, TTLs or priorities, count more than once; commit it in parts"
 )
 
 
