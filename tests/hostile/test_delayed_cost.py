@@ -126,14 +126,14 @@ def test_a_commit_of_delayed_messages_reads_their_headers_no_more() -> None:
         peer.connection.receive(method(1, "tx.commit"), node.now())
 
     gauge.measure("receive", node.turn, commit)
-    assert gauge.excesses == []
+    assert gauge.counted == []
     node.sync()
     node.tick(59_999)
     assert node.classic("q").ready_count() == 0
     node.tick(1)
     node.tick(1)
     assert node.classic("q").ready_count() == 200
-    assert gauge.excesses == []
+    assert gauge.counted == []
 
 
 def test_entries_of_what_has_left_are_sorted_out_in_parts() -> None:

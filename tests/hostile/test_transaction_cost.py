@@ -38,7 +38,7 @@ def measure(node: Node, call: Callable[[], None]) -> None:
         gauge.measure("settle", node.turn, node.broker.settle)
         if not (node.turn.resume or node.turn.dispatchers):
             break
-    assert gauge.excesses == []
+    assert gauge.counted == []
     node.sync()
 
 
