@@ -51,6 +51,9 @@ if TYPE_CHECKING:
 
 SALT_BYTES: Final = 4
 
+#: Permissions that are looked at in one step.
+_LOOKED_AT_PER_STEP: Final = 16
+
 #: The tag of users who may list the vhosts.
 ADMINISTRATOR: Final = "administrator"
 
@@ -394,6 +397,7 @@ class Users:
 
     def forget_vhost(self, vhost: str) -> None:
         """Forget the permissions in a vhost that is deleted; its record stands for them."""
+        self._count_look()
         for key in [key for key in self.topic_permissions if key[1] == vhost]:
             self._drop_topic_permissions(key)
         for key in [key for key in self.permissions if key[1] == vhost]:
@@ -501,6 +505,7 @@ class Users:
         if user is not None:
             self.account.book(-user.memory())
         self.limits.pop(name, None)
+        self._count_look()
         for key in [key for key in self.permissions if key[0] == name]:
             self.drop_permission(key)
         for key in [key for key in self.topic_permissions if key[0] == name]:
@@ -516,6 +521,7 @@ class Users:
         """Remove the permission of a user in a vhost, if there is one, without a record."""
         before = self.permissions.pop(key, None)
         if before is not None:
+            self.turn.steps += 1
             self.account.book(-_memory(before))
 
     def keep_topic_permission(
@@ -531,9 +537,15 @@ class Users:
         of_user = self.topic_permissions.get(key)
         if of_user is None or exchange not in of_user:
             return
+        self.turn.steps += 1
         self.account.book(-_topic_memory(exchange, of_user.pop(exchange)))
         if not of_user:
             del self.topic_permissions[key]
+
+    def _count_look(self) -> None:
+        """Count the work of a look at all permissions."""
+        all_of_them = len(self.permissions) + len(self.topic_permissions)
+        self.turn.steps += all_of_them // _LOOKED_AT_PER_STEP
 
     def _drop_topic_permissions(self, key: tuple[str, str]) -> None:
         for exchange in list(self.topic_permissions.get(key, ())):
