@@ -800,6 +800,9 @@ SCRAPE_OBJECTS_MAX: Final = 10_000
 PAGE_ROWS_MAX: Final = 500
 PAGE_FILTER_CHARACTERS_MAX: Final = 1024
 
+#: Consumers that are shown with one queue or one channel, at once; the list of consumers has all.
+CONSUMERS_SHOWN_MAX: Final = 1024
+
 #: Columns that one list is sorted by.  Each row has a key of all of them while the list is made.
 LIST_SORTS_MAX: Final = 8
 

@@ -14,6 +14,12 @@ from leveret.broker.queue.queue import Queue
 from leveret.errors import PreconditionFailed
 from leveret.limits import CONSUMERS_PER_QUEUE_MAX, SLICE_MESSAGES
 from leveret.message import Message
+from leveret.session.stats import (
+    ChannelListing,
+    ConsumerListing,
+    channel_consumers,
+    queue_consumers,
+)
 from raw_codec import method, publish
 
 MANY = 2_000
@@ -180,3 +186,45 @@ def test_a_queue_has_so_many_consumers_and_no_more(node: Node) -> None:
     peer = node.connect()
     peer.send(method(1, "basic.consume", queue="q"))
     assert "can have no more: cancel some" in peer.expect(1, "channel.close").text
+
+
+def test_the_list_of_very_many_consumers_of_one_channel_comes_in_slices() -> None:
+    node = Node()
+    peer = node.connect(1, 2)
+    peer.declare("q")
+    peer.send(
+        *[
+            method(1, "basic.consume", queue="q", consumer_tag=f"c{at}", no_wait=True)
+            for at in range(MANY)
+        ]
+    )
+    peer.call(2, "basic.consume", queue="q", consumer_tag="other")
+    listing = ConsumerListing(node.broker)
+    tags = [one.tag for one in listing.take(100)]
+    assert 0 < len(tags) <= 100
+    # What ends meanwhile is not shown any more.
+    for at in range(100, MANY, 2):
+        peer.send(method(1, "basic.cancel", consumer_tag=f"c{at}", no_wait=True))
+    while taken := listing.take(100):
+        assert len(taken) <= 100
+        assert {one.number for one in taken} <= {1, 2}
+        tags += [one.tag for one in taken]
+    left = [f"c{at}" for at in range(MANY) if at < 100 or at % 2]
+    assert tags == [*left, "other"]
+
+
+def test_one_queue_and_one_channel_are_shown_with_some_of_their_consumers() -> None:
+    node = Node()
+    peer = node.connect(1, 2)
+    peer.declare("q")
+    for at in range(20):
+        peer.call(1 + at % 2, "basic.consume", queue="q", consumer_tag=f"c{at}")
+    shown = queue_consumers(node.broker, "/", "q", 5)
+    assert [one.tag for one in shown] == [f"c{at}" for at in range(5)]
+    second = next(one for one in ChannelListing(node.broker).take(10) if one.number == 2)
+    of_channel = channel_consumers(node.broker, second, 5)
+    assert [(one.number, one.tag) for one in of_channel] == [
+        (2, f"c{at}") for at in range(1, 10, 2)
+    ]
+    peer.call(2, "channel.close")
+    assert channel_consumers(node.broker, second, 5) == []

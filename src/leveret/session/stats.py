@@ -225,6 +225,14 @@ def _consumers(channel: DeliveryChannel) -> list[Consumer]:
     return []
 
 
+def _is_there(consumer: Consumer) -> bool:
+    """Tell whether a consumer has not ended."""
+    channel = consumer.channel
+    if isinstance(channel, Channel):
+        return channel.consumers.get(consumer.tag) is consumer
+    return isinstance(channel, HareChannel) and channel.consumer is consumer
+
+
 @final
 class _ChannelWalk:
     """The channels of all connections, or of those in a vhost, of a name or of a user, in turn."""
@@ -306,30 +314,53 @@ class ConsumerListing:
         user: str | None = None,
     ) -> None:
         self._walk: Final = _ChannelWalk(broker, vhost, connection, user)
+        #: The consumers of the channel that the walk is at, and its number.
+        self._consumers: list[Consumer] = []
+        self._next: i64 = 0
+        self._number: i64 = 0
 
     def take(self, count: i64) -> list[ConsumerStats]:
-        """Return the snapshots of about `count` consumers, channel by channel; none at the end."""
+        """Return the snapshots of the next `count` consumers at most; none at the end."""
         taken: list[ConsumerStats] = []
         walk = self._walk
         looked: i64 = 0
         while len(taken) < count and (looked < count or not taken):
-            channel = walk.next()
-            ends = walk.ends
-            if channel is None or ends is None:
-                break
             looked += 1
-            number = walk.number(channel)
-            taken += [ConsumerStats(ends, number, one) for one in _consumers(channel)]
+            if self._next < len(self._consumers):
+                consumer = self._consumers[self._next]
+                self._next += 1
+                ends = walk.ends
+                if ends is not None and _is_there(consumer):
+                    taken.append(ConsumerStats(ends, self._number, consumer))
+                continue
+            channel = walk.next()
+            if channel is None:
+                break
+            self._consumers = _consumers(channel)
+            self._next = 0
+            self._number = walk.number(channel)
         return taken
 
 
-def queue_consumers(broker: Broker, vhost: str, name: str) -> list[ConsumerStats]:
-    """Return the consumers of a queue; none where there is no such queue."""
+def queue_consumers(broker: Broker, vhost: str, name: str, count: i64) -> list[ConsumerStats]:
+    """Return the first `count` consumers of a queue; none where there is no such queue."""
     found = broker.vhosts.get(vhost)
     queue = None if found is None else found.queues.by_name.get(name)
     if queue is None:
         return []
     return [
         ConsumerStats(Ends(one.channel.link), _number(one.channel, 1), one)
-        for one in queue.consumers
+        for one in queue.consumers[:count]
     ]
+
+
+def channel_consumers(broker: Broker, stats: ChannelStats, count: i64) -> list[ConsumerStats]:
+    """Return the first `count` consumers of a channel; none where it has ended."""
+    session = find_connection(broker, stats.ends.connection, stats.ends.user)
+    if session is None:
+        return []
+    ends = Ends(session)
+    for place, channel in enumerate(_channels(session), 1):
+        if _number(channel, place) == stats.number:
+            return [ConsumerStats(ends, stats.number, one) for one in _consumers(channel)[:count]]
+    return []

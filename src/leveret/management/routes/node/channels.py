@@ -7,6 +7,7 @@ from typing import Final
 from aiohttp import web
 
 from leveret.errors import NotFound
+from leveret.limits import CONSUMERS_SHOWN_MAX
 from leveret.management.gate import only_of
 from leveret.management.routes.node.consumers import row as consumer_row
 from leveret.management.routes.node.identity import node_name
@@ -21,8 +22,8 @@ from leveret.management.routes.shared import (
 from leveret.session.stats import (
     ChannelListing,
     ChannelStats,
-    ConsumerListing,
     Ends,
+    channel_consumers,
     connection_stats,
 )
 
@@ -47,22 +48,13 @@ async def channel(request: web.Request) -> web.Response:
     while taken := listing.take(SLICE_ROWS):
         for stats in taken:
             if stats.name == name:
-                details = _consumers(request, stats)
+                consumers = channel_consumers(broker, stats, CONSUMERS_SHOWN_MAX)
+                details = [consumer_row(one) for one in consumers]
                 return row_response(
                     request,
                     {**row(stats), "consumer_details": details, "deliveries": [], "publishes": []},
                 )
     raise NotFound(f"no channel '{name}'")
-
-
-def _consumers(request: web.Request, stats: ChannelStats) -> list[Row]:
-    """Return the consumers of a channel."""
-    ends = stats.ends
-    listing = ConsumerListing(request.app[BROKER], None, ends.connection, ends.user)
-    found: list[Row] = []
-    while taken := listing.take(SLICE_ROWS):
-        found += [consumer_row(one) for one in taken if one.number == stats.number]
-    return found
 
 
 def row(stats: ChannelStats) -> Row:

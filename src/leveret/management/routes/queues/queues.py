@@ -14,6 +14,7 @@ from leveret.broker.admin.stats import QueueListing, QueueNames, QueueStats, que
 from leveret.broker.admin.totals import queue_changes
 from leveret.broker.node.broker import Broker
 from leveret.errors import NotFound
+from leveret.limits import CONSUMERS_SHOWN_MAX
 from leveret.management.fields import plain, time_text
 from leveret.management.gate import seen_vhosts
 from leveret.management.paging import Kept, Wanted, filtered, sorted_in_slices, wanted_of
@@ -184,7 +185,8 @@ async def queue(request: web.Request) -> web.Response:
     ages = asked_ages(request.query)
     sampler = request.app[OPERATOR].sampler
     shown = row(found, sampler.queue(vhost, name, True), ages, sampler.now_ms())
-    consumers = [consumer_row(one) for one in queue_consumers(broker, vhost, name)]
+    first = queue_consumers(broker, vhost, name, CONSUMERS_SHOWN_MAX)
+    consumers = [consumer_row(one) for one in first]
     return row_response(
         request, {**shown, "consumer_details": consumers, "deliveries": [], "incoming": []}
     )

@@ -75,5 +75,7 @@ function Details({ row }) {
       ["In a transaction", row.transactional ? `${number(row.messages_uncommitted)} messages, ${number(row.acks_uncommitted)} acks` : undefined],
     ]} /><//>
     ${consumers.length > 0 && html`<${Panel} title="Consumers" wide>
+      ${row.consumer_count > consumers.length && html`<p>The first ${number(consumers.length)} of
+        ${number(row.consumer_count)} consumers; <code>leveret ctl list_consumers</code> lists all.</p>`}
       <${DataTable} caption="Consumers" columns=${consumerColumns} rows=${consumers} empty="None" /><//>`}`;
 }

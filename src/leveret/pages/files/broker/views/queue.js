@@ -176,5 +176,7 @@ function Consumers({ row }) {
       <code>leveret consume ${legible(row.name)}</code>.</p>
     <//>`;
   }
-  return html`<${DataTable} caption="Consumers" columns=${consumerColumns} rows=${consumers} empty="No consumer" />`;
+  return html`${row.consumers > consumers.length && html`<p>The first ${number(consumers.length)} of
+    ${number(row.consumers)} consumers; <code>leveret ctl list_consumers</code> lists all.</p>`}
+    <${DataTable} caption="Consumers" columns=${consumerColumns} rows=${consumers} empty="No consumer" />`;
 }
