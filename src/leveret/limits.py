@@ -367,6 +367,7 @@ HISTORY_MESSAGES: Final = 20
 HISTORY_MESSAGES_MAX: Final = 4096
 #: Copies that one bind replays, the newest messages first to count, where the destination is an
 #: exchange with many queues: 0.25 µs each, all at once, because they come before newer messages.
+#: A message counts as many as its routing takes steps, if these are more: of long headers.
 HISTORY_COPIES_MAX: Final = 16_384
 
 #: Values, or patterns of routing keys, in the filter of one consumer of a stream; and the routing

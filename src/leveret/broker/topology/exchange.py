@@ -18,7 +18,7 @@ from mypy_extensions import i64, mypyc_attr
 from leveret.broker.queue.target import Destinations, Target
 from leveret.broker.values.applied_policy import AppliedPolicy
 from leveret.broker.values.delay import delay_of
-from leveret.limits import DELAY_MS_MAX, ROUTING_LOOKS_MAX
+from leveret.limits import DELAY_MS_MAX, ROUTING_LOOKS_MAX, TABLE_BYTES_PER_STEP
 from leveret.names import Name
 from leveret.wire.properties import property_headers
 
@@ -183,6 +183,8 @@ class Routing(Destinations):
         self.looks: i64 = 0
         self.over = False
         self._headers: dict[str, object] | None = None
+        #: Bytes that were decoded for them.
+        self._decoded: i64 = 0
         # Most messages reach one exchange and one target, for which no set is made.
         #: The targets taken, once there are two of them.
         self._seen: set[Target] | None = None
@@ -199,6 +201,7 @@ class Routing(Destinations):
         """Return the message's headers, decoded once; empty when it has none."""
         self.dynamic = True
         if self._headers is None:
+            self._decoded = len(self.properties)
             self._headers = (property_headers(self.properties) if self.properties else None) or {}
         return self._headers
 
@@ -214,7 +217,7 @@ class Routing(Destinations):
 
     def steps(self) -> i64:
         """Return what it cost in steps of work."""
-        return self.looks // _LOOKS_PER_STEP
+        return self.looks // _LOOKS_PER_STEP + self._decoded // TABLE_BYTES_PER_STEP
 
     def take(self, binding: Binding) -> None:
         """Add the destination of a binding that matched, unless it is one too many."""

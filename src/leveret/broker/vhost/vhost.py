@@ -121,7 +121,10 @@ class Vhost(VhostState):
         """
         replayed: list[tuple[Message, list[Target]]] = []
         copies: i64 = 0
+        #: Steps that routing has counted itself.
+        counted: i64 = 0
         for message in reversed(binding.source.replayed()):
+            before = self.turn.steps
             if binding.exchange is not None:
                 targets = self.destinations(binding.exchange.name, message)
                 if has_copies(message.properties):
@@ -129,11 +132,14 @@ class Vhost(VhostState):
             else:
                 assert binding.queue is not None
                 targets = [binding.queue.target]
-            copies += 1 + len(targets)
+            # Routing may take longer than the copies.
+            routed = self.turn.steps - before
+            counted += routed
+            copies += max(1 + len(targets), routed)
             if copies > HISTORY_COPIES_MAX and replayed:
                 break
             replayed.append((message, targets))
-        self.turn.steps += copies
+        self.turn.steps += copies - counted
         replayed.reverse()
         return replayed
 
