@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -193,6 +194,6 @@ def test_fewer_deliveries_come_back_by_one_transaction_than_are_acked(node: Node
     assert queue.unacked_count == count
     ack = method(1, "basic.ack", delivery_tag=0, multiple=True)
     for data in (ack, method(1, "tx.commit")):
-        measure(node, lambda data=data: other.connection.receive(data, node.now()))
+        measure(node, partial(other.connection.receive, data, node.now()))
     assert other.names()[-1] == "tx.commit-ok"
     assert queue.unacked_count == queue.ready_count() == 0
