@@ -9,7 +9,7 @@ from typing import Final
 from target import Target
 
 import raw
-from leveret.limits import TX_COPIES_MAX
+from leveret.limits import TX_STEPS_MAX
 
 #: Requests that are sent together.
 _BATCH: Final = 1000
@@ -96,7 +96,7 @@ def attack_many_bindings(target: Target) -> None:
 
 
 def attack_large_transactions(target: Target) -> None:
-    """Transactions to 500 queues with as many copies as one may have."""
+    """Transactions to 500 queues that drop their oldest, with as many copies as one may have."""
     with contextlib.suppress(OSError, raw.Closed), target.log_in() as connection:
         connection.open_channel(1)
         connection.call(1, "exchange.declare", exchange="all", type="fanout")
@@ -104,8 +104,10 @@ def attack_large_transactions(target: Target) -> None:
             connection.declare(1, f"f{number}", durable=False, arguments={"x-max-length": 100})
             connection.call(1, "queue.bind", queue=f"f{number}", exchange="all")
         connection.call(1, "tx.select")
+        # A copy is a step of the commit, and two more where the oldest message is dropped for it.
+        count = TX_STEPS_MAX // (3 * QUEUES + 1)
         while not target.over:
-            connection.send(raw.publish(1, "all", "", bytes(20)) * (TX_COPIES_MAX // QUEUES))
+            connection.send(raw.publish(1, "all", "", bytes(20)) * count)
             connection.call(1, "tx.commit")
 
 
