@@ -94,9 +94,11 @@ class ClassicTarget(Target):
             queue.bound_window()
             if self.share is not None:
                 self.share.note()
-        if self.more_steps > 0 or message.properties[0] & EXPIRATION_FLAG:
+        expires = message.properties[0] & EXPIRATION_FLAG != 0
+        if expires or self.more_steps > 0:
             turn.steps += 1
-            queue.note_deadline(deadline_of(message, queue.settings.message_ttl_ms), sequence)
+            if expires or queue.special:
+                queue.note_deadline(deadline_of(message, queue.settings.message_ttl_ms), sequence)
         return sequence
 
     # -- at once ----------------------------------------------------------------------------------

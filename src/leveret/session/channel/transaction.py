@@ -36,7 +36,6 @@ _COMMIT_STEPS: Final = 32
 #: Publishes that are dropped in one step.
 _DROPPED_PER_STEP: Final = 64
 
-
 _TOO_LONG: Final = (
     "the transaction is too much work to be committed at once: messages that expire or come back, "
     "and those for queues with limits, TTLs or priorities, count more than once; commit it in parts"
