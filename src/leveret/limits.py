@@ -245,6 +245,10 @@ LATE_STEPS_PER_SLICE: Final = 128
 DEFINING_METHOD_STEPS: Final = 32
 METHOD_STEPS: Final = 2
 
+#: What it costs in steps to find where messages with a new routing key go, and to remember that,
+#: beside the routing itself: names are decoded, and permissions are looked at.
+RESOLVE_STEPS: Final = 4
+
 #: Steps of an import of definitions that are one record of the journal, and so are done at once: a
 #: file of some hundred entries is there whole after a crash, or not at all.
 IMPORT_STEPS_PER_RECORD: Final = 4096

@@ -91,7 +91,7 @@ class StreamFilter:
     def _properties_match(self, properties: bytes) -> bool:
         values = self._values
         matcher = self._headers
-        has_value = values is None or _MARK in properties
+        has_value = values is None or properties.find(_MARK) >= 0
         if matcher is None and not has_value:
             return self._match_unfiltered
         headers = property_headers(properties) or _NO_HEADERS

@@ -14,7 +14,12 @@ from mypy_extensions import i64
 from leveret.broker.queue.target import Destinations
 from leveret.broker.vhost.vhost import RECORDED, REJECTED, Vhost
 from leveret.errors import AmqpError, FrameError, PreconditionFailed
-from leveret.limits import FAN_OUT_COPIES, ROUTES_CACHED_MAX, SHORT_STRING_BYTES_MAX
+from leveret.limits import (
+    FAN_OUT_COPIES,
+    RESOLVE_STEPS,
+    ROUTES_CACHED_MAX,
+    SHORT_STRING_BYTES_MAX,
+)
 from leveret.message import Message
 from leveret.session.channel.confirms import group_of
 from leveret.session.haremq.connection_base import HareConnectionBase
@@ -132,6 +137,7 @@ class HarePublisher:
         assert vhost is not None
         if len(exchange) > SHORT_STRING_BYTES_MAX or len(routing_key) > SHORT_STRING_BYTES_MAX:
             raise PreconditionFailed(f"a name has at most {SHORT_STRING_BYTES_MAX} bytes")
+        connection.turn.steps += RESOLVE_STEPS
         # Messages of HareMQ have no headers.
         route = route_of(connection.access, vhost, exchange, routing_key, False, b"")
         if route.special:

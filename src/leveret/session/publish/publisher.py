@@ -19,7 +19,12 @@ from mypy_extensions import i64
 from leveret.broker.core.accounts import ROUTE_BYTES
 from leveret.broker.queue.target import Destinations
 from leveret.broker.vhost.vhost import KNOWN, RECORDED
-from leveret.limits import FAN_OUT_COPIES, ROUTE_TARGETS_CACHED_MAX, ROUTES_CACHED_MAX
+from leveret.limits import (
+    FAN_OUT_COPIES,
+    RESOLVE_STEPS,
+    ROUTE_TARGETS_CACHED_MAX,
+    ROUTES_CACHED_MAX,
+)
 from leveret.message import Message
 from leveret.session.channel.channel import CONFIRM, TX, Channel
 from leveret.session.channel.channels import Channels
@@ -179,6 +184,7 @@ class Publisher:
 
     def _resolve(self, channel: Channel, arguments: bytes, properties: bytes) -> Route:
         """Resolve the arguments of a publish and remember the result for those that come."""
+        self._connection.turn.steps += RESOLVE_STEPS
         route = resolve(channel, arguments, properties)
         self._connection.check_slice()
         if route.unrouted:
