@@ -13,6 +13,7 @@ from leveret.limits import (
     LATE_STEPS_PER_ROUND,
     LATE_STEPS_PER_SLICE,
     METHOD_STEPS,
+    RESOLVE_STEPS,
     SLICE_MESSAGES,
     STEPS_PER_ROUND,
     STEPS_PER_SLICE,
@@ -220,6 +221,42 @@ def test_a_publish_to_many_queues_counts_each_of_them(node: Node) -> None:
     while peer.connection.waits_for_turn():
         a_round(node)
     assert node.classic("q999").ready_count() == 100
+
+
+def test_a_publish_with_a_new_key_counts_what_finds_its_queues(node: Node) -> None:
+    peer = node.connect()
+    peer.call(1, "exchange.declare", exchange="x", type="topic")
+    peer.declare("q")
+    peer.call(1, "queue.bind", queue="q", exchange="x", routing_key="a.#")
+    node.broker.settle()
+    data = b"".join(publish(1, "x", f"a.{number}", b"x") for number in range(1000))
+    taken = feed(node, peer, data)
+    published = int(node.classic("q").ready_count())
+    assert 0 < published <= STEPS_PER_SLICE // RESOLVE_STEPS
+    # Publishes that lie whole in the input count themselves when the slice is over.
+    assert taken <= STEPS_PER_SLICE + len(data) // 256 + published + 2 * RESOLVE_STEPS
+    assert peer.connection.waits_for_turn()
+    while peer.connection.waits_for_turn():
+        a_round(node)
+    assert node.classic("q").ready_count() == 1000
+    # A key that is known costs no more than its publish.
+    assert feed(node, peer, publish(1, "x", "a.999", b"x") * 100) <= 200
+
+
+def test_a_round_ends_when_a_slice_is_not_left_in_it(node: Node) -> None:
+    """Until then a busy connection does without another look at what waits."""
+    peer = node.connect()
+    peer.declare("q")
+    node.broker.settle()
+    most = STEPS_PER_ROUND - STEPS_PER_SLICE - LAST_FRAME_STEPS
+    feed(node, peer, publish(1, "", "q", b"x") * (most // 2))
+    node.broker.settle(False)
+    assert not node.turn.must_go_on()
+    feed(node, peer, publish(1, "", "q", b"x") * (STEPS_PER_SLICE - 100))
+    node.broker.settle(False)
+    assert node.turn.must_go_on()
+    node.broker.settle()
+    assert not node.turn.must_go_on()
 
 
 @pytest.mark.parametrize("name", ["basic.get", "queue.purge", "exchange.declare"])

@@ -388,6 +388,19 @@ class Turn(WorkAccount):
             or self.rounds.any()
         )
 
+    def must_go_on(self) -> bool:
+        """Return whether another round must begin soon, whether input comes or not."""
+        return self.resume or self.has_more() or len(self.woken) > 0 or self.is_round_long()
+
+    def needs_files(self) -> bool:
+        """Return whether the shell has chunks to read, to write or to remove, or damage to tell."""
+        return (
+            len(self.wanted) > 0
+            or len(self.damaged) > 0
+            or len(self.spill.unused) > 0
+            or self.spill.waits
+        )
+
     def _dispatch(self, continues: bool) -> None:
         """Deliver from the queues that were scheduled, then from those that continue.
 

@@ -170,8 +170,12 @@ class WorkAccount(HeldMemory):
         self.dispatch_steps = max(self.dispatch_steps, LATE_STEPS_PER_ROUND)
 
     def is_round_long(self) -> bool:
-        """Return whether so much was done in the round that another one must begin soon."""
-        return self.steps > self.round_end - STEPS_PER_ROUND * 7 // 8
+        """Return whether so much was done in the round that another one must begin soon.
+
+        What is left of it suffices for a slice; to begin one after each smaller batch would cost a
+        busy connection several per cent.
+        """
+        return self.steps > self.round_end - STEPS_PER_SLICE
 
     def begin(self, work: Work, steps: i64 = STEPS_PER_SLICE) -> None:
         """Do the first slice of a long operation, of so many steps, and the others in later turns.
