@@ -220,10 +220,9 @@ class ClientProtocol(asyncio.Protocol, ClientSocket):
         """Read the socket unless the session has enough in hand, or its peer does not read."""
         connection = self._session
         assert connection is not None
-        held = connection.halted and not connection.reads_on()
         # One who waits for a turn is not read at all: a loop that reads again and again as long as
         # the socket has more would otherwise let nobody else in between.
-        held = held or connection.waits_for_turn()
+        held = connection.halted and (connection.waits_for_turn() or not connection.reads_on())
         unsent = self._transport.get_write_buffer_size() + self._waiting_bytes
         if unsent != self._unsent:
             self._unsent = unsent

@@ -171,6 +171,7 @@ class Runner:
         self.broken = broken
         self._broker = broker
         self._turn = broker.turn
+        self._timers = broker.turn.timers
         self._journal = broker.turn.journal
         self._clock = clock
         #: The pauses that connections have heard of, and whether there was one since the last tick.
@@ -245,30 +246,34 @@ class Runner:
             return
         self._broker.settle(continues)
         turn = self._turn
-        if turn.damaged:
-            self._observer.found_damage()
         for link in turn.take_woken(FLUSHES_PER_TURN):
             shell = self._shells.get(link)
             if shell is not None:
                 shell.flush()
-        if turn.wanted:
-            for wanted in turn.take_wanted():
-                self._read(wanted)
+        if turn.needs_files():
+            self._use_files()
+        if not self._syncing and self._journal.has_records():
+            self._sync()
+        self._arm()
+        if not self._resuming and turn.must_go_on():
+            self._resuming = True
+            self._loop.call_soon(self._resume)
+
+    def _use_files(self) -> None:
+        """Read, write and remove the chunks that the core noted; tell what it found damaged."""
+        turn = self._turn
+        if turn.damaged:
+            self._observer.found_damage()
+        for wanted in turn.take_wanted():
+            self._read(wanted)
         if turn.spill.waits and not self._spilling:
             self._spill()
         if turn.spill.unused:
             self._remove_unused()
-        if not self._syncing and self._journal.has_records():
-            self._sync()
-        self._arm()
-        more = turn.resume or turn.has_more() or turn.is_round_long() or turn.woken
-        if more and not self._resuming:
-            self._resuming = True
-            self._loop.call_soon(self._resume)
 
     def _arm(self) -> None:
         """Come back when the next deadline of the core is due."""
-        next_ms = int(self._turn.timers.next_ms())
+        next_ms = int(self._timers.next_ms())
         if next_ms == self._armed_ms:
             return
         self._disarm()
