@@ -35,6 +35,7 @@ LONG_CLASSES = {
     "leveret.broker.classic.consumed.ConsumedQueue": "what the classic queue's parts know of it",
     "leveret.broker.classic.waiting.WaitingQueue": "where messages lie, after a queue with chunks",
     "leveret.broker.classic.delayed.DelayedMessages": "a store of pages, after a queue with chunks",
+    "leveret.broker.core.turn.Turn": "the account of work is its base; it notes all effects",
     "leveret.broker.recovery.restore.Restore": "what each kind of record means to a start",
     "leveret.broker.vhost.exchanges.Exchanges": "exchanges and bindings end with each other",
     "leveret.broker.staging.staging.StagingQueue": "400 lines are what every queue with chunks is",
