@@ -540,3 +540,34 @@ def test_a_letter_costs_its_headers() -> None:
     while node.classic("q").ready_count():
         node.broker.settle()
     assert int(node.turn.steps) - before >= len(message.properties) // TABLE_BYTES_PER_STEP
+
+
+def test_letters_of_one_queue_share_an_address_while_it_is_the_same() -> None:
+    """An address takes as much memory as a small message, and no account has it."""
+    node = Node()
+    peer = node.connect()
+    peer.declare("dead")
+    peer.call(1, "exchange.declare", exchange="all", type="fanout")
+    peer.call(1, "queue.bind", queue="dead", exchange="all")
+    peer.declare("q", arguments={"x-dead-letter-exchange": "all", "x-max-length": 0})
+    peer.call(1, "exchange.declare", exchange="x", type="fanout")
+    peer.call(1, "queue.bind", queue="q", exchange="x")
+    blind = {"BCC": ["other"]}
+    for key, headers in [("a", None), ("a", None), ("b", None), ("b", blind), ("b", None)]:
+        peer.send(publish(1, "x", key, b"m", headers=headers))
+    node.run()
+    found = [message.address for message in alive(node)]
+    assert [(one.exchange, one.routing_key) for one in found] == [
+        (b"all", key) for key in (b"a", b"a", b"b", b"b", b"b")
+    ]
+    assert found[0] is found[1]
+    assert found[2] is found[4]
+    assert [one.blind_bytes > 0 for one in found] == [False, False, False, True, False]
+    # An address says how many copies are left as well: each of two may become fewer.
+    peer.declare("again")
+    peer.call(1, "queue.bind", queue="again", exchange="all")
+    peer.send(publish(1, "x", "b", b"m"))
+    node.run()
+    letters = [item.message.address for item in all_waiting(node.classic("again"))]
+    assert [int(one.letters_left) for one in letters] == [(DEAD_LETTER_COPIES_MAX - 2) // 2]
+    assert int(found[2].letters_left) == DEAD_LETTER_COPIES_MAX - 1

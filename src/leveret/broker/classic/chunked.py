@@ -19,7 +19,7 @@ from leveret.broker.backlog.window import Returned, WindowPart
 from leveret.broker.core.turn import Turn
 from leveret.broker.queue.queue import HoldingQueue
 from leveret.broker.values.queue_attributes import QueueAttributes
-from leveret.message import Message
+from leveret.message import Address, Message
 from leveret.store.checkpoint.checkpoint import NewChunk
 
 
@@ -30,6 +30,8 @@ class ChunkedQueue(HoldingQueue):
     def __init__(self, turn: Turn, queue_id: i64, name: str, attributes: QueueAttributes) -> None:
         super().__init__(turn, queue_id, name, attributes)
         self.stored = StoredChunks(turn.spill)
+        #: Where its last dead letter went; None before the first one.
+        self.letter_address: Address | None = None
 
     @abstractmethod
     def live(self) -> list[Returned]:
