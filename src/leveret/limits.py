@@ -419,6 +419,12 @@ PATTERN_STATES_MAX: Final = 2000
 #: can be at 500 places of the pattern at once, where honest ones are at two or three.
 PATTERN_STEPS_MAX: Final = 131_072
 
+#: Steps of the broker after which the keys of CC and BCC of one message are not checked any further
+#: against the user's topic permissions, and it is refused; its routing is among them.  A pattern
+#: that looks at the beginning of a key takes one or two for it, and one that looks at all of its 50
+#: characters 10 to 35.
+TOPIC_CHECK_STEPS_MAX: Final = 16_384
+
 #: Such steps that count as one of the broker's.
 PATTERN_WALK_PER_STEP: Final = 8
 

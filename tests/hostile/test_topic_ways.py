@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from core import Node, Peer
-from leveret.broker.values.permission import WRITE, TopicPermission
+from leveret.broker.values.permission import TopicPermission
 from raw_codec import method, publish
 from staged import commit, stage, stage_queue
 
@@ -164,10 +164,12 @@ def test_a_commit_does_not_send_on_what_its_user_may_not(node: Node) -> None:
     ],
 )
 def test_what_allows_every_key_that_begins_so(pattern: str, start: str, every: bool) -> None:
-    assert TopicPermission(pattern, "").allows_every(WRITE, start, {}) == every
+    found = TopicPermission(pattern, "", "user", "/").every_write
+    assert (found is not None and found.matches(start)) == every
 
 
 def test_a_user_in_the_pattern_stands_for_himself() -> None:
-    permission = TopicPermission("^{username}\\.", "")
-    assert permission.allows_every(WRITE, "a.*.", {"username": "a.*"})
-    assert not permission.allows_every(WRITE, "abc.", {"username": "a.*"})
+    found = TopicPermission("^{username}\\.", "", "a.*", "/").every_write
+    assert found is not None
+    assert found.matches("a.*.")
+    assert not found.matches("abc.")

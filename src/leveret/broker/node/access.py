@@ -22,6 +22,7 @@ from leveret.names import Name
 
 if TYPE_CHECKING:
     from leveret.broker.node.users import Users
+    from leveret.broker.values.patterns import Pattern
     from leveret.broker.values.permission import TopicPermission
 
 _WORDS: Final = {CONFIGURE: "configure", WRITE: "write", READ: "read"}
@@ -43,8 +44,6 @@ class Access:
         self.vhost: Final = vhost
         #: The user as the owner of what he makes by use.
         self.owner: Final = users.owner(user)
-        #: What AMQP 0-9-1 knows of a connection; it has no `client_id`.
-        self._variables: Final = {"username": user, "vhost": vhost}
         #: By name: the permissions that were asked for, and `_GRANTED` bits above them those that
         #: are granted.
         self._known: dict[Name, int] = {}
@@ -66,11 +65,7 @@ class Access:
         if known & what:
             return known & what << _GRANTED != 0
         permission = self._users.permissions.get((self.user, self.vhost))
-        allowed = False
-        if permission is not None:
-            before = permission.walked()
-            allowed = permission.allows(what, name)
-            self._users.turn.steps += (permission.walked() - before) // PATTERN_WALK_PER_STEP
+        allowed = permission is not None and self._finds(permission.pattern(what), name)
         if len(name) <= SHORT_STRING_BYTES_MAX:
             if len(self._known) >= ACCESS_CACHED_MAX:
                 self._known.clear()
@@ -130,7 +125,7 @@ class Access:
         Raises: AccessRefused (403).
         """
         permission = self._topic_permission(exchange)
-        if permission is None or permission.allows_every(WRITE, start, self._variables):
+        if permission is None or self._finds(permission.every_write, start):
             return
         keys = f"all topics that begin with '{start}'" if start else "all topics"
         raise AccessRefused(f"write access to {keys} in {self._where('exchange', exchange)}")
@@ -150,11 +145,20 @@ class Access:
 
     def _check_topic(self, what: int, exchange: Name, routing_key: str) -> None:
         permission = self._topic_permission(exchange)
-        if permission is not None and not permission.allows(what, routing_key, self._variables):
+        if permission is not None and not self._finds(permission.pattern(what), routing_key):
             raise AccessRefused(
                 f"{_WORDS[what]} access to topic '{routing_key}' in "
                 f"{self._where('exchange', exchange)}"
             )
+
+    def _finds(self, pattern: Pattern | None, text: str) -> bool:
+        """Tell whether there is a pattern and it is found in `text`; count the work of that."""
+        if pattern is None:
+            return False
+        before = pattern.walked
+        found = pattern.matches(text)
+        self._users.turn.steps += (pattern.walked - before) // PATTERN_WALK_PER_STEP
+        return found
 
     def _where(self, kind: str, name: str) -> str:
         return f"{kind} '{name}' in vhost '{self.vhost}' refused for user '{self.user}'"

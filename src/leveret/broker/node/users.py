@@ -355,7 +355,7 @@ class Users:
         exchange has, or too many.
         """
         self._check_there(user, vhost)
-        permission = TopicPermission(write, read)
+        permission = TopicPermission(write, read, user, vhost)
         if utf8_size(exchange) > SHORT_STRING_BYTES_MAX:
             raise PreconditionFailed(
                 f"the exchange of a topic permission has a name of at most {SHORT_STRING_BYTES_MAX}"

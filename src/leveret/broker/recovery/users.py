@@ -39,7 +39,8 @@ def define_user(users: Users, kind: str, definition: dict[str, object]) -> None:
             users.keep_permission(*key, permission)
         else:
             exchange = text(definition, "exchange")
-            users.keep_topic_permission(*key, exchange, TopicPermission(write, read))
+            topic_permission = TopicPermission(write, read, *key)
+            users.keep_topic_permission(*key, exchange, topic_permission)
 
 
 def _define_user(users: Users, definition: dict[str, object]) -> None:

@@ -46,6 +46,9 @@ _FOUND: Final = 5
 _STATE_BYTES: Final = 80
 _SET_BYTES: Final = 200
 
+#: States that a walk makes itself ready for in one step.
+_STATES_PER_STEP: Final = 64
+
 #: Patterns that were compiled a moment ago: permissions and policies name a few again and again.
 _COMPILED_MAX: Final = 256
 _compiled: dict[str, Pattern] = {}
@@ -192,6 +195,7 @@ class Pattern:
         `floating` lets them begin anywhere; `exact` wants their end to be `end`.
         """
         marks = [-1] * len(self._operations)
+        self._steps += len(marks) // _STATES_PER_STEP
         here: list[int] = []
         place = begin
         while True:
@@ -209,7 +213,10 @@ class Pattern:
             code = ord(text[place])
             for state in here:
                 characters = self._sets[state]
-                if characters is not None and characters.has(code):
+                if characters is None:
+                    continue
+                self._steps += characters.steps
+                if characters.has(code):
                     self._follow(state + 1, text, place + 1, marks, following)
             here = following
             place += 1

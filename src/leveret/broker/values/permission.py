@@ -76,15 +76,15 @@ class Permission:
         self._write: Final = _pattern(write)
         self._read: Final = _pattern(read)
 
+    def pattern(self, what: int) -> Pattern:
+        """Return the pattern of the names with which `CONFIGURE`, `WRITE` or `READ` is allowed."""
+        if what == CONFIGURE:
+            return self._configure
+        return self._write if what == WRITE else self._read
+
     def allows(self, what: int, name: str) -> bool:
         """Tell whether `what` (one of `CONFIGURE`, `WRITE`, `READ`) is allowed with `name`."""
-        if what == CONFIGURE:
-            return self._configure.matches(name)
-        return self._write.matches(name) if what == WRITE else self._read.matches(name)
-
-    def walked(self) -> i64:
-        """Return the steps that its patterns have walked so far, 0.1 µs each."""
-        return self._configure.walked + self._write.walked + self._read.walked
+        return self.pattern(what).matches(name)
 
     def memory(self) -> i64:
         """Return the bytes of memory that its texts and their patterns take."""
@@ -110,49 +110,41 @@ class Permission:
 class TopicPermission:
     """The routing keys that a user may write to and read from one topic exchange.
 
-    `{username}`, `{vhost}` and `{client_id}` in a pattern stand for those of the connection.
+    `{username}` and `{vhost}` in a pattern stand for those of the connection, which are the ones
+    that the permission is for; `{client_id}`, which AMQP 0-9-1 does not know, stays as it is.
+
+    Raises: PreconditionFailed (406) for a pattern that is none.
     """
 
-    def __init__(self, write: str, read: str) -> None:
+    def __init__(self, write: str, read: str, user: str, vhost: str) -> None:
         self.write: Final = write
         self.read: Final = read
         _pattern(write)
         _pattern(read)
+        variables = {"username": user, "vhost": vhost}
+        expanded = expand(write, variables)
+        self._write: Final = _expanded_pattern(expanded)
+        self._read: Final = _expanded_pattern(expand(read, variables))
+        start = _start_of(expanded)
+        #: What must be found in the beginning of routing keys that all may be written to, whatever
+        #: follows it; None where that cannot be told.
+        self.every_write: Final = None if start is None else _expanded_pattern(start)
 
-    def allows(self, what: int, routing_key: str, variables: dict[str, str]) -> bool:
-        """Tell whether `what` (`WRITE` or `READ`) is allowed with `routing_key`.
+    def pattern(self, what: int) -> Pattern | None:
+        """Return the pattern of the routing keys with which `WRITE` or `READ` is allowed.
 
-        An expanded pattern that became too large allows nothing.
+        None, which allows nothing, stands for a pattern that became too large by a name.
         """
-        text = expand(self.write if what == WRITE else self.read, variables)
-        try:
-            return _pattern(text).matches(routing_key)
-        except PreconditionFailed:
-            return False
-
-    def allows_every(self, what: int, start: str, variables: dict[str, str]) -> bool:
-        """Tell whether `what` is allowed with every routing key that begins with `start`.
-
-        The answer is no where that cannot be told: the pattern must be found within `start`, and
-        nothing in it may look at what comes behind that.
-        """
-        text = expand(self.write if what == WRITE else self.read, variables)
-        if not text:
-            return False
-        if text.endswith(_ANY_END) and not text.endswith("\\" + _ANY_END):
-            text = text[: -len(_ANY_END)] or "^"
-        plain = text.replace("(?:", "")
-        for looks_on in _LOOKS_ON:
-            if looks_on in plain:
-                return False
-        try:
-            return _pattern(text).matches(start)
-        except PreconditionFailed:
-            return False
+        return self._write if what == WRITE else self._read
 
     def memory(self) -> i64:
-        """Return the bytes that its texts take; their patterns are compiled when it is asked."""
-        return i64(sys.getsizeof(self.write) + sys.getsizeof(self.read))
+        """Return the bytes of memory that its texts and their patterns take."""
+        size = i64(sys.getsizeof(self.write) + sys.getsizeof(self.read))
+        every_write = None if self.every_write is self._write else self.every_write
+        for pattern in (self._write, self._read, every_write):
+            if pattern is not None and pattern.text not in _SHARED:
+                size += pattern.memory()
+        return size
 
     def definition(self, user: str, vhost: str, exchange: str) -> dict[str, object]:
         """Return the permission as its journal record holds it."""
@@ -163,3 +155,24 @@ class TopicPermission:
             "write": self.write,
             "read": self.read,
         }
+
+
+def _expanded_pattern(text: str) -> Pattern | None:
+    """Return the pattern of a permission, or None for one that is refused."""
+    try:
+        return _pattern(text)
+    except PreconditionFailed:
+        return None
+
+
+def _start_of(text: str) -> str | None:
+    """Return what of a pattern has to be found in the beginning of a key, whatever follows it.
+
+    None where the pattern looks at what follows, and where it is found in no key.
+    """
+    if not text:
+        return None
+    if text.endswith(_ANY_END) and not text.endswith("\\" + _ANY_END):
+        text = text[: -len(_ANY_END)] or "^"
+    plain = text.replace("(?:", "")
+    return None if any(looks_on in plain for looks_on in _LOOKS_ON) else text

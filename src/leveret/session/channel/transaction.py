@@ -123,6 +123,11 @@ class Transaction:
         )
 
     @property
+    def steps_left(self) -> i64:
+        """How many steps of work may be added to those of its commit."""
+        return TX_STEPS_MAX - self.steps - self._more
+
+    @property
     def steps_back(self) -> i64:
         """How many steps of work its rollback is, at most."""
         return self._settled + len(self.publishes) // _DROPPED_PER_STEP
@@ -189,7 +194,7 @@ class Transaction:
 
     def _is_long(self) -> bool:
         """Tell whether its commit would take longer than is done at once."""
-        return self.steps + self._more > TX_STEPS_MAX
+        return self.steps_left < 0
 
     def hold_settle(self, settled: list[Unacked], outcome: i64) -> None:
         """Keep an ack, nack or reject for the commit.

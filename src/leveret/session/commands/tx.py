@@ -5,20 +5,21 @@ Source: AMQP 0-9-1 section 1.9 and behaviours 28 and 29.
 
 from __future__ import annotations
 
+from typing import Final
+
 from mypy_extensions import i64
 
 from leveret.broker.staging.release import copies_of
 from leveret.broker.vhost.vhost import DUPLICATE, REJECTED
 from leveret.errors import PreconditionFailed
 from leveret.limits import STEPS_PER_SLICE, TX_BYTES_MAX
-from leveret.names import Name
 from leveret.session.channel.channel import TX, Channel
 from leveret.session.channel.transaction import TxPublish
 from leveret.session.channel.unacked import REJECT
 from leveret.session.publish.immediate import deliver_now
 from leveret.session.publish.route import return_message
 from leveret.session.publish.staged import ChannelCommit, settle_held
-from leveret.session.publish.topic_access import still_allowed
+from leveret.session.publish.topic_access import CheckAgain
 from leveret.wire.method import Method
 from leveret.wire.methods import (
     TxCommit,
@@ -29,6 +30,9 @@ from leveret.wire.methods import (
     TxSelectOk,
 )
 from leveret.wire.staged import read_staged
+
+#: Publishes whose exchanges are looked at again in one step.
+_CHECKED_PER_STEP: Final = 4
 
 
 def handle_tx(channel: Channel, method: Method) -> bool:
@@ -59,12 +63,11 @@ def _commit(channel: Channel) -> None:
 
     Raises: PreconditionFailed (406) when a queue refused a message: all the rest is done, as in
     RabbitMQ, and the close is the only answer; AccessRefused (403) for what the user may not do any
-    more, and nothing is done.
+    more, or 406 where checking that is too much work, and nothing is done.
     """
     transaction = channel.transaction
     if not transaction.is_checked:
-        for held in transaction.publishes:
-            _check_again(channel, held)
+        _check_again(channel)
     turn = channel.connection.turn
     journal = turn.journal
     publishes = transaction.publishes
@@ -102,28 +105,29 @@ def _commit(channel: Channel) -> None:
         raise PreconditionFailed("partial tx completion")
 
 
-def _check_again(channel: Channel, publish: TxPublish) -> None:
-    """Check that the user may still publish what is held.  Raises: AccessRefused (403)."""
-    message = publish.message
-    address = message.address
-    still_allowed(
-        channel,
-        Name(address.exchange.decode("utf-8", "surrogateescape")),
-        address.routing_key.decode("utf-8", "surrogateescape"),
-        copies_of(message),
-    )
-    if publish.staging is not None:
-        staged = read_staged(message.properties)
-        still_allowed(
-            channel,
-            Name(staged.exchange.decode("utf-8", "surrogateescape")),
-            staged.routing_key.decode("utf-8", "surrogateescape"),
-            copies_of(message),
-        )
-    commit = publish.commit
-    if isinstance(commit, ChannelCommit):
-        while not commit.allow(commit.turn.steps + STEPS_PER_SLICE):
-            pass
+def _check_again(channel: Channel) -> None:
+    """Check that the user may still publish what is held.
+
+    Raises: AccessRefused (403); PreconditionFailed (406) where that and the commit are too much
+    work to be done at once.
+    """
+    transaction = channel.transaction
+    turn = channel.connection.turn
+    turn.steps += len(transaction.publishes) // _CHECKED_PER_STEP
+    again = CheckAgain(channel, turn.steps + transaction.steps_left)
+    for publish in transaction.publishes:
+        message = publish.message
+        address = message.address
+        copies = copies_of(message)
+        again.check(address.exchange, address.routing_key, copies)
+        if publish.staging is not None:
+            staged = read_staged(message.properties)
+            again.check(staged.exchange, staged.routing_key, copies)
+        commit = publish.commit
+        if isinstance(commit, ChannelCommit):
+            while not commit.allow(turn.steps + STEPS_PER_SLICE):
+                again.keep_within()
+            again.keep_within()
 
 
 def _publish(channel: Channel, publish: TxPublish) -> i64:

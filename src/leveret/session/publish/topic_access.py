@@ -12,9 +12,13 @@ Invariant: a user without a topic permission for an exchange is not limited in i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64
 
 from leveret.broker.topology.exchange import Routing
+from leveret.errors import PreconditionFailed
+from leveret.limits import TOPIC_CHECK_STEPS_MAX
 from leveret.names import Name
 from leveret.routing.keys import ANY_WORDS, ONE_WORD
 
@@ -77,7 +81,8 @@ def check_reached(
     A binding lets one key through, and with it come the others.  Returns where the message goes,
     if it was routed for that and no exchange may delay it.
 
-    Raises: AccessRefused (403).
+    Raises: AccessRefused (403); PreconditionFailed (406) for a header that is refused, and where
+    routing the message and checking its keys are too much work.
     """
     access = channel.connection.access
     if not access.has_topic_limits() or not exchange.name:
@@ -86,27 +91,68 @@ def check_reached(
     routing.more_keys = copies
     routing.ignores_delays = True
     routing.run(exchange, channel.vhost.exchanges.by_name)
-    channel.connection.turn.steps += routing.steps()
+    turn = channel.connection.turn
+    last = turn.steps + TOPIC_CHECK_STEPS_MAX
+    turn.steps += routing.steps()
+    if routing.refusal:
+        raise PreconditionFailed(routing.refusal)
     delays = False
     for reached in routing.visited():
         delays = delays or reached.delays
-        if reached.has_patterns:
-            for copy in copies:
-                access.write_topic(reached.name, copy)
+        if not reached.has_patterns or not access.is_limited(reached.name):
+            continue
+        for copy in copies:
+            turn.steps += 1
+            access.write_topic(reached.name, copy)
+            if turn.steps > last:
+                raise PreconditionFailed(
+                    f"the message has {len(copies)} keys in CC and BCC, and routing it and "
+                    f"checking them against the topic permissions of user '{access.user}' take too "
+                    "long; publish it with fewer keys at a time"
+                )
     return None if delays else routing
 
 
-def still_allowed(channel: Channel, exchange: Name, key: str, copies: list[str]) -> None:
-    """Check what was allowed once, after the user's rights changed.
+@final
+class CheckAgain:
+    """Checks publishes that were allowed once, after the user's rights changed.
 
-    Raises: AccessRefused (403).
+    It takes until `Turn.steps` is at `last`: all of a transaction is checked at once.
     """
-    access = channel.connection.access
-    access.write("exchange", exchange)
-    there = channel.vhost.exchanges.by_name.get(exchange)
-    if there is not None and there.has_patterns:
-        for one in (key, *copies):
-            access.write_topic(exchange, one)
+
+    def __init__(self, channel: Channel, last: i64) -> None:
+        self._channel: Final = channel
+        self._last: Final = last
+        #: Exchanges that the user may publish to with any key.
+        self._unlimited: Final[set[bytes]] = set()
+
+    def check(self, exchange: bytes, routing_key: bytes, copies: list[str]) -> None:
+        """Check one publish, and the keys of its CC and BCC.
+
+        Raises: AccessRefused (403), PreconditionFailed (406) as `keep_within`.
+        """
+        if exchange in self._unlimited:
+            return
+        access = self._channel.connection.access
+        name = Name(exchange.decode("utf-8", "surrogateescape"))
+        access.write("exchange", name)
+        there = self._channel.vhost.exchanges.by_name.get(name)
+        if there is None or not there.has_patterns or not access.is_limited(name):
+            self._unlimited.add(exchange)
+            return
+        turn = self._channel.connection.turn
+        for key in (routing_key.decode("utf-8", "surrogateescape"), *copies):
+            turn.steps += 1
+            access.write_topic(name, key)
+            self.keep_within()
+
+    def keep_within(self) -> None:
+        """Raises: PreconditionFailed (406) where checking what is held is too much work."""
+        if self._channel.connection.turn.steps > self._last:
+            raise PreconditionFailed(
+                "the permissions of the user have changed, and checking all that the transaction "
+                "holds takes too long; publish it again in smaller transactions"
+            )
 
 
 def _is_topic(vhost: Vhost, name: str) -> bool:

@@ -1,0 +1,158 @@
+"""What checking routing keys against topic permissions may cost, whatever pattern they have.
+
+An administrator sets the patterns, and mostly to a few characters; who publishes chooses the keys.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from core import Node, Peer
+from leveret.limits import (
+    PATTERN_STEPS_MAX,
+    PATTERN_WALK_PER_STEP,
+    STEPS_PER_SLICE,
+    TOPIC_CHECK_STEPS_MAX,
+    TX_STEPS_MAX,
+)
+from raw_codec import method, publish
+
+#: A key of many words, and a pattern that looks at each of them.
+WORDS = "ab." * 80
+PATTERN = "^([a-z]+\\.)*[a-z]+[0-9]+$"
+
+#: Steps that a key of so many characters takes at least, and one match at most.
+KEY_STEPS = len(WORDS) // PATTERN_WALK_PER_STEP
+MATCH_STEPS = PATTERN_STEPS_MAX // PATTERN_WALK_PER_STEP
+
+
+@pytest.fixture
+def node() -> Node:
+    """A broker with a topic exchange `t`, to which `mallory` publishes as a pattern lets him."""
+    node = Node()
+    node.connect().call(1, "exchange.declare", exchange="t", type="topic")
+    node.add_user("mallory", configure=".*", write=".*", read=".*")
+    permit(node, "t", PATTERN)
+    return node
+
+
+def permit(node: Node, exchange: str, pattern: str) -> None:
+    node.broker.users.set_topic_permission("mallory", "/", exchange, pattern, pattern)
+    node.run()
+
+
+def feed(node: Node, peer: Peer, data: bytes) -> int:
+    """Let the broker receive `data` without another look at sockets; return the steps it took."""
+    before = int(node.turn.steps)
+    peer.connection.receive(data, node.now())
+    return int(node.turn.steps) - before
+
+
+def published(node: Node) -> int:
+    return int(node.vhost.exchanges.by_name["t"].published_in)
+
+
+@pytest.mark.parametrize("pattern", [PATTERN, "^ab\\..*$", ".*\\.z$|.*[0-9]$"])
+def test_each_new_key_counts_what_its_check_walks(node: Node, pattern: str) -> None:
+    permit(node, "t", pattern)
+    peer = node.connect_as("mallory")
+    data = b"".join(publish(1, "t", f"{WORDS}q{number}", b"") for number in range(400))
+    # A slice ends with the check of the key that fills it.
+    assert feed(node, peer, data) <= 2 * STEPS_PER_SLICE
+    assert 0 < published(node) <= STEPS_PER_SLICE // KEY_STEPS
+    node.run()
+    assert published(node) == 400
+
+
+def test_a_known_key_is_not_checked_again(node: Node) -> None:
+    peer = node.connect_as("mallory")
+    one = publish(1, "t", f"{WORDS}q1", b"")
+    first = feed(node, peer, one)
+    assert first >= KEY_STEPS
+    assert feed(node, peer, one) < KEY_STEPS
+    assert published(node) == 2
+
+
+def test_binding_keys_count_too(node: Node) -> None:
+    peer = node.connect_as("mallory")
+    peer.declare("q")
+    bind = method(1, "queue.bind", queue="q", exchange="t", routing_key=f"{WORDS}q1", no_wait=True)
+    with_check = feed(node, peer, bind)
+    node.broker.users.clear_topic_permission("mallory", "/", "t")
+    node.run()
+    bind = method(1, "queue.bind", queue="q", exchange="t", routing_key=f"{WORDS}q2", no_wait=True)
+    assert with_check - feed(node, peer, bind) >= KEY_STEPS
+
+
+@pytest.mark.parametrize(
+    ("small", "large"),
+    [
+        # A lookaround makes itself ready for all its states at each place of a key.
+        ("(?=x)|q$", "(?=x{1000})|q$"),
+        ("[xyz]|q$", "[" + "".join(chr(0x4E00 + 2 * number) for number in range(500)) + "]|q$"),
+    ],
+)
+def test_what_a_place_of_a_key_takes_beside_its_states_counts(
+    node: Node, small: str, large: str
+) -> None:
+    peer = node.connect_as("mallory")
+    taken = []
+    for pattern in (small, large):
+        permit(node, "t", pattern)
+        taken.append(feed(node, peer, publish(1, "t", f"{WORDS}q", b"")))
+    assert taken[1] - taken[0] >= len(WORDS)
+    assert published(node) == 2
+
+
+def test_the_copies_of_a_message_are_checked_within_a_limit(node: Node) -> None:
+    guest = node.connect()
+    for number in range(20):
+        name = f"e{number}"
+        guest.call(1, "exchange.declare", exchange=name, type="topic")
+        guest.call(1, "exchange.bind", destination=name, source="t", routing_key="#")
+        permit(node, name, PATTERN)
+    peer = node.connect_as("mallory")
+    keys = [f"{WORDS}q{number}" for number in range(100)]
+    few = publish(1, "t", keys[0], b"", headers={"CC": keys[:1]})
+    assert 20 * KEY_STEPS < feed(node, peer, few) < TOPIC_CHECK_STEPS_MAX
+    assert published(node) == 1
+    node.run()
+    many = publish(1, "t", keys[0], b"", headers={"CC": keys})
+    assert feed(node, peer, many) <= TOPIC_CHECK_STEPS_MAX + MATCH_STEPS
+    node.run()
+    peer.flush()
+    closed = peer.expect(1, "channel.close")
+    assert closed.code == 406
+    assert "100 keys in CC and BCC" in closed.text
+    assert published(node) == 1
+
+
+def held(node: Node, count: int) -> Peer:
+    """A client whose transaction holds so many publishes, with a key each."""
+    peer = node.connect_as("mallory")
+    peer.call(1, "tx.select")
+    for number in range(count):
+        peer.send(publish(1, "t", f"{WORDS}q{number}", b""))
+    return peer
+
+
+def test_rights_that_changed_are_checked_within_what_a_commit_may_take(node: Node) -> None:
+    """What is too much is refused whole."""
+    before = published(node)
+    for count, answer in ((20, "tx.commit-ok"), (2000, "channel.close")):
+        peer = held(node, count)
+        permit(node, "t", "^ab.*[0-9]$")
+        assert feed(node, peer, method(1, "tx.commit")) <= TX_STEPS_MAX + MATCH_STEPS
+        node.sync()
+        assert peer.names() == [answer]
+    assert published(node) == before + 2020
+
+
+def test_a_change_that_does_not_touch_the_keys_costs_little(node: Node) -> None:
+    node.broker.users.clear_topic_permission("mallory", "/", "t")
+    peer = held(node, 2000)
+    permit(node, "other", PATTERN)
+    before = feed(node, peer, method(1, "tx.commit"))
+    assert before <= 2000 // 4 + 2000 + STEPS_PER_SLICE
+    node.sync()
+    assert peer.names() == ["tx.commit-ok"]
