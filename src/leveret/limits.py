@@ -279,6 +279,11 @@ CLOSE_STEPS: Final = 32
 INPUT_BYTES_PER_STEP: Final = 256
 TABLE_BYTES_PER_STEP: Final = 16
 
+#: Bytes of a method beyond the first that are one more step: its arguments are read, checked,
+#: encoded, compared and booked value by value, and a value may have one byte.
+SHORT_METHOD_BYTES: Final = 64
+METHOD_BYTES_PER_STEP: Final = 4
+
 #: Queues and exchanges of one vhost, and bindings from one exchange.
 QUEUES_PER_VHOST_MAX: Final = 1_000_000
 EXCHANGES_PER_VHOST_MAX: Final = 100_000

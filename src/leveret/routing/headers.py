@@ -274,7 +274,7 @@ def normal_value(value: object) -> object:
     if isinstance(value, dict):
         return {name: normal_value(item) for name, item in value.items()}
     if isinstance(value, Decimal):
-        sign, digits, exponent = value.as_tuple()
-        return ("decimal", sign, digits, exponent)
+        # 1.0 and 1.00 are equal, but their texts are not.
+        return ("decimal", str(value))
     # What is left is a timestamp, known by its attribute: `wire` is a neighbour, not below.
     return getattr(value, "seconds", value)

@@ -22,7 +22,7 @@ Source: AMQP 0-9-1 section 4.2.5.5 and RabbitMQ's errata (section "field types")
 from __future__ import annotations
 
 from datetime import datetime
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any, Final, final
 
 from mypy_extensions import i32, i64, u8
@@ -68,6 +68,9 @@ _FIXED: Final = {
     "F": _TABLE,
     "A": _ARRAY,
 }
+#: Where a decimal gets its scale: all digits of 32 bits are within the precision of this context.
+_DECIMALS: Final = Context(prec=10)
+
 #: The letters of integers: I i s u b B l L.
 _INTEGERS: Final = (0x49, 0x69, 0x73, 0x75, 0x62, 0x42, 0x6C, 0x4C)
 
@@ -312,9 +315,8 @@ def _text(raw: bytes) -> object:
 
 def _decimal(data: bytes, at: i64) -> Decimal:
     """Return the decimal at `at`, exact whatever the ambient decimal context."""
-    scale = int(data[at])
-    digits = tuple([int(digit) for digit in str(int(i64(read_i32_be(data, at + 1)) & 0xFFFF_FFFF))])
-    return Decimal((0, digits, -scale))
+    number = int(i64(read_i32_be(data, at + 1)) & 0xFFFF_FFFF)
+    return _DECIMALS.scaleb(Decimal(number), -int(data[at]))
 
 
 # -- writing ---------------------------------------------------------------------------------------
