@@ -227,6 +227,8 @@ class Vhost(VhostState):
         numbered = self.numbered(properties)
         if numbered is None:
             return
+        # Each target is looked at here, and once more when it takes the number.
+        self.turn.steps += len(targets) // 2
         for target in targets:
             publishers = target.publishers
             if publishers is not None and not publishers.is_free(numbered.publisher, by):
