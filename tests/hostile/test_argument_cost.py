@@ -10,7 +10,13 @@ from typing import Any
 import pytest
 
 from core import Node
-from leveret.limits import METHOD_BYTES_PER_STEP, SHORT_METHOD_BYTES, STEPS_PER_SLICE
+from leveret.limits import (
+    METHOD_BYTES_PER_STEP,
+    METHOD_VALUE_STEPS_MAX,
+    SHORT_METHOD_BYTES,
+    STEPS_PER_SLICE,
+    TABLE_BYTES_PER_STEP,
+)
 from raw_codec import Typed, method
 
 VALUES = 4000
@@ -49,3 +55,17 @@ def test_a_method_with_many_values_ends_the_slice_that_it_fills(table: dict[str,
     assert declared * each <= taken <= STEPS_PER_SLICE + 2 * each
     node.run()
     assert len(node.vhost.queues.by_name) == 10
+
+
+def test_long_texts_count_no_more_than_many_values() -> None:
+    """They are copied as they are; what one frame may take has them all."""
+    node = Node()
+    peer = node.connect()
+    arguments = {f"{number}": "x" * 1000 for number in range(127)}
+    data = method(1, "queue.declare", queue="q", no_wait=True, arguments=arguments)
+    assert len(data) > METHOD_BYTES_PER_STEP * METHOD_VALUE_STEPS_MAX
+    before = int(node.turn.steps)
+    peer.connection.receive(data, node.now())
+    read = len(data) // TABLE_BYTES_PER_STEP
+    assert int(node.turn.steps) - before <= read + METHOD_VALUE_STEPS_MAX + STEPS_PER_SLICE
+    assert "q" in node.vhost.queues.by_name

@@ -12,7 +12,11 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64
 
 from leveret.errors import ChannelFault, SoftError, UnexpectedFrame
-from leveret.limits import METHOD_BYTES_PER_STEP, SHORT_METHOD_BYTES
+from leveret.limits import (
+    METHOD_BYTES_PER_STEP,
+    METHOD_VALUE_STEPS_MAX,
+    SHORT_METHOD_BYTES,
+)
 from leveret.session.channel.channel import Channel
 from leveret.session.channel.channels import Channels
 from leveret.session.channel.content import NO_CONTENT
@@ -171,8 +175,8 @@ class FrameInput:
         # A name that cannot be is a fault of the channel; it is found when the method is read.
         self._current.method(channel.number, 0)
         if end - start > SHORT_METHOD_BYTES:
-            size = end - start - SHORT_METHOD_BYTES
-            connection.turn.steps += size // METHOD_BYTES_PER_STEP
+            steps = (end - start - SHORT_METHOD_BYTES) // METHOD_BYTES_PER_STEP
+            connection.turn.steps += min(steps, METHOD_VALUE_STEPS_MAX)
         method = decode_method(data, start, end)
         self._current.method(channel.number, ids)
         if isinstance(method, ChannelClose):
