@@ -9,7 +9,6 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from leveret.broker.staging.release import copies_of
 from leveret.broker.vhost.vhost import DUPLICATE, REJECTED
 from leveret.errors import PreconditionFailed
 from leveret.limits import STEPS_PER_SLICE, TX_BYTES_MAX
@@ -118,11 +117,10 @@ def _check_again(channel: Channel) -> None:
     for publish in transaction.publishes:
         message = publish.message
         address = message.address
-        copies = copies_of(message)
-        again.check(address.exchange, address.routing_key, copies)
+        again.check(address.exchange, address.routing_key, message)
         if publish.staging is not None:
             staged = read_staged(message.properties)
-            again.check(staged.exchange, staged.routing_key, copies)
+            again.check(staged.exchange, staged.routing_key, message)
         commit = publish.commit
         if isinstance(commit, ChannelCommit):
             while not commit.allow(turn.steps + STEPS_PER_SLICE):

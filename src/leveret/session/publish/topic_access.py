@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
+from leveret.broker.staging.release import copies_of
 from leveret.broker.topology.exchange import Routing
 from leveret.errors import PreconditionFailed
-from leveret.limits import TOPIC_CHECK_STEPS_MAX
+from leveret.limits import TABLE_BYTES_PER_STEP, TOPIC_CHECK_STEPS_MAX
 from leveret.names import Name
 from leveret.routing.keys import ANY_WORDS, ONE_WORD
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from leveret.broker.node.access import Access
     from leveret.broker.topology.exchange import Exchange
     from leveret.broker.vhost.vhost import Vhost
+    from leveret.message import Message
     from leveret.session.channel.channel import Channel
 
 
@@ -126,7 +128,7 @@ class CheckAgain:
         #: Exchanges that the user may publish to with any key.
         self._unlimited: Final[set[bytes]] = set()
 
-    def check(self, exchange: bytes, routing_key: bytes, copies: list[str]) -> None:
+    def check(self, exchange: bytes, routing_key: bytes, message: Message) -> None:
         """Check one publish, and the keys of its CC and BCC.
 
         Raises: AccessRefused (403), PreconditionFailed (406) as `keep_within`.
@@ -141,7 +143,8 @@ class CheckAgain:
             self._unlimited.add(exchange)
             return
         turn = self._channel.connection.turn
-        for key in (routing_key.decode("utf-8", "surrogateescape"), *copies):
+        turn.steps += len(message.properties) // TABLE_BYTES_PER_STEP
+        for key in (routing_key.decode("utf-8", "surrogateescape"), *copies_of(message)):
             turn.steps += 1
             access.write_topic(name, key)
             self.keep_within()
