@@ -31,7 +31,7 @@ from leveret.limits import EXPIRY_STEPS, SLICE_MESSAGES
 _PASSED_BY: Final = 1024
 
 #: Such entries that count as one step.
-_PASSED_BY_PER_STEP: Final = 8
+_PASSED_BY_PER_STEP: Final = 3
 
 
 @final
@@ -181,8 +181,10 @@ class Expiry(Timed, Deadlined):
         letters = queue.settings.dead_letter_exchange is not None
         limit = min(limit, turn.may_expire(letters))
         expired: i64 = 0
-        # Entries of messages that wait no more cost little, but there may be a million.
-        left: i64 = limit + _PASSED_BY
+        # Entries of messages that wait no more cost little, but there may be a million, and a
+        # thousand in each of many queues.
+        passing = min(_PASSED_BY, max(turn.timed_steps, 0) * _PASSED_BY_PER_STEP)
+        left: i64 = limit + passing
         while expired < limit and left > 0:
             first = self._deadlines.first()
             if first is None or first[0] > now_ms:
@@ -194,8 +196,8 @@ class Expiry(Timed, Deadlined):
                     break
             elif queue.discard(sequence, REASON_EXPIRED):
                 expired += 1
-        turn.spend_timed(EXPIRY_STEPS * expired)
-        turn.steps += (limit + _PASSED_BY - left - expired) // _PASSED_BY_PER_STEP
+        passed = limit + passing - left - expired
+        turn.spend_timed(EXPIRY_STEPS * expired + passed // _PASSED_BY_PER_STEP)
         self.arm()
 
     def due(self, now_ms: i64) -> None:
