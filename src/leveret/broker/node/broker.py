@@ -5,6 +5,8 @@ The composition root makes it, feeds it time, and runs the effects that its turn
 
 from __future__ import annotations
 
+from typing import Final
+
 from mypy_extensions import i64
 
 from leveret.broker.classic.waiting import WaitingQueue
@@ -16,6 +18,8 @@ from leveret.broker.node.publish_sessions import PublishSessions
 from leveret.broker.node.users import ADMINISTRATOR, User, Users
 from leveret.broker.policy.keys import utf8_size
 from leveret.broker.staging.area import StagingAreas, area_of
+from leveret.broker.stream.retaining import Retaining
+from leveret.broker.stream.stream import Stream
 from leveret.broker.values.arguments import Arguments
 from leveret.broker.vhost.ids import Ids, StreamIds
 from leveret.broker.vhost.metadata import (
@@ -39,6 +43,9 @@ from leveret.limits import (
     VHOSTS_MAX,
 )
 from leveret.store.journal.journal import Journal
+
+#: Vhosts that are asked for their streams in one step.
+_VHOSTS_PER_STEP: Final = 8
 
 
 def _share_memory(turn: Turn, bytes_max: i64) -> None:
@@ -72,6 +79,8 @@ class Broker:
         self.eviction = Eviction(self.turn, self.vhosts)
         self.parameters = Parameters(self.turn, self.vhosts)
         self.publish_sessions = PublishSessions(self.turn)
+        #: What looks at the retention of streams; it may be over.
+        self._retaining: Retaining | None = None
         #: Publishers are blocked while clients take more memory than this.
         self.memory_bytes_max: i64 = memory_bytes_max
         _share_memory(self.turn, memory_bytes_max)
@@ -364,8 +373,13 @@ class Broker:
         self.eviction.ask_again()
         if self.turn.accounts.is_crowded() and not self.publish_sessions.shed():
             self._close_greediest()
-        for vhost in self.vhosts.values():
-            vhost.queues.retain_streams()
+        if self._retaining is None or self._retaining.over:
+            streams: list[Stream] = []
+            self.turn.steps += len(self.vhosts) // _VHOSTS_PER_STEP
+            for vhost in self.vhosts.values():
+                streams += vhost.queues.streams()
+            self._retaining = Retaining(self.turn, streams)
+            self.turn.begin(self._retaining)
 
 
 def _take_out(index: dict[str, dict[Link, None]], key: str, link: Link) -> None:

@@ -50,6 +50,9 @@ _OFFSET_MAX: Final = 1 << 60
 #: Blocks of a deleted stream that are forgotten with it; more of them follow in slices.
 _DROPPED_AT_ONCE: Final = 512
 
+#: What it costs in steps to drop blocks from the front, beside these.
+_TRIM_STEPS: Final = 4
+
 #: So many groups are scheduled in the time of a step.
 GROUPS_PER_STEP: Final = 16
 
@@ -232,9 +235,12 @@ class Stream(Queue):
         blocks = self.blocks
         dropped = self.retention.over(blocks, self.size, self.visible_end, self.turn.now_ms)
         if dropped > 0:
-            self.turn.steps += dropped
+            self.turn.steps += _TRIM_STEPS + dropped
             for block in blocks[:dropped]:
+                messages = block.messages
                 self.forget(block)
+                if messages is not None:
+                    self.turn.free(messages)
             del blocks[:dropped]
             self.first_offset = blocks[0].first
             self.turn.journal.trim(self.queue_id, self.first_offset)

@@ -364,11 +364,9 @@ class Queues:
         ):
             self.drop(source)
 
-    def retain_streams(self) -> None:
-        """Apply the retention of each stream."""
-        self._turn.steps += len(self._streams)
-        for stream in self._streams:
-            stream.retain()
+    def streams(self) -> list[Stream]:
+        """Return all streams."""
+        return list(self._streams)
 
 
 def _end(queue: Queue) -> None:

@@ -1,0 +1,43 @@
+"""Retention by time: each second all streams are looked at, a slice at a time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64
+
+from leveret.broker.core.work import Work
+
+if TYPE_CHECKING:
+    from leveret.broker.core.turn import Turn
+    from leveret.broker.stream.stream import Stream
+
+#: Streams that are listed in one step.
+_LISTED_PER_STEP: Final = 16
+
+
+@final
+class Retaining(Work):
+    """Applies the retention of some streams; those that are deleted meanwhile are passed by."""
+
+    def __init__(self, turn: Turn, streams: list[Stream]) -> None:
+        self._turn: Final = turn
+        self._streams: Final = streams
+        self.over = False
+        turn.steps += len(streams) // _LISTED_PER_STEP
+
+    def step(self, steps: i64) -> bool:
+        """Look at some streams."""
+        turn = self._turn
+        streams = self._streams
+        last = turn.steps + steps
+        while streams and turn.steps < last:
+            turn.steps += 1
+            stream = streams.pop()
+            if not stream.deleted:
+                stream.retain()
+        return bool(streams)
+
+    def ended(self) -> None:
+        """Note that all were looked at."""
+        self.over = True
