@@ -45,6 +45,7 @@ LONG_CLASSES = {
     "leveret.client.blocking.connection.Connection": "socket, recovery and calls of one state",
     "leveret.client.session.channel.ChannelSession": "what is asked and what comes, by one state",
     "leveret.session.connection.connection.Connection": "what channels ask of it is its base",
+    "leveret.session.connection_base.ConnectionBase": "what the broker asks of any client is too",
     "leveret.session.haremq.connection.HareConnection": "what the broker asks of any client is too",
     "leveret.client.asynchronous.connection.TracedChannel": "each call of a channel, with spans",
     "leveret.client.blocking.connection.TracedChannel": "each call of a channel, with spans",

@@ -95,7 +95,7 @@ class BrokenReader(ChunkReader):
 class BrokenLink(Link):
     """A connection that does not bear to hear of a change."""
 
-    def access_changed(self) -> None:
+    def access_changed(self, last: int) -> None:
         raise ZeroDivisionError("no link")
 
     def synced(self, group: int) -> None:

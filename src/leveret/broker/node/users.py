@@ -40,6 +40,7 @@ from leveret.limits import (
     ARGON2_ROUNDS_MAX,
     PASSWORD_HASH_BYTES_MAX,
     SHORT_STRING_BYTES_MAX,
+    STEPS_PER_SLICE,
     TOPIC_PERMISSIONS_MAX,
     USER_TAGS_MAX,
     USERS_MAX,
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
 
 SALT_BYTES: Final = 4
 
-#: Permissions that are looked at in one step.
+#: Permissions, and connections, that are looked at in one step.
 _LOOKED_AT_PER_STEP: Final = 16
 
 #: The tag of users who may list the vhosts.
@@ -418,9 +419,13 @@ class Users:
         if vhost:
             # Routes that were resolved under the old permissions die with the revision.
             self._vhosts[vhost].revision += 1
-        for link in list(self._links):
+        links = list(self._links)
+        self.turn.steps += len(links) // _LOOKED_AT_PER_STEP
+        last = self.turn.steps + STEPS_PER_SLICE
+        for link in links:
             if link.user == user and vhost in ("", link.vhost_name):
-                link.access_changed()
+                self.turn.steps += 1
+                link.access_changed(last)
         self._notify_watchers(user)
 
     # -- limits -----------------------------------------------------------------------------------

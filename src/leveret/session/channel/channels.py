@@ -7,8 +7,6 @@ from typing import final
 from mypy_extensions import i64
 
 from leveret.broker.core.accounts import CHANNEL_BYTES
-from leveret.broker.values.permission import READ
-from leveret.broker.vhost.replies import is_reply_name
 from leveret.errors import NotAllowed
 from leveret.session.channel.channel import Channel
 from leveret.session.channel.confirms import ConfirmBatch
@@ -101,22 +99,6 @@ class Channels:
         for channel in self.by_number.values():
             for consumer in channel.consumers.values():
                 consumer.queue.schedule()
-
-    def access_changed(self) -> None:
-        """End consumers of queues that the user may no longer read (behaviour 74).
-
-        What they hold unacked stays unacked, as after a cancel by the client.  What a transaction
-        holds is checked once more when it is committed.
-        """
-        access = self._connection.access
-        for channel in self.by_number.values():
-            channel.transaction.access_changed()
-            for consumer in list(channel.consumers.values()):
-                for name in consumer.queue.names():
-                    if not is_reply_name(name) and not access.allows(READ, name):
-                        channel.cancelled(consumer)
-                        channel.vhost.queues.unsubscribe(consumer)
-                        break
 
     def check_consumer_timeouts(self, now_ms: i64) -> None:
         """Close the channels that hold a delivery for too long (monotonic ms)."""

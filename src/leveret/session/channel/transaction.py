@@ -81,8 +81,8 @@ class Transaction:
         self._connection = connection
         self.publishes: list[TxPublish] = []
         self.settles: list[TxSettle] = []
-        #: False when the user's permissions changed after something of it was allowed.
-        self.is_checked = True
+        #: The user's rights by which the first publish of it was allowed.
+        self._rights: i64 = 0
         self._bytes: i64 = 0
         #: Of these, the bytes of messages that are copied into the record.
         self._small_bytes: i64 = 0
@@ -101,6 +101,11 @@ class Transaction:
         #: Commits of staged batches in it, and the staging queues that these name.
         self._commits: i64 = 0
         self._staging_queues: i64 = 0
+
+    @property
+    def is_checked(self) -> bool:
+        """Whether the user's rights are those by which all of it was allowed."""
+        return not self.publishes or self._rights == self._connection.access.revision
 
     @property
     def room(self) -> i64:
@@ -176,6 +181,8 @@ class Transaction:
                 )
         if self._is_long():
             raise PreconditionFailed(_TOO_LONG)
+        if not self.publishes:
+            self._rights = self._connection.access.revision
         self.publishes.append(publish)
 
     def _count_copies(self, publish: TxPublish) -> None:
@@ -214,10 +221,6 @@ class Transaction:
         if self._is_long():
             raise PreconditionFailed(_TOO_LONG)
 
-    def access_changed(self) -> None:
-        """Have what is held checked again at the commit: the user's permissions changed."""
-        self.is_checked = not self.publishes
-
     def held_deliveries(self) -> list[Unacked]:
         """Return the deliveries that it settles."""
         return [unacked for settle in self.settles for unacked in settle.unacked]
@@ -236,7 +239,6 @@ class Transaction:
         self._booked = 0
         self.publishes = []
         self.settles = []
-        self.is_checked = True
         self._bytes = 0
         self._small_bytes = 0
         self._largest = 0

@@ -38,6 +38,7 @@ from leveret.limits import (
     TABLE_BYTES_PER_STEP,
 )
 from leveret.session.channel.channels import Channels
+from leveret.session.channel.consumer_check import ChannelConsumerCheck
 from leveret.session.channel.release import ChannelClosing
 from leveret.session.connection.alarm import Alarm
 from leveret.session.connection.closing import Closing, close_of
@@ -93,6 +94,7 @@ class Connection(ConnectionBase):
         self.closing = Closing(self)
         self.handshake = Handshake(self, authenticator, self.heartbeat, self.closing)
         self.alarms = Alarm(self)
+        self._consumer_check = ChannelConsumerCheck(self, self.channels)
         self._input = FrameInput(self, self.channels, self.publisher, self.handshake, self.closing)
         broker.links[self] = None
 
@@ -235,11 +237,15 @@ class Connection(ConnectionBase):
 
     # -- calls of the broker and the shell ---------------------------------------------------------
 
-    def access_changed(self) -> None:
-        """Read the user's permissions again, and end what they no longer allow (behaviour 74)."""
+    def access_changed(self, last: i64) -> None:
+        """Read the user's permissions again, and end what they no longer allow (behaviour 74).
+
+        What consumers hold unacked stays unacked, as after a cancel by the client.  What a
+        transaction holds is checked once more when it is committed.
+        """
         if self.vhost is not None and self.state == OPEN:
             self.access.forget()
-            self.channels.access_changed()
+            self._consumer_check.begin(last)
 
     def channel_count(self) -> i64:
         """Return how many channels are open."""

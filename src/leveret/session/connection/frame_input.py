@@ -124,10 +124,9 @@ class FrameInput:
         elif isinstance(method, ConnectionUpdateSecret):
             # Whatever the new secret is (behaviour 14), as in RabbitMQ for users of its own
             # database: no login expires, so there is nothing to prolong.  It is neither compared
-            # nor kept, and the password stays.  The permissions are read again; a deleted user
-            # has no connection any more.
+            # nor kept, and the password stays.  Every change of permissions reaches the connection
+            # by itself, and a deleted user has no connection any more.
             connection.send(0, ConnectionUpdateSecretOk())
-            connection.access_changed()
         else:
             raise ChannelFault(f"{method.NAME} on channel 0 of an open connection")
 

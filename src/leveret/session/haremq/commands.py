@@ -201,14 +201,6 @@ class Commands:
         channel.consume(consumer, vhost.queue_label(name))
         return consumer
 
-    def access_changed(self) -> None:
-        """End consumers of queues that the user may no longer read (behaviour 74)."""
-        access = self._access()
-        for channel in self._connection.channels.values():
-            consumer = channel.consumer
-            if consumer is not None and not access.allows(READ, consumer.queue.name):
-                channel.cancel()
-
     # -- listing -----------------------------------------------------------------------------------
 
     def listing(self, request: Query) -> bytes:

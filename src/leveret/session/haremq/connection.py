@@ -21,6 +21,7 @@ from leveret.limits import INPUT_BYTES_PER_STEP
 from leveret.session.haremq.channel import HareConsumer
 from leveret.session.haremq.commands import Commands
 from leveret.session.haremq.connection_base import HareConnectionBase, HareShared
+from leveret.session.haremq.consumer_check import HareConsumerCheck
 from leveret.session.haremq.frame_input import HareInput
 from leveret.session.haremq.publisher import HarePublisher
 from leveret.session.states import HALT_ALARM, HALT_OUTPUT, HALT_SYNC
@@ -45,6 +46,7 @@ class HareConnection(HareConnectionBase):
         super().__init__(broker, settings, shared, peer, now_ms)
         self.publisher = HarePublisher(self)
         self.commands = Commands(self)
+        self._consumer_check = HareConsumerCheck(self)
         self._input = HareInput(self, self.publisher, self.commands)
         self._reader = self._input.reader
         broker.links[self] = None
@@ -193,11 +195,11 @@ class HareConnection(HareConnectionBase):
         """Return how many channels are open."""
         return len(self.channels)
 
-    def access_changed(self) -> None:
+    def access_changed(self, last: i64) -> None:
         """Read the user's permissions again, and end consumers that they no longer allow."""
         if self.vhost is not None and not self.finished:
             self.access.forget()
-            self.commands.access_changed()
+            self._consumer_check.begin(last)
 
     def publisher_blocked(self) -> None:
         """Read nothing more until the alarm is over: the client hears no other word of it."""
