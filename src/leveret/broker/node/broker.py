@@ -79,8 +79,7 @@ class Broker:
         self.eviction = Eviction(self.turn, self.vhosts)
         self.parameters = Parameters(self.turn, self.vhosts)
         self.publish_sessions = PublishSessions(self.turn)
-        #: What looks at the retention of streams; it may be over.
-        self._retaining: Retaining | None = None
+        self._retaining = Retaining(self.turn)
         #: Publishers are blocked while clients take more memory than this.
         self.memory_bytes_max: i64 = memory_bytes_max
         _share_memory(self.turn, memory_bytes_max)
@@ -373,13 +372,12 @@ class Broker:
         self.eviction.ask_again()
         if self.turn.accounts.is_crowded() and not self.publish_sessions.shed():
             self._close_greediest()
-        if self._retaining is None or self._retaining.over:
+        if not self._retaining.under_way:
             streams: list[Stream] = []
             self.turn.steps += len(self.vhosts) // _VHOSTS_PER_STEP
             for vhost in self.vhosts.values():
                 streams += vhost.queues.streams()
-            self._retaining = Retaining(self.turn, streams)
-            self.turn.begin(self._retaining)
+            self._retaining.begin(streams)
 
 
 def _take_out(index: dict[str, dict[Link, None]], key: str, link: Link) -> None:

@@ -398,7 +398,7 @@ class Commit(Dispatcher):
         staged = read_staged(message.properties)
         route = self._routes.find(staged)
         found = route.found
-        if route.exchange is not None and (route.dynamic or not found.reached()):
+        if not (route.routed and found.reached()):
             letter = unstaged(message, route, self.turn.now_ms)
             found = self._routes.destinations(route, letter, copies_of(letter))
         if not found.reached():

@@ -65,8 +65,8 @@ class StagedRoute:
         self.exchange: Final = exchange
         self.routing_key: Final = routing_key
         self.found = Destinations([])
-        #: True where each message is routed on its own.
-        self.dynamic = False
+        #: True where `found` holds for each message that has no further keys.
+        self.routed = exchange is None
 
 
 @final
@@ -79,7 +79,7 @@ class StagedRoutes:
         self._known: dict[tuple[bytes, bytes], StagedRoute] = {}
 
     def find(self, staged: Staged) -> StagedRoute:
-        """Return where an address routes to."""
+        """Return what is known of where an address routes to."""
         vhost = self.vhost
         if self._revision != vhost.revision or len(self._known) >= ROUTES_CACHED_MAX:
             self._known.clear()
@@ -92,22 +92,22 @@ class StagedRoutes:
             exchange = vhost.exchanges.by_name.get(
                 staged.exchange.decode("utf-8", "surrogateescape")
             )
-            route = StagedRoute(address, exchange, key)
-            if exchange is not None:
-                routing = vhost.route(exchange, key, b"")
-                route.found = routing
-                route.dynamic = routing.dynamic
-            self._known[names] = route
+            route = self._known[names] = StagedRoute(address, exchange, key)
         return route
 
     def destinations(self, route: StagedRoute, message: Message, copies: list[str]) -> Destinations:
-        """Return where one message goes."""
+        """Return where one message goes: it is routed once, for that may take long."""
         exchange = route.exchange
-        if exchange is None or (not route.dynamic and not copies):
+        if exchange is None or (route.routed and not copies):
             return route.found
         routing = self.vhost.route_copies(exchange, route.routing_key, copies, message.properties)
-        # What would be refused as a publish, such as a delay that is too long, reaches no queue.
-        return Destinations([]) if routing.refusal else routing
+        if routing.refusal:
+            # What would be refused as a publish, such as a delay that is too long.
+            return Destinations([])
+        if not routing.dynamic and not copies:
+            route.found = routing
+            route.routed = True
+        return routing
 
 
 def unstaged(message: Message, route: StagedRoute, now_ms: i64) -> Message:
@@ -263,8 +263,8 @@ class Release(SpillWaiter):
         turn = self.vhost.turn
         moved: i64 = 0
         size: i64 = 0
-        # Messages with many copies are fewer.
-        last: i64 = turn.steps + limit * (_MOVE_STEPS + 1)
+        # Half as many with one copy, and fewer with many.
+        last: i64 = turn.steps + limit * (_MOVE_STEPS + 1) // 2
         while moved < limit and size < RELEASE_BYTES and turn.steps < last:
             sequence = queue.ready.first()
             returned = queue.ready.look(sequence) if sequence != NOTHING else None

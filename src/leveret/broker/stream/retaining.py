@@ -20,11 +20,18 @@ _LISTED_PER_STEP: Final = 16
 class Retaining(Work):
     """Applies the retention of some streams; those that are deleted meanwhile are passed by."""
 
-    def __init__(self, turn: Turn, streams: list[Stream]) -> None:
+    def __init__(self, turn: Turn) -> None:
         self._turn: Final = turn
-        self._streams: Final = streams
-        self.over = False
+        self._streams: list[Stream] = []
+        self.under_way = False
+
+    def begin(self, streams: list[Stream]) -> None:
+        """Look at these streams, while it is not under way."""
+        turn = self._turn
         turn.steps += len(streams) // _LISTED_PER_STEP
+        self._streams = streams
+        self.under_way = True
+        turn.begin(self)
 
     def step(self, steps: i64) -> bool:
         """Look at some streams."""
@@ -40,4 +47,4 @@ class Retaining(Work):
 
     def ended(self) -> None:
         """Note that all were looked at."""
-        self.over = True
+        self.under_way = False
