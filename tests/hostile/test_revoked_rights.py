@@ -291,6 +291,43 @@ def test_a_transaction_is_judged_again_by_its_topics(node: Node) -> None:
     assert node.classic("q").ready_count() == 0
 
 
+@pytest.mark.parametrize("kind", ["fanout", "topic"])
+def test_a_transaction_is_judged_again_by_the_topics_of_exchanges_behind(
+    node: Node, kind: str
+) -> None:
+    """Its copies come to each exchange that the first key leads to."""
+    peer = holder(node)
+    peer.call(1, "exchange.declare", exchange="before", type=kind)
+    peer.call(1, "exchange.bind", destination="amq.topic", source="before", routing_key="#")
+    peer.call(1, "queue.bind", queue="q", exchange="amq.topic", routing_key="secret.#")
+    node.broker.users.set_topic_permission("u", "/", "amq.topic", ".*", ".*")
+    peer.call(1, "tx.select")
+    peer.send(publish(1, "before", "a.b", b"one", headers={"CC": ["secret.x"]}))
+    node.broker.users.set_topic_permission("u", "/", "amq.topic", "^a", ".*")
+    node.run()
+    peer.send(method(1, "tx.commit"))
+    assert "topic 'secret.x'" in peer.expect(1, "channel.close").text
+    assert node.classic("q").ready_count() == 0
+
+
+@pytest.mark.parametrize("header", ["", "CC", "BCC"])
+def test_a_transaction_is_judged_by_topics_of_an_exchange_that_is_gone(
+    node: Node, header: str
+) -> None:
+    peer = holder(node)
+    peer.call(1, "exchange.declare", exchange="t", type="topic")
+    peer.call(1, "queue.bind", queue="q", exchange="t", routing_key="#")
+    peer.call(1, "tx.select")
+    headers = {header: ["secret"]} if header else {}
+    peer.send(publish(1, "t", "a" if header else "secret", b"one", headers=headers))
+    node.broker.users.set_topic_permission("u", "/", "t", "^a", ".*")
+    node.connect().call(1, "exchange.delete", exchange="t")
+    node.run()
+    peer.send(method(1, "tx.commit"))
+    assert "topic 'secret'" in peer.expect(1, "channel.close").text
+    assert node.classic("q").ready_count() == 0
+
+
 def test_a_transaction_that_is_still_allowed_is_committed(node: Node) -> None:
     peer = holder(node)
     peer.call(1, "tx.select")

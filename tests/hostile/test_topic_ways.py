@@ -161,6 +161,8 @@ def test_a_commit_does_not_send_on_what_its_user_may_not(node: Node) -> None:
         ("^app\\b", "app", False),
         ("^app.$", "app.", False),
         ("x$", "x", False),
+        # The end is text, for nothing ends the quotation.
+        ("^app\\.\\Q.*$", "app.", False),
     ],
 )
 def test_what_allows_every_key_that_begins_so(pattern: str, start: str, every: bool) -> None:

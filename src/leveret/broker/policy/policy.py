@@ -69,27 +69,30 @@ class Policy(AppliedPolicy):
         """Return the keys of the definition that have no effect here."""
         return [key for key in self.definition if key not in self.in_force]
 
-    def fits_queue(self, queue: Queue) -> bool:
-        """Return whether it applies to `queue`."""
+    def fits_queue(self, queue: Queue, limit: i64) -> bool:
+        """Return whether it applies to `queue`, as its pattern finds out within `limit` steps."""
         kind = queue_type(queue.arguments)
         if self.apply_to == "exchanges" or _TYPES.get(self.apply_to, kind) != kind:
             return False
-        return suits(self.definition, kind) and self._matches(queue.name)
+        return suits(self.definition, kind) and self._matches(queue.name, limit)
 
-    def fits_exchange(self, exchange: Exchange) -> bool:
-        """Return whether it applies to `exchange`; none applies to the default exchange."""
+    def fits_exchange(self, exchange: Exchange, limit: i64) -> bool:
+        """Return whether it applies to `exchange`, as its pattern finds out within `limit` steps.
+
+        None applies to the default exchange.
+        """
         return (
             self.apply_to in ("all", "exchanges")
             and exchange.name != ""
-            and self._matches(exchange.name)
+            and self._matches(exchange.name, limit)
         )
 
     def walked(self) -> i64:
         """Return the steps that the pattern has walked so far."""
         return 0 if self._compiled is None else self._compiled.walked
 
-    def _matches(self, name: str) -> bool:
-        return self._compiled is not None and self._compiled.matches(name)
+    def _matches(self, name: str, limit: i64) -> bool:
+        return self._compiled is not None and self._compiled.matches(name, limit)
 
     def record(self, vhost: str) -> dict[str, object]:
         """Return the policy as its journal record holds it."""

@@ -9,7 +9,7 @@ It is no whole PCRE.  Only whether a pattern is found is asked, never where, so 
 the same and groups capture nothing.  Refused are back references, recursion, conditions, atomic
 groups, possessive repeats and Unicode properties.  `\w`, `\d`, `\s` and `\b` are of ASCII.
 
-Invariants: a walk ends after `PATTERN_STEPS_MAX` steps and then answers no, as PCRE's own limit
+Invariants: a match ends after `PATTERN_STEPS_MAX` steps and then answers no, as PCRE's own limit
 does in RabbitMQ; what a pattern may cost is known when it is made.
 """
 
@@ -49,6 +49,16 @@ _SET_BYTES: Final = 200
 #: States that a walk makes itself ready for in one step.
 _STATES_PER_STEP: Final = 64
 
+#: What a lookaround takes at a place beside its states: it is a walk of its own, and remembered.
+_LOOK_STEPS: Final = 12
+
+#: Characters of a name in which a plain text is searched for in one step.
+_SEARCHED_PER_STEP: Final = 64
+
+#: What stands for itself in a pattern, beside letters and digits, and after a backslash.
+_PLAIN: Final = "_-/:@,"
+_ESCAPED: Final = ".-_/:@$^"
+
 #: Patterns that were compiled a moment ago: permissions and policies name a few again and again.
 _COMPILED_MAX: Final = 256
 _compiled: dict[str, Pattern] = {}
@@ -87,6 +97,7 @@ class Pattern:
         self._sets: list[CharacterSet | None] = []
         self._emitted: i64 = 0
         self._steps: i64 = 0
+        self._limit: i64 = PATTERN_STEPS_MAX
         #: Steps of all walks so far: the cost, in a unit that is the same on every machine.
         self.walked: i64 = 0
         self._looked: dict[tuple[int, int], bool] = {}
@@ -96,24 +107,32 @@ class Pattern:
         self._anchored = self._operations[0] == _ASSERT and self._first[0] == ord("A")
         #: True for those that are found everywhere; most permissions are `.*`.
         self._always = text in ("", ".*", "^.*", ".*$", "^.*$")
+        #: What has to be in a name, or at its beginning, where that is all; else None.
+        self._plain = _plain_of(text)
 
     def memory(self) -> i64:
         """Return the bytes of memory that its states take: a repeat has many with one set."""
         sets = {id(characters) for characters in self._sets}
         return i64(len(self._operations)) * _STATE_BYTES + i64(len(sets)) * _SET_BYTES
 
-    def matches(self, name: str) -> bool:
-        """Tell whether the pattern is found anywhere in `name`."""
+    def matches(self, name: str, limit: i64 = PATTERN_STEPS_MAX) -> bool:
+        """Tell whether the pattern is found anywhere in `name`, within `limit` steps."""
         if self._always:
             return True
+        plain = self._plain
+        if plain is not None:
+            self.walked += 1 + len(name) // _SEARCHED_PER_STEP
+            return name.startswith(plain) if self._anchored else plain in name
         self._steps = 0
-        self._looked = {}
+        self._limit = min(limit, PATTERN_STEPS_MAX)
         try:
             return self._walk(0, name, 0, len(name), not self._anchored, False)
         except _TooManySteps:
             return False
         finally:
             self.walked += self._steps
+            if self._looked:
+                self._looked = {}
 
     # -- making the states -------------------------------------------------------------------------
 
@@ -230,7 +249,7 @@ class Pattern:
                 continue
             marks[state] = place
             self._steps += 1
-            if self._steps > PATTERN_STEPS_MAX:
+            if self._steps > self._limit:
                 raise _TooManySteps
             operation = self._operations[state]
             if operation in (_TAKE, _FOUND):
@@ -241,6 +260,7 @@ class Pattern:
             elif operation == _JUMP:
                 pending.append(self._first[state])
             elif operation == _ASSERT:
+                self._steps += 1
                 if _holds(self._first[state], text, place):
                     pending.append(state + 1)
             elif self._look(state, text, place):
@@ -251,6 +271,7 @@ class Pattern:
         known = self._looked.get((state, place))
         if known is not None:
             return known
+        self._steps += _LOOK_STEPS
         kind = self._second[state]
         if kind & 2:
             found = self._walk(state + 1, text, 0, place, True, True)
@@ -273,6 +294,27 @@ def _holds(assertion: int, text: str, place: int) -> bool:
     before = place > 0 and _is_word(text[place - 1])
     after = place < size and _is_word(text[place])
     return (before != after) == (assertion == ord("b"))
+
+
+def _plain_of(text: str) -> str | None:
+    """Return the text that a pattern searches for, if it does nothing else, or None."""
+    if text.endswith(".*") and not text.endswith("\\.*"):
+        # Whatever follows, what comes before was found.
+        text = text[:-2]
+    plain = ""
+    place = 1 if text.startswith("^") else 0
+    while place < len(text):
+        letter = text[place]
+        if letter == "\\":
+            place += 1
+            letter = text[place : place + 1]
+            if not letter or letter not in _ESCAPED:
+                return None
+        elif not (letter.isascii() and letter.isalnum()) and letter not in _PLAIN:
+            return None
+        plain += letter
+        place += 1
+    return plain
 
 
 def _is_word(character: str) -> bool:

@@ -27,9 +27,10 @@ _SHARED: Final = ("", ".*")
 #: The characters that mean something in a pattern.
 _META: Final = "\\.^$*+?{}[]()|-#&~ \t\n\r\v\f"
 
-#: The end of a pattern that says nothing of what comes, and what in one looks at what comes.
+#: The end of a pattern that says nothing of what comes, and what in one looks at what comes, or
+#: makes plain text of such an end.
 _ANY_END: Final = ".*$"
-_LOOKS_ON: Final = ("$", "(?", "\\b", "\\B", "\\z", "\\Z", "\\G")
+_LOOKS_ON: Final = ("$", "(?", "\\b", "\\B", "\\z", "\\Z", "\\G", "\\Q")
 
 
 def _pattern(text: str) -> Pattern:

@@ -160,7 +160,7 @@ class Policies:
                 new is not None
                 and self.by_name.get(new.name) is new
                 and (found is None or new.before(found))
-                and self._fits_exchange(new, exchange)
+                and self._fits_exchange(new, exchange, self._last())
             ):
                 found = new
         if found is not current:
@@ -186,7 +186,7 @@ class Policies:
             new is not None
             and policies.get(new.name) is new
             and (current is None or new.before(current))
-            and self._fits_queue(new, queue)
+            and self._fits_queue(new, queue, self._last())
         ):
             return new
         return current
@@ -210,9 +210,9 @@ class Policies:
     def _best_for_queue(self, queue: Queue, policies: dict[str, Policy]) -> Policy | None:
         """Return the policy that counts for a queue; None where none matches."""
         best: Policy | None = None
-        last = self._turn.steps + POLICIES_STEPS_MAX // PATTERN_WALK_PER_STEP
+        last = self._last()
         for policy in policies.values():
-            if (best is None or policy.before(best)) and self._fits_queue(policy, queue):
+            if (best is None or policy.before(best)) and self._fits_queue(policy, queue, last):
                 best = policy
             if self._turn.steps >= last:
                 break
@@ -221,25 +221,37 @@ class Policies:
     def _best_for_exchange(self, exchange: Exchange) -> Policy | None:
         """Return the policy that counts for an exchange; None where none matches."""
         best: Policy | None = None
-        last = self._turn.steps + POLICIES_STEPS_MAX // PATTERN_WALK_PER_STEP
+        last = self._last()
         for policy in self.by_name.values():
-            if (best is None or policy.before(best)) and self._fits_exchange(policy, exchange):
+            if (best is None or policy.before(best)) and self._fits_exchange(
+                policy, exchange, last
+            ):
                 best = policy
             if self._turn.steps >= last:
                 break
         return best
 
-    def _fits_queue(self, policy: Policy, queue: Queue) -> bool:
-        """Return whether a policy applies to a queue; count the steps to find out."""
+    def _last(self) -> i64:
+        """Return the step until which patterns are matched with a name that is looked at now."""
+        return self._turn.steps + POLICIES_STEPS_MAX // PATTERN_WALK_PER_STEP
+
+    def _fits_queue(self, policy: Policy, queue: Queue, last: i64) -> bool:
+        """Return whether a policy applies to a queue; count the steps to find out.
+
+        Its pattern has the steps until `Turn.steps` is at `last`.
+        """
         before = policy.walked()
-        fits = policy.fits_queue(queue)
+        fits = policy.fits_queue(queue, (last - self._turn.steps) * PATTERN_WALK_PER_STEP)
         self._turn.steps += 1 + (policy.walked() - before) // PATTERN_WALK_PER_STEP
         return fits
 
-    def _fits_exchange(self, policy: Policy, exchange: Exchange) -> bool:
-        """Return whether a policy applies to an exchange; count the steps to find out."""
+    def _fits_exchange(self, policy: Policy, exchange: Exchange, last: i64) -> bool:
+        """Return whether a policy applies to an exchange; count the steps to find out.
+
+        Its pattern has the steps until `Turn.steps` is at `last`.
+        """
         before = policy.walked()
-        fits = policy.fits_exchange(exchange)
+        fits = policy.fits_exchange(exchange, (last - self._turn.steps) * PATTERN_WALK_PER_STEP)
         self._turn.steps += 1 + (policy.walked() - before) // PATTERN_WALK_PER_STEP
         return fits
 

@@ -125,29 +125,49 @@ class CheckAgain:
     def __init__(self, channel: Channel, last: i64) -> None:
         self._channel: Final = channel
         self._last: Final = last
+        self._has_topic_limits: Final = channel.connection.access.has_topic_limits()
         #: Exchanges that the user may publish to with any key.
         self._unlimited: Final[set[bytes]] = set()
 
     def check(self, exchange: bytes, routing_key: bytes, message: Message) -> None:
         """Check one publish, and the keys of its CC and BCC.
 
+        An exchange that is not there any more may have been one for which topic permissions count.
+
         Raises: AccessRefused (403), PreconditionFailed (406) as `keep_within`.
         """
-        if exchange in self._unlimited:
+        if not self._has_topic_limits and exchange in self._unlimited:
             return
         access = self._channel.connection.access
+        turn = self._channel.connection.turn
         name = Name(exchange.decode("utf-8", "surrogateescape"))
-        access.write("exchange", name)
         there = self._channel.vhost.exchanges.by_name.get(name)
-        if there is None or not there.has_patterns or not access.is_limited(name):
-            self._unlimited.add(exchange)
-            return
+        key = routing_key.decode("utf-8", "surrogateescape")
+        if exchange not in self._unlimited:
+            turn.steps += 1
+            access.write("exchange", name)
+            if access.is_limited(name) and _is_topic(self._channel.vhost, name):
+                access.write_topic(name, key)
+            else:
+                self._unlimited.add(exchange)
+        if self._has_topic_limits:
+            self._check_copies(name, there, key, message)
+        self.keep_within()
+
+    def _check_copies(self, name: Name, there: Exchange | None, key: str, message: Message) -> None:
+        """Check the keys of CC and BCC, which may come to more exchanges than one."""
         turn = self._channel.connection.turn
         turn.steps += len(message.properties) // TABLE_BYTES_PER_STEP
-        for key in (routing_key.decode("utf-8", "surrogateescape"), *copies_of(message)):
-            turn.steps += 1
-            access.write_topic(name, key)
-            self.keep_within()
+        copies = copies_of(message)
+        if not copies:
+            return
+        if there is not None:
+            check_reached(self._channel, there, key, copies, message.properties)
+        elif self._channel.connection.access.is_limited(name):
+            for copy in copies:
+                turn.steps += 1
+                self._channel.connection.access.write_topic(name, copy)
+                self.keep_within()
 
     def keep_within(self) -> None:
         """Raises: PreconditionFailed (406) where checking what is held is too much work."""
