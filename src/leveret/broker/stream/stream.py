@@ -34,7 +34,11 @@ from leveret.broker.values.arguments import age_seconds, int_argument, is_age
 from leveret.broker.values.queue_attributes import QueueAttributes
 from leveret.chunk import RecordDamaged
 from leveret.errors import NotImplementedFault, PreconditionFailed
-from leveret.limits import CHUNK_RECORDS_MAX, SUPER_STREAM_PARTITIONS_MAX
+from leveret.limits import (
+    CHUNK_BYTES_PER_STEP,
+    CHUNK_RECORDS_MAX,
+    SUPER_STREAM_PARTITIONS_MAX,
+)
 from leveret.message import Message
 from leveret.store.journal.journal import Journal, LateRecord
 from leveret.store.segments.segments import ChunkRef
@@ -50,8 +54,10 @@ _OFFSET_MAX: Final = 1 << 60
 #: Blocks of a deleted stream that are forgotten with it; more of them follow in slices.
 _DROPPED_AT_ONCE: Final = 512
 
-#: What it costs in steps to drop blocks from the front, beside these.
+#: What it costs in steps to drop blocks from the front, beside these, and to close the last block
+#: beside its bytes, which are written.
 _TRIM_STEPS: Final = 4
+_CLOSE_STEPS: Final = 4
 
 #: So many groups are scheduled in the time of a step.
 GROUPS_PER_STEP: Final = 16
@@ -231,6 +237,7 @@ class Stream(Queue):
     def retain(self) -> None:
         """Drop what exceeds the retention: of very much, some with each call."""
         if self.retention.closes(self.last, self.turn.now_ms):
+            self.turn.steps += _CLOSE_STEPS + self.last.size // CHUNK_BYTES_PER_STEP
             self.settle()
         blocks = self.blocks
         dropped = self.retention.over(blocks, self.size, self.visible_end, self.turn.now_ms)
