@@ -232,7 +232,7 @@ class BrokenQueue(IdleQueue):
 class BrokenLink(Link):
     """A connection that does not bear to hear of a change."""
 
-    def access_changed(self) -> None:
+    def access_changed(self, last: int) -> None:
         raise ZeroDivisionError(BUG)
 
     def synced(self, group: int) -> None:
