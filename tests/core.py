@@ -530,6 +530,13 @@ class Peer:
 
     # -- from the broker ---------------------------------------------------------------------------
 
+    def feed(self, data: bytes) -> int:
+        """Let the broker receive bytes with no look at sockets after; return the steps it took."""
+        turn = self.connection.turn
+        before = int(turn.steps)
+        self.connection.receive(data, self.node.now())
+        return int(turn.steps) - before
+
     def flush(self) -> None:
         """Take what the session wrote, as a shell does for its transport."""
         connection = self.connection

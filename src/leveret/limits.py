@@ -279,9 +279,9 @@ CLOSE_STEPS: Final = 32
 INPUT_BYTES_PER_STEP: Final = 256
 TABLE_BYTES_PER_STEP: Final = 16
 
-#: Bytes of a method beyond the first that are one more step: its arguments are read, checked,
-#: encoded, compared and booked value by value, and a value may have one byte.  There are at most
-#: `TABLE_ENTRIES_MAX` of them, so that more steps than two for each stand for long texts.
+#: Bytes of a method beyond `SHORT_METHOD_BYTES` that are one more step: its arguments are read,
+#: checked, encoded, compared and booked value by value, and a value may have one byte.  There are
+#: at most `TABLE_ENTRIES_MAX` of them, so that more steps than two for each stand for long texts.
 SHORT_METHOD_BYTES: Final = 64
 METHOD_BYTES_PER_STEP: Final = 4
 METHOD_VALUE_STEPS_MAX: Final = 2 * TABLE_ENTRIES_MAX

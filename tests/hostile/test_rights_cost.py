@@ -13,14 +13,14 @@ CONSUMERS = 3000
 
 @pytest.fixture
 def node() -> Node:
-    """A broker with a queue for each consumer of the user `u`."""
+    """A broker with the user `u`, who may do everything."""
     node = Node()
     node.add_user("u", configure=".*", write=".*", read=".*")
     return node
 
 
-def consumer(node: Node, connections: int = 1) -> list[Peer]:
-    """Clients of `u` that have his consumers, each of another queue."""
+def readers(node: Node, connections: int = 1) -> list[Peer]:
+    """Clients of `u` that share `CONSUMERS`, each of theirs of another queue."""
     node.connect().send(
         *[
             method(1, "queue.declare", queue=f"q{number}", no_wait=True)
@@ -62,7 +62,7 @@ def consumers_of(node: Node) -> int:
 @pytest.mark.parametrize("connections", [1, 100])
 @pytest.mark.parametrize("pattern", ["^(q|[0-9])*7$", "", ".*"])
 def test_consumers_are_looked_at_in_slices(node: Node, connections: int, pattern: str) -> None:
-    peers = consumer(node, connections)
+    peers = readers(node, connections)
     steps = permit(node, pattern)
     # Each slice may end with a name, and several works have one in a turn.
     assert steps[0] <= STEPS_PER_SLICE + 2 * CONSUMERS // 16 + connections
@@ -87,7 +87,7 @@ def test_a_few_consumers_are_looked_at_at_once(node: Node) -> None:
 
 
 def test_another_change_looks_at_all_of_them_again(node: Node) -> None:
-    consumer(node)
+    readers(node)
     users = node.broker.users
     users.set_permission("u", "/", ".*", ".*", ".*")
     assert node.turn.works
@@ -97,7 +97,7 @@ def test_another_change_looks_at_all_of_them_again(node: Node) -> None:
 
 
 def test_a_connection_that_is_lost_meanwhile_has_none(node: Node) -> None:
-    peers = consumer(node)
+    peers = readers(node)
     node.broker.users.set_permission("u", "/", ".*", ".*", ".*$")
     assert node.turn.works
     peers[0].lose()
@@ -107,7 +107,7 @@ def test_a_connection_that_is_lost_meanwhile_has_none(node: Node) -> None:
 
 
 def test_a_client_that_updates_its_secret_has_its_consumers_left_alone(node: Node) -> None:
-    peer = consumer(node)[0]
+    peer = readers(node)[0]
     before = int(node.turn.steps)
     update = method(0, "connection.update-secret", new_secret=b"x", reason="r")
     peer.connection.receive(update * 10, node.now())

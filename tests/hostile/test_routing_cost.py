@@ -27,13 +27,6 @@ ROUTING_STEPS = ROUTING_LOOKS_MAX // 8
 FRAME_STEPS = 64
 
 
-def feed(node: Node, peer: Peer, data: bytes) -> int:
-    """Let the broker receive `data` without another look at sockets; return the steps it took."""
-    before = int(node.turn.steps)
-    peer.connection.receive(data, node.now())
-    return int(node.turn.steps) - before
-
-
 def turns(node: Node, peer: Peer) -> tuple[int, int]:
     """Let a client have its turns until its input ends; return how many, and most steps of one."""
     rounds = most = 0
@@ -96,12 +89,12 @@ def test_a_topic_exchange_with_many_wildcards_refuses_what_takes_too_long(
         peer.send(bind("amq.topic", many_hashes(number)))
     node.broker.settle()
     key = ".".join(["a", "b", "c", "d"] * 32)
-    taken = feed(node, peer, publish(1, "amq.topic", key, b"x") * 5)
+    taken = peer.feed(publish(1, "amq.topic", key, b"x") * 5)
     assert ROUTING_STEPS - 1 <= taken <= ROUTING_STEPS * 2
     assert peer.connection.waits_for_turn()
     assert f"more than {ROUTING_LOOKS_MAX} bindings and wildcards" in refused(node, peer)
     # Few words are compared with the same patterns in no time, and are taken.
-    taken = feed(node, peer, publish(1, "amq.topic", "a.b.c", b"x"))
+    taken = peer.feed(publish(1, "amq.topic", "a.b.c", b"x"))
     assert taken < ROUTING_STEPS
     assert arrived(node) == 0
 
@@ -113,7 +106,7 @@ def test_what_a_topic_exchange_looks_at_is_counted(node: Node, peer: Peer) -> No
     node.broker.settle()
     keys = [".".join([f"{number}", *"abcdabcdabcd"]) for number in range(100)]
     data = b"".join(publish(1, "amq.topic", key, b"x") for key in keys)
-    taken = feed(node, peer, data)
+    taken = peer.feed(data)
     published = arrived(node)
     assert 0 < published < 100
     assert taken <= STEPS_PER_SLICE + ROUTING_STEPS
@@ -130,7 +123,7 @@ def test_a_key_of_as_many_words_as_there_can_be_is_taken_by_honest_bindings(
         peer.send(bind("amq.topic", f"#.w{number}.#"), bind("amq.topic", f"*.*.w{number}.#"))
     node.broker.settle()
     key = ".".join([""] * (TOPIC_WORDS_MAX - 4) + ["w7"])
-    assert feed(node, peer, publish(1, "amq.topic", key, b"x")) <= TOPIC_WORDS_MAX
+    assert peer.feed(publish(1, "amq.topic", key, b"x")) <= TOPIC_WORDS_MAX
     assert arrived(node) == 1
 
 
@@ -141,12 +134,12 @@ def test_a_message_matches_so_many_bindings(node: Node, peer: Peer, kind: str) -
     for number in range(ROUTING_LOOKS_MAX - 8):
         node.vhost.exchanges.restore_binding(exchange, "q", True, "k", {"n": number})
     node.broker.settle()
-    feed(node, peer, publish(1, "e", "k", b"x"))
+    peer.feed(publish(1, "e", "k", b"x"))
     assert arrived(node) == 1
     for number in range(16):
         node.vhost.exchanges.restore_binding(exchange, "q", True, "#.k", {"n": number})
     node.broker.settle()
-    taken = feed(node, peer, publish(1, "e", "k", b"x"))
+    taken = peer.feed(publish(1, "e", "k", b"x"))
     assert ROUTING_STEPS <= taken <= ROUTING_STEPS + FRAME_STEPS
     refused(node, peer)
     assert arrived(node) == 1
@@ -160,7 +153,7 @@ def test_routing_keys_in_cc_count_together(node: Node, peer: Peer) -> None:
             node.vhost.exchanges.restore_binding(direct, "q", True, key, {"n": number})
     node.broker.settle()
     message = publish(1, "amq.direct", "k0", b"x", headers={"CC": keys})
-    taken = feed(node, peer, message * 20)
+    taken = peer.feed(message * 20)
     published = arrived(node)
     # Beside the keys' own steps the table of headers counts some.
     assert 1 <= published <= taken // (12 * COPY_KEYS_MAX // 8) <= STEPS_PER_SLICE // 1536 + 1
@@ -174,7 +167,7 @@ def test_routing_keys_in_cc_count_together(node: Node, peer: Peer) -> None:
         for number in range(8, 128):
             node.vhost.exchanges.restore_binding(direct, "q", True, key, {"n": number})
     node.broker.settle()
-    assert feed(node, peer, message) <= ROUTING_STEPS + FRAME_STEPS + COPY_KEYS_MAX
+    assert peer.feed(message) <= ROUTING_STEPS + FRAME_STEPS + COPY_KEYS_MAX
     refused(node, peer)
 
 
@@ -189,11 +182,11 @@ def test_a_message_with_cc_is_routed_once(node: Node, peer: Peer, limited: bool)
         mallory.send(bind("amq.topic", many_hashes(number)))
     node.broker.settle()
     key = ".".join(["a", "b", "c", "d"] * 10)
-    alone = feed(node, peer, publish(1, "amq.topic", key, b"x"))
+    alone = peer.feed(publish(1, "amq.topic", key, b"x"))
     assert ROUTING_STEPS // 2 < alone < ROUTING_STEPS
     node.run()
     headers = {"CC": ["other"]}
-    taken = feed(node, mallory, publish(1, "amq.topic", key, b"x", headers=headers))
+    taken = mallory.feed(publish(1, "amq.topic", key, b"x", headers=headers))
     assert alone <= taken <= alone + FRAME_STEPS
 
 
@@ -209,7 +202,7 @@ def test_many_exchanges_with_many_ways_between_them_are_visited_once(
             exchanges.restore_binding(exchanges.by_name[name], other, False, "", {})
     exchanges.restore_binding(exchanges.by_name["e299"], "q", True, "", {})
     node.broker.settle()
-    taken = feed(node, peer, publish(1, "e0", "", b"x"))
+    taken = peer.feed(publish(1, "e0", "", b"x"))
     looks = 300 * 300 + 300 * 4
     assert looks // 8 <= taken <= looks // 8 + FRAME_STEPS
     assert arrived(node) == 1
@@ -217,7 +210,7 @@ def test_many_exchanges_with_many_ways_between_them_are_visited_once(
         for number in range(200):
             exchanges.restore_binding(exchanges.by_name[name], "e0", False, f"{number}", {})
     node.broker.settle()
-    assert feed(node, peer, publish(1, "e0", "", b"x")) <= ROUTING_STEPS + FRAME_STEPS
+    assert peer.feed(publish(1, "e0", "", b"x")) <= ROUTING_STEPS + FRAME_STEPS
     refused(node, peer)
 
 
@@ -243,7 +236,7 @@ def test_a_headers_exchange_looks_at_bindings_that_may_match(node: Node, peer: P
         node.vhost.exchanges.restore_binding(headers, "q", True, "", arguments)
     node.broker.settle()
     message = publish(1, "amq.headers", "", b"x", headers={"kind": "order", "id": 4999})
-    assert feed(node, peer, message) <= FRAME_STEPS
+    assert peer.feed(message) <= FRAME_STEPS
     assert arrived(node) == 1
     # Whatever differs in a table alone is compared one by one, which is counted and ends.
     for number in range(5000):
@@ -252,7 +245,7 @@ def test_a_headers_exchange_looks_at_bindings_that_may_match(node: Node, peer: P
     node.broker.settle()
     kind = {"of": ["thing"] * 20, "n": 4999}
     costly = publish(1, "amq.headers", "", b"x", headers={"kind": kind})
-    taken = feed(node, peer, costly)
+    taken = peer.feed(costly)
     assert 5000 * 22 // 8 <= taken <= ROUTING_STEPS
     assert peer.connection.waits_for_turn()
     assert arrived(node) == 2
@@ -261,7 +254,7 @@ def test_a_headers_exchange_looks_at_bindings_that_may_match(node: Node, peer: P
         node.vhost.exchanges.restore_binding(headers, "q", True, "", arguments)
     turns(node, peer)
     node.broker.settle()
-    assert feed(node, peer, costly) <= ROUTING_STEPS + FRAME_STEPS
+    assert peer.feed(costly) <= ROUTING_STEPS + FRAME_STEPS
     refused(node, peer)
 
 
@@ -284,7 +277,7 @@ def test_weights_of_a_consistent_hash_exchange_count_when_they_change(
             changes += method(1, "queue.unbind", **values)
     node.broker.settle()
     # A bind makes 3,000 points, an unbind puts twice as many in order; a slice has few of them.
-    assert 3000 // 4 <= feed(node, peer, changes) <= STEPS_PER_SLICE + 3000
+    assert 3000 // 4 <= peer.feed(changes) <= STEPS_PER_SLICE + 3000
     rounds, most = turns(node, peer)
     assert rounds > 20
     # The connection has its slices, and what goes on with the ring has its own.
@@ -293,7 +286,7 @@ def test_weights_of_a_consistent_hash_exchange_count_when_they_change(
     # Looks for values put the ring in order, one segment each, of 1,757 points: a point is looked
     # at and sorted in some 0.4 µs, half a step.
     data = b"".join(publish(1, "ring", f"{number}", b"x") for number in range(100))
-    assert feed(node, peer, data) <= STEPS_PER_SLICE + 3000
+    assert peer.feed(data) <= STEPS_PER_SLICE + 3000
     assert node.vhost.exchanges.by_name["ring"].published_in <= 2 * STEPS_PER_SLICE // 1757 + 3
 
 
@@ -371,7 +364,7 @@ def test_a_message_for_many_queues_comes_to_them_in_parts(node: Node, peer: Peer
     peer.call(1, "confirm.select")
     node.broker.settle()
     declare = method(1, "queue.declare", queue="after", no_wait=True)
-    taken = feed(node, peer, publish(1, "all", "", b"x") * 3 + declare)
+    taken = peer.feed(publish(1, "all", "", b"x") * 3 + declare)
     assert QUEUES // 8 <= taken <= STEPS_PER_SLICE + QUEUES // 8 + FAN_OUT_COPIES
     assert FAN_OUT_COPIES <= copies(node, names) < QUEUES
     peer.flush()
@@ -415,7 +408,7 @@ def test_queues_that_are_deleted_between_two_parts_are_left_out(node: Node, peer
     names = fan_out(node)
     other = node.connect()
     node.broker.settle()
-    feed(node, peer, publish(1, "all", "", b"x"))
+    peer.feed(publish(1, "all", "", b"x"))
     assert copies(node, names) < QUEUES
     other.send(method(1, "queue.delete", queue=names[-1], no_wait=True))
     node.run()
@@ -427,7 +420,7 @@ def test_queues_that_are_deleted_between_two_parts_are_left_out(node: Node, peer
 def test_a_fan_out_goes_on_when_its_publisher_is_lost(node: Node, peer: Peer) -> None:
     names = fan_out(node)
     node.broker.settle()
-    feed(node, peer, publish(1, "all", "", b"x", mandatory=True))
+    peer.feed(publish(1, "all", "", b"x", mandatory=True))
     peer.lose()
     node.run()
     assert copies(node, names) == QUEUES

@@ -41,13 +41,6 @@ def permit(node: Node, exchange: str, pattern: str) -> None:
     node.run()
 
 
-def feed(node: Node, peer: Peer, data: bytes) -> int:
-    """Let the broker receive `data` without another look at sockets; return the steps it took."""
-    before = int(node.turn.steps)
-    peer.connection.receive(data, node.now())
-    return int(node.turn.steps) - before
-
-
 def published(node: Node) -> int:
     return int(node.vhost.exchanges.by_name["t"].published_in)
 
@@ -58,7 +51,7 @@ def test_each_new_key_counts_what_its_check_walks(node: Node, pattern: str) -> N
     peer = node.connect_as("mallory")
     data = b"".join(publish(1, "t", f"{WORDS}q{number}", b"") for number in range(400))
     # A slice ends with the check of the key that fills it.
-    assert feed(node, peer, data) <= 2 * STEPS_PER_SLICE
+    assert peer.feed(data) <= 2 * STEPS_PER_SLICE
     assert 0 < published(node) <= STEPS_PER_SLICE // KEY_STEPS
     node.run()
     assert published(node) == 400
@@ -67,9 +60,9 @@ def test_each_new_key_counts_what_its_check_walks(node: Node, pattern: str) -> N
 def test_a_known_key_is_not_checked_again(node: Node) -> None:
     peer = node.connect_as("mallory")
     one = publish(1, "t", f"{WORDS}q1", b"")
-    first = feed(node, peer, one)
+    first = peer.feed(one)
     assert first >= KEY_STEPS
-    assert feed(node, peer, one) < KEY_STEPS
+    assert peer.feed(one) < KEY_STEPS
     assert published(node) == 2
 
 
@@ -77,11 +70,11 @@ def test_binding_keys_count_too(node: Node) -> None:
     peer = node.connect_as("mallory")
     peer.declare("q")
     bind = method(1, "queue.bind", queue="q", exchange="t", routing_key=f"{WORDS}q1", no_wait=True)
-    with_check = feed(node, peer, bind)
+    with_check = peer.feed(bind)
     node.broker.users.clear_topic_permission("mallory", "/", "t")
     node.run()
     bind = method(1, "queue.bind", queue="q", exchange="t", routing_key=f"{WORDS}q2", no_wait=True)
-    assert with_check - feed(node, peer, bind) >= KEY_STEPS
+    assert with_check - peer.feed(bind) >= KEY_STEPS
 
 
 @pytest.mark.parametrize(
@@ -99,7 +92,7 @@ def test_what_a_place_of_a_key_takes_beside_its_states_counts(
     taken = []
     for pattern in (small, large):
         permit(node, "t", pattern)
-        taken.append(feed(node, peer, publish(1, "t", f"{WORDS}q", b"")))
+        taken.append(peer.feed(publish(1, "t", f"{WORDS}q", b"")))
     assert taken[1] - taken[0] >= len(WORDS)
     assert published(node) == 2
 
@@ -114,11 +107,11 @@ def test_the_copies_of_a_message_are_checked_within_a_limit(node: Node) -> None:
     peer = node.connect_as("mallory")
     keys = [f"{WORDS}q{number}" for number in range(100)]
     few = publish(1, "t", keys[0], b"", headers={"CC": keys[:1]})
-    assert 20 * KEY_STEPS < feed(node, peer, few) < TOPIC_CHECK_STEPS_MAX
+    assert 20 * KEY_STEPS < peer.feed(few) < TOPIC_CHECK_STEPS_MAX
     assert published(node) == 1
     node.run()
     many = publish(1, "t", keys[0], b"", headers={"CC": keys})
-    assert feed(node, peer, many) <= TOPIC_CHECK_STEPS_MAX + MATCH_STEPS
+    assert peer.feed(many) <= TOPIC_CHECK_STEPS_MAX + MATCH_STEPS
     node.run()
     peer.flush()
     closed = peer.expect(1, "channel.close")
@@ -142,7 +135,7 @@ def test_rights_that_changed_are_checked_within_what_a_commit_may_take(node: Nod
     for count, answer in ((20, "tx.commit-ok"), (2000, "channel.close")):
         peer = held(node, count)
         permit(node, "t", "^ab.*[0-9]$")
-        assert feed(node, peer, method(1, "tx.commit")) <= TX_STEPS_MAX + MATCH_STEPS
+        assert peer.feed(method(1, "tx.commit")) <= TX_STEPS_MAX + MATCH_STEPS
         node.sync()
         assert peer.names() == [answer]
     assert published(node) == before + 2020
@@ -152,7 +145,7 @@ def test_a_change_that_does_not_touch_the_keys_costs_little(node: Node) -> None:
     node.broker.users.clear_topic_permission("mallory", "/", "t")
     peer = held(node, 2000)
     permit(node, "other", PATTERN)
-    before = feed(node, peer, method(1, "tx.commit"))
-    assert before <= 2000 // 4 + 2000 + STEPS_PER_SLICE
+    taken = peer.feed(method(1, "tx.commit"))
+    assert taken <= 2000 // 4 + 2000 + STEPS_PER_SLICE
     node.sync()
     assert peer.names() == ["tx.commit-ok"]

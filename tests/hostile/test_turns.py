@@ -34,13 +34,6 @@ def declares(peer: Peer, count: int) -> bytes:
     )
 
 
-def feed(node: Node, peer: Peer, data: bytes) -> int:
-    """Let the broker receive `data` without another look at sockets; return the steps it took."""
-    before = int(node.turn.steps)
-    peer.connection.receive(data, node.now())
-    return int(node.turn.steps) - before
-
-
 def a_round(node: Node) -> int:
     """Do one round of the loop; return the steps that it took."""
     before = int(node.turn.steps)
@@ -59,7 +52,7 @@ def test_a_client_that_pipelines_declares_has_a_slice_a_round(node: Node) -> Non
     data = declares(peer, 1000)
     bytes_steps = len(data) // 256
     node.broker.settle()
-    assert feed(node, peer, data) <= STEPS_PER_SLICE + LAST_FRAME_STEPS + bytes_steps
+    assert peer.feed(data) <= STEPS_PER_SLICE + LAST_FRAME_STEPS + bytes_steps
     declared = len(node.vhost.queues.by_name)
     assert 0 < declared < 200
     assert peer.connection.waits_for_turn()
@@ -74,9 +67,9 @@ def test_a_client_that_pipelines_declares_has_a_slice_a_round(node: Node) -> Non
 def test_nobody_else_waits_for_more_than_a_round(node: Node) -> None:
     greedy, quiet = node.connect(), node.connect_as("guest")
     node.broker.settle()
-    feed(node, greedy, declares(greedy, 5000))
+    greedy.feed(declares(greedy, 5000))
     a_round(node)
-    feed(node, quiet, method(1, "queue.declare", queue="quiet", no_wait=True))
+    quiet.feed(method(1, "queue.declare", queue="quiet", no_wait=True))
     for _ in range(2):
         a_round(node)
     assert "quiet" in node.vhost.queues.by_name
@@ -90,8 +83,8 @@ def test_many_connections_of_one_user_have_one_share(node: Node) -> None:
     quiet = node.connect_as("quiet")
     node.broker.settle()
     for peer in many:
-        feed(node, peer, declares(peer, 1000))
-    feed(node, quiet, method(1, "queue.declare", queue="quiet", no_wait=True))
+        peer.feed(declares(peer, 1000))
+    quiet.feed(method(1, "queue.declare", queue="quiet", no_wait=True))
     rounds = 0
     while "quiet" not in node.vhost.queues.by_name:
         a_round(node)
@@ -109,11 +102,11 @@ def test_all_connections_that_ask_for_little_are_served_in_one_turn_of_their_use
     greedy = node.connect_as("greedy")
     quiet = [node.connect_as("quiet") for _ in range(20)]
     node.broker.settle()
-    feed(node, greedy, declares(greedy, 5000))
+    greedy.feed(declares(greedy, 5000))
     # What the round has left for those that come late is used up too.
     node.turn.steps += STEPS_PER_ROUND + LATE_STEPS_PER_ROUND
     for number, peer in enumerate(quiet):
-        feed(node, peer, method(1, "queue.declare", queue=f"quiet{number}", no_wait=True))
+        peer.feed(method(1, "queue.declare", queue=f"quiet{number}", no_wait=True))
     assert all(peer.connection.waits_for_turn() for peer in quiet)
     for _ in range(2):
         assert a_round(node) <= STEPS_PER_ROUND + STEPS_PER_SLICE + LAST_FRAME_STEPS
@@ -124,22 +117,22 @@ def test_all_connections_that_ask_for_little_are_served_in_one_turn_of_their_use
 
 def test_who_asks_for_little_when_the_round_is_over_is_served_all_the_same(node: Node) -> None:
     greedy, quiet = node.connect(), node.connect()
-    feed(node, greedy, declares(greedy, 5000))
+    greedy.feed(declares(greedy, 5000))
     a_round(node)
     assert node.turn.steps >= node.turn.round_end
-    feed(node, quiet, method(1, "queue.declare", queue="quiet", no_wait=True))
+    quiet.feed(method(1, "queue.declare", queue="quiet", no_wait=True))
     assert "quiet" in node.vhost.queues.by_name
 
 
 def test_who_comes_late_has_a_small_slice_and_all_of_them_little(node: Node) -> None:
     greedy = node.connect()
     late = [node.connect() for _ in range(50)]
-    feed(node, greedy, declares(greedy, 5000))
+    greedy.feed(declares(greedy, 5000))
     a_round(node)
     before = int(node.turn.steps)
     inputs = [declares(peer, 20) for peer in late]
     read = sum(len(data) // 256 for data in inputs)
-    taken = [feed(node, peer, data) for peer, data in zip(late, inputs, strict=True)]
+    taken = [peer.feed(data) for peer, data in zip(late, inputs, strict=True)]
     assert max(taken) <= LATE_STEPS_PER_SLICE + LAST_FRAME_STEPS
     most = LATE_STEPS_PER_ROUND + LATE_STEPS_PER_SLICE + LAST_FRAME_STEPS + read
     assert int(node.turn.steps) - before <= most
@@ -198,7 +191,7 @@ def test_the_input_of_a_round_is_bounded_whoever_sends_it(node: Node) -> None:
     node.broker.settle()
     before = int(node.turn.steps)
     for peer, data in zip(peers, inputs, strict=True):
-        feed(node, peer, data)
+        peer.feed(data)
     taken = int(node.turn.steps) - before
     fed = sum(len(data) // 256 for data in inputs)
     assert taken <= STEPS_PER_ROUND + STEPS_PER_SLICE + LAST_FRAME_STEPS + fed
@@ -214,7 +207,7 @@ def test_a_publish_to_many_queues_counts_each_of_them(node: Node) -> None:
         peer.send(method(1, "queue.declare", queue=f"q{number}", no_wait=True))
         peer.send(method(1, "queue.bind", queue=f"q{number}", exchange="all", no_wait=True))
     node.broker.settle()
-    taken = feed(node, peer, publish(1, "all", "", b"x") * 100)
+    taken = peer.feed(publish(1, "all", "", b"x") * 100)
     published = int(node.classic("q0").ready_count())
     assert 2 <= published <= 3
     assert taken <= STEPS_PER_SLICE + 2000
@@ -230,7 +223,7 @@ def test_a_publish_with_a_new_key_counts_what_finds_its_queues(node: Node) -> No
     peer.call(1, "queue.bind", queue="q", exchange="x", routing_key="a.#")
     node.broker.settle()
     data = b"".join(publish(1, "x", f"a.{number}", b"x") for number in range(1000))
-    taken = feed(node, peer, data)
+    taken = peer.feed(data)
     published = int(node.classic("q").ready_count())
     assert 0 < published <= STEPS_PER_SLICE // RESOLVE_STEPS
     # Publishes that lie whole in the input count themselves when the slice is over.
@@ -240,7 +233,7 @@ def test_a_publish_with_a_new_key_counts_what_finds_its_queues(node: Node) -> No
         a_round(node)
     assert node.classic("q").ready_count() == 1000
     # A key that is known costs no more than its publish.
-    assert feed(node, peer, publish(1, "x", "a.999", b"x") * 100) <= 200
+    assert peer.feed(publish(1, "x", "a.999", b"x") * 100) <= 200
 
 
 def test_a_round_ends_when_a_slice_is_not_left_in_it(node: Node) -> None:
@@ -249,10 +242,10 @@ def test_a_round_ends_when_a_slice_is_not_left_in_it(node: Node) -> None:
     peer.declare("q")
     node.broker.settle()
     most = STEPS_PER_ROUND - STEPS_PER_SLICE - LAST_FRAME_STEPS
-    feed(node, peer, publish(1, "", "q", b"x") * (most // 2))
+    peer.feed(publish(1, "", "q", b"x") * (most // 2))
     node.broker.settle(False)
     assert not node.turn.must_go_on()
-    feed(node, peer, publish(1, "", "q", b"x") * (STEPS_PER_SLICE - 100))
+    peer.feed(publish(1, "", "q", b"x") * (STEPS_PER_SLICE - 100))
     node.broker.settle(False)
     assert node.turn.must_go_on()
     node.broker.settle()
@@ -269,7 +262,7 @@ def test_other_methods_end_a_slice_too(node: Node, name: str) -> None:
         values["no_wait"] = True
     peer.declare("q", durable=False)
     node.broker.settle()
-    feed(node, peer, method(1, name, **values) * 20_000)
+    peer.feed(method(1, name, **values) * 20_000)
     assert peer.connection.waits_for_turn()
     while peer.connection.waits_for_turn():
         assert a_round(node) <= STEPS_PER_ROUND + STEPS_PER_SLICE + LAST_FRAME_STEPS
@@ -279,8 +272,8 @@ def test_other_methods_end_a_slice_too(node: Node, name: str) -> None:
 def test_what_waits_for_a_turn_is_not_read_and_keeps_its_order(node: Node) -> None:
     peer = node.connect()
     node.broker.settle()
-    feed(node, peer, declares(peer, 1000) + method(1, "queue.declare", queue="last"))
-    feed(node, peer, method(1, "queue.delete", queue="last"))
+    peer.feed(declares(peer, 1000) + method(1, "queue.declare", queue="last"))
+    peer.feed(method(1, "queue.delete", queue="last"))
     node.run()
     assert [heard.method.name for heard in peer.heard[-2:]] == [
         "queue.declare-ok",
@@ -291,7 +284,7 @@ def test_what_waits_for_a_turn_is_not_read_and_keeps_its_order(node: Node) -> No
 def test_a_connection_that_is_lost_before_its_turn_asks_for_nothing_more(node: Node) -> None:
     peer, other = node.connect(), node.connect()
     node.broker.settle()
-    feed(node, peer, declares(peer, 1000))
+    peer.feed(declares(peer, 1000))
     declared = len(node.vhost.queues.by_name)
     peer.lose()
     node.run()
@@ -314,7 +307,7 @@ def test_queues_deliver_so_much_a_turn_and_new_messages_come_first(node: Node) -
     for number in range(8):
         consume = method(2, "basic.consume", queue=f"deep{number}", no_ack=True, no_wait=True)
         peer.connection.receive(consume, node.now())
-    feed(node, quiet, publish(1, "", "quiet", b"new"))
+    quiet.feed(publish(1, "", "quiet", b"new"))
     taken = a_round(node)
     assert taken <= STEPS_PER_ROUND + DISPATCH_STEPS_PER_TURN + SLICE_MESSAGES
     quiet.flush()

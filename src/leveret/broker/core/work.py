@@ -11,6 +11,7 @@ another request or a checkpoint sees between two slices is a state that the brok
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections import deque
 from typing import Any, final
 
 from mypy_extensions import i64, mypyc_attr
@@ -28,9 +29,6 @@ from leveret.limits import (
     STEPS_PER_TURN,
     TIMED_STEPS_PER_TURN,
 )
-
-#: Long operations that move up in one step.
-_MOVED_PER_STEP: i64 = 4096
 
 #: Objects that are let go between two looks at the steps that are left.
 _FREED_AT_ONCE: i64 = 512
@@ -97,7 +95,7 @@ class WorkAccount(HeldMemory):
         self.counts = Counts()
         self.sizes = MessageSizes()
         #: Long operations that are not at their end, the one whose turn it is first.
-        self.works: list[Work] = []
+        self.works: deque[Work] = deque()
         #: The connections that wait for their turn, and the step at which the round is over.
         self.rounds = Rounds()
         self.round_end: i64 = STEPS_PER_ROUND
@@ -196,9 +194,7 @@ class WorkAccount(HeldMemory):
         left: i64 = len(self.works)
         while left > 0 and self.steps < last:
             left -= 1
-            # All others move: of 40,000 connections whose consumers are looked at, each time.
-            self.steps += len(self.works) // _MOVED_PER_STEP
-            work = self.works.pop(0)
+            work = self.works.popleft()
             if work.step(STEPS_PER_SLICE):
                 self.works.append(work)
             else:

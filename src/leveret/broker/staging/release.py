@@ -263,7 +263,8 @@ class Release(SpillWaiter):
         turn = self.vhost.turn
         moved: i64 = 0
         size: i64 = 0
-        # Half as many with one copy, and fewer with many.
+        # A message with one copy counts `_MOVE_STEPS` and one: half of the limit moves at once, and
+        # fewer that have many copies.
         last: i64 = turn.steps + limit * (_MOVE_STEPS + 1) // 2
         while moved < limit and size < RELEASE_BYTES and turn.steps < last:
             sequence = queue.ready.first()

@@ -83,10 +83,6 @@ class Permission:
             return self._configure
         return self._write if what == WRITE else self._read
 
-    def allows(self, what: int, name: str) -> bool:
-        """Tell whether `what` (one of `CONFIGURE`, `WRITE`, `READ`) is allowed with `name`."""
-        return self.pattern(what).matches(name)
-
     def memory(self) -> i64:
         """Return the bytes of memory that its texts and their patterns take."""
         size: i64 = 0

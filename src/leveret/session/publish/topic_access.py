@@ -141,7 +141,6 @@ class CheckAgain:
         access = self._channel.connection.access
         turn = self._channel.connection.turn
         name = Name(exchange.decode("utf-8", "surrogateescape"))
-        there = self._channel.vhost.exchanges.by_name.get(name)
         key = routing_key.decode("utf-8", "surrogateescape")
         if exchange not in self._unlimited:
             turn.steps += 1
@@ -150,23 +149,25 @@ class CheckAgain:
                 access.write_topic(name, key)
             else:
                 self._unlimited.add(exchange)
-        if self._has_topic_limits:
-            self._check_copies(name, there, key, message)
+        if self._has_topic_limits and name:
+            self._check_copies(name, key, message)
         self.keep_within()
 
-    def _check_copies(self, name: Name, there: Exchange | None, key: str, message: Message) -> None:
+    def _check_copies(self, name: Name, key: str, message: Message) -> None:
         """Check the keys of CC and BCC, which may come to more exchanges than one."""
+        access = self._channel.connection.access
         turn = self._channel.connection.turn
         turn.steps += len(message.properties) // TABLE_BYTES_PER_STEP
         copies = copies_of(message)
         if not copies:
             return
+        there = self._channel.vhost.exchanges.by_name.get(name)
         if there is not None:
             check_reached(self._channel, there, key, copies, message.properties)
-        elif self._channel.connection.access.is_limited(name):
+        elif access.is_limited(name):
             for copy in copies:
                 turn.steps += 1
-                self._channel.connection.access.write_topic(name, copy)
+                access.write_topic(name, copy)
                 self.keep_within()
 
     def keep_within(self) -> None:
