@@ -154,7 +154,11 @@ class Observer:
 
 
 class Runner:
-    """Runs the effects of one broker."""
+    """Runs the effects of one broker.
+
+    CPython 3.11 finds the methods of an object with 30 attributes or more by a slower way, and some
+    of these are called for each batch of input: so they are fewer.
+    """
 
     def __init__(
         self,
@@ -179,10 +183,7 @@ class Runner:
         self._woke = False
         #: The connections that the tick at hand has not come to, the next one last.
         self._unticked: list[ClientSocket] = []
-        self._thread = threads.sync
-        self._spill_thread = threads.spill
-        self._read_thread = threads.read
-        self._bulk_thread = threads.bulk
+        self._threads = threads
         self._write_group = write_group
         self._chunks = chunks
         self._spilling = False
@@ -323,7 +324,7 @@ class Runner:
         if group is not None:
             self._syncing = True
             write = partial(self._write_group, group)
-            self._do(self._thread, write, partial(self._synced, int(group.number)))
+            self._do(self._threads.sync, write, partial(self._synced, int(group.number)))
 
     def _do(self, thread: DiskThread, work: Callable[[], None], done: Callable[[], None]) -> None:
         """Have `thread` do `work`, again while the disk has no room for it, then call `done`."""
@@ -336,7 +337,7 @@ class Runner:
         try:
             work()
         except DiskFull as full:
-            if thread is self._spill_thread:
+            if thread is self._threads.spill:
                 self._spill_waits = True
             return partial(self._found_no_room, full, partial(self._do, thread, work, done))
         return done
@@ -377,7 +378,7 @@ class Runner:
         batch = spill.take()
         self._spilling = True
         write = partial(self._chunks.write, batch)
-        self._do(self._spill_thread, write, partial(self._spilled, batch))
+        self._do(self._threads.spill, write, partial(self._spilled, batch))
 
     def _spilled(self, batch: SpillBatch) -> None:
         self._spilling = self._spill_waits = False
@@ -399,14 +400,14 @@ class Runner:
             return _nothing
 
         if unused:
-            self._spill_thread.submit(remove)
+            self._threads.spill.submit(remove)
 
     def _read(self, wanted: ChunkWanted) -> None:
         def read() -> Callable[[], None]:
             data = self._chunks.read(wanted.ref)
             return lambda: self._arrived(wanted, data)
 
-        self._read_thread.submit(read)
+        self._threads.read.submit(read)
 
     def _arrived(self, wanted: ChunkWanted, data: bytes) -> None:
         self.now()
@@ -428,7 +429,7 @@ class Runner:
             # Who asked may have gone while this waited.
             return _nothing if waiting.done() else partial(_give, waiting, call())
 
-        self._bulk_thread.submit(task)
+        self._threads.bulk.submit(task)
         return waiting
 
     async def emptied(self) -> None:
@@ -471,7 +472,7 @@ class Runner:
 
     def submit(self, task: Task) -> None:
         """Have `task` run in the sync thread, after what waits there."""
-        self._thread.submit(task)
+        self._threads.sync.submit(task)
 
     def in_sync_thread(self, call: Callable[[], None]) -> asyncio.Future[None]:
         """Have the sync thread make a call after what waits there; return what tells when."""
@@ -511,7 +512,7 @@ class Runner:
                 self._observer.checkpoint_ended()
             return
         self._checkpoint_busy = True
-        self._do(self._thread, partial(self._checkpoint_work, work), self._checkpoint_stepped)
+        self._do(self._threads.sync, partial(self._checkpoint_work, work), self._checkpoint_stepped)
 
     def _checkpoint_stepped(self) -> None:
         self._checkpoint_busy = False

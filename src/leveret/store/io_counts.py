@@ -6,12 +6,13 @@ decision depends on these figures.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import Final, final
 
 from mypy_extensions import i64
 
 #: The upper ends of the classes of how long a sync took, in ns; longer ones are in a last class.
-SYNC_CLASSES_NS: Final = (
+SYNC_CLASSES_NS: Final[tuple[int, ...]] = (
     100_000,
     250_000,
     500_000,
@@ -57,12 +58,7 @@ class IoCounts:
         """Count one sync."""
         self.syncs += 1
         self.sync_ns += took_ns
-        place = 0
-        for end_ns in SYNC_CLASSES_NS:
-            if took_ns <= end_ns:
-                break
-            place += 1
-        self.sync_classes[place] += 1
+        self.sync_classes[bisect_left(SYNC_CLASSES_NS, int(took_ns))] += 1
 
     @property
     def records_per_sync(self) -> float:

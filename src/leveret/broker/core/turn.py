@@ -185,8 +185,11 @@ class SyncWaiters:
     def synced(self, group: i64) -> None:
         """Note that every group up to `group` is synced; `call` is to follow."""
         self._group = group
-        self._late += self._waiting
-        self._waiting = []
+        if self._late:
+            self._late += self._waiting
+            self._waiting = []
+        else:
+            self._late, self._waiting = self._waiting, self._late
 
     def are_late(self) -> bool:
         """Return whether some are still to be called."""
@@ -210,7 +213,10 @@ class SyncWaiters:
                     self._waiting.append(waiter)
         finally:
             # Nobody is called twice, whatever happened to who was called.
-            del late[:place]
+            if place == len(late):
+                late.clear()
+            else:
+                del late[:place]
 
 
 class Turn(WorkAccount):
@@ -413,33 +419,40 @@ class Turn(WorkAccount):
         if continues:
             self.dispatch_steps = DISPATCH_STEPS_PER_TURN
         last = self.steps + self.dispatch_steps
-        continuing: list[Dispatcher] = []
+        continuing: list[Dispatcher] | None = None
         if continues and self.continuing:
-            continuing, self.continuing = self.continuing, continuing
+            continuing = self.continuing
+            self.continuing = []
         listed = self.dispatchers
         if listed:
             self.dispatchers = []
-            self.dispatchers = self._dispatch_all(listed, last) + self.dispatchers
-        if continuing:
-            self.continuing = self._dispatch_all(continuing, last) + self.continuing
+            asked = self._dispatch_all(listed, last)
+            if asked < len(listed):
+                self.dispatchers = listed[asked:] + self.dispatchers
+        if continuing is not None:
+            asked = self._dispatch_all(continuing, last)
+            if asked < len(continuing):
+                self.continuing = continuing[asked:] + self.continuing
         self.dispatch_steps = last - self.steps
 
-    def _dispatch_all(self, listed: list[Dispatcher], last: i64) -> list[Dispatcher]:
-        """Deliver a slice of each until step `last`; return those that were not asked.
+    def _dispatch_all(self, listed: list[Dispatcher], last: i64) -> i64:
+        """Deliver a slice of each until step `last`; return how many were asked.
 
         Many queues have smaller slices, so that each has its share of the turn.
         """
         share: i64 = max((last - self.steps) // len(listed), DISPATCH_SHARE_MIN)
         limit: i64 = min(share, SLICE_MESSAGES)
-        for index, dispatcher in enumerate(listed):
+        asked: i64 = 0
+        for dispatcher in listed:
             if self.steps >= last:
-                return listed[index:]
+                break
+            asked += 1
             self.steps += 1
             dispatcher.scheduled = False
             if dispatcher.dispatch(limit) and not dispatcher.scheduled:
                 dispatcher.scheduled = True
                 self.continuing.append(dispatcher)
-        return []
+        return asked
 
     def due(self) -> bool:
         """Return whether a deadline has passed."""
@@ -529,9 +542,11 @@ class Turn(WorkAccount):
     def take_woken(self, limit: i64) -> list[Link]:
         """Return the connections that the shell must look at, up to `limit`, and take them out."""
         woken = self.woken
-        self.woken = woken[limit:]
-        if self.woken:
+        if len(woken) > limit:
+            self.woken = woken[limit:]
             del woken[limit:]
+        else:
+            self.woken = []
         for link in woken:
             link.woken = False
         return woken
