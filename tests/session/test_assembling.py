@@ -103,3 +103,22 @@ def test_a_large_body_is_in_memory_once(node: Node) -> None:
         tracemalloc.stop()
     # BytesIO grows by an eighth at a time.
     assert peak < 1.5 * size
+
+
+@pytest.mark.parametrize("piece_bytes", [100, 4103, 5000, 10_007, 65_536])
+def test_messages_come_whole_and_in_order_whatever_pieces_they_come_in(
+    peer: Peer, piece_bytes: int
+) -> None:
+    sizes = [number * 379 % 7000 for number in range(100)]
+    bodies = [bytes([number]) * size for number, size in enumerate(sizes)]
+    peer.declare("q")
+    peer.call(1, "confirm.select")
+    peer.call(1, "basic.consume", queue="q", no_ack=True)
+    raw = b"".join(publish(1, "", "q", body) for body in bodies)
+    for at in range(0, len(raw), piece_bytes):
+        peer.send(raw[at : at + piece_bytes])
+    peer.node.run()
+    heard = peer.take()
+    assert [one.body for one in heard if one.name == "basic.deliver"] == bodies
+    assert max(one.delivery_tag for one in heard if one.name == "basic.ack") == len(bodies)
+    assert peer.connection.input_bytes_held() == 0

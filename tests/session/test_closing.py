@@ -45,6 +45,15 @@ def test_a_close_ok_in_pieces_behind_garbage_is_found(peer: Peer) -> None:
     assert peer.connection.state == CLOSED
 
 
+@pytest.mark.parametrize("begun", [0, 3, 7])
+def test_a_close_ok_far_behind_a_bad_frame_in_pieces_is_found(peer: Peer, begun: int) -> None:
+    bad = frame(1, 1, b"", b"\0")
+    peer.send(REFUSED)
+    peer.send(bad[:begun])
+    peer.send(bad[begun:] + GARBAGE * 1000 + CLOSE_OK)
+    assert peer.connection.state == CLOSED
+
+
 def test_nothing_follows_close_ok_on_a_channel(peer: Peer) -> None:
     """What is settled is confirmed before the close-ok, which ends the number's first life."""
     peer.call(1, "confirm.select")

@@ -65,6 +65,17 @@ def drain(reader: FrameReader) -> list[tuple[int, int, bytes]]:
     return found
 
 
+def frame(kind: int, channel: int, body: bytes, end: int = 0xCE) -> bytes:
+    """Return a frame."""
+    return (
+        bytes((kind,))
+        + channel.to_bytes(2, "big")
+        + len(body).to_bytes(4, "big")
+        + body
+        + (bytes((end,)))
+    )
+
+
 @given(streams(), st.data())
 def test_frames_are_found_in_any_pieces(
     stream: tuple[bytes, list[tuple[int, int, bytes]]], data: st.DataObject
@@ -112,6 +123,79 @@ def test_a_piece_that_meets_nothing_is_not_copied() -> None:
         assert drain(reader) == [(FRAME_HEARTBEAT, 0, b"")]
 
 
+LONG = b"".join(
+    frame(FRAME_BODY, number, bytes([number]) * (number * 977 % 9000)) for number in range(1, 40)
+)
+LONG_FRAMES = [
+    (FRAME_BODY, number, bytes([number]) * (number * 977 % 9000)) for number in range(1, 40)
+]
+
+
+@given(st.lists(st.integers(0, 3) | st.integers(4000, 30_000), max_size=60), st.booleans())
+def test_long_pieces_give_the_same_frames(sizes: list[int], trims: bool) -> None:
+    reader = FrameReader()
+    found = []
+    at = parsed = 0
+    for size in [*sizes, len(LONG)]:
+        reader.feed(LONG[at : at + size])
+        at = min(at + size, len(LONG))
+        while reader.next():
+            payload = reader.data[reader.start : reader.end]
+            found.append((reader.kind, reader.channel, payload))
+            parsed += len(payload) + 8
+            assert reader.unparsed() == LONG[parsed:at]
+            assert reader.memory() >= reader.held() == at - parsed
+        if trims:
+            reader.trim()
+        assert reader.unparsed() == LONG[parsed:at]
+        assert reader.held() == at - parsed
+    assert found == LONG_FRAMES
+
+
+@given(st.lists(st.tuples(st.integers(0, 9000), st.integers(0, 3)), max_size=60))
+def test_a_session_that_stops_between_two_frames_loses_none(steps: list[tuple[int, int]]) -> None:
+    reader = FrameReader()
+    found = []
+    at = 0
+    for size, most in [*steps, (len(LONG), 1000)]:
+        reader.feed(LONG[at : at + size])
+        at += size
+        for _ in range(most):
+            if not reader.next():
+                break
+            found.append((reader.kind, reader.channel, reader.data[reader.start : reader.end]))
+    assert found == LONG_FRAMES
+
+
+@pytest.mark.parametrize("begun", [1, 6, 7, 8, 500, 1007])
+def test_what_is_behind_a_frame_in_a_long_piece_is_not_copied(begun: int) -> None:
+    first = frame(FRAME_BODY, 1, bytes(1000))
+    reader = FrameReader()
+    reader.feed(first[:begun])
+    assert not reader.next()
+    piece = first[begun:] + HEARTBEAT * 1000
+    reader.feed(piece)
+    assert reader.next()
+    assert len(reader.data) == len(first)
+    reader.reach_rest()
+    assert reader.data is piece
+    assert len(drain(reader)) == 1000
+    assert reader.held() == reader.memory() == 0
+
+
+def test_what_is_forgotten_is_forgotten_whole() -> None:
+    reader = FrameReader()
+    reader.feed(HEARTBEAT[:3])
+    assert not reader.next()
+    reader.feed(HEARTBEAT[3:] + HEARTBEAT * 1000)
+    assert reader.held() == 1001 * len(HEARTBEAT)
+    reader.forget()
+    assert reader.held() == reader.memory() == 0
+    assert not reader.next()
+    reader.feed(HEARTBEAT)
+    assert drain(reader) == [(FRAME_HEARTBEAT, 0, b"")]
+
+
 def test_a_session_may_move_over_frames_itself() -> None:
     reader = FrameReader()
     reader.feed(HEARTBEAT * 3 + HEARTBEAT[:3])
@@ -125,17 +209,6 @@ def test_a_session_may_move_over_frames_itself() -> None:
     reader.feed(HEARTBEAT[5:])
     assert reader.data == HEARTBEAT
     assert drain(reader) == [(FRAME_HEARTBEAT, 0, b"")]
-
-
-def frame(kind: int, channel: int, body: bytes, end: int = 0xCE) -> bytes:
-    """Return a frame."""
-    return (
-        bytes((kind,))
-        + channel.to_bytes(2, "big")
-        + len(body).to_bytes(4, "big")
-        + body
-        + (bytes((end,)))
-    )
 
 
 @pytest.mark.parametrize("frame_max", [FRAME_BYTES_MIN, 131_072])

@@ -8,7 +8,7 @@
 A `FrameReader` finds whole frames and knows nothing of what they mean; whether a frame may come now
 is the session's matter.  Invariants: a frame that is refused is refused as soon as its 7 bytes of
 head are there; what is held back is at most one frame and the piece that came last; a payload is
-never copied by the reader, only pointed at.
+never copied by the reader, only pointed at, unless it came in several pieces.
 
 Source: AMQP 0-9-1 section 4.2.3; RabbitMQ's tolerance of `FRAME_OVERHEAD_BYTES` in a frame's size.
 """
@@ -41,6 +41,9 @@ FRAME_END: Final = 0xCE
 
 #: Kind, channel and size.
 FRAME_HEAD_BYTES: Final = 7
+
+#: What is behind the end of a frame in the same piece, and worth not to be copied.
+_LONG_REST_BYTES: Final = 4096
 
 #: What a client sends first, and what a server answers to anything else (section 4.2.2).
 PROTOCOL_HEADER: Final = b"AMQP\x00\x00\x09\x01"
@@ -216,6 +219,9 @@ class FrameReader(PieceReader):
     the frame and its payload is `data[start:end]`.  A session may also parse `data` itself from
     `position` on and move `position` over whole frames.
 
+    Where a long piece ends a frame that others began, only that frame is joined.  The rest of the
+    piece becomes `data` uncopied when all before it is parsed.
+
     `frame_max` bounds a payload (0: no limit) and may be changed between two frames.
     """
 
@@ -226,6 +232,66 @@ class FrameReader(PieceReader):
         self.channel: i64 = 0
         self.start: i64 = 0
         self.end: i64 = 0
+        #: The piece that came last, of which `data` has nothing from `_rest_at` on; or nothing.
+        self._rest: bytes = b""
+        self._rest_at: i64 = 0
+
+    def feed(self, piece: bytes) -> None:
+        """Take more input."""
+        missing = self._missing
+        if self._rest:
+            # It was not parsed to its end: the session stopped before.
+            piece = self._rest[self._rest_at :] + piece
+            self._rest = b""
+            super().feed(piece)
+        elif missing > 0 and i64(len(piece)) - missing >= _LONG_REST_BYTES:
+            self._pieces.append(piece[:missing])
+            self._join()
+            self._rest = piece
+            self._rest_at = missing
+        else:
+            super().feed(piece)
+
+    def reach_rest(self) -> None:
+        """Have `data` hold what is not parsed of the last piece, when nothing is before that."""
+        if self._rest and self.position >= len(self.data):
+            self.data = self._rest
+            self.position = self._rest_at
+            self._rest = b""
+
+    def _take_rest(self, missing: i64) -> None:
+        """Add to `data` what it misses of a frame, as far as the last piece has it."""
+        rest = self._rest
+        end = min(self._rest_at + missing, i64(len(rest)))
+        self.data = self.data[self.position :] + rest[self._rest_at : end]
+        self.position = 0
+        if end < len(rest):
+            self._rest_at = end
+        else:
+            self._rest = b""
+
+    def unparsed(self) -> bytes:
+        """Return the input that no frame was made of yet."""
+        return b"".join([self.data[self.position :], *self._pieces, self._rest[self._rest_at :]])
+
+    def held(self) -> int:
+        """Return how many bytes wait to be parsed, or for more."""
+        rest: i64 = i64(len(self._rest)) - self._rest_at if self._rest else 0
+        return super().held() + int(rest)
+
+    def memory(self) -> i64:
+        """Return the memory of the input: what was parsed of the last piece is there still."""
+        return super().memory() + i64(len(self._rest))
+
+    def trim(self) -> None:
+        """Let go of what was parsed."""
+        self.reach_rest()
+        super().trim()
+
+    def forget(self) -> None:
+        """Let go of all input: none of it is parsed any more."""
+        super().forget()
+        self._rest = b""
 
     def next(self) -> bool:
         """Move to the next frame if it is whole.
@@ -235,6 +301,9 @@ class FrameReader(PieceReader):
         """
         if self._missing > 0:
             return False
+        self.reach_rest()
+        if self._rest and len(self.data) - self.position < FRAME_HEAD_BYTES:
+            self._take_rest(FRAME_HEAD_BYTES - (i64(len(self.data)) - self.position))
         data = self.data
         at = self.position
         there: i64 = i64(len(data)) - at
@@ -248,6 +317,11 @@ class FrameReader(PieceReader):
         kind: i64 = i64(data[at])
         size: i64 = i64(read_i32_be(data, at + 3)) & 0xFFFF_FFFF
         self._check(kind, size)
+        if self._rest and there < size + FRAME_OVERHEAD_BYTES:
+            self._take_rest(size + FRAME_OVERHEAD_BYTES - there)
+            data = self.data
+            at = self.position
+            there = len(data)
         if there < size + FRAME_OVERHEAD_BYTES:
             self.wait_for(size + FRAME_OVERHEAD_BYTES - there, there)
             return False

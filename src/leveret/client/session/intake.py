@@ -69,6 +69,7 @@ class Intake:
 
     def channel(self, reader: FrameReader) -> int:
         """Return the channel of the whole delivery that comes next; 0 when none does."""
+        reader.reach_rest()
         data = reader.data
         at = reader.position
         if not self._find(data, len(data), at, reader.frame_max):

@@ -65,8 +65,7 @@ class Closing:
     def stop_parsing(self) -> None:
         """Parse nothing more: what cannot be read would be met again and again."""
         self.scans = True
-        reader = self._connection.reader
-        self.scan(reader.data[reader.position :])
+        self.scan(self._connection.reader.unparsed())
 
     def scan(self, data: bytes) -> None:
         """Look for the end of the closing handshake in input that is not parsed."""

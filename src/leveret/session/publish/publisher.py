@@ -86,6 +86,7 @@ class Publisher:
         reader = self._reader
         shape = self._shape
         channels = self._channels
+        reader.reach_rest()
         data = reader.data
         size: i64 = len(data)
         turn = connection.turn

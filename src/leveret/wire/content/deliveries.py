@@ -159,6 +159,7 @@ class DeliveryScanner:
 
         Raises: UnexpectedFrame (505); SyntaxFault (502); ContentTooLarge (311).
         """
+        reader.reach_rest()
         data = reader.data
         size: i64 = len(data)
         at = reader.position
