@@ -94,6 +94,25 @@ def test_no_request_over_http_costs_too_much(seed: int, size: int, parts: list[s
 
 
 @pytest.mark.parametrize(
+    "path",
+    [
+        "queues", "queues?columns=arguments", "queues?page=1&page_size=100", "queues?sort=name",
+        "queues?page=1&sort=consumers", "definitions",
+    ],
+)  # fmt: skip
+def test_rows_of_very_many_values_are_made_in_slices(path: str) -> None:
+    gauge = Gauge()
+    world = World(1, 10, gauge)
+    peer = world.node.connect()
+    for number in range(60):
+        arguments = {f"x-{place}": place for place in range(500)}
+        peer.send(declare(f"long{number}", arguments=arguments))
+    world.node.run()
+    assert asked(world, f"/api/{path}") == 200
+    assert gauge.counted == []
+
+
+@pytest.mark.parametrize(
     ("kind", "query"),
     [("queues", "?sort=messages&page_size=500&page=1"), ("quotas", "")],
 )
@@ -196,6 +215,7 @@ def test_a_scrape_without_a_slice_is_found(monkeypatch: pytest.MonkeyPatch) -> N
 @planted
 def test_a_list_over_http_without_a_slice_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared, "SLICE_ROWS", 100_000)
+    monkeypatch.setattr(shared, "SLICE_VALUES", 1 << 30)
     gauge = Gauge()
     world = World(1, 1_000, gauge)
     world.build("queues")

@@ -108,12 +108,11 @@ class Wanted:
         """Return a row with the columns that are wanted."""
         return row if self.columns is None else self.columns.of(row)
 
-    def paged(self, items: list[object], filtered: int, total: int) -> Row:
-        """Return a page as RabbitMQ does."""
+    def paged(self, count: int, filtered: int, total: int) -> Row:
+        """Return what RabbitMQ says of a page of so many items, beside these."""
         return {
             "filtered_count": filtered,
-            "item_count": len(items),
-            "items": items,
+            "item_count": count,
             "page": self.page,
             "page_count": (filtered + self.page_size - 1) // self.page_size,
             "page_size": self.page_size,

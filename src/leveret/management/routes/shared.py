@@ -45,6 +45,11 @@ OPERATOR: Final = web.AppKey("operator", Operator)
 #: fields is some 700 lines, which nobody compiles, so these are about 5 ms of work.
 SLICE_ROWS: Final = 200
 
+#: Values in them, and characters that are as much work as one: the arguments of one queue alone may
+#: be thousands of values.
+SLICE_VALUES: Final = 4096
+_CHARACTERS_PER_VALUE: Final = 512
+
 #: The clock that peers are judged by; it stands still while the process does.
 CLOCK: Final = web.AppKey("clock", Clock)
 
@@ -198,6 +203,26 @@ def as_user(request: web.Request, vhost: str) -> AbstractAsyncContextManager[Dir
     return direct_channel(request, request.app[BROKER], opens, vhost)
 
 
+class RowSlices:
+    """Lets others have their turn while the rows of a long list are made and written."""
+
+    def __init__(self) -> None:
+        self._left = SLICE_VALUES
+
+    async def made(self, row: Row, size: int) -> None:
+        """Count a row, all of whose fields were made, and so many characters written of it."""
+        self._left -= values_in(row) + size // _CHARACTERS_PER_VALUE
+        if self._left < 0:
+            self._left = SLICE_VALUES
+            await asyncio.sleep(0)
+
+
+def values_in(holder: Mapping[str, object] | list[object]) -> int:
+    """Return how many values a row has, those in its tables and lists among them."""
+    values = holder.values() if isinstance(holder, Mapping) else holder
+    return sum(values_in(one) if isinstance(one, dict | list) else 1 for one in values)
+
+
 async def begins(request: web.Request, response: web.StreamResponse) -> bool:
     """Send the head of an answer; return whether a body follows, which is not so for HEAD.
 
@@ -222,11 +247,15 @@ async def stream_rows(
     if not await begins(request, response):
         return response
     separator = "["
+    slices = RowSlices()
     while taken := take(SLICE_ROWS):
         part = ""
         for stats in taken:
-            part += separator + json.dumps(wanted.only(row(stats)), ensure_ascii=False)
+            shown = row(stats)
+            text = json.dumps(wanted.only(shown), ensure_ascii=False)
+            part += separator + text
             separator = ","
+            await slices.made(shown, len(text))
             # Rows may have long arguments, and a peer that reads nothing makes us hold what waits.
             if len(part) >= HTTP_WRITE_BYTES_MAX:
                 await response.write(part.encode())
@@ -259,10 +288,12 @@ async def _ordered_rows(
     """Return what `take` gives in the order, and of the page, that is wanted."""
     gathered: list[tuple[object, str, Stats]] = []
     sorts = (*wanted.sort, *DEFAULT_SORTS)
+    slices = RowSlices()
     while taken := take(SLICE_ROWS):
         for stats in taken:
             shown = row(stats)
             gathered.append((sort_key(shown, sorts), str(shown.get("name", "")), stats))
+            await slices.made(shown, 0)
         await asyncio.sleep(0)
     found = await filter_names(wanted, gathered, lambda item: item[1])
     ordered = await sorted_in_slices(found, lambda item: item[0], wanted.reverse)
@@ -280,14 +311,33 @@ async def answer_with(
     if wanted.page is not None:
         wanted.check_range(found)
         ordered = ordered[wanted.begin : wanted.begin + wanted.page_size]
-    items: list[object] = []
-    for place, stats in enumerate(ordered, 1):
-        items.append(wanted.only(row(stats)))
-        if place % SLICE_ROWS == 0:
-            await asyncio.sleep(0)
-    if wanted.page is None:
-        return json_response(items)
-    return json_response(wanted.paged(items, found, total))
+    rows = RowTexts(wanted)
+    for stats in ordered:
+        await rows.add(row(stats))
+    return rows.response(found, total)
+
+
+class RowTexts:
+    """The rows of an answer, each written as it is made: all at once may be megabytes."""
+
+    def __init__(self, wanted: Wanted) -> None:
+        self._wanted = wanted
+        self._slices = RowSlices()
+        self._texts: list[bytes] = []
+
+    async def add(self, row: Row) -> None:
+        """Write a row with the columns that are wanted."""
+        text = json.dumps(self._wanted.only(row), ensure_ascii=False).encode()
+        self._texts.append(text)
+        await self._slices.made(row, len(text))
+
+    def response(self, found: int, total: int) -> web.Response:
+        """Return the answer: all of the list, or the page of it that is wanted."""
+        body = b"[" + b",".join(self._texts) + b"]"
+        if self._wanted.page is not None:
+            head = json.dumps(self._wanted.paged(len(self._texts), found, total)).encode()
+            body = head[:-1] + b', "items": ' + body + b"}"
+        return web.Response(body=body, headers=JSON_HEADERS)
 
 
 async def rows_response(request: web.Request, rows: list[Row]) -> web.Response:

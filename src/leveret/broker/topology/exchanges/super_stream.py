@@ -22,6 +22,9 @@ from leveret.broker.values.arguments import int_argument
 from leveret.errors import PreconditionFailed
 from leveret.routing.murmur import partition_of
 
+#: Bytes of a key whose hash takes as long as a look at a binding.
+_BYTES_PER_LOOK: Final = 8
+
 #: A partition with the table of its bindings.
 _PARTITION_BYTES: Final = 320
 
@@ -62,6 +65,7 @@ class SuperStreamExchange(Exchange):
         if partitions == 0:
             return
         key = routing.routing_key.encode("utf-8", "surrogateescape")
+        routing.look(len(key) // _BYTES_PER_LOOK)
         for binding in self.partitions.get(partition_of(key, partitions), ()):
             routing.take(binding)
             if routing.over:

@@ -23,10 +23,9 @@ from leveret.management.routes.node.identity import node_name
 from leveret.management.routes.shared import (
     BROKER,
     OPERATOR,
-    SLICE_ROWS,
     Row,
+    RowTexts,
     found_vhost,
-    json_response,
     name_of,
     row_response,
     stream_rows,
@@ -155,14 +154,12 @@ async def _answer(
     shown: Callable[[QueueStats], Row],
 ) -> web.Response:
     """Return the answer with the queues of a page, of as many as were found and there are."""
-    items: list[object] = []
-    for place, (of, name) in enumerate(page, 1):
+    rows = RowTexts(wanted)
+    for of, name in page:
         # One that was deleted meanwhile is left out.
         if (stats := queue_stats(broker, of, name)) is not None:
-            items.append(wanted.only(shown(stats)))
-        if place % SLICE_ROWS == 0:
-            await asyncio.sleep(0)
-    return json_response(wanted.paged(items, found, total))
+            await rows.add(shown(stats))
+    return rows.response(found, total)
 
 
 async def detailed(request: web.Request) -> web.StreamResponse:

@@ -15,8 +15,17 @@ from leveret.broker.admin.definitions_import import Importing
 from leveret.errors import PreconditionFailed
 from leveret.limits import HTTP_WRITE_BYTES_MAX
 from leveret.management.definitions import DefinitionsWriter, read_in_slices
-from leveret.management.routes.shared import BROKER, OPERATOR, SLICE_ROWS, begins, json_response
+from leveret.management.routes.shared import (
+    BROKER,
+    OPERATOR,
+    RowSlices,
+    begins,
+    json_response,
+)
 from leveret.session.settings import RABBITMQ_VERSION
+
+#: Rows that are made at once: each may have thousands of values.
+_ROWS_AT_ONCE: Final = 20
 
 
 async def export(request: web.Request) -> web.StreamResponse:
@@ -28,11 +37,14 @@ async def export(request: web.Request) -> web.StreamResponse:
     response = web.StreamResponse(headers={"Content-Type": "application/json"})
     if not await begins(request, response):
         return response
+    slices = RowSlices()
     for section in exported.sections:
         part = writer.rows(section, [])
-        while rows := exported.take(section, SLICE_ROWS):
+        while rows := exported.take(section, _ROWS_AT_ONCE):
             for row in rows:
-                part += writer.rows(section, [row])
+                text = writer.rows(section, [row])
+                part += text
+                await slices.made(row, len(text))
                 # Rows may have long arguments.
                 if len(part) >= HTTP_WRITE_BYTES_MAX:
                     await response.write(part)
