@@ -178,6 +178,18 @@ def test_columns_hold_what_the_frames_hold(
     assert others == [frame for _, several in messages for frame in several]
 
 
+@pytest.mark.parametrize("piece_bytes", [4103, 5000, 10_007, 65_536])
+@pytest.mark.parametrize("frame_max", [4096, 131_072])
+def test_input_may_come_in_long_pieces(piece_bytes: int, frame_max: int) -> None:
+    """The rest of a piece behind the frame that it ends is not looked at before that is taken."""
+    messages = [Sent(b"x" * (n * 379 % 9000), "e", f"k{n}", n, 1000 + n) for n in range(150)]
+    wire = b"".join(HEARTBEAT + sent.frames(n, frame_max) for n, sent in enumerate(messages, 1))
+    pieces = [wire[at : at + piece_bytes] for at in range(0, len(wire), piece_bytes)]
+    columns, others = scanned(pieces)
+    assert rows(columns) == messages
+    assert others == [HEARTBEAT] * len(messages)
+
+
 def test_input_may_come_byte_by_byte() -> None:
     messages = [Sent(b"x" * n, "e", f"k{n}", n, 1000 + n) for n in range(5)]
     wire = b"".join(sent.frames(tag, 10) for tag, sent in enumerate(messages, 1))

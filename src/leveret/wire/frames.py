@@ -259,6 +259,27 @@ class FrameReader(PieceReader):
             self.position = self._rest_at
             self._rest = b""
 
+    def complete(self) -> bool:
+        """Add to `data` what the next frame misses, of the last piece; return whether it did.
+
+        Whoever parses `data` without `next` goes on then.
+        """
+        if not self._rest:
+            return False
+        self.reach_rest()
+        there: i64 = i64(len(self.data)) - self.position
+        added = not self._rest
+        if self._rest and there < FRAME_HEAD_BYTES:
+            self._take_rest(FRAME_HEAD_BYTES - there)
+            there = len(self.data)
+            added = True
+        if self._rest:
+            size: i64 = i64(read_i32_be(self.data, self.position + 3)) & 0xFFFF_FFFF
+            if there < size + FRAME_OVERHEAD_BYTES:
+                self._take_rest(size + FRAME_OVERHEAD_BYTES - there)
+                added = True
+        return added
+
     def _take_rest(self, missing: i64) -> None:
         """Add to `data` what it misses of a frame, as far as the last piece has it."""
         rest = self._rest
@@ -301,9 +322,8 @@ class FrameReader(PieceReader):
         """
         if self._missing > 0:
             return False
-        self.reach_rest()
-        if self._rest and len(self.data) - self.position < FRAME_HEAD_BYTES:
-            self._take_rest(FRAME_HEAD_BYTES - (i64(len(self.data)) - self.position))
+        if self._rest:
+            self.complete()
         data = self.data
         at = self.position
         there: i64 = i64(len(data)) - at
@@ -317,11 +337,6 @@ class FrameReader(PieceReader):
         kind: i64 = i64(data[at])
         size: i64 = i64(read_i32_be(data, at + 3)) & 0xFFFF_FFFF
         self._check(kind, size)
-        if self._rest and there < size + FRAME_OVERHEAD_BYTES:
-            self._take_rest(size + FRAME_OVERHEAD_BYTES - there)
-            data = self.data
-            at = self.position
-            there = len(data)
         if there < size + FRAME_OVERHEAD_BYTES:
             self.wait_for(size + FRAME_OVERHEAD_BYTES - there, there)
             return False

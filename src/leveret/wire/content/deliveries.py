@@ -159,7 +159,12 @@ class DeliveryScanner:
 
         Raises: UnexpectedFrame (505); SyntaxFault (502); ContentTooLarge (311).
         """
-        reader.reach_rest()
+        self._take_from(reader)
+        while reader.complete():
+            self._take_from(reader)
+
+    def _take_from(self, reader: FrameReader) -> None:
+        """Take those that lie whole in the reader's data."""
         data = reader.data
         size: i64 = len(data)
         at = reader.position
