@@ -98,6 +98,10 @@ INPUT_BYTES_BLOCKED_MAX: Final = 16_384
 HAREMQ_FRAME_BYTES_MIN: Final = 10
 HAREMQ_FRAME_BYTES_MAX: Final = 64 * 1024 * 1024
 
+#: The same for all requests but a publish: as much as a frame of AMQP has by default, for their
+#: arguments, and 4 KiB for ids and names.  They are decoded at once, and nobody has logged in.
+HAREMQ_REQUEST_BYTES_MAX: Final = 135_168
+
 #: A request's and a channel's id of HareMQ: its client makes ids of 155 characters, and each answer
 #: repeats both; a longer one ends the connection, because it cannot be answered.
 HAREMQ_ID_BYTES_MAX: Final = 1024

@@ -16,7 +16,11 @@ from hypothesis import strategies as st
 
 from hare import classes, frame, frame_of
 from leveret.errors import FrameError
-from leveret.limits import HAREMQ_FRAME_BYTES_MAX, HAREMQ_FRAME_BYTES_MIN
+from leveret.limits import (
+    HAREMQ_FRAME_BYTES_MAX,
+    HAREMQ_FRAME_BYTES_MIN,
+    HAREMQ_REQUEST_BYTES_MAX,
+)
 from leveret.server import haremq
 from leveret.server.haremq.protobuf_codec import DESCRIPTORS, ProtobufCodec
 from leveret.wire.buffer import BytesWriter
@@ -255,6 +259,31 @@ def test_the_least_and_the_most_length_are_waited_for(length: int) -> None:
     reader = HareFrameReader()
     reader.feed(length.to_bytes(4, "big") + (2).to_bytes(4, "big"))
     assert not reader.next()
+
+
+@pytest.mark.parametrize("beyond", [0, 1, HAREMQ_FRAME_BYTES_MAX - HAREMQ_REQUEST_BYTES_MAX])
+@pytest.mark.parametrize("name", ["declareQueueRequest", "basicAckRequest", "noRequest"])
+def test_a_long_request_is_refused_by_its_name(name: str, beyond: int) -> None:
+    raw = f"hare_mq.{name}".encode() + b"\0"
+    length = HAREMQ_REQUEST_BYTES_MAX + beyond
+    reader = HareFrameReader()
+    reader.feed(length.to_bytes(4, "big") + len(raw).to_bytes(4, "big") + raw[:-1])
+    assert not reader.next()
+    reader.feed(raw[-1:])
+    if beyond == 0:
+        assert not reader.next()
+    else:
+        with pytest.raises(
+            FrameError, match=f"all but publishes have up to {HAREMQ_REQUEST_BYTES_MAX}"
+        ):
+            reader.next()
+
+
+def test_a_long_publish_is_read() -> None:
+    body = "b" * 2 * HAREMQ_REQUEST_BYTES_MAX
+    data = frame("basicPublishRequest", rid="r", cid="c", body=body)
+    kinds = [kind for kind, _ in read_all(data, 10_000)]
+    assert kinds == [REQUESTS[PUBLISH]]
 
 
 @pytest.mark.parametrize("size", [0, 1, 2**31, 2**32 - 1, len(GOOD)])

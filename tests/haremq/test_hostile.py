@@ -12,12 +12,17 @@ from raw_codec import publish
 #: Messages of one output.
 PUSHED = 400
 
+#: The begin of a publish that is as long as one may be.
+_NAME = b"hare_mq.basicPublishRequest\0"
+LONGEST_PUBLISH = HAREMQ_FRAME_BYTES_MAX.to_bytes(4, "big") + len(_NAME).to_bytes(4, "big") + _NAME
+
 GOOD = frame("openChannelRequest", rid="r2", cid="other")
 
 BAD = {
     "no length": bytes(4),
     "a length of 9": (9).to_bytes(4, "big"),
     "a length above 64 MiB": (HAREMQ_FRAME_BYTES_MAX + 1).to_bytes(4, "big"),
+    "a long declare": frame("declareQueueRequest", rid="r", cid="c", queue_name="q" * 140_000),
     "a length of 2 GB": (2**31 - 1).to_bytes(4, "big"),
     "a negative length": b"\xff\xff\xff\xff",
     "a name beyond its frame": GOOD[:4] + b"\x00\x00\x10\x00" + GOOD[8:],
@@ -78,12 +83,12 @@ def test_a_connection_that_ended_holds_no_part_of_a_frame(node: Node, end: str) 
     """It is booked no more, and 64 MB of each such connection could stay."""
     peer = HarePeer(node)
     assert peer.open()
-    head = HAREMQ_FRAME_BYTES_MAX.to_bytes(4, "big") + (20).to_bytes(4, "big")
-    peer.send(head + bytes(100_000))
+    peer.send(LONGEST_PUBLISH + bytes(100_000))
     peer.send(bytes(100_000))
-    assert node.turn.assembling_bytes == peer.connection.input_bytes_held() == 200_008
+    held = len(LONGEST_PUBLISH) + 200_000
+    assert node.turn.assembling_bytes == peer.connection.input_bytes_held() == held
     if end == "refused":
-        peer.connection.assembling_bytes_max = 200_008
+        peer.connection.assembling_bytes_max = held
         peer.send(b"x")
     elif end == "forced":
         peer.connection.force("the operator closes it")
@@ -138,8 +143,7 @@ def test_a_frame_is_not_begun_without_memory_for_it() -> None:
     node = Node(memory_bytes_max=100_000)
     peer, other = HarePeer(node), HarePeer(node)
     assert other.open()
-    start = HAREMQ_FRAME_BYTES_MAX.to_bytes(4, "big") + (5).to_bytes(4, "big")
-    peer.send(start + bytes(150_000))
+    peer.send(LONGEST_PUBLISH + bytes(150_000))
     assert peer.is_open()
     assert node.broker.blocked
     peer.send(bytes(150_000))

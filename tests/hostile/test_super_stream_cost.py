@@ -313,3 +313,39 @@ def test_what_the_parts_of_a_consumer_hold_is_booked(node: Node, reader: Peer) -
     for number in range(3):
         reader.call(1, "basic.cancel", consumer_tag=f"c{number}")
     assert node.turn.accounts.total() == booked
+
+
+def test_consumers_of_a_whole_are_cancelled_in_slices_when_a_partition_is_deleted(
+    node: Node, peer: Peer
+) -> None:
+    """The end of each takes a look at all partitions, which counts too."""
+    consumers = 40
+    peer.send(ask(512))
+    node.sync()
+    reader = node.connect()
+    reader.call(1, "basic.qos", prefetch_count=10)
+    for number in range(consumers):
+        reader.call(1, "basic.consume", queue="s", consumer_tag=f"c{number}")
+    node.sync()
+    reader.take()
+    begin(peer, method(1, "queue.delete", queue="s-3", no_wait=True))
+    node.run()
+    assert node.begin_sync()
+    node.write()
+    turn = node.turn
+    steps = []
+    before = int(turn.steps)
+    # As `Node.end_sync`, but nothing goes on by itself.
+    group, node.group = node.group, None
+    assert group is not None
+    turn.synced(group.number)
+    steps.append(int(turn.steps) - before)
+    while turn.works:
+        before = int(turn.steps)
+        turn.continue_works(1)
+        steps.append(int(turn.steps) - before)
+    node.run()
+    reader.flush()
+    assert reader.names().count("basic.cancel") == consumers
+    assert sum(steps) > 2 * SLICE_MAX
+    assert max(steps) <= SLICE_MAX

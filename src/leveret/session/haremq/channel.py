@@ -31,6 +31,7 @@ from leveret.limits import (
     MESSAGE_OVERHEAD_BYTES,
     OUTPUT_BYTES_HIGH,
     OUTPUT_BYTES_KEPT,
+    TABLE_BYTES_PER_STEP,
 )
 from leveret.message import Message
 from leveret.session.client_session import ClientSession
@@ -314,6 +315,8 @@ class HareChannel(DeliveryChannel):
         """Return bytes as text: what is no UTF-8 in them becomes U+FFFD."""
         if is_text(raw):
             return raw
+        # It is decoded and encoded again, and may take three times its bytes then.
+        self._connection.turn.steps += len(raw) // TABLE_BYTES_PER_STEP
         if not self._garbled:
             self._garbled = True
             self._connection.log.append(

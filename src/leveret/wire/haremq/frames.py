@@ -15,7 +15,11 @@ from typing import Final, final
 from mypy_extensions import i32, i64
 
 from leveret.errors import FrameError
-from leveret.limits import HAREMQ_FRAME_BYTES_MAX, HAREMQ_FRAME_BYTES_MIN
+from leveret.limits import (
+    HAREMQ_FRAME_BYTES_MAX,
+    HAREMQ_FRAME_BYTES_MIN,
+    HAREMQ_REQUEST_BYTES_MAX,
+)
 from leveret.wire.buffer import BytesWriter, read_i32_be, write_i32_be
 from leveret.wire.frames import PieceReader
 
@@ -59,6 +63,8 @@ _KINDS: Final[dict[bytes, int]] = {
     f"{PACKAGE}.{name}".encode(): kind for kind, name in REQUESTS.items()
 }
 
+_PUBLISH_NAME: Final = f"{PACKAGE}.{REQUESTS[PUBLISH]}".encode()
+
 #: The sizes of both lengths, of one of them, and of the checksum.
 _HEAD_BYTES: Final = 8
 _LENGTH_BYTES: Final = 4
@@ -82,8 +88,9 @@ class HareFrameReader(PieceReader):
     def next(self) -> bool:
         """Move to the next frame if it is whole.
 
-        Raises: FrameError (501) for a length that cannot be, as soon as it is there, a wrong
-        checksum, or a name that is none of a request.
+        Raises: FrameError (501) for a length that cannot be, as soon as it is there, a request that
+        is too long, as soon as its name is there, a wrong checksum, or a name that is none of a
+        request.
         """
         if self._missing > 0:
             return False
@@ -102,6 +109,12 @@ class HareFrameReader(PieceReader):
         if name_size < 2 or name_size > length - _LENGTH_BYTES - _CHECKSUM_BYTES:
             raise FrameError(f"a frame of {length} bytes announces a name of {name_size} bytes")
         size = length + _LENGTH_BYTES
+        if length > HAREMQ_REQUEST_BYTES_MAX:
+            # Long ones are refused before they are gathered.
+            if there < _HEAD_BYTES + name_size:
+                self.wait_for(_HEAD_BYTES + name_size - there, there)
+                return False
+            _check_is_publish(data[at + _HEAD_BYTES : at + _HEAD_BYTES + name_size - 1], length)
         if there < size:
             self.wait_for(size - there, there)
             return False
@@ -121,6 +134,15 @@ class HareFrameReader(PieceReader):
         self.end = end
         self.position = end + _CHECKSUM_BYTES
         return True
+
+
+def _check_is_publish(name: bytes, length: i64) -> None:
+    """Refuse a long frame of another request.  Raises: FrameError (501)."""
+    if name != _PUBLISH_NAME:
+        raise FrameError(
+            f"a frame of {length} bytes of the type {name[:64]!r}; all but publishes have up to "
+            f"{HAREMQ_REQUEST_BYTES_MAX}"
+        )
 
 
 def _check_length(length: i64) -> None:
