@@ -10,7 +10,6 @@ import secrets
 import time
 from collections.abc import Callable
 from pathlib import Path
-from time import clock_gettime_ns, monotonic_ns
 
 import structlog
 
@@ -38,8 +37,7 @@ class SystemClock(Clock):
     """The machine's clocks."""
 
     def __init__(self) -> None:
-        self._lived = time.CLOCK_BOOTTIME
-        self._offset_ms = (time.time_ns() - clock_gettime_ns(self._lived)) // 1_000_000
+        self._offset_ns = time.time_ns() - time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
     def wall_ms(self) -> int:
         """Return milliseconds since the Unix epoch.
@@ -47,11 +45,11 @@ class SystemClock(Clock):
         It is the wall time at the start with what has passed since, a machine's sleep included: a
         step of the machine's clock expires no message.
         """
-        return clock_gettime_ns(self._lived) // 1_000_000 + self._offset_ms
+        return (time.clock_gettime_ns(time.CLOCK_BOOTTIME) + self._offset_ns) // 1_000_000
 
     def monotonic_ms(self) -> int:
         """Return milliseconds of a clock that never goes back."""
-        return monotonic_ns() // 1_000_000
+        return time.monotonic_ns() // 1_000_000
 
 
 class SystemTokens(Tokens):

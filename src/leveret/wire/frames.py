@@ -240,11 +240,10 @@ class FrameReader(PieceReader):
         """Take more input."""
         missing = self._missing
         if self._rest:
-            # It was not parsed to its end: the session stopped before.
+            # It was not parsed to its end: the session stopped before, and nothing is missing.
             piece = self._rest[self._rest_at :] + piece
             self._rest = b""
-            super().feed(piece)
-        elif missing > 0 and i64(len(piece)) - missing >= _LONG_REST_BYTES:
+        if missing > 0 and i64(len(piece)) - missing >= _LONG_REST_BYTES:
             self._pieces.append(piece[:missing])
             self._join()
             self._rest = piece
@@ -262,23 +261,22 @@ class FrameReader(PieceReader):
     def complete(self) -> bool:
         """Add to `data` what the next frame misses, of the last piece; return whether it did.
 
-        Whoever parses `data` without `next` goes on then.
+        Whoever parses `data` without `next` goes on then: it was the frame's head, or its payload.
         """
         if not self._rest:
             return False
         self.reach_rest()
+        if not self._rest:
+            return True
         there: i64 = i64(len(self.data)) - self.position
-        added = not self._rest
-        if self._rest and there < FRAME_HEAD_BYTES:
-            self._take_rest(FRAME_HEAD_BYTES - there)
-            there = len(self.data)
-            added = True
-        if self._rest:
+        missing: i64 = FRAME_HEAD_BYTES - there
+        if missing <= 0:
             size: i64 = i64(read_i32_be(self.data, self.position + 3)) & 0xFFFF_FFFF
-            if there < size + FRAME_OVERHEAD_BYTES:
-                self._take_rest(size + FRAME_OVERHEAD_BYTES - there)
-                added = True
-        return added
+            missing = size + FRAME_OVERHEAD_BYTES - there
+        if missing <= 0:
+            return False
+        self._take_rest(missing)
+        return True
 
     def _take_rest(self, missing: i64) -> None:
         """Add to `data` what it misses of a frame, as far as the last piece has it."""
@@ -322,8 +320,8 @@ class FrameReader(PieceReader):
         """
         if self._missing > 0:
             return False
-        if self._rest:
-            self.complete()
+        while self.complete():
+            pass
         data = self.data
         at = self.position
         there: i64 = i64(len(data)) - at

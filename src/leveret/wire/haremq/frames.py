@@ -63,8 +63,6 @@ _KINDS: Final[dict[bytes, int]] = {
     f"{PACKAGE}.{name}".encode(): kind for kind, name in REQUESTS.items()
 }
 
-_PUBLISH_NAME: Final = f"{PACKAGE}.{REQUESTS[PUBLISH]}".encode()
-
 #: The sizes of both lengths, of one of them, and of the checksum.
 _HEAD_BYTES: Final = 8
 _LENGTH_BYTES: Final = 4
@@ -138,7 +136,7 @@ class HareFrameReader(PieceReader):
 
 def _check_is_publish(name: bytes, length: i64) -> None:
     """Refuse a long frame of another request.  Raises: FrameError (501)."""
-    if name != _PUBLISH_NAME:
+    if _KINDS.get(name) != PUBLISH:
         raise FrameError(
             f"a frame of {length} bytes of the type {name[:64]!r}; all but publishes have up to "
             f"{HAREMQ_REQUEST_BYTES_MAX}"

@@ -22,7 +22,8 @@ from leveret.broker.values.arguments import int_argument
 from leveret.errors import PreconditionFailed
 from leveret.routing.murmur import partition_of
 
-#: Bytes of a key whose hash takes as long as a look at a binding.
+#: Bytes of a key that count as a look at a binding: less than one where their hash is compiled, and
+#: fifty lines of plain Python.
 _BYTES_PER_LOOK: Final = 8
 
 #: A partition with the table of its bindings.

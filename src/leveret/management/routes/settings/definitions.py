@@ -49,8 +49,6 @@ async def export(request: web.Request) -> web.StreamResponse:
                 if len(part) >= HTTP_WRITE_BYTES_MAX:
                     await response.write(part)
                     part = b""
-            await response.write(part)
-            part = b""
             await asyncio.sleep(0)
         await response.write(part)
     await response.write(writer.end())
