@@ -1,36 +1,125 @@
-"""Deadlines of messages that are gone are passed by within what a turn spends on deadlines.
+"""Deadlines of messages that are gone are few, and passed by within a turn's steps for deadlines.
 
-A queue keeps a thousand of them, and a client may have many queues.
+A client may have many queues with a TTL, and let any number of messages pass through them.
 """
 
 from __future__ import annotations
 
-from core import Node
+import tracemalloc
+from collections.abc import Callable
+
+import pytest
+
+from core import Node, Peer
+from cost_gauge import PLAIN
+from leveret.broker.queue import deadlines
 from leveret.limits import STEPS_PER_SLICE, TIMED_STEPS_PER_TURN, TURN_SHARE_MIN
 from raw_codec import method, publish
 
-QUEUES = 40
-MESSAGES = 1000
+#: Compiled code does not say which module allocates.
+pytestmark = pytest.mark.both_builds
+allocates = pytest.mark.skipif(not PLAIN, reason="measures allocations in plain Python")
+
+#: Far more than a test lasts, in ms.
+TTL = {"x-message-ttl": 1_000_000_000}
+
+
+def grown_by(work: Callable[[], None]) -> int:
+    """The bytes of deadlines that are there after some work, and were not before."""
+    tracemalloc.start()
+    try:
+        work()
+        traces = [tracemalloc.Filter(True, deadlines.__file__)]
+        found = tracemalloc.take_snapshot().filter_traces(traces).statistics("filename")
+        return sum(file.size for file in found)
+    finally:
+        tracemalloc.stop()
+
+
+def declared(node: Node, count: int) -> Peer:
+    peer = node.connect()
+    for number in range(count):
+        peer.declare(f"q{number}", arguments=TTL)
+    return peer
+
+
+def passed_through(node: Node, peer: Peer, queue: str, count: int) -> None:
+    """Publish messages, and consume all but the last two of them."""
+    peer.send(publish(1, "", queue, b"m") * count)
+    node.run()
+    peer.send(method(1, "basic.get", queue=queue, no_ack=True) * (count - 2))
+    node.run()
+    peer.take()
+    assert node.classic(queue).ready_count() % count == 2
+
+
+@allocates
+@pytest.mark.parametrize(("queues", "count"), [(40, 64), (4, 2_000), (2, 6_000)])
+def test_those_of_messages_that_were_consumed_are_sorted_out(queues: int, count: int) -> None:
+    node = Node()
+    peer = declared(node, queues)
+    passed_through(node, peer, "q0", 2 * count)
+
+    def work() -> None:
+        for number in range(1, queues):
+            passed_through(node, peer, f"q{number}", count)
+
+    # Each of them takes more than a hundred bytes.
+    assert grown_by(work) < 40 * (queues - 1) * count
+
+
+@allocates
+def test_a_message_that_comes_back_has_one() -> None:
+    node = Node()
+    peer = declared(node, 1)
+    peer.send(publish(1, "", "q0", b"m") * 8)
+    node.run()
+
+    def work() -> None:
+        for _ in range(2_000):
+            peer.send(method(1, "basic.get", queue="q0", no_ack=False))
+            peer.send(method(1, "basic.nack", delivery_tag=0, multiple=True, requeue=True))
+        peer.take()
+
+    assert grown_by(work) < 10_000
+    assert node.classic("q0").ready_count() == 8
+    node.tick(1_000_000_001)
+    assert node.classic("q0").ready_count() == 0
+
+
+def test_a_message_that_comes_back_while_others_are_sorted_out_expires() -> None:
+    node = Node()
+    peer = declared(node, 1)
+    peer.send(publish(1, "", "q0", b"m") * 2_000)
+    node.run()
+    peer.send(method(1, "basic.get", queue="q0", no_ack=False) * 1_200)
+    for _ in range(20):
+        peer.send(method(1, "basic.nack", delivery_tag=0, multiple=True, requeue=True))
+        peer.send(method(1, "basic.get", queue="q0", no_ack=False) * 1_200)
+    peer.send(method(1, "basic.nack", delivery_tag=0, multiple=True, requeue=True))
+    node.run()
+    assert node.classic("q0").ready_count() == 2_000
+    node.tick(1_000_000_001)
+    assert node.classic("q0").ready_count() == 0
 
 
 def test_those_of_many_queues_are_passed_by_in_many_turns() -> None:
     node = Node()
-    peer = node.connect()
-    for number in range(QUEUES):
-        arguments = {"x-max-length": 1}
-        peer.send(method(1, "queue.declare", queue=f"q{number}", arguments=arguments))
-        # Each message but the last of a queue is dropped as the next one comes.
-        peer.send(publish(1, "", f"q{number}", b"", expiration="60000") * MESSAGES)
+    queues, count = 40, 1_000
+    peer = declared(node, queues)
+    for number in range(queues):
+        peer.send(publish(1, "", f"q{number}", b"") * count)
+        peer.send(method(1, "basic.get", queue=f"q{number}", no_ack=True) * (count // 2))
     node.run()
-    node.clock.advance(60_001)
+    node.clock.advance(1_000_000_001)
     node.now()
     steps = []
     while node.turn.has_more() or node.turn.due():
         before = int(node.turn.steps)
         node.broker.settle()
         steps.append(int(node.turn.steps) - before)
-        assert len(steps) < QUEUES * MESSAGES
+        assert len(steps) < queues * count
     assert max(steps) <= TIMED_STEPS_PER_TURN + TURN_SHARE_MIN + STEPS_PER_SLICE
-    # A step stands for a few of them.
-    assert sum(steps) >= QUEUES * MESSAGES // 4
-    assert all(node.classic(f"q{number}").ready_count() == 0 for number in range(QUEUES))
+    # Those that expire count two, and a step stands for a few of the others.
+    assert sum(steps) >= queues * count // 2 * 2 + queues * count // 2 // 4
+    assert all(node.classic(f"q{number}").ready_count() == 0 for number in range(queues))

@@ -240,6 +240,8 @@ class ClassicQueue(ConsumedQueue):
                 self.redelivered += 1
             handed += 1
         self.turn.steps += handed
+        if self.expiry is not None and handed > 0:
+            self.expiry.tidy()
         if edits or self.retained is not None:
             # To write a header into the properties, or to retain a message, takes as long as the
             # rest of its delivery.
@@ -261,6 +263,8 @@ class ClassicQueue(ConsumedQueue):
         if sequence == NOTHING:
             return None
         message = self.take(sequence)
+        if self.expiry is not None:
+            self.expiry.tidy()
         self.taken_sequence = sequence
         self.got += 1
         if no_ack:

@@ -47,7 +47,7 @@ class DelayedMemory(Deadlined):
         self.leaving: i64 = 0
         self._account: Final = account
         #: By sequence.
-        self._deadlines: Final = Deadlines()
+        self._deadlines: Final = Deadlines(account)
 
     def count(self) -> i64:
         """Return how many messages are here."""
@@ -77,7 +77,11 @@ class DelayedMemory(Deadlined):
         size = delayed.message.size
         self.bytes += size
         self._account.delay(size)
-        self._deadlines.add(delayed.due_ms, sequence, self.count(), self)
+        self._deadlines.add(delayed.due_ms, sequence, self)
+
+    def deadline_count(self) -> i64:
+        """Return how many messages are here."""
+        return self.count()
 
     def has_deadline(self, key: i64) -> bool:
         """Return whether the message with a sequence is here."""
@@ -108,6 +112,7 @@ class DelayedMemory(Deadlined):
         size = delayed.message.size
         self.bytes -= size
         self._account.end_delay(1, size)
+        self._deadlines.tidy(self)
         return delayed
 
     def first(self) -> tuple[int, int] | None:
@@ -134,7 +139,7 @@ class DelayedMemory(Deadlined):
         account.end_delay(self.count(), self.bytes)
         account.free_table(self.fresh)
         account.free_table(self.loaded)
-        self._deadlines.clear(account)
+        self._deadlines.clear()
         self.fresh = {}
         self.loaded = {}
         self.bytes = 0

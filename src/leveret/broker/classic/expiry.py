@@ -42,18 +42,24 @@ class Expiry(Timed, Deadlined):
         super().__init__()
         self.queue = queue
         #: Each with a key: twice a page's first sequence, or twice a message's plus one.
-        self._deadlines: Final = Deadlines()
+        self._deadlines: Final = Deadlines(queue.turn)
         #: What computes the deadlines anew; it may be over.
         self._rebuilding: Rebuilding | None = None
 
     def add(self, deadline_ms: i64, sequence: i64) -> None:
         """Add the deadline of a message."""
         key: i64 = 2 * sequence + 1
-        ready = self.queue.ready
-        counting = ready.memory_count() + ready.page_count()
-        if self._deadlines.add(deadline_ms, key, counting, self):
-            self.queue.turn.steps += 1
+        self._deadlines.add(deadline_ms, key, self)
         self._arm_for(key)
+
+    def deadline_count(self) -> i64:
+        """Return how many messages and pages may have one."""
+        ready = self.queue.ready
+        return ready.memory_count() + ready.page_count()
+
+    def tidy(self) -> None:
+        """Sort out the deadlines of messages that were delivered, where these are the most."""
+        self._deadlines.tidy(self)
 
     def has_deadline(self, key: i64) -> bool:
         """Return whether the message of a key still waits; a page is looked at when it is due."""
@@ -61,9 +67,7 @@ class Expiry(Timed, Deadlined):
 
     def add_page(self, deadline_ms: i64, first: i64) -> None:
         """Add the deadline of the page that begins at `first`."""
-        ready = self.queue.ready
-        counting = ready.memory_count() + ready.page_count()
-        self._deadlines.add(deadline_ms, 2 * first, counting, self)
+        self._deadlines.add(deadline_ms, 2 * first, self)
         self._arm_for(2 * first)
 
     def _arm_for(self, key: i64) -> None:
@@ -76,7 +80,7 @@ class Expiry(Timed, Deadlined):
         """Forget all deadlines: nothing waits."""
         if self._rebuilding is not None:
             self._rebuilding.over = True
-        self._deadlines.clear(self.queue.turn)
+        self._deadlines.clear()
         self.arm()
 
     def rebuild(self) -> None:

@@ -1,10 +1,14 @@
-"""Heaps of deadlines, most of whose entries may stand for what has left.
+"""Heaps of deadlines, some of whose entries may stand for what has left.
 
 Taking an entry out of the middle of a heap costs as much as the heap is long.  So what leaves stays
-in it, and is passed by.  When such entries are the most, the heap is put aside, and each new entry
-moves some of those that count to a new one: so no call takes long, however many there are.
+in it, and is passed by.  When such entries are the most, they are sorted out: those of a small heap
+at once.  A large one is put aside, and the entries that count move to a new one in slices, some of
+them with each new entry: so no call takes long, however many there are.  What leaves and returns
+has two entries, of which one stays then.
 
-Invariant: every entry that counts is in one of the two heaps, once.
+Invariants: every entry that counts is in one of the two heaps; a key has the same deadline whenever
+it is added, until `clear`; both heaps together have no more than some times the entries that may
+count.
 """
 
 from __future__ import annotations
@@ -15,19 +19,29 @@ from typing import Final, final
 
 from mypy_extensions import i64, trait
 
-from leveret.broker.core.work import WorkAccount
+from leveret.broker.core.work import Work, WorkAccount
 
-#: Entries of the heap beyond twice what counts that are worth sorting out.
-_SORT_OUT_AT: Final = 1024
+#: The size of a heap from which on entries are sorted out: a queue is booked with so many.
+_SORT_OUT_AT: Final = 32
+
+#: The size up to which a heap is sorted out at once.
+_SMALL: Final = 512
 
 #: Entries of a heap that was put aside which each new one looks at: two suffice to come to its end
 #: before the other heap is as large.
 _SORTED_OUT_AT_ONCE: Final = 2
 
+#: Entries that are looked at in one step.
+_SORTED_OUT_PER_STEP: Final = 4
+
 
 @trait
 class Deadlined:
     """Something with deadlines, which knows the keys that count."""
+
+    @abstractmethod
+    def deadline_count(self) -> i64:
+        """Return how many entries may stand for something."""
 
     @abstractmethod
     def has_deadline(self, key: i64) -> bool:
@@ -36,38 +50,68 @@ class Deadlined:
 
 @final
 class Deadlines:
-    """Deadlines (ms), each with a key, the earliest first."""
+    """Deadlines (ms), each with a key, the earliest first; `of` is whose they are."""
 
-    def __init__(self) -> None:
+    def __init__(self, account: WorkAccount) -> None:
+        self._account: Final = account
         self._heap: list[tuple[int, int]] = []
         #: The heap that was put aside, until all that counts in it has moved to the other.
         self._aside: list[tuple[int, int]] = []
+        #: The keys in the other heap meanwhile.
+        self._moved: dict[int, None] = {}
 
-    def add(self, deadline_ms: i64, key: i64, counting: i64, of: Deadlined) -> bool:
-        """Add an entry, of which `counting` may count now.
-
-        Returns whether it looked at others too, which is worth a step.
-        """
-        heapq.heappush(self._heap, (int(deadline_ms), int(key)))
+    def add(self, deadline_ms: i64, key: i64, of: Deadlined) -> None:
+        """Add an entry."""
         if self._aside:
-            self._sort_out(of)
-            return True
-        size: i64 = len(self._heap)
-        if size > _SORT_OUT_AT and size > 2 * counting:
-            self._aside = self._heap
-            self._heap = []
-        return False
+            self._move((int(deadline_ms), int(key)))
+            self._account.steps += 1
+            self.sort_out(_SORTED_OUT_AT_ONCE, of)
+            return
+        heapq.heappush(self._heap, (int(deadline_ms), int(key)))
+        self.tidy(of)
 
-    def _sort_out(self, of: Deadlined) -> None:
-        """Look at some entries of the heap that was put aside."""
+    def tidy(self, of: Deadlined) -> None:
+        """Begin to sort out the entries if most of them count no more."""
+        size: i64 = len(self._heap)
+        if size <= _SORT_OUT_AT or self._aside or size <= 2 * of.deadline_count():
+            return
+        if size <= _SMALL:
+            self._account.steps += size // _SORTED_OUT_PER_STEP
+            kept = {entry[1]: entry for entry in self._heap if of.has_deadline(entry[1])}
+            self._heap = list(kept.values())
+            heapq.heapify(self._heap)
+            return
+        self._aside = self._heap
+        self._heap = []
+        self._account.works.append(SortingOut(self, of, self._account))
+
+    def _move(self, entry: tuple[int, int]) -> None:
+        """Add an entry to the heap while another one is put aside, unless it is there."""
+        if entry[1] not in self._moved:
+            self._moved[entry[1]] = None
+            heapq.heappush(self._heap, entry)
+
+    def sort_out(self, limit: i64, of: Deadlined) -> bool:
+        """Look at some entries of the heap that was put aside; return whether some are left."""
         aside = self._aside
-        left: i64 = _SORTED_OUT_AT_ONCE
+        left = limit
         while aside and left > 0:
             left -= 1
             # Without its last entry a heap is still one.
             entry = aside.pop()
             if of.has_deadline(entry[1]):
-                heapq.heappush(self._heap, entry)
+                self._move(entry)
+        if aside:
+            return True
+        self._forget_moved()
+        # Some that were moved may have left since.
+        self.tidy(of)
+        return False
+
+    def _forget_moved(self) -> None:
+        if self._moved:
+            self._account.free_table(self._moved)
+            self._moved = {}
 
     def first(self) -> tuple[int, int] | None:
         """Return the earliest entry, which may count no more; None if there is none."""
@@ -81,13 +125,38 @@ class Deadlines:
         """Remove the earliest entry; there is one."""
         heap = self._heap
         aside = self._aside
-        if aside and (not heap or aside[0] < heap[0]):
-            heap = aside
-        heapq.heappop(heap)
+        if not aside:
+            heapq.heappop(heap)
+        elif not heap or aside[0] < heap[0]:
+            heapq.heappop(aside)
+            if not aside:
+                self._forget_moved()
+        else:
+            # It may come back: then it has no entry any more.
+            self._moved.pop(heapq.heappop(heap)[1], None)
 
-    def clear(self, account: WorkAccount) -> None:
+    def clear(self) -> None:
         """Drop all entries; many are let go of in slices."""
-        account.free(self._heap)
-        account.free(self._aside)
+        self._account.free(self._heap)
+        self._account.free(self._aside)
+        self._forget_moved()
         self._heap = []
         self._aside = []
+
+
+@final
+class SortingOut(Work):
+    """Moves the entries that count out of a heap that was put aside."""
+
+    def __init__(self, deadlines: Deadlines, of: Deadlined, account: WorkAccount) -> None:
+        self._deadlines: Final = deadlines
+        self._of: Final = of
+        self._account: Final = account
+
+    def step(self, steps: i64) -> bool:
+        """Look at some of them."""
+        self._account.steps += steps
+        return self._deadlines.sort_out(steps * _SORTED_OUT_PER_STEP, self._of)
+
+    def ended(self) -> None:
+        """Nobody waits for it."""
