@@ -390,9 +390,9 @@ HISTORY_COPIES_MAX: Final = 16_384
 STREAM_FILTER_VALUES_MAX: Final = 256
 STREAM_FILTER_KEYS_KNOWN_MAX: Final = 4096
 
-#: Blocks of a stream that retention drops before others are served, 0.5 µs each.  A limit that is
-#: set later on a stream of 100 GB drops 400,000 of them, and looks again each second.
-RETIRED_AT_ONCE: Final = 4096
+#: Blocks of a stream that retention looks at before others are served, 0.1 µs each.  A limit that
+#: is set later on a stream of 100 GB drops 400,000 of them, and looks again each second.
+MEASURED_AT_ONCE: Final = 16_384
 
 #: Names under which a stream keeps offsets of consumers: each takes room in every checkpoint.
 STREAM_OFFSET_NAMES_MAX: Final = 40_000

@@ -6,8 +6,9 @@ import pytest
 
 from core import Node, Peer
 from leveret.limits import (
-    RETIRED_AT_ONCE,
+    MEASURED_AT_ONCE,
     STEPS_PER_SLICE,
+    STEPS_PER_TURN,
     STREAM_OFFSETS_MS,
     TIMED_STEPS_PER_TURN,
     WORK_STEPS_PER_TURN,
@@ -70,24 +71,41 @@ def test_one_that_ends_before_its_turn_is_not_stored_again(node: Node) -> None:
     assert set(offsets.stored.values()) == {1}
 
 
-def test_a_shorter_retention_drops_blocks_in_slices(node: Node) -> None:
+@pytest.mark.parametrize("segment_bytes", [0, 18_000, 180_000])
+def test_a_shorter_retention_drops_blocks_in_slices(node: Node, segment_bytes: int) -> None:
+    """Also a segment of very many blocks, and then nothing of them is left in any account."""
     peer = node.connect()
+    held = (int(node.turn.held_messages), int(node.turn.held_bytes))
     node.turn.page_bytes = 1
-    peer.declare("s", arguments={"x-queue-type": "stream"})
-    for _ in range(3):
-        peer.send(publish(1, "", "s", b"m") * RETIRED_AT_ONCE)
+    segment = {"x-stream-max-segment-size-bytes": segment_bytes} if segment_bytes else {}
+    peer.declare("s", arguments={"x-queue-type": "stream"} | segment)
+    for _ in range(60):
+        peer.send(publish(1, "", "s", b"m") * 1_000)
         node.sync()
     stream = node.stream("s")
+    assert len(stream.blocks) >= 60_000
+    # The newest message stays, and the newest segment.
+    peer.send(publish(1, "", "s", b"m"))
+    node.sync()
     value = {"pattern": ".*", "definition": {"max-length-bytes": 1}, "priority": 1}
     node.broker.parameters.set("/", "operator_policy", "short", value)
     node.run()
-    parts = []
+    looks = 0
     while stream.ready_count() > 1:
-        before, steps = stream.ready_count(), int(node.turn.steps)
+        before = int(node.turn.steps)
         node.broker.tick()
-        parts.append(int(before - stream.ready_count()))
-        assert int(node.turn.steps) - steps >= parts[-1] > 0
-    assert max(parts) == RETIRED_AT_ONCE
+        assert int(node.turn.steps) - before <= 2 * STEPS_PER_SLICE + STEPS_PER_TURN
+        while node.turn.works:
+            before = int(node.turn.steps)
+            node.broker.settle()
+            assert int(node.turn.steps) - before <= WORK_STEPS_PER_TURN + STEPS_PER_SLICE
+        looks += 1
+        assert looks <= 60_000 // MEASURED_AT_ONCE + 2
+    assert looks > 1
+    assert len(stream.blocks) <= 2
+    node.sync()
+    left = (int(node.turn.held_messages) - held[0], int(node.turn.held_bytes) - held[1])
+    assert left == (1, int(stream.ready_bytes()))
 
 
 def test_the_blocks_of_a_deleted_stream_are_forgotten_in_slices(node: Node) -> None:

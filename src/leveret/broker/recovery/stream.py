@@ -69,6 +69,7 @@ def _restore_end(stream: Stream, first_offset: i64, next_offset: i64) -> None:
     blocks = stream.blocks
     gone: i64 = 0
     while gone < len(blocks) - 1 and blocks[gone].end <= first_offset:
+        stream.size -= blocks[gone].size
         stream.forget(blocks[gone])
         gone += 1
     del blocks[:gone]

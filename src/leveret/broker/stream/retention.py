@@ -16,7 +16,7 @@ from mypy_extensions import i64
 
 from leveret.broker.stream.block import Block
 from leveret.broker.values.arguments import age_seconds, int_argument
-from leveret.limits import RETIRED_AT_ONCE
+from leveret.limits import MEASURED_AT_ONCE
 
 
 @final
@@ -32,6 +32,9 @@ class Retention:
         self._count: i64 = 0
         self._size: i64 = 0
         self._timestamp_max: i64 = 0
+        #: Of the last `over`: the bytes of the blocks that it returned, and those it looked at.
+        self.over_bytes: i64 = 0
+        self.looked: i64 = 0
 
     def configure(self, merged: dict[str, object]) -> None:
         """Take the arguments of the stream and its policies."""
@@ -61,14 +64,17 @@ class Retention:
     def over(self, blocks: list[Block], size: i64, visible_end: i64, now_ms: i64) -> i64:
         """Return how many blocks are to go from the front of a stream of `size` bytes.
 
-        Of very many these are some: whole segments, until they have `RETIRED_AT_ONCE` blocks.
+        It looks at `MEASURED_AT_ONCE` blocks, and sets `looked` and `over_bytes`: of very many
+        blocks some go with each call, and a segment of very many goes when all of it was looked at.
         """
+        self.over_bytes = 0
+        self.looked = 0
         if self.bytes_max < 0 and self.age_ms_max < 0:
             return 0
         dropped: i64 = 0
         places: i64 = len(blocks) - (2 if blocks[-1].count == 0 else 1)
         oldest: i64 = now_ms - self.age_ms_max
-        while dropped < min(places, RETIRED_AT_ONCE):
+        while dropped < places:
             too_long = self.bytes_max >= 0 and size > self.bytes_max
             if not too_long and (self.age_ms_max < 0 or blocks[dropped].timestamp_max >= oldest):
                 break
@@ -77,18 +83,22 @@ class Retention:
             if not too_long and self._timestamp_max >= oldest:
                 break
             size -= self._size
+            self.over_bytes += self._size
             dropped += self._count
             self._begin()
         return dropped
 
     def _measure(self, blocks: list[Block], start: i64, places: i64, visible_end: i64) -> bool:
-        """Measure the segment at `start`; tell whether it is whole and seen."""
+        """Measure the segment at `start`; tell whether it is whole, seen and looked at."""
         while self._count == 0 or self._size < self.segment_bytes:
             place = start + self._count
+            if self.looked >= MEASURED_AT_ONCE:
+                return False
             if place >= places or blocks[place].end > visible_end:
                 return False
             block = blocks[place]
             self._size += block.size
             self._timestamp_max = max(self._timestamp_max, block.timestamp_max)
             self._count += 1
+            self.looked += 1
         return True

@@ -51,7 +51,10 @@ _SECONDS_MAX: Final = 1 << 50
 #: No stream becomes so long; a number on the wire may exceed 64 bits with a sign.
 _OFFSET_MAX: Final = 1 << 60
 
-#: Blocks of a deleted stream that are forgotten with it; more of them follow in slices.
+#: Blocks that retention looks at in one step.
+_MEASURED_PER_STEP: Final = 8
+
+#: Blocks that are forgotten when they are dropped; more of them follow in slices.
 _DROPPED_AT_ONCE: Final = 512
 
 #: What it costs in steps to drop blocks from the front, beside these, and to close the last block
@@ -240,26 +243,26 @@ class Stream(Queue):
             self.turn.steps += _CLOSE_STEPS + self.last.size // CHUNK_BYTES_PER_STEP
             self.settle()
         blocks = self.blocks
-        dropped = self.retention.over(blocks, self.size, self.visible_end, self.turn.now_ms)
+        retention = self.retention
+        turn = self.turn
+        dropped = retention.over(blocks, self.size, self.visible_end, turn.now_ms)
+        turn.steps += retention.looked // _MEASURED_PER_STEP
         if dropped > 0:
-            self.turn.steps += _TRIM_STEPS + dropped
-            for block in blocks[:dropped]:
-                messages = block.messages
-                self.forget(block)
-                if messages is not None:
-                    self.turn.free(messages)
+            turn.steps += _TRIM_STEPS
+            front = blocks[:dropped]
             del blocks[:dropped]
+            self.size -= retention.over_bytes
             self.first_offset = blocks[0].first
-            self.turn.journal.trim(self.queue_id, self.first_offset)
+            turn.journal.trim(self.queue_id, self.first_offset)
+            turn.begin(Dropping(self, front), _DROPPED_AT_ONCE)
 
     def gone(self, block: Block) -> bool:
         """Return whether a block does not belong to the stream any more."""
         return self.deleted or block.end <= self.first_offset
 
     def forget(self, block: Block) -> None:
-        """Drop a block for good."""
+        """Drop a block for good, which the stream counts no more."""
         turn = self.turn
-        self.size -= block.size
         ref = block.ref
         if ref is None:
             turn.end_chunk(block.size)
@@ -516,6 +519,7 @@ class Stream(Queue):
     def drop(self) -> None:
         """Drop all blocks: of many, in slices."""
         self.turn.begin(Dropping(self, self.blocks), _DROPPED_AT_ONCE)
+        self.size = 0
         self.last = Block(self.next_offset)
         self.blocks = [self.last]
         self.readers.clear()
@@ -531,7 +535,7 @@ class Stream(Queue):
 
 @final
 class Dropping(Work):
-    """Forgets the blocks of a deleted stream, slice after slice.
+    """Forgets blocks of a deleted stream, or of the front of one, slice after slice.
 
     Nobody finds them any more.  Those in memory count for it until they are forgotten.
     """
