@@ -41,6 +41,7 @@ from leveret.broker.topology.exchange import Exchange
 from leveret.broker.topology.exchanges import make_exchange
 from leveret.broker.topology.indexing import settle
 from leveret.broker.values.arguments import Arguments, check_equivalent
+from leveret.broker.values.patterns import compile_steps
 from leveret.broker.values.queue_attributes import QueueAttributes
 from leveret.broker.vhost.metadata import check_limits
 from leveret.broker.vhost.vhost import Vhost
@@ -517,6 +518,8 @@ class _Import:
         component = entry.name("component")
         name = entry.name("name")
         before = parameters.find(vhost.name, component, name)
+        if component == OPERATOR_POLICY:
+            self._count_pattern(entry.fields.get("value"))
         parameters.check(vhost.name, component, name, entry.fields.get("value"), True)
         value = parameters.normal(component, name, entry.fields.get("value"))
         if not parameters.runs(component):
@@ -528,8 +531,15 @@ class _Import:
             self._keep_keys(entry, vhost.policies.operator_by_name[name])
         return changed
 
+    def _count_pattern(self, policy: object) -> None:
+        """Count what it takes to compile the pattern of a policy."""
+        pattern = policy.get("pattern") if isinstance(policy, dict) else None
+        if isinstance(pattern, str):
+            self._broker.turn.steps += compile_steps(pattern)
+
     def _policy(self, entry: Entry) -> bool:
         vhost = self._vhost_of(entry)
+        self._count_pattern(entry.fields)
         policy = policy_of(entry.name("name"), entry.fields, "all", False, True)
         self._keep_keys(entry, policy)
         known = vhost.policies.by_name.get(policy.name)

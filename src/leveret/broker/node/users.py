@@ -33,6 +33,7 @@ from leveret.broker.core.quotas import QUOTAS
 from leveret.broker.node.closing import Closing
 from leveret.broker.policy.keys import utf8_size
 from leveret.broker.values.arguments import NUMBER_MAX, is_int
+from leveret.broker.values.patterns import compile_steps
 from leveret.broker.values.permission import Permission, TopicPermission
 from leveret.errors import NotFound, PreconditionFailed
 from leveret.limits import (
@@ -330,6 +331,8 @@ class Users:
         pattern that is none.
         """
         self._check_there(user, vhost)
+        for pattern in (configure, write, read):
+            self.turn.steps += compile_steps(pattern)
         permission = Permission(configure, write, read)
         before = self.permissions.get((user, vhost))
         self._check_room(_memory(permission), 0 if before is None else _memory(before))
@@ -356,6 +359,8 @@ class Users:
         exchange has, or too many.
         """
         self._check_there(user, vhost)
+        # In a topic permission `{username}` is compiled with the name of the user.
+        self.turn.steps += 2 * (compile_steps(write) + compile_steps(read))
         permission = TopicPermission(write, read, user, vhost)
         if utf8_size(exchange) > SHORT_STRING_BYTES_MAX:
             raise PreconditionFailed(
