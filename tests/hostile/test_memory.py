@@ -78,6 +78,21 @@ def queues(count: int, **arguments: object) -> list[bytes]:
     ]
 
 
+def staging_queues(count: int, destination: str) -> list[bytes]:
+    arguments = {"x-staging-sink": "job", "x-staging-batch": 1}
+    return [
+        method(
+            1,
+            "queue.declare",
+            queue=f"q-{number:030}",
+            durable=True,
+            no_wait=True,
+            arguments=arguments | {"x-staging-destination": destination.format(number)},
+        )
+        for number in range(count)
+    ]
+
+
 def exchanges(kind: str, count: int) -> list[bytes]:
     return [
         method(1, "exchange.declare", exchange=f"{kind}-{number:030}", type=kind, no_wait=True)
@@ -108,6 +123,8 @@ MADE: dict[str, tuple[list[bytes], list[bytes]]] = {
         [],
         queues(400, **{"x-message-ttl": 100_000, "x-max-length": 10_000, "x-other": "v" * 300}),
     ),
+    "staging queues of one sink": ([], staging_queues(300, "to")),
+    "staging queues of many sinks": ([], staging_queues(300, "to-{}")),
     "direct exchanges": ([], exchanges("direct", 500)),
     "topic exchanges": ([], exchanges("topic", 500)),
     "consistent-hash exchanges": ([], exchanges("x-consistent-hash", 100)),

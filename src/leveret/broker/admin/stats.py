@@ -15,11 +15,12 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from leveret.broker.admin.metrics import head_timestamp, persistent_share
+from leveret.broker.classic.waiting import WaitingQueue
 from leveret.broker.node.broker import Broker
 from leveret.broker.policy.policy import effective_definition
 from leveret.broker.queue.publishers import Publisher
 from leveret.broker.queue.queue import Queue
-from leveret.broker.staging.area import StagingArea, area_of
+from leveret.broker.staging.area import area_of
 from leveret.broker.staging.release import Sink
 from leveret.broker.staging.staging import StagingQueue, staging_of
 from leveret.broker.topology.binding import Binding
@@ -27,6 +28,9 @@ from leveret.broker.topology.exchange import Exchange
 from leveret.broker.values.delay import due_ms
 from leveret.broker.vhost.vhost import Vhost
 from leveret.message import Message
+
+#: Sinks and staging queues that one slice of a listing of sinks looks at: a millisecond or two.
+_SINK_LOOKS: Final[i64] = 2048
 
 
 @final
@@ -180,7 +184,8 @@ class SinkStats:
     A sink that has staged and never committed has the batch -1.
     """
 
-    def __init__(self, vhost: str, sink: Sink, queues: list[StagingQueue]) -> None:
+    def __init__(self, vhost: str, sink: Sink) -> None:
+        self._sink: Final = sink
         self.vhost: Final = vhost
         self.name: Final = sink.name
         #: Empty for a sink that is identified by its name alone.
@@ -190,21 +195,37 @@ class SinkStats:
         #: Batches that are committed and not fully released, and how many of their messages are
         #: left.
         self.releasing: Final = len(sink.releases)
-        self.waiting: Final = int(sink.waiting())
+        self.waiting = 0
         self.released: Final = int(sink.released)
         self.unroutable: Final = int(sink.unroutable)
         #: Messages, and commits, of batches that had been committed before.
         self.dropped: Final = int(sink.dropped)
         self.repeats: Final = int(sink.repeats)
         # All staged messages, committed or not; the age is that of the oldest queue, in ms.
-        self.staging_queues: Final = len(queues)
-        self.staged: Final = sum([int(queue.ready_count()) for queue in queues])
-        self.staged_bytes: Final = sum([int(queue.ready_bytes()) for queue in queues])
-        ages = [max(0, int(one.turn.now_ms) - int(one.made_ms)) for one in queues]
-        self.age_ms: Final = max(ages, default=0)
-        owners = [one.staged_by for one in queues]
-        self.owners: Final = sorted({owner.name for owner in owners if owner is not None})
+        self.staging_queues = 0
+        self.staged = 0
+        self.staged_bytes = 0
+        self.age_ms = 0
+        self._owners: Final[set[str]] = set()
         self.owner: Final = sink.owner
+
+    @property
+    def owners(self) -> list[str]:
+        """The names of those who staged."""
+        return sorted(self._owners)
+
+    def add(self, queue: StagingQueue) -> None:
+        """Count one of its staging queues."""
+        waiting = int(queue.ready_count())
+        self.staging_queues += 1
+        self.staged += waiting
+        self.staged_bytes += int(queue.ready_bytes())
+        self.age_ms = max(self.age_ms, int(queue.turn.now_ms) - int(queue.made_ms))
+        if queue.staged_by is not None:
+            self._owners.add(queue.staged_by.name)
+        release = queue.release
+        if release is not None and release.sink is self._sink:
+            self.waiting += waiting
 
 
 @final
@@ -363,50 +384,69 @@ class PublisherListing:
 
 @final
 class SinkListing:
-    """The sinks of a vhost, in slices."""
+    """The sinks of a vhost, in slices: one sink alone may have very many staging queues.
+
+    Those that have staged and never committed come last.
+    """
 
     def __init__(self, broker: Broker, vhost: str) -> None:
         found = broker.vhosts.get(vhost)
         self._area: Final = None if found is None else area_of(found)
-        self._left: Final = [] if self._area is None else _sinks(self._area)
-        self._next: i64 = 0
+        #: True once there are no more.
+        self.ended = self._area is None
+        #: The sinks that are left, and the places of staging queues; None before they are listed.
+        self._sinks: list[Sink] = []
+        self._places: list[tuple[str, str]] | None = None
+        if self._area is not None:
+            self._sinks = list(self._area.sinks.by_place.values())
+            self._sinks.reverse()
+        #: The sink whose queues are counted, and those that are left of them.
+        self._stats: SinkStats | None = None
+        self._queues: list[WaitingQueue] = []
 
     def take(self, count: i64) -> list[SinkStats]:
-        """Return the snapshots of the next `count` sinks at most; an empty list at the end."""
+        """Return the snapshots of the next `count` sinks at most.
+
+        Before `ended` it may be that none is complete yet.
+        """
         taken: list[SinkStats] = []
-        while len(taken) < count and self._next < len(self._left):
-            sink = self._left[self._next]
-            self._next += 1
-            if self._area is not None:
-                queues = self._area.staged_of(sink)
-                if sink.batch < 0:
-                    queues = _of_nobody(self._area, sink)
-                taken.append(SinkStats(self._area.vhost.name, sink, queues))
+        looks: i64 = _SINK_LOOKS
+        while looks > 0 and len(taken) < count and not self.ended:
+            looks -= 1
+            stats = self._stats
+            if stats is None:
+                self._begin_next()
+            elif self._queues:
+                staging = staging_of(self._queues.pop())
+                if staging is not None and not staging.deleted:
+                    stats.add(staging)
+            else:
+                taken.append(stats)
+                self._stats = None
         return taken
 
-
-def _sinks(area: StagingArea) -> list[Sink]:
-    """Return the sinks of a vhost, with those that have staged and never committed."""
-    found = list(area.sinks.by_place.values())
-    new: dict[tuple[str, str], Sink] = {}
-    for name, queues in area.sinks.staged.items():
-        for queue in queues.values():
-            staging = staging_of(queue)
-            if staging is not None:
-                place = (name, staging.destination)
-                if area.sinks.known(name, place[1]) is None and place not in new:
-                    new[place] = Sink(name, place[1])
-    return found + list(new.values())
-
-
-def _of_nobody(area: StagingArea, sink: Sink) -> list[StagingQueue]:
-    """Return the staging queues of a sink that has never committed."""
-    found: list[StagingQueue] = []
-    for queue in area.sinks.staged.get(sink.name, {}).values():
-        staging = staging_of(queue)
-        if staging is not None and staging.destination == sink.destination:
-            found.append(staging)
-    return found
+    def _begin_next(self) -> None:
+        """Begin with the next sink, if what comes next is one."""
+        area = self._area
+        if area is None:
+            return
+        if self._sinks:
+            sink = self._sinks.pop()
+            # Others are forgotten by now.
+            if area.sinks.known(sink.name, sink.destination) is sink:
+                self._stats = SinkStats(area.vhost.name, sink)
+                self._queues = area.sinks.staged_of(sink)
+        elif self._places is None:
+            self._places = area.sinks.staged.places()
+            self._places.reverse()
+        elif self._places:
+            name, destination = self._places.pop()
+            queues = area.sinks.staged.queues_of(name, destination)
+            if queues and area.sinks.known(name, destination) is None:
+                self._stats = SinkStats(area.vhost.name, Sink(name, destination))
+                self._queues = queues
+        else:
+            self.ended = True
 
 
 @final

@@ -39,6 +39,9 @@ from leveret.limits import ACCOUNTS_FREE_BYTES
 #: pattern's states.
 VHOST_BYTES: Final = 9_000
 QUEUE_BYTES: Final = 2_800
+#: What a staging queue takes more: its place among those of its sink, which it may have for itself,
+#: and in the lists of what goes through them.
+STAGED_BYTES: Final = 700
 EXCHANGE_BYTES: Final = 850
 BINDING_BYTES: Final = 420
 POLICY_BYTES: Final = 700

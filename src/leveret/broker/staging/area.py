@@ -63,28 +63,19 @@ class StagingArea(StagingQueues):
             name,
             attributes,
         )
-        self.sinks.enlist(queue.sink, queue)
+        self.sinks.staged.add(queue.sink, queue.destination, queue)
         return queue
 
     def drop(self) -> None:
         """Forget all staging queues and sinks, because the vhost is deleted."""
         self.sinks.drop()
 
-    def staged_of(self, sink: Sink) -> list[StagingQueue]:
-        """Return the staging queues of a sink, in the order of their declares."""
-        found: list[StagingQueue] = []
-        for queue in self.sinks.staged.get(sink.name, {}).values():
-            staging = staging_of(queue)
-            if staging is not None and self.sinks.known(sink.name, staging.destination) is sink:
-                found.append(staging)
-        return found
-
     def _drop_lower(self, sink: Sink) -> None:
         """Delete what its owner staged for lower batches, in slices from now on."""
         dropping = sink.dropping
         if isinstance(dropping, LowerDropping) and not dropping.over:
             dropping.walk_again()
-        elif sink.name in self.sinks.staged:
+        elif self.sinks.has_staged(sink):
             # A transaction may have many commits: it does nothing of this at once.
             sink.dropping = LowerDropping(self, sink)
             self.vhost.turn.works.append(sink.dropping)
@@ -253,8 +244,9 @@ class StagingArea(StagingQueues):
         before = sink.owner
         vhost.turn.changes += 1
         journal.begin_tx()
-        for queue in self.staged_of(sink):
-            if is_free_for(queue.staged_by, before):
+        for one in self.sinks.staged_of(sink):
+            queue = staging_of(one)
+            if queue is not None and is_free_for(queue.staged_by, before):
                 queue.staged_by = to
                 give_queue(queue, to)
                 journal.define("queue", queue.definition(vhost.name))
@@ -296,7 +288,7 @@ class LowerDropping(Work):
         sink = self._sink
         queues = self._queues
         if queues is None:
-            queues = self._queues = list(area.sinks.staged.get(sink.name, {}).values())
+            queues = self._queues = area.sinks.staged_of(sink)
             queues.reverse()
             turn.steps += len(queues) // _LISTED_PER_STEP
         while queues:

@@ -161,13 +161,6 @@ class Sink:
         self.dropped: i64 = 0
         self.repeats: i64 = 0
 
-    def waiting(self) -> i64:
-        """Return how many committed messages are not released yet."""
-        count: i64 = 0
-        for release in self.releases:
-            count += release.waiting()
-        return count
-
 
 @final
 class Retry(Timed):
@@ -211,13 +204,6 @@ class Release(SpillWaiter):
     def left(self) -> list[WaitingQueue]:
         """Return the queues that are not empty yet, in their order."""
         return self.queues[self.head :]
-
-    def waiting(self) -> i64:
-        """Return how many messages are not released yet."""
-        count: i64 = 0
-        for queue in self.left():
-            count += queue.ready_count()
-        return count
 
     def synced(self, group: i64) -> None:
         """Go on: the decision, or the last slice, is synced."""

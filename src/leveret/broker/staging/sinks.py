@@ -36,6 +36,7 @@ from leveret.broker.core.ownership import (
 )
 from leveret.broker.core.timers import Timed
 from leveret.broker.core.turn import Turn
+from leveret.broker.staging.index import StagingIndex
 from leveret.broker.staging.release import Sink
 from leveret.errors import PreconditionFailed
 from leveret.limits import SINKS_PER_USER_MAX
@@ -55,8 +56,7 @@ class Sinks(Timed):
         self.vhost: Final = vhost
         #: By name and destination.
         self.by_place: dict[tuple[str, str], Sink] = {}
-        #: The staging queues of each name, by their ids.
-        self.staged: dict[str, dict[i64, WaitingQueue]] = {}
+        self.staged: Final = StagingIndex()
         self.quota: Final = Quota(turn.quotas.user_limits, MAX_SINKS, SINKS_PER_USER_MAX)
         # Of each name: the one that was adopted, and of each owner too how many have a destination.
         self._adopted: dict[str, Sink] = {}
@@ -154,7 +154,7 @@ class Sinks(Timed):
 
         Raises: PreconditionFailed (406).
         """
-        if self.find(name, destination) is None and name not in self.staged:
+        if self.find(name, destination) is None and not self.staged.has_name(name):
             check_new(name, "sink")
             check_new(destination, "sink's destination")
 
@@ -169,17 +169,28 @@ class Sinks(Timed):
 
     # -- staging queues ---------------------------------------------------------------------------
 
-    def enlist(self, name: str, queue: WaitingQueue) -> None:
-        """Add a staging queue of a sink of that name."""
-        self.staged.setdefault(name, {})[queue.queue_id] = queue
+    def staged_of(self, sink: Sink) -> list[WaitingQueue]:
+        """Return the staging queues of a sink, as they are now."""
+        found: list[WaitingQueue] = []
+        for place in self._places_of(sink):
+            found += self.staged.queues_of(sink.name, place)
+        return found
 
-    def delist(self, name: str, queue: WaitingQueue) -> None:
-        """Remove a staging queue that is deleted."""
-        queues = self.staged.get(name)
-        if queues is not None:
-            queues.pop(queue.queue_id, None)
-            if not queues:
-                del self.staged[name]
+    def has_staged(self, sink: Sink) -> bool:
+        """Return whether a sink has any staging queue."""
+        for place in self._places_of(sink):
+            if self.staged.has(sink.name, place):
+                return True
+        return False
+
+    def _places_of(self, sink: Sink) -> list[str]:
+        """Return the destinations that are known as a sink's: none of one that is forgotten."""
+        found: list[str] = []
+        if self.known(sink.name, sink.destination) is sink:
+            found.append(sink.destination)
+        if sink.destination and sink.adopted and self.known(sink.name, "") is sink:
+            found.append("")
+        return found
 
     # -- owners -----------------------------------------------------------------------------------
 

@@ -129,7 +129,7 @@ class StagingQueue(WaitingQueue):
 
     def drop(self) -> None:
         """Forget the queue: it is deleted."""
-        self._sinks.delist(self.sink, self)
+        self._sinks.staged.remove(self.sink, self.destination, self)
         super().drop()
 
     # -- who may do what --------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from leveret.broker.classic.classic import ClassicQueue
-from leveret.broker.core.accounts import QUEUE_BYTES, table_bytes
+from leveret.broker.core.accounts import QUEUE_BYTES, STAGED_BYTES, table_bytes
 from leveret.broker.core.ownership import Owner, owner_fields
 from leveret.broker.core.turn import Link
 from leveret.broker.queue.consumer import Consumer, Source
@@ -379,4 +379,5 @@ def _end(queue: Queue) -> None:
 
 def _bytes_of(name: str, attributes: QueueAttributes) -> i64:
     """Return the memory that a queue takes, without its messages."""
-    return QUEUE_BYTES + i64(sys.getsizeof(name)) + table_bytes(attributes.arguments)
+    size = QUEUE_BYTES + i64(sys.getsizeof(name)) + table_bytes(attributes.arguments)
+    return size + STAGED_BYTES if STAGING_SINK in attributes.arguments else size

@@ -235,6 +235,19 @@ async def begins(request: web.Request, response: web.StreamResponse) -> bool:
 async def stream_rows(
     request: web.Request, take: Callable[[int], list[Stats]], row: Callable[[Stats], Row]
 ) -> web.StreamResponse:
+    """Answer with an array of what `take` gives; see `stream_slices`."""
+
+    async def taken(count: int) -> list[Stats]:
+        return take(count)
+
+    return await stream_slices(request, taken, row)
+
+
+async def stream_slices(
+    request: web.Request,
+    take: Callable[[int], Awaitable[list[Stats]]],
+    row: Callable[[Stats], Row],
+) -> web.StreamResponse:
     """Answer with an array of what `take` gives, slice by slice, so that nobody waits for it.
 
     Where the request asks for a page or an order, the array is gathered first; `row` is asked for
@@ -248,7 +261,7 @@ async def stream_rows(
         return response
     separator = "["
     slices = RowSlices()
-    while taken := take(SLICE_ROWS):
+    while taken := await take(SLICE_ROWS):
         part = ""
         for stats in taken:
             shown = row(stats)
@@ -283,13 +296,15 @@ DEFAULT_SORTS: Final = ("vhost", "name")
 
 
 async def _ordered_rows(
-    wanted: Wanted, take: Callable[[int], list[Stats]], row: Callable[[Stats], Row]
+    wanted: Wanted,
+    take: Callable[[int], Awaitable[list[Stats]]],
+    row: Callable[[Stats], Row],
 ) -> web.Response:
     """Return what `take` gives in the order, and of the page, that is wanted."""
     gathered: list[tuple[object, str, Stats]] = []
     sorts = (*wanted.sort, *DEFAULT_SORTS)
     slices = RowSlices()
-    while taken := take(SLICE_ROWS):
+    while taken := await take(SLICE_ROWS):
         for stats in taken:
             shown = row(stats)
             gathered.append((sort_key(shown, sorts), str(shown.get("name", "")), stats))

@@ -9,6 +9,7 @@ queues; an administrator sees all.  Only its owner and administrators forget one
 
 from __future__ import annotations
 
+import asyncio
 from typing import Final
 
 from aiohttp import web
@@ -26,7 +27,7 @@ from leveret.management.gate import (
     may_change,
     may_configure,
 )
-from leveret.management.routes.shared import BROKER, OPERATOR, Row, found_vhost, stream_rows
+from leveret.management.routes.shared import BROKER, OPERATOR, Row, found_vhost, stream_slices
 from leveret.management.routes.users.owners import (
     OFFERS,
     TAKES,
@@ -42,14 +43,16 @@ async def sinks(request: web.Request) -> web.StreamResponse:
     """Return the sinks of a vhost."""
     listing = SinkListing(request.app[BROKER], found_vhost(request).name)
 
-    def take(count: int) -> list[SinkStats]:
-        while taken := listing.take(count):
-            seen = [stats for stats in taken if _may_see(request, stats)]
+    async def take(count: int) -> list[SinkStats]:
+        while not listing.ended:
+            seen = [stats for stats in listing.take(count) if _may_see(request, stats)]
             if seen:
                 return seen
+            # One sink may take many slices, and there may be many that are not to be seen.
+            await asyncio.sleep(0)
         return []
 
-    return await stream_rows(request, take, lambda stats: _row(request, stats))
+    return await stream_slices(request, take, lambda stats: _row(request, stats))
 
 
 async def forget(request: web.Request) -> web.Response:

@@ -1,0 +1,72 @@
+"""The staging queues of a virtual host by what finds their sink: its name and its destination.
+
+One user may have very many queues in one place, or each in a place of its own.
+
+Invariants: a place is here as long as a queue is; a name is as long as a place of that name.
+"""
+
+from __future__ import annotations
+
+from typing import final
+
+from mypy_extensions import i64
+
+from leveret.broker.classic.waiting import WaitingQueue
+from leveret.large_dict import LargeDict
+
+
+@final
+class StagingIndex:
+    """The staging queues of one vhost."""
+
+    def __init__(self) -> None:
+        #: Of each name and destination the queues by their ids.
+        self._places: LargeDict[tuple[str, str], LargeDict[i64, WaitingQueue]] = LargeDict()
+        #: How many destinations each name has.
+        self._names: LargeDict[str, int] = LargeDict()
+
+    def add(self, name: str, destination: str, queue: WaitingQueue) -> None:
+        """Add a queue."""
+        place = (name, destination)
+        queues = self._places.get(place)
+        if queues is None:
+            queues = self._places[place] = LargeDict()
+            self._names[name] = (self._names.get(name) or 0) + 1
+        queues[queue.queue_id] = queue
+
+    def remove(self, name: str, destination: str, queue: WaitingQueue) -> None:
+        """Remove a queue, if it is here."""
+        place = (name, destination)
+        queues = self._places.get(place)
+        if queues is None:
+            return
+        queues.pop(queue.queue_id)
+        if len(queues) == 0:
+            del self._places[place]
+            left = self._names[name] - 1
+            if left == 0:
+                del self._names[name]
+            else:
+                self._names[name] = left
+
+    def has_name(self, name: str) -> bool:
+        """Return whether there are queues of a name."""
+        return name in self._names
+
+    def has(self, name: str, destination: str) -> bool:
+        """Return whether there are queues of a name and a destination."""
+        return (name, destination) in self._places
+
+    def queues_of(self, name: str, destination: str) -> list[WaitingQueue]:
+        """Return the queues of a name and a destination, as they are now."""
+        queues = self._places.get((name, destination))
+        return [] if queues is None else queues.values()
+
+    def places(self) -> list[tuple[str, str]]:
+        """Return the names and destinations of which there are queues."""
+        return self._places.keys()
+
+    def clear(self) -> None:
+        """Forget all queues."""
+        self._places = LargeDict()
+        self._names = LargeDict()
