@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
+from typing import Any
 
 import pytest
 
@@ -11,7 +13,13 @@ from cost_gauge import Excess, Gauge, GaugedNode, QuickPeer
 from cost_http import HttpClient
 from cost_worlds import World
 from leveret.broker.admin.stats import SinkListing
-from raw_codec import method
+from leveret.broker.core.accounts import ROUTE_BYTES
+from leveret.broker.queue.target import Destinations
+from leveret.broker.staging.commit import COMMIT_KEY
+from leveret.broker.staging.release import StagedRoutes
+from leveret.limits import DEAD_LETTER_RETRY_MS, ROUTE_TARGETS_CACHED_MAX
+from leveret.wire.staged import Staged
+from raw_codec import method, publish
 
 #: Staging queues: a walk over all of them for each of them is seen.
 MANY = 1_500
@@ -88,3 +96,84 @@ def test_what_is_deleted_while_sinks_are_listed_is_left_out() -> None:
     while not listing.ended:
         found += listing.take(10)
     assert [(row.name, row.staging_queues) for row in found] == [("b", 1)]
+
+
+# -- commits and releases --------------------------------------------------------------------------
+
+#: Many small values: they are gone through one by one.
+LONG = {f"{number}": None for number in range(600)}
+
+
+def staged_in(peer: QuickPeer, sink: str, count: int, **props: Any) -> None:
+    """Stage messages of long headers for the queue `q` in a queue that is called like its sink."""
+    headers = {"x-staged-exchange": "", "x-staged-routing-key": "q", **LONG}
+    arguments = {"x-staging-sink": sink, "x-staging-batch": 1}
+    peer.send(method(1, "queue.declare", queue=sink, durable=True, arguments=arguments))
+    for _ in range(count):
+        peer.send(publish(1, "", sink, b"m", headers=headers, delivery_mode=2, **props))
+
+
+def commit_of(sink: str) -> bytes:
+    """A commit of a sink with one queue."""
+    command = {"sink": sink, "batch": 1, "queues": [sink]}
+    return publish(2, "", COMMIT_KEY, json.dumps(command).encode())
+
+
+def test_long_headers_are_counted_when_a_batch_is_looked_at_and_released() -> None:
+    node, peer = gauged()
+    count = 250
+    with node.gauge.unmeasured():
+        peer.send(method(1, "queue.declare", queue="q", durable=True))
+        staged_in(peer, "s", count)
+        node.sync()
+    before = int(node.turn.accounts.total())
+    peer.send(commit_of("s"))
+    for _ in range(count):
+        node.sync()
+    assert node.waiting("q").ready_count() == count
+    assert excesses(node) == []
+    # The routes that it remembered are gone, and so are the queue and its place.
+    assert int(node.turn.accounts.total()) < before
+
+
+def test_batches_that_wait_for_room_are_counted_each_time() -> None:
+    node, peer = gauged()
+    count = 60
+    full = {"x-max-length": 0, "x-overflow": "reject-publish"}
+    with node.gauge.unmeasured():
+        peer.send(method(1, "queue.declare", queue="q", durable=True, arguments=full))
+        for number in range(count):
+            staged_in(peer, f"s{number}", 1)
+            peer.send(commit_of(f"s{number}"))
+        node.sync()
+    held = int(node.turn.accounts.total())
+    for _ in range(3):
+        node.tick(DEAD_LETTER_RETRY_MS)
+    assert excesses(node) == []
+    assert node.waiting("s0").ready_count() == 1
+    assert int(node.turn.accounts.total()) == held
+
+
+def test_routes_to_very_many_queues_are_not_kept_for_a_batch() -> None:
+    node = Node()
+    peer = node.connect()
+    routes = StagedRoutes(node.vhost)
+    targets = []
+    for number in range(3):
+        peer.declare(f"q{number}")
+        targets.append(node.vhost.queues.by_name[f"q{number}"].target)
+    booked = int(node.turn.accounts.total())
+    routing = Destinations(targets * (ROUTE_TARGETS_CACHED_MAX // 6))
+    for number in range(3):
+        route = routes.find(Staged(b"amq.fanout", b"%d" % number))
+        routes.keep(route, routing)
+        assert route.routed
+        # Two of them are as many as there may be; the third one begins anew.
+        kept = 2 if number == 1 else 1
+        size = int(node.turn.accounts.total()) - booked
+        assert size == kept * (ROUTE_BYTES + len("amq.fanout1") + 8 * len(routing.targets))
+    more = routes.find(Staged(b"amq.fanout", b"more"))
+    routes.keep(more, Destinations(targets * ROUTE_TARGETS_CACHED_MAX))
+    assert not more.routed
+    routes.clear()
+    assert int(node.turn.accounts.total()) == booked

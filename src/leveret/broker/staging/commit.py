@@ -35,6 +35,7 @@ from leveret.broker.staging.release import (
     FAIL,
     StagedRoutes,
     copies_of,
+    header_steps,
     unstaged,
 )
 from leveret.broker.staging.sinks import GIVE_SINK
@@ -44,6 +45,7 @@ from leveret.broker.vhost.vhost import DUPLICATE, RECORDED, Vhost
 from leveret.errors import AmqpError, NotFound, PreconditionFailed
 from leveret.limits import (
     COMMIT_BYTES_MAX,
+    RESOLVE_STEPS,
     SHORT_STRING_BYTES_MAX,
     STAGING_QUEUES_PER_COMMIT_MAX,
     STEPS_PER_SLICE,
@@ -354,6 +356,7 @@ class Commit(Dispatcher):
             except AmqpError as refusal:
                 error = refusal
         self._over = True
+        self._routes.clear()
         self.judged(error)
         return False
 
@@ -395,11 +398,16 @@ class Commit(Dispatcher):
         return False
 
     def _check_routable(self, queue: WaitingQueue, message: Message) -> None:
+        turn = self.turn
+        steps = header_steps(message.properties)
+        # They are gone through once, and where it was not routed yet four times.
+        turn.steps += steps // 4
         staged = read_staged(message.properties)
         route = self._routes.find(staged)
         found = route.found
         if not (route.routed and found.reached()):
-            letter = unstaged(message, route, self.turn.now_ms)
+            turn.steps += RESOLVE_STEPS + steps
+            letter = unstaged(message, route, turn.now_ms)
             found = self._routes.destinations(route, letter, copies_of(letter))
         if not found.reached():
             raise PreconditionFailed(

@@ -20,6 +20,7 @@ from mypy_extensions import i64
 from leveret.broker.backlog.window import NOTHING
 from leveret.broker.classic.dead_letter import DeadLetter
 from leveret.broker.classic.waiting import WaitingQueue
+from leveret.broker.core.accounts import ROUTE_BYTES
 from leveret.broker.core.effects import SpillWaiter
 from leveret.broker.core.ownership import Owner
 from leveret.broker.core.timers import Timed
@@ -32,8 +33,10 @@ from leveret.broker.vhost.vhost import Vhost
 from leveret.limits import (
     DEAD_LETTER_RETRY_MS,
     RELEASE_BYTES,
+    ROUTE_TARGETS_CACHED_MAX,
     ROUTES_CACHED_MAX,
     SPILL_BYTES_MAX,
+    TABLE_BYTES_PER_STEP,
 )
 from leveret.message import Address, Message
 from leveret.wire.properties import HEADERS, find_property, property_delivery_mode
@@ -49,6 +52,12 @@ _MOVE_STEPS: Final = 3
 
 #: Steps of making a dead letter of one, whose headers are written anew.
 _LETTER_STEPS: Final = 6
+
+#: Bytes of properties that these have room for: the two headers alone take some 80.
+_SHORT_PROPERTIES: Final = 96
+
+#: Queues that are asked in one step whether they are full.
+_ASKED_PER_STEP: Final = 16
 
 #: The reason in `x-death`.
 UNROUTABLE: Final = "unroutable"
@@ -77,12 +86,15 @@ class StagedRoutes:
         self.vhost = vhost
         self._revision: i64 = -1
         self._known: dict[tuple[bytes, bytes], StagedRoute] = {}
+        #: The targets of all that are known, and the memory that is booked for them.
+        self._targets: i64 = 0
+        self._booked: i64 = 0
 
     def find(self, staged: Staged) -> StagedRoute:
         """Return what is known of where an address routes to."""
         vhost = self.vhost
         if self._revision != vhost.revision or len(self._known) >= ROUTES_CACHED_MAX:
-            self._known.clear()
+            self.clear()
             self._revision = vhost.revision
         names = (staged.exchange, staged.routing_key)
         route = self._known.get(names)
@@ -92,8 +104,25 @@ class StagedRoutes:
             exchange = vhost.exchanges.by_name.get(
                 staged.exchange.decode("utf-8", "surrogateescape")
             )
-            route = self._known[names] = StagedRoute(address, exchange, key)
+            route = StagedRoute(address, exchange, key)
+            self._remember(route)
         return route
+
+    def _remember(self, route: StagedRoute) -> None:
+        address = route.address
+        self._known[(address.exchange, address.routing_key)] = route
+        size: i64 = ROUTE_BYTES + len(address.exchange) + len(address.routing_key)
+        self._book(size)
+
+    def _book(self, size: i64) -> None:
+        self._booked += size
+        self.vhost.account.book(size)
+
+    def clear(self) -> None:
+        """Forget all: nothing is routed for now."""
+        self._known.clear()
+        self._targets = 0
+        self._book(-self._booked)
 
     def destinations(self, route: StagedRoute, message: Message, copies: list[str]) -> Destinations:
         """Return where one message goes: it is routed once, for that may take long."""
@@ -105,9 +134,21 @@ class StagedRoutes:
             # What would be refused as a publish, such as a delay that is too long.
             return Destinations([])
         if not routing.dynamic and not copies:
-            route.found = routing
-            route.routed = True
+            self.keep(route, routing)
         return routing
+
+    def keep(self, route: StagedRoute, found: Destinations) -> None:
+        """Keep where a route goes, unless these are very many targets."""
+        count: i64 = len(found.targets)
+        if count > ROUTE_TARGETS_CACHED_MAX:
+            return
+        if self._targets + count > ROUTE_TARGETS_CACHED_MAX:
+            self.clear()
+            self._remember(route)
+        self._targets += count
+        self._book(8 * count)
+        route.found = found
+        route.routed = True
 
 
 def unstaged(message: Message, route: StagedRoute, now_ms: i64) -> Message:
@@ -123,6 +164,11 @@ def unstaged(message: Message, route: StagedRoute, now_ms: i64) -> Message:
         now_ms,
         property_delivery_mode(message.properties) == _PERSISTENT,
     )
+
+
+def header_steps(properties: bytes) -> i64:
+    """Return what it costs in steps, beyond short ones, to read and to write properties anew."""
+    return max(i64(len(properties)) - _SHORT_PROPERTIES, 0) // TABLE_BYTES_PER_STEP
 
 
 def copies_of(message: Message) -> list[str]:
@@ -264,8 +310,11 @@ class Release(SpillWaiter):
     def _move(self, queue: WaitingQueue, sequence: i64, message: Message) -> bool:
         """Move one message to where it is to go; False where it has to wait."""
         vhost = self.vhost
+        turn = vhost.turn
+        # Counted first: what has to wait is looked at again each second.
+        turn.steps += _MOVE_STEPS + header_steps(message.properties)
         route = self._routes.find(read_staged(message.properties))
-        letter = unstaged(message, route, vhost.turn.now_ms)
+        letter = unstaged(message, route, turn.now_ms)
         copies = copies_of(letter)
         destinations = self._routes.destinations(route, letter, copies)
         targets = destinations.targets
@@ -274,21 +323,22 @@ class Release(SpillWaiter):
         found: i64 = len(targets)
         if not reached and self.unroutable.startswith(DEAD_LETTER):
             name = self.unroutable[len(DEAD_LETTER) :]
-            vhost.turn.steps += _LETTER_STEPS
+            turn.steps += _LETTER_STEPS + header_steps(message.properties)
             letter = DeadLetter(queue, sequence, letter, UNROUTABLE).letter_to(name)
             targets = vhost.destinations(name, letter)
+        turn.steps += len(targets) // _ASKED_PER_STEP
         for target in targets:
             if target.checks_admission and target.is_full(letter):
                 self._wait()
                 return False
         if route.exchange is not None:
             route.exchange.published_in += 1
-        vhost.turn.steps += _MOVE_STEPS + len(targets)
+        turn.steps += len(targets)
         queue.take(sequence)
         vhost.move(queue, sequence, message, letter, targets)
-        if vhost.turn.events is not None:
+        if turn.events is not None:
             # As of a publish: what was staged is published now.
-            vhost.turn.events.published(vhost.name, released, found)
+            turn.events.published(vhost.name, released, found)
         if reached:
             self.sink.released += 1
         else:
@@ -297,6 +347,8 @@ class Release(SpillWaiter):
 
     def _wait(self) -> None:
         """Try again later: a queue has no room."""
+        # Thousands of batches may wait, each with routes to thousands of queues.
+        self._routes.clear()
         if self._retry is None:
             self._retry = Retry(self)
         turn = self.vhost.turn
@@ -310,6 +362,7 @@ class Release(SpillWaiter):
         if self.head < len(self.queues):
             self.go_on()
             return
+        self._routes.clear()
         self.sink.time_ms = max(self.sink.time_ms, self.vhost.turn.now_ms)
         releases = self.sink.releases
         del releases[0]
