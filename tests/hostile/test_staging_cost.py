@@ -16,8 +16,14 @@ from leveret.broker.admin.stats import SinkListing
 from leveret.broker.core.accounts import ROUTE_BYTES
 from leveret.broker.queue.target import Destinations
 from leveret.broker.staging.commit import COMMIT_KEY
-from leveret.broker.staging.release import StagedRoutes
-from leveret.limits import DEAD_LETTER_RETRY_MS, ROUTE_TARGETS_CACHED_MAX
+from leveret.broker.staging.release import Sink, StagedRoutes
+from leveret.clock import NO_DEADLINE
+from leveret.limits import (
+    DEAD_LETTER_RETRY_MS,
+    ROUTE_TARGETS_CACHED_MAX,
+    STEPS_PER_SLICE,
+    TURN_SHARE_MIN,
+)
 from leveret.wire.staged import Staged
 from raw_codec import method, publish
 
@@ -177,3 +183,60 @@ def test_routes_to_very_many_queues_are_not_kept_for_a_batch() -> None:
     assert not more.routed
     routes.clear()
     assert int(node.turn.accounts.total()) == booked
+
+
+# -- sinks that expire -----------------------------------------------------------------------------
+
+
+def filled(node: Node, count: int) -> None:
+    """Give `guest` so many sinks, each a millisecond younger than the one before."""
+    owner = node.broker.users.owner("guest")
+    for number in range(count):
+        sink = Sink(f"sink{number}", "")
+        sink.batch, sink.owner, sink.time_ms = 1, owner, node.clock.wall_ms() + number
+        node.staging.restore(sink, [])
+
+
+def test_a_refused_commit_walks_through_no_sinks() -> None:
+    node, peer = gauged()
+    count = 2_000
+    node.broker.users.set_limits("guest", {"max-sinks": count})
+    with node.gauge.unmeasured():
+        filled(node, count)
+    peer.send(method(2, "confirm.select"))
+    node.clock.advance(int(node.turn.publisher_expiry_ms) - 1_000)
+    peer.send(*(commit_of(f"more{number}") for number in range(20)))
+    node.sync()
+    assert len(node.staging.sinks.by_place) == count
+    assert excesses(node) == []
+
+
+def test_sinks_expire_each_at_its_time_and_some_at_once() -> None:
+    node, _ = gauged()
+    count = 3_000
+    with node.gauge.unmeasured():
+        filled(node, count)
+        node.run()
+    node.tick(int(node.turn.publisher_expiry_ms) + 1)
+    assert len(node.staging.sinks.by_place) == count - 1
+    node.tick(count)
+    assert node.staging.sinks.by_place == {}
+    assert node.turn.timers.next_ms() == NO_DEADLINE
+    assert excesses(node) == []
+    assert node.gauge.most["settle steps"] < TURN_SHARE_MIN
+
+
+def test_the_sinks_of_a_deleted_vhost_go_in_slices() -> None:
+    node = Node()
+    filled(node, 3 * STEPS_PER_SLICE)
+    node.run()
+    sinks = node.staging.sinks
+    node.broker.delete_vhost("/")
+    most = 0
+    while sinks.by_place:
+        before = int(node.turn.steps)
+        node.broker.settle()
+        most = max(most, int(node.turn.steps) - before)
+    node.run()
+    assert 0 < most <= 2 * STEPS_PER_SLICE
+    assert node.turn.timers.next_ms() == NO_DEADLINE

@@ -66,9 +66,9 @@ class StagingArea(StagingQueues):
         self.sinks.staged.add(queue.sink, queue.destination, queue)
         return queue
 
-    def drop(self) -> None:
+    def release_some(self, last: i64) -> bool:
         """Forget all staging queues and sinks, because the vhost is deleted."""
-        self.sinks.drop()
+        return self.sinks.release_some(last)
 
     def _drop_lower(self, sink: Sink) -> None:
         """Delete what its owner staged for lower batches, in slices from now on."""
@@ -89,10 +89,7 @@ class StagingArea(StagingQueues):
         """
         self.sinks.check_name(name, destination)
         sink = self.sinks.find(name, destination, by)
-        if sink is None and (
-            len(self.sinks.by_place) >= SINKS_PER_VHOST_MAX or not self.sinks.quota.has_room(by)
-        ):
-            self.sinks.sweep()
+        if sink is None:
             if len(self.sinks.by_place) >= SINKS_PER_VHOST_MAX:
                 raise PreconditionFailed(f"a vhost has at most {SINKS_PER_VHOST_MAX} sinks")
             self.sinks.check_quota(by)
@@ -151,6 +148,7 @@ class StagingArea(StagingQueues):
         if sink is None:
             sink = Sink(name, destination)
             sink.owner = by
+            sink.time_ms = time_ms
             self.sinks.add(sink)
         else:
             if by is not None and not by.is_same(sink.owner):
@@ -160,7 +158,6 @@ class StagingArea(StagingQueues):
                 self.sinks.adopt(sink, destination)
         sink.batch = batch
         sink.time_ms = time_ms
-        self.sinks.arm()
         return sink
 
     def restore(
@@ -170,7 +167,6 @@ class StagingArea(StagingQueues):
     ) -> None:
         """Restore a sink from the journal, with the batches that it had not released."""
         self.sinks.add(sink)
-        self.sinks.arm()
         for number, queues, unroutable in releases:
             self._release(sink, number, queues, unroutable, 0)
 

@@ -198,6 +198,8 @@ class Sink:
         self.time_ms: i64 = 0
         #: What deletes the queues of its lower batches; it may be over.
         self.dropping: Work | None = None
+        #: What looks whether it is idle, as long as it is known.
+        self.expiry: Timed | None = None
         #: Batches that are committed and not all released, in their order.
         self.releases: list[Release] = []
         # Counters since the start.

@@ -47,11 +47,24 @@ GIVE_SINK: Final = "set_sink_owner"
 
 
 @final
-class Sinks(Timed):
+class SinkExpiry(Timed):
+    """When a sink may have been idle for long enough; each commit moves that."""
+
+    def __init__(self, sinks: Sinks, sink: Sink) -> None:
+        super().__init__()
+        self._sinks: Final = sinks
+        self._sink: Final = sink
+
+    def due(self, now_ms: i64) -> None:
+        """Forget the sink if it was idle."""
+        self._sinks.look_at(self._sink)
+
+
+@final
+class Sinks:
     """The sinks of one vhost."""
 
     def __init__(self, turn: Turn, vhost: str) -> None:
-        super().__init__()
         self.turn: Final = turn
         self.vhost: Final = vhost
         #: By name and destination.
@@ -121,6 +134,9 @@ class Sinks(Timed):
             self._placed[of] = self._placed.get(of, 0) + 1
         if sink.adopted:
             self._adopted[sink.name] = sink
+        if sink.expiry is None:
+            sink.expiry = SinkExpiry(self, sink)
+            self._arm(sink.expiry, sink.time_ms)
 
     def _remove(self, sink: Sink) -> None:
         del self.by_place[(sink.name, sink.destination)]
@@ -208,26 +224,23 @@ class Sinks(Timed):
         turn = self.turn
         return not sink.releases and turn.now_ms - sink.time_ms > turn.publisher_expiry_ms
 
-    def sweep(self) -> None:
-        """Forget the sinks that expired."""
-        for sink in list(self.by_place.values()):
-            if self._is_idle(sink):
-                self._remove(sink)
+    def _arm(self, expiry: Timed, time_ms: i64) -> None:
+        """Have a sink looked at when it may be idle that was not at that time."""
+        self.turn.timers.set(expiry, time_ms + self.turn.publisher_expiry_ms + 1)
 
-    def arm(self) -> None:
-        """Set the timer for the sinks that expire, unless it is set."""
-        if self.deadline_ms < 0:
-            self._arm()
+    def look_at(self, sink: Sink) -> None:
+        """Forget a sink if it expired."""
+        if self._is_idle(sink):
+            self._remove(sink)
+            self._end_expiry(sink)
+        elif sink.expiry is not None:
+            self._arm(sink.expiry, self.turn.now_ms if sink.releases else sink.time_ms)
 
-    def _arm(self) -> None:
-        turn = self.turn
-        if self.by_place:
-            turn.timers.set(self, turn.now_ms + turn.publisher_expiry_ms + 1)
-
-    def due(self, now_ms: i64) -> None:
-        """Forget the sinks that expired."""
-        self.sweep()
-        self._arm()
+    def _end_expiry(self, sink: Sink) -> None:
+        """Look at a sink no more: it is forgotten."""
+        if sink.expiry is not None:
+            self.turn.timers.cancel(sink.expiry)
+            sink.expiry = None
 
     def forget(self, name: str, destination: str | None = None) -> bool:
         """Forget the sinks of a name, or the one of a destination, so that they may begin anew.
@@ -242,6 +255,7 @@ class Sinks(Timed):
         self.turn.changes += len(sinks)
         for sink in sinks:
             self._remove(sink)
+            self._end_expiry(sink)
             place: dict[str, object] = {
                 "vhost": self.vhost,
                 "name": name,
@@ -250,14 +264,24 @@ class Sinks(Timed):
             self.turn.journal.delete("sink", place)
         return len(sinks) > 0
 
-    def drop(self) -> None:
-        """Forget all sinks, because the vhost is deleted."""
-        self.by_place.clear()
+    def release_some(self, last: i64) -> bool:
+        """Forget sinks, because the vhost is deleted, until `Turn.steps` is at `last`.
+
+        Returns whether some are left.
+        """
+        turn = self.turn
+        while self.by_place:
+            if turn.steps >= last:
+                return True
+            turn.steps += 1
+            self._end_expiry(self.by_place.popitem()[1])
         self.staged.clear()
-        self._adopted.clear()
-        self._placed.clear()
+        turn.free_table(self._placed)
+        turn.free_table(self._adopted)
+        self._placed = {}
+        self._adopted = {}
         self.quota.clear()
-        self.turn.timers.cancel(self)
+        return False
 
 
 def _is_open_to(sink: Sink, by: Owner | None) -> bool:

@@ -33,8 +33,12 @@ class StagingQueues:
         """Return a new queue whose arguments name a sink."""
         return ClassicQueue(turn, queue_id, name, attributes)
 
-    def drop(self) -> None:
-        """Forget all staging queues, because the vhost is deleted."""
+    def release_some(self, last: i64) -> bool:
+        """Forget what is left of staging in a deleted vhost, until `Turn.steps` is at `last`.
+
+        Returns whether something is left.
+        """
+        return False
 
 
 def staging_record(owner: Owner | None, made_ms: i64) -> dict[str, object]:

@@ -94,8 +94,9 @@ class Vhost(VhostState):
         """
         if self.exchanges.release_some(last) or self.queues.release_some(last):
             return True
+        if self.staging.release_some(last):
+            return True
         self.exchanges.counts.clear()
-        self.staging.drop()
         self.account.end()
         return False
 
