@@ -34,6 +34,7 @@ from leveret.broker.core.ownership import key_of
 from leveret.broker.node.users import User, hash_password
 from leveret.broker.policy.policy import make_policy
 from leveret.broker.staging.area import area_of
+from leveret.broker.staging.giving import give_sinks
 from leveret.broker.staging.staging import StagingQueue
 from leveret.broker.stream.stream import Stream
 from leveret.broker.values.queue_attributes import QueueAttributes
@@ -375,8 +376,7 @@ def hand_over(node: Node, user: str) -> None:
     if vhost is None or all(key == to.key for _, _, key in _owners(vhost)):
         return
     area = area_of(vhost)
-    for sink in list(area.sinks.by_place.values()):
-        area.give(sink, to)
+    give_sinks(area, list(area.sinks.by_place.values()), to)
     for queue in vhost.queues.by_name.values():
         for name in (
             [] if queue.target.publishers is None else list(queue.target.publishers.by_name)

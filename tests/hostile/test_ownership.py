@@ -24,6 +24,7 @@ from http_streams import HttpUser, http_port
 from leveret.broker.core.ownership import Owner
 from leveret.broker.queue.publishers import Publishers
 from leveret.broker.staging.commit import COMMIT_KEY
+from leveret.broker.staging.giving import give_sinks
 from leveret.broker.staging.release import Sink
 from leveret.broker.staging.staging import staging_of
 from leveret.client import BasicProperties
@@ -767,7 +768,7 @@ def test_a_staging_queue_that_is_called_like_its_sink_adopts_it(queue: str) -> N
 
 def _give(node: Node, kind: str, to: Owner) -> None:
     if kind == "sink":
-        node.staging.give(node.staging.sinks.by_place["job", ""], to)
+        give_sinks(node.staging, [node.staging.sinks.by_place["job", ""]], to)
     elif kind == "publisher":
         queue = node.vhost.queues.by_name["q"]
         assert queue.target.publishers is not None

@@ -8,16 +8,20 @@ from typing import Any
 
 import pytest
 
-from core import Node
+from core import Node, Peer
 from cost_gauge import Excess, Gauge, GaugedNode, QuickPeer
 from cost_http import HttpClient
 from cost_worlds import World
 from leveret.broker.admin.stats import SinkListing
 from leveret.broker.core.accounts import ROUTE_BYTES
+from leveret.broker.core.ownership import Owner
 from leveret.broker.queue.target import Destinations
 from leveret.broker.staging.commit import COMMIT_KEY
+from leveret.broker.staging.giving import give_sinks
 from leveret.broker.staging.release import Sink, StagedRoutes
+from leveret.broker.staging.staging import staging_of
 from leveret.clock import NO_DEADLINE
+from leveret.errors import PreconditionFailed
 from leveret.limits import (
     DEAD_LETTER_RETRY_MS,
     ROUTE_TARGETS_CACHED_MAX,
@@ -26,6 +30,7 @@ from leveret.limits import (
 )
 from leveret.wire.staged import Staged
 from raw_codec import method, publish
+from staged import commit, killed, stage_queue
 
 #: Staging queues: a walk over all of them for each of them is seen.
 MANY = 1_500
@@ -240,3 +245,113 @@ def test_the_sinks_of_a_deleted_vhost_go_in_slices() -> None:
     node.run()
     assert 0 < most <= 2 * STEPS_PER_SLICE
     assert node.turn.timers.next_ms() == NO_DEADLINE
+
+
+# -- sinks that are given to others ----------------------------------------------------------------
+
+
+def many_staged(count: int = 1_000) -> tuple[Node, Peer, Sink]:
+    """A sink of `guest` with very many staging queues of its next batch."""
+    node = Node()
+    node.add_user("bob", configure=".*", write=".*", read=".*")
+    peer = node.connect()
+    commit(peer, sink="job")
+    peer.send(*(staged_for(number) for number in range(count)))
+    node.sync()
+    peer.take()
+    return node, peer, node.staging.sinks.by_place["job", ""]
+
+
+def staged_for(number: int) -> bytes:
+    """Declare a staging queue of the sink `job`."""
+    arguments = {"x-staging-sink": "job", "x-staging-batch": 2}
+    return method(
+        1, "queue.declare", queue=f"s{number}", durable=True, no_wait=True, arguments=arguments
+    )
+
+
+def owners(node: Node) -> dict[str, int]:
+    """How many staging queues each user has."""
+    listing = node.staging.sinks.staged.queues_of("job", "")
+    found = [staging_of(queue) for queue in listing]
+    names = [one.staged_by.name for one in found if one is not None and one.staged_by is not None]
+    return {name: names.count(name) for name in sorted(set(names))}
+
+
+def test_a_sink_with_very_many_staging_queues_is_given_in_slices() -> None:
+    node, _, sink = many_staged()
+    bob = node.broker.users.owner("bob")
+    most, before = 0, int(node.turn.steps)
+    giving = give_sinks(node.staging, [sink], bob)
+    while not giving.over:
+        # Between two slices it is its owner's.
+        assert (sink.owner or bob).name == "guest"
+        with pytest.raises(PreconditionFailed, match="is being handed over to user 'bob'"):
+            give_sinks(node.staging, [sink], bob)
+        most = max(most, int(node.turn.steps) - before)
+        before = int(node.turn.steps)
+        node.broker.settle()
+    assert 0 < most <= 2 * STEPS_PER_SLICE
+    assert (sink.owner, sink.gives_to) == (bob, None)
+    assert owners(node) == {"bob": 1_000}
+    node.sync()
+    assert owners(killed(node)) == {"bob": 1_000}
+
+
+@pytest.mark.parametrize("commits", [False, True])
+def test_a_start_completes_what_was_being_given(commits: bool) -> None:
+    node, peer, sink = many_staged()
+    giving = give_sinks(node.staging, [sink], node.broker.users.owner("bob"))
+    if commits:
+        # Its owner goes on meanwhile.
+        body = b'{"sink": "job", "batch": 1, "queues": []}'
+        peer.connection.receive(publish(1, "", COMMIT_KEY, body), node.now())
+    assert not giving.over
+    # What a checkpoint would hold of it.
+    assert [one["gives_to"] for one in node.staging.definitions()] == ["bob"]
+    assert set(owners(node)) == {"bob", "guest"}
+    node.begin_sync()
+    node.write()
+    again = killed(node)
+    again.run()
+    found = again.staging.sinks.by_place["job", ""]
+    assert (found.owner is not None and found.owner.name, found.gives_to) == ("bob", None)
+    assert owners(again) == {"bob": 1_000}
+    again.sync()
+    assert owners(killed(again)) == {"bob": 1_000}
+
+
+def test_a_sink_that_is_forgotten_or_taken_while_it_is_given_stays_so() -> None:
+    for taken in (False, True):
+        node, _, sink = many_staged(300)
+        sinks = node.staging.sinks
+        bob, carol = node.broker.users.owner("bob"), Owner("carol", 1)
+        give_sinks(node.staging, [sink], bob)
+        assert set(owners(node)) == {"bob", "guest"}
+        if taken:
+            sinks.own(sink, carol)
+        else:
+            sinks.forget("job")
+        node.sync()
+        assert not node.turn.works
+        again = killed(node)
+        again.run()
+        found = [one.owner.name for one in again.staging.sinks.by_place.values() if one.owner]
+        assert found == (["carol"] if taken else [])
+
+
+def test_very_many_sinks_of_a_name_are_given_in_slices() -> None:
+    node = Node()
+    count = 1_000
+    owner, bob = node.broker.users.owner("guest"), Owner("bob", 1)
+    for number in range(count):
+        sink = Sink("job", f"d{number}")
+        sink.batch, sink.owner, sink.time_ms = 1, owner, node.clock.wall_ms()
+        node.staging.restore(sink, [])
+    stage_queue(node.connect(), "s", 2, "job", destination="d7")
+    before = int(node.turn.steps)
+    give_sinks(node.staging, node.staging.sinks.named("job"), bob)
+    assert int(node.turn.steps) - before <= 2 * STEPS_PER_SLICE
+    assert len({one.owner for one in node.staging.sinks.by_place.values()}) > 1
+    node.sync()
+    assert {one.owner for one in node.staging.sinks.by_place.values()} == {bob}

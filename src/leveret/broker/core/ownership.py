@@ -44,24 +44,24 @@ class Owner:
         return other is not None and self.number == other.number and self.name == other.name
 
 
-def owner_fields(owner: Owner | None) -> dict[str, object]:
+def owner_fields(owner: Owner | None, field: str = "owner") -> dict[str, object]:
     """Return the fields of a record that name an owner; none without one."""
     if owner is None:
         return {}
-    return {"owner": owner.name, "owner_number": int(owner.number)}
+    return {field: owner.name, f"{field}_number": int(owner.number)}
 
 
-def recorded_owner(definition: dict[str, object]) -> Owner | None:
+def recorded_owner(definition: dict[str, object], field: str = "owner") -> Owner | None:
     """Return the owner that a record tells; None where it tells none.
 
     Users of earlier releases have the number 0, and so have the owners that these recorded.
     """
-    name = definition.get("owner")
+    name = definition.get(field)
     if isinstance(name, bytes):
         name = name.decode("utf-8", "surrogateescape")
     if not isinstance(name, str) or not name:
         return None
-    number = definition.get("owner_number")
+    number = definition.get(f"{field}_number")
     return Owner(name, number if isinstance(number, int) else 0)
 
 

@@ -6,6 +6,8 @@ and then deleted; the others continue.
 A record of an older release has no destination: the sink is identified by its name alone, until a
 record says that a destination has adopted it.
 
+A sink that was being given to another user is given to him, with all that was staged for it.
+
 Invariant: the decision that is replayed last is the newest one of its sink.
 """
 
@@ -16,7 +18,8 @@ from typing import TYPE_CHECKING, final
 from mypy_extensions import i64
 
 from leveret.broker.core.ownership import Owner, recorded_owner
-from leveret.broker.staging.area import area_of
+from leveret.broker.staging.area import GIVES_TO, area_of
+from leveret.broker.staging.giving import give_later
 from leveret.broker.staging.release import Sink
 from leveret.broker.staging.staging import StagingQueue, staging_of
 from leveret.store.records.fields import number, text
@@ -36,6 +39,8 @@ class RestoredSink:
         self.adopted = False
         #: None until a record has one: earlier releases had none.
         self.owner: Owner | None = None
+        #: Whom it was being given to.
+        self.gives_to: Owner | None = None
         self.decisions: dict[int, tuple[list[int], str]] = {}
 
 
@@ -61,6 +66,7 @@ class LearnedSinks:
         sink.batch = batch
         sink.time_ms = number(definition, "time_ms")
         sink.owner = recorded_owner(definition)
+        sink.gives_to = recorded_owner(definition, GIVES_TO)
         listed = definition.get("queues")
         ids = [one for one in listed if isinstance(one, int)] if isinstance(listed, list) else []
         if ids:
@@ -98,7 +104,10 @@ class LearnedSinks:
             known.owner = sink.owner
             known.batch = sink.batch
             known.time_ms = sink.time_ms
-            area_of(vhost).restore(known, releases)
+            area = area_of(vhost)
+            area.restore(known, releases)
+            if sink.gives_to is not None:
+                give_later(area, known, sink.gives_to)
 
 
 def _staged(vhost: Vhost) -> dict[i64, StagingQueue]:

@@ -17,7 +17,6 @@ from leveret.broker.core.ownership import Owner, is_free_for, owner_fields
 from leveret.broker.core.turn import Turn
 from leveret.broker.core.work import Work
 from leveret.broker.queue.queue import Queue
-from leveret.broker.queue.quota import give_queue
 from leveret.broker.staging.release import Release, Sink
 from leveret.broker.staging.sinks import Sinks
 from leveret.broker.staging.staging import StagingQueue, staging_of
@@ -27,6 +26,9 @@ from leveret.broker.vhost.staging_queues import StagingQueues
 from leveret.broker.vhost.vhost import StagingRoom, Vhost
 from leveret.errors import PreconditionFailed
 from leveret.limits import RELEASES_PER_SINK_MAX, SINKS_PER_VHOST_MAX
+
+#: The field of a sink's record that names whom it is being given to.
+GIVES_TO: Final = "gives_to"
 
 #: Staging queues that are listed in one step.
 _LISTED_PER_STEP: Final = 64
@@ -208,7 +210,15 @@ class StagingArea(StagingQueues):
             queues,
             unroutable,
             sink.owner,
+            sink.gives_to,
         )
+
+    def last_record(self, sink: Sink) -> dict[str, object]:
+        """Return the last decision of a sink as the journal holds it."""
+        for release in sink.releases:
+            if release.batch == sink.batch:
+                return self._definition(sink, sink.batch, release.left(), release.unroutable)
+        return self._definition(sink, sink.batch, [], "")
 
     def _record(
         self,
@@ -228,32 +238,17 @@ class StagingArea(StagingQueues):
         elif sink is not None:
             destination = sink.destination
         return _definition(
-            self.vhost.name, name, destination, adopted, time_ms, batch, queues, unroutable, by
+            self.vhost.name,
+            name,
+            destination,
+            adopted,
+            time_ms,
+            batch,
+            queues,
+            unroutable,
+            by,
+            None if sink is None else sink.gives_to,
         )
-
-    # -- owners -----------------------------------------------------------------------------------
-
-    def give(self, sink: Sink, to: Owner) -> None:
-        """Give a sink, and what its owner staged for it, to `to`, and journal that."""
-        vhost = self.vhost
-        journal = vhost.turn.journal
-        before = sink.owner
-        vhost.turn.changes += 1
-        journal.begin_tx()
-        for one in self.sinks.staged_of(sink):
-            queue = staging_of(one)
-            if queue is not None and is_free_for(queue.staged_by, before):
-                queue.staged_by = to
-                give_queue(queue, to)
-                journal.define("queue", queue.definition(vhost.name))
-        self.sinks.own(sink, to)
-        left = [release for release in sink.releases if release.batch == sink.batch]
-        if left:
-            record = self._definition(sink, sink.batch, left[0].left(), left[0].unroutable)
-        else:
-            record = self._definition(sink, sink.batch, [], "")
-        journal.define("sink", record)
-        journal.end_tx()
 
 
 @final
@@ -333,6 +328,7 @@ def _definition(
     queues: Sequence[WaitingQueue],
     unroutable: str,
     owner: Owner | None,
+    gives_to: Owner | None,
 ) -> dict[str, object]:
     """Return the decision about a batch as the journal holds it."""
     return {
@@ -345,4 +341,5 @@ def _definition(
         "queues": [int(queue.queue_id) for queue in queues],
         "unroutable": unroutable,
         **owner_fields(owner),
+        **owner_fields(gives_to, GIVES_TO),
     }

@@ -194,6 +194,8 @@ class Sink:
         self.owner: Owner | None = None
         #: Whom its owner offers it to.
         self.offered: Owner | None = None
+        #: Whom it is being given to, with what its owner staged for it (`giving.py`).
+        self.gives_to: Owner | None = None
         self.batch: i64 = -1
         self.time_ms: i64 = 0
         #: What deletes the queues of its lower batches; it may be over.

@@ -16,6 +16,7 @@ from aiohttp import web
 
 from leveret.broker.admin.stats import SinkListing, SinkStats
 from leveret.broker.staging.area import area_of
+from leveret.broker.staging.giving import give_sinks
 from leveret.broker.staging.release import Sink
 from leveret.broker.staging.sinks import GIVE_SINK
 from leveret.broker.values.permission import CONFIGURE
@@ -69,21 +70,23 @@ async def forget(request: web.Request) -> web.Response:
 
 async def give(request: web.Request) -> web.Response:
     """Hand a sink over to another user, or offer it."""
-    async with request.app[OPERATOR].changing():
-        vhost = found_vhost(request)
-        found = _named(request)
-        outcomes = [
-            judge(request, sink.owner, sink.offered, _label(sink, vhost.name), GIVE_SINK)
-            for sink in found
-        ]
-        to = wanted_owner(request)
-        area = area_of(vhost)
-        area.sinks.check_quota(to, outcomes.count(TAKES))
-        for sink, outcome in zip(found, outcomes, strict=True):
-            if outcome == OFFERS:
-                sink.offered = to
-            else:
-                area.give(sink, to)
+    operator = request.app[OPERATOR]
+    operator.begin()
+    vhost = found_vhost(request)
+    found = _named(request)
+    outcomes = [
+        judge(request, sink.owner, sink.offered, _label(sink, vhost.name), GIVE_SINK)
+        for sink in found
+    ]
+    to = wanted_owner(request)
+    area = area_of(vhost)
+    area.sinks.check_quota(to, outcomes.count(TAKES))
+    judged = list(zip(found, outcomes, strict=True))
+    giving = give_sinks(area, [sink for sink, outcome in judged if outcome != OFFERS], to)
+    for sink, outcome in judged:
+        if outcome == OFFERS:
+            sink.offered = to
+    await operator.ended(giving)
     return answer(outcomes[0])
 
 
