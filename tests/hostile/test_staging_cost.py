@@ -355,3 +355,27 @@ def test_very_many_sinks_of_a_name_are_given_in_slices() -> None:
     assert len({one.owner for one in node.staging.sinks.by_place.values()}) > 1
     node.sync()
     assert {one.owner for one in node.staging.sinks.by_place.values()} == {bob}
+
+
+# -- what is staged for lower batches --------------------------------------------------------------
+
+
+def test_a_commit_looks_at_no_staging_queues_of_other_destinations() -> None:
+    """Nor is there a list of them for each sink whose lower batches are dropped."""
+    node = Node()
+    peer = node.connect()
+    peer.call(1, "confirm.select")
+    peer.send(*destinations(spread=False))
+    count = 100
+    for number in range(count):
+        destination = f"other{number}"
+        stage_queue(peer, f"lower{number}", 1, "job", destination=destination)
+    node.sync()
+    before = int(node.turn.steps)
+    for number in range(count):
+        body = {"sink": "job", "destination": f"other{number}", "batch": 2, "queues": []}
+        peer.send(publish(1, "", COMMIT_KEY, json.dumps(body).encode()))
+    node.sync()
+    assert int(node.turn.steps) - before < 50 * count
+    assert len(node.staging.sinks.staged.queues_of("job", "d0")) == MANY
+    assert len(node.staging.sinks.staged.places()) == 1
