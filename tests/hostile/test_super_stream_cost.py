@@ -349,3 +349,160 @@ def test_consumers_of_a_whole_are_cancelled_in_slices_when_a_partition_is_delete
     assert reader.names().count("basic.cancel") == consumers
     assert sum(steps) > 2 * SLICE_MAX
     assert max(steps) <= SLICE_MAX
+
+
+# -- rights to very many partitions ----------------------------------------------------------------
+
+#: A super stream's name and a permission that matches it, and its partitions, at some cost.
+LONG = "a" * 200
+COSTLY = "^(a?a?a?a?a?a?a?a?a?a?)+(-[0-9]+)?$"
+PARTS = 64
+
+
+@pytest.fixture
+def limited(node: Node, peer: Peer) -> Peer:
+    """A client whose rights to the partitions of a super stream take long to check."""
+    peer.send(ask(PARTS, LONG))
+    node.sync()
+    peer.expect(1, "queue.declare-ok")
+    node.add_user("u", configure=COSTLY, write="", read=COSTLY)
+    node.sync()
+    client = node.connect_as("u")
+    client.call(1, "basic.qos", prefetch_count=1)
+    return client
+
+
+def consume_all(tag: str = "c") -> bytes:
+    return method(1, "basic.consume", queue=LONG, consumer_tag=tag)
+
+
+def slices(node: Node) -> list[int]:
+    """Go on with all works, a slice at a time; return the steps of each."""
+    found = []
+    while node.turn.works:
+        before = int(node.turn.steps)
+        node.turn.continue_works(1)
+        found.append(int(node.turn.steps) - before)
+    return found
+
+
+def readers_of(node: Node) -> set[int]:
+    return {len(node.stream(f"{LONG}-{number}").consumers) for number in range(PARTS)}
+
+
+def test_the_rights_of_a_consumer_to_all_partitions_are_checked_in_slices(
+    node: Node, limited: Peer
+) -> None:
+    begun = limited.feed(consume_all() + method(1, "basic.cancel", consumer_tag="other"))
+    assert begun <= SLICE_MAX
+    assert readers_of(node) == {0}
+    steps = slices(node)
+    assert max(steps) <= SLICE_MAX
+    assert begun + sum(steps) > 2 * PARTS * STEPS_PER_SLICE // 8
+    assert readers_of(node) == {1}
+    node.run()
+    # What came after it waited for it.
+    limited.flush()
+    assert limited.names() == ["basic.consume-ok", "basic.cancel-ok"]
+    limited.call(1, "basic.cancel", consumer_tag="c")
+    assert readers_of(node) == {0}
+
+
+def test_a_partition_that_may_not_be_read_closes_the_channel_of_a_consumer_of_all(
+    node: Node, limited: Peer
+) -> None:
+    node.broker.users.set_permission(
+        "u", "/", "", "", COSTLY.replace("[0-9]+", "([0-57-9]|.[0-9])")
+    )
+    node.run()
+    limited.feed(consume_all() + method(2, "channel.open"))
+    node.run()
+    closed = limited.expect(1, "channel.close")
+    assert (closed.code, closed.class_id, closed.method_id) == (403, 60, 20)
+    limited.expect(2, "channel.open-ok")
+    assert readers_of(node) == {0}
+
+
+@pytest.mark.parametrize("read", ["^nothing$", f"^{LONG}-.*", f"^{LONG}(-[0-57-9].*)?$"])
+def test_rights_that_go_while_they_are_checked_let_nobody_read(
+    node: Node, limited: Peer, read: str
+) -> None:
+    """Those to what was checked already as well."""
+    limited.feed(consume_all())
+    for _ in range(10):
+        node.turn.continue_works(1)
+    assert node.turn.works
+    node.broker.users.set_permission("u", "/", "", "", read)
+    node.run()
+    assert limited.expect(1, "channel.close").code == 403
+    assert readers_of(node) == {0}
+
+
+def test_a_partition_that_came_while_the_rights_are_checked_is_checked_too(
+    node: Node, peer: Peer, limited: Peer
+) -> None:
+    peer.call(1, "queue.delete", queue=f"{LONG}-6")
+    node.broker.users.set_permission(
+        "u", "/", "", "", COSTLY.replace("[0-9]+", "([0-57-9]|.[0-9])")
+    )
+    node.run()
+    limited.feed(consume_all())
+    assert node.turn.works
+    peer.feed(ask(PARTS, LONG))
+    node.sync()
+    peer.expect(1, "queue.declare-ok")
+    assert limited.expect(1, "channel.close").code == 403
+    assert readers_of(node) == {0}
+
+
+def test_a_super_stream_that_goes_while_the_rights_are_checked_has_no_consumer(
+    node: Node, peer: Peer, limited: Peer
+) -> None:
+    limited.feed(consume_all())
+    assert node.turn.works
+    peer.call(1, "exchange.delete", exchange=LONG)
+    assert limited.expect(1, "channel.close").code == 404
+    assert readers_of(node) == {0}
+
+
+def test_a_client_that_goes_while_its_rights_are_checked_reads_nothing(
+    node: Node, limited: Peer
+) -> None:
+    limited.feed(consume_all())
+    assert node.turn.works
+    limited.lose()
+    node.run()
+    assert readers_of(node) == {0}
+
+
+@pytest.mark.parametrize("stays", [True, False])
+def test_a_change_of_permissions_looks_at_one_consumer_of_all_partitions_in_slices(
+    node: Node, limited: Peer, stays: bool
+) -> None:
+    limited.send(consume_all())
+    limited.expect(1, "basic.consume-ok")
+    # Another pattern, or what was looked at would be known.
+    pattern = COSTLY.replace("[0-9]+", "[0-9]*" if stays else "[0-57-9]?[0-9]")
+    before = int(node.turn.steps)
+    node.broker.users.set_permission("u", "/", "", "", pattern)
+    steps = [int(node.turn.steps) - before, *slices(node)]
+    assert max(steps) <= SLICE_MAX
+    assert len(steps) > 2
+    node.run()
+    limited.flush()
+    assert limited.names() == ([] if stays else ["basic.cancel"])
+    assert readers_of(node) == {1 if stays else 0}
+
+
+def test_another_change_of_permissions_looks_at_all_partitions_again(
+    node: Node, limited: Peer
+) -> None:
+    limited.send(consume_all())
+    limited.expect(1, "basic.consume-ok")
+    users = node.broker.users
+    users.set_permission("u", "/", "", "", COSTLY.replace("[0-9]+", "[0-9]*"))
+    assert node.turn.works
+    # The partition that the check came to is allowed by this one, and the first is not.
+    users.set_permission("u", "/", "", "", f"^{LONG}(-[1-9].*)?$")
+    node.run()
+    assert readers_of(node) == {0}

@@ -52,9 +52,11 @@ class ConsumerCheck(Work):
             self._again = False
             self._left = self.consumers()
             turn.steps += len(self._left) // _LISTED_PER_STEP
+            self.begin_checks()
         while self._left and turn.steps < last:
             turn.steps += 1
-            self.check(self._left.pop())
+            if not self.check(self._left[-1], last):
+                self._left.pop()
         return bool(self._left)
 
     def ended(self) -> None:
@@ -65,6 +67,12 @@ class ConsumerCheck(Work):
     def consumers(self) -> list[Consumer]:
         """Return the consumers of the connection."""
 
+    def begin_checks(self) -> None:
+        """Forget how far the check of one consumer came: permissions have changed again."""
+
     @abstractmethod
-    def check(self, consumer: Consumer) -> None:
-        """End a consumer, which may be gone, if the user may not read its queue."""
+    def check(self, consumer: Consumer, last: i64) -> bool:
+        """End a consumer, which may be gone, if the user may not read its queue.
+
+        Returns whether some of its names are left when `Turn.steps` is at `last`.
+        """

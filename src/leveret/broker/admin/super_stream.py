@@ -20,12 +20,13 @@ Source: RabbitMQ's super streams, whose parts are declared by a stream client or
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
 from leveret.broker.stream.stream import Stream
 from leveret.broker.values.arguments import Arguments, type_name
+from leveret.broker.values.permission import READ
 from leveret.errors import NotFound, PreconditionFailed
 from leveret.limits import SUPER_STREAM_PARTITIONS_MAX
 from leveret.names import Name
@@ -128,6 +129,75 @@ def waiting_in(streams: list[Stream]) -> i64:
     for stream in streams:
         count += stream.ready_count()
     return count
+
+
+# -- rights ----------------------------------------------------------------------------------------
+
+
+@final
+class PartitionAccess:
+    """Checks the right to *read* or to *configure* each partition of a super stream, in slices.
+
+    The pattern of a permission may take milliseconds for each of a thousand names.
+    """
+
+    def __init__(self, access: Access | None, vhost: Vhost, name: str, what: int) -> None:
+        """`access` is None for who may do everything.  Raises: NotFound (404)."""
+        self._access: Final = access
+        self._vhost: Final = vhost
+        self._name: Final = name
+        self._what: Final = what
+        #: The partitions, and how many of them are checked.
+        self.streams: list[Stream] = []
+        self._checked: i64 = 0
+        #: When they were listed, and the permissions read: the revisions of vhost and access.
+        self._listed: i64 = -1
+        self._permitted: i64 = -1
+        self._begin()
+
+    def advance(self, last: i64) -> bool:
+        """Go on until `Turn.steps` is at `last`; return whether some is left.
+
+        Partitions or permissions that have changed meanwhile are checked once more.
+
+        Raises: AccessRefused (403); NotFound (404) where the super stream was deleted meanwhile.
+        """
+        turn = self._vhost.turn
+        access = self._access
+        while True:
+            while access is not None and self._checked < len(self.streams):
+                if turn.steps >= last:
+                    return True
+                turn.steps += 1
+                name = self.streams[self._checked].name
+                if self._what == READ:
+                    access.read("queue", name)
+                else:
+                    access.configure("queue", name)
+                self._checked += 1
+            if self._is_current():
+                return False
+            self._begin()
+
+    def _is_current(self) -> bool:
+        """Tell whether nothing has changed that the check depends on."""
+        access = self._access
+        permitted = access is None or access.revision == self._permitted
+        return permitted and self._vhost.revision == self._listed
+
+    def _begin(self) -> None:
+        """List the partitions; what was checked counts where they are the same ones."""
+        vhost = self._vhost
+        exchange = None if vhost.deleted else find_super_stream(vhost, self._name)
+        if exchange is None:
+            raise NotFound(f"no {super_stream_label(vhost, self._name)}")
+        streams = partitions_of(vhost, exchange)
+        permitted = -1 if self._access is None else self._access.revision
+        if streams != self.streams or permitted != self._permitted:
+            self.streams = streams
+            self._checked = 0
+        self._listed = vhost.revision
+        self._permitted = permitted
 
 
 # -- deleting --------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The class basic: consuming and settling messages; publishing is in `publish`."""
+"""The class basic: getting and settling messages; `consume` and `publish` have the rest."""
 
 from __future__ import annotations
 
@@ -6,35 +6,23 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from leveret.broker.classic.browse import make_browser
 from leveret.broker.classic.classic import ClassicQueue
-from leveret.broker.queue.consumer import Consumer, Source, consumer_priority
 from leveret.broker.queue.returns import is_redelivered
-from leveret.broker.stream.group import READER_NAME, group_of
-from leveret.broker.stream.stream import TELL_STREAM_ID, Stream
-from leveret.broker.vhost.replies import REPLY_NAME
-from leveret.errors import NotAllowed, NotImplementedFault, PreconditionFailed, ResourceLocked
-from leveret.limits import (
-    CONSUMERS_PER_CHANNEL_MAX,
-    TABLE_BYTES_PER_STEP,
-    UNACKED_PER_CHANNEL_MAX,
-)
+from leveret.errors import NotImplementedFault, PreconditionFailed, ResourceLocked
+from leveret.limits import TABLE_BYTES_PER_STEP, UNACKED_PER_CHANNEL_MAX
 from leveret.session.channel.channel import TX, Channel
 from leveret.session.channel.delivery_headers import with_delivery_headers
 from leveret.session.channel.release import SETTLED_AT_ONCE, Settling
 from leveret.session.channel.unacked import ACK, REJECT, REQUEUE, RETRY
 from leveret.session.client_session import ClientWork
-from leveret.session.commands.direct_reply_to import open_replies
+from leveret.session.commands.consume import consume
 from leveret.session.commands.queue import queue_name
-from leveret.session.commands.super_stream import is_super_name, read_super
-from leveret.wire.content.output import deliver_prefix
 from leveret.wire.method import Method
 from leveret.wire.methods import (
     BasicAck,
     BasicCancel,
     BasicCancelOk,
     BasicConsume,
-    BasicConsumeOk,
     BasicGet,
     BasicGetEmpty,
     BasicGetOk,
@@ -63,7 +51,7 @@ def handle_basic(channel: Channel, method: Method) -> bool:
     elif isinstance(method, BasicGet):
         _get(channel, method)
     elif isinstance(method, BasicConsume):
-        _consume(channel, method)
+        consume(channel, method)
     elif isinstance(method, BasicCancel):
         _cancel(channel, method)
     elif isinstance(method, BasicQos):
@@ -206,50 +194,6 @@ def _answer_get(channel: Channel, queue: ClassicQueue, no_ack: bool) -> None:
         properties = with_delivery_headers(queue, message, queue.taken_sequence, count)
         connection.turn.steps += len(message.properties) // TABLE_BYTES_PER_STEP
     channel.output.write_content(channel.number, properties, message.body)
-
-
-def _consume(channel: Channel, method: BasicConsume) -> None:
-    connection = channel.connection
-    queue: Source
-    if method.queue == REPLY_NAME:
-        queue = open_replies(channel, method.no_ack)
-        name = queue.name
-    else:
-        name = queue_name(channel, method.queue)
-        connection.access.read("queue", name)
-        if is_super_name(channel, name):
-            queue = read_super(channel, name)
-        else:
-            queue = channel.vhost.queues.existing(name, connection)
-    tag = method.consumer_tag or f"amq.ctag-{connection.tokens.token()}"
-    if isinstance(queue, Stream) and not method.consumer_tag and TELL_STREAM_ID in method.arguments:
-        # No reply has room for it but in the name of our making.
-        tag = f"{tag}.{queue.stream_id}"
-    if tag in channel.consumers:
-        raise NotAllowed(f"attempt to reuse consumer tag '{tag}'")
-    if len(channel.consumers) >= CONSUMERS_PER_CHANNEL_MAX:
-        raise PreconditionFailed(f"a channel has at most {CONSUMERS_PER_CHANNEL_MAX} consumers")
-    where = channel.vhost.queue_label(name)
-    priority = consumer_priority(method.arguments, where)
-    if method.arguments.get("x-browse", False) is not False:
-        queue = make_browser(queue, method.arguments["x-browse"], where)
-    if READER_NAME in method.arguments and isinstance(queue, Stream):
-        queue = group_of(queue, method.arguments[READER_NAME], where)
-    consumer = Consumer(
-        channel,
-        queue,
-        tag,
-        method.no_ack,
-        method.exclusive,
-        channel.prefetch_next,
-        method.arguments,
-    )
-    consumer.priority = priority
-    consumer.prefix = deliver_prefix(tag)
-    queue.subscribe(consumer, where)
-    channel.add_consumer(consumer)
-    if not method.no_wait:
-        connection.send(channel.number, BasicConsumeOk(tag))
 
 
 def _cancel(channel: Channel, method: BasicCancel) -> None:

@@ -5,7 +5,8 @@ A queue of that name would come first, but there is none: each is refused while 
 
 from __future__ import annotations
 
-from typing import final
+from abc import abstractmethod
+from typing import Final, final
 
 from mypy_extensions import i64
 
@@ -20,7 +21,6 @@ from leveret.broker.admin.super_stream import (
 )
 from leveret.broker.admin.super_stream_declare import SuperStreamDeclare
 from leveret.broker.stream.stream import Stream
-from leveret.broker.stream.super_reader import SuperReading
 from leveret.errors import AmqpError, PreconditionFailed
 from leveret.names import Name
 from leveret.session.channel.channel import Channel
@@ -77,32 +77,38 @@ def _answer(channel: Channel, name: Name, method: QueueDeclare) -> None:
     )
 
 
-@final
-class _Declaring(ClientWork):
-    """A declare by a client, slice after slice; what cannot be closes the channel at the end."""
+class SuperStreamWork(ClientWork):
+    """What a client asks of a super stream, slice after slice.
 
-    def __init__(
-        self, channel: Channel, name: Name, method: QueueDeclare, declare: SuperStreamDeclare
-    ) -> None:
+    What cannot be closes the channel at the end.
+    """
+
+    def __init__(self, channel: Channel, class_id: int, method_id: int) -> None:
+        """`class_id` and `method_id` are those of the request, which the error names."""
         super().__init__(channel.connection)
-        self._channel = channel
-        self._name = name
-        self._method = method
-        self._declare = declare
+        self.channel: Final = channel
+        self._class_id: Final = class_id
+        self._method_id: Final = method_id
         self._error: AmqpError | None = None
 
     def advance(self, last: i64) -> bool:
-        """Declare more of it."""
+        """Do more of it."""
         try:
-            return self._declare.advance(last)
+            return self.go_on(last)
         except AmqpError as error:
             self._error = error
             return False
 
-    def reply(self) -> None:
-        """Answer the client."""
-        if self.session.awaits_reply() and not self._channel.closing:
-            _answer(self._channel, self._name, self._method)
+    @abstractmethod
+    def go_on(self, last: i64) -> bool:
+        """Go on until `Turn.steps` is at `last`; return whether some is left.
+
+        Raises: what closes the channel.
+        """
+
+    def is_awaited(self) -> bool:
+        """Return whether there is still somebody to answer."""
+        return self.session.awaits_reply() and not self.channel.closing
 
     def ended(self) -> None:
         """Answer, and parse on, or close the channel before."""
@@ -111,18 +117,40 @@ class _Declaring(ClientWork):
             super().ended()
             return
         self.over = True
-        channel = self._channel
+        channel = self.channel
         connection = channel.connection
         waited = connection.halted & HALT_WORK != 0
         connection.work = None
         connection.end_halt(HALT_WORK)
-        if connection.awaits_reply() and not channel.closing:
-            error.class_id = QueueDeclare.CLASS_ID
-            error.method_id = QueueDeclare.METHOD_ID
+        if self.is_awaited():
+            error.class_id = self._class_id
+            error.method_id = self._method_id
             connection.fail_channel(channel.number, error)
         # The end of the channel may be long, too.
         if waited and connection.halted & HALT_WORK == 0:
             connection.resume(HALT_WORK)
+
+
+@final
+class _Declaring(SuperStreamWork):
+    """A declare by a client."""
+
+    def __init__(
+        self, channel: Channel, name: Name, method: QueueDeclare, declare: SuperStreamDeclare
+    ) -> None:
+        super().__init__(channel, QueueDeclare.CLASS_ID, QueueDeclare.METHOD_ID)
+        self._name = name
+        self._method = method
+        self._declare = declare
+
+    def go_on(self, last: i64) -> bool:
+        """Declare more of it.  Raises: as `SuperStreamDeclare.advance`."""
+        return self._declare.advance(last)
+
+    def reply(self) -> None:
+        """Answer the client."""
+        if self.is_awaited():
+            _answer(self.channel, self._name, self._method)
 
 
 def delete_super(channel: Channel, name: Name, if_unused: bool, if_empty: bool) -> i64:
@@ -132,14 +160,6 @@ def delete_super(channel: Channel, name: Name, if_unused: bool, if_empty: bool) 
     """
     check_delete_access(channel.connection.access, channel.vhost, name)
     return delete_super_stream(channel.vhost, name, if_unused, if_empty)
-
-
-def read_super(channel: Channel, name: Name) -> SuperReading:
-    """Return what a consumer of all partitions is subscribed to.  Raises: AccessRefused (403)."""
-    reading = SuperReading(channel.connection.turn, name, _streams(channel, name))
-    for asked in reading.names():
-        channel.connection.access.read("queue", asked)
-    return reading
 
 
 def _streams(channel: Channel, name: Name) -> list[Stream]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final, final
 
+from mypy_extensions import i64
+
 from leveret.broker.queue.consumer import Consumer
 from leveret.broker.values.permission import READ
 from leveret.session.consumer_check import ConsumerCheck
@@ -24,11 +26,12 @@ class HareConsumerCheck(ConsumerCheck):
         channels = self._connection.channels.values()
         return [channel.consumer for channel in channels if channel.consumer is not None]
 
-    def check(self, consumer: Consumer) -> None:
+    def check(self, consumer: Consumer, last: i64) -> bool:
         """End a consumer, which may be gone, if the user may not read its queue."""
         channel = consumer.channel
         assert isinstance(channel, HareChannel)
-        if channel.consumer is not consumer:
-            return
-        if not self._connection.access.allows(READ, consumer.queue.name):
+        if channel.consumer is consumer and not self._connection.access.allows(
+            READ, consumer.queue.name
+        ):
             channel.cancel()
+        return False

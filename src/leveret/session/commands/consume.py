@@ -1,0 +1,113 @@
+"""The method basic.consume: of a queue, of a super stream, of the replies to requests."""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from leveret.broker.admin.super_stream import PartitionAccess
+from leveret.broker.classic.browse import make_browser
+from leveret.broker.queue.consumer import Consumer, Source, consumer_priority
+from leveret.broker.stream.group import READER_NAME, group_of
+from leveret.broker.stream.stream import TELL_STREAM_ID, Stream
+from leveret.broker.stream.super_reader import SuperReading
+from leveret.broker.values.permission import READ
+from leveret.broker.vhost.replies import REPLY_NAME
+from leveret.errors import NotAllowed, PreconditionFailed
+from leveret.limits import CONSUMERS_PER_CHANNEL_MAX
+from leveret.names import Name
+from leveret.session.channel.channel import Channel
+from leveret.session.commands.direct_reply_to import open_replies
+from leveret.session.commands.queue import queue_name
+from leveret.session.commands.super_stream import SuperStreamWork, is_super_name
+from leveret.wire.content.output import deliver_prefix
+from leveret.wire.methods import BasicConsume, BasicConsumeOk
+
+
+def consume(channel: Channel, method: BasicConsume) -> None:
+    """Add a consumer to what a method names.
+
+    Raises: AccessRefused (403); NotFound (404); ResourceLocked (405); PreconditionFailed (406);
+    NotAllowed (530); NotImplementedFault (540).
+    """
+    connection = channel.connection
+    if method.queue == REPLY_NAME:
+        replies = open_replies(channel, method.no_ack)
+        _subscribe(channel, method, replies.name, replies)
+        return
+    name = queue_name(channel, method.queue)
+    connection.access.read("queue", name)
+    if is_super_name(channel, name):
+        connection.perform(_ConsumingAll(channel, name, method))
+    else:
+        queue = channel.vhost.queues.existing(name, connection)
+        _subscribe(channel, method, name, queue)
+
+
+@final
+class _ConsumingAll(SuperStreamWork):
+    """Adds a consumer to a super stream once the rights to all its partitions are checked."""
+
+    def __init__(self, channel: Channel, name: Name, method: BasicConsume) -> None:
+        super().__init__(channel, BasicConsume.CLASS_ID, BasicConsume.METHOD_ID)
+        self._name: Final = name
+        self._method: Final = method
+        self._rights: Final = PartitionAccess(channel.connection.access, channel.vhost, name, READ)
+
+    def go_on(self, last: i64) -> bool:
+        """Check the rights to more partitions, and subscribe after the last one.
+
+        Raises: as `consume`.
+        """
+        if not self.is_awaited():
+            return False
+        if self._rights.advance(last):
+            return True
+        connection = self.channel.connection
+        # What it was allowed in the first slice may have been taken since.
+        connection.access.read("queue", self._name)
+        reading = SuperReading(connection.turn, self._name, self._rights.streams)
+        _subscribe(self.channel, self._method, self._name, reading)
+        return False
+
+    def reply(self) -> None:
+        """Do nothing: the consumer's deliveries follow the answer, which is written."""
+
+
+def _subscribe(channel: Channel, method: BasicConsume, name: Name, queue: Source) -> None:
+    """Add a consumer to what it reads, and answer.
+
+    Raises: AccessRefused (403); PreconditionFailed (406); NotAllowed (530); NotImplementedFault
+    (540).
+    """
+    connection = channel.connection
+    tag = method.consumer_tag or f"amq.ctag-{connection.tokens.token()}"
+    if isinstance(queue, Stream) and not method.consumer_tag and TELL_STREAM_ID in method.arguments:
+        # No reply has room for it but in the name of our making.
+        tag = f"{tag}.{queue.stream_id}"
+    if tag in channel.consumers:
+        raise NotAllowed(f"attempt to reuse consumer tag '{tag}'")
+    if len(channel.consumers) >= CONSUMERS_PER_CHANNEL_MAX:
+        raise PreconditionFailed(f"a channel has at most {CONSUMERS_PER_CHANNEL_MAX} consumers")
+    where = channel.vhost.queue_label(name)
+    priority = consumer_priority(method.arguments, where)
+    if method.arguments.get("x-browse", False) is not False:
+        queue = make_browser(queue, method.arguments["x-browse"], where)
+    if READER_NAME in method.arguments and isinstance(queue, Stream):
+        queue = group_of(queue, method.arguments[READER_NAME], where)
+    consumer = Consumer(
+        channel,
+        queue,
+        tag,
+        method.no_ack,
+        method.exclusive,
+        channel.prefetch_next,
+        method.arguments,
+    )
+    consumer.priority = priority
+    consumer.prefix = deliver_prefix(tag)
+    queue.subscribe(consumer, where)
+    channel.add_consumer(consumer)
+    if not method.no_wait:
+        connection.send(channel.number, BasicConsumeOk(tag))
