@@ -506,3 +506,231 @@ def test_another_change_of_permissions_looks_at_all_partitions_again(
     users.set_permission("u", "/", "", "", f"^{LONG}(-[1-9].*)?$")
     node.run()
     assert readers_of(node) == {0}
+
+
+# -- deleting --------------------------------------------------------------------------------------
+
+
+def delete(name: str = "s", **values: Any) -> bytes:
+    return method(1, "queue.delete", queue=name, **values)
+
+
+def made(node: Node, peer: Peer, count: int) -> None:
+    """Declare `s` with so many partitions."""
+    peer.send(ask(count))
+    node.sync()
+    peer.expect(1, "queue.declare-ok")
+
+
+def test_the_rights_of_a_delete_to_all_partitions_are_checked_in_slices(
+    node: Node, limited: Peer
+) -> None:
+    begun = limited.feed(delete(LONG))
+    assert begun <= SLICE_MAX
+    steps = slices(node)
+    assert max(steps) <= SLICE_MAX
+    assert begun + sum(steps) > 2 * PARTS * STEPS_PER_SLICE // 8
+    node.sync()
+    assert limited.expect(1, "queue.delete-ok").message_count == 0
+    assert parts(node) == (0, 0)
+    assert not Node(RecordingDisk(node.image())).vhost.queues.by_name
+
+
+def test_rights_that_go_while_they_are_checked_delete_nothing(node: Node, limited: Peer) -> None:
+    limited.feed(delete(LONG))
+    assert node.turn.works
+    node.broker.users.set_permission("u", "/", f"^{LONG}-.*", "", "")
+    node.run()
+    closed = limited.expect(1, "channel.close")
+    assert (closed.code, closed.class_id, closed.method_id) == (403, 50, 40)
+    assert len(node.vhost.queues.by_name) == PARTS
+
+
+@pytest.mark.parametrize("flag", ["if_unused", "if_empty"])
+def test_what_a_delete_depends_on_counts_when_it_is_done(
+    node: Node, peer: Peer, limited: Peer, flag: str
+) -> None:
+    # What is published is seen once it is synced.
+    peer.feed(publish(1, "", f"{LONG}-6", b"m") if flag == "if_empty" else b"")
+    if flag == "if_empty":
+        assert node.begin_sync()
+        node.write()
+    limited.feed(delete(LONG, **{flag: True}))
+    assert node.turn.works
+    if flag == "if_empty":
+        node.end_sync()
+    else:
+        peer.feed(method(1, "basic.qos", prefetch_count=1))
+        peer.feed(method(1, "basic.consume", queue=f"{LONG}-6", consumer_tag="c"))
+    node.sync()
+    assert limited.expect(1, "channel.close").code == 406
+    assert len(node.vhost.queues.by_name) == PARTS
+
+
+def test_a_delete_that_another_was_faster_with_is_answered(
+    node: Node, peer: Peer, limited: Peer
+) -> None:
+    limited.feed(delete(LONG))
+    assert node.turn.works
+    peer.call(1, "queue.delete", queue=LONG)
+    node.sync()
+    assert limited.expect(1, "queue.delete-ok").message_count == 0
+
+
+@pytest.mark.parametrize("name", ["", "named"])
+def test_very_many_consumers_of_a_deleted_one_end_in_slices(
+    node: Node, peer: Peer, name: str
+) -> None:
+    """Each has a part in each partition: these are cancelled, and let go, in slices."""
+    count, consumers = 128, 80
+    made(node, peer, count)
+    reader = node.connect()
+    reader.call(1, "basic.qos", prefetch_count=1)
+    more = {"x-stream-consumer": name} if name else {}
+    for number in range(consumers):
+        reader.send(read(f"c{number}", **more))
+    node.sync()
+    reader.take()
+    booked = node.turn.accounts.total()
+    begun = peer.feed(delete())
+    assert begun <= SLICE_MAX
+    node.run()
+    assert node.begin_sync()
+    node.write()
+    group, node.group = node.group, None
+    assert group is not None
+    before = int(node.turn.steps)
+    node.turn.synced(group.number)
+    steps = [int(node.turn.steps) - before, *slices(node)]
+    assert max(steps) <= SLICE_MAX
+    # The end of each part, and letting it go.
+    assert sum(steps) > count * consumers * 4 + count * consumers // MESSAGES_FREED_PER_STEP
+    node.run()
+    reader.flush()
+    assert reader.names().count("basic.cancel") == consumers
+    peer.expect(1, "queue.delete-ok")
+    assert node.turn.accounts.total() < booked
+    assert parts(node) == (0, 0)
+
+
+def test_nothing_is_handed_out_of_a_stream_that_was_deleted_during_a_walk(
+    node: Node, peer: Peer
+) -> None:
+    peer.declare("r", arguments={"x-queue-type": "stream"})
+    reader = node.connect()
+    reader.call(1, "basic.qos", prefetch_count=1)
+    for number in range(8):
+        tag = {"consumer_tag": f"c{number}", "no_wait": True}
+        reader.send(method(1, "basic.consume", queue="r", **tag))
+    peer.send(publish(1, "", "r", b"m"))
+    assert node.begin_sync()
+    node.write()
+    stream = node.stream("r")
+    group, node.group = node.group, None
+    assert group is not None
+    node.turn.synced(group.number)
+    # As many readers as make a walk that takes several calls.
+    assert not stream.dispatch(4)
+    walk = stream.reader_walk
+    assert walk is not None
+    peer.feed(method(1, "queue.delete", queue="r"))
+    assert not walk.dispatch(4)
+    node.sync()
+    reader.flush()
+    assert reader.names().count("basic.deliver") == 4
+    assert reader.names().count("basic.deliver") == 0
+
+
+CHOOSING = {"x-consistent-hash": "1", "x-modulus-hash": "k", "x-random": "k"}
+
+
+@pytest.mark.parametrize("kind", CHOOSING)
+def test_very_many_bindings_that_choose_among_partitions_go_in_slices_before(
+    node: Node, peer: Peer, kind: str
+) -> None:
+    """Their messages go to what is left, and a crash on the way leaves the super stream whole."""
+    count, sources = 40, 40
+    made(node, peer, count)
+    peer.declare("other")
+    for source in range(sources):
+        peer.call(1, "exchange.declare", exchange=f"x{source}", type=kind, durable=True)
+        for queue in ["other", *[f"s-{number}" for number in range(count)]]:
+            bind = {"exchange": f"x{source}", "routing_key": CHOOSING[kind], "no_wait": True}
+            peer.send(method(1, "queue.bind", queue=queue, **bind))
+    node.sync()
+    exchanges = node.vhost.exchanges
+    booked = definition_bytes(node)
+    other = node.connect()
+    begun = peer.feed(delete())
+    assert begun <= SLICE_MAX
+    assert parts(node) == (count + 1, count)
+    other.feed(method(1, "queue.declare", queue="q", durable=True))
+    node.begin_sync()
+    node.write()
+    again = Node(RecordingDisk(node.image()))
+    assert parts(again) == (count + 2, count)
+    node.end_sync()
+    while node.turn.works:
+        steps = slices(node)
+        assert max(steps) <= SLICE_MAX
+    node.sync()
+    peer.expect(1, "queue.delete-ok")
+    assert parts(node)[1] == 0
+    assert [len(exchanges.by_name[f"x{source}"].bindings) for source in range(sources)] == (
+        [1] * sources
+    )
+    assert definition_bytes(node) < booked
+    peer.send(publish(1, "x0", "key", b"m"))
+    node.run()
+    assert node.classic("other").ready_count() == 1
+    again = Node(RecordingDisk(node.image()))
+    assert sorted(again.vhost.queues.by_name) == ["other", "q"]
+
+
+def test_a_stream_that_only_has_the_name_of_a_partition_keeps_its_bindings(
+    node: Node, peer: Peer
+) -> None:
+    """And does not have the delete wait for them."""
+    made(node, peer, 3)
+    peer.call(1, "queue.delete", queue="s-1")
+    peer.declare("s-1", arguments={"x-queue-type": "stream"})
+    for source in range(600):
+        name = f"x{source}"
+        peer.send(method(1, "exchange.declare", exchange=name, type="x-random", no_wait=True))
+        peer.send(method(1, "queue.bind", queue="s-1", exchange=name, no_wait=True))
+    node.sync()
+    peer.call(1, "queue.delete", queue="s")
+    assert sorted(node.vhost.queues.by_name) == ["s-1"]
+    assert node.vhost.exchanges.choices_of(node.stream("s-1")) == 600
+
+
+def test_the_other_bindings_of_all_partitions_go_in_slices_together(node: Node, peer: Peer) -> None:
+    """A slice for each of them would be as many slices at once."""
+    count, keys = 32, 200
+    made(node, peer, count)
+    for number in range(count):
+        for key in range(keys):
+            bind = {"exchange": "amq.topic", "routing_key": f"{key}.{number}", "no_wait": True}
+            peer.send(method(1, "queue.bind", queue=f"s-{number}", **bind))
+    node.sync()
+    begun = peer.feed(delete())
+    steps = slices(node)
+    assert max(begun, *steps) <= SLICE_MAX
+    assert sum(steps) > 2 * count * keys
+    node.sync()
+    peer.expect(1, "queue.delete-ok")
+    assert not node.vhost.exchanges.by_name["amq.topic"].bindings
+
+
+def test_a_super_stream_whose_exchange_delays_is_deleted_by_one_record(
+    node: Node, peer: Peer
+) -> None:
+    node.vhost.policies.set(make_policy("all", ".*", {"delayed-message": True}))
+    made(node, peer, 3)
+    exchange = node.vhost.exchanges.by_name["s"]
+    assert exchange.delayed is not None
+    peer.send(publish(1, "s", "key", b"m", headers={"x-delay": 100_000}))
+    node.sync()
+    peer.call(1, "queue.delete", queue="s")
+    assert parts(node) == (0, 0)
+    assert not Node(RecordingDisk(node.image())).vhost.queues.by_name

@@ -10,7 +10,7 @@ key selects the partition; consumers read single partitions, or all of them unde
 name (`super_reader`).  The number of partitions never changes, because keys would then move between
 them.
 
-Declaring one is in `super_stream_declare`.
+Declaring one is in `super_stream_declare`, deleting one in `super_stream_delete`.
 
 Invariant: a super stream is created, and deleted, by one record of the journal.
 
@@ -198,42 +198,3 @@ class PartitionAccess:
             self._checked = 0
         self._listed = vhost.revision
         self._permitted = permitted
-
-
-# -- deleting --------------------------------------------------------------------------------------
-
-
-def check_delete_access(access: Access, vhost: Vhost, name: Name) -> None:
-    """Check that a user may delete the parts of a super stream.  Raises: AccessRefused (403)."""
-    access.configure("exchange", name)
-    exchange = find_super_stream(vhost, name)
-    for stream in [] if exchange is None else partitions_of(vhost, exchange):
-        access.configure("queue", stream.name)
-
-
-def delete_super_stream(vhost: Vhost, name: Name, if_unused: bool, if_empty: bool) -> i64:
-    """Delete a super stream with its partitions; return how many messages they held.
-
-    Raises: NotFound (404); PreconditionFailed (406) if it is in use or not empty.
-    """
-    exchange = find_super_stream(vhost, name)
-    where = super_stream_label(vhost, name)
-    if exchange is None:
-        raise NotFound(f"no {where}")
-    streams = partitions_of(vhost, exchange)
-    waiting = waiting_in(streams)
-    for stream in streams if if_unused else []:
-        if stream.consumers:
-            raise PreconditionFailed(f"{where} in use")
-    if if_empty and waiting > 0:
-        raise PreconditionFailed(f"{where} not empty")
-    journal = vhost.turn.journal
-    journal.begin_tx()
-    try:
-        vhost.exchanges.delete(name, False)
-        for stream in streams:
-            if stream.arguments.get(PARTITION_OF) == name:
-                vhost.queues.drop(stream)
-    finally:
-        journal.end_tx()
-    return waiting

@@ -67,4 +67,5 @@ class CancelWork(Work):
         return self._place < len(cancelled)
 
     def ended(self) -> None:
-        """Nobody waits for it."""
+        """Let go of them, in slices too: most are known to nobody else any more."""
+        self._account.free(self._cancelled)

@@ -43,10 +43,8 @@ from leveret.limits import (
 )
 from leveret.names import check_new
 
-#: Groups of a deleted stream that are marked in the time of a step, and those that are let go with
-#: it; more of them follow in slices.
+#: Groups of a deleted stream that are marked in the time of a step.
 _MARKED_PER_STEP: Final = 16
-_DROPPED_AT_ONCE: Final = 512
 
 #: What hands over a name, as errors say it.
 GIVE_NAME: Final = "set_stream_consumer_owner"
@@ -228,15 +226,15 @@ class StreamOffsets(Timed):
                 self._drop_owner(group.reader_name)
         self._moved.pop(group.reader_name, None)
 
-    def drop(self) -> None:
-        """Forget everything because the stream is deleted."""
+    def drop(self, at_once: i64) -> None:
+        """Forget everything because the stream is deleted, so many groups at once."""
         turn = self.turn
         turn.timers.cancel(self)
         groups = list(self.groups.values())
         turn.steps += len(groups) // _MARKED_PER_STEP
         for group in groups:
             group.deleted = True
-        turn.begin(DroppingGroups(turn, groups), _DROPPED_AT_ONCE)
+        turn.begin(DroppingGroups(turn, groups), at_once)
         self._due = []
         tables: list[dict[str, Any]] = [
             self.groups, self._moved, self.stored, self.owners, self.offered,
@@ -247,7 +245,7 @@ class StreamOffsets(Timed):
         self.owners = {}
         self.offered = {}
         for table in tables:
-            turn.free_table(table)
+            turn.free_table_later(table)
         self.account.end()
         self.quota.clear()
         self._stream = None
@@ -323,8 +321,9 @@ class DroppingGroups(Work):
         while self._groups:
             if turn.steps >= last:
                 return True
-            turn.steps += 1
-            self._groups.pop().drop()
+            group = self._groups.pop()
+            turn.steps += 1 + len(group.consumers) // _MARKED_PER_STEP
+            group.drop()
         return False
 
     def ended(self) -> None:

@@ -164,6 +164,11 @@ class ReaderWalk(Dispatcher):
         self.again = False
         self.over = False
 
+    def end(self) -> None:
+        """Hand out nothing more: the stream is deleted."""
+        self._left = []
+        self.again = False
+
     def dispatch(self, limit: i64) -> bool:
         """Look at up to `limit` readers; each with credit gets its share of `limit` messages."""
         left = self._left

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 #: many small entries take five times as much.
 _DECODED_BYTES_MAX: Final = 512
 
+#: Its place among the bindings of a queue from exchanges that choose one of theirs.
+_CHOICE_BYTES: Final = 240
+
 
 def binding_identity(
     to_queue: bool, destination: str, binding_key: str, arguments: dict[str, object]
@@ -90,6 +93,8 @@ class Binding:
             + i64(len(self._packed))
             + table_bytes(self._arguments)
         )
+        if source.chooses and queue is not None:
+            self.bytes += _CHOICE_BYTES
         #: What the index of its source takes for it alone, where that is counted by binding.
         self.index_bytes: i64 = 0
         #: Part of the definitions that survive a restart: both of its ends are durable.

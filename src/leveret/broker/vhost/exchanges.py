@@ -77,14 +77,16 @@ class Exchanges(BindingOwner):
         self._queues: Final = queues
         #: The bindings to each queue that has any, which go when it is deleted.
         self._queue_bindings: Final[dict[Queue, dict[Binding, None]]] = {}
-        #: How many of them are from exchanges that choose one of their bindings.
-        self._queue_choices: Final[dict[Queue, int]] = {}
+        #: Those of them that are from exchanges which choose one of their bindings.
+        self._queue_choices: Final[dict[Queue, dict[Binding, None]]] = {}
         #: What the quotas of the vhost and of users count.
         self.counts: Final = BindingCounts(vhost)
         #: The exchange of the deleted vhost whose bindings are being released.
         self._releasing: Exchange | None = None
         #: The removal of bindings that began last; it may be over.
         self.unbinding: Unbinding | None = None
+        #: What gathers the bindings of all that one request deletes; None where nothing does.
+        self._gathering: Unbinding | None = None
         self.count_max: i64 = EXCHANGES_PER_VHOST_MAX
         self.bindings_max: i64 = BINDINGS_PER_EXCHANGE_MAX
         for name, kind in _PREDECLARED:
@@ -250,11 +252,29 @@ class Exchanges(BindingOwner):
 
     def _begin(self, exchange: Exchange | None, bindings: dict[Binding, None]) -> None:
         """Remove bindings to what is deleted, and those of an exchange that is deleted."""
-        unbinding = self.unbinding = Unbinding(self._turn, self)
+        gathering = self._gathering
+        unbinding = Unbinding(self._turn, self) if gathering is None else gathering
         if exchange is not None:
             unbinding.add_exchange(exchange)
         unbinding.add_bindings(bindings)
-        self._turn.begin(unbinding)
+        if gathering is None:
+            self.unbinding = unbinding
+            self._turn.begin(unbinding)
+
+    def gather_unbinding(self) -> None:
+        """Gather the bindings of what is deleted from now on: a thousand slices are no slice."""
+        self._gathering = Unbinding(self._turn, self)
+
+    def begin_gathered(self) -> Unbinding | None:
+        """Begin to remove what was gathered; return the removal, which may be over."""
+        unbinding = self._gathering
+        if unbinding is not None:
+            self._gathering = None
+            # What was deleted meanwhile is recorded.
+            unbinding.group = self._turn.reply_group
+            self.unbinding = unbinding
+            self._turn.begin(unbinding)
+        return unbinding
 
     def _drop(self, exchange: Exchange) -> None:
         """Delete an exchange; its bindings are still to be removed."""
@@ -275,12 +295,14 @@ class Exchanges(BindingOwner):
         journal = self._turn.journal
         name: Arguments = {"vhost": self._vhost.name, "name": exchange.name}
         store = exchange.delayed
-        if store is None:
-            journal.delete("exchange", name)
-        else:
+        # One record has more where a super stream is deleted.
+        begins = store is not None and not journal.in_tx
+        if begins:
             journal.begin_tx()
-            journal.delete("exchange", name)
+        journal.delete("exchange", name)
+        if store is not None:
             journal.delete("queue", store.definition(self._vhost.name))
+        if begins:
             journal.end_tx()
         self._vhost.removed()
 
@@ -356,7 +378,7 @@ class Exchanges(BindingOwner):
 
         Raises: PreconditionFailed (406).
         """
-        if self._queue_choices.get(queue, 0) >= CHOICES_PER_QUEUE_MAX:
+        if self.choices_of(queue) >= CHOICES_PER_QUEUE_MAX:
             raise PreconditionFailed(
                 f"{self._vhost.queue_label(queue.name)} has {CHOICES_PER_QUEUE_MAX} bindings from "
                 "exchanges that choose one binding for each message, and cannot have more; a "
@@ -420,7 +442,7 @@ class Exchanges(BindingOwner):
         if queue is not None:
             self._queue_bindings.setdefault(queue, {})[binding] = None
             if source.chooses:
-                self._queue_choices[queue] = self._queue_choices.get(queue, 0) + 1
+                self._queue_choices.setdefault(queue, {})[binding] = None
         elif exchange is not None:
             exchange.bound_from[binding] = None
         self._vhost.revision += 1
@@ -435,14 +457,31 @@ class Exchanges(BindingOwner):
         bindings = self._queue_bindings.pop(queue, None)
         if bindings is None:
             return
-        self._queue_choices.pop(queue, None)
-        for binding in [one for one in bindings if one.source.chooses]:
+        for binding in self._queue_choices.pop(queue, ()):
             # Such a source must not choose it from now on.
             del bindings[binding]
-            self._turn.steps += 1
+            self._turn.steps += STEPS_PER_BINDING
             self.remove(binding, False)
         if bindings:
             self._begin(None, bindings)
+
+    def choices_of(self, queue: Queue) -> i64:
+        """Return how many bindings a queue has from exchanges that choose one of theirs."""
+        return len(self._queue_choices.get(queue, ()))
+
+    def unbind_choices(self, queue: Queue, last: i64) -> bool:
+        """Unbind a queue from exchanges that choose one of their bindings, each with its record.
+
+        Returns whether some are left when `Turn.steps` is at `last`.
+        """
+        while (choices := self._queue_choices.get(queue)) is not None:
+            if self._turn.steps >= last:
+                return True
+            self._turn.steps += STEPS_PER_BINDING
+            binding = next(iter(choices))
+            self.remove(binding, True)
+            self.forget_destination(binding)
+        return False
 
     def release_some(self, last: i64) -> bool:
         """Release exchanges of the deleted vhost, whose connections are closed.
@@ -525,9 +564,10 @@ class Exchanges(BindingOwner):
             del bindings[binding]
             if not bindings:
                 del self._queue_bindings[queue]
-            if binding.source.chooses:
-                self._queue_choices[queue] -= 1
-                if self._queue_choices[queue] == 0:
+            choices = self._queue_choices.get(queue)
+            if choices is not None and binding in choices:
+                del choices[binding]
+                if not choices:
                     del self._queue_choices[queue]
         elif binding.exchange is not None:
             binding.exchange.bound_from.pop(binding, None)

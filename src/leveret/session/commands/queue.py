@@ -70,9 +70,7 @@ def handle_queue(channel: Channel, method: Method) -> bool:
     elif isinstance(method, QueuePurge):
         _purge(channel, method)
     elif isinstance(method, QueueDelete):
-        before = channel.vhost.exchanges.unbinding
-        waiting = int(_delete(channel, method))
-        reply_when_unbound(channel, before, None if method.no_wait else QueueDeleteOk(waiting))
+        _delete(channel, method)
     else:
         return False
     return True
@@ -189,13 +187,18 @@ def _bind(channel: Channel, method: QueueBind) -> None:
     reply_when_indexed(channel, method.exchange, None if method.no_wait else QueueBindOk())
 
 
-def _delete(channel: Channel, method: QueueDelete) -> i64:
-    """Delete a queue, or a super stream; return what waited."""
+def _delete(channel: Channel, method: QueueDelete) -> None:
+    """Delete a queue, or a super stream, and say what waited."""
     name = queue_name(channel, method.queue)
     channel.connection.access.configure("queue", name)
     if is_super_name(channel, name):
-        return delete_super(channel, name, method.if_unused, method.if_empty)
-    return channel.vhost.queues.delete(channel.connection, name, method.if_unused, method.if_empty)
+        delete_super(channel, name, method)
+        return
+    vhost = channel.vhost
+    before = vhost.exchanges.unbinding
+    waiting = vhost.queues.delete(channel.connection, name, method.if_unused, method.if_empty)
+    answer = None if method.no_wait else QueueDeleteOk(int(waiting))
+    reply_when_unbound(channel, before, answer)
 
 
 def _purge(channel: Channel, method: QueuePurge) -> None:

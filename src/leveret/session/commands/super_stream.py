@@ -12,21 +12,20 @@ from mypy_extensions import i64
 
 from leveret.broker.admin.super_stream import (
     PARTITIONS,
-    check_delete_access,
-    delete_super_stream,
     find_super_stream,
     partitions_of,
     super_stream_label,
     waiting_in,
 )
 from leveret.broker.admin.super_stream_declare import SuperStreamDeclare
+from leveret.broker.admin.super_stream_delete import SuperStreamDelete
 from leveret.broker.stream.stream import Stream
-from leveret.errors import AmqpError, PreconditionFailed
+from leveret.errors import AmqpError, NotFound, PreconditionFailed
 from leveret.names import Name
 from leveret.session.channel.channel import Channel
 from leveret.session.client_session import ClientWork
 from leveret.session.states import HALT_WORK
-from leveret.wire.methods import QueueDeclare, QueueDeclareOk
+from leveret.wire.methods import QueueDeclare, QueueDeclareOk, QueueDelete, QueueDeleteOk
 
 
 def is_super_name(channel: Channel, name: Name) -> bool:
@@ -153,13 +152,45 @@ class _Declaring(SuperStreamWork):
             _answer(self.channel, self._name, self._method)
 
 
-def delete_super(channel: Channel, name: Name, if_unused: bool, if_empty: bool) -> i64:
-    """Delete a super stream; return how many messages it held.
+def delete_super(channel: Channel, name: Name, method: QueueDelete) -> None:
+    """Delete a super stream, and say how many messages it held.
 
     Raises: AccessRefused (403); PreconditionFailed (406) when in use or not empty.
     """
-    check_delete_access(channel.connection.access, channel.vhost, name)
-    return delete_super_stream(channel.vhost, name, if_unused, if_empty)
+    access = channel.connection.access
+    delete = SuperStreamDelete(channel.vhost, name, method.if_unused, method.if_empty, access)
+    channel.connection.perform(_Deleting(channel, method, delete))
+
+
+@final
+class _Deleting(SuperStreamWork):
+    """A delete by a client."""
+
+    def __init__(self, channel: Channel, method: QueueDelete, delete: SuperStreamDelete) -> None:
+        super().__init__(channel, QueueDelete.CLASS_ID, QueueDelete.METHOD_ID)
+        self._method = method
+        self._delete = delete
+        self._waiting: i64 = 0
+
+    def go_on(self, last: i64) -> bool:
+        """Delete more of it.  Raises: AccessRefused (403); PreconditionFailed (406)."""
+        try:
+            left = self._delete.advance(last)
+        except NotFound:
+            # Another was faster: what is not there is deleted.
+            self.channel.vhost.wait_for_removal()
+            return False
+        self._waiting = self._delete.waiting
+        return left
+
+    def reply(self) -> None:
+        """Answer the client, after what the removal of bindings has recorded."""
+        turn = self.session.turn
+        unbinding = self._delete.unbinding
+        if unbinding is not None:
+            turn.reply_group = max(turn.reply_group, unbinding.group)
+        if not self._method.no_wait and self.is_awaited():
+            self.channel.connection.reply(self.channel.number, QueueDeleteOk(int(self._waiting)))
 
 
 def _streams(channel: Channel, name: Name) -> list[Stream]:

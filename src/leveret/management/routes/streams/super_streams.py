@@ -19,11 +19,10 @@ from leveret.broker.admin.stream_stats import (
 )
 from leveret.broker.admin.super_stream import (
     PARTITIONS,
-    check_delete_access,
-    delete_super_stream,
     super_stream_names,
 )
 from leveret.broker.admin.super_stream_declare import SuperStreamDeclare
+from leveret.broker.admin.super_stream_delete import SuperStreamDelete
 from leveret.errors import NotFound
 from leveret.limits import STEPS_PER_SLICE
 from leveret.management.bodies import number_of, object_of, table_of
@@ -85,12 +84,13 @@ async def declare(request: web.Request) -> web.Response:
 async def delete(request: web.Request) -> web.Response:
     """Delete one with its partitions; `?if-empty=true` and `?if-unused=true` make it depend."""
     vhost, name = found_vhost(request), name_of(request, "name")
-    access = request.get(ACCESS)
-    if access is not None:
-        check_delete_access(access, vhost, name)
     unused, empty = (request.query.get(flag) == "true" for flag in ("if-unused", "if-empty"))
     async with request.app[OPERATOR].changing():
-        delete_super_stream(vhost, name, unused, empty)
+        wish = SuperStreamDelete(vhost, name, unused, empty, request.get(ACCESS))
+        left = True
+        while left:
+            left = wish.advance(vhost.turn.steps + STEPS_PER_SLICE)
+            await asyncio.sleep(0)
     return web.Response(status=204)
 
 
