@@ -6,13 +6,18 @@ import random
 
 import pytest
 
-from core import Node
+from core import Node, Peer
 from leveret.broker.classic.classic import ClassicQueue
 from leveret.broker.queue.consumer import Consumer, DeliveryChannel
 from leveret.broker.queue.consumers import ASKED_PER_STEP
 from leveret.broker.queue.queue import Queue
 from leveret.errors import PreconditionFailed
-from leveret.limits import CONSUMERS_PER_QUEUE_MAX, SLICE_MESSAGES
+from leveret.limits import (
+    CONSUMERS_PER_QUEUE_MAX,
+    DISPATCH_STEPS_PER_TURN,
+    SLICE_MESSAGES,
+    STEPS_PER_SLICE,
+)
 from leveret.message import Message
 from leveret.session.stats import (
     ChannelListing,
@@ -227,3 +232,76 @@ def test_one_queue_and_one_channel_are_shown_with_some_of_their_consumers() -> N
     ]
     peer.call(2, "channel.close")
     assert channel_consumers(node.broker, second, 5) == []
+
+
+# -- a client that reads on ------------------------------------------------------------------------
+
+
+def stop_reading(peer: Peer) -> None:
+    """Have the transport of a client full."""
+    peer.connection.flushed(True)
+    assert not peer.connection.writable
+
+
+def test_a_client_that_reads_on_has_its_consumers_looked_at_in_slices() -> None:
+    """Also where it stops and reads on before the end: all have what came meanwhile."""
+    count = int(10 * STEPS_PER_SLICE)
+    node = Node()
+    peer = node.connect()
+    peer.declare("q")
+    queue = node.classic("q")
+    channel = peer.connection.channels.by_number[1]
+    for number in range(count):
+        channel.consumers[f"c{number}"] = Consumer(channel, queue, f"c{number}", True, False, 0, {})
+    peer.declare("last")
+    peer.send(method(1, "basic.consume", queue="last", consumer_tag="last", no_ack=True))
+    peer.expect(1, "basic.consume-ok")
+    other = node.connect()
+    stop_reading(peer)
+    turn = node.turn
+    before = int(turn.steps)
+    peer.connection.flushed(False)
+    steps = [int(turn.steps) - before]
+    other.feed(publish(1, "", "last", b"m"))
+    # Once more: another walk follows, and does not keep this one from its end.
+    stop_reading(peer)
+    peer.connection.flushed(False)
+    while turn.works:
+        before = int(turn.steps)
+        turn.continue_works(1)
+        steps.append(int(turn.steps) - before)
+    assert max(steps) <= STEPS_PER_SLICE
+    assert sum(steps) >= 2 * count // 8
+    node.run()
+    assert peer.bodies() == [b"m"]
+
+
+def test_a_client_that_reads_on_has_all_partitions_of_its_consumers_looked_at_in_slices() -> None:
+    count, consumers = 32, 60
+    node = Node()
+    peer = node.connect()
+    arguments = {"x-super-stream-partitions": count}
+    peer.declare("s", arguments=arguments)
+    node.sync()
+    reader = node.connect()
+    reader.call(1, "basic.qos", prefetch_count=1)
+    for number in range(consumers):
+        tag = f"c{number}"
+        reader.send(method(1, "basic.consume", queue="s", consumer_tag=tag, no_wait=True))
+    node.sync()
+    stop_reading(reader)
+    peer.feed(publish(1, "s", "key", b"m"))
+    before = int(node.turn.steps)
+    reader.connection.flushed(False)
+    assert int(node.turn.steps) - before <= consumers
+    assert not any(node.stream(f"s-{number}").scheduled for number in range(count))
+    steps = []
+    while node.turn.dispatchers:
+        before = int(node.turn.steps)
+        node.turn.settle()
+        steps.append(int(node.turn.steps) - before)
+    assert max(steps) <= DISPATCH_STEPS_PER_TURN + SLICE_MESSAGES
+    assert sum(steps) >= consumers * (1 + count // 8)
+    node.sync()
+    reader.flush()
+    assert reader.bodies() == [b"m"] * consumers

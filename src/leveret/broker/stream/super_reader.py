@@ -28,6 +28,9 @@ from leveret.names import Name
 _PART_STEPS: Final = 8
 _PART_END_STEPS: Final = 4
 
+#: Partitions that are scheduled in the time of a step.
+_SCHEDULED_PER_STEP: Final = 8
+
 #: Arguments that each partition judges for itself.
 _OF_EACH: Final = ("x-stream-offset", STREAM_ID, READER_NAME)
 
@@ -119,16 +122,14 @@ class SuperReading(Source):
             consumer.channel.cancelled(consumer)
 
     def dispatch(self, limit: i64) -> bool:
-        """Deliver up to `limit` messages of every partition."""
-        more = False
-        for part in self.parts:
-            more = part.queue.dispatch(limit) or more
-        return more
+        """Have every partition look whether it has something to hand out, after what is under way.
 
-    def schedule(self) -> None:
-        """Note that there may be something to hand out in every partition."""
+        It is no part of `schedule`, which is called for thousands of consumers in a row.
+        """
+        self.turn.steps += len(self.parts) // _SCHEDULED_PER_STEP
         for part in self.parts:
             part.queue.schedule()
+        return False
 
 
 def _share_filter(first: Part, part: Part) -> None:

@@ -11,6 +11,7 @@ from leveret.errors import NotAllowed
 from leveret.session.channel.channel import Channel
 from leveret.session.channel.confirms import ConfirmBatch
 from leveret.session.channel.consumer_timeout import timed_out
+from leveret.session.channel.resuming import Resuming
 from leveret.session.connection_base import ConnectionBase
 from leveret.session.states import HALT_SYNC, HALT_TURN, HALT_WORK
 
@@ -23,6 +24,8 @@ class Channels:
         self._connection = connection
         self._batch = ConfirmBatch()
         self.by_number: dict[i64, Channel] = {}
+        #: What has deliveries go on to all consumers, once it was needed.
+        self._resuming: Resuming | None = None
         #: The channel of the last publish, while it is there.
         self.recent: Channel | None = None
 
@@ -95,10 +98,11 @@ class Channels:
     # -- consumers ---------------------------------------------------------------------------------
 
     def resume_deliveries(self) -> None:
-        """Mark the queues of all consumers as having something to deliver."""
-        for channel in self.by_number.values():
-            for consumer in channel.consumers.values():
-                consumer.queue.schedule()
+        """Mark the queues of all consumers as having something to deliver: of many, in slices."""
+        resuming = self._resuming
+        if resuming is None:
+            resuming = self._resuming = Resuming(self._connection.turn, self.by_number)
+        resuming.begin()
 
     def check_consumer_timeouts(self, now_ms: i64) -> None:
         """Close the channels that hold a delivery for too long (monotonic ms)."""

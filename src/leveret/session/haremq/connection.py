@@ -11,7 +11,7 @@ written.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
@@ -29,6 +29,9 @@ from leveret.session.states import HALT_ALARM, HALT_OUTPUT, HALT_SYNC
 if TYPE_CHECKING:
     from leveret.broker.node.broker import Broker
     from leveret.session.settings import Peer, SessionSettings
+
+#: Channels whose consumers are looked at in the time of a step.
+_CHANNELS_PER_STEP: Final = 8
 
 
 @final
@@ -157,6 +160,7 @@ class HareConnection(HareConnectionBase):
 
     def _resume_deliveries(self) -> None:
         """Mark the queues of all consumers as having something to deliver."""
+        self.turn.steps += len(self.channels) // _CHANNELS_PER_STEP
         for channel in self.channels.values():
             if channel.consumer is not None:
                 channel.consumer.queue.schedule()
