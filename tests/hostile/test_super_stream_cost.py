@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import tracemalloc
 from typing import Any
 
 import pytest
+from aiohttp.test_utils import make_mocked_request
 
 from core import Node, Peer
+from leveret.broker.admin.stream_stats import SuperStreamListing, SuperStreamStats
 from leveret.broker.policy.policy import make_policy
 from leveret.broker.stream.group import StreamGroup
 from leveret.limits import (
@@ -19,6 +22,8 @@ from leveret.limits import (
     SUPER_STREAM_PARTITIONS_MAX,
     WORK_STEPS_PER_TURN,
 )
+from leveret.management.gate import ACCESS
+from leveret.management.routes.streams.super_streams import readable
 from leveret.store.disks.recording import RecordingDisk
 from raw_codec import method, publish
 
@@ -734,3 +739,66 @@ def test_a_super_stream_whose_exchange_delays_is_deleted_by_one_record(
     peer.call(1, "queue.delete", queue="s")
     assert parts(node) == (0, 0)
     assert not Node(RecordingDisk(node.image())).vhost.queues.by_name
+
+
+# -- listing and declaring again -------------------------------------------------------------------
+
+
+def test_super_streams_are_listed_in_slices_by_their_partitions(node: Node, peer: Peer) -> None:
+    names = [f"s{number}" for number in range(12)]
+    for name in names:
+        peer.send(ask(256, name))
+        node.sync()
+        peer.expect(1, "queue.declare-ok")
+    listing = SuperStreamListing(node.broker, "/", names)
+    found: list[SuperStreamStats] = []
+    steps = []
+    before = int(node.turn.steps)
+    while taken := listing.take(200):
+        found += taken
+        steps.append(int(node.turn.steps) - before)
+        before = int(node.turn.steps)
+    assert [one.name for one in found] == names
+    assert {len(one.partitions) for one in found} == {256}
+    assert len(steps) > 2
+    assert max(steps) <= 2 * STEPS_PER_SLICE
+
+
+def test_the_rights_to_listed_super_streams_are_looked_at_in_slices(node: Node) -> None:
+    node.add_user("u", configure="", write="", read=COSTLY)
+    request = make_mocked_request("GET", "/")
+    request[ACCESS] = node.connect_as("u").connection.access
+    names = [f"{LONG}-{number}{end}" for number in range(20) for end in ("", "x")]
+
+    async def run() -> list[int]:
+        asked = asyncio.create_task(readable(request, node.turn, names))
+        steps = []
+        while not asked.done():
+            before = int(node.turn.steps)
+            await asyncio.sleep(0)
+            steps.append(int(node.turn.steps) - before)
+        assert asked.result() == names[::2]
+        return steps
+
+    steps = asyncio.run(run())
+    assert max(steps) <= SLICE_MAX
+    assert sum(steps) > SLICE_MAX
+
+
+def test_a_declare_again_counts_what_it_compares_of_each_partition(node: Node, peer: Peer) -> None:
+    """Many arguments that streams do not know are not compared, and cost nothing for each."""
+    made(node, peer, MOST)
+    steps = []
+    for extra in (0, 4000):
+        unknown: dict[str, Any] = {f"x{number}": number for number in range(extra)}
+        request = ask(**unknown)
+        before = int(node.turn.steps)
+        peer.feed(request)
+        steps.append(int(node.turn.steps) - before - len(request) // METHOD_BYTES_PER_STEP)
+        more = slices(node)
+        assert max(more) <= SLICE_MAX
+        steps[-1] += sum(more)
+        node.sync()
+        peer.expect(1, "queue.declare-ok")
+    assert min(steps) >= 10 * MOST
+    assert max(steps) <= 20 * MOST

@@ -20,6 +20,7 @@ from leveret.broker.stream.offsets import NamedReaders
 from leveret.broker.stream.stream import Stream
 from leveret.broker.topology.exchange import Exchange
 from leveret.broker.vhost.vhost import Vhost
+from leveret.limits import STEPS_PER_SLICE
 
 
 @final
@@ -143,9 +144,16 @@ class SuperStreamListing:
         self._place = 0
 
     def take(self, limit: int) -> list[SuperStreamStats]:
-        """Return up to `limit` more; super streams that were deleted meanwhile are left out."""
+        """Return up to `limit` more; super streams that were deleted meanwhile are left out.
+
+        They are fewer where these have so many partitions that looking at them takes a slice.
+        """
         found: list[SuperStreamStats] = []
+        turn = self._broker.turn
+        last: i64 = turn.steps + STEPS_PER_SLICE
         while len(found) < limit and self._place < len(self._names):
+            if found and turn.steps >= last:
+                break
             name = self._names[self._place]
             self._place += 1
             vhost = self._broker.vhosts.get(self._vhost)
