@@ -61,6 +61,12 @@ UNACKED_BYTES: Final = 140
 TX_PUBLISH_BYTES: Final = 250
 ROUTE_BYTES: Final = 700
 
+#: The same of HareMQ's connections, without names and ids: a channel, what a consumer takes more
+#: than one of AMQP, and a delivery that waits for its ack, with its places in two tables.
+HARE_CHANNEL_BYTES: Final = 350
+HARE_CONSUMER_BYTES: Final = 150
+HARE_UNACKED_BYTES: Final = 250
+
 #: What the object of a decimal or a timestamp takes in a table takes beside what
 #: `sys.getsizeof` tells of it.
 _VALUE_BYTES: Final = 64

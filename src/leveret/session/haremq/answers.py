@@ -44,6 +44,13 @@ class Answers(SyncWaiter):
         self.written: i64 = 0
         self.given: i64 = 0
 
+    def memory(self) -> i64:
+        """Return the bytes of the answers that wait: of a few groups at most."""
+        size: i64 = 0
+        for waiting in self._waiting:
+            size += len(waiting.writer)
+        return size
+
     def write_to(self, output: BytesWriter) -> None:
         """Write to another buffer from now on."""
         self._output = output

@@ -19,6 +19,11 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from leveret.broker.core.accounts import (
+    HARE_CHANNEL_BYTES,
+    HARE_CONSUMER_BYTES,
+    HARE_UNACKED_BYTES,
+)
 from leveret.broker.core.timers import Timed
 from leveret.broker.core.work import Work
 from leveret.broker.queue.consumer import Consumer, DeliveryChannel, Source
@@ -74,6 +79,7 @@ class HareConsumer(Consumer):
         self.key_prefix = queue_prefix(queue.name.encode())
         self.is_held = True
         self.hold = Hold(self)
+        self.bytes += HARE_CONSUMER_BYTES + len(self.prefix) + len(self.key_prefix)
 
     def ready(self) -> bool:
         """Return whether it can take one more message now."""
@@ -206,21 +212,43 @@ class HareChannel(DeliveryChannel):
         self.consumer: HareConsumer | None = None
         #: Its deliveries that wait for their ack, the oldest first.
         self._unacked: dict[bytes, HareDelivery] = {}
+        #: The bytes of the keys of these.
+        self._key_bytes: i64 = 0
         self._garbled = False
+
+    # -- its memory --------------------------------------------------------------------------------
+
+    def memory(self) -> i64:
+        """Return the memory of a channel without a consumer and deliveries."""
+        return HARE_CHANNEL_BYTES + len(self.cid)
+
+    def unacked_bytes(self) -> i64:
+        """Return what deliveries take, beside their messages, that wait for their ack."""
+        return self.unacked_count * HARE_UNACKED_BYTES + self._key_bytes
+
+    def _set_consumer(self, consumer: HareConsumer | None) -> HareConsumer | None:
+        """Book a consumer, or that there is none any more; return the one before."""
+        before = self.consumer
+        account = self._connection.account
+        if before is not None:
+            account.book(-before.bytes)
+        if consumer is not None:
+            account.book(consumer.bytes)
+        self.consumer = consumer
+        return before
 
     # -- its consumer ------------------------------------------------------------------------------
 
     def consume(self, consumer: HareConsumer, where: str) -> None:
         """Subscribe a consumer; there is none.  Raises: as `Source.subscribe`."""
         consumer.queue.subscribe(consumer, where)
-        self.consumer = consumer
+        self._set_consumer(consumer)
 
     def cancel(self) -> None:
         """End the consumer, and give back what it has not acked."""
-        consumer = self.consumer
+        consumer = self._set_consumer(None)
         if consumer is None:
             return
-        self.consumer = None
         consumer.hold.end()
         queue = consumer.queue
         if not queue.deleted:
@@ -232,15 +260,14 @@ class HareChannel(DeliveryChannel):
         mine = self.consumer
         if mine is not None and mine is consumer:
             mine.hold.end()
-            self.consumer = None
+            self._set_consumer(None)
             # What it holds went with the queue; all else of the channel was given back before.
             self._give_back(False, None)
 
     def close(self) -> None:
         """End the consumer and give back all that is unacked."""
         self._connection.turn.changes += 1
-        consumer = self.consumer
-        self.consumer = None
+        consumer = self._set_consumer(None)
         # The consumer goes first, so that nothing is handed to a channel that ends.
         if consumer is not None:
             consumer.hold.end()
@@ -292,6 +319,7 @@ class HareChannel(DeliveryChannel):
 
     def _keep(self, delivery: HareDelivery) -> None:
         self._unacked[delivery.key] = delivery
+        self._key_bytes += len(delivery.key)
         self._deliveries.by_key[delivery.key] = delivery
 
     def _id_of(self, consumer: HareConsumer, message: Message, sequence: i64) -> bytes:
@@ -339,6 +367,7 @@ class HareChannel(DeliveryChannel):
     def ack(self, delivery: HareDelivery) -> None:
         """Ack one of its deliveries."""
         del self._deliveries.by_key[delivery.key]
+        self._key_bytes -= len(delivery.key)
         # It may be on its way back, which ends here.
         self._unacked.pop(delivery.key, None)
         self.settle(delivery)
@@ -370,6 +399,7 @@ class HareChannel(DeliveryChannel):
         by_key = self._deliveries.by_key
         if by_key.get(delivery.key) is delivery:
             del by_key[delivery.key]
+            self._key_bytes -= len(delivery.key)
             delivery.queue.requeue(delivery.sequence, delivery.message, delivery.count, failed)
             self._credit(delivery)
 

@@ -54,8 +54,7 @@ class Commands:
             return
         channel = self._channel(request)
         if isinstance(request, CloseChannel):
-            del self._connection.channels[request.cid]
-            self._connection.turn.counts.channels_closed += 1
+            self._connection.forget_channel(channel)
             channel.close()
         elif isinstance(request, DeclareExchange):
             self._declare_exchange(request)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
+from leveret.broker.core.accounts import CONSUMER_BYTES
 from leveret.broker.core.work import Work
 from leveret.errors import AmqpError, NotAllowed
 from leveret.limits import INPUT_BYTES_PER_STEP
@@ -52,6 +53,8 @@ class HareConnection(HareConnectionBase):
         self._consumer_check = HareConsumerCheck(self)
         self._input = HareInput(self, self.publisher, self.commands)
         self._reader = self._input.reader
+        #: What deliveries took that wait for their ack, when it was counted last.
+        self._unacked_bytes: i64 = 0
         broker.links[self] = None
         self._enter(shared.user, shared.vhost)
 
@@ -78,6 +81,8 @@ class HareConnection(HareConnectionBase):
         self._reader.feed(data)
         if self.halted == 0:
             self.run()
+        else:
+            self._book_input()
 
     def run(self) -> None:
         """Parse what lies in the input until it ends or the connection is halted."""
@@ -97,6 +102,7 @@ class HareConnection(HareConnectionBase):
             self.log.append(("error", f"internal error: {bug!r}"))
             self.finish()
         self._forget_input()
+        self._book_memory()
 
     def _forget_input(self) -> None:
         """Let go of the input where the connection has ended.
@@ -119,6 +125,17 @@ class HareConnection(HareConnectionBase):
             self.assemble(more)
         elif more < 0:
             self.end_assembly(-more)
+
+    def _book_input(self) -> None:
+        """Book the memory of the input but what is counted among what is begun."""
+        self.account.hold_input(self._reader.memory() - self.assembling_bytes)
+
+    def _book_memory(self) -> None:
+        """Book what grows with the requests."""
+        self._book_input()
+        # A consumer whose answer is not written yet may have been cancelled already.
+        starting = CONSUMER_BYTES * i64(len(self.starting))
+        self.account.hold_growing(self._unacked_bytes + self.answers.memory() + starting)
 
     # -- output ------------------------------------------------------------------------------------
 
@@ -224,6 +241,14 @@ class HareConnection(HareConnectionBase):
             self._resume_deliveries()
         if self.output.trim():
             self.answers.write_to(self.output.writer)
+        self._reader.trim()
+        self.publisher.forget_stale()
+        channels = self.channels
+        self.turn.steps += len(channels) >> 3
+        self._unacked_bytes = 0
+        for channel in channels.values():
+            self._unacked_bytes += channel.unacked_bytes()
+        self._book_memory()
 
     def resumed(self) -> None:
         """Do nothing after the process was suspended: no client counts heartbeats."""
@@ -260,8 +285,8 @@ class HareConnection(HareConnectionBase):
         """Requeue what is unacked, end consumers and delete exclusive queues (behaviour 13)."""
         self.broker.leave(self)
         channels = list(self.channels.values())
-        self.turn.counts.channels_closed += len(self.channels)
-        self.channels.clear()
+        for channel in channels:
+            self.forget_channel(channel)
         self.starting = []
         self.output.ack_pushed()
         for channel in channels:

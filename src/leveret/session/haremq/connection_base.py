@@ -57,7 +57,15 @@ class HareConnectionBase(ClientSession):
         vhost = self.vhost
         assert vhost is not None
         self.turn.counts.channels_opened += 1
-        self.channels[cid] = HareChannel(self, vhost, self.output, self.shared.deliveries, cid)
+        channel = HareChannel(self, vhost, self.output, self.shared.deliveries, cid)
+        self.channels[cid] = channel
+        self.account.book(channel.memory())
+
+    def forget_channel(self, channel: HareChannel) -> None:
+        """Forget a channel, which ends."""
+        del self.channels[channel.cid]
+        self.account.book(-channel.memory())
+        self.turn.counts.channels_closed += 1
 
     def refuse(self, identity: bytes, kind: i64, text: str) -> None:
         """Answer that a request was not done, and say why in the log."""

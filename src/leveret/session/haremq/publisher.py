@@ -11,12 +11,14 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from leveret.broker.core.accounts import ROUTE_BYTES
 from leveret.broker.queue.target import Destinations
 from leveret.broker.vhost.vhost import RECORDED, REJECTED, Vhost
 from leveret.errors import AmqpError, FrameError, PreconditionFailed
 from leveret.limits import (
     FAN_OUT_COPIES,
     RESOLVE_STEPS,
+    ROUTE_TARGETS_CACHED_MAX,
     ROUTES_CACHED_MAX,
     SHORT_STRING_BYTES_MAX,
 )
@@ -41,10 +43,25 @@ class HarePublisher:
         self._connection = connection
         #: By exchange and routing key, with a byte between them that no UTF-8 has.
         self._routes: dict[bytes, Route] = {}
+        #: What is booked for them, and the targets that they have in all.
+        self._routes_booked: i64 = 0
+        self._route_targets: i64 = 0
+        #: The topology that the routes are of.
+        self._revision: i64 = 0
+
+    def forget_stale(self) -> None:
+        """Forget routes of a topology that has changed: they hold what was deleted."""
+        vhost = self._connection.vhost
+        if vhost is not None and vhost.revision != self._revision:
+            self._revision = vhost.revision
+            self.forget_routes()
 
     def forget_routes(self) -> None:
-        """Forget every route: the connection ends."""
+        """Forget every route."""
         self._routes.clear()
+        self._connection.account.book(-self._routes_booked)
+        self._routes_booked = 0
+        self._route_targets = 0
 
     def take(
         self,
@@ -142,10 +159,21 @@ class HarePublisher:
         route = route_of(connection.access, vhost, exchange, routing_key, False, b"")
         if route.special:
             raise PreconditionFailed("a batch is staged and committed by AMQP only")
-        if len(self._routes) >= ROUTES_CACHED_MAX:
-            self._routes.clear()
-        self._routes[exchange + b"\xff" + routing_key] = route
+        self._remember(exchange + b"\xff" + routing_key, route)
         return route
+
+    def _remember(self, key: bytes, route: Route) -> None:
+        """Remember a route, in place of all others where they are too many, and book it."""
+        self.forget_stale()
+        targets: i64 = len(route.targets)
+        full = len(self._routes) >= ROUTES_CACHED_MAX
+        if full or self._route_targets + targets > ROUTE_TARGETS_CACHED_MAX:
+            self.forget_routes()
+        self._route_targets += targets
+        size = ROUTE_BYTES + 2 * i64(len(key)) + 8 * targets
+        self._routes_booked += size
+        self._connection.account.book(size)
+        self._routes[key] = route
 
 
 @final

@@ -96,6 +96,10 @@ class HareFrameReader(PieceReader):
         at = self.position
         there: i64 = i64(len(data)) - at
         if there < _LENGTH_BYTES:
+            if there == 0:
+                # A connection may be idle for long: it keeps nothing of what it has parsed.
+                self.data = b""
+                self.position = 0
             self.wait_for(_LENGTH_BYTES - there, there)
             return False
         length: i64 = i64(read_i32_be(data, at))
