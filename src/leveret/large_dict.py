@@ -126,6 +126,14 @@ class LargeDict(Generic[K, V]):
         """Return all keys one after the other, as they are now."""
         return iter(self.keys())
 
+    def parts(self) -> int:
+        """Return of how many dicts it consists; each key stays in one of them."""
+        return 1 + len(self._others)
+
+    def part(self, number: i64) -> list[V]:
+        """Return the values of one of them."""
+        return list(self._first.values() if number == 0 else self._others[number - 1].values())
+
     def _tables(self) -> list[dict[K, V]]:
         """Return the dicts that have entries."""
         return [self._first, *self._others] if self._in_others > 0 else [self._first]

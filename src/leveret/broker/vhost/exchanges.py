@@ -452,6 +452,19 @@ class Exchanges(BindingOwner):
         bindings = self._queue_bindings.get(queue, ())
         return [binding for binding in bindings if not binding.source.deleted]
 
+    def first_bindings_to(self, queue: Queue, most: i64) -> list[Binding]:
+        """Return what is there of the first `most` bindings to a queue."""
+        found: list[Binding] = []
+        left = most
+        for binding in self._queue_bindings.get(queue, ()):
+            if left <= 0:
+                break
+            left -= 1
+            if not binding.source.deleted:
+                found.append(binding)
+        self._turn.steps += most - left
+        return found
+
     def unbind_queue(self, queue: Queue) -> None:
         """Remove the bindings to a queue that is deleted; its record stands for them too."""
         bindings = self._queue_bindings.pop(queue, None)

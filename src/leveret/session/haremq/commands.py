@@ -8,19 +8,18 @@ from __future__ import annotations
 from typing import Final, final
 
 from leveret.broker.node.access import Access
-from leveret.broker.queue.queue import Queue
-from leveret.broker.values.permission import READ
 from leveret.broker.values.queue_attributes import QueueAttributes
 from leveret.broker.vhost.replies import is_reply_name
 from leveret.broker.vhost.vhost import Vhost
 from leveret.errors import AccessRefused, NotAllowed, NotFound, PreconditionFailed
-from leveret.limits import HAREMQ_LISTED_MAX, SHORT_STRING_BYTES_MAX
+from leveret.limits import SHORT_STRING_BYTES_MAX
 from leveret.names import Name, cleaned
 from leveret.session.commands.exchange import check_binding, check_declare_exchange
 from leveret.session.commands.queue import check_declare_queue
 from leveret.session.haremq.arguments import arguments_of
 from leveret.session.haremq.channel import HareChannel, HareConsumer
 from leveret.session.haremq.connection_base import HareConnectionBase
+from leveret.session.haremq.listing import Listing
 from leveret.wire.haremq.requests import (
     Bind,
     Cancel,
@@ -202,50 +201,13 @@ class Commands:
 
     # -- listing -----------------------------------------------------------------------------------
 
-    def listing(self, request: Query) -> bytes:
-        """Return the exchanges, queues and bindings that the user may read, as text for a person.
+    def answer_listing(self, request: Query) -> None:
+        """Answer with the exchanges, queues and bindings that the user may read.
 
         Raises: NotFound (404) without the channel.
         """
         self._channel(request)
-        vhost = self._vhost()
-        exchanges: list[str] = []
-        queues: list[str] = []
-        bindings: list[str] = []
-        access = self._access()
-        for exchange in vhost.exchanges.by_name.values():
-            if len(exchanges) <= HAREMQ_LISTED_MAX and access.allows(READ, exchange.name):
-                exchanges.append(exchange.name)
-        for queue in vhost.queues.by_name.values():
-            if len(queues) > HAREMQ_LISTED_MAX:
-                break
-            if access.allows(READ, queue.name):
-                queues.append(queue.name)
-                if len(bindings) <= HAREMQ_LISTED_MAX:
-                    bindings += _bindings(vhost, access, queue)
-        # What others wait for: a client that pipelines queries has one of them in a turn.
-        looked = len(vhost.exchanges.by_name) + len(queues) + len(bindings)
-        self._connection.spend(looked)
-        return (
-            f"exists exchanges: {_first(exchanges, ', ')}\n"
-            f"exists queues: {_first(queues, ', ')}\n"
-            f"exists bindings: \n    {_first(bindings, chr(10) + '    ')}\n"
-        ).encode("utf-8", "replace")
-
-
-def _bindings(vhost: Vhost, access: Access, queue: Queue) -> list[str]:
-    """Return a line for each of the first bindings to a queue."""
-    return [
-        f"{binding.source.name}<-->{queue.name}, binding_key: {binding.binding_key}"
-        for binding in vhost.exchanges.bindings_to(queue)[: HAREMQ_LISTED_MAX + 1]
-        if access.allows(READ, binding.source.name)
-    ]
-
-
-def _first(items: list[str], between: str) -> str:
-    """Return the first items as one text, which says where there are more."""
-    text = between.join(items[:HAREMQ_LISTED_MAX])
-    return text + between + "and more" if len(items) > HAREMQ_LISTED_MAX else text
+        self._connection.perform(Listing(self._connection, self._vhost(), request.identity))
 
 
 def _name(text: str) -> Name:

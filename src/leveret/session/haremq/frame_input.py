@@ -150,7 +150,7 @@ class HareInput:
         kind = self.reader.kind
         try:
             if isinstance(request, Query):
-                answers.answer_query(request.identity, commands.listing(request))
+                commands.answer_listing(request)
                 return
             consumer: HareConsumer | None = None
             if isinstance(request, Consume):

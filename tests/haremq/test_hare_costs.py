@@ -1,0 +1,131 @@
+"""No request of a HareMQ client, and no end of one, does more in one call than it counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from core import Node
+from cost_gauge import PLAIN, Gauge
+from hare import HarePeer, frame
+from leveret.broker.values.queue_attributes import QueueAttributes
+from leveret.limits import HAREMQ_LISTED_MAX, STEPS_PER_SLICE
+from leveret.names import Name
+
+#: What a request may take beyond its slice.
+SPARE = 512
+
+QUERY = frame("basicQueryRequest", rid="r", cid="c1")
+
+
+class Calls:
+    """Makes calls into the core; each is judged by its steps, and its lines by these."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.gauge = Gauge(counts_lines=PLAIN)
+        self.most = 0
+
+    def make(self, call: Callable[[], Any]) -> int:
+        """Make a call; return its steps."""
+        before = int(self.node.turn.steps)
+        self.gauge.measure("receive", self.node.turn, call)
+        steps = int(self.node.turn.steps) - before
+        self.most = max(self.most, steps)
+        return steps
+
+    def rest(self) -> int:
+        """Have the core rest; return the steps of that."""
+        before = int(self.node.turn.steps)
+        self.node.run()
+        return int(self.node.turn.steps) - before
+
+    def check(self) -> None:
+        """Check that no call did more than a slice, nor more than it counted."""
+        assert self.gauge.counted == []
+        assert self.most <= STEPS_PER_SLICE + SPARE
+
+
+@pytest.fixture
+def node() -> Node:
+    """A broker on an empty disk in memory."""
+    return Node()
+
+
+@pytest.fixture
+def calls(node: Node) -> Calls:
+    """What measures calls."""
+    return Calls(node)
+
+
+def declare(node: Node, count: int) -> None:
+    """Declare queues; none of their names is one that the user `limited` may read."""
+    for number in range(count):
+        node.vhost.queues.declare(None, Name(f"q{number}"), QueueAttributes())
+    node.run()
+
+
+def receive(peer: HarePeer, data: bytes) -> Callable[[], None]:
+    """Return the call in which the broker receives bytes."""
+    return lambda: peer.connection.receive(data, peer.node.now())
+
+
+# -- queries ---------------------------------------------------------------------------------------
+
+
+def test_a_query_that_finds_nothing_to_read_looks_in_slices(node: Node, calls: Calls) -> None:
+    queues = 20_000
+    declare(node, queues)
+    node.add_user("limited", configure="", write="", read="^(mine|x)$")
+    node.vhost.queues.declare(None, Name("mine"), QueueAttributes())
+    peer = HarePeer(node, user="limited")
+    assert peer.open()
+    calls.make(receive(peer, QUERY * 3 + frame("openChannelRequest", rid="r", cid="c2")))
+    assert peer.connection.halted != 0
+    assert calls.rest() >= 3 * queues - STEPS_PER_SLICE
+    calls.check()
+    # They are answered in their order, each whole.
+    answers = [got.message for got in peer.inbox.got[-4:]]
+    assert [answer.cid for answer in answers] == ["c1", "c1", "c1", "c2"]
+    assert all("exists queues: mine\n" in answer.body for answer in answers[:3])
+
+
+def test_queries_take_turns_by_what_they_look_at(node: Node, calls: Calls) -> None:
+    declare(node, 1_000)
+    node.add_user("limited", configure="", write="", read="^mine$")
+    peer = HarePeer(node, user="limited")
+    assert peer.open()
+    calls.make(receive(peer, QUERY * 60))
+    calls.check()
+    assert peer.connection.answers.given < 5
+    calls.rest()
+    assert peer.connection.answers.given == 61
+
+
+def test_a_query_counts_the_bindings_that_it_names(node: Node, calls: Calls) -> None:
+    declare(node, 10)
+    peer = HarePeer(node)
+    assert peer.open()
+    for number in range(4 * HAREMQ_LISTED_MAX):
+        node.vhost.exchanges.bind(
+            Name("amq.direct"), Name("q0"), True, f"k{number}", {}, peer.connection
+        )
+    node.run()
+    assert calls.make(receive(peer, QUERY)) > 2 * HAREMQ_LISTED_MAX
+    calls.rest()
+    body = peer.inbox.got[-1].message.body
+    assert body.count("<-->q0, binding_key: k") == HAREMQ_LISTED_MAX
+    assert "and more" in body
+
+
+def test_a_query_ends_with_its_connection(node: Node, calls: Calls) -> None:
+    declare(node, 4_000)
+    node.add_user("limited", configure="", write="", read="^mine$")
+    peer = HarePeer(node, user="limited")
+    assert peer.open()
+    calls.make(receive(peer, QUERY))
+    peer.lose()
+    node.run()
+    assert not node.turn.works
