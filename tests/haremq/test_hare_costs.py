@@ -13,6 +13,7 @@ from hare import HarePeer, frame
 from leveret.broker.values.queue_attributes import QueueAttributes
 from leveret.limits import HAREMQ_LISTED_MAX, STEPS_PER_SLICE
 from leveret.names import Name
+from raw_codec import publish
 
 #: What a request may take beyond its slice.
 SPARE = 512
@@ -129,3 +130,37 @@ def test_a_query_ends_with_its_connection(node: Node, calls: Calls) -> None:
     peer.lose()
     node.run()
     assert not node.turn.works
+
+
+# -- the end of a connection -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("end", ["lost", "forced"])
+def test_a_connection_with_many_channels_ends_in_slices(node: Node, calls: Calls, end: str) -> None:
+    channels, each = 40, 300
+    peer = HarePeer(node)
+    for number in range(channels):
+        assert peer.open(f"c{number}")
+        assert peer.queue(f"q{number}", exclusive=number == 0)
+        assert peer.consume(f"q{number}")
+    amqp = node.connect()
+    for number in range(1, channels):
+        amqp.send(*[publish(1, "", f"q{number}", b"m")] * each)
+    assert len(peer.pushes()) == (channels - 1) * each
+    if end == "lost":
+        node.peers.pop(peer.connection)
+        calls.make(peer.connection.lost)
+    else:
+        calls.make(lambda: peer.connection.force("the operator closes it"))
+    calls.check()
+    # What has not come back yet is of no channel that could get more.
+    assert node.classic("q1").unacked_count == each
+    amqp.connection.receive(publish(1, "", "q1", b"late"), node.now())
+    assert calls.rest() >= (channels - 1) * each - STEPS_PER_SLICE
+    for number in range(1, channels):
+        queue = node.classic(f"q{number}")
+        assert queue.unacked_count == 0
+        assert queue.ready_count() == each + (number == 1)
+        assert queue.consumers == []
+    assert "q0" not in node.vhost.queues.by_name
+    assert peer.shared.deliveries.by_key == {}

@@ -266,6 +266,10 @@ class HareChannel(DeliveryChannel):
 
     def close(self) -> None:
         """End the consumer and give back all that is unacked."""
+        self.link.turn.begin(GivingBack(self, self.end()))
+
+    def end(self) -> Returned:
+        """End the consumer; return what is unacked, which is to be given back."""
         self._connection.turn.changes += 1
         consumer = self._set_consumer(None)
         # The consumer goes first, so that nothing is handed to a channel that ends.
@@ -273,7 +277,7 @@ class HareChannel(DeliveryChannel):
             consumer.hold.end()
             if not consumer.queue.deleted:
                 consumer.queue.unsubscribe(consumer)
-        self._give_back(True, None if consumer is None else consumer.queue)
+        return self._take_unacked(True, None if consumer is None else consumer.queue)
 
     # -- deliveries --------------------------------------------------------------------------------
 
@@ -386,13 +390,17 @@ class HareChannel(DeliveryChannel):
             queue.schedule()
 
     def _give_back(self, failed: bool, unused: Source | None) -> None:
-        """Requeue what is unacked; `failed` as `Source.requeue` has it.
+        """Requeue what is unacked; as `_take_unacked`."""
+        self.link.turn.begin(GivingBack(self, self._take_unacked(failed, unused)))
+
+    def _take_unacked(self, failed: bool, unused: Source | None) -> Returned:
+        """Return what is unacked, which is to be requeued; `failed` as `Source.requeue` has it.
 
         The auto-delete queue `unused` ends then, if nobody else consumes from it.
         """
         unacked = self._unacked
         self._unacked = {}
-        self.link.turn.begin(GivingBack(self, unacked, failed, unused))
+        return Returned(self, unacked, failed, unused)
 
     def give_back(self, delivery: HareDelivery, failed: bool) -> None:
         """Requeue one delivery, unless it was acked meanwhile."""
@@ -409,8 +417,8 @@ class HareChannel(DeliveryChannel):
 
 
 @final
-class GivingBack(Work):
-    """Requeues deliveries of a channel, slice after slice.
+class Returned:
+    """Deliveries of a channel that are requeued.
 
     Their queues deliver when all of them are back, so that they come in their old order.
     """
@@ -435,11 +443,9 @@ class GivingBack(Work):
             self._held[queue] = None
             queue.begin_returns()
 
-    def step(self, steps: i64) -> bool:
-        """Requeue some of them."""
+    def advance(self, last: i64) -> bool:
+        """Requeue them until `Turn.steps` is at `last`; return whether some are left."""
         turn = self._channel.link.turn
-        turn.changes += 1
-        last = turn.steps + steps
         while self._unacked:
             if turn.steps >= last:
                 return True
@@ -447,14 +453,38 @@ class GivingBack(Work):
             delivery = self._unacked.popitem()[1]
             self._hold(delivery.queue)
             self._channel.give_back(delivery, self._failed)
+        self._end()
         return False
 
-    def ended(self) -> None:
+    def _end(self) -> None:
         """Let the queues deliver again, or end."""
+        turn = self._channel.link.turn
         for queue in self._held:
+            turn.steps += 1
             queue.end_returns()
+        self._held.clear()
         if self._unused is not None:
+            turn.steps += 1
             self._channel.end_unused(self._unused)
+            self._unused = None
+
+
+@final
+class GivingBack(Work):
+    """Requeues deliveries of one channel, slice after slice."""
+
+    def __init__(self, channel: HareChannel, returned: Returned) -> None:
+        self._turn = channel.link.turn
+        self._returned = returned
+
+    def step(self, steps: i64) -> bool:
+        """Requeue some of them."""
+        turn = self._turn
+        turn.changes += 1
+        return self._returned.advance(turn.steps + steps)
+
+    def ended(self) -> None:
+        """Nobody waits for it."""
 
 
 def message_id_of(properties: bytes) -> bytes:

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64
 
 from leveret.broker.core.accounts import CONSUMER_BYTES
-from leveret.broker.core.work import Work
 from leveret.errors import AmqpError, NotAllowed
 from leveret.limits import INPUT_BYTES_PER_STEP
 from leveret.session.haremq.channel import HareConsumer
@@ -25,6 +24,7 @@ from leveret.session.haremq.connection_base import HareConnectionBase, HareShare
 from leveret.session.haremq.consumer_check import HareConsumerCheck
 from leveret.session.haremq.frame_input import HareInput
 from leveret.session.haremq.publisher import HarePublisher
+from leveret.session.haremq.release import HareRelease
 from leveret.session.states import HALT_ALARM, HALT_OUTPUT, HALT_SYNC
 
 if TYPE_CHECKING:
@@ -55,6 +55,8 @@ class HareConnection(HareConnectionBase):
         self._reader = self._input.reader
         #: What deliveries took that wait for their ack, when it was counted last.
         self._unacked_bytes: i64 = 0
+        #: True once what it held is being released.
+        self._released = False
         broker.links[self] = None
         self._enter(shared.user, shared.vhost)
 
@@ -167,7 +169,7 @@ class HareConnection(HareConnectionBase):
         if transport_full:
             self.stop_deliveries()
             return
-        if not self.writable:
+        if not self.writable and not self._released:
             self.writable = True
             self._resume_deliveries()
         if self.halted & HALT_OUTPUT:
@@ -283,33 +285,18 @@ class HareConnection(HareConnectionBase):
 
     def _release(self) -> None:
         """Requeue what is unacked, end consumers and delete exclusive queues (behaviour 13)."""
+        if self._released:
+            return
+        self._released = True
         self.broker.leave(self)
+        self.stop_deliveries()
         channels = list(self.channels.values())
         for channel in channels:
             self.forget_channel(channel)
         self.starting = []
         self.output.ack_pushed()
-        for channel in channels:
-            channel.close()
-        self.turn.begin(ExclusiveEnd(self))
+        self.turn.begin(HareRelease(self, channels))
         self.answers.end()
         self.publisher.forget_routes()
         if self.assembling_bytes > 0:
             self.end_assembly(self.assembling_bytes)
-
-
-@final
-class ExclusiveEnd(Work):
-    """Deletes the exclusive queues of a connection that ends (behaviour 13)."""
-
-    def __init__(self, connection: HareConnection) -> None:
-        self._connection = connection
-
-    def step(self, steps: i64) -> bool:
-        """Delete some of them."""
-        turn = self._connection.turn
-        turn.changes += 1
-        return self._connection.drop_exclusive(turn.steps + steps)
-
-    def ended(self) -> None:
-        """Nobody waits for it."""

@@ -6,7 +6,7 @@ that the user may read.  So it looks in slices, and the connection parses nothin
 
 from __future__ import annotations
 
-from typing import Final, final
+from typing import final
 
 from mypy_extensions import i64
 
