@@ -164,3 +164,92 @@ def test_a_connection_with_many_channels_ends_in_slices(node: Node, calls: Calls
         assert queue.consumers == []
     assert "q0" not in node.vhost.queues.by_name
     assert peer.shared.deliveries.by_key == {}
+
+
+# -- unbinding -------------------------------------------------------------------------------------
+
+
+def bind_often(peer: HarePeer, count: int, *, durable: bool = False) -> None:
+    """Declare `x` and `q`, with very many bindings between them and one of another exchange."""
+    node = peer.node
+    assert peer.exchange("x", 3, durable=durable)
+    assert peer.queue("q", durable=durable)
+    for number in range(count):
+        node.vhost.exchanges.bind(Name("x"), Name("q"), True, f"k{number}", {}, None)
+    assert peer.bind("amq.fanout", "q")
+    node.sync()
+
+
+def unbind(cid: str = "c1") -> bytes:
+    return frame("unbindRequest", rid="u", cid=cid, exchange_name="x", queue_name="q")
+
+
+def test_a_pair_with_very_many_bindings_is_unbound_in_slices(node: Node, calls: Calls) -> None:
+    peer = HarePeer(node)
+    assert peer.open()
+    bindings = 4_000
+    bind_often(peer, bindings, durable=True)
+    calls.make(receive(peer, unbind() + QUERY))
+    calls.check()
+    assert node.vhost.exchanges.by_name["x"].bindings
+    heard = len(peer.inbox.got)
+    assert calls.rest() >= 4 * bindings - STEPS_PER_SLICE
+    # It waits for the sync of all removals, and what follows it waits with it.
+    assert len(peer.inbox.got) == heard
+    node.sync()
+    answers = peer.inbox.got[heard:]
+    assert [answer.name for answer in answers] == ["basicCommonResponse", "basicQueryResponse"]
+    assert answers[0].ok
+    assert "x<-->q" not in answers[1].message.body
+    assert "amq.fanout<-->q" in answers[1].message.body
+
+
+def test_bindings_of_others_count_when_a_pair_is_unbound(node: Node, calls: Calls) -> None:
+    peer = HarePeer(node)
+    assert peer.open()
+    bindings = 3_000
+    bind_often(peer, bindings)
+    other = frame("unbindRequest", rid="u", cid="c1", exchange_name="amq.topic", queue_name="q")
+    before = int(node.turn.steps)
+    calls.make(receive(peer, other))
+    calls.rest()
+    assert int(node.turn.steps) - before > bindings
+    calls.check()
+    assert peer.inbox.got[-1].ok
+    assert len(node.vhost.exchanges.by_name["x"].bindings) == bindings
+
+
+def test_a_pair_is_unbound_while_others_change_it(node: Node, calls: Calls) -> None:
+    """What is removed meanwhile, or deleted, is gone; what is bound meanwhile stays."""
+    peer = HarePeer(node)
+    assert peer.open()
+    bind_often(peer, 3_000)
+    calls.make(receive(peer, unbind()))
+    assert peer.connection.halted != 0
+    exchanges = node.vhost.exchanges
+    for number in range(3_000):
+        exchanges.unbind(Name("x"), Name("q"), True, f"k{number}", {}, None)
+    exchanges.bind(Name("x"), Name("q"), True, "new", {}, None)
+    calls.rest()
+    assert peer.inbox.got[-1].ok
+    assert [one.binding_key for one in exchanges.by_name["x"].bindings.values()] == ["new"]
+    bind_often(peer, 3_000)
+    calls.make(receive(peer, unbind()))
+    node.vhost.queues.delete(None, Name("q"), False, False)
+    calls.rest()
+    assert peer.inbox.got[-1].ok
+    assert not exchanges.by_name["x"].bindings
+    calls.check()
+
+
+def test_nothing_of_a_pair_is_unbound_where_one_key_may_not_be(node: Node) -> None:
+    boss = HarePeer(node)
+    assert boss.open()
+    bind_often(boss, 5)
+    node.add_user("limited", configure="", write=".*", read=".*")
+    node.broker.users.set_topic_permission("limited", "/", "x", ".*", "^(|k[0-3])$")
+    peer = HarePeer(node, user="limited")
+    assert peer.open()
+    assert not peer.call("unbindRequest", exchange_name="x", queue_name="q").ok
+    assert len(node.vhost.exchanges.by_name["x"].bindings) == 5
+    assert "topic 'k4'" in peer.connection.log[-1][1]

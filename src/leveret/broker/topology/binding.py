@@ -116,6 +116,10 @@ class Binding:
         """Return whether the arguments are decoded each time that they are asked for."""
         return len(self._packed) > 0
 
+    def is_there(self) -> bool:
+        """Return whether its source has it: it was not removed."""
+        return self.source.bindings.get(self.identity) is self
+
     def has_ended(self) -> bool:
         """Return whether an end of it is deleted: it is about to be removed, and routes nothing."""
         if self.source.deleted:

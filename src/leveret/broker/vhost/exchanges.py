@@ -47,6 +47,9 @@ from leveret.limits import (
 from leveret.names import Name, check_new
 from leveret.routing.keys import check_strict_binding_key
 
+#: Bindings that are copied into a list in one step.
+_COPIED_PER_STEP: Final = 64
+
 _PREDECLARED: Final = (
     ("", "direct"),
     ("amq.direct", "direct"),
@@ -465,6 +468,12 @@ class Exchanges(BindingOwner):
         self._turn.steps += most - left
         return found
 
+    def copied_bindings_to(self, queue: Queue) -> list[Binding]:
+        """Return all bindings to a queue, those too of which the other end is deleted."""
+        found = list(self._queue_bindings.get(queue, ()))
+        self._turn.steps += len(found) // _COPIED_PER_STEP
+        return found
+
     def unbind_queue(self, queue: Queue) -> None:
         """Remove the bindings to a queue that is deleted; its record stands for them too."""
         bindings = self._queue_bindings.pop(queue, None)
@@ -601,7 +610,7 @@ class Exchanges(BindingOwner):
     def take_out(self, binding: Binding) -> Exchange | None:
         """Take a binding out of its source; return that where it is unused and was deleted."""
         source = binding.source
-        if source.bindings.get(binding.identity) is not binding:
+        if not binding.is_there():
             return None
         del source.bindings[binding.identity]
         self.counts.count(binding, -1)

@@ -20,6 +20,7 @@ from leveret.session.haremq.arguments import arguments_of
 from leveret.session.haremq.channel import HareChannel, HareConsumer
 from leveret.session.haremq.connection_base import HareConnectionBase
 from leveret.session.haremq.listing import Listing
+from leveret.session.haremq.unbinding import PairUnbinding
 from leveret.wire.haremq.requests import (
     Bind,
     Cancel,
@@ -46,8 +47,20 @@ class Commands:
     def __init__(self, connection: HareConnectionBase) -> None:
         self._connection = connection
 
+    def begin(self, request: Request) -> bool:
+        """Begin what may take long, and is answered when it is done; return whether it is that."""
+        if isinstance(request, Query):
+            self._channel(request)
+            self._connection.perform(Listing(self._connection, self._vhost(), request.identity))
+        elif isinstance(request, Unbind):
+            self._channel(request)
+            self._unbind(request)
+        else:
+            return False
+        return True
+
     def do(self, request: Request) -> None:
-        """Do what is asked for, but consuming and listing."""
+        """Do what is asked for, but consuming, and what `begin` does."""
         if isinstance(request, OpenChannel):
             self._open(request)
             return
@@ -65,8 +78,6 @@ class Commands:
             self._delete_queue(request)
         elif isinstance(request, Bind):
             self._bind(request)
-        elif isinstance(request, Unbind):
-            self._unbind(request)
         else:
             assert isinstance(request, Cancel)
             _cancel(channel, request)
@@ -164,23 +175,13 @@ class Commands:
         vhost.exchanges.bind(exchange, queue, True, request.binding_key, {}, self._connection)
 
     def _unbind(self, request: Unbind) -> None:
-        """Remove all bindings of a queue to an exchange: the request names no key."""
+        """Begin to remove all bindings of a queue to an exchange: the request names no key."""
         exchange = _name(request.exchange_name)
         name = _name(request.queue_name)
         vhost = self._vhost()
-        access = self._access()
-        check_binding(access, vhost, "queue", name, exchange, "")
-        queue = vhost.queues.by_name.get(name)
-        found = []
-        if queue is not None:
-            for binding in vhost.exchanges.bindings_to(queue):
-                if binding.source.name == exchange:
-                    check_binding(access, vhost, "queue", name, exchange, binding.binding_key)
-                    found.append(binding)
-        for binding in found:
-            vhost.exchanges.unbind(
-                exchange, name, True, binding.binding_key, binding.arguments, self._connection
-            )
+        check_binding(self._access(), vhost, "queue", name, exchange, "")
+        connection = self._connection
+        connection.perform(PairUnbinding(connection, vhost, exchange, name, request.identity))
 
     # -- consuming ---------------------------------------------------------------------------------
 
@@ -198,16 +199,6 @@ class Commands:
         consumer = HareConsumer(channel, queue, request.consumer_tag, request.auto_ack)
         channel.consume(consumer, vhost.queue_label(name))
         return consumer
-
-    # -- listing -----------------------------------------------------------------------------------
-
-    def answer_listing(self, request: Query) -> None:
-        """Answer with the exchanges, queues and bindings that the user may read.
-
-        Raises: NotFound (404) without the channel.
-        """
-        self._channel(request)
-        self._connection.perform(Listing(self._connection, self._vhost(), request.identity))
 
 
 def _name(text: str) -> Name:

@@ -24,7 +24,7 @@ from leveret.session.haremq.publisher import HarePublisher
 from leveret.session.states import HALT_OUTPUT
 from leveret.wire.haremq.fields import AckFields, PublishFields, is_text
 from leveret.wire.haremq.frames import ACK, PUBLISH, HareFrameReader
-from leveret.wire.haremq.requests import Ack, Consume, Publish, Query, Request
+from leveret.wire.haremq.requests import Ack, Consume, Publish, Request
 
 
 @final
@@ -149,8 +149,7 @@ class HareInput:
         commands = self._commands
         kind = self.reader.kind
         try:
-            if isinstance(request, Query):
-                commands.answer_listing(request)
+            if commands.begin(request):
                 return
             consumer: HareConsumer | None = None
             if isinstance(request, Consume):
