@@ -253,3 +253,45 @@ def test_nothing_of_a_pair_is_unbound_where_one_key_may_not_be(node: Node) -> No
     assert not peer.call("unbindRequest", exchange_name="x", queue_name="q").ok
     assert len(node.vhost.exchanges.by_name["x"].bindings) == 5
     assert "topic 'k4'" in peer.connection.log[-1][1]
+
+
+# -- ids -------------------------------------------------------------------------------------------
+
+
+def test_nobody_makes_the_broker_look_for_an_id(node: Node, calls: Calls) -> None:
+    count = 40_000
+    peer = HarePeer(node)
+    assert peer.open()
+    assert peer.queue("q")
+    assert peer.consume("q")
+    assert peer.pushes() == []
+    made = f"leveret-{node.classic('q').queue_id}-{count + 1}"
+    amqp = node.connect()
+    for first in range(0, count, 1_000):
+        numbers = range(first, first + 1_000)
+        ids = [f"{made}-{number}" if number else made for number in numbers]
+        amqp.send(*[publish(1, "", "q", b"", message_id=one) for one in ids])
+    assert len(peer.pushed()) == count
+    calls.make(lambda: amqp.connection.receive(publish(1, "", "q", b""), node.now()))
+    calls.make(node.broker.settle)
+    node.run()
+    assert peer.pushed()[-1].properties.id.startswith(made)
+    calls.check()
+
+
+def test_consumers_of_one_stream_have_ids_of_their_own(node: Node) -> None:
+    peer = HarePeer(node)
+    assert peer.open()
+    assert peer.queue("s", durable=True, args={"x-queue-type": "stream"})
+    for number in range(20):
+        assert peer.open(f"c{number}")
+        assert peer.consume("s")
+    assert peer.pushes() == []
+    amqp = node.connect()
+    amqp.send(*[publish(1, "", "s", b"m", delivery_mode=2)] * 3)
+    node.sync()
+    ids = [push.properties.id for push in peer.pushes()]
+    assert len(ids) == len(set(ids)) == 60
+    for one in ids:
+        assert peer.ack("s", one)
+    assert peer.shared.deliveries.by_key == {}

@@ -2,7 +2,8 @@
 
 A message that is given to a consumer is a *push* of the protocol: a basicConsumeResponse.  Its id
 is the `message_id` of the message where that is text and no other delivery of the queue has it,
-else one of the broker's own, so that an ack means one delivery.  With automatic acks the message is
+else one of the broker's own, so that an ack means one delivery.  A message's own id is never one
+that the broker may make, so that nobody takes these before.  With automatic acks the message is
 acked when its push leaves for the socket.
 
 HareMQ's ack names a queue and a message, and comes from any channel of any connection.  So what
@@ -52,6 +53,9 @@ from leveret.wire.properties import MESSAGE_ID, property_place
 
 #: The longest text of a push; the rest of its frame is a few ids and names.
 _PUSH_BODY_BYTES_MAX: Final = HAREMQ_FRAME_BYTES_MAX - 16_384
+
+#: What the ids begin with that the broker makes.
+_MADE: Final = b"leveret-"
 
 #: Automatic acks of what was pushed that are done in a step.
 _ACKED_PER_STEP: Final = 4
@@ -331,17 +335,13 @@ class HareChannel(DeliveryChannel):
         by_key = self._deliveries.by_key
         prefix = consumer.key_prefix
         own = message_id_of(message.properties)
-        if own and prefix + own not in by_key:
+        if own and not own.startswith(_MADE) and prefix + own not in by_key:
             return own
         queue = consumer.queue
         number = int(queue.queue_id) if isinstance(queue, Queue) else 0
-        made = b"leveret-%d-%d" % (number, int(sequence))
-        found = made
-        again = 0
-        while prefix + found in by_key:
-            again += 1
-            found = made + b"-%d" % again
-        return found
+        made = _MADE + b"%d-%d" % (number, int(sequence))
+        # Of a stream others may hold the same message.
+        return made if prefix + made not in by_key else made + b"-%d" % int(consumer.number)
 
     def _text(self, raw: bytes) -> bytes:
         """Return bytes as text: what is no UTF-8 in them becomes U+FFFD."""
