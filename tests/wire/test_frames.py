@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import gc
+import itertools
+import random
+import tracemalloc
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -24,9 +29,14 @@ from leveret.wire.frames import (
     write_heartbeat,
     write_method,
 )
+from leveret.wire.haremq.frames import HareFrameReader, HareFrameWriter
 from leveret.wire.method import Method, payload
 from leveret.wire.methods import BasicPublish, QueueDeclare, decode_method
 from wire_strategies import any_method, properties_of, some_properties, spoiled
+
+_PUBLISH = BytesWriter()
+HareFrameWriter("basicPublishRequest").write(_PUBLISH, bytes(100_000))
+LONG_PUBLISH = _PUBLISH.getvalue()
 
 
 @st.composite
@@ -112,6 +122,32 @@ def test_a_large_frame_in_single_bytes_is_joined_once() -> None:
     assert reader.held() == len(raw) - 1
     reader.feed(raw[-1:] + HEARTBEAT)
     assert drain(reader) == [(FRAME_BODY, 1, body), (FRAME_HEARTBEAT, 0, b"")]
+
+
+@pytest.mark.parametrize("sizes", [[1], [2], [700], [2, 900], [2, 1100]], ids=str)
+def test_small_pieces_of_a_frame_take_little_more_than_they_hold(sizes: list[int]) -> None:
+    """Each was an object of its own: of two bytes 27 times what was counted."""
+    w = BytesWriter()
+    write_body(w, 1, random.Random(1).randbytes(100_000), 0)
+    whole = w.getvalue()
+    for reader in (FrameReader(), HareFrameReader()):
+        data = whole if isinstance(reader, FrameReader) else LONG_PUBLISH
+        gc.collect()
+        tracemalloc.start()
+        at = 0
+        for size in itertools.cycle(sizes):
+            if at + size >= len(data):
+                break
+            reader.feed(data[at : at + size])
+            at += size
+            assert not reader.next()
+        taken = tracemalloc.get_traced_memory()[0]
+        tracemalloc.stop()
+        assert reader.held() == reader.memory() == at
+        assert taken < 1.25 * at + 1_000
+        reader.feed(data[at:])
+        assert reader.next()
+        assert reader.data == data
 
 
 def test_a_piece_that_meets_nothing_is_not_copied() -> None:
