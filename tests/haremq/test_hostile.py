@@ -26,6 +26,7 @@ BAD = {
     "a length of 2 GB": (2**31 - 1).to_bytes(4, "big"),
     "a negative length": b"\xff\xff\xff\xff",
     "a name beyond its frame": GOOD[:4] + b"\x00\x00\x10\x00" + GOOD[8:],
+    "a name of a megabyte": LONGEST_PUBLISH[:4] + (1 << 20).to_bytes(4, "big"),
     "a negative name": GOOD[:4] + b"\xff\xff\xff\xff" + GOOD[8:],
     "a wrong checksum": GOOD[:-1] + bytes((GOOD[-1] ^ 0xFF,)),
     "a changed byte": GOOD[:40] + bytes((GOOD[40] ^ 0x01,)) + GOOD[41:],

@@ -63,6 +63,9 @@ _KINDS: Final[dict[bytes, int]] = {
     f"{PACKAGE}.{name}".encode(): kind for kind, name in REQUESTS.items()
 }
 
+#: The longest of these names, with its NUL.
+_NAME_BYTES_MAX: Final = max(len(name) for name in _KINDS) + 1
+
 #: The sizes of both lengths, of one of them, and of the checksum.
 _HEAD_BYTES: Final = 8
 _LENGTH_BYTES: Final = 4
@@ -86,7 +89,7 @@ class HareFrameReader(PieceReader):
     def next(self) -> bool:
         """Move to the next frame if it is whole.
 
-        Raises: FrameError (501) for a length that cannot be, as soon as it is there, a request that
+        Raises: FrameError (501) for lengths that cannot be, as soon as they are there, a request that
         is too long, as soon as its name is there, a wrong checksum, or a name that is none of a
         request.
         """
@@ -110,6 +113,8 @@ class HareFrameReader(PieceReader):
         name_size: i64 = i64(read_i32_be(data, at + _LENGTH_BYTES))
         if name_size < 2 or name_size > length - _LENGTH_BYTES - _CHECKSUM_BYTES:
             raise FrameError(f"a frame of {length} bytes announces a name of {name_size} bytes")
+        if name_size > _NAME_BYTES_MAX:
+            raise FrameError(f"no type has a name of {name_size} bytes")
         size = length + _LENGTH_BYTES
         if length > HAREMQ_REQUEST_BYTES_MAX:
             # Long ones are refused before they are gathered.
