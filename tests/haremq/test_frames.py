@@ -14,7 +14,7 @@ from grpc_tools import protoc
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hare import classes, frame, frame_of
+from hare import classes, frame, frame_of, make
 from leveret.errors import FrameError
 from leveret.limits import (
     HAREMQ_FRAME_BYTES_MAX,
@@ -33,7 +33,14 @@ from leveret.wire.haremq.fields import (
     write_push,
     write_query,
 )
-from leveret.wire.haremq.frames import ACK, PUBLISH, REQUESTS, HareFrameReader
+from leveret.wire.haremq.frames import (
+    ACK,
+    LONG_PUBLISH,
+    OPEN_CHANNEL,
+    PUBLISH,
+    REQUESTS,
+    HareFrameReader,
+)
 from leveret.wire.haremq.requests import Ack, Publish
 
 DATA: dict[str, Any] = json.loads(Path(__file__).with_name("frames.json").read_text())
@@ -279,11 +286,77 @@ def test_a_long_request_is_refused_by_its_name(name: str, beyond: int) -> None:
             reader.next()
 
 
-def test_a_long_publish_is_read() -> None:
-    body = "b" * 2 * HAREMQ_REQUEST_BYTES_MAX
-    data = frame("basicPublishRequest", rid="r", cid="c", body=body)
-    kinds = [kind for kind, _ in read_all(data, 10_000)]
-    assert kinds == [REQUESTS[PUBLISH]]
+#: A body of more bytes than one read has, which any piece may cut within a character.
+LONG_BODY = "ab\u00e9\U0001f407" * 30_000
+
+
+def read_long(data: bytes, size: int) -> list[Any]:
+    """Return what is read of a long publish that comes in pieces, and of what follows it."""
+    reader = HareFrameReader()
+    found: list[Any] = []
+    for start in range(0, len(data), size):
+        reader.feed(data[start : start + size])
+        while reader.next():
+            fields = PublishFields()
+            if reader.kind == LONG_PUBLISH:
+                long = reader.take_long()
+                assert fields.find(long.fields, 0, len(long.fields))
+                values = of_publish(long.fields, fields)
+                assert values[3] == b""
+                found += [*values[:3], long.body(), *values[4:]]
+            elif reader.kind == PUBLISH:
+                # All of it came in one piece.
+                assert fields.find(reader.data, reader.start, reader.end)
+                found += of_publish(reader.data, fields)
+            else:
+                found.append(REQUESTS[int(reader.kind)])
+        assert reader.held() <= reader.memory()
+    assert reader.held() == 0
+    return found
+
+
+@pytest.mark.parametrize("size", [977, 10_000, 65_536, 260_000])
+def test_a_long_publish_is_read_piece_by_piece(size: int) -> None:
+    properties = {"id": "i" * 255, "delivery_mode": 2, "routing_key": "k"}
+    fields: dict[str, Any] = {"rid": "r" * 1024, "cid": "c", "exchange_name": "x"}
+    long = frame("basicPublishRequest", **fields, body=LONG_BODY, properties=properties)
+    assert len(long) > HAREMQ_REQUEST_BYTES_MAX
+    message = make("basicPublishRequest", **fields, body=LONG_BODY, properties=properties)
+    expected = decoded_publish(message.SerializeToString())
+    found = read_long(GOOD + long + GOOD + long + GOOD, size)
+    kind = REQUESTS[OPEN_CHANNEL]
+    assert found == [kind, *expected, kind, *expected, kind]
+
+
+def test_a_long_publish_needs_nothing_but_a_body() -> None:
+    long = frame("basicPublishRequest", body="b" * 2 * HAREMQ_REQUEST_BYTES_MAX)
+    assert read_long(long, 10_000)[3] == b"b" * 2 * HAREMQ_REQUEST_BYTES_MAX
+
+
+_BODY = b"\x22\x80\x80\x10" + b"b" * (1 << 18)
+
+LONG_AND_BAD = {
+    "an unknown field first": (b"\x9a\x06\x01x" + _BODY, None, "in order"),
+    "no body": (b"\x0a\x01r\x2a\x80\x80\x10" + bytes(1 << 18), None, "in order"),
+    "a body beyond its frame": (b"\x22\x80\x80\x20" + bytes(1 << 18), None, "beyond its frame"),
+    "a body of 2^35 bytes": (b"\x22\x80\x80\x80\x80\x80" + bytes(1 << 18), None, "beyond"),
+    "long fields behind it": (_BODY + b"\x2a\xff\x7f" + bytes(16_383), None, "its body has up to"),
+    "a long field before it": (b"\x0a\xff\x7f" + bytes(16_383) + _BODY, None, "its body has up to"),
+    "no text": (_BODY.replace(b"b", b"\xff"), None, "not UTF-8"),
+    "half a character at its end": (_BODY[:-1] + b"\xc3", None, "not UTF-8"),
+    "a wrong checksum": (_BODY, bytes(4), "checksum"),
+}
+
+
+@pytest.mark.parametrize(("message", "checksum", "why"), LONG_AND_BAD.values(), ids=LONG_AND_BAD)
+def test_a_long_publish_that_is_not_so_is_refused(
+    message: bytes, checksum: bytes | None, why: str
+) -> None:
+    data = frame_of("basicPublishRequest", message)
+    if checksum is not None:
+        data = data[:-4] + checksum
+    with pytest.raises(FrameError, match=why):
+        read_long(data, 10_000)
 
 
 @pytest.mark.parametrize("size", [0, 1, 2**31, 2**32 - 1, len(GOOD)])

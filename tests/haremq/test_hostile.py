@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gc
+import tracemalloc
+
 import pytest
 
 from core import Node
 from hare import HarePeer, frame, frame_of
-from leveret.limits import HAREMQ_FRAME_BYTES_MAX
+from leveret.limits import HAREMQ_FRAME_BYTES_MAX, HAREMQ_REQUEST_BYTES_MAX
 from raw_codec import publish
 
 #: Messages of one output.
@@ -14,7 +17,13 @@ PUSHED = 400
 
 #: The begin of a publish that is as long as one may be.
 _NAME = b"hare_mq.basicPublishRequest\0"
-LONGEST_PUBLISH = HAREMQ_FRAME_BYTES_MAX.to_bytes(4, "big") + len(_NAME).to_bytes(4, "big") + _NAME
+LONGEST_PUBLISH = (
+    HAREMQ_FRAME_BYTES_MAX.to_bytes(4, "big")
+    + len(_NAME).to_bytes(4, "big")
+    + _NAME
+    # `rid`, `cid`, `exchange_name`, and a body of 60,000,000 bytes.
+    + b"\x0a\x01r\x12\x02c1\x1a\x01x\x22\x80\x8e\xce\x1c"
+)
 
 GOOD = frame("openChannelRequest", rid="r2", cid="other")
 
@@ -151,6 +160,49 @@ def test_a_frame_is_not_begun_without_memory_for_it() -> None:
     assert not peer.is_open()
     assert other.call("basicQueryRequest").name == "basicQueryResponse"
     assert not node.broker.blocked
+
+
+@pytest.mark.parametrize(
+    "behind", [b"\x12\x02c1\x0a\x01r", b"\x2a\x02\x0a\x05", b"\x2a\x03\x0a\x01\xff"]
+)
+def test_a_long_publish_with_other_fields_ends_its_connection(node: Node, behind: bytes) -> None:
+    """Out of order, cut, or no text."""
+    peer = HarePeer(node)
+    assert peer.open()
+    size = HAREMQ_REQUEST_BYTES_MAX
+    body = b"\x22" + bytes((size % 128 | 128, size // 128 % 128 | 128, size // 16_384))
+    data = frame_of("basicPublishRequest", body + b"b" * size + behind)
+    for start in range(0, len(data), 65_536):
+        assert peer.is_open()
+        peer.send(data[start : start + 65_536])
+    assert not peer.is_open()
+    assert node.turn.assembling_bytes == 0
+
+
+def test_a_long_publish_comes_to_its_queue_and_holds_its_body_once(node: Node) -> None:
+    peer = HarePeer(node)
+    assert peer.open()
+    assert peer.queue("q")
+    body = "\u00e9" * 5_000_000
+    properties = {"id": "i", "delivery_mode": 1, "routing_key": "q"}
+    data = frame("basicPublishRequest", rid="r", cid="c1", body=body, properties=properties)
+    pieces = [data[start : start + 65_536] for start in range(0, len(data), 65_536)]
+    del data
+    gc.collect()
+    tracemalloc.start()
+    for piece in pieces:
+        peer.send(piece)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < 1.3 * len(body.encode())
+    amqp = node.connect()
+    assert amqp.call_get("q").body == body.encode()
+    # What is too long is refused by what the operator allows.
+    peer.connection.settings.message_bytes_max = 1_000_000
+    for piece in pieces:
+        peer.send(piece)
+    assert [got.ok for got in peer.inbox.got[-2:]] == [True, False]
+    assert peer.is_open()
 
 
 @pytest.mark.parametrize("name", ["openChannelRequest", "basicPublishRequest", "basicAckRequest"])

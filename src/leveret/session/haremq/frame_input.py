@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import final
 
+from mypy_extensions import i64
+
 from leveret.errors import AmqpError, FrameError
 from leveret.limits import (
     DEFINING_METHOD_STEPS,
@@ -23,7 +25,8 @@ from leveret.session.haremq.connection_base import HareConnectionBase
 from leveret.session.haremq.publisher import HarePublisher
 from leveret.session.states import HALT_OUTPUT
 from leveret.wire.haremq.fields import AckFields, PublishFields, is_text
-from leveret.wire.haremq.frames import ACK, PUBLISH, HareFrameReader
+from leveret.wire.haremq.frames import ACK, LONG_PUBLISH, PUBLISH, HareFrameReader
+from leveret.wire.haremq.long_publish import NO_TEXT, LongPublish
 from leveret.wire.haremq.requests import Ack, Consume, Publish, Request
 
 
@@ -62,6 +65,8 @@ class HareInput:
                 self._take_publish(data)
             elif kind == ACK and self._ack_fields.find(data, reader.start, reader.end):
                 self._take_ack(data)
+            elif kind == LONG_PUBLISH:
+                self._take_long_publish(reader.take_long())
             else:
                 message = data[reader.start : reader.end]
                 self._take(self._codec.decode(int(kind), message))
@@ -74,15 +79,32 @@ class HareInput:
     def _take_publish(self, data: bytes) -> None:
         """Take a publish whose fields were found.  Raises: FrameError (501) for what is no text."""
         fields = self._publish_fields
+        body = data[fields.body : fields.body_end]
+        if not is_text(body):
+            raise FrameError(NO_TEXT)
+        self._publish(data, self.reader.start, body)
+
+    def _take_long_publish(self, long: LongPublish) -> None:
+        """Take a publish that came in many pieces.
+
+        Raises: FrameError (501) for what is no text, and for fields that are not in order.
+        """
+        data = long.fields
+        if not self._publish_fields.find(data, 0, len(data)):
+            raise FrameError("the fields of a long basicPublishRequest are not in order")
+        self._publish(data, 0, long.body())
+
+    def _publish(self, data: bytes, start: i64, body: bytes) -> None:
+        """Publish a message whose fields were found from `start` on."""
+        fields = self._publish_fields
         rid = data[fields.rid : fields.rid_end]
         cid = data[fields.cid : fields.cid_end]
         message_id = data[fields.id : fields.id_end]
-        body = data[fields.body : fields.body_end]
         _check_ids(rid, cid)
-        if not (is_text(rid) and is_text(cid) and is_text(message_id) and is_text(body)):
-            raise FrameError("a string of a basicPublishRequest is not UTF-8")
+        if not (is_text(rid) and is_text(cid) and is_text(message_id)):
+            raise FrameError(NO_TEXT)
         self._publisher.take(
-            data[self.reader.start : fields.cid_end],
+            data[start : fields.cid_end],
             cid,
             data[fields.exchange : fields.exchange_end],
             data[fields.routing_key : fields.routing_key_end],

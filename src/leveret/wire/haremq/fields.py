@@ -17,6 +17,7 @@ from mypy_extensions import i64
 
 from leveret.wire.buffer import BytesWriter
 from leveret.wire.haremq.frames import HareFrameWriter
+from leveret.wire.haremq.scan import FieldScan
 
 #: Tags: the number of a field, and 2 for bytes with a length or 0 for a number.
 _FIELD_1: Final = 0x0A
@@ -47,40 +48,6 @@ def is_text(raw: bytes) -> bool:
 
 
 # -- reading ---------------------------------------------------------------------------------------
-
-
-class FieldScan:
-    """Goes through a message whose fields are in order; `first` to `last` is the last one found."""
-
-    def __init__(self) -> None:
-        self.first: i64 = 0
-        self.last: i64 = 0
-
-    def take(self, data: bytes, at: i64, end: i64, tag: i64) -> i64:
-        """Find the bytes of the field with `tag` if it is at `at`, else none of length 0.
-
-        Returns what follows it, or -1 where it cannot be read.
-        """
-        self.first = self.last = at
-        if at >= end or i64(data[at]) != tag:
-            return at
-        at += 1
-        size: i64 = 0
-        shift: i64 = 0
-        while True:
-            if at >= end or shift > 28:
-                return -1
-            byte: i64 = i64(data[at])
-            at += 1
-            size |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                break
-            shift += 7
-        if size > end - at:
-            return -1
-        self.first = at
-        self.last = at + size
-        return at + size
 
 
 @final

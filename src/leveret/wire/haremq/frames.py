@@ -22,6 +22,7 @@ from leveret.limits import (
 )
 from leveret.wire.buffer import BytesWriter, read_i32_be, write_i32_be
 from leveret.wire.frames import PieceReader
+from leveret.wire.haremq.long_publish import LongPublish
 
 # -- the requests of a client ----------------------------------------------------------------------
 
@@ -38,6 +39,9 @@ ACK: Final = 10
 CONSUME: Final = 11
 CANCEL: Final = 12
 QUERY: Final = 13
+
+#: A publish that came in many pieces.
+LONG_PUBLISH: Final = 14
 
 #: The package of all messages, as their names begin.
 PACKAGE: Final = "hare_mq"
@@ -77,7 +81,8 @@ class HareFrameReader(PieceReader):
     """Finds the frames of requests in pieces of input.
 
     `feed` a piece, then call `next` until it is False; while it is True, `kind` is one of the
-    requests above and its message is `data[start:end]`.
+    requests above and its message is `data[start:end]`; or `LONG_PUBLISH`, which `take_long`
+    returns.
     """
 
     def __init__(self) -> None:
@@ -85,16 +90,21 @@ class HareFrameReader(PieceReader):
         self.kind: i64 = 0
         self.start: i64 = 0
         self.end: i64 = 0
+        #: A publish that is not whole, and one that was found.
+        self._long: LongPublish | None = None
+        self.long: LongPublish | None = None
 
     def next(self) -> bool:
         """Move to the next frame if it is whole.
 
-        Raises: FrameError (501) for lengths that cannot be, as soon as they are there, a request that
-        is too long, as soon as its name is there, a wrong checksum, or a name that is none of a
-        request.
+        Raises: FrameError (501) for lengths that cannot be, as soon as they are there, a request
+        that is too long, as soon as its name is there, a wrong checksum, or a name that is none of
+        a request; and as `LongPublish.take`.
         """
         if self._missing > 0:
             return False
+        if self._long is not None:
+            return self._take_long(self._long)
         data = self.data
         at = self.position
         there: i64 = i64(len(data)) - at
@@ -123,6 +133,8 @@ class HareFrameReader(PieceReader):
                 return False
             _check_is_publish(data[at + _HEAD_BYTES : at + _HEAD_BYTES + name_size - 1], length)
         if there < size:
+            if length > HAREMQ_REQUEST_BYTES_MAX:
+                return self._begin_long(at, _HEAD_BYTES + name_size, size)
             self.wait_for(size - there, there)
             return False
         end = at + size - _CHECKSUM_BYTES
@@ -141,6 +153,54 @@ class HareFrameReader(PieceReader):
         self.end = end
         self.position = end + _CHECKSUM_BYTES
         return True
+
+    # -- a publish that comes in many pieces -------------------------------------------------------
+
+    def _begin_long(self, at: i64, head: i64, size: i64) -> bool:
+        """Take a long publish of `size` bytes piece by piece; its head has come."""
+        data = self.data
+        if data[at + head - 1] != 0:
+            raise FrameError("a frame's name does not end with a NUL")
+        checksum: i64 = i64(zlib.adler32(data[at + _LENGTH_BYTES : at + head]))
+        self._long = long = LongPublish(head, size - head - _CHECKSUM_BYTES, checksum)
+        self.position = at + head
+        return self._take_long(long)
+
+    def _take_long(self, long: LongPublish) -> bool:
+        """Take what has come of a long publish; return whether it is whole."""
+        data = self.data
+        self.position = long.take(data, self.position)
+        if not long.is_whole():
+            self.data = b""
+            self.position = 0
+            return False
+        self._long = None
+        self.long = long
+        self.kind = LONG_PUBLISH
+        return True
+
+    def take_long(self) -> LongPublish:
+        """Return the long publish that was found."""
+        long = self.long
+        assert long is not None
+        self.long = None
+        return long
+
+    def held(self) -> int:
+        """Return how many bytes wait for more."""
+        long = self._long
+        return super().held() + (0 if long is None else int(long.bytes))
+
+    def memory(self) -> i64:
+        """Return the memory of the input."""
+        long = self._long
+        return super().memory() + (0 if long is None else long.bytes)
+
+    def forget(self) -> None:
+        """Let go of all input: none of it is parsed any more."""
+        super().forget()
+        self._long = None
+        self.long = None
 
 
 def _check_is_publish(name: bytes, length: i64) -> None:

@@ -1,0 +1,160 @@
+"""A publish of HareMQ whose frame comes in many pieces, and is taken as they come.
+
+A frame may have 64 MiB.  To join it, to check its sum and its text, and to cut the body out of it
+would each take up to 0.1 s at its end; so each piece is added to the sum, checked, and copied to
+where it belongs.
+
+Invariant: the body is in memory once.
+"""
+
+from __future__ import annotations
+
+import codecs
+import zlib
+from io import BytesIO
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from leveret.errors import FrameError
+from leveret.limits import HAREMQ_LONG_FIELDS_BYTES_MAX
+from leveret.wire.buffer import read_i32_be
+from leveret.wire.haremq.scan import FieldScan
+
+#: What is said of a publish with bytes for a string that are none.
+NO_TEXT: Final = "a string of a basicPublishRequest is not UTF-8"
+
+#: The tags of a publish's fields up to its body.
+_TAGS: Final = (0x0A, 0x12, 0x1A)
+_BODY: Final = 0x22
+
+_CHECKSUM_BYTES: Final = 4
+
+#: A length has at most so many bits in bytes of seven.
+_SHIFT_MAX: Final = 28
+
+
+@final
+class LongPublish:
+    """One publish; `fields` are its message without the body."""
+
+    def __init__(self, head_bytes: i64, message_bytes: i64, checksum: i64) -> None:
+        """`checksum` is that of the head, which has come."""
+        self._left: i64 = message_bytes
+        self._checksum: i64 = checksum
+        self._sum = b""
+        #: Bytes of the body that have not come; -1 before it begins.
+        self._body_left: i64 = -1
+        self._body = BytesIO()
+        #: The begin of a character with which the last piece of the body ended.
+        self._cut = b""
+        self.fields = b""
+        #: What has come of it.
+        self.bytes: i64 = head_bytes
+
+    def is_whole(self) -> bool:
+        """Return whether all of it has come."""
+        return len(self._sum) == _CHECKSUM_BYTES
+
+    def body(self) -> bytes:
+        """Return the body, which is text; once."""
+        return self._body.getvalue()
+
+    def take(self, data: bytes, at: i64) -> i64:
+        """Take its part of `data[at:]`; return what follows that.
+
+        Raises: FrameError (501) for a wrong checksum, a body that is no text, and fields that are
+        too long or not in the order in which protobuf writes them.
+        """
+        end: i64 = min(i64(len(data)), at + self._left)
+        if end > at:
+            part = data[at:end]
+            self._left -= end - at
+            self._checksum = i64(zlib.adler32(part, int(self._checksum)))
+            self._take_part(part)
+        if self._left == 0:
+            begin = end
+            end = min(i64(len(data)), begin + _CHECKSUM_BYTES - i64(len(self._sum)))
+            self._sum += data[begin:end]
+            if self.is_whole():
+                self._check()
+        self.bytes += end - at
+        return end
+
+    def _check(self) -> None:
+        if self._checksum != i64(read_i32_be(self._sum, 0)) & 0xFFFF_FFFF:
+            raise FrameError("a frame's checksum does not fit its bytes")
+        if self._cut:
+            raise FrameError(NO_TEXT)
+        if self._body_left != 0:
+            raise FrameError("a long basicPublishRequest ends within its body")
+
+    def _take_part(self, part: bytes) -> None:
+        if self._body_left < 0:
+            part = self._find_body(part)
+            if self._body_left < 0:
+                return
+        size: i64 = min(self._body_left, i64(len(part)))
+        if size > 0:
+            self._take_body(part[:size])
+            self._body_left -= size
+        if size < len(part):
+            self._add_fields(part[size:])
+
+    def _take_body(self, part: bytes) -> None:
+        if self._cut or not part.isascii():
+            text = self._cut + part
+            try:
+                used = codecs.utf_8_decode(text, "strict", False)[1]
+            except UnicodeDecodeError:
+                raise FrameError(NO_TEXT) from None
+            self._cut = text[used:]
+        self._body.write(part)
+
+    def _find_body(self, part: bytes) -> bytes:
+        """Look for the begin of the body; return what there is of it and of what follows."""
+        known = self.fields + part
+        end: i64 = len(known)
+        scan = FieldScan()
+        at: i64 = 0
+        for tag in _TAGS:
+            at = scan.take(known, at, end, tag)
+            if at < 0:
+                break
+        if 0 <= at < end:
+            if i64(known[at]) != _BODY:
+                raise FrameError("the fields of a long basicPublishRequest are not in order")
+            begin = self._find_length(known, at + 1)
+            if begin > 0:
+                if self._body_left > end - begin + self._left:
+                    raise FrameError("the body of a basicPublishRequest goes beyond its frame")
+                self.fields = b""
+                self._add_fields(known[:at])
+                return known[begin:]
+        self.fields = b""
+        self._add_fields(known)
+        return b""
+
+    def _find_length(self, known: bytes, at: i64) -> i64:
+        """Read the length of the body; return what follows it, or 0 where it has not come."""
+        size: i64 = 0
+        shift: i64 = 0
+        while at < len(known):
+            byte: i64 = i64(known[at])
+            at += 1
+            size |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                self._body_left = size
+                return at
+            shift += 7
+            if shift > _SHIFT_MAX:
+                raise FrameError("the body of a basicPublishRequest goes beyond its frame")
+        return 0
+
+    def _add_fields(self, more: bytes) -> None:
+        self.fields += more
+        if len(self.fields) > HAREMQ_LONG_FIELDS_BYTES_MAX:
+            raise FrameError(
+                f"all of a long basicPublishRequest but its body has up to "
+                f"{HAREMQ_LONG_FIELDS_BYTES_MAX} bytes"
+            )
