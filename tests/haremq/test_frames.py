@@ -24,10 +24,12 @@ from leveret.limits import (
 from leveret.server import haremq
 from leveret.server.haremq.protobuf_codec import DESCRIPTORS, ProtobufCodec
 from leveret.wire.buffer import BytesWriter
+from leveret.wire.haremq.body_text import BodyText
 from leveret.wire.haremq.fields import (
     AckFields,
     PublishFields,
     identity_of,
+    push_around,
     push_prefix,
     write_common,
     write_push,
@@ -40,6 +42,7 @@ from leveret.wire.haremq.frames import (
     PUBLISH,
     REQUESTS,
     HareFrameReader,
+    joined_checksum,
 )
 from leveret.wire.haremq.requests import Ack, Publish
 
@@ -237,6 +240,41 @@ def test_a_push_is_written_as_protobuf_writes_it(
 
 
 # -- bad frames ------------------------------------------------------------------------------------
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.binary(max_size=3),
+            st.sampled_from(["\u00e9", "\u20ac", "\U0001f407", "a"]).map(str.encode),
+            st.sampled_from(
+                [b"a" * 16_383, b"a" * 16_384, b"\xe2\x82", b"\xf0\x9f", b"\xed\xa0\x80"]
+            ),
+        ),
+        max_size=12,
+    )
+)
+def test_a_long_body_becomes_the_text_that_a_short_one_does(pieces: list[bytes]) -> None:
+    body = b"".join(pieces)
+    text = BodyText(body)
+    while not text.is_over():
+        assert text.advance() > 0
+    found = b"".join(text.parts())
+    assert found == body.decode("utf-8", "replace").encode()
+    assert text.garbled == (found != body)
+    assert (text.bytes, text.checksum) == (len(found), zlib.adler32(found))
+    properties = {"id": "i", "delivery_mode": 2, "routing_key": "k"}
+    ids = {"cid": "c", "consumer_tag": "t"}
+    expected = frame("basicConsumeResponse", **ids, body=found.decode(), properties=properties)
+    if found:
+        first, last = push_around(push_prefix(b"c", b"t"), text, b"i", 2, b"k")
+        assert first + found + last == expected
+
+
+@given(st.binary(), st.binary())
+def test_sums_of_two_texts_make_that_of_both(first: bytes, second: bytes) -> None:
+    one, two = zlib.adler32(first), zlib.adler32(second)
+    assert joined_checksum(one, two, len(second)) == zlib.adler32(first + second)
 
 
 def refused(data: bytes) -> str:

@@ -11,7 +11,7 @@ from core import Node
 from cost_gauge import PLAIN, Gauge
 from hare import HarePeer, frame
 from leveret.broker.values.queue_attributes import QueueAttributes
-from leveret.limits import HAREMQ_LISTED_MAX, STEPS_PER_SLICE
+from leveret.limits import HAREMQ_LISTED_MAX, STEPS_PER_SLICE, STEPS_PER_TURN
 from leveret.names import Name
 from raw_codec import publish
 
@@ -295,3 +295,92 @@ def test_consumers_of_one_stream_have_ids_of_their_own(node: Node) -> None:
     for one in ids:
         assert peer.ack("s", one)
     assert peer.shared.deliveries.by_key == {}
+
+
+# -- long bodies -----------------------------------------------------------------------------------
+
+LONG = 400_000
+
+#: What is long on the wire, and the text that is pushed.
+LONG_BODIES = {
+    "ascii": b"b" * 4 * LONG,
+    "text": "\u00e9\u20ac".encode() * LONG,
+    "no text": b"\xff" * LONG,
+    "a little": b"b" * 100_000 + b"\xe9" + b"b" * 4 * LONG,
+}
+
+
+@pytest.mark.parametrize("auto_ack", [False, True])
+@pytest.mark.parametrize("body", LONG_BODIES.values(), ids=LONG_BODIES)
+def test_long_bodies_are_pushed_in_slices_and_in_order(
+    node: Node, calls: Calls, body: bytes, auto_ack: bool
+) -> None:
+    peer = HarePeer(node)
+    assert peer.open()
+    assert peer.queue("q")
+    assert peer.consume("q", auto_ack=auto_ack)
+    assert peer.pushes() == []
+    amqp = node.connect()
+    steps = int(node.turn.steps)
+    sent = [b"first", body, b"second", body, b"third"]
+    node.tick()
+    before = int(peer.connection.account.bytes)
+    for number, one in enumerate(sent):
+        amqp.connection.receive(publish(1, "", "q", one, message_id=f"i{number}"), node.now())
+    for _ in range(1_000):
+        calls.gauge.measure("settle", node.turn, node.broker.settle)
+        for link in node.turn.take_woken(100):
+            node.peers[link].flush()
+        if not (node.turn.resume or node.turn.dispatchers or node.turn.woken):
+            break
+    assert [push.body for push in peer.pushed()] == [one.decode("utf-8", "replace") for one in sent]
+    assert calls.gauge.counted == []
+    assert calls.gauge.most["settle steps"] < STEPS_PER_TURN + STEPS_PER_SLICE
+    # What was received counts as a step for each 256 bytes.
+    assert int(node.turn.steps) - steps > 2 * len(body) // 256 + 2 * len(body) // 1024
+    queue = node.classic("q")
+    assert queue.unacked_count == (0 if auto_ack else len(sent))
+    for number in range(len(sent)):
+        assert peer.ack("q", f"i{number}")
+    assert queue.unacked_count == queue.ready_count() == 0
+    node.tick()
+    assert peer.connection.account.bytes == before
+
+
+@pytest.mark.parametrize("end", ["cancel", "close", "lost", "ack", "delete"])
+def test_a_long_push_that_is_wanted_no_more_is_none(node: Node, end: str) -> None:
+    peer, other = HarePeer(node), node.connect()
+    assert peer.open()
+    assert peer.queue("q")
+    assert peer.consume("q", auto_ack=True)
+    assert peer.pushes() == []
+    body = b"\xff" * 3 * LONG
+    other.connection.receive(publish(1, "", "q", body, message_id="i"), node.now())
+    node.broker.settle()
+    assert peer.connection.output.preparing == 1
+    assert peer.connection.account.bytes > LONG // 4
+    second = HarePeer(node, peer.shared)
+    fields: dict[str, Any] = {"rid": "r", "cid": "c1"}
+    if end == "lost":
+        node.peers.pop(peer.connection)
+        peer.connection.lost()
+    else:
+        request = {
+            "cancel": frame("basicCancelRequest", **fields, queue_name="q", consumer_tag="t"),
+            "close": frame("closeChannelRequest", **fields),
+            "ack": frame("basicAckRequest", **fields, queue_name="q", message_id="i"),
+            "delete": frame("deleteQueueRequest", **fields, queue_name="q"),
+        }[end]
+        peer.connection.receive(request, node.now())
+    assert second.open()
+    node.run()
+    assert peer.pushed() == []
+    assert peer.connection.output.preparing == 0
+    assert peer.shared.deliveries.by_key == {}
+    if end in ("cancel", "close", "lost"):
+        assert second.consume("q")
+        assert [push.body for push in second.pushes()] == ["\ufffd" * len(body)]
+    elif end == "ack":
+        assert node.classic("q").ready_count() == node.classic("q").unacked_count == 0
+        assert peer.publish("", "next", "q")
+        assert [push.body for push in peer.pushes()] == ["next"]

@@ -630,7 +630,7 @@ def test_definitions_count_for_the_memory_alarm() -> None:
 
 def taken(output: FrameOutput | HareOutput) -> bytes:
     """Take what waits."""
-    return output.take() if isinstance(output, HareOutput) else b"".join(output.take())
+    return b"".join(output.take())
 
 
 @pytest.mark.parametrize("output", [FrameOutput(131_072), HareOutput()])

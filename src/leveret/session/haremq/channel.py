@@ -32,6 +32,7 @@ from leveret.broker.queue.queue import Queue
 from leveret.broker.vhost.vhost import Vhost
 from leveret.errors import AmqpError
 from leveret.limits import (
+    BODY_APART_BYTES,
     HAREMQ_FRAME_BYTES_MAX,
     HAREMQ_UNACKED_MAX,
     MESSAGE_OVERHEAD_BYTES,
@@ -42,10 +43,12 @@ from leveret.limits import (
 from leveret.message import Message
 from leveret.session.client_session import ClientSession
 from leveret.wire.buffer import BytesWriter
+from leveret.wire.haremq.body_text import BodyText
 from leveret.wire.haremq.fields import (
     DURABLE,
     UNDURABLE,
     is_text,
+    push_around,
     push_prefix,
     write_push,
 )
@@ -163,16 +166,39 @@ class HareOutput:
 
     def __init__(self) -> None:
         self.writer = BytesWriter()
+        #: What comes before what is in `writer`, and how many bytes that is.
+        self._parts: list[bytes | memoryview] = []
+        self.parts_bytes: i64 = 0
+        #: Long pushes that are being made: until their end there are no deliveries.
+        self.preparing: i64 = 0
         self.to_ack: list[HareDelivery] = []
         #: The most that `writer` held since `trim`: it keeps room for as much.
         self._longest: i64 = 0
 
-    def take(self) -> bytes:
-        """Return what waits; there may be nothing."""
-        data = self.writer.getvalue()
-        self.writer.truncate(0)
-        self._longest = max(self._longest, len(data))
-        return data
+    def take(self) -> list[bytes | memoryview]:
+        """Return what waits, in order; there may be nothing."""
+        self._part()
+        parts = self._parts
+        if parts:
+            self._parts = []
+            self.parts_bytes = 0
+        return parts
+
+    def add_apart(self, part: bytes | memoryview) -> None:
+        """Send a long part, which is not copied."""
+        self._part()
+        self._parts.append(part)
+        self.parts_bytes += len(part)
+
+    def _part(self) -> None:
+        """Make a part of what is in `writer`."""
+        writer = self.writer
+        if len(writer) > 0:
+            data = writer.getvalue()
+            writer.truncate(0)
+            self._longest = max(self._longest, len(data))
+            self._parts.append(data)
+            self.parts_bytes += len(data)
 
     def trim(self) -> bool:
         """Let go of memory that much output took; return whether `writer` is another one now."""
@@ -296,13 +322,8 @@ class HareChannel(DeliveryChannel):
         message_id = self._id_of(consumer, message, sequence)
         key = consumer.key_prefix + message_id
         delivery = HareDelivery(self, consumer, key, message, sequence, count)
-        body = self._text(message.body)
-        if len(body) > _PUSH_BODY_BYTES_MAX:
-            # It waits with this channel, and is given back with what else is unacked.
-            self._connection.log.append(
-                ("warning", f"a body of {len(message.body)} bytes is too long to be pushed")
-            )
-            self._keep(delivery)
+        if len(message.body) > BODY_APART_BYTES:
+            self._push_long(delivery, message_id)
             return
         output = self._output
         if consumer.auto_ack:
@@ -312,18 +333,75 @@ class HareChannel(DeliveryChannel):
         write_push(
             output.writer,
             consumer.prefix,
-            body,
+            self._text(message.body),
             message_id,
             DURABLE if message.persistent else UNDURABLE,
             self._text(message.address.routing_key),
         )
+        self._pushed()
+
+    def _pushed(self) -> None:
+        """Have the shell take the output; deliver no more where it is much."""
+        output = self._output
         connection = self._connection
         if not connection.woken:
             connection.wake()
-        if len(output.writer) > OUTPUT_BYTES_HIGH:
+        if len(output.writer) + output.parts_bytes > OUTPUT_BYTES_HIGH:
             connection.stop_deliveries()
         # A push is as much again as a delivery: its fields are texts.
         connection.turn.steps += 1
+
+    def _push_long(self, delivery: HareDelivery, message_id: bytes) -> None:
+        """Push a long body, now or in later turns; nothing else is delivered before."""
+        # It is given back with what else is unacked if the channel ends before, or if it is not
+        # pushed.
+        self._keep(delivery)
+        if len(delivery.message.body) > _PUSH_BODY_BYTES_MAX:
+            self._note_long(delivery)
+            return
+        push = LongPush(self, delivery, message_id)
+        self._connection.turn.begin(push)
+        if not push.over:
+            self._output.preparing += 1
+            self._connection.stop_deliveries()
+
+    def end_long_push(self, delivery: HareDelivery, message_id: bytes, text: BodyText) -> None:
+        """Write a push with a long body, unless it was given back or acked meanwhile."""
+        consumer = delivery.consumer
+        kept = self._deliveries.by_key.get(delivery.key) is delivery
+        if not kept or self.consumer is not consumer:
+            return
+        if text.garbled:
+            self._note_garbled()
+        if text.bytes > _PUSH_BODY_BYTES_MAX:
+            self._note_long(delivery)
+            return
+        message = delivery.message
+        first, last = push_around(
+            consumer.prefix,
+            text,
+            message_id,
+            DURABLE if message.persistent else UNDURABLE,
+            self._text(message.address.routing_key),
+        )
+        output = self._output
+        output.writer.write(first)
+        for part in text.parts():
+            output.add_apart(part)
+        output.writer.write(last)
+        if consumer.auto_ack:
+            self._forget(delivery)
+            output.to_ack.append(delivery)
+        self._pushed()
+
+    def long_push_over(self) -> None:
+        """Deliver again: the shell says so after its next look."""
+        self._output.preparing -= 1
+        self._connection.wake()
+
+    def _note_long(self, delivery: HareDelivery) -> None:
+        size = len(delivery.message.body)
+        self._connection.log.append(("warning", f"a body of {size} bytes is too long to be pushed"))
 
     def _keep(self, delivery: HareDelivery) -> None:
         self._unacked[delivery.key] = delivery
@@ -349,12 +427,15 @@ class HareChannel(DeliveryChannel):
             return raw
         # It is decoded and encoded again, and may take three times its bytes then.
         self._connection.turn.steps += len(raw) // TABLE_BYTES_PER_STEP
+        self._note_garbled()
+        return raw.decode("utf-8", "replace").encode()
+
+    def _note_garbled(self) -> None:
         if not self._garbled:
             self._garbled = True
             self._connection.log.append(
                 ("warning", "a message that is not UTF-8 is pushed with U+FFFD for what is no text")
             )
-        return raw.decode("utf-8", "replace").encode()
 
     # -- acks --------------------------------------------------------------------------------------
 
@@ -370,11 +451,15 @@ class HareChannel(DeliveryChannel):
 
     def ack(self, delivery: HareDelivery) -> None:
         """Ack one of its deliveries."""
+        self._forget(delivery)
+        self.settle(delivery)
+
+    def _forget(self, delivery: HareDelivery) -> None:
+        """Take a delivery out of the lists of those that wait for their ack."""
         del self._deliveries.by_key[delivery.key]
         self._key_bytes -= len(delivery.key)
         # It may be on its way back, which ends here.
         self._unacked.pop(delivery.key, None)
-        self.settle(delivery)
 
     def settle(self, delivery: HareDelivery) -> None:
         """Ack a delivery that is in no list any more."""
@@ -414,6 +499,47 @@ class HareChannel(DeliveryChannel):
     def end_unused(self, queue: Source) -> None:
         """End an auto-delete queue that nobody consumes from any more."""
         self._vhost.queues.end_unused(queue)
+
+
+@final
+class LongPush(Work):
+    """Makes the text of a long body, slice after slice, and pushes it.
+
+    What is converted is booked by the connection until it is in the output.
+    """
+
+    def __init__(self, channel: HareChannel, delivery: HareDelivery, message_id: bytes) -> None:
+        self._channel = channel
+        self._delivery = delivery
+        self._message_id = message_id
+        self._text = BodyText(delivery.message.body)
+        self._booked: i64 = 0
+        self._waits = False
+        self.over = False
+
+    def step(self, steps: i64) -> bool:
+        """Look at some of it."""
+        link = self._channel.link
+        turn = link.turn
+        last = turn.steps + steps
+        text = self._text
+        while not text.is_over() and text.bytes <= _PUSH_BODY_BYTES_MAX:
+            if turn.steps >= last:
+                link.account.book(text.bytes_own - self._booked)
+                self._booked = text.bytes_own
+                self._waits = True
+                return True
+            turn.steps += text.advance()
+        return False
+
+    def ended(self) -> None:
+        """Push it."""
+        self.over = True
+        self._channel.link.turn.changes += 1
+        self._channel.link.account.book(-self._booked)
+        self._channel.end_long_push(self._delivery, self._message_id, self._text)
+        if self._waits:
+            self._channel.long_push_over()
 
 
 @final

@@ -143,15 +143,16 @@ class HareConnection(HareConnectionBase):
 
     def take_output(self) -> list[bytes | memoryview]:
         """Return the bytes to send, in order; there may be none."""
-        data = self.output.take()
-        if not data:
-            return []
+        parts = self.output.take()
+        if not parts:
+            return parts
         self.output.ack_pushed()
-        self.sent_bytes += len(data)
         self.sent_packets += 1
+        for part in parts:
+            self.sent_bytes += len(part)
         if self.starting:
             self._start_consumers()
-        return [data]
+        return parts
 
     def _start_consumers(self) -> None:
         """Have those consumers begin soon whose answer is in the output that is taken."""
@@ -169,7 +170,7 @@ class HareConnection(HareConnectionBase):
         if transport_full:
             self.stop_deliveries()
             return
-        if not self.writable and not self._released:
+        if not self.writable and not self._released and self.output.preparing == 0:
             self.writable = True
             self._resume_deliveries()
         if self.halted & HALT_OUTPUT:

@@ -53,7 +53,7 @@ class HareInput:
         """Take the frames that are whole.  Raises: FrameError (501) for one that cannot be read."""
         reader = self.reader
         connection = self._connection
-        output = connection.output.writer
+        output = connection.output
         while connection.halted == 0 and not connection.finished:
             connection.current.begin(connection.published)
             if not reader.next():
@@ -72,7 +72,7 @@ class HareInput:
                 self._take(self._codec.decode(int(kind), message))
                 connection.spend(DEFINING_METHOD_STEPS + len(message) // TABLE_BYTES_PER_STEP)
             connection.spend(METHOD_STEPS)
-            if len(output) > OUTPUT_BYTES_MAX:
+            if len(output.writer) + output.parts_bytes > OUTPUT_BYTES_MAX:
                 connection.halt(HALT_OUTPUT)
                 connection.wake()
 

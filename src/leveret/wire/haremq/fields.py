@@ -16,6 +16,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from leveret.wire.buffer import BytesWriter
+from leveret.wire.haremq.body_text import BodyText
 from leveret.wire.haremq.frames import HareFrameWriter
 from leveret.wire.haremq.scan import FieldScan
 
@@ -152,12 +153,17 @@ def write_field(w: BytesWriter, tag: i64, value: bytes) -> None:
     size: i64 = len(value)
     if size == 0:
         return
+    write_field_head(w, tag, size)
+    w.write(value)
+
+
+def write_field_head(w: BytesWriter, tag: i64, size: i64) -> None:
+    """Write what stands before the bytes of a field."""
     w.append(tag)
     while size >= 0x80:
         w.append(size & 0x7F | 0x80)
         size >>= 7
     w.append(size)
-    w.write(value)
 
 
 def identity_of(rid: bytes, cid: bytes) -> bytes:
@@ -190,13 +196,29 @@ def write_push(
     w: BytesWriter, prefix: bytes, body: bytes, message_id: bytes, mode: i64, routing_key: bytes
 ) -> None:
     """Write a basicConsumeResponse; `prefix` is what `push_prefix` made."""
+    message = BytesWriter()
+    message.write(prefix)
+    write_field(message, _FIELD_3, body)
+    _write_properties(message, message_id, mode, routing_key)
+    _PUSH.write(w, message.getvalue())
+
+
+def push_around(
+    prefix: bytes, body: BodyText, message_id: bytes, mode: i64, routing_key: bytes
+) -> tuple[bytes, bytes]:
+    """Return what stands before and behind a long body in the frame of its basicConsumeResponse."""
+    before = BytesWriter()
+    before.write(prefix)
+    write_field_head(before, _FIELD_3, body.bytes)
+    behind = BytesWriter()
+    _write_properties(behind, message_id, mode, routing_key)
+    return _PUSH.around(before.getvalue(), body.bytes, body.checksum, behind.getvalue())
+
+
+def _write_properties(w: BytesWriter, message_id: bytes, mode: i64, routing_key: bytes) -> None:
     properties = BytesWriter()
     write_field(properties, _FIELD_1, message_id)
     properties.append(_NUMBER_2)
     properties.append(mode)
     write_field(properties, _FIELD_3, routing_key)
-    message = BytesWriter()
-    message.write(prefix)
-    write_field(message, _FIELD_3, body)
-    write_field(message, _FIELD_4, properties.getvalue())
-    _PUSH.write(w, message.getvalue())
+    write_field(w, _FIELD_4, properties.getvalue())

@@ -221,6 +221,18 @@ def _check_length(length: i64) -> None:
         )
 
 
+#: The modulus of adler32.
+_ADLER: Final[i64] = 65_521
+
+
+def joined_checksum(first: i64, second: i64, second_bytes: i64) -> i64:
+    """Return the adler32 of two texts one behind the other, of which each has its own."""
+    before: i64 = first & 0xFFFF
+    low: i64 = (before + (second & 0xFFFF) - 1) % _ADLER
+    high: i64 = ((first >> 16) + (second >> 16) + second_bytes % _ADLER * (before - 1)) % _ADLER
+    return high << 16 | low
+
+
 @final
 class HareFrameWriter:
     """Writes the frames of messages of one name."""
@@ -242,3 +254,24 @@ class HareFrameWriter:
         w.write(message)
         checksum: i64 = i64(zlib.adler32(message, self._checksum))
         write_i32_be(w, i32(checksum))
+
+    def around(
+        self, before: bytes, part_bytes: i64, part_checksum: i64, behind: bytes
+    ) -> tuple[bytes, bytes]:
+        """Return what stands before and behind a long part of a message in the frame.
+
+        `before` and `behind` are the rest of the message; the part has an adler32 of its own.
+        """
+        head = self._head
+        size: i64 = len(head) + len(before) + part_bytes + len(behind) + _CHECKSUM_BYTES
+        first = BytesWriter()
+        write_i32_be(first, i32(size))
+        first.write(head)
+        first.write(before)
+        checksum: i64 = i64(zlib.adler32(before, self._checksum))
+        checksum = joined_checksum(checksum, part_checksum, part_bytes)
+        checksum = i64(zlib.adler32(behind, int(checksum)))
+        last = BytesWriter()
+        last.write(behind)
+        write_i32_be(last, i32(checksum))
+        return first.getvalue(), last.getvalue()
