@@ -357,6 +357,44 @@ def test_very_many_sinks_of_a_name_are_given_in_slices() -> None:
     assert {one.owner for one in node.staging.sinks.by_place.values()} == {bob}
 
 
+def test_sinks_of_a_name_are_given_and_forgotten_over_http_in_slices() -> None:
+    node, _ = gauged()
+    owner = node.broker.users.owner("guest")
+    with node.gauge.unmeasured():
+        for number in range(3_000):
+            sink = Sink("job", f"d{number}")
+            sink.batch, sink.owner, sink.time_ms = 1, owner, node.clock.wall_ms()
+            node.staging.restore(sink, [])
+    sinks = node.staging.sinks.by_place
+    with HttpClient(node) as http:
+        assert http.ask("PUT", "/api/sinks/%2F/job/owner/other") == 204
+        assert {one.owner.name for one in sinks.values() if one.owner is not None} == {"other"}
+        assert http.ask("DELETE", "/api/sinks/%2F/job") == 204
+    assert sinks == {}
+    assert excesses(node) == []
+
+
+def test_what_commits_while_sinks_are_forgotten_stays() -> None:
+    node = Node()
+    peer = node.connect()
+    peer.call(1, "confirm.select")
+    count = STEPS_PER_SLICE
+    for number in range(count):
+        sink = Sink("job", f"d{number}")
+        sink.batch, sink.time_ms = 1, node.clock.wall_ms()
+        sink.owner = node.broker.users.owner("guest")
+        node.staging.restore(sink, [])
+    forgetting = node.staging.sinks.forget("job")
+    body = {"sink": "job", "destination": f"d{count - 1}", "batch": 2, "queues": []}
+    peer.connection.receive(publish(1, "", COMMIT_KEY, json.dumps(body).encode()), node.now())
+    node.sync()
+    assert forgetting is not None
+    assert forgetting.over
+    assert [place[1] for place in node.staging.sinks.by_place] == [f"d{count - 1}"]
+    again = killed(node)
+    assert {one.batch for one in again.staging.sinks.by_place.values()} == {2}
+
+
 # -- what is staged for lower batches --------------------------------------------------------------
 
 

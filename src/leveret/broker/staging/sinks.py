@@ -36,6 +36,7 @@ from leveret.broker.core.ownership import (
 )
 from leveret.broker.core.timers import Timed
 from leveret.broker.core.turn import Turn
+from leveret.broker.core.work import WaitedWork
 from leveret.broker.staging.index import StagingIndex
 from leveret.broker.staging.release import Sink
 from leveret.errors import PreconditionFailed
@@ -44,6 +45,9 @@ from leveret.names import check_new
 
 #: The command that gives a sink to another owner; errors name it.
 GIVE_SINK: Final = "set_sink_owner"
+
+#: What it costs in steps to forget a sink with a record.
+_FORGOTTEN_STEPS: Final = 5
 
 
 @final
@@ -58,6 +62,33 @@ class SinkExpiry(Timed):
     def due(self, now_ms: i64) -> None:
         """Forget the sink if it was idle."""
         self._sinks.look_at(self._sink)
+
+
+@final
+class Forgetting(WaitedWork):
+    """Forgets sinks; one that has committed since, or belongs to somebody else, stays."""
+
+    def __init__(self, sinks: Sinks, left: list[Sink]) -> None:
+        super().__init__()
+        self._sinks: Final = sinks
+        #: Those that are left, the next one last, with their batches and owners.
+        self._left: Final = [(sink, sink.batch, sink.owner) for sink in reversed(left)]
+
+    def step(self, steps: i64) -> bool:
+        """Forget some of them."""
+        sinks = self._sinks
+        turn = sinks.turn
+        turn.changes += 1
+        last = turn.steps + steps
+        while self._left:
+            if turn.steps >= last:
+                return True
+            turn.steps += _FORGOTTEN_STEPS
+            sink, batch, owner = self._left.pop()
+            is_same = sink.batch == batch and key_of(sink.owner) == key_of(owner)
+            if is_same and sinks.known(sink.name, sink.destination) is sink:
+                sinks.forget_one(sink)
+        return False
 
 
 @final
@@ -242,27 +273,32 @@ class Sinks:
             self.turn.timers.cancel(sink.expiry)
             sink.expiry = None
 
-    def forget(self, name: str, destination: str | None = None) -> bool:
-        """Forget the sinks of a name, or the one of a destination, so that they may begin anew.
+    def forget(self, name: str, destination: str | None = None) -> Forgetting | None:
+        """Begin to forget the sinks of a name, or the one of a destination: they may begin anew.
 
-        Returns whether there was any.  Raises: PreconditionFailed (406) while one of them has
+        Returns None where there is none.  Raises: PreconditionFailed (406) while one of them has
         batches that are not released.
         """
         sinks = self.named(name, destination)
         for sink in sinks:
             if sink.releases:
                 raise PreconditionFailed(f"sink '{name}' has batches that are not released yet")
-        self.turn.changes += len(sinks)
-        for sink in sinks:
-            self._remove(sink)
-            self._end_expiry(sink)
-            place: dict[str, object] = {
-                "vhost": self.vhost,
-                "name": name,
-                "destination": sink.destination,
-            }
-            self.turn.journal.delete("sink", place)
-        return len(sinks) > 0
+        if not sinks:
+            return None
+        forgetting = Forgetting(self, sinks)
+        self.turn.begin(forgetting)
+        return forgetting
+
+    def forget_one(self, sink: Sink) -> None:
+        """Forget a sink, and journal that."""
+        self._remove(sink)
+        self._end_expiry(sink)
+        place: dict[str, object] = {
+            "vhost": self.vhost,
+            "name": sink.name,
+            "destination": sink.destination,
+        }
+        self.turn.journal.delete("sink", place)
 
     def release_some(self, last: i64) -> bool:
         """Forget sinks, because the vhost is deleted, until `Turn.steps` is at `last`.

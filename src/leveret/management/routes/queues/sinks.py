@@ -15,6 +15,7 @@ from typing import Final
 from aiohttp import web
 
 from leveret.broker.admin.stats import SinkListing, SinkStats
+from leveret.broker.core.ownership import key_of
 from leveret.broker.staging.area import area_of
 from leveret.broker.staging.giving import give_sinks
 from leveret.broker.staging.release import Sink
@@ -60,11 +61,14 @@ async def forget(request: web.Request) -> web.Response:
     """Forget a sink, so that it may begin anew."""
     name = request.match_info["sink"]
     destination = request.query.get("destination")
-    async with request.app[OPERATOR].changing():
-        vhost = found_vhost(request)
-        for sink in _named(request):
-            may_change(request, sink.owner, _label(sink, vhost.name), GIVE_SINK)
-        area_of(vhost).sinks.forget(name, destination)
+    operator = request.app[OPERATOR]
+    operator.begin()
+    vhost = found_vhost(request)
+    for sink in _by_owner(_named(request)).values():
+        may_change(request, sink.owner, _label(sink, vhost.name), GIVE_SINK)
+    forgetting = area_of(vhost).sinks.forget(name, destination)
+    if forgetting is not None:
+        await operator.ended(forgetting)
     return web.Response(status=204)
 
 
@@ -74,16 +78,17 @@ async def give(request: web.Request) -> web.Response:
     operator.begin()
     vhost = found_vhost(request)
     found = _named(request)
-    outcomes = [
-        judge(request, sink.owner, sink.offered, _label(sink, vhost.name), GIVE_SINK)
-        for sink in found
-    ]
+    judged = {
+        owners: judge(request, sink.owner, sink.offered, _label(sink, vhost.name), GIVE_SINK)
+        for owners, sink in _by_owner(found).items()
+    }
+    outcomes = [judged[_owners(sink)] for sink in found]
     to = wanted_owner(request)
     area = area_of(vhost)
     area.sinks.check_quota(to, outcomes.count(TAKES))
-    judged = list(zip(found, outcomes, strict=True))
-    giving = give_sinks(area, [sink for sink, outcome in judged if outcome != OFFERS], to)
-    for sink, outcome in judged:
+    given = [sink for sink, outcome in zip(found, outcomes, strict=True) if outcome != OFFERS]
+    giving = give_sinks(area, given, to)
+    for sink, outcome in zip(found, outcomes, strict=True):
         if outcome == OFFERS:
             sink.offered = to
     await operator.ended(giving)
@@ -106,6 +111,19 @@ def _named(request: web.Request) -> list[Sink]:
             may_configure(request, Name(name))
     if not found:
         raise NotFound(f"no sink '{name}' in vhost '{vhost.name}'")
+    return found
+
+
+def _owners(sink: Sink) -> tuple[str, str]:
+    """Return whose a sink is, and whom it is offered to."""
+    return key_of(sink.owner), key_of(sink.offered)
+
+
+def _by_owner(sinks: list[Sink]) -> dict[tuple[str, str], Sink]:
+    """Return one sink for each of their owners: a name may have thousands of destinations."""
+    found: dict[tuple[str, str], Sink] = {}
+    for sink in sinks:
+        found.setdefault(_owners(sink), sink)
     return found
 
 
