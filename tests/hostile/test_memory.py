@@ -24,6 +24,8 @@ from leveret.broker.core.accounts import (
 from leveret.broker.node.users import USER_LIMITS, User
 from leveret.broker.policy.policy import make_policy
 from leveret.broker.queue.target import TAKE
+from leveret.broker.staging.area import area_of
+from leveret.broker.staging.release import Sink
 from leveret.broker.stream.stream import Stream
 from leveret.errors import PreconditionFailed
 from leveret.limits import (
@@ -696,6 +698,14 @@ def offsets(node: Node) -> None:
         stream.offsets.stored[f"name-{number:024}"] = 1000 + number
 
 
+def sinks(node: Node) -> None:
+    known = area_of(node.vhost).sinks
+    for number in range(1000):
+        sink = Sink(f"sink-{number:024}", f"destination-{number:024}")
+        sink.time_ms = node.turn.now_ms
+        known.add(sink)
+
+
 def remembering(node: Node) -> Peer:
     """A client of queues and a stream that remember something beside messages."""
     peer = node.connect()
@@ -712,7 +722,7 @@ def remembering(node: Node) -> Peer:
     return peer
 
 
-@pytest.mark.parametrize("remember", [publishers, window_keys, queued_keys, offsets])
+@pytest.mark.parametrize("remember", [publishers, window_keys, queued_keys, offsets, sinks])
 def test_the_account_says_what_queues_remember(
     node: Node, remember: Callable[[Node], None]
 ) -> None:
@@ -722,6 +732,8 @@ def test_the_account_says_what_queues_remember(
     assert int(node.turn.accounts.mark_bytes) == booked
     for queue in "qwks":
         peer.call(1, "queue.delete", queue=queue)
+    for sink in list(area_of(node.vhost).sinks.by_place.values()):
+        area_of(node.vhost).sinks.forget_one(sink)
     assert int(node.turn.accounts.mark_bytes) == 0
 
 
@@ -748,6 +760,8 @@ def test_what_queues_remember_has_a_share(node: Node) -> None:
     assert isinstance(stream, Stream)
     with pytest.raises(PreconditionFailed, match="share of the memory"):
         stream.offsets.set("new", 0)
+    with pytest.raises(PreconditionFailed, match="share of the memory"):
+        area_of(node.vhost).check_room("new", "", None)
 
 
 def test_what_queues_remember_is_booked_after_a_restart(node: Node) -> None:

@@ -42,6 +42,8 @@ QUEUE_BYTES: Final = 2_800
 #: What a staging queue takes more: its place among those of its sink, which it may have for itself,
 #: and in the lists of what goes through them.
 STAGED_BYTES: Final = 700
+#: What is remembered of a sink, without its names, with the deadline at which it is forgotten.
+SINK_BYTES: Final = 1_100
 EXCHANGE_BYTES: Final = 850
 BINDING_BYTES: Final = 420
 POLICY_BYTES: Final = 700
@@ -172,7 +174,7 @@ class LostAccount:
 
 @final
 class MarkAccount(KeyBooking):
-    """What one queue or stream remembers of one kind beside its messages."""
+    """What one queue, or a stream, or a vhost of its sinks, remembers beside messages."""
 
     def __init__(self, accounts: Accounts) -> None:
         self.bytes: i64 = 0

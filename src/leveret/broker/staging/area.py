@@ -94,6 +94,12 @@ class StagingArea(StagingQueues):
         if sink is None:
             if len(self.sinks.by_place) >= SINKS_PER_VHOST_MAX:
                 raise PreconditionFailed(f"a vhost has at most {SINKS_PER_VHOST_MAX} sinks")
+            if not self.sinks.account.has_room():
+                raise PreconditionFailed(
+                    "what queues, streams and sinks remember beside messages takes all of its "
+                    "share of the memory: forget sinks that are not used any more "
+                    "(leveret ctl delete_sink)"
+                )
             self.sinks.check_quota(by)
         if sink is not None and len(sink.releases) >= RELEASES_PER_SINK_MAX:
             raise PreconditionFailed(

@@ -22,11 +22,13 @@ destination.
 
 from __future__ import annotations
 
+import sys
 from typing import Final, final
 
 from mypy_extensions import i64
 
 from leveret.broker.classic.waiting import WaitingQueue
+from leveret.broker.core.accounts import SINK_BYTES, MarkAccount
 from leveret.broker.core.ownership import (
     MAX_SINKS,
     Owner,
@@ -102,6 +104,7 @@ class Sinks:
         self.by_place: dict[tuple[str, str], Sink] = {}
         self.staged: Final = StagingIndex()
         self.quota: Final = Quota(turn.quotas.user_limits, MAX_SINKS, SINKS_PER_USER_MAX)
+        self.account: Final = MarkAccount(turn.accounts)
         # Of each name: the one that was adopted, and of each owner too how many have a destination.
         self._adopted: dict[str, Sink] = {}
         self._placed: dict[tuple[str, str], i64] = {}
@@ -159,6 +162,7 @@ class Sinks:
     def add(self, sink: Sink) -> None:
         """Add a sink."""
         self.by_place[(sink.name, sink.destination)] = sink
+        self.account.book(_memory(sink))
         self.quota.add(sink.owner)
         if sink.destination:
             of = (sink.name, key_of(sink.owner))
@@ -171,6 +175,7 @@ class Sinks:
 
     def _remove(self, sink: Sink) -> None:
         del self.by_place[(sink.name, sink.destination)]
+        self.account.book(-_memory(sink))
         self.quota.remove(sink.owner)
         if sink.destination:
             of = (sink.name, key_of(sink.owner))
@@ -317,7 +322,13 @@ class Sinks:
         self._placed = {}
         self._adopted = {}
         self.quota.clear()
+        self.account.end()
         return False
+
+
+def _memory(sink: Sink) -> i64:
+    """Return the bytes of memory that a sink takes."""
+    return SINK_BYTES + i64(sys.getsizeof(sink.name) + sys.getsizeof(sink.destination))
 
 
 def _is_open_to(sink: Sink, by: Owner | None) -> bool:
