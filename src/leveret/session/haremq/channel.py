@@ -31,6 +31,7 @@ from leveret.broker.queue.consumer import Consumer, DeliveryChannel, Source
 from leveret.broker.queue.queue import Queue
 from leveret.broker.vhost.vhost import Vhost
 from leveret.errors import AmqpError
+from leveret.large_dict import LargeDict
 from leveret.limits import (
     BODY_APART_BYTES,
     HAREMQ_FRAME_BYTES_MAX,
@@ -157,7 +158,7 @@ class HareDeliveries:
     """The deliveries of all connections of a listener that wait for their ack, by key."""
 
     def __init__(self) -> None:
-        self.by_key: dict[bytes, HareDelivery] = {}
+        self.by_key: LargeDict[bytes, HareDelivery] = LargeDict()
 
 
 @final
