@@ -17,8 +17,9 @@ from leveret.limits import ROUTE_TARGETS_CACHED_MAX
 from leveret.names import Name
 from raw_codec import publish
 
-#: The account may differ from what is measured by this factor: builds and versions of Python do.
-FACTOR = 2
+#: The account may differ from what is measured by this factor: builds and versions of Python do,
+#: and a buffer may be twice as large as what is in it.
+FACTOR = 3
 
 #: Things of each kind.
 MANY = 500

@@ -273,9 +273,9 @@ def test_the_end_of_a_haremq_connection_takes_slices(node: Node) -> None:
     before = int(node.turn.steps)
     del node.peers[hare.connection]
     hare.connection.lost()
-    # One slice of each: what comes back, and the queues.
-    assert node.turn.steps - before <= 2 * STEPS_PER_SLICE + SPARE
-    assert len(node.turn.works) == 2
+    # What comes back, and then the queues.
+    assert node.turn.steps - before <= STEPS_PER_SLICE + SPARE
+    assert len(node.turn.works) == 1
     assert max(turns_of(node)) <= WORK_STEPS_PER_TURN + STEPS_PER_SLICE + SPARE
     assert list(node.vhost.queues.by_name) == ["q"]
     peer.call(1, "basic.consume", queue="q", no_ack=True)
