@@ -5,6 +5,7 @@ A client may have many queues with a TTL, and let any number of messages pass th
 
 from __future__ import annotations
 
+import random
 import tracemalloc
 from collections.abc import Callable
 
@@ -100,6 +101,80 @@ def test_a_message_that_comes_back_while_others_are_sorted_out_expires() -> None
     node.run()
     assert node.classic("q0").ready_count() == 2_000
     node.tick(1_000_000_001)
+    assert node.classic("q0").ready_count() == 0
+
+
+@pytest.mark.parametrize("arguments", [{}, {"x-max-priority": 3}])
+def test_those_of_pages_are_sorted_out_too(arguments: dict[str, object]) -> None:
+    """And then it rests: what pages have left is not looked at again and again."""
+    node = Node(window_bytes=0)
+    peer = node.connect()
+    peer.declare("q0", arguments=TTL | arguments)
+    count = 3_000
+    for _ in range(count // 100):
+        peer.send(publish(1, "", "q0", b"m" * 60, delivery_mode=2) * 100)
+        node.sync()
+    assert node.classic("q0").ready.page_count() > count // 4
+    for _ in range(count // 10):
+        peer.send(method(1, "basic.get", queue="q0", no_ack=True) * 10)
+        node.run()
+    assert node.classic("q0").ready_count() == 0
+    assert not node.turn.works
+    # A message more costs what it costs in a new queue.
+    before = int(node.turn.steps)
+    peer.send(publish(1, "", "q0", b"m"))
+    assert int(node.turn.steps) - before < 32
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_each_message_expires_when_it_is_due_whatever_came_before(seed: int) -> None:
+    """Random publishes, gets, returns, and time, with pages or without, against a list."""
+    draw = random.Random(seed)
+    node = Node(window_bytes=0) if seed % 2 else Node()
+    peer = node.connect()
+    peer.declare("q0", arguments={"x-max-priority": 2} if seed % 3 == 0 else {})
+    now = 0
+    waiting: dict[bytes, int] = {}
+    unacked: dict[bytes, int] = {}
+    number = 0
+    for _ in range(120):
+        what = draw.randrange(6)
+        if what < 2:
+            for _ in range(draw.choice([1, 40, 150])):
+                body = b"%06d" % number
+                number += 1
+                ttl = draw.choice([1_000, 5_000, 60_000, 10**8])
+                waiting[body] = now + ttl
+                mode = draw.choice([1, 2])
+                level = draw.randrange(3)
+                peer.send(
+                    publish(
+                        1, "", "q0", body, expiration=f"{ttl}", delivery_mode=mode, priority=level
+                    )
+                )
+            node.sync()
+        elif what < 4:
+            peer.send(method(1, "basic.get", queue="q0") * draw.choice([1, 30, 200]))
+            node.sync()
+            for one in peer.take():
+                if one.name == "basic.get-ok":
+                    unacked[one.body] = waiting.pop(one.body)
+        elif what == 4:
+            how = draw.choice(["basic.ack", "basic.nack", "basic.nack"])
+            back = {} if how == "basic.ack" else {"requeue": True}
+            peer.send(method(1, how, delivery_tag=0, multiple=True, **back))
+            node.sync()
+            waiting |= unacked if back else {}
+            unacked = {}
+        else:
+            by_ms = draw.choice([100, 900, 4_000, 50_000])
+            now += by_ms
+            node.tick(by_ms)
+            node.sync()
+        waiting = {body: due for body, due in waiting.items() if due > now}
+        assert node.classic("q0").ready_count() == len(waiting)
+    node.tick(10**8 + 1)
+    node.sync()
     assert node.classic("q0").ready_count() == 0
 
 

@@ -249,9 +249,9 @@ class Pages(PageOwner):
         for page in restored:
             self.ready.size += page.size
             self.ready.bodies += page.bodies
-            self.note_deadline(page)
             self.items.append(page)
             self._count_as_away(page)
+            self.note_deadline(page)
         if restored:
             self.active = True
 

@@ -62,8 +62,13 @@ class Expiry(Timed, Deadlined):
         self._deadlines.tidy(self)
 
     def has_deadline(self, key: i64) -> bool:
-        """Return whether the message of a key still waits; a page is looked at when it is due."""
-        return key & 1 == 0 or self.queue.ready.has(key >> 1)
+        """Return whether the message of a key still waits, or the page is still on the disk."""
+        ready = self.queue.ready
+        if key & 1:
+            return ready.has(key >> 1)
+        pages = ready.pages
+        page = None if pages is None else pages.page_at(key >> 1)
+        return page is not None and page.first == key >> 1 and page.window is None
 
     def add_page(self, deadline_ms: i64, first: i64) -> None:
         """Add the deadline of the page that begins at `first`."""

@@ -6,9 +6,8 @@ at once.  A large one is put aside, and the entries that count move to a new one
 them with each new entry: so no call takes long, however many there are.  What leaves and returns
 has two entries, of which one stays then.
 
-Invariants: every entry that counts is in one of the two heaps; a key has the same deadline whenever
-it is added, until `clear`; both heaps together have no more than some times the entries that may
-count.
+Invariants: of the entries of a key that counts, the earliest is in one of the two heaps; both
+together have no more than some times the entries that may count.
 """
 
 from __future__ import annotations
@@ -31,8 +30,9 @@ _SMALL: Final = 512
 #: before the other heap is as large.
 _SORTED_OUT_AT_ONCE: Final = 2
 
-#: Entries that are looked at in one step.
-_SORTED_OUT_PER_STEP: Final = 4
+#: Entries that are looked at in one step, of a small heap and of a large one.
+_SMALL_PER_STEP: Final = 4
+_LARGE_PER_STEP: Final = 2
 
 
 @trait
@@ -41,7 +41,7 @@ class Deadlined:
 
     @abstractmethod
     def deadline_count(self) -> i64:
-        """Return how many entries may stand for something."""
+        """Return how many keys `has_deadline` is true for, or more."""
 
     @abstractmethod
     def has_deadline(self, key: i64) -> bool:
@@ -57,8 +57,8 @@ class Deadlines:
         self._heap: list[tuple[int, int]] = []
         #: The heap that was put aside, until all that counts in it has moved to the other.
         self._aside: list[tuple[int, int]] = []
-        #: The keys in the other heap meanwhile.
-        self._moved: dict[int, None] = {}
+        #: The keys in the other heap meanwhile, each with its earliest deadline there.
+        self._moved: dict[int, int] = {}
 
     def add(self, deadline_ms: i64, key: i64, of: Deadlined) -> None:
         """Add an entry."""
@@ -76,29 +76,38 @@ class Deadlines:
         if size <= _SORT_OUT_AT or self._aside or size <= 2 * of.deadline_count():
             return
         if size <= _SMALL:
-            self._account.steps += size // _SORTED_OUT_PER_STEP
-            kept = {entry[1]: entry for entry in self._heap if of.has_deadline(entry[1])}
-            self._heap = list(kept.values())
-            heapq.heapify(self._heap)
+            self._account.steps += size // _SMALL_PER_STEP
+            self._sort_out_small(of)
             return
         self._aside = self._heap
         self._heap = []
         self._account.works.append(SortingOut(self, of, self._account))
 
+    def _sort_out_small(self, of: Deadlined) -> None:
+        """Keep the earliest entry of each key that counts."""
+        kept: dict[int, None] = {}
+        heap: list[tuple[int, int]] = []
+        for entry in sorted(self._heap):
+            if entry[1] not in kept and of.has_deadline(entry[1]):
+                kept[entry[1]] = None
+                # What is sorted is a heap.
+                heap.append(entry)
+        self._heap = heap
+
     def _move(self, entry: tuple[int, int]) -> None:
-        """Add an entry to the heap while another one is put aside, unless it is there."""
-        if entry[1] not in self._moved:
-            self._moved[entry[1]] = None
+        """Add an entry to the heap while another one is put aside, unless its key has one."""
+        there = self._moved.get(entry[1])
+        if there is None or entry[0] < there:
+            self._moved[entry[1]] = entry[0]
             heapq.heappush(self._heap, entry)
 
     def sort_out(self, limit: i64, of: Deadlined) -> bool:
-        """Look at some entries of the heap that was put aside; return whether some are left."""
+        """Look at the earliest of the heap that was put aside; return whether some are left."""
         aside = self._aside
         left = limit
         while aside and left > 0:
             left -= 1
-            # Without its last entry a heap is still one.
-            entry = aside.pop()
+            entry = heapq.heappop(aside)
             if of.has_deadline(entry[1]):
                 self._move(entry)
         if aside:
@@ -156,7 +165,7 @@ class SortingOut(Work):
     def step(self, steps: i64) -> bool:
         """Look at some of them."""
         self._account.steps += steps
-        return self._deadlines.sort_out(steps * _SORTED_OUT_PER_STEP, self._of)
+        return self._deadlines.sort_out(steps * _LARGE_PER_STEP, self._of)
 
     def ended(self) -> None:
         """Nobody waits for it."""
