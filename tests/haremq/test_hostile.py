@@ -163,10 +163,11 @@ def test_a_frame_is_not_begun_without_memory_for_it() -> None:
 
 
 @pytest.mark.parametrize(
-    "behind", [b"\x12\x02c1\x0a\x01r", b"\x2a\x02\x0a\x05", b"\x2a\x03\x0a\x01\xff"]
+    "behind",
+    [b"\x12\x02c1\x0a\x01r", b"\x2a\x02\x0a\x05", b"\x2a\x03\x0a\x01\xff", b"\x22\x01b"],
 )
 def test_a_long_publish_with_other_fields_ends_its_connection(node: Node, behind: bytes) -> None:
-    """Out of order, cut, or no text."""
+    """Out of order, cut, no text, or a second body."""
     peer = HarePeer(node)
     assert peer.open()
     size = HAREMQ_REQUEST_BYTES_MAX

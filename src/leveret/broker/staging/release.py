@@ -211,6 +211,10 @@ class Sink:
         self.dropped: i64 = 0
         self.repeats: i64 = 0
 
+    def is_busy(self) -> bool:
+        """Return whether a batch of it is being released, or it is being given to another user."""
+        return bool(self.releases) or self.gives_to is not None
+
 
 @final
 class Retry(Timed):

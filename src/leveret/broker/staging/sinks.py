@@ -68,7 +68,7 @@ class SinkExpiry(Timed):
 
 @final
 class Forgetting(WaitedWork):
-    """Forgets sinks; one that has committed since, or belongs to somebody else, stays."""
+    """Forgets sinks; one that has committed since, or was given to somebody else, stays."""
 
     def __init__(self, sinks: Sinks, left: list[Sink]) -> None:
         super().__init__()
@@ -88,6 +88,7 @@ class Forgetting(WaitedWork):
             turn.steps += _FORGOTTEN_STEPS
             sink, batch, owner = self._left.pop()
             is_same = sink.batch == batch and key_of(sink.owner) == key_of(owner)
+            is_same = is_same and sink.gives_to is None
             if is_same and sinks.known(sink.name, sink.destination) is sink:
                 sinks.forget_one(sink)
         return False
@@ -258,7 +259,9 @@ class Sinks:
 
     def _is_idle(self, sink: Sink) -> bool:
         turn = self.turn
-        return not sink.releases and turn.now_ms - sink.time_ms > turn.publisher_expiry_ms
+        if sink.is_busy():
+            return False
+        return turn.now_ms - sink.time_ms > turn.publisher_expiry_ms
 
     def _arm(self, expiry: Timed, time_ms: i64) -> None:
         """Have a sink looked at when it may be idle that was not at that time."""
@@ -270,7 +273,7 @@ class Sinks:
             self._remove(sink)
             self._end_expiry(sink)
         elif sink.expiry is not None:
-            self._arm(sink.expiry, self.turn.now_ms if sink.releases else sink.time_ms)
+            self._arm(sink.expiry, self.turn.now_ms if sink.is_busy() else sink.time_ms)
 
     def _end_expiry(self, sink: Sink) -> None:
         """Look at a sink no more: it is forgotten."""
@@ -282,12 +285,16 @@ class Sinks:
         """Begin to forget the sinks of a name, or the one of a destination: they may begin anew.
 
         Returns None where there is none.  Raises: PreconditionFailed (406) while one of them has
-        batches that are not released.
+        batches that are not released, or is being given to another user.
         """
         sinks = self.named(name, destination)
         for sink in sinks:
             if sink.releases:
                 raise PreconditionFailed(f"sink '{name}' has batches that are not released yet")
+            if sink.gives_to is not None:
+                raise PreconditionFailed(
+                    f"sink '{name}' is being handed over to user '{sink.gives_to.name}'"
+                )
         if not sinks:
             return None
         forgetting = Forgetting(self, sinks)

@@ -369,8 +369,7 @@ class HareChannel(DeliveryChannel):
     def end_long_push(self, delivery: HareDelivery, message_id: bytes, text: BodyText) -> None:
         """Write a push with a long body, unless it was given back or acked meanwhile."""
         consumer = delivery.consumer
-        kept = self._deliveries.by_key.get(delivery.key) is delivery
-        if not kept or self.consumer is not consumer:
+        if not self.awaits_push(delivery):
             return
         if text.garbled:
             self._note_garbled()
@@ -394,6 +393,12 @@ class HareChannel(DeliveryChannel):
             self._forget(delivery)
             output.to_ack.append(delivery)
         self._pushed()
+
+    def awaits_push(self, delivery: HareDelivery) -> bool:
+        """Return whether a push that is being made would still mean something."""
+        if self._connection.finished or self.consumer is not delivery.consumer:
+            return False
+        return self._deliveries.by_key.get(delivery.key) is delivery
 
     def long_push_over(self) -> None:
         """Deliver again: the shell says so after its next look."""
@@ -522,6 +527,8 @@ class LongPush(Work):
         """Look at some of it."""
         link = self._channel.link
         turn = link.turn
+        if not self._channel.awaits_push(self._delivery):
+            return False
         last = turn.steps + steps
         text = self._text
         while not text.is_over() and text.bytes <= _PUSH_BODY_BYTES_MAX:

@@ -90,8 +90,11 @@ class HareInput:
         Raises: FrameError (501) for what is no text, and for fields that are not in order.
         """
         data = long.fields
-        if not self._publish_fields.find(data, 0, len(data)):
+        fields = self._publish_fields
+        if not fields.find(data, 0, len(data)):
             raise FrameError("the fields of a long basicPublishRequest are not in order")
+        if fields.body_end > fields.body:
+            raise FrameError("a long basicPublishRequest has two bodies")
         self._publish(data, 0, long.body())
 
     def _publish(self, data: bytes, start: i64, body: bytes) -> None:
