@@ -126,9 +126,9 @@ def test_those_of_pages_are_sorted_out_too(arguments: dict[str, object]) -> None
     assert int(node.turn.steps) - before < 32
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(20))
 def test_each_message_expires_when_it_is_due_whatever_came_before(seed: int) -> None:
-    """Random publishes, gets, returns, and time, with pages or without, against a list."""
+    """Random publishes, gets, returns, evictions, and time, against a list."""
     draw = random.Random(seed)
     node = Node(window_bytes=0) if seed % 2 else Node()
     peer = node.connect()
@@ -138,7 +138,7 @@ def test_each_message_expires_when_it_is_due_whatever_came_before(seed: int) -> 
     unacked: dict[bytes, int] = {}
     number = 0
     for _ in range(120):
-        what = draw.randrange(6)
+        what = draw.randrange(7)
         if what < 2:
             for _ in range(draw.choice([1, 40, 150])):
                 body = b"%06d" % number
@@ -159,6 +159,10 @@ def test_each_message_expires_when_it_is_due_whatever_came_before(seed: int) -> 
             for one in peer.take():
                 if one.name == "basic.get-ok":
                     unacked[one.body] = waiting.pop(one.body)
+        elif what == 6:
+            while node.classic("q0").evict():
+                pass
+            node.sync()
         elif what == 4:
             how = draw.choice(["basic.ack", "basic.nack", "basic.nack"])
             back = {} if how == "basic.ack" else {"requeue": True}

@@ -1,13 +1,13 @@
 """Heaps of deadlines, some of whose entries may stand for what has left.
 
 Taking an entry out of the middle of a heap costs as much as the heap is long.  So what leaves stays
-in it, and is passed by.  When such entries are the most, they are sorted out: those of a small heap
-at once.  A large one is put aside, and the entries that count move to a new one in slices, some of
-them with each new entry: so no call takes long, however many there are.  What leaves and returns
-has two entries, of which one stays then.
+in it, and is passed by.  When such entries are the most, they are sorted out by a `Work`: never at
+once, because what is on its way from one place to another seems to have left.  Those of a large
+heap are sorted out in slices: the heap is put aside, and what counts moves to a new one.  What
+leaves and returns has two entries, of which one stays then.
 
 Invariants: of the entries of a key that counts, the earliest is in one of the two heaps; both
-together have no more than some times the entries that may count.
+together have no more than some times the entries that may count, once the works are done.
 """
 
 from __future__ import annotations
@@ -25,10 +25,6 @@ _SORT_OUT_AT: Final = 32
 
 #: The size up to which a heap is sorted out at once.
 _SMALL: Final = 512
-
-#: Entries of a heap that was put aside which each new one looks at: two suffice to come to its end
-#: before the other heap is as large.
-_SORTED_OUT_AT_ONCE: Final = 2
 
 #: Entries that are looked at in one step, of a small heap and of a large one.
 _SMALL_PER_STEP: Final = 4
@@ -59,29 +55,64 @@ class Deadlines:
         self._aside: list[tuple[int, int]] = []
         #: The keys in the other heap meanwhile, each with its earliest deadline there.
         self._moved: dict[int, int] = {}
+        #: True while there is a work that sorts out, and once it has dropped an entry.
+        self._sorts_out = False
+        self._has_dropped = False
 
     def add(self, deadline_ms: i64, key: i64, of: Deadlined) -> None:
         """Add an entry."""
+        entry = (int(deadline_ms), int(key))
         if self._aside:
-            self._move((int(deadline_ms), int(key)))
-            self._account.steps += 1
-            self.sort_out(_SORTED_OUT_AT_ONCE, of)
-            return
-        heapq.heappush(self._heap, (int(deadline_ms), int(key)))
-        self.tidy(of)
+            self._move(entry)
+        else:
+            heapq.heappush(self._heap, entry)
+            self.tidy(of)
 
     def tidy(self, of: Deadlined) -> None:
-        """Begin to sort out the entries if most of them count no more."""
+        """Have the entries sorted out soon if most of them count no more."""
+        if not self._sorts_out and self._is_untidy(of):
+            self._sorts_out = True
+            self._account.works.append(SortingOut(self, of, self._account))
+
+    def _is_untidy(self, of: Deadlined) -> bool:
         size: i64 = len(self._heap)
-        if size <= _SORT_OUT_AT or self._aside or size <= 2 * of.deadline_count():
-            return
-        if size <= _SMALL:
-            self._account.steps += size // _SMALL_PER_STEP
-            self._sort_out_small(of)
-            return
-        self._aside = self._heap
-        self._heap = []
-        self._account.works.append(SortingOut(self, of, self._account))
+        return size > _SORT_OUT_AT and size > 2 * of.deadline_count()
+
+    def sort_out(self, last: i64, of: Deadlined) -> bool:
+        """Sort out entries until `Turn.steps` is at `last`; return whether some are left."""
+        account = self._account
+        while self._aside or self._is_untidy(of):
+            if account.steps >= last:
+                return True
+            size: i64 = len(self._heap)
+            if self._aside:
+                account.steps += 1
+                self._sort_out_some(of)
+            elif size <= _SMALL:
+                account.steps += 1 + size // _SMALL_PER_STEP
+                self._sort_out_small(of)
+                self._has_dropped = len(self._heap) < size
+            else:
+                self._has_dropped = False
+                self._aside = self._heap
+                self._heap = []
+            if not self._aside and not self._has_dropped:
+                # All of them count: nothing is gained by another look.
+                break
+        self._sorts_out = False
+        return False
+
+    def _sort_out_some(self, of: Deadlined) -> None:
+        """Move some of the earliest entries of the heap that was put aside, if they count."""
+        aside = self._aside
+        left: i64 = _LARGE_PER_STEP
+        while aside and left > 0:
+            left -= 1
+            entry = heapq.heappop(aside)
+            if not of.has_deadline(entry[1]) or not self._move(entry):
+                self._has_dropped = True
+        if not aside:
+            self._forget_moved()
 
     def _sort_out_small(self, of: Deadlined) -> None:
         """Keep the earliest entry of each key that counts."""
@@ -94,28 +125,17 @@ class Deadlines:
                 heap.append(entry)
         self._heap = heap
 
-    def _move(self, entry: tuple[int, int]) -> None:
-        """Add an entry to the heap while another one is put aside, unless its key has one."""
-        there = self._moved.get(entry[1])
-        if there is None or entry[0] < there:
-            self._moved[entry[1]] = entry[0]
-            heapq.heappush(self._heap, entry)
+    def _move(self, entry: tuple[int, int]) -> bool:
+        """Add an entry to the heap while another one is put aside, unless its key has one.
 
-    def sort_out(self, limit: i64, of: Deadlined) -> bool:
-        """Look at the earliest of the heap that was put aside; return whether some are left."""
-        aside = self._aside
-        left = limit
-        while aside and left > 0:
-            left -= 1
-            entry = heapq.heappop(aside)
-            if of.has_deadline(entry[1]):
-                self._move(entry)
-        if aside:
-            return True
-        self._forget_moved()
-        # Some that were moved may have left since.
-        self.tidy(of)
-        return False
+        Returns whether it was added.
+        """
+        there = self._moved.get(entry[1])
+        if there is not None and there <= entry[0]:
+            return False
+        self._moved[entry[1]] = entry[0]
+        heapq.heappush(self._heap, entry)
+        return True
 
     def _forget_moved(self) -> None:
         if self._moved:
@@ -155,7 +175,7 @@ class Deadlines:
 
 @final
 class SortingOut(Work):
-    """Moves the entries that count out of a heap that was put aside."""
+    """Sorts out the entries that count no more."""
 
     def __init__(self, deadlines: Deadlines, of: Deadlined, account: WorkAccount) -> None:
         self._deadlines: Final = deadlines
@@ -163,9 +183,8 @@ class SortingOut(Work):
         self._account: Final = account
 
     def step(self, steps: i64) -> bool:
-        """Look at some of them."""
-        self._account.steps += steps
-        return self._deadlines.sort_out(steps * _LARGE_PER_STEP, self._of)
+        """Sort out some of them."""
+        return self._deadlines.sort_out(self._account.steps + steps, self._of)
 
     def ended(self) -> None:
         """Nobody waits for it."""
