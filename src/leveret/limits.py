@@ -269,6 +269,11 @@ TICK_STEPS: Final = 3
 #: Messages in memory that are dropped without a look at them in one step.
 MESSAGES_FREED_PER_STEP: Final = 4
 
+#: The bytes of a message from which on it counts what it takes to let go of it, and how many are
+#: let go in one step: 128 MiB take some 11 ms, because the system takes back each page.
+LARGE_MESSAGE_BYTES: Final = 1 << 20
+FREED_BYTES_PER_STEP: Final = 16_384
+
 #: What it costs in steps to read a chunk from a file at once, and bytes of it that are one more: of
 #: 256 KiB, which may be one message, reading and checking take some 100 µs.
 CHUNK_READ_STEPS: Final = 32

@@ -22,6 +22,8 @@ from leveret.clock import NO_DEADLINE
 from leveret.limits import (
     DEFINING_METHOD_STEPS,
     DISPATCH_STEPS_PER_TURN,
+    FREED_BYTES_PER_STEP,
+    LARGE_MESSAGE_BYTES,
     MESSAGES_FREED_PER_STEP,
     METHOD_STEPS,
     QUEUE_DROP_STEPS,
@@ -613,3 +615,34 @@ def test_a_requeue_between_two_slices_of_such_a_purge_survives_a_crash() -> None
     left = again.connect()
     found = sorted(int(left.call_get("q", no_ack=True).body) for _ in taken)
     assert found == sorted(int(got.body) for got in taken)
+
+
+# -- large messages --------------------------------------------------------------------------------
+
+#: Bytes of a message that is large, and how many of them there are.
+LARGE, LARGE_MANY = 4 * LARGE_MESSAGE_BYTES, 40
+
+
+@pytest.mark.parametrize("end", ["purge", "delete", "ack"])
+def test_large_messages_are_let_go_in_slices(node: Node, end: str) -> None:
+    """The system takes back each of their pages, which takes as long as very many messages do."""
+    peer = node.connect()
+    node.turn.window_bytes = 1 << 40
+    peer.declare("q")
+    for _ in range(LARGE_MANY):
+        peer.send(publish(1, "", "q", bytes(LARGE)))
+    node.run()
+    peer.send(publish(1, "", "q", b"small") * 100)
+    held = int(node.turn.held_bytes)
+    assert held > LARGE_MANY * LARGE
+    if end == "ack":
+        peer.send(method(1, "basic.get", queue="q") * LARGE_MANY)
+        peer.take()
+        data = method(1, "basic.ack", delivery_tag=0, multiple=True)
+    else:
+        data = method(1, f"queue.{end}", queue="q")
+    first = ask(node, peer, data)
+    taken = [first, *turns_of(node)]
+    assert sum(taken) >= LARGE_MANY * LARGE // FREED_BYTES_PER_STEP
+    assert max(taken) <= WORK_STEPS_PER_TURN + STEPS_PER_SLICE + LARGE // FREED_BYTES_PER_STEP
+    assert node.turn.held_bytes < held // 100

@@ -9,12 +9,14 @@ change the numbers.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Final
 
 from mypy_extensions import i64
 
 from leveret.broker.core.retention import RetentionShare
 from leveret.broker.core.unacked_share import UnackedShare
+from leveret.limits import LARGE_MESSAGE_BYTES
 
 
 class HeldMemory:
@@ -46,6 +48,12 @@ class HeldMemory:
         """Book out a message of `size` bytes that a queue holds no longer."""
         self.held_bytes -= size
         self.held_messages -= 1
+        if size >= LARGE_MESSAGE_BYTES:
+            self.count_large(size)
+
+    @abstractmethod
+    def count_large(self, size: i64) -> None:
+        """Count what it takes to let go of a large message."""
 
     def hold_all(self, count: i64, size: i64) -> None:
         """Book `count` messages of `size` bytes together."""

@@ -21,6 +21,7 @@ from leveret.broker.core.memory import HeldMemory
 from leveret.broker.core.rounds import Rounds
 from leveret.limits import (
     DISPATCH_STEPS_PER_TURN,
+    FREED_BYTES_PER_STEP,
     LATE_STEPS_PER_ROUND,
     LETTER_STEPS_PER_TURN,
     MESSAGES_FREED_PER_STEP,
@@ -29,9 +30,11 @@ from leveret.limits import (
     STEPS_PER_TURN,
     TIMED_STEPS_PER_TURN,
 )
+from leveret.message import Message
 
-#: Objects that are let go between two looks at the steps that are left.
+#: Objects, and bytes of messages, that are let go between two looks at the steps that are left.
 _FREED_AT_ONCE: i64 = 512
+_FREED_BYTES_AT_ONCE: i64 = 1 << 25
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -110,14 +113,34 @@ class WorkAccount(HeldMemory):
         #: What lets go of memory at the moment; None where there is nothing.
         self._freeing: Freeing | None = None
 
+    def count_large(self, size: i64) -> None:
+        """Count what it takes to let go of a large message."""
+        self.steps += size // FREED_BYTES_PER_STEP
+
     def free(self, items: list[Any]) -> None:
         """Let go of the objects in a list that nobody uses any more: of many, in slices."""
         count: i64 = len(items)
-        if count <= _FREED_AT_ONCE:
-            self.steps += count // MESSAGES_FREED_PER_STEP
+        if count <= _FREED_AT_ONCE and self.freed_at_once(items) == count:
             items.clear()
         else:
             self._begin_freeing().lists.append(items)
+
+    def freed_at_once(self, items: list[Any]) -> i64:
+        """Return how many objects at the end of a list are let go at once, and count that work.
+
+        Where these are messages, they are fewer the larger they are.  What holds messages in a list
+        is small: a queue lets go of the messages themselves.
+        """
+        most = min(i64(len(items)), _FREED_AT_ONCE)
+        count: i64 = 0
+        size: i64 = 0
+        while count < most and size < _FREED_BYTES_AT_ONCE:
+            count += 1
+            item = items[len(items) - count]
+            if isinstance(item, Message):
+                size += len(item.body)
+        self.steps += count // MESSAGES_FREED_PER_STEP + size // FREED_BYTES_PER_STEP
+        return count
 
     def free_later(self, items: list[Any]) -> None:
         """Let go of the objects in a list, which is one of very many, in slices."""
@@ -219,7 +242,6 @@ class Freeing(Work):
             if account.steps >= last:
                 return True
             if self.lists:
-                account.steps += 1 + _freeing_steps(len(self.lists[-1]))
                 self._shorten(self.lists[-1])
             else:
                 account.steps += 1 + _freeing_steps(len(self.tables[-1]))
@@ -227,7 +249,9 @@ class Freeing(Work):
         return False
 
     def _shorten(self, items: list[Any]) -> None:
-        left: i64 = i64(len(items)) - _FREED_AT_ONCE
+        account = self._account
+        account.steps += 1
+        left: i64 = i64(len(items)) - account.freed_at_once(items)
         if left > 0:
             del items[left:]
         else:

@@ -22,6 +22,7 @@ from leveret.broker.staging.area import StagingArea
 from leveret.broker.staging.release import Sink
 from leveret.broker.staging.staging import staging_of
 from leveret.errors import PreconditionFailed
+from leveret.limits import STEPS_PER_SLICE
 
 #: What it costs in steps to give a sink, and a staging queue: the record of each is written.
 _GIVEN_STEPS: Final = 10
@@ -132,7 +133,8 @@ def give_sinks(area: StagingArea, sinks: list[Sink], to: Owner) -> Giving:
     for sink in sinks:
         sink.gives_to = to
     giving = Giving(area, sinks, to)
-    area.vhost.turn.begin(giving)
+    # What came before it in this turn may have looked at as many sinks.
+    area.vhost.turn.begin(giving, STEPS_PER_SLICE // 4)
     return giving
 
 

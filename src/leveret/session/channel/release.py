@@ -22,8 +22,10 @@ if TYPE_CHECKING:
     from leveret.session.channel.unacked import Unacked
     from leveret.wire.method import Method
 
-#: Deliveries that are settled between two looks at the steps that are left.
+#: Deliveries, and bytes of their messages, that are settled between two looks at the steps that are
+#: left: an ack lets go of what it acks.
 SETTLED_AT_ONCE: Final = 512
+SETTLED_BYTES: Final = 1 << 25
 
 
 @final
@@ -80,7 +82,7 @@ class Settling(ClientWork):
                 return True
             if self._outcome == REJECT and turn.waiting_letters() > LETTERS_WAITING_MAX:
                 return True
-            settled = unacked.take_up_to(self._tag, SETTLED_AT_ONCE)
+            settled = unacked.take_up_to(self._tag, SETTLED_AT_ONCE, SETTLED_BYTES)
             turn.steps += len(settled) + 1
             if self._outcome == REQUEUE:
                 self._held.hold(settled)

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 #: Deliveries of a full block.
 _BLOCK: Final = 256
 
+#: More than all deliveries have.
+_BYTES_MAX: Final = 1 << 62
+
 #: Blocks with fewer become one with a neighbour.
 _SMALL: Final = _BLOCK // 4
 
@@ -134,9 +137,13 @@ class UnackedList:
         oldest = self.oldest()
         return oldest is not None and oldest.tag <= tag
 
-    def take_up_to(self, tag: i64, limit: i64) -> list[Unacked]:
-        """Settle and return the deliveries up to `tag`, at most `limit`, the oldest first."""
+    def take_up_to(self, tag: i64, limit: i64, bytes_max: i64 = _BYTES_MAX) -> list[Unacked]:
+        """Settle and return the deliveries up to `tag`, at most `limit`, the oldest first.
+
+        The one that has the bytes of all come to `bytes_max` is the last.
+        """
         taken: list[Unacked] = []
+        room = bytes_max
         left: i64 = min(limit, self.count)
         while left > 0 and self._head < len(self._first):
             first = self._first
@@ -151,6 +158,10 @@ class UnackedList:
                     taken.append(unacked)
                     first[place] = None
                     left -= 1
+                    room -= unacked.message.size
+                    if room <= 0:
+                        left = 0
+                        end = place + 1
                 place += 1
             self._head = place
             if place == len(first):

@@ -12,7 +12,7 @@ from leveret.errors import NotImplementedFault, PreconditionFailed, ResourceLock
 from leveret.limits import TABLE_BYTES_PER_STEP, UNACKED_PER_CHANNEL_MAX
 from leveret.session.channel.channel import TX, Channel
 from leveret.session.channel.delivery_headers import with_delivery_headers
-from leveret.session.channel.release import SETTLED_AT_ONCE, Settling
+from leveret.session.channel.release import SETTLED_AT_ONCE, SETTLED_BYTES, Settling
 from leveret.session.channel.unacked import ACK, REJECT, REQUEUE, RETRY
 from leveret.session.client_session import ClientWork
 from leveret.session.commands.consume import consume
@@ -98,7 +98,7 @@ def _settle_up_to(channel: Channel, tag: i64, outcome: i64) -> None:
 def _settle_slices(channel: Channel, tag: i64, outcome: i64, answer: Method | None) -> None:
     """Settle all up to a tag, many of them slice after slice, and answer, if that is wanted."""
     connection = channel.connection
-    settled = channel.unacked.take_up_to(tag, SETTLED_AT_ONCE)
+    settled = channel.unacked.take_up_to(tag, SETTLED_AT_ONCE, SETTLED_BYTES)
     connection.turn.steps += len(settled)
     channel.settle(settled, outcome)
     if channel.unacked.has_up_to(tag):
