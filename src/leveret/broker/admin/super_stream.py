@@ -49,6 +49,9 @@ PARTITION_NUMBER: Final = "x-super-stream-partition"
 #: Steps for a look at a partition, with the user's rights to it.
 _LOOK_STEPS: Final = 2
 
+#: Exchanges that are looked at in one step, whether they are super streams.
+_EXCHANGES_PER_STEP: Final = 16
+
 
 def partition_names(name: str, partitions: int) -> list[Name]:
     """Return the names of the partitions of a super stream."""
@@ -88,6 +91,7 @@ def find_super_stream(vhost: Vhost, name: str) -> Exchange | None:
 
 def super_stream_names(vhost: Vhost) -> list[str]:
     """Return the names of a vhost's super streams."""
+    vhost.turn.steps += len(vhost.exchanges.by_name) // _EXCHANGES_PER_STEP
     return [name for name, exchange in vhost.exchanges.by_name.items() if is_super_stream(exchange)]
 
 

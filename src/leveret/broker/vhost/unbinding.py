@@ -22,6 +22,9 @@ from leveret.broker.topology.exchange import Exchange
 #: A binding leaves the index of its source, which costs some µs where that is a tree.
 STEPS_PER_BINDING: i64 = 4
 
+#: Bindings to a deleted exchange that are looked at in one step.
+_LOOKED_AT_PER_STEP: i64 = 32
+
 
 class BindingOwner:
     """What an end of bindings asks of the exchanges of a vhost."""
@@ -59,6 +62,7 @@ class Unbinding(Work):
         self._exchanges.append(exchange)
         bound_from = exchange.bound_from
         exchange.bound_from = {}
+        self._turn.steps += len(bound_from) // _LOOKED_AT_PER_STEP
         chosen = [binding for binding in bound_from if binding.source.chooses]
         for binding in chosen:
             del bound_from[binding]
