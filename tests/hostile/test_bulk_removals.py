@@ -623,14 +623,14 @@ def test_a_requeue_between_two_slices_of_such_a_purge_survives_a_crash() -> None
 LARGE, LARGE_MANY = 4 * LARGE_MESSAGE_BYTES, 40
 
 
-@pytest.mark.parametrize("end", ["purge", "delete", "ack"])
+@pytest.mark.parametrize("end", ["purge", "delete", "ack", "expire"])
 def test_large_messages_are_let_go_in_slices(node: Node, end: str) -> None:
     """The system takes back each of their pages, which takes as long as very many messages do."""
     peer = node.connect()
     node.turn.window_bytes = 1 << 40
     peer.declare("q")
     for _ in range(LARGE_MANY):
-        peer.send(publish(1, "", "q", bytes(LARGE)))
+        peer.send(publish(1, "", "q", bytes(LARGE), expiration="60000"))
     node.run()
     peer.send(publish(1, "", "q", b"small") * 100)
     held = int(node.turn.held_bytes)
@@ -639,10 +639,20 @@ def test_large_messages_are_let_go_in_slices(node: Node, end: str) -> None:
         peer.send(method(1, "basic.get", queue="q") * LARGE_MANY)
         peer.take()
         data = method(1, "basic.ack", delivery_tag=0, multiple=True)
-    else:
+    elif end != "expire":
         data = method(1, f"queue.{end}", queue="q")
-    first = ask(node, peer, data)
-    taken = [first, *turns_of(node)]
+    if end == "expire":
+        node.clock.advance(60_001)
+        node.now()
+        taken = []
+        while node.classic("q").ready_count() > 100:
+            before = int(node.turn.steps)
+            node.broker.settle()
+            taken.append(int(node.turn.steps) - before)
+            assert len(taken) < 1_000
+        peer.send(method(1, "queue.purge", queue="q"))
+    else:
+        taken = [ask(node, peer, data), *turns_of(node)]
     assert sum(taken) >= LARGE_MANY * LARGE // FREED_BYTES_PER_STEP
     assert max(taken) <= WORK_STEPS_PER_TURN + STEPS_PER_SLICE + LARGE // FREED_BYTES_PER_STEP
     assert node.turn.held_bytes < held // 100

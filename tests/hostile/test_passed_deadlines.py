@@ -5,6 +5,7 @@ A client may have many queues with a TTL, and let any number of messages pass th
 
 from __future__ import annotations
 
+import gc
 import random
 import tracemalloc
 from collections.abc import Callable
@@ -13,8 +14,11 @@ import pytest
 
 from core import Node, Peer
 from cost_gauge import PLAIN
+from leveret.broker.classic.classic import ClassicQueue
+from leveret.broker.policy.policy import make_policy
 from leveret.broker.queue import deadlines
 from leveret.limits import STEPS_PER_SLICE, TIMED_STEPS_PER_TURN, TURN_SHARE_MIN
+from leveret.store.disks.recording import RecordingDisk
 from raw_codec import method, publish
 
 #: Compiled code does not say which module allocates.
@@ -202,3 +206,42 @@ def test_those_of_many_queues_are_passed_by_in_many_turns() -> None:
     # Those that expire count two, and a step stands for a few of the others.
     assert sum(steps) >= queues * count // 2 * 2 + queues * count // 2 // 4
     assert all(node.classic(f"q{number}").ready_count() == 0 for number in range(queues))
+
+
+def test_a_retained_message_of_an_earlier_start_expires_once_it_is_put_back() -> None:
+    """Its deadline is the first of its queue, which has no TTL."""
+    node = Node()
+    peer = node.connect()
+    peer.declare("q0", arguments={"x-retain-acked": "1D"})
+    peer.send(publish(1, "", "q0", b"m", delivery_mode=2, expiration="60000"))
+    node.sync()
+    peer.send(method(1, "basic.get", queue="q0", no_ack=True))
+    node.sync()
+    again = Node(RecordingDisk(node.stop()), clock=node.clock)
+    again.classic("q0").rewind(0)
+    again.run()
+    assert again.classic("q0").ready_count() == 1
+    again.tick(60_001)
+    assert again.classic("q0").ready_count() == 0
+
+
+def test_a_queue_whose_ttl_was_changed_leaves_the_memory_with_its_last_message() -> None:
+    """What computed its deadlines anew does not keep it: nobody waits for a collector."""
+    node = Node()
+    peer = node.connect()
+    peer.declare("q0", arguments=TTL)
+    peer.send(publish(1, "", "q0", b"m") * 100)
+    policy = make_policy("p", ".*", {"message-ttl": 60_000})
+    node.vhost.policies.set(policy)
+    node.run()
+    assert not node.turn.works
+    gc.collect()
+    gc.disable()
+    try:
+        queues = sum(isinstance(one, ClassicQueue) for one in gc.get_objects())
+        peer.call(1, "queue.delete", queue="q0")
+        node.sync()
+        node.tick()
+        assert sum(isinstance(one, ClassicQueue) for one in gc.get_objects()) == queues - 1
+    finally:
+        gc.enable()

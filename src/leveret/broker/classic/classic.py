@@ -38,7 +38,7 @@ from leveret.broker.values.death_reasons import (
 )
 from leveret.broker.values.deduplication import Deduplication, QueuedKeys
 from leveret.broker.values.event_names import ACKED, REQUEUED
-from leveret.broker.values.expiration import deadline_of
+from leveret.broker.values.expiration import EXPIRATION_FLAG, deadline_of
 from leveret.broker.values.queue_attributes import QueueAttributes
 from leveret.clock import NO_DEADLINE
 from leveret.limits import SLICE_MESSAGES, STEPS_PER_SLICE
@@ -344,6 +344,7 @@ class ClassicQueue(ConsumedQueue):
     def ack(self, sequence: i64, message: Message) -> None:
         """Forget a message that was delivered."""
         if self.deleted:
+            self.turn.release_deleted(message.size)
             return
         self.acked += 1
         self._take_back(sequence, message)
@@ -361,6 +362,7 @@ class ClassicQueue(ConsumedQueue):
     def reject(self, sequence: i64, message: Message, count: i64) -> None:
         """Dead-letter or drop a message that its consumer does not want."""
         if self.deleted:
+            self.turn.release_deleted(message.size)
             return
         self._take_back(sequence, message)
         self._discard(sequence, message, known_returns(count), REASON_REJECTED)
@@ -368,6 +370,7 @@ class ClassicQueue(ConsumedQueue):
     def requeue(self, sequence: i64, message: Message, count: i64, failed: bool = False) -> None:
         """Put a message back into its place, unless it was returned too often (behaviour 63)."""
         if self.deleted:
+            self.turn.release_deleted(message.size)
             return
         self._take_back(sequence, message)
         count = known_returns(count)
@@ -391,7 +394,8 @@ class ClassicQueue(ConsumedQueue):
     def put_back(self, item: Returned) -> None:
         """Put a returned message back into its old place."""
         self.ready.put(item)
-        if self.special:
+        # One of an earlier start may be the first with a deadline of its own.
+        if self.special or item.message.properties[0] & EXPIRATION_FLAG != 0:
             self.turn.steps += 1
             self.note_deadline(
                 deadline_of(item.message, self.settings.message_ttl_ms), item.sequence

@@ -25,7 +25,7 @@ from leveret.broker.queue.deadlines import Deadlined, Deadlines
 from leveret.broker.values.death_reasons import REASON_EXPIRED
 from leveret.broker.values.expiration import deadline_of
 from leveret.clock import NO_DEADLINE
-from leveret.limits import EXPIRY_STEPS, SLICE_MESSAGES
+from leveret.limits import EXPIRY_STEPS, SLICE_MESSAGES, STEPS_PER_SLICE
 
 #: Entries that no longer count which one call takes out beside the messages that expire.
 _PASSED_BY: Final = 1024
@@ -103,6 +103,11 @@ class Expiry(Timed, Deadlined):
         if ready.memory_count() > 0:
             self._rebuilding = Rebuilding(self)
             self.queue.turn.begin(self._rebuilding)
+
+    def end_rebuilding(self, rebuilding: Rebuilding) -> None:
+        """Forget what computed the deadlines anew, so that neither keeps the other in memory."""
+        if self._rebuilding is rebuilding:
+            self._rebuilding = None
 
     def is_due(self, now_ms: i64) -> bool:
         """Return whether the first deadline is at or before `now_ms`."""
@@ -194,7 +199,9 @@ class Expiry(Timed, Deadlined):
         # thousand in each of many queues.
         passing = min(_PASSED_BY, max(turn.timed_steps, 0) * _PASSED_BY_PER_STEP)
         left: i64 = limit + passing
-        while expired < limit and left > 0:
+        # Large messages count when they are let go.
+        last: i64 = turn.steps + STEPS_PER_SLICE
+        while expired < limit and left > 0 and turn.steps < last:
             first = self._deadlines.first()
             if first is None or first[0] > now_ms:
                 break
@@ -264,3 +271,4 @@ class Rebuilding(Work):
     def ended(self) -> None:
         """Note that nothing is left."""
         self.over = True
+        self._expiry.end_rebuilding(self)

@@ -31,7 +31,12 @@ from leveret.broker.core.work import WaitedWork
 from leveret.broker.values.expiration import deadline_of
 from leveret.broker.values.queue_settings import UNSET
 from leveret.clock import NO_DEADLINE
-from leveret.limits import RETAINED_BYTES_MAX, RETAINED_OVERHEAD_BYTES, SLICE_MESSAGES
+from leveret.limits import (
+    RETAINED_BYTES_MAX,
+    RETAINED_OVERHEAD_BYTES,
+    SLICE_MESSAGES,
+    STEPS_PER_SLICE,
+)
 from leveret.message import Message
 from leveret.store.records.record import RETAINED_COUNT
 
@@ -100,7 +105,10 @@ class Retained(Timed):
         """Drop a slice of the messages beyond the limits, the oldest first."""
         now_ms = self.queue.turn.now_ms
         looked: i64 = 0
-        while self._heap and looked < SLICE_MESSAGES:
+        # Large messages count when they are let go.
+        turn = self.queue.turn
+        last: i64 = turn.steps + STEPS_PER_SLICE
+        while self._heap and looked < SLICE_MESSAGES and turn.steps < last:
             sequence: i64 = self._heap[0]
             message = self.messages.get(sequence)
             if message is not None:
@@ -112,7 +120,7 @@ class Retained(Timed):
                 self.queue.let_go(sequence, message)
             heapq.heappop(self._heap)
             looked += 1
-        self.queue.turn.steps += looked
+        turn.steps += looked
         self._arm()
 
     def _arm(self) -> None:

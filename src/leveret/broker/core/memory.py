@@ -51,6 +51,11 @@ class HeldMemory:
         if size >= LARGE_MESSAGE_BYTES:
             self.count_large(size)
 
+    def release_deleted(self, size: i64) -> None:
+        """Count that a message of a deleted queue, which is booked out, leaves the memory."""
+        if size >= LARGE_MESSAGE_BYTES:
+            self.count_large(size)
+
     @abstractmethod
     def count_large(self, size: i64) -> None:
         """Count what it takes to let go of a large message."""

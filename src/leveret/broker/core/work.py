@@ -142,6 +142,17 @@ class WorkAccount(HeldMemory):
         self.steps += count // MESSAGES_FREED_PER_STEP + size // FREED_BYTES_PER_STEP
         return count
 
+    def empty_some(self, table: dict[Any, Any]) -> None:
+        """Let go of some objects of a dict, fewer where these are large messages."""
+        count: i64 = 0
+        size: i64 = 0
+        while table and count < _FREED_AT_ONCE and size < _FREED_BYTES_AT_ONCE:
+            item = table.popitem()[1]
+            count += 1
+            if isinstance(item, Message):
+                size += len(item.body)
+        self.steps += count // MESSAGES_FREED_PER_STEP + size // FREED_BYTES_PER_STEP
+
     def free_later(self, items: list[Any]) -> None:
         """Let go of the objects in a list, which is one of very many, in slices."""
         if items:
@@ -154,11 +165,9 @@ class WorkAccount(HeldMemory):
 
     def free_table(self, table: dict[Any, Any]) -> None:
         """Let go of the objects in a dict that nobody uses any more: of many, in slices."""
-        count: i64 = len(table)
-        if count <= _FREED_AT_ONCE:
-            self.steps += count // MESSAGES_FREED_PER_STEP
-            table.clear()
-        else:
+        if len(table) <= _FREED_AT_ONCE:
+            self.empty_some(table)
+        if table:
             self._begin_freeing().tables.append(table)
 
     def _begin_freeing(self) -> Freeing:
@@ -244,8 +253,10 @@ class Freeing(Work):
             if self.lists:
                 self._shorten(self.lists[-1])
             else:
-                account.steps += 1 + _freeing_steps(len(self.tables[-1]))
-                self._empty(self.tables[-1])
+                account.steps += 1
+                account.empty_some(self.tables[-1])
+                if not self.tables[-1]:
+                    self.tables.pop()
         return False
 
     def _shorten(self, items: list[Any]) -> None:
@@ -257,19 +268,6 @@ class Freeing(Work):
         else:
             self.lists.pop()
 
-    def _empty(self, table: dict[Any, Any]) -> None:
-        freed: i64 = 0
-        while table and freed < _FREED_AT_ONCE:
-            table.popitem()
-            freed += 1
-        if not table:
-            self.tables.pop()
-
     def ended(self) -> None:
         """Note that nothing is left."""
         self.over = True
-
-
-def _freeing_steps(count: i64) -> i64:
-    """Return what it costs to let go of some of so many objects."""
-    return min(count, _FREED_AT_ONCE) // MESSAGES_FREED_PER_STEP

@@ -138,7 +138,9 @@ class ChannelRelease:
         while True:
             if turn.steps >= last:
                 return True
-            settled = channel.unacked.take_up_to(channel.delivery_tag, SETTLED_AT_ONCE)
+            settled = channel.unacked.take_up_to(
+                channel.delivery_tag, SETTLED_AT_ONCE, SETTLED_BYTES
+            )
             if not settled:
                 break
             turn.steps += len(settled) + 1

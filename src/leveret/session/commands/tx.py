@@ -11,7 +11,8 @@ from mypy_extensions import i64
 
 from leveret.broker.vhost.vhost import DUPLICATE, REJECTED
 from leveret.errors import PreconditionFailed
-from leveret.limits import STEPS_PER_SLICE, TX_BYTES_MAX
+from leveret.limits import LARGE_MESSAGE_BYTES, STEPS_PER_SLICE, TX_BYTES_MAX
+from leveret.message import Message
 from leveret.session.channel.channel import TX, Channel
 from leveret.session.channel.transaction import TxPublish
 from leveret.session.channel.unacked import REJECT
@@ -81,13 +82,18 @@ def _commit(channel: Channel) -> None:
         outcome |= _publish(channel, publish)
     rejected: i64 = 0
     largest: i64 = 0
+    large: list[Message] = []
     for settle in settles:
         channel.settle(settle.unacked, settle.outcome)
-        if settle.outcome == REJECT:
-            for unacked in settle.unacked:
-                size: i64 = unacked.message.size
+        for unacked in settle.unacked:
+            size: i64 = unacked.message.size
+            if size >= LARGE_MESSAGE_BYTES:
+                large.append(unacked.message)
+            if settle.outcome == REJECT:
                 rejected += size
                 largest = max(largest, size)
+    # A commit is not done in slices, but what it acked may leave the memory in some.
+    turn.free_later(large)
     # Its dead letters are part of it; more than that would be too large a record.
     is_whole = rejected - largest <= TX_BYTES_MAX
     if is_whole:
