@@ -291,7 +291,7 @@ class Connection(ConnectionBase):
         elif self.state == OPEN:
             if self.settle_unacked():
                 self.channels.resume_deliveries()
-            self.publisher.forget_stale()
+            self.publisher.cache.forget_stale()
             self.channels.check_consumer_timeouts(now_ms)
             self.heartbeat.tick(now_ms)
 
@@ -391,7 +391,7 @@ class Connection(ConnectionBase):
         self._released = True
         self.broker.leave(self)
         self.stop_deliveries()
-        self.publisher.forget_routes()
+        self.publisher.cache.forget()
         channels = self.channels.end()
         if self.publish_session is not None:
             self.publish_session.lost(self)

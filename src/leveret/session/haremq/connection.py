@@ -245,9 +245,9 @@ class HareConnection(HareConnectionBase):
         if self.output.trim():
             self.answers.write_to(self.output.writer)
         self._reader.trim()
-        self.publisher.forget_stale()
+        self.publisher.cache.forget_stale()
         channels = self.channels
-        self.turn.steps += len(channels) >> 3
+        self.turn.steps += len(channels) // _CHANNELS_PER_STEP
         self._unacked_bytes = 0
         for channel in channels.values():
             self._unacked_bytes += channel.unacked_bytes()
@@ -298,6 +298,6 @@ class HareConnection(HareConnectionBase):
         self.output.ack_pushed()
         self.turn.begin(HareRelease(self, channels))
         self.answers.end()
-        self.publisher.forget_routes()
+        self.publisher.cache.forget()
         if self.assembling_bytes > 0:
             self.end_assembly(self.assembling_bytes)

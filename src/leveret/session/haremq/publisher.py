@@ -11,15 +11,12 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from leveret.broker.core.accounts import ROUTE_BYTES
 from leveret.broker.queue.target import Destinations
 from leveret.broker.vhost.vhost import RECORDED, REJECTED, Vhost
 from leveret.errors import AmqpError, FrameError, PreconditionFailed
 from leveret.limits import (
     FAN_OUT_COPIES,
     RESOLVE_STEPS,
-    ROUTE_TARGETS_CACHED_MAX,
-    ROUTES_CACHED_MAX,
     SHORT_STRING_BYTES_MAX,
 )
 from leveret.message import Message
@@ -27,6 +24,7 @@ from leveret.session.channel.confirms import group_of
 from leveret.session.haremq.connection_base import HareConnectionBase
 from leveret.session.publish.fan_out import Spreading
 from leveret.session.publish.route import Route, route_of, unrefused
+from leveret.session.publish.route_cache import RouteCache
 from leveret.wire.haremq.fields import DURABLE
 from leveret.wire.haremq.frames import PUBLISH
 
@@ -42,26 +40,7 @@ class HarePublisher:
     def __init__(self, connection: HareConnectionBase) -> None:
         self._connection = connection
         #: By exchange and routing key, with a byte between them that no UTF-8 has.
-        self._routes: dict[bytes, Route] = {}
-        #: What is booked for them, and the targets that they have in all.
-        self._routes_booked: i64 = 0
-        self._route_targets: i64 = 0
-        #: The topology that the routes are of.
-        self._revision: i64 = 0
-
-    def forget_stale(self) -> None:
-        """Forget routes of a topology that has changed: they hold what was deleted."""
-        vhost = self._connection.vhost
-        if vhost is not None and vhost.revision != self._revision:
-            self._revision = vhost.revision
-            self.forget_routes()
-
-    def forget_routes(self) -> None:
-        """Forget every route."""
-        self._routes.clear()
-        self._connection.account.book(-self._routes_booked)
-        self._routes_booked = 0
-        self._route_targets = 0
+        self.cache = RouteCache(connection)
 
     def take(
         self,
@@ -141,7 +120,7 @@ class HarePublisher:
         """Return the route of an exchange and a routing key, where it was resolved before."""
         vhost = self._connection.vhost
         assert vhost is not None
-        route = self._routes.get(exchange + b"\xff" + routing_key)
+        route = self.cache.known.get(exchange + b"\xff" + routing_key)
         return route if route is not None and route.revision == vhost.revision else None
 
     def _resolve(self, exchange: bytes, routing_key: bytes) -> Route:
@@ -159,21 +138,8 @@ class HarePublisher:
         route = route_of(connection.access, vhost, exchange, routing_key, False, b"")
         if route.special:
             raise PreconditionFailed("a batch is staged and committed by AMQP only")
-        self._remember(exchange + b"\xff" + routing_key, route)
+        self.cache.remember(exchange + b"\xff" + routing_key, route)
         return route
-
-    def _remember(self, key: bytes, route: Route) -> None:
-        """Remember a route, in place of all others where they are too many, and book it."""
-        self.forget_stale()
-        targets: i64 = len(route.targets)
-        full = len(self._routes) >= ROUTES_CACHED_MAX
-        if full or self._route_targets + targets > ROUTE_TARGETS_CACHED_MAX:
-            self.forget_routes()
-        self._route_targets += targets
-        size = ROUTE_BYTES + 2 * i64(len(key)) + 8 * targets
-        self._routes_booked += size
-        self._connection.account.book(size)
-        self._routes[key] = route
 
 
 @final

@@ -16,15 +16,9 @@ from typing import final
 
 from mypy_extensions import i64
 
-from leveret.broker.core.accounts import ROUTE_BYTES
 from leveret.broker.queue.target import Destinations
 from leveret.broker.vhost.vhost import KNOWN, RECORDED
-from leveret.limits import (
-    FAN_OUT_COPIES,
-    RESOLVE_STEPS,
-    ROUTE_TARGETS_CACHED_MAX,
-    ROUTES_CACHED_MAX,
-)
+from leveret.limits import FAN_OUT_COPIES, RESOLVE_STEPS
 from leveret.message import Message
 from leveret.session.channel.channel import CONFIRM, TX, Channel
 from leveret.session.channel.channels import Channels
@@ -42,6 +36,7 @@ from leveret.session.publish.route import (
     resolve,
     return_message,
 )
+from leveret.session.publish.route_cache import RouteCache
 from leveret.session.publish.staged import accept_special
 from leveret.wire.properties import PERSISTENT, skim_properties
 
@@ -56,26 +51,9 @@ class Publisher:
         self._reader = connection.reader
         self._shape = connection.shape
         self._channels = channels
-        self.routes: dict[bytes, Route] = {}
-        #: What is booked for them, and the targets that they have in all.
-        self._routes_booked: i64 = 0
-        self._route_targets: i64 = 0
-        #: The topology that the routes are of.
-        self._revision: i64 = 0
-
-    def forget_stale(self) -> None:
-        """Forget routes of a topology that has changed: they hold what was deleted."""
-        vhost = self._connection.vhost
-        if vhost is not None and vhost.revision != self._revision:
-            self._revision = vhost.revision
-            self.forget_routes()
-
-    def forget_routes(self) -> None:
-        """Forget every route."""
-        self.routes.clear()
-        self._connection.account.book(-self._routes_booked)
-        self._routes_booked = 0
-        self._route_targets = 0
+        self.cache = RouteCache(connection)
+        #: By the arguments of a publish.
+        self.routes = self.cache.known
 
     def take_whole(self) -> None:
         """Handle the publishes that lie whole at the front of the input.
@@ -190,22 +168,8 @@ class Publisher:
         self._connection.check_slice()
         if route.unrouted:
             return route
-        self.forget_stale()
-        routes = self.routes
-        targets: i64 = len(route.targets)
-        full = len(routes) >= ROUTES_CACHED_MAX
-        if full or self._route_targets + targets > ROUTE_TARGETS_CACHED_MAX:
-            self.forget_routes()
-        self._count_route(targets, len(arguments))
-        routes[arguments] = route
+        self.cache.remember(arguments, route)
         return route
-
-    def _count_route(self, targets: i64, key_bytes: i64) -> None:
-        """Count a remembered route with its targets."""
-        self._route_targets += targets
-        size = ROUTE_BYTES + 2 * key_bytes + 8 * targets
-        self._routes_booked += size
-        self._connection.account.book(size)
 
 
 def _give_back(channel: Channel, message: Message, found: Destinations, outcome: i64) -> None:
