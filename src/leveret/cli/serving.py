@@ -7,8 +7,6 @@ signal handlers, the allocator, the switch interval and the garbage collector.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import ctypes
 import gc
 import os
 import signal
@@ -24,6 +22,7 @@ from leveret.app.listeners import CannotListen
 from leveret.app.node import FAILED_SECONDS, Node
 from leveret.app.parts import Parts
 from leveret.cli.exits import CONFIG
+from leveret.cli.heap import Heap, make_heap
 from leveret.cli.printing.output import announce
 from leveret.cli.service_manager import ServiceManager
 from leveret.config import Settings
@@ -43,12 +42,9 @@ GC_THRESHOLD: Final = 2_000
 GC_YOUNG_COLLECTIONS: Final = 5
 GC_MIDDLE_COLLECTIONS: Final = 5_000
 
-#: Memory blocks from this size on are mapped by themselves; smaller ones are used again.
-MAPPED_BYTES: Final = 8 * 1024 * 1024
-#: What `mallopt` calls its thresholds (malloc.h).
-M_TRIM_THRESHOLD: Final = -1
-M_MMAP_THRESHOLD: Final = -3
-
+#: How often the end of the heap is given back, and how long others have between two pieces of it.
+HEAP_SECONDS: Final = 1.0
+HEAP_PIECE_SECONDS: Final = 0.01
 
 #: Makes the broker that is run from settings, parts and what to call on a failure; `Node` does.
 MakeNode = Callable[[Settings, Parts, Callable[[int], None]], Node]
@@ -65,13 +61,16 @@ def run(
     """
     os.umask(0o077)
     descriptors.raise_limit()
-    _map_large_blocks()
+    heap = make_heap()
     sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
-    return _run(_serve(settings, make_node, read), settings.uvloop)
+    return _run(_serve(settings, make_node, read, heap), settings.uvloop)
 
 
 async def _serve(
-    settings: Settings, make_node: MakeNode, read: Callable[[], Settings] | None
+    settings: Settings,
+    make_node: MakeNode,
+    read: Callable[[], Settings] | None,
+    heap: Heap | None,
 ) -> int:
     parts = Parts(settings)
     try:
@@ -81,7 +80,7 @@ async def _serve(
         log.critical("the broker cannot start", reason=_of_data(settings, failure))
         return 1
     try:
-        return await _serve_until_stopped(node, read)
+        return await _serve_until_stopped(node, read, heap)
     except Exception as bug:
         if bug is not node.ending.bug:
             node.log.critical("internal error, the broker stops", reason=repr(bug), exc_info=bug)
@@ -97,7 +96,9 @@ def _of_data(settings: Settings, failure: StorageFailure) -> str:
     return f"the data directory {where} cannot be used: {failure}; choose another one by data_dir"
 
 
-async def _serve_until_stopped(node: Node, read: Callable[[], Settings] | None) -> int:
+async def _serve_until_stopped(
+    node: Node, read: Callable[[], Settings] | None, heap: Heap | None
+) -> int:
     """Run a broker until it is told to stop, or has to; return the process's exit code."""
     settings = node.settings
     manager = ServiceManager()
@@ -125,9 +126,12 @@ async def _serve_until_stopped(node: Node, read: Callable[[], Settings] | None) 
         announce(listening)
     announce("Server startup complete")
     manager.ready(listening)
-    pings = loop.create_task(manager.ping())
+    tasks = [loop.create_task(manager.ping())]
+    if heap is not None:
+        tasks.append(loop.create_task(_give_back(heap)))
     await node.wait()
-    pings.cancel()
+    for task in tasks:
+        task.cancel()
     manager.stopping()
     await node.stop()
     node.log.info("stopped", exit_code=node.exit_code)
@@ -154,17 +158,11 @@ def _end_soon(code: int) -> None:
     timer.start()
 
 
-def _map_large_blocks() -> None:
-    """Have glibc give blocks of `MAPPED_BYTES` back to the system when they are freed.
-
-    By itself it begins to keep them after the first one: 19 MiB for the hash of each thread that
-    verified a password.  Where there is no glibc, nothing is changed.
-    """
-    with contextlib.suppress(AttributeError, OSError):
-        mallopt = ctypes.CDLL(None).mallopt
-        mallopt(M_MMAP_THRESHOLD, MAPPED_BYTES)
-        # What glibc would have chosen for the former.
-        mallopt(M_TRIM_THRESHOLD, 2 * MAPPED_BYTES)
+async def _give_back(heap: Heap) -> None:
+    """Give memory that is free back to the system, as long as the broker runs."""
+    while True:
+        more = heap.give_back()
+        await asyncio.sleep(HEAP_PIECE_SECONDS if more else HEAP_SECONDS)
 
 
 def _run(main: Coroutine[Any, Any, int], wish_uvloop: bool) -> int:

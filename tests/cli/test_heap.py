@@ -1,0 +1,68 @@
+"""The heap of the process that is a broker is given back to the system in pieces."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import subprocess
+import sys
+
+import pytest
+
+from leveret.cli.heap import KEPT_BYTES, PIECE_BYTES
+
+MIB = 1 << 20
+
+#: Takes blocks from the heap's end, frees them, and prints how long the heap is then, and after
+#: each piece that is given back.  In a process of its own: it is made before all other memory.
+SCRIPT = """
+import ctypes, json, sys
+from leveret.cli.heap import make_heap
+heap = make_heap()
+libc = ctypes.PyDLL(None)
+libc.malloc.argtypes, libc.malloc.restype = [ctypes.c_size_t], ctypes.c_void_p
+libc.free.argtypes, libc.free.restype = [ctypes.c_void_p], None
+libc.sbrk.argtypes, libc.sbrk.restype = [ctypes.c_ssize_t], ctypes.c_void_p
+count, size = int(sys.argv[1]), int(sys.argv[2])
+ends = [0] * (count + 1)
+begin = libc.sbrk(0)
+blocks = [libc.malloc(size) for _ in range(count)]
+for block in blocks:
+    libc.free(block)
+ends[0] = libc.sbrk(0) - begin
+used = 1
+while heap.give_back():
+    ends[used] = libc.sbrk(0) - begin
+    used += 1
+print(json.dumps(ends[:used]))
+"""
+
+
+@pytest.fixture(autouse=True)
+def _glibc() -> None:
+    script = "import sys; from leveret.cli.heap import make_heap; sys.exit(make_heap() is None)"
+    if subprocess.run([sys.executable, "-c", script], check=False).returncode:
+        pytest.skip("the C library is not glibc")
+
+
+@pytest.mark.parametrize(("count", "size"), [(300, 3 * MIB // 2), (700, 7 * MIB)])
+def test_free_memory_is_given_back_in_pieces(count: int, size: int) -> None:
+    """Freed blocks stay; then the heap is shortened until little of its end is free.
+
+    Nobody writes to the blocks: 5 GB of them take no memory.
+    """
+    words = [sys.executable, "-c", SCRIPT, str(count), str(size)]
+    run = subprocess.run(words, capture_output=True, check=True, text=True)
+    ends = json.loads(run.stdout)
+    assert ends[0] >= count * size
+    assert ends[-1] <= KEPT_BYTES + 2 * MIB
+    pieces = [before - after for before, after in itertools.pairwise(ends)]
+    assert max(pieces) <= PIECE_BYTES + MIB
+    assert min(pieces) > 0
+
+
+def test_a_short_heap_stays() -> None:
+    """What is needed next is not given back."""
+    words = [sys.executable, "-c", SCRIPT, "4", str(MIB)]
+    run = subprocess.run(words, capture_output=True, check=True, text=True)
+    assert len(json.loads(run.stdout)) == 1
