@@ -37,7 +37,7 @@ from leveret.broker.node.broker import Broker
 from leveret.broker.queue.target import RECORDS_NONE, Target
 from leveret.broker.recovery.compaction import Compaction
 from leveret.broker.values.queue_attributes import QueueAttributes
-from leveret.cli.serving import run
+from leveret.cli.serving.process import run
 from leveret.clock import Clock
 from leveret.config import Settings, load
 from leveret.message import Message

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from leveret.cli.heap import KEPT_BYTES, PIECE_BYTES
+from leveret.cli.serving.heap import KEPT_BYTES, PIECE_BYTES
 
 MIB = 1 << 20
 
@@ -17,7 +17,7 @@ MIB = 1 << 20
 #: each piece that is given back.  In a process of its own: it is made before all other memory.
 SCRIPT = """
 import ctypes, json, sys
-from leveret.cli.heap import make_heap
+from leveret.cli.serving.heap import make_heap
 heap = make_heap()
 libc = ctypes.PyDLL(None)
 libc.malloc.argtypes, libc.malloc.restype = [ctypes.c_size_t], ctypes.c_void_p
@@ -40,7 +40,9 @@ print(json.dumps(ends[:used]))
 
 @pytest.fixture(autouse=True)
 def _glibc() -> None:
-    script = "import sys; from leveret.cli.heap import make_heap; sys.exit(make_heap() is None)"
+    script = (
+        "import sys; from leveret.cli.serving.heap import make_heap; sys.exit(make_heap() is None)"
+    )
     if subprocess.run([sys.executable, "-c", script], check=False).returncode:
         pytest.skip("the C library is not glibc")
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from broker_process import BrokerProcess
-from leveret.cli.service_manager import ServiceManager
+from leveret.cli.serving.service_manager import ServiceManager
 
 #: How long a datagram may take to come on a machine under load.
 SECONDS_MAX = 60

@@ -122,3 +122,19 @@ def test_messages_come_whole_and_in_order_whatever_pieces_they_come_in(
     assert [one.body for one in heard if one.name == "basic.deliver"] == bodies
     assert max(one.delivery_tag for one in heard if one.name == "basic.ack") == len(bodies)
     assert peer.connection.input_bytes_held() == 0
+
+
+def test_a_large_body_counts_whole_when_half_of_it_has_come(node: Node) -> None:
+    """From then on its memory is taken; none of it counts when the connection is lost."""
+    size = 20 * 1024 * 1024
+    piece = body(1, bytes(131_064))
+    half = size // 2 // 131_064
+    peer = node.connect(1)
+    peer.send(begin(1, size))
+    for _ in range(half):
+        peer.send(piece)
+    assert peer.connection.assembling_bytes == half * 131_064 < size // 2
+    peer.send(piece)
+    assert peer.connection.assembling_bytes == node.turn.assembling_bytes == size
+    peer.lose()
+    assert peer.connection.assembling_bytes == node.turn.assembling_bytes == 0

@@ -33,7 +33,7 @@ def serve(**flags: object) -> int:
     except ConfigError as error:
         raise exits.Failure("", exits.CONFIG, *error.lines) from None
     import_broker()
-    from leveret.cli.serving import run
+    from leveret.cli.serving.process import run
 
     return run(settings, read=lambda: load(given))
 
@@ -41,7 +41,7 @@ def serve(**flags: object) -> int:
 def import_broker() -> None:
     """Import what runs a broker, which is most of what a start takes of a processor."""
     with _absent("rich"):
-        importlib.import_module("leveret.cli.serving")
+        importlib.import_module("leveret.cli.serving.process")
 
 
 @contextmanager

@@ -6,7 +6,6 @@ wrong with a sequence of frames (behaviours 9, 10 and 20).
 
 from __future__ import annotations
 
-from io import BytesIO
 from typing import Final, final
 
 from mypy_extensions import i64
@@ -14,6 +13,7 @@ from mypy_extensions import i64
 from leveret.errors import PreconditionFailed, SyntaxFault, UnexpectedFrame
 from leveret.session.connection_base import ConnectionBase
 from leveret.wire.buffer import read_i16_be, read_i64_be
+from leveret.wire.content.body_buffer import BodyBuffer
 from leveret.wire.frames import CONTENT_HEAD_BYTES
 from leveret.wire.methods.ids import BASIC
 from leveret.wire.properties import PERSISTENT, skim_properties
@@ -40,7 +40,8 @@ class Content:
         self._left: i64 = 0
         #: A body that came in one frame, or what came of one of several.
         self._whole = b""
-        self._pieces: BytesIO | None = None
+        self._pieces: BodyBuffer | None = None
+        #: What is booked for it.
         self._pieces_bytes: i64 = 0
         #: What is booked for long properties.
         self._properties_bytes: i64 = 0
@@ -93,24 +94,24 @@ class Content:
         size: i64 = end - start
         if size > self._left:
             raise UnexpectedFrame("a content body goes beyond the size that its header announced")
-        left: i64 = self._left - size
-        self._left = left
-        if left == 0 and self._pieces_bytes == 0:
-            self._whole = data[start:end]
-            return True
-        # BytesIO grows in place and gives away what it holds: the body is there once, never twice.
         pieces = self._pieces
-        if pieces is None:
-            pieces = self._pieces = BytesIO()
-        pieces.write(data[start:end])
-        self._pieces_bytes += size
-        self._connection.assemble(size)
+        left: i64 = self._left - size
+        if left == 0 and pieces is None:
+            self._whole = data[start:end]
+        else:
+            if pieces is None:
+                pieces = self._pieces = BodyBuffer(self._left)
+            pieces.write(data[start:end])
+            more: i64 = pieces.taken() - self._pieces_bytes
+            self._pieces_bytes += more
+            self._connection.assemble(more)
+        self._left = left
         return left == 0
 
     def take_whole(self) -> bytes:
         """Return the body of a content that is whole, and await no more of it."""
         pieces = self._pieces
-        whole = self._whole if pieces is None or self._pieces_bytes == 0 else pieces.getvalue()
+        whole = self._whole if pieces is None else pieces.body()
         self.end()
         return whole
 

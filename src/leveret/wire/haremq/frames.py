@@ -194,7 +194,7 @@ class HareFrameReader(PieceReader):
     def memory(self) -> i64:
         """Return the memory of the input."""
         long = self._long
-        return super().memory() + (0 if long is None else long.bytes)
+        return super().memory() + (0 if long is None else long.bytes + long.bytes_ahead)
 
     def forget(self) -> None:
         """Let go of all input: none of it is parsed any more."""

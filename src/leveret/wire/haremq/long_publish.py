@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import codecs
 import zlib
-from io import BytesIO
 from typing import Final, final
 
 from mypy_extensions import i64
@@ -19,6 +18,7 @@ from mypy_extensions import i64
 from leveret.errors import FrameError
 from leveret.limits import HAREMQ_LONG_FIELDS_BYTES_MAX
 from leveret.wire.buffer import read_i32_be
+from leveret.wire.content.body_buffer import BodyBuffer
 from leveret.wire.haremq.scan import FieldScan
 
 #: What is said of a publish with bytes for a string that are none.
@@ -45,12 +45,13 @@ class LongPublish:
         self._sum = b""
         #: Bytes of the body that have not come; -1 before it begins.
         self._body_left: i64 = -1
-        self._body = BytesIO()
+        self._body: BodyBuffer | None = None
         #: The begin of a character with which the last piece of the body ended.
         self._cut = b""
         self.fields = b""
-        #: What has come of it.
+        #: What has come of it, and the memory that is taken for what has not.
         self.bytes: i64 = head_bytes
+        self.bytes_ahead: i64 = 0
 
     def is_whole(self) -> bool:
         """Return whether all of it has come."""
@@ -58,7 +59,8 @@ class LongPublish:
 
     def body(self) -> bytes:
         """Return the body, which is text; once."""
-        return self._body.getvalue()
+        body = self._body
+        return b"" if body is None else body.body()
 
     def take(self, data: bytes, at: i64) -> i64:
         """Take its part of `data[at:]`; return what follows that.
@@ -109,7 +111,11 @@ class LongPublish:
             except UnicodeDecodeError:
                 raise FrameError(NO_TEXT) from None
             self._cut = text[used:]
-        self._body.write(part)
+        body = self._body
+        if body is None:
+            body = self._body = BodyBuffer(self._body_left)
+        body.write(part)
+        self.bytes_ahead = body.ahead()
 
     def _find_body(self, part: bytes) -> bytes:
         """Look for the begin of the body; return what there is of it and of what follows."""

@@ -22,9 +22,9 @@ from leveret.app.listeners import CannotListen
 from leveret.app.node import FAILED_SECONDS, Node
 from leveret.app.parts import Parts
 from leveret.cli.exits import CONFIG
-from leveret.cli.heap import Heap, make_heap
 from leveret.cli.printing.output import announce
-from leveret.cli.service_manager import ServiceManager
+from leveret.cli.serving.heap import Heap, make_heap
+from leveret.cli.serving.service_manager import ServiceManager
 from leveret.config import Settings
 from leveret.server import descriptors
 from leveret.server.descriptors import TooFewDescriptors
