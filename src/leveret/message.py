@@ -115,3 +115,11 @@ class Message:
             self.died or died,
             numbered,
         )
+
+
+@mypyc_attr(acyclic=True)
+class PlacedMessage:
+    """A message with what one queue or one exchange knows of it."""
+
+    def __init__(self, message: Message) -> None:
+        self.message: Final = message

@@ -656,3 +656,32 @@ def test_large_messages_are_let_go_in_slices(node: Node, end: str) -> None:
     assert sum(taken) >= LARGE_MANY * LARGE // FREED_BYTES_PER_STEP
     assert max(taken) <= WORK_STEPS_PER_TURN + STEPS_PER_SLICE + LARGE // FREED_BYTES_PER_STEP
     assert node.turn.held_bytes < held // 100
+
+
+def test_large_messages_of_priorities_are_let_go_in_slices(node: Node) -> None:
+    """They lie in memory with their places."""
+    peer = node.connect()
+    node.turn.window_bytes = 1 << 40
+    peer.declare("q", arguments={"x-max-priority": 5})
+    for _ in range(LARGE_MANY):
+        peer.send(publish(1, "", "q", bytes(LARGE), priority=3))
+    node.run()
+    taken = [ask(node, peer, method(1, "queue.delete", queue="q")), *turns_of(node)]
+    assert sum(taken) >= LARGE_MANY * LARGE // FREED_BYTES_PER_STEP
+    assert max(taken) <= WORK_STEPS_PER_TURN + STEPS_PER_SLICE + LARGE // FREED_BYTES_PER_STEP
+    assert node.turn.held_bytes == 0
+
+
+def test_large_delayed_messages_are_let_go_in_slices(node: Node) -> None:
+    """They lie in memory with the times when they are due."""
+    peer = node.connect()
+    node.turn.window_bytes = 1 << 40
+    arguments = {"x-delayed-type": "fanout"}
+    peer.call(1, "exchange.declare", exchange="d", type="x-delayed-message", arguments=arguments)
+    for _ in range(LARGE_MANY):
+        peer.send(publish(1, "d", "", bytes(LARGE), headers={"x-delay": 60_000}))
+    node.run()
+    taken = [ask(node, peer, method(1, "exchange.delete", exchange="d")), *turns_of(node)]
+    assert sum(taken) >= LARGE_MANY * LARGE // FREED_BYTES_PER_STEP
+    assert max(taken) <= WORK_STEPS_PER_TURN + STEPS_PER_SLICE + LARGE // FREED_BYTES_PER_STEP
+    assert node.broker.message_bytes() == 0

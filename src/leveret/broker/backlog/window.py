@@ -12,7 +12,7 @@ from typing import Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
-from leveret.message import Address, Message
+from leveret.message import Address, Message, PlacedMessage
 
 #: What `first` returns when there is no message.  No sequence is negative, so that a number can say
 #: it: this is asked before each delivery, and an optional number would be an object each time.
@@ -204,12 +204,12 @@ class WindowPart:
 
 @final
 @mypyc_attr(acyclic=True)
-class Returned:
+class Returned(PlacedMessage):
     """A message with its place in the queue and how often it was returned."""
 
     def __init__(self, sequence: i64, message: Message, count: i64) -> None:
+        super().__init__(message)
         self.sequence: i64 = sequence
-        self.message = message
         self.count: i64 = count
 
 

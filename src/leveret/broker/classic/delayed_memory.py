@@ -17,7 +17,7 @@ from leveret.broker.core.work import WorkAccount
 from leveret.broker.queue.deadlines import Deadlined, Deadlines
 from leveret.chunk import ROW_BYTES
 from leveret.limits import DELAYED_OVERHEAD_BYTES
-from leveret.message import Message
+from leveret.message import Message, PlacedMessage
 
 #: Entries that no longer count which one look at the first takes out.
 _PASSED_BY: Final = 256
@@ -25,11 +25,11 @@ _PASSED_BY: Final = 256
 
 @final
 @mypyc_attr(acyclic=True)
-class Delayed:
+class Delayed(PlacedMessage):
     """A message and when it is due, in ms."""
 
     def __init__(self, message: Message, due_ms: i64) -> None:
-        self.message = message
+        super().__init__(message)
         self.due_ms: i64 = due_ms
 
 

@@ -30,7 +30,7 @@ from leveret.limits import (
     STEPS_PER_TURN,
     TIMED_STEPS_PER_TURN,
 )
-from leveret.message import Message
+from leveret.message import Message, PlacedMessage
 
 #: Objects, and bytes of messages, that are let go between two looks at the steps that are left.
 _FREED_AT_ONCE: i64 = 512
@@ -128,17 +128,14 @@ class WorkAccount(HeldMemory):
     def freed_at_once(self, items: list[Any]) -> i64:
         """Return how many objects at the end of a list are let go at once, and count that work.
 
-        Where these are messages, they are fewer the larger they are.  What holds messages in a list
-        is small: a queue lets go of the messages themselves.
+        Where these are messages, or placed ones, they are fewer the larger they are.
         """
         most = min(i64(len(items)), _FREED_AT_ONCE)
         count: i64 = 0
         size: i64 = 0
         while count < most and size < _FREED_BYTES_AT_ONCE:
             count += 1
-            item = items[len(items) - count]
-            if isinstance(item, Message):
-                size += len(item.body)
+            size += _body_bytes(items[len(items) - count])
         self.steps += count // MESSAGES_FREED_PER_STEP + size // FREED_BYTES_PER_STEP
         return count
 
@@ -147,10 +144,8 @@ class WorkAccount(HeldMemory):
         count: i64 = 0
         size: i64 = 0
         while table and count < _FREED_AT_ONCE and size < _FREED_BYTES_AT_ONCE:
-            item = table.popitem()[1]
             count += 1
-            if isinstance(item, Message):
-                size += len(item.body)
+            size += _body_bytes(table.popitem()[1])
         self.steps += count // MESSAGES_FREED_PER_STEP + size // FREED_BYTES_PER_STEP
 
     def free_later(self, items: list[Any]) -> None:
@@ -271,3 +266,12 @@ class Freeing(Work):
     def ended(self) -> None:
         """Note that nothing is left."""
         self.over = True
+
+
+def _body_bytes(item: Any) -> i64:
+    """Return the bytes of the body that is let go with an object, if that is a message's."""
+    if isinstance(item, Message):
+        return len(item.body)
+    if isinstance(item, PlacedMessage):
+        return len(item.message.body)
+    return 0
