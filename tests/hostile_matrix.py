@@ -44,6 +44,7 @@ from leveret.management.api import users_routes
 from leveret.names import Name
 from leveret.wire.spec import METHODS
 from raw_codec import method, publish
+from staged import claimed
 
 DECLARED: Final = Path(__file__).parent / "hostile" / "matrix.toml"
 
@@ -376,7 +377,8 @@ def hand_over(node: Node, user: str) -> None:
     if vhost is None or all(key == to.key for _, _, key in _owners(vhost)):
         return
     area = area_of(vhost)
-    give_sinks(area, list(area.sinks.by_place.values()), to)
+    for sink in {place[0] for place in area.sinks.by_place}:
+        give_sinks(area, claimed(area.sinks, sink), to)
     for queue in vhost.queues.by_name.values():
         for name in (
             [] if queue.target.publishers is None else list(queue.target.publishers.by_name)

@@ -6,7 +6,10 @@ import json
 from typing import Any
 
 from core import Node, Peer
+from leveret.broker.staging.claims import Claims, SinkSearch
 from leveret.broker.staging.commit import COMMIT_KEY
+from leveret.broker.staging.forgetting import Forgetting, forget_sinks
+from leveret.broker.staging.sinks import Sinks
 from leveret.store.disks.recording import RecordingDisk
 from raw_codec import publish
 
@@ -57,6 +60,21 @@ def commit(peer: Peer, *queues: str, batch: int = 1, sink: str = "s", **more: An
     mandatory = more.pop("mandatory", False)
     body = json.dumps({"sink": sink, "batch": batch, "queues": queues, **more}).encode()
     peer.send(publish(1, "", COMMIT_KEY, body, mandatory=mandatory))
+
+
+def claimed(sinks: Sinks, name: str, destination: str | None = None) -> Claims:
+    """Return the sinks of a name, or the one of a destination, for who may do all with them."""
+    search = SinkSearch(sinks, name, destination)
+    claims = Claims(name)
+    while not search.is_over():
+        for sink in search.take():
+            claims.add(sink)
+    return claims
+
+
+def forget(node: Node, name: str, destination: str | None = None) -> Forgetting:
+    """Begin to forget them."""
+    return forget_sinks(node.staging.sinks, claimed(node.staging.sinks, name, destination))
 
 
 def released(peer: Peer, *queues: str, **more: Any) -> list[str]:

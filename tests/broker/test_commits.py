@@ -23,7 +23,9 @@ from leveret.store.disks.recording import RecordingDisk
 from raw_codec import method, publish
 from staged import (
     bodies,
+    claimed,
     commit,
+    forget,
     killed,
     released,
     stage,
@@ -359,12 +361,12 @@ def test_an_operator_may_have_a_sink_forgotten() -> None:
     node = Node()
     peer = held_back(node)
     with pytest.raises(PreconditionFailed):
-        node.staging.sinks.forget("s")
+        forget(node, "s")
     peer.call(1, "queue.delete", queue="full")
     node.tick(1000)
     node.sync()
-    assert node.staging.sinks.forget("s")
-    assert not node.staging.sinks.forget("s")
+    assert forget(node, "s").over
+    assert claimed(node.staging.sinks, "s").found == []
     node.sync()
     assert killed(node).staging.sinks.by_place == {}
 

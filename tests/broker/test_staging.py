@@ -25,7 +25,9 @@ from raw_codec import decode_properties, method, properties, publish
 from staged import (
     bodies,
     checkpointed,
+    claimed,
     commit,
+    forget,
     killed,
     released,
     stage,
@@ -680,12 +682,12 @@ def test_one_destination_of_a_sink_is_forgotten_or_all_of_them() -> None:
     peer = start(node)
     for destination in ("queue:x", "queue:y", "queue:z"):
         assert released(peer, destination=destination) == ["basic.ack"]
-    assert node.staging.sinks.forget("s", "queue:x")
-    assert not node.staging.sinks.forget("s", "queue:x")
+    assert forget(node, "s", "queue:x").over
+    assert claimed(node.staging.sinks, "s", "queue:x").found == []
     again = killed(node)
     node.sync()
     assert set(killed(node).staging.sinks.by_place) == {("s", "queue:y"), ("s", "queue:z")}
     assert len(again.staging.sinks.by_place) in (2, 3)
-    assert node.staging.sinks.forget("s")
+    assert forget(node, "s").over
     node.sync()
     assert killed(node).staging.sinks.by_place == {}

@@ -45,7 +45,7 @@ from leveret.store.records.record import is_kind, kind_name
 from leveret.wire.spec import METHODS
 from raw import Method
 from raw_codec import method, publish
-from staged import checkpointed, commit, killed, stage, stage_queue, stopped
+from staged import checkpointed, claimed, commit, killed, stage, stage_queue, stopped
 
 #: The greatest number that a batch or a message can have: what comes after it is dropped.
 HIGHEST: Final = 2**63 - 1
@@ -768,7 +768,7 @@ def test_a_staging_queue_that_is_called_like_its_sink_adopts_it(queue: str) -> N
 
 def _give(node: Node, kind: str, to: Owner) -> None:
     if kind == "sink":
-        give_sinks(node.staging, [node.staging.sinks.by_place["job", ""]], to)
+        give_sinks(node.staging, claimed(node.staging.sinks, "job", ""), to)
     elif kind == "publisher":
         queue = node.vhost.queues.by_name["q"]
         assert queue.target.publishers is not None

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections import Counter
 from collections.abc import Iterable
-from typing import Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import make_mocked_request
 
 from core import Node, Peer
 from cost_gauge import Excess, Gauge, GaugedNode, QuickPeer
@@ -15,8 +20,11 @@ from cost_worlds import World
 from leveret.broker.admin.stats import SinkListing
 from leveret.broker.core.accounts import ROUTE_BYTES
 from leveret.broker.core.ownership import Owner
+from leveret.broker.node.access import Access
 from leveret.broker.queue.target import Destinations
+from leveret.broker.staging.claims import Claims, SinkSearch
 from leveret.broker.staging.commit import COMMIT_KEY
+from leveret.broker.staging.forgetting import forget_sinks
 from leveret.broker.staging.giving import give_sinks
 from leveret.broker.staging.release import Sink, StagedRoutes
 from leveret.broker.staging.staging import staging_of
@@ -28,9 +36,17 @@ from leveret.limits import (
     STEPS_PER_SLICE,
     TURN_SHARE_MIN,
 )
+from leveret.management.gate import ACCESS, VISIT, Barred, Gate, Visit
+from leveret.management.rights import USER
+from leveret.management.routes.queues.sinks import give
+from leveret.management.routes.shared import BROKER, OPERATOR
 from leveret.wire.staged import Staged
 from raw_codec import method, publish
-from staged import commit, killed, stage_queue
+from staged import claimed, commit, forget, killed, stage_queue
+
+if TYPE_CHECKING:
+    from leveret.management.keeper import Keeper
+    from leveret.management.operator import Operator
 
 #: Staging queues: a walk over all of them for each of them is seen.
 MANY = 1_500
@@ -282,12 +298,12 @@ def test_a_sink_with_very_many_staging_queues_is_given_in_slices() -> None:
     node, _, sink = many_staged()
     bob = node.broker.users.owner("bob")
     most, before = 0, int(node.turn.steps)
-    giving = give_sinks(node.staging, [sink], bob)
+    giving = give_sinks(node.staging, claimed(node.staging.sinks, "job"), bob)
     while not giving.over:
         # Between two slices it is its owner's.
         assert (sink.owner or bob).name == "guest"
         with pytest.raises(PreconditionFailed, match="is being handed over to user 'bob'"):
-            give_sinks(node.staging, [sink], bob)
+            give_sinks(node.staging, claimed(node.staging.sinks, "job"), bob)
         most = max(most, int(node.turn.steps) - before)
         before = int(node.turn.steps)
         node.broker.settle()
@@ -300,8 +316,10 @@ def test_a_sink_with_very_many_staging_queues_is_given_in_slices() -> None:
 
 @pytest.mark.parametrize("commits", [False, True])
 def test_a_start_completes_what_was_being_given(commits: bool) -> None:
-    node, peer, sink = many_staged()
-    giving = give_sinks(node.staging, [sink], node.broker.users.owner("bob"))
+    node, peer, _ = many_staged()
+    giving = give_sinks(
+        node.staging, claimed(node.staging.sinks, "job"), node.broker.users.owner("bob")
+    )
     if commits:
         # Its owner goes on meanwhile.
         body = b'{"sink": "job", "batch": 1, "queues": []}'
@@ -324,7 +342,7 @@ def test_a_start_completes_what_was_being_given(commits: bool) -> None:
 def test_a_sink_that_is_taken_while_it_is_given_stays_so() -> None:
     node, _, sink = many_staged(300)
     sinks = node.staging.sinks
-    give_sinks(node.staging, [sink], node.broker.users.owner("bob"))
+    give_sinks(node.staging, claimed(node.staging.sinks, "job"), node.broker.users.owner("bob"))
     assert set(owners(node)) == {"bob", "guest"}
     sinks.own(sink, Owner("carol", 1))
     node.sync()
@@ -337,10 +355,10 @@ def test_a_sink_that_is_taken_while_it_is_given_stays_so() -> None:
 
 def test_a_sink_is_not_forgotten_while_it_is_given() -> None:
     node, _, sink = many_staged(300)
-    give_sinks(node.staging, [sink], node.broker.users.owner("bob"))
+    give_sinks(node.staging, claimed(node.staging.sinks, "job"), node.broker.users.owner("bob"))
     assert set(owners(node)) == {"bob", "guest"}
     with pytest.raises(PreconditionFailed, match="is being handed over to user 'bob'"):
-        node.staging.sinks.forget("job")
+        forget(node, "job")
     # Nor does it expire, as it would have by now.
     node.clock.advance(int(node.turn.publisher_expiry_ms) + 1)
     node.now()
@@ -361,7 +379,7 @@ def test_very_many_sinks_of_a_name_are_given_in_slices() -> None:
         node.staging.restore(sink, [])
     stage_queue(node.connect(), "s", 2, "job", destination="d7")
     before = int(node.turn.steps)
-    give_sinks(node.staging, node.staging.sinks.named("job"), bob)
+    give_sinks(node.staging, claimed(node.staging.sinks, "job"), bob)
     assert int(node.turn.steps) - before <= 2 * STEPS_PER_SLICE
     assert len({one.owner for one in node.staging.sinks.by_place.values()}) > 1
     node.sync()
@@ -370,12 +388,8 @@ def test_very_many_sinks_of_a_name_are_given_in_slices() -> None:
 
 def test_sinks_of_a_name_are_given_and_forgotten_over_http_in_slices() -> None:
     node, _ = gauged()
-    owner = node.broker.users.owner("guest")
     with node.gauge.unmeasured():
-        for number in range(3_000):
-            sink = Sink("job", f"d{number}")
-            sink.batch, sink.owner, sink.time_ms = 1, owner, node.clock.wall_ms()
-            node.staging.restore(sink, [])
+        many_of_one_name(node, 3_000, node.broker.users.owner("guest"))
     sinks = node.staging.sinks.by_place
     with HttpClient(node) as http:
         assert http.ask("PUT", "/api/sinks/%2F/job/owner/other") == 204
@@ -383,6 +397,142 @@ def test_sinks_of_a_name_are_given_and_forgotten_over_http_in_slices() -> None:
         assert http.ask("DELETE", "/api/sinks/%2F/job") == 204
     assert sinks == {}
     assert excesses(node) == []
+
+
+def many_of_one_name(node: Node, count: int, owner: Owner) -> None:
+    for number in range(count):
+        sink = Sink("job", f"d{number}")
+        sink.batch, sink.owner, sink.time_ms = 1, owner, node.clock.wall_ms()
+        node.staging.restore(sink, [])
+
+
+def owned(node: Node) -> dict[str, int]:
+    """How many sinks each user has."""
+    return dict(
+        Counter(one.owner.name for one in node.staging.sinks.by_place.values() if one.owner)
+    )
+
+
+@pytest.mark.parametrize("method_name", ["PUT", "DELETE"])
+def test_very_many_sinks_are_judged_in_slices(method_name: str) -> None:
+    """Those of the name, and those of others beside it, which a search passes."""
+    node, _ = gauged()
+    sinks = node.staging.sinks
+    with node.gauge.unmeasured():
+        many_of_one_name(node, 5_000, node.broker.users.owner("guest"))
+        filled(node, 5_000)
+    looks: list[int] = []
+    search = SinkSearch(sinks, "job", None)
+    while not search.is_over():
+        looks.append(len(search.take()))
+    assert (sum(looks), max(looks) <= 1_024, len(looks) >= 9) == (5_000, True, True)
+    assert int(node.turn.steps) >= 10_000 // 16 + 5_000
+    tail = "/owner/other" if method_name == "PUT" else ""
+    with HttpClient(node) as http:
+        assert http.ask(method_name, f"/api/sinks/%2F/job{tail}") == 204
+    assert owned(node).get("other", 0) == (5_000 if tail else 0)
+    assert 0 < node.gauge.most["http lines"] < 60_000
+    assert excesses(node) == []
+
+
+def test_sinks_of_a_name_are_given_to_one_user_at_a_time() -> None:
+    node = Node()
+    many_of_one_name(node, 1_000, node.broker.users.owner("guest"))
+    sinks = node.staging.sinks
+    late = claimed(sinks, "job")
+    giving = give_sinks(node.staging, claimed(sinks, "job"), Owner("bob", 1))
+    assert not giving.over
+    for claims in (late, claimed(sinks, "job", "d0"), claimed(sinks, "job", "d999")):
+        with pytest.raises(PreconditionFailed, match="is being handed over to user 'bob'"):
+            give_sinks(node.staging, claims, Owner("carol", 2))
+        with pytest.raises(PreconditionFailed, match="is being handed over to user 'bob'"):
+            forget_sinks(sinks, claims)
+    node.sync()
+    # What was claimed before is another's by now.
+    too_late = give_sinks(node.staging, late, Owner("carol", 2))
+    node.sync()
+    assert (too_late.over, too_late.any_done) == (True, False)
+    assert owned(node) == {"bob": 1_000}
+    assert give_sinks(node.staging, claimed(sinks, "job", "d0"), Owner("carol", 2)).any_done
+    assert owned(node) == {"bob": 999, "carol": 1}
+
+
+@pytest.mark.parametrize("end", ["tags", "user", "permission"])
+def test_who_loses_his_rights_while_sinks_are_judged_changes_none(end: str) -> None:
+    node = Node()
+    node.add_user("root", "administrator", configure=".*", write="", read="")
+    many_of_one_name(node, 3_000, node.broker.users.owner("guest"))
+    users = node.broker.users
+    match_info: dict[str, str] = {"vhost": "/", "sink": "job", "user": "root"}
+    app = web.Application()
+    app[BROKER] = node.broker
+    app[OPERATOR] = cast("Operator", SimpleNamespace(begin=node.now))
+    request = make_mocked_request("PUT", "/", app=app, match_info=match_info)
+
+    async def run() -> None:
+        gate = Gate(node.broker, cast("Keeper", None), print, node.clock)
+        access = Access(users, "root", "/")
+        asked = asyncio.create_task(give(request))
+        visit = Visit(gate, access, USER, users.get("root"), asked)
+        visit.ends = False
+        gate.visits.add(visit)
+        request[ACCESS], request[VISIT] = access, visit
+        await asyncio.sleep(0)
+        if end == "tags":
+            users.set_tags("root", [])
+        elif end == "user":
+            users.delete("root")
+        else:
+            users.clear_permission("root", "/")
+        with pytest.raises((asyncio.CancelledError, Barred)):
+            await asked
+        assert (end == "tags") == (visit.refusal is None)
+
+    asyncio.run(run())
+    assert owned(node) == {"guest": 3_000}
+    assert node.staging.sinks.giving == {}
+
+
+def test_what_is_offered_to_another_meanwhile_is_not_taken() -> None:
+    node = Node()
+    guest, bob, carol = node.broker.users.owner("guest"), Owner("bob", 1), Owner("carol", 2)
+    many_of_one_name(node, 1_000, guest)
+    sinks = node.staging.sinks
+    offers = Claims("job")
+    for sink in sinks.by_place.values():
+        offers.add(sink, offers=True)
+    assert give_sinks(node.staging, offers, bob).any_done
+    node.sync()
+    assert owned(node) == {"guest": 1_000}
+    takes = Claims("job")
+    for sink in sinks.by_place.values():
+        takes.add(sink, takes=True)
+    sinks.by_place["job", "d7"].offered = carol
+    assert give_sinks(node.staging, takes, bob).any_done
+    node.sync()
+    assert owned(node) == {"guest": 1, "bob": 999}
+    assert sinks.by_place["job", "d7"].offered is carol
+
+
+def test_nobody_takes_more_sinks_than_he_may_have() -> None:
+    node = Node()
+    bob = Owner("bob", 1)
+    many_of_one_name(node, 1_000, node.broker.users.owner("guest"))
+    sinks = node.staging.sinks
+    node.turn.quotas.user_limits["bob"] = {"max-sinks": 1_000}
+    takes = Claims("job")
+    for sink in sinks.by_place.values():
+        sink.offered = bob
+        takes.add(sink, takes=True)
+    giving = give_sinks(node.staging, takes, bob)
+    assert not giving.over
+    # He commits under another name meanwhile.
+    mine = Sink("mine", "")
+    mine.batch, mine.owner, mine.time_ms = 1, bob, node.clock.wall_ms()
+    node.staging.restore(mine, [])
+    node.sync()
+    assert (giving.over, giving.lacks_room) == (True, True)
+    assert owned(node) == {"guest": 1, "bob": 1_000}
 
 
 def test_what_commits_while_sinks_are_forgotten_stays() -> None:
@@ -395,11 +545,10 @@ def test_what_commits_while_sinks_are_forgotten_stays() -> None:
         sink.batch, sink.time_ms = 1, node.clock.wall_ms()
         sink.owner = node.broker.users.owner("guest")
         node.staging.restore(sink, [])
-    forgetting = node.staging.sinks.forget("job")
+    forgetting = forget(node, "job")
     body = {"sink": "job", "destination": f"d{count - 1}", "batch": 2, "queues": []}
     peer.connection.receive(publish(1, "", COMMIT_KEY, json.dumps(body).encode()), node.now())
     node.sync()
-    assert forgetting is not None
     assert forgetting.over
     assert [place[1] for place in node.staging.sinks.by_place] == [f"d{count - 1}"]
     again = killed(node)

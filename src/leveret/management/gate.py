@@ -22,8 +22,9 @@ tell whether the user is there.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -464,6 +465,24 @@ def must_administer(request: web.Request) -> None:
     """Check that who asks operates the broker or is an administrator.  Raises: Barred (401)."""
     if not is_administrator(request):
         raise Barred("Not administrator user")
+
+
+@contextlib.contextmanager
+def looking(request: web.Request) -> Iterator[None]:
+    """Let a request that is to change something end with its rights, while it only looks yet.
+
+    Raises: Barred (401) for who was an administrator and is none any more.
+    """
+    visit: Visit | None = request.get(VISIT)
+    if visit is None:
+        yield
+        return
+    administers = is_administrator(request)
+    visit.ends = True
+    yield
+    visit.ends = False
+    if administers:
+        must_administer(request)
 
 
 def _ask(request: web.Request, ask: Callable[[], None]) -> None:

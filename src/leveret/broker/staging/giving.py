@@ -1,11 +1,13 @@
 """Giving sinks to another user, with what their owner staged for them, slice after slice.
 
+What an owner only offers is noted in the same slices.
+
 A sink with few staging queues is given at once, by one record.  Of one with many a record first
 says whom it is being given to; then the queues go, some by one record, and the sink itself comes
 last: until then its owner commits.  A start that reads the first record completes what it says.
 
-Invariants: a sink is given once at a time; one that is forgotten meanwhile, or has another owner,
-is left as it is.
+Invariants: the sinks of a name are given to one user at a time; one that is forgotten meanwhile,
+has another owner, or is offered to somebody else than who takes it, is left as it is.
 """
 
 from __future__ import annotations
@@ -19,9 +21,9 @@ from leveret.broker.core.ownership import Owner, is_free_for, key_of
 from leveret.broker.core.work import WaitedWork
 from leveret.broker.queue.quota import give_queue
 from leveret.broker.staging.area import StagingArea
+from leveret.broker.staging.claims import Claim, Claims
 from leveret.broker.staging.release import Sink
 from leveret.broker.staging.staging import staging_of
-from leveret.errors import PreconditionFailed
 from leveret.limits import STEPS_PER_SLICE
 
 #: What it costs in steps to give a sink, and a staging queue: the record of each is written.
@@ -36,14 +38,24 @@ _LISTED_PER_STEP: Final = 64
 
 @final
 class Giving(WaitedWork):
-    """Gives some sinks to one user."""
+    """Gives some sinks to one user, or offers them to him.
 
-    def __init__(self, area: StagingArea, sinks: list[Sink], to: Owner) -> None:
+    `name` is what all of them are called where a request asked for it; a start completes each sink
+    by itself.
+    """
+
+    def __init__(self, area: StagingArea, claims: list[Claim], to: Owner, name: str = "") -> None:
         super().__init__()
         self._area: Final = area
         self._to: Final = to
-        #: The sinks that are left, the next one last, with whom they belonged to.
-        self._left: Final = [(sink, sink.owner) for sink in reversed(sinks)]
+        self._name: Final = name
+        #: The sinks that are left, the next one last.
+        self._left: Final = claims
+        self._left.reverse()
+        #: True once one was given or offered.
+        self.any_done = False
+        #: True once the user had no room left for one that he wanted to take.
+        self.lacks_room = False
         #: The one whose queues are being given, and those that are left of them.
         self._sink: Sink | None = None
         self._before: Owner | None = None
@@ -58,11 +70,13 @@ class Giving(WaitedWork):
         while self._sink is not None or self._left:
             if turn.steps >= last:
                 return True
-            turn.steps += _GIVEN_STEPS
             sink = self._sink
             if sink is None:
+                turn.steps += 1
                 self._begin_next()
-            elif not self._is_owned(sink):
+                continue
+            turn.steps += _GIVEN_STEPS
+            if not self._is_owned(sink):
                 self._end(sink)
                 if self._is_known(sink):
                     # The record that it is being given must not stay the last one.
@@ -77,15 +91,29 @@ class Giving(WaitedWork):
         return False
 
     def _begin_next(self) -> None:
-        """Begin with the next sink."""
+        """Begin with the next sink, unless it is to be left as it is, or is only offered."""
         area = self._area
         turn = area.vhost.turn
-        sink, self._before = self._left.pop()
+        claim = self._left.pop()
+        sink = claim.sink
+        if not self._is_known(sink) or not (claim.holds() if self._name else claim.is_owned()):
+            return
+        if claim.offers:
+            self.any_done = True
+            sink.offered = self._to
+            return
+        if claim.takes and not area.sinks.quota.has_room(self._to):
+            self.lacks_room = True
+            return
+        self.any_done = True
+        turn.steps += _GIVEN_STEPS
+        sink.gives_to = self._to
         self._sink = sink
+        self._before = claim.owner
         self._queues = area.sinks.staged_of(sink)
         turn.steps += len(self._queues) // _LISTED_PER_STEP
         self._at_once = len(self._queues) <= _GIVEN_AT_ONCE
-        if not self._at_once and self._is_owned(sink):
+        if not self._at_once:
             turn.journal.define("sink", area.last_record(sink))
 
     def _is_owned(self, sink: Sink) -> bool:
@@ -113,6 +141,12 @@ class Giving(WaitedWork):
             turn.journal.define("queue", queue.definition(vhost.name))
         return True
 
+    def ended(self) -> None:
+        """Let others give sinks of that name, and tell those who wait."""
+        if self._name:
+            del self._area.sinks.giving[self._name]
+        super().ended()
+
     def _end(self, sink: Sink) -> None:
         """Go on with the next sink."""
         sink.gives_to = None
@@ -120,19 +154,17 @@ class Giving(WaitedWork):
         self._queues = []
 
 
-def give_sinks(area: StagingArea, sinks: list[Sink], to: Owner) -> Giving:
+def give_sinks(area: StagingArea, claims: Claims, to: Owner) -> Giving:
     """Begin to give sinks, and what their owners staged for them, to `to`, and to journal that.
 
-    Raises: PreconditionFailed (406) for one that is being given already.
+    Raises: PreconditionFailed (406) where `to` has no room for what he takes, or one of them is
+    being given already.
     """
-    for sink in sinks:
-        if sink.gives_to is not None:
-            raise PreconditionFailed(
-                f"sink '{sink.name}' is being handed over to user '{sink.gives_to.name}'"
-            )
-    for sink in sinks:
-        sink.gives_to = to
-    giving = Giving(area, sinks, to)
+    sinks = area.sinks
+    sinks.check_quota(to, claims.takes)
+    claims.check_given(sinks)
+    sinks.giving[claims.name] = to
+    giving = Giving(area, claims.found, to, claims.name)
     # What came before it in this turn may have looked at as many sinks.
     area.vhost.turn.begin(giving, STEPS_PER_SLICE // 4)
     return giving
@@ -140,5 +172,6 @@ def give_sinks(area: StagingArea, sinks: list[Sink], to: Owner) -> Giving:
 
 def give_later(area: StagingArea, sink: Sink, to: Owner) -> None:
     """Complete after a start what a record says of a sink that was being given."""
+    claim = Claim(sink, takes=False, offers=False)
     sink.gives_to = to
-    area.vhost.turn.works.append(Giving(area, [sink], to))
+    area.vhost.turn.works.append(Giving(area, [claim], to))

@@ -38,18 +38,13 @@ from leveret.broker.core.ownership import (
 )
 from leveret.broker.core.timers import Timed
 from leveret.broker.core.turn import Turn
-from leveret.broker.core.work import WaitedWork
 from leveret.broker.staging.index import StagingIndex
 from leveret.broker.staging.release import Sink
-from leveret.errors import PreconditionFailed
 from leveret.limits import SINKS_PER_USER_MAX
 from leveret.names import check_new
 
 #: The command that gives a sink to another owner; errors name it.
 GIVE_SINK: Final = "set_sink_owner"
-
-#: What it costs in steps to forget a sink with a record.
-_FORGOTTEN_STEPS: Final = 5
 
 
 @final
@@ -67,34 +62,6 @@ class SinkExpiry(Timed):
 
 
 @final
-class Forgetting(WaitedWork):
-    """Forgets sinks; one that has committed since, or was given to somebody else, stays."""
-
-    def __init__(self, sinks: Sinks, left: list[Sink]) -> None:
-        super().__init__()
-        self._sinks: Final = sinks
-        #: Those that are left, the next one last, with their batches and owners.
-        self._left: Final = [(sink, sink.batch, sink.owner) for sink in reversed(left)]
-
-    def step(self, steps: i64) -> bool:
-        """Forget some of them."""
-        sinks = self._sinks
-        turn = sinks.turn
-        turn.changes += 1
-        last = turn.steps + steps
-        while self._left:
-            if turn.steps >= last:
-                return True
-            turn.steps += _FORGOTTEN_STEPS
-            sink, batch, owner = self._left.pop()
-            is_same = sink.batch == batch and key_of(sink.owner) == key_of(owner)
-            is_same = is_same and sink.gives_to is None
-            if is_same and sinks.known(sink.name, sink.destination) is sink:
-                sinks.forget_one(sink)
-        return False
-
-
-@final
 class Sinks:
     """The sinks of one vhost."""
 
@@ -106,6 +73,8 @@ class Sinks:
         self.staged: Final = StagingIndex()
         self.quota: Final = Quota(turn.quotas.user_limits, MAX_SINKS, SINKS_PER_USER_MAX)
         self.account: Final = MarkAccount(turn.accounts)
+        #: Names of which sinks are being given at a request, and to whom.
+        self.giving: dict[str, Owner] = {}
         # Of each name: the one that was adopted, and of each owner too how many have a destination.
         self._adopted: dict[str, Sink] = {}
         self._placed: dict[tuple[str, str], i64] = {}
@@ -245,16 +214,6 @@ class Sinks:
             found.append("")
         return found
 
-    # -- owners -----------------------------------------------------------------------------------
-
-    def named(self, name: str, destination: str | None = None) -> list[Sink]:
-        """Return the sinks of a name, or the one of a destination."""
-        return [
-            sink
-            for sink in self.by_place.values()
-            if sink.name == name and destination in (None, sink.destination)
-        ]
-
     # -- forgetting -------------------------------------------------------------------------------
 
     def _is_idle(self, sink: Sink) -> bool:
@@ -280,26 +239,6 @@ class Sinks:
         if sink.expiry is not None:
             self.turn.timers.cancel(sink.expiry)
             sink.expiry = None
-
-    def forget(self, name: str, destination: str | None = None) -> Forgetting | None:
-        """Begin to forget the sinks of a name, or the one of a destination: they may begin anew.
-
-        Returns None where there is none.  Raises: PreconditionFailed (406) while one of them has
-        batches that are not released, or is being given to another user.
-        """
-        sinks = self.named(name, destination)
-        for sink in sinks:
-            if sink.releases:
-                raise PreconditionFailed(f"sink '{name}' has batches that are not released yet")
-            if sink.gives_to is not None:
-                raise PreconditionFailed(
-                    f"sink '{name}' is being handed over to user '{sink.gives_to.name}'"
-                )
-        if not sinks:
-            return None
-        forgetting = Forgetting(self, sinks)
-        self.turn.begin(forgetting)
-        return forgetting
 
     def forget_one(self, sink: Sink) -> None:
         """Forget a sink, and journal that."""

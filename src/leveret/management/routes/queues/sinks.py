@@ -10,6 +10,7 @@ queues; an administrator sees all.  Only its owner and administrators forget one
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Final
 
 from aiohttp import web
@@ -17,20 +18,24 @@ from aiohttp import web
 from leveret.broker.admin.stats import SinkListing, SinkStats
 from leveret.broker.core.ownership import key_of
 from leveret.broker.staging.area import area_of
+from leveret.broker.staging.claims import Claims, SinkSearch
+from leveret.broker.staging.forgetting import forget_sinks
 from leveret.broker.staging.giving import give_sinks
 from leveret.broker.staging.release import Sink
 from leveret.broker.staging.sinks import GIVE_SINK
 from leveret.broker.values.permission import CONFIGURE
-from leveret.errors import NotFound
+from leveret.errors import AccessRefused, NotFound, PreconditionFailed
 from leveret.management.gate import (
     ACCESS,
     asking_owner,
     is_administrator,
+    looking,
     may_change,
     may_configure,
 )
 from leveret.management.routes.shared import BROKER, OPERATOR, Row, found_vhost, stream_slices
 from leveret.management.routes.users.owners import (
+    GIVES,
     OFFERS,
     TAKES,
     answer,
@@ -59,72 +64,85 @@ async def sinks(request: web.Request) -> web.StreamResponse:
 
 async def forget(request: web.Request) -> web.Response:
     """Forget a sink, so that it may begin anew."""
-    name = request.match_info["sink"]
-    destination = request.query.get("destination")
     operator = request.app[OPERATOR]
-    operator.begin()
     vhost = found_vhost(request)
-    for sink in _by_owner(_named(request)).values():
+
+    def may_forget(sink: Sink) -> str:
         may_change(request, sink.owner, _label(sink, vhost.name), GIVE_SINK)
-    forgetting = area_of(vhost).sinks.forget(name, destination)
-    if forgetting is not None:
-        await operator.ended(forgetting)
+        return GIVES
+
+    claims = await _claims(request, may_forget)
+    operator.begin()
+    await operator.ended(forget_sinks(area_of(vhost).sinks, claims))
     return web.Response(status=204)
 
 
 async def give(request: web.Request) -> web.Response:
     """Hand a sink over to another user, or offer it."""
     operator = request.app[OPERATOR]
-    operator.begin()
     vhost = found_vhost(request)
-    found = _named(request)
-    judged = {
-        owners: judge(request, sink.owner, sink.offered, _label(sink, vhost.name), GIVE_SINK)
-        for owners, sink in _by_owner(found).items()
-    }
-    outcomes = [judged[_owners(sink)] for sink in found]
-    to = wanted_owner(request)
+
+    def judged(sink: Sink) -> str:
+        label = _label(sink, vhost.name)
+        return judge(request, sink.owner, sink.offered, label, GIVE_SINK)
+
+    claims = await _claims(request, judged)
+    only_offers = claims.found[0].offers
+    operator.begin()
     area = area_of(vhost)
-    area.sinks.check_quota(to, outcomes.count(TAKES))
-    given = [sink for sink, outcome in zip(found, outcomes, strict=True) if outcome != OFFERS]
-    giving = give_sinks(area, given, to)
-    for sink, outcome in zip(found, outcomes, strict=True):
-        if outcome == OFFERS:
-            sink.offered = to
+    to = wanted_owner(request)
+    giving = give_sinks(area, claims, to)
     await operator.ended(giving)
-    return answer(outcomes[0])
+    if giving.lacks_room:
+        # He has got others while he took these.
+        area.sinks.check_quota(to)
+    if not giving.any_done:
+        raise PreconditionFailed(f"sink '{claims.name}' has changed hands meanwhile; try again")
+    return answer(OFFERS if only_offers else GIVES)
 
 
-def _named(request: web.Request) -> list[Sink]:
-    """Return the sinks that a request means.
+async def _claims(request: web.Request, judged: Callable[[Sink], str]) -> Claims:
+    """Return the sinks that a request means, and what comes of it by `judged`, found in slices.
 
-    Raises: AccessRefused (403), NotFound (404): who may not see a sink of that name does not learn
-    whether there is one.
+    Nothing is changed before all are judged.  `judged` is asked once for all of the same owners.
+
+    Raises: what `judged` does; AccessRefused (403), NotFound (404): who may not see a sink of that
+    name does not learn whether there is one.
     """
     vhost = found_vhost(request)
     name = request.match_info["sink"]
-    found = area_of(vhost).sinks.named(name, request.query.get("destination"))
+    search = SinkSearch(area_of(vhost).sinks, name, request.query.get("destination"))
     by = asking_owner(request)
-    if by is not None and not is_administrator(request):
-        known = [sink for sink in found if by.is_same(sink.owner) or by.is_same(sink.offered)]
-        if not found or len(known) < len(found):
-            may_configure(request, Name(name))
-    if not found:
+    sees_all = by is None or is_administrator(request)
+    claims = Claims(name)
+    outcomes: dict[tuple[str, str], str] = {}
+    refusal: AccessRefused | None = None
+    foreign = False
+    with looking(request):
+        while not search.is_over():
+            for sink in search.take():
+                if by is not None and not sees_all and not foreign:
+                    foreign = not (by.is_same(sink.owner) or by.is_same(sink.offered))
+                if refusal is not None:
+                    continue
+                owners = key_of(sink.owner), key_of(sink.offered)
+                outcome = outcomes.get(owners)
+                try:
+                    if outcome is None:
+                        outcome = outcomes[owners] = judged(sink)
+                except AccessRefused as error:
+                    refusal = error
+                else:
+                    claims.add(sink, outcome == TAKES, outcome == OFFERS)
+            if not search.is_over():
+                await asyncio.sleep(0)
+    if foreign or not (claims.found or sees_all):
+        may_configure(request, Name(name))
+    if refusal is not None:
+        raise refusal
+    if not claims.found:
         raise NotFound(f"no sink '{name}' in vhost '{vhost.name}'")
-    return found
-
-
-def _owners(sink: Sink) -> tuple[str, str]:
-    """Return whose a sink is, and whom it is offered to."""
-    return key_of(sink.owner), key_of(sink.offered)
-
-
-def _by_owner(sinks: list[Sink]) -> dict[tuple[str, str], Sink]:
-    """Return one sink for each of their owners: a name may have thousands of destinations."""
-    found: dict[tuple[str, str], Sink] = {}
-    for sink in sinks:
-        found.setdefault(_owners(sink), sink)
-    return found
+    return claims
 
 
 def _label(sink: Sink, vhost: str) -> str:
