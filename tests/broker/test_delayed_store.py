@@ -22,10 +22,11 @@ from delayed import (
     store_of,
 )
 from leveret.broker.admin.stats import DelayedListing, DelayedStats
+from leveret.broker.backlog.detached import FREED_AT_ONCE
 from leveret.limits import DELAYED_PAGE_BYTES
 from leveret.names import Name
 from leveret.store.disks.recording import Image, RecordingDisk, crash_states
-from raw_codec import properties, publish
+from raw_codec import method, properties, publish
 
 
 @pytest.fixture
@@ -445,3 +446,24 @@ def test_no_page_is_read_ahead_without_room() -> None:
     assert len(node.turn.wanted) == 1
     node.run()
     assert node.classic("q").ready_count() == 4
+
+
+def test_a_page_arrives_while_the_chunks_of_its_deleted_exchange_are_forgotten() -> None:
+    """There are so many of them that they go in slices."""
+    node = Node(window_bytes=0)
+    node.turn.page_bytes = 500
+    peer = node.connect()
+    declare(peer)
+    for _ in range(FREED_AT_ONCE + 100):
+        delay(peer, 100_000, bytes(600))
+        node.run()
+    assert len(store_of(node).pages.by_key) > FREED_AT_ONCE
+    node.hold_reads = True
+    node.tick(99_990)
+    assert node.wanted
+    peer.connection.receive(method(1, "exchange.delete", exchange="e"), node.now())
+    assert node.turn.works
+    node.read_wanted()
+    node.sync()
+    assert not node.turn.works
+    assert node.turn.held_bytes == node.turn.delayed_bytes == 0

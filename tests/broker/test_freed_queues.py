@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from core import Node, Peer
+from leveret.broker.core.quotas import Counting, Use
 from raw_codec import method, publish
 
 #: A queue of each kind, with what adds parts to it.
@@ -136,4 +137,81 @@ def test_queues_that_are_deleted_in_a_row_are_freed_at_once() -> None:
             method(1, "queue.bind", queue=name, exchange="amq.topic", routing_key=f"a.{number}"),
             method(1, "queue.delete", queue=name, no_wait=True),
         )
+    assert in_memory() - before == Counter()
+
+
+def test_a_user_who_has_no_queue_any_more_is_counted_no_more() -> None:
+    node = Node()
+    peer = node.connect()
+    before = sum(isinstance(one, Use | Counting) for one in gc.get_objects())
+    for _ in range(5):
+        peer.declare("q")
+        assert sum(isinstance(one, Use | Counting) for one in gc.get_objects()) > before
+        peer.call(1, "queue.delete", queue="q")
+    node.sync()
+    assert sum(isinstance(one, Use | Counting) for one in gc.get_objects()) == before
+
+
+# -- delayed messages ------------------------------------------------------------------------------
+
+
+def delays(peer: Peer, *, count: int = 0) -> None:
+    """Declare a delayed exchange, and publish messages of 70 kB to it, due after 100 s."""
+    arguments = {"x-delayed-type": "direct"}
+    values = {"type": "x-delayed-message", "durable": True, "arguments": arguments}
+    peer.call(1, "exchange.declare", exchange="e", **values)
+    for _ in range(count):
+        headers = {"x-delay": 100_000}
+        peer.send(publish(1, "e", "k", bytes(70_000), headers=headers, delivery_mode=2))
+
+
+def unused(peer: Peer) -> None:
+    delays(peer)
+
+
+def waiting(peer: Peer) -> None:
+    delays(peer, count=3)
+    peer.node.sync()
+
+
+def being_written(peer: Peer) -> None:
+    peer.node.hold_spill = True
+    waiting(peer)
+
+
+def being_read(peer: Peer) -> None:
+    waiting(peer)
+    peer.node.hold_reads = True
+    peer.node.tick(99_990)
+
+
+def being_unloaded(peer: Peer) -> None:
+    waiting(peer)
+    store = peer.node.vhost.exchanges.by_name["e"].delayed
+    assert store is not None
+    store.evict()
+
+
+@pytest.mark.parametrize("whole", [False, True], ids=["exchange", "vhost"])
+@pytest.mark.parametrize("use", [unused, waiting, being_written, being_read, being_unloaded])
+@pytest.mark.parametrize("window_bytes", [-1, 100_000], ids=["in-memory", "paged"])
+def test_nothing_is_left_of_a_deleted_delayed_exchange(
+    use: Any, window_bytes: int, whole: bool
+) -> None:
+    node = Node(window_bytes=window_bytes)
+    peer = node.connect()
+    node.run()
+    before = in_memory()
+    use(peer)
+    assert in_memory() - before
+    if whole:
+        node.broker.delete_vhost("/")
+    else:
+        peer.send(method(1, "exchange.delete", exchange="e"))
+        # It published there last.
+        peer.send(publish(1, "", "nowhere", b""))
+    node.hold_spill = False
+    node.sync()
+    node.read_wanted()
+    node.sync()
     assert in_memory() - before == Counter()

@@ -103,11 +103,13 @@ class DueTimer(Timed):
 
     def __init__(self, store: DelayedMessages) -> None:
         super().__init__()
-        self.store = store
+        #: None once the store is deleted.
+        self.store: DelayedMessages | None = store
 
     def due(self, now_ms: i64) -> None:
         """Let go what is due."""
-        self.store.dispatch(SLICE_MESSAGES)
+        if self.store is not None:
+            self.store.dispatch(SLICE_MESSAGES)
 
 
 @final
@@ -258,6 +260,12 @@ class DelayedMessages(ChunkedQueue):
         turn = self.turn
         turn.begin(ChunksFreeing(turn, turn.spill, self.stored.detach()), FREED_AT_ONCE)
         self.target.drop_publishers()
+
+    def untie(self) -> None:
+        """Let go of the parts that know the store, which was dropped."""
+        super().untie()
+        self.pages.untie()
+        self.timer.store = None
 
     def ready_count(self) -> i64:
         """Return how many messages wait for their time."""

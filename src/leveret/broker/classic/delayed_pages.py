@@ -121,10 +121,12 @@ class DelayedPages:
     def __init__(
         self, queue: Queue, memory: DelayedMemory, stored: StoredChunks, owner: PagesOwner
     ) -> None:
-        self.queue: Final = queue
+        self._turn: Final = queue.turn
+        #: The store; None once it is deleted, and `owner` does nothing from then on.
+        self._queue: Queue | None = queue
         self.memory: Final = memory
         self.stored: Final = stored
-        self.owner: Final = owner
+        self.owner = owner
         #: The pages by the `key` of their chunks.
         self.by_key: dict[i64, DelayedPage] = {}
         #: The messages that are on the disk alone, and their bytes.
@@ -142,11 +144,23 @@ class DelayedPages:
         #: What drops messages from memory at present.
         self.unloading: Unloading | None = None
 
+    @property
+    def queue(self) -> Queue:
+        """Return the store, which is not deleted."""
+        queue = self._queue
+        assert queue is not None, "a deleted store has no pages"
+        return queue
+
+    def untie(self) -> None:
+        """Let go of the store, which is deleted: all pages were forgotten."""
+        self._queue = None
+        self.owner = PagesOwner()
+
     # -- writing ----------------------------------------------------------------------------------
 
     def has_room(self) -> bool:
         """Return whether messages that are due soon may stay in memory."""
-        window = self.queue.turn.window_bytes
+        window = self._turn.window_bytes
         return window < 0 or self.memory.taken() <= window
 
     def bound(self) -> None:
@@ -155,7 +169,7 @@ class DelayedPages:
         It writes a few of them in each round, because very many messages may have come while
         others were written.
         """
-        turn = self.queue.turn
+        turn = self._turn
         if self._round != turn.round_end:
             self._round = turn.round_end
             self._cut = 0
@@ -203,15 +217,15 @@ class DelayedPages:
         stored.whole = True
         stored.written = not page.rows
         self.by_key[stored.key] = page
-        self.queue.turn.hold_all(0, DELAYED_PAGE_BYTES)
+        self._turn.hold_all(0, DELAYED_PAGE_BYTES)
 
     def written(self, page: DelayedPage, ref: ChunkRef) -> None:
         """Drop what is not due soon from memory, and journal the chunk's place."""
-        queue = self.queue
+        queue = self._queue
         stored = page.stored
         rows, page.rows = page.rows, []
         self.memory.leaving -= page.leaving
-        if queue.deleted or stored is None or not stored.kept:
+        if queue is None or stored is None or not stored.kept:
             return
         stored.written = True
         if not ref.temporary:
@@ -240,11 +254,11 @@ class DelayedPages:
             unloading.until_ms = min(unloading.until_ms, until_ms)
             return
         self.unloading = unloading = Unloading(self, until_ms)
-        self.queue.turn.begin(unloading, _UNLOADED_AT_ONCE)
+        self._turn.begin(unloading, _UNLOADED_AT_ONCE)
 
     def unload_some(self, left: list[tuple[i64, Delayed]], until_ms: i64, steps: i64) -> bool:
         """Take messages off `left` and unload those due later; return whether there are more."""
-        turn = self.queue.turn
+        turn = self._turn
         loaded = self.memory.loaded
         touched: dict[DelayedPage, None] = {}
         last = turn.steps + steps
@@ -262,7 +276,7 @@ class DelayedPages:
         turn.steps += passed // _PASSED_PER_STEP
         for page in touched:
             self._list(page)
-        return len(left) > 0 and not self.queue.deleted
+        return len(left) > 0 and self._queue is not None
 
     # -- reading ----------------------------------------------------------------------------------
 
@@ -325,7 +339,7 @@ class DelayedPages:
 
     def fetch(self) -> None:
         """Have the pages read whose time it is."""
-        now_ms = self.queue.turn.now_ms
+        now_ms = self._turn.now_ms
         while self.deadline_ms() <= now_ms:
             page = self.first()
             if page is None:
@@ -343,11 +357,13 @@ class DelayedPages:
     def _request(self, page: DelayedPage) -> None:
         stored = page.stored
         assert stored is not None
-        self.queue.turn.wanted.append(DelayedWanted(page, stored.ref))
+        self._turn.wanted.append(DelayedWanted(page, stored.ref))
 
     def load(self, page: DelayedPage, ref: ChunkRef, data: bytes) -> None:
         """Load what is due soon of a page into memory, unless the page was forgotten."""
         stored = page.stored
+        if self._queue is None:
+            return
         if stored is None or not stored.kept:
             if page.loading:
                 self._loading.remove(page)
@@ -374,7 +390,7 @@ class DelayedPages:
 
     def _judge_room(self) -> None:
         """Look less far ahead where memory is full, and farther where it is empty."""
-        turn = self.queue.turn
+        turn = self._turn
         if not self.has_room():
             self.near_ms //= 2
             self.unload_after(turn.now_ms + self.near_ms)
@@ -391,7 +407,7 @@ class DelayedPages:
 
     def _load_rows(self, page: DelayedPage, chunk: Chunk) -> None:
         """Load what is due soon, and count the rest anew."""
-        turn = self.queue.turn
+        turn = self._turn
         turn.steps += chunk.count
         gone = self.stored.gone
         broken = set(chunk.damaged())
@@ -446,15 +462,15 @@ class DelayedPages:
         ref = stored.ref
         memory = self.memory.loaded
         if page.away == 0:
-            self.queue.turn.steps += len(memory) // 4
+            self._turn.steps += len(memory) // 4
             here = sorted(at for at in memory if start <= at and ref.first <= at <= ref.last)
             return [(at, memory[at]) for at in here[:count]]
-        chunk = chunk_if_true(self.queue.queue_id, ref, self.queue.turn.reader.read(ref))
+        chunk = chunk_if_true(self.queue.queue_id, ref, self._turn.reader.read(ref))
         if chunk is None:
             return found
         broken = set(chunk.damaged())
         index: i64 = chunk.find(start)
-        self.queue.turn.steps += chunk.count - index
+        self._turn.steps += chunk.count - index
         while index < chunk.count and len(found) < count:
             sequence = chunk.sequence(index)
             index += 1
@@ -489,7 +505,7 @@ class DelayedPages:
             if found:
                 return found, start
         fresh = self.memory.fresh
-        self.queue.turn.steps += len(fresh) // 4
+        self._turn.steps += len(fresh) // 4
         rest = [sequence for sequence in fresh if sequence >= start]
         found = [(sequence, fresh[sequence]) for sequence in rest[:count]]
         return found, found[-1][0] + 1 if len(rest) > len(found) else 0
@@ -521,13 +537,13 @@ class DelayedPages:
         page = self.by_key.pop(stored.key, None)
         if page is not None:
             self._count_off(page)
-            self.queue.turn.release_all(0, DELAYED_PAGE_BYTES)
+            self._turn.release_all(0, DELAYED_PAGE_BYTES)
 
     # -- all --------------------------------------------------------------------------------------
 
     def clear(self) -> None:
         """Forget all pages; their chunks are the store's to drop."""
-        self.queue.turn.release_all(0, len(self.by_key) * DELAYED_PAGE_BYTES)
+        self._turn.release_all(0, len(self.by_key) * DELAYED_PAGE_BYTES)
         for page in self._loading:
             page.loading = False
         self.by_key = {}

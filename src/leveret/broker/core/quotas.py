@@ -220,7 +220,7 @@ class Use:
         #: The queues whose messages count, and the one that is counted again next.
         self.shares: list[Share] = []
         self._next: i64 = 0
-        #: What counts all of them; it may be over.
+        #: What counts all of them at present.
         self._counting: Counting | None = None
         #: Queues that may still be counted again in the turn that ends at this step.
         self._recounts_left: i64 = QUOTA_RECOUNT_QUEUES
@@ -379,6 +379,12 @@ class Use:
         else:
             counting.begin_anew()
 
+    def end_counting(self, counting: Counting) -> None:
+        """Let go of what has counted all queues, which knows this, and judge by it."""
+        if self._counting is counting:
+            self._counting = None
+        self.judge()
+
     def _slack(self, most: i64) -> i64:
         """Return how much all queues may take before they are counted again."""
         return (len(self.shares) + 1) * most
@@ -419,7 +425,7 @@ class Counting(Work):
     def ended(self) -> None:
         """Judge by what was counted."""
         self.over = True
-        self._use.judge()
+        self._use.end_counting(self)
 
 
 @final

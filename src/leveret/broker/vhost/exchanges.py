@@ -290,6 +290,7 @@ class Exchanges(BindingOwner):
         exchange.drop()
         if exchange.delayed is not None:
             count_no_more(exchange.delayed)
+            exchange.delayed.untie()
         if exchange.durable:
             self._journal_delete(exchange)
 
@@ -526,6 +527,7 @@ class Exchanges(BindingOwner):
             exchange.drop()
             if store is not None:
                 count_no_more(store)
+                store.untie()
             turn.free_table(exchange.bound_from)
         return False
 
