@@ -102,8 +102,8 @@ HAREMQ_FRAME_BYTES_MAX: Final = 64 * 1024 * 1024
 #: arguments, and 4 KiB for ids and names.  They are decoded at once, and nobody has logged in.
 HAREMQ_REQUEST_BYTES_MAX: Final = 135_168
 
-#: All of a publish that is longer than that but its body: two ids, names and a message id.  It is
-#: taken as it comes, which needs the fields in the order in which protobuf writes them.
+#: All of a publish that is longer than that but its body: two ids, names and a message id.  The
+#: body is taken as it comes, and the other fields are decoded at once.
 HAREMQ_LONG_FIELDS_BYTES_MAX: Final = 8192
 
 #: A request's and a channel's id of HareMQ: its client makes ids of 155 characters, and each answer

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from leveret.errors import FrameError
 from leveret.limits import (
     HAREMQ_FRAME_BYTES_MAX,
     HAREMQ_FRAME_BYTES_MIN,
+    HAREMQ_LONG_FIELDS_BYTES_MAX,
     HAREMQ_REQUEST_BYTES_MAX,
 )
 from leveret.server import haremq
@@ -342,10 +344,6 @@ def read_long(data: bytes, size: int) -> list[Any]:
                 values = of_publish(long.fields, fields)
                 assert values[3] == b""
                 found += [*values[:3], long.body(), *values[4:]]
-            elif reader.kind == PUBLISH:
-                # All of it came in one piece.
-                assert fields.find(reader.data, reader.start, reader.end)
-                found += of_publish(reader.data, fields)
             else:
                 found.append(REQUESTS[int(reader.kind)])
         assert reader.held() <= reader.memory()
@@ -374,8 +372,8 @@ def test_a_long_publish_needs_nothing_but_a_body() -> None:
 _BODY = b"\x22\x80\x80\x10" + b"b" * (1 << 18)
 
 LONG_AND_BAD = {
-    "an unknown field first": (b"\x9a\x06\x01x" + _BODY, None, "in order"),
-    "no body": (b"\x0a\x01r\x2a\x80\x80\x10" + bytes(1 << 18), None, "in order"),
+    "an unknown field first": (b"\x9a\x06\x01x" + _BODY, None, "unknown field"),
+    "no body": (b"\x0a\x01r\x2a\x80\x80\x10" + bytes(1 << 18), None, "its body has up to"),
     "a body beyond its frame": (b"\x22\x80\x80\x20" + bytes(1 << 18), None, "beyond its frame"),
     "a body of 2^35 bytes": (b"\x22\x80\x80\x80\x80\x80" + bytes(1 << 18), None, "beyond"),
     "long fields behind it": (_BODY + b"\x2a\xff\x7f" + bytes(16_383), None, "its body has up to"),
@@ -393,8 +391,37 @@ def test_a_long_publish_that_is_not_so_is_refused(
     data = frame_of("basicPublishRequest", message)
     if checksum is not None:
         data = data[:-4] + checksum
-    with pytest.raises(FrameError, match=why):
-        read_long(data, 10_000)
+    for size in (10_000, len(data)):
+        with pytest.raises(FrameError, match=why):
+            read_long(data, size)
+
+
+@pytest.mark.parametrize("rest", range(-8, 9))
+@pytest.mark.parametrize("before", [True, False], ids=["before", "behind"])
+def test_fields_of_the_most_bytes_are_taken_at_every_cut(rest: int, before: bool) -> None:
+    """The limit is that of the fields alone, wherever the head of the body is cut."""
+    size = HAREMQ_LONG_FIELDS_BYTES_MAX - 3 + rest
+    name = b"\x1a" + bytes((size % 128 | 128, size // 128)) + b"x" * size
+    message = name + _BODY if before else _BODY + name
+    data = frame_of("basicPublishRequest", message)
+    head = data.index(_BODY[:4])
+    for cut in range(head - 12, head + 12):
+        reader = HareFrameReader()
+        pieces = (data[:cut], data[cut : cut + 1], data[cut + 1 :])
+        if rest > 0:
+            with pytest.raises(FrameError, match="its body has up to"):
+                read_pieces(reader, pieces)
+        else:
+            assert read_pieces(reader, pieces)
+
+
+def read_pieces(reader: HareFrameReader, pieces: Iterable[bytes]) -> bool:
+    """Feed pieces of a frame; return whether it was found."""
+    found = False
+    for piece in pieces:
+        reader.feed(piece)
+        found = reader.next()
+    return found
 
 
 @pytest.mark.parametrize("size", [0, 1, 2**31, 2**32 - 1, len(GOOD)])

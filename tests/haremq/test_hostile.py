@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import gc
 import tracemalloc
+from itertools import pairwise
+from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from core import Node
 from hare import HarePeer, frame, frame_of
@@ -164,10 +168,10 @@ def test_a_frame_is_not_begun_without_memory_for_it() -> None:
 
 @pytest.mark.parametrize(
     "behind",
-    [b"\x12\x02c1\x0a\x01r", b"\x2a\x02\x0a\x05", b"\x2a\x03\x0a\x01\xff", b"\x22\x01b"],
+    [b"\x2a\x02\x0a\x05", b"\x2a\x03\x0a\x01\xff", b"\x22\x01b", b"\x22\x01b\x0a\x01r"],
 )
 def test_a_long_publish_with_other_fields_ends_its_connection(node: Node, behind: bytes) -> None:
-    """Out of order, cut, no text, or a second body."""
+    """Cut, no text, or a second body."""
     peer = HarePeer(node)
     assert peer.open()
     size = HAREMQ_REQUEST_BYTES_MAX
@@ -178,6 +182,70 @@ def test_a_long_publish_with_other_fields_ends_its_connection(node: Node, behind
         peer.send(data[start : start + 65_536])
     assert not peer.is_open()
     assert node.turn.assembling_bytes == 0
+
+
+def long_body(size: int) -> bytes:
+    """A body as a field of a message."""
+    head = bytes((size % 128 | 128, size // 128 % 128 | 128, size // 16_384))
+    return b"\x22" + head + ("\u00e9" * (size // 2)).encode() + b"b" * (size % 2)
+
+
+FIELDS = {
+    "rid": b"\x0a\x01r",
+    "cid": b"\x12\x02c1",
+    "another cid": b"\x12\x02c2",
+    "exchange": b"\x1a\x00",
+    "properties": b"\x2a\x03\x1a\x01q",
+    "a mode of two bytes": b"\x2a\x06\x10\xac\x02\x1a\x01q",
+    "an unknown field": b"\x9a\x06\x01x",
+    "no text": b"\x1a\x01\xff",
+    "a field that is cut": b"\x2a\x7f",
+    "a body": b"\x22\x01b",
+}
+
+
+def outcome(data: bytes, cuts: list[int]) -> tuple[Any, ...]:
+    """What comes of bytes that a client sends in pieces."""
+    node = Node()
+    peer = HarePeer(node)
+    assert peer.open()
+    assert peer.queue("q")
+    logged: list[tuple[str, str]] = []
+    for start, end in pairwise([0, *cuts, len(data)]):
+        if peer.is_open():
+            peer.send(data[start:end])
+        logged += peer.connection.log
+        peer.connection.log.clear()
+    answers = [(got.message.rid, got.message.cid, got.ok) for got in peer.inbox.got]
+    amqp = node.connect()
+    queue = node.classic("q")
+    bodies = [amqp.call_get("q", no_ack=True).body for _ in range(queue.ready_count())]
+    return peer.is_open(), logged, answers, bodies
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_what_comes_of_a_frame_does_not_depend_on_its_pieces(draw: st.DataObject) -> None:
+    usual = ["rid", "cid", "exchange", "properties"]
+    names = st.permutations(usual) | st.lists(st.sampled_from(sorted(FIELDS)), max_size=6)
+    fields = [FIELDS[name] for name in draw.draw(names)]
+    size = draw.draw(st.sampled_from([130_000, HAREMQ_REQUEST_BYTES_MAX, 140_000, 250_000]))
+    at = draw.draw(st.integers(0, len(fields)))
+    message = b"".join([*fields[:at], long_body(size), *fields[at:]])
+    data = frame_of("basicPublishRequest", message) + GOOD
+    ends = st.integers(1, 200) | st.integers(len(data) - 200, len(data) - 1)
+    cuts = draw.draw(st.lists(ends | st.integers(1, len(data) - 1), max_size=8, unique=True))
+    assert outcome(data, sorted(cuts)) == outcome(data, [])
+
+
+@pytest.mark.parametrize("at", range(5))
+def test_a_long_publish_is_taken_in_any_order_of_its_fields(at: int) -> None:
+    fields = [FIELDS[name] for name in ("properties", "exchange", "cid", "rid")]
+    body = long_body(140_001)
+    data = frame_of("basicPublishRequest", b"".join([*fields[:at], body, *fields[at:]]))
+    is_open, logged, answers, bodies = outcome(data, [100_000])
+    assert (is_open, logged, answers[-1]) == (True, [], ("r", "c1", True))
+    assert bodies == [body[4:]]
 
 
 def test_a_long_publish_comes_to_its_queue_and_holds_its_body_once(node: Node) -> None:

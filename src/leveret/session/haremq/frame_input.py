@@ -6,7 +6,7 @@ taken from the input as they are; the codec reads all others.
 
 from __future__ import annotations
 
-from typing import final
+from typing import Final, final
 
 from mypy_extensions import i64
 
@@ -28,6 +28,9 @@ from leveret.wire.haremq.fields import AckFields, PublishFields, is_text
 from leveret.wire.haremq.frames import ACK, LONG_PUBLISH, PUBLISH, HareFrameReader
 from leveret.wire.haremq.long_publish import NO_TEXT, LongPublish
 from leveret.wire.haremq.requests import Ack, Consume, Publish, Request
+
+#: What is said of a long publish with two bodies: only one of them is put aside as it comes.
+_TWO_BODIES: Final = "a long basicPublishRequest has two bodies"
 
 
 @final
@@ -85,17 +88,24 @@ class HareInput:
         self._publish(data, self.reader.start, body)
 
     def _take_long_publish(self, long: LongPublish) -> None:
-        """Take a publish that came in many pieces.
+        """Take a long publish.
 
-        Raises: FrameError (501) for what is no text, and for fields that are not in order.
+        Raises: FrameError (501) for what is no text, and for fields that cannot be read.
         """
         data = long.fields
         fields = self._publish_fields
-        if not fields.find(data, 0, len(data)):
-            raise FrameError("the fields of a long basicPublishRequest are not in order")
-        if fields.body_end > fields.body:
-            raise FrameError("a long basicPublishRequest has two bodies")
-        self._publish(data, 0, long.body())
+        if fields.find(data, 0, len(data)):
+            if fields.body_end > fields.body:
+                raise FrameError(_TWO_BODIES)
+            self._publish(data, 0, long.body())
+            return
+        request = self._codec.decode(int(PUBLISH), data)
+        assert isinstance(request, Publish)
+        if request.body:
+            raise FrameError(_TWO_BODIES)
+        request.body = long.body()
+        self._take(request)
+        self._connection.spend(DEFINING_METHOD_STEPS + len(data) // TABLE_BYTES_PER_STEP)
 
     def _publish(self, data: bytes, start: i64, body: bytes) -> None:
         """Publish a message whose fields were found from `start` on."""

@@ -40,7 +40,7 @@ CONSUME: Final = 11
 CANCEL: Final = 12
 QUERY: Final = 13
 
-#: A publish that came in many pieces.
+#: A publish that is longer than other requests may be.
 LONG_PUBLISH: Final = 14
 
 #: The package of all messages, as their names begin.
@@ -90,7 +90,7 @@ class HareFrameReader(PieceReader):
         self.kind: i64 = 0
         self.start: i64 = 0
         self.end: i64 = 0
-        #: A publish that is not whole, and one that was found.
+        #: A long publish that is not whole, and one that was found.
         self._long: LongPublish | None = None
         self.long: LongPublish | None = None
 
@@ -132,9 +132,9 @@ class HareFrameReader(PieceReader):
                 self.wait_for(_HEAD_BYTES + name_size - there, there)
                 return False
             _check_is_publish(data[at + _HEAD_BYTES : at + _HEAD_BYTES + name_size - 1], length)
+            # Also where all of it has come: what is taken must not depend on that.
+            return self._begin_long(at, _HEAD_BYTES + name_size, size)
         if there < size:
-            if length > HAREMQ_REQUEST_BYTES_MAX:
-                return self._begin_long(at, _HEAD_BYTES + name_size, size)
             self.wait_for(size - there, there)
             return False
         end = at + size - _CHECKSUM_BYTES
@@ -154,7 +154,7 @@ class HareFrameReader(PieceReader):
         self.position = end + _CHECKSUM_BYTES
         return True
 
-    # -- a publish that comes in many pieces -------------------------------------------------------
+    # -- a long publish, which may come in many pieces ---------------------------------------------
 
     def _begin_long(self, at: i64, head: i64, size: i64) -> bool:
         """Take a long publish of `size` bytes piece by piece; its head has come."""

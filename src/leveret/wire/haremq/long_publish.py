@@ -4,7 +4,11 @@ A frame may have 64 MiB.  To join it, to check its sum and its text, and to cut 
 would each take up to 0.1 s at its end; so each piece is added to the sum, checked, and copied to
 where it belongs.
 
-Invariant: the body is in memory once.
+Its fields may be in any order, but its body comes once, and only its own fields come before that:
+what follows the body is read by protobuf's package where it is not in the usual order.
+
+Invariants: the body is in memory once; what is made of a frame, or said of it, depends in nothing
+on the pieces that it comes in.
 """
 
 from __future__ import annotations
@@ -24,9 +28,9 @@ from leveret.wire.haremq.scan import FieldScan
 #: What is said of a publish with bytes for a string that are none.
 NO_TEXT: Final = "a string of a basicPublishRequest is not UTF-8"
 
-#: The tags of a publish's fields up to its body.
-_TAGS: Final = (0x0A, 0x12, 0x1A)
+#: The tags of a publish's fields: its body, and the others.
 _BODY: Final = 0x22
+_OTHERS: Final = (0x0A, 0x12, 0x1A, 0x2A)
 
 _CHECKSUM_BYTES: Final = 4
 
@@ -49,6 +53,8 @@ class LongPublish:
         #: The begin of a character with which the last piece of the body ended.
         self._cut = b""
         self.fields = b""
+        #: Where the field in them begins that is not whole yet, before the body.
+        self._field: i64 = 0
         #: What has come of it, and the memory that is taken for what has not.
         self.bytes: i64 = head_bytes
         self.bytes_ahead: i64 = 0
@@ -65,8 +71,8 @@ class LongPublish:
     def take(self, data: bytes, at: i64) -> i64:
         """Take its part of `data[at:]`; return what follows that.
 
-        Raises: FrameError (501) for a wrong checksum, a body that is no text, and fields that are
-        too long or not in the order in which protobuf writes them.
+        Raises: FrameError (501) for a wrong checksum, a body that is no text, and other fields
+        that are too long, or not those of a publish.
         """
         end: i64 = min(i64(len(data)), at + self._left)
         if end > at:
@@ -122,24 +128,29 @@ class LongPublish:
         known = self.fields + part
         end: i64 = len(known)
         scan = FieldScan()
-        at: i64 = 0
-        for tag in _TAGS:
-            at = scan.take(known, at, end, tag)
-            if at < 0:
+        at = self._field
+        while at < end and at <= HAREMQ_LONG_FIELDS_BYTES_MAX and i64(known[at]) != _BODY:
+            tag: i64 = i64(known[at])
+            if tag not in _OTHERS:
+                raise FrameError("a long basicPublishRequest has an unknown field before its body")
+            behind = scan.take(known, at, end, tag)
+            if behind < 0:
                 break
-        if 0 <= at < end:
-            if i64(known[at]) != _BODY:
-                raise FrameError("the fields of a long basicPublishRequest are not in order")
+            at = behind
+        self._field = at
+        begin: i64 = 0
+        if at < end and i64(known[at]) == _BODY:
+            _check_fields(at)
             begin = self._find_length(known, at + 1)
-            if begin > 0:
-                if self._body_left > end - begin + self._left:
-                    raise FrameError("the body of a basicPublishRequest goes beyond its frame")
-                self.fields = b""
-                self._add_fields(known[:at])
-                return known[begin:]
-        self.fields = b""
-        self._add_fields(known)
-        return b""
+        else:
+            _check_fields(end)
+        if begin == 0:
+            self.fields = known
+            return b""
+        if self._body_left > end - begin + self._left:
+            raise FrameError("the body of a basicPublishRequest goes beyond its frame")
+        self.fields = known[:at]
+        return known[begin:]
 
     def _find_length(self, known: bytes, at: i64) -> i64:
         """Read the length of the body; return what follows it, or 0 where it has not come."""
@@ -158,9 +169,14 @@ class LongPublish:
         return 0
 
     def _add_fields(self, more: bytes) -> None:
+        _check_fields(i64(len(self.fields)) + i64(len(more)))
         self.fields += more
-        if len(self.fields) > HAREMQ_LONG_FIELDS_BYTES_MAX:
-            raise FrameError(
-                f"all of a long basicPublishRequest but its body has up to "
-                f"{HAREMQ_LONG_FIELDS_BYTES_MAX} bytes"
-            )
+
+
+def _check_fields(size: i64) -> None:
+    """Refuse fields beside the body that are too long.  Raises: FrameError (501)."""
+    if size > HAREMQ_LONG_FIELDS_BYTES_MAX:
+        raise FrameError(
+            f"all of a long basicPublishRequest but its body has up to "
+            f"{HAREMQ_LONG_FIELDS_BYTES_MAX} bytes"
+        )
