@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from core import Node
 from hare import HarePeer, frame, frame_of
 from leveret.limits import HAREMQ_FRAME_BYTES_MAX, HAREMQ_REQUEST_BYTES_MAX
+from leveret.session.states import HALT_SYNC
 from raw_codec import publish
 
 #: Messages of one output.
@@ -138,6 +139,43 @@ def test_frames_in_pieces_are_answered_as_whole_ones(node: Node, size: int) -> N
         (str(number), True) for number in range(4)
     ]
     assert peer.bodies() == ["text"]
+
+
+@pytest.mark.parametrize("size", [1, 7, 500, 5_000])
+@pytest.mark.parametrize("begun", [0, 20], ids=["between frames", "within one"])
+def test_what_comes_while_a_connection_is_halted_is_joined_once(
+    node: Node, size: int, begun: int
+) -> None:
+    """To put each piece behind what is there copies 256 KiB for a byte."""
+    peer = HarePeer(node)
+    reader = peer.connection.reader
+    data = frame("openChannelRequest", rid="r" * 900, cid="c1") * 10
+    peer.send(data[:begun])
+    held = reader.data
+    peer.connection.halt(HALT_SYNC)
+    for start in range(begun, len(data), size):
+        peer.send(data[start : start + size])
+        assert reader.data is held
+        assert reader.held() == min(start + size, len(data)) <= reader.memory()
+    peer.connection.resume(HALT_SYNC)
+    node.run()
+    assert [got.message.cid for got in peer.inbox.got] == ["c1"] * 10
+    assert reader.held() == 0
+
+
+@pytest.mark.parametrize("rest", [1, 500, 3_000])
+def test_a_frame_whose_rest_comes_after_a_halt_is_taken(node: Node, rest: int) -> None:
+    peer = HarePeer(node)
+    data = frame("openChannelRequest", rid="r" * 900, cid="c1") * 4
+    peer.send(data[:100])
+    for begin in range(100, len(data) - rest, 200):
+        peer.connection.halt(HALT_SYNC)
+        peer.send(data[begin : min(begin + 100, len(data) - rest)])
+        peer.connection.resume(HALT_SYNC)
+        node.run()
+        peer.send(data[begin + 100 : min(begin + 200, len(data) - rest)])
+    peer.send(data[-rest:])
+    assert [got.message.cid for got in peer.inbox.got] == ["c1"] * 4
 
 
 def test_a_frame_that_never_ends_is_counted_until_its_connection_goes(node: Node) -> None:

@@ -150,6 +150,25 @@ def test_small_pieces_of_a_frame_take_little_more_than_they_hold(sizes: list[int
         assert reader.data == data
 
 
+@pytest.mark.parametrize("begun", [0, 4, 60])
+def test_small_pieces_that_are_held_take_little_more_than_they_hold(begun: int) -> None:
+    data = LONG_PUBLISH * 2
+    reader = HareFrameReader()
+    reader.feed(data[:begun])
+    assert not reader.next()
+    gc.collect()
+    tracemalloc.start()
+    for at in range(begun, len(data), 2):
+        reader.hold(data[at : at + 2])
+        assert len(reader.data) <= begun
+    taken = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert reader.held() == reader.memory() == len(data)
+    assert taken < 1.25 * len(data) + 1_000
+    reader.take_held()
+    assert (reader.next(), reader.next(), reader.next()) == (True, True, False)
+
+
 def test_a_piece_that_meets_nothing_is_not_copied() -> None:
     reader = FrameReader()
     for _ in range(2):

@@ -169,12 +169,7 @@ class PieceReader:
     def feed(self, piece: bytes) -> None:
         """Take more input."""
         if self._missing > 0:
-            pieces = self._pieces
-            if pieces and len(piece) + len(pieces[-1]) <= _SMALL_PIECES_BYTES:
-                pieces[-1] += piece
-            else:
-                pieces.append(piece)
-            self._gathered += len(piece)
+            self._gather(piece)
             self._missing -= len(piece)
             if self._missing <= 0:
                 self._join()
@@ -184,6 +179,15 @@ class PieceReader:
         else:
             self.data = self.data[self.position :] + piece
             self.position = 0
+
+    def _gather(self, piece: bytes) -> None:
+        """Put a piece behind the others, which are joined later."""
+        pieces = self._pieces
+        if pieces and len(piece) + len(pieces[-1]) <= _SMALL_PIECES_BYTES:
+            pieces[-1] += piece
+        else:
+            pieces.append(piece)
+        self._gathered += len(piece)
 
     def _join(self) -> None:
         """Put what is left and the pieces together."""

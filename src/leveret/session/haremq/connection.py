@@ -52,7 +52,7 @@ class HareConnection(HareConnectionBase):
         self.commands = Commands(self)
         self._consumer_check = HareConsumerCheck(self)
         self._input = HareInput(self, self.publisher, self.commands)
-        self._reader = self._input.reader
+        self.reader = self._input.reader
         #: What deliveries took that wait for their ack, when it was counted last.
         self._unacked_bytes: i64 = 0
         #: True once what it held is being released.
@@ -80,10 +80,11 @@ class HareConnection(HareConnectionBase):
         self.turn.steps += len(data) // INPUT_BYTES_PER_STEP
         if self.finished:
             return
-        self._reader.feed(data)
         if self.halted == 0:
+            self.reader.feed(data)
             self.run()
         else:
+            self.reader.hold(data)
             self._book_input()
 
     def run(self) -> None:
@@ -91,6 +92,8 @@ class HareConnection(HareConnectionBase):
         if self.finished:
             return
         self.begin_slice()
+        if self.halted == 0:
+            self.reader.take_held()
         self.current.begin(self.published)
         try:
             self._input.take_frames()
@@ -112,7 +115,7 @@ class HareConnection(HareConnectionBase):
         It may be 64 MB, and is booked no more; and whatever knows of the connection may keep it.
         """
         if self.finished:
-            self._reader.forget()
+            self.reader.forget()
 
     def _count_input(self) -> None:
         """Count the part of a frame that has come among what takes memory.
@@ -121,7 +124,7 @@ class HareConnection(HareConnectionBase):
 
         Raises: ResourceFault (506) when no memory is left for what was begun.
         """
-        begun: i64 = i64(self._reader.held()) if self.halted == 0 else 0
+        begun: i64 = i64(self.reader.held()) if self.halted == 0 else 0
         more = begun - self.assembling_bytes
         if more > 0:
             self.assemble(more)
@@ -130,7 +133,7 @@ class HareConnection(HareConnectionBase):
 
     def _book_input(self) -> None:
         """Book the memory of the input but what is counted among what is begun."""
-        self.account.hold_input(self._reader.memory() - self.assembling_bytes)
+        self.account.hold_input(self.reader.memory() - self.assembling_bytes)
 
     def _book_memory(self) -> None:
         """Book what grows with the requests."""
@@ -201,7 +204,7 @@ class HareConnection(HareConnectionBase):
 
     def input_bytes_held(self) -> int:
         """Return how many bytes of input wait to be parsed."""
-        return self._reader.held()
+        return self.reader.held()
 
     def is_authenticated(self) -> bool:
         """Return whether it has asked for anything: there is no login."""
@@ -244,7 +247,7 @@ class HareConnection(HareConnectionBase):
             self._resume_deliveries()
         if self.output.trim():
             self.answers.write_to(self.output.writer)
-        self._reader.trim()
+        self.reader.trim()
         self.publisher.cache.forget_stale()
         channels = self.channels
         self.turn.steps += len(channels) // _CHANNELS_PER_STEP
@@ -278,7 +281,7 @@ class HareConnection(HareConnectionBase):
     def lost(self) -> None:
         """End the connection, because its socket is gone."""
         self._release()
-        self._reader.forget()
+        self.reader.forget()
         self.finished = True
         self.forget_link()
         self.account.end()

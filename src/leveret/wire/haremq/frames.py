@@ -82,7 +82,7 @@ class HareFrameReader(PieceReader):
 
     `feed` a piece, then call `next` until it is False; while it is True, `kind` is one of the
     requests above and its message is `data[start:end]`; or `LONG_PUBLISH`, which `take_long`
-    returns.
+    returns.  While nothing is to be parsed, `hold` takes the pieces instead.
     """
 
     def __init__(self) -> None:
@@ -153,6 +153,19 @@ class HareFrameReader(PieceReader):
         self.end = end
         self.position = end + _CHECKSUM_BYTES
         return True
+
+    def hold(self, piece: bytes) -> None:
+        """Take more input that is not parsed before `take_held`.
+
+        To put each piece behind the others at once would copy all of them each time.
+        """
+        self._gather(piece)
+        self._missing = max(self._missing - len(piece), 0)
+
+    def take_held(self) -> None:
+        """Have what was held parsed by `next`, unless a frame misses more than that."""
+        if self._gathered > 0 and self._missing == 0:
+            self._join()
 
     # -- a long publish, which may come in many pieces ---------------------------------------------
 
