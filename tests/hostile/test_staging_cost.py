@@ -38,7 +38,7 @@ from leveret.limits import (
 )
 from leveret.management.gate import ACCESS, VISIT, Barred, Gate, Visit
 from leveret.management.rights import USER
-from leveret.management.routes.queues.sinks import give
+from leveret.management.routes.queues.sinks import give, sinks
 from leveret.management.routes.shared import BROKER, OPERATOR
 from leveret.wire.staged import Staged
 from raw_codec import method, publish
@@ -106,6 +106,38 @@ def test_sinks_are_listed_in_slices(spread: bool) -> None:
     assert slices > 2
     assert sum(row.staging_queues for row in rows) == count
     assert len(rows) == (count if spread else 1)
+
+
+def test_the_rights_to_listed_sinks_are_looked_at_in_slices() -> None:
+    """A pattern may take thousands of steps with each name."""
+    node = Node()
+    node.add_user("u", configure="^(a?a?a?a?a?a?a?a?a?a?)+(-[0-9]+)?$", write="", read="")
+    names = [f"{'a' * 200}-{number}{end}" for number in range(20) for end in ("", "x")]
+    for name in names:
+        sink = Sink(name, "")
+        sink.batch, sink.time_ms = 1, node.clock.wall_ms()
+        node.staging.restore(sink, [])
+    app = web.Application()
+    app[BROKER] = node.broker
+    request = make_mocked_request("GET", "/?page=1", app=app, match_info={"vhost": "/"})
+    request[ACCESS] = Access(node.broker.users, "u", "/")
+
+    async def run() -> list[int]:
+        asked = asyncio.create_task(sinks(request))
+        steps = []
+        while not asked.done():
+            before = int(node.turn.steps)
+            await asyncio.sleep(0)
+            steps.append(int(node.turn.steps) - before)
+        answer = asked.result()
+        assert isinstance(answer, web.Response)
+        assert isinstance(answer.body, bytes)
+        assert [row["sink"] for row in json.loads(answer.body)["items"]] == names[::2]
+        return steps
+
+    steps = asyncio.run(run())
+    assert sum(steps) > 3 * STEPS_PER_SLICE
+    assert max(steps) <= 3 * STEPS_PER_SLICE
 
 
 def test_what_is_deleted_while_sinks_are_listed_is_left_out() -> None:

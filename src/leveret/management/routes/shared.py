@@ -13,11 +13,12 @@ from typing import Final, Protocol, TypeVar
 from aiohttp import hdrs, web
 
 from leveret.broker.admin.stats import has_vhost
+from leveret.broker.core.turn import Turn
 from leveret.broker.node.broker import Broker
 from leveret.broker.vhost.vhost import Vhost
 from leveret.clock import Clock
 from leveret.errors import AmqpError, NotFound, PreconditionFailed
-from leveret.limits import HTTP_WRITE_BYTES_MAX
+from leveret.limits import HTTP_WRITE_BYTES_MAX, STEPS_PER_SLICE
 from leveret.management.chunk_source import ChunkSource
 from leveret.management.direct import DirectChannel, direct_channel
 from leveret.management.gate import seen_vhosts, sees_vhost
@@ -278,6 +279,24 @@ async def stream_slices(
     await response.write(b"[]" if separator == "[" else b"]")
     await response.write_eof()
     return response
+
+
+async def permitted(
+    turn: Turn, items: list[Listed], permits: Callable[[Listed], bool]
+) -> list[Listed]:
+    """Return what of a list may be shown, looked at in slices: a pattern may take long with each.
+
+    `permits` judges one, and counts its steps.
+    """
+    found = []
+    last = turn.steps + STEPS_PER_SLICE
+    for item in items:
+        if permits(item):
+            found.append(item)
+        if turn.steps >= last:
+            await asyncio.sleep(0)
+            last = turn.steps + STEPS_PER_SLICE
+    return found
 
 
 def in_slices(items: Iterable[Listed]) -> Callable[[int], list[Listed]]:

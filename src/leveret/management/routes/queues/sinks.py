@@ -33,7 +33,14 @@ from leveret.management.gate import (
     may_change,
     may_configure,
 )
-from leveret.management.routes.shared import BROKER, OPERATOR, Row, found_vhost, stream_slices
+from leveret.management.routes.shared import (
+    BROKER,
+    OPERATOR,
+    Row,
+    found_vhost,
+    permitted,
+    stream_slices,
+)
 from leveret.management.routes.users.owners import (
     GIVES,
     OFFERS,
@@ -48,11 +55,13 @@ from leveret.names import Name
 
 async def sinks(request: web.Request) -> web.StreamResponse:
     """Return the sinks of a vhost."""
-    listing = SinkListing(request.app[BROKER], found_vhost(request).name)
+    vhost = found_vhost(request)
+    listing = SinkListing(request.app[BROKER], vhost.name)
 
     async def take(count: int) -> list[SinkStats]:
         while not listing.ended:
-            seen = [stats for stats in listing.take(count) if _may_see(request, stats)]
+            taken = listing.take(count)
+            seen = await permitted(vhost.turn, taken, lambda stats: _may_see(request, stats))
             if seen:
                 return seen
             # One sink may take many slices, and there may be many that are not to be seen.

@@ -14,7 +14,6 @@ from aiohttp import web
 from leveret.broker.admin.stream_stats import StreamListing, StreamStats
 from leveret.broker.stream.stream import Stream
 from leveret.errors import NotFound, PreconditionFailed
-from leveret.limits import STEPS_PER_SLICE
 from leveret.management.gate import can_read, may_read
 from leveret.management.routes.shared import (
     JSON_HEADERS,
@@ -25,6 +24,7 @@ from leveret.management.routes.shared import (
     json_response,
     name_of,
     number_of_query,
+    permitted,
 )
 
 #: No time on the wire is later, in ms: it must fit 64 bits.
@@ -39,18 +39,12 @@ async def streams(request: web.Request) -> web.StreamResponse:
     if not await begins(request, response):
         return response
     separator = "["
-    turn = vhost.turn
     while taken := listing.take(SLICE_ROWS):
-        last = turn.steps + STEPS_PER_SLICE
-        for stats in taken:
-            if can_read(request, stats.name):
-                text = json.dumps(row(vhost.name, stats), ensure_ascii=False)
-                await response.write((separator + text).encode())
-                separator = ","
-            # The pattern of a permission may take long with each name.
-            if turn.steps >= last:
-                await asyncio.sleep(0)
-                last = turn.steps + STEPS_PER_SLICE
+        seen = await permitted(vhost.turn, taken, lambda stats: can_read(request, stats.name))
+        for stats in seen:
+            text = json.dumps(row(vhost.name, stats), ensure_ascii=False)
+            await response.write((separator + text).encode())
+            separator = ","
         await asyncio.sleep(0)
     await response.write(b"[]" if separator == "[" else b"]")
     await response.write_eof()

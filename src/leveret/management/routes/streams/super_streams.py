@@ -23,7 +23,6 @@ from leveret.broker.admin.super_stream import (
 )
 from leveret.broker.admin.super_stream_declare import SuperStreamDeclare
 from leveret.broker.admin.super_stream_delete import SuperStreamDelete
-from leveret.broker.core.turn import Turn
 from leveret.errors import NotFound
 from leveret.limits import STEPS_PER_SLICE
 from leveret.management.bodies import number_of, object_of, table_of
@@ -36,6 +35,7 @@ from leveret.management.routes.shared import (
     found_vhost,
     json_response,
     name_of,
+    permitted,
     stream_rows,
 )
 from leveret.names import Name, clean_argument
@@ -44,22 +44,11 @@ from leveret.names import Name, clean_argument
 async def super_streams(request: web.Request) -> web.StreamResponse:
     """Return the super streams of a vhost that the user may read."""
     vhost = found_vhost(request)
-    names = await readable(request, vhost.turn, super_stream_names(vhost))
+    names = await permitted(
+        vhost.turn, super_stream_names(vhost), lambda name: can_read(request, Name(name))
+    )
     listing = SuperStreamListing(request.app[BROKER], request.match_info["vhost"], names)
     return await stream_rows(request, listing.take, _row)
-
-
-async def readable(request: web.Request, turn: Turn, names: list[str]) -> list[str]:
-    """Return those of these names that who asks may read; patterns may take long with each."""
-    found = []
-    last = turn.steps + STEPS_PER_SLICE
-    for name in names:
-        if can_read(request, Name(name)):
-            found.append(name)
-        if turn.steps >= last:
-            await asyncio.sleep(0)
-            last = turn.steps + STEPS_PER_SLICE
-    return found
 
 
 async def super_stream(request: web.Request) -> web.Response:
