@@ -25,7 +25,7 @@ from leveret.broker.queue.target import Destinations
 from leveret.broker.staging.claims import Claims, SinkSearch
 from leveret.broker.staging.commit import COMMIT_KEY
 from leveret.broker.staging.forgetting import forget_sinks
-from leveret.broker.staging.giving import give_sinks
+from leveret.broker.staging.giving import give_later, give_sinks
 from leveret.broker.staging.release import Sink, StagedRoutes
 from leveret.broker.staging.staging import staging_of
 from leveret.clock import NO_DEADLINE
@@ -369,6 +369,19 @@ def test_a_start_completes_what_was_being_given(commits: bool) -> None:
     assert owners(again) == {"bob": 1_000}
     again.sync()
     assert owners(killed(again)) == {"bob": 1_000}
+
+
+@pytest.mark.parametrize("count", [1, 300])
+def test_a_sink_that_is_taken_before_a_start_completes_its_giving_stays_so(count: int) -> None:
+    node, _, sink = many_staged(count)
+    give_later(node.staging, sink, node.broker.users.owner("bob"))
+    assert [one["gives_to"] for one in node.staging.definitions()] == ["bob"]
+    node.staging.sinks.own(sink, Owner("carol", 1))
+    node.sync()
+    assert (sink.owner is not None and sink.owner.name, sink.gives_to) == ("carol", None)
+    again = killed(node)
+    assert [one["owner"] for one in again.staging.definitions()] == ["carol"]
+    assert owners(again) == {"guest": count}
 
 
 def test_a_sink_that_is_taken_while_it_is_given_stays_so() -> None:

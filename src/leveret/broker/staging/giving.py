@@ -96,7 +96,7 @@ class Giving(WaitedWork):
         turn = area.vhost.turn
         claim = self._left.pop()
         sink = claim.sink
-        if not self._is_known(sink) or not (claim.holds() if self._name else claim.is_owned()):
+        if self._name and not (self._is_known(sink) and claim.holds()):
             return
         if claim.offers:
             self.any_done = True
@@ -113,7 +113,7 @@ class Giving(WaitedWork):
         self._queues = area.sinks.staged_of(sink)
         turn.steps += len(self._queues) // _LISTED_PER_STEP
         self._at_once = len(self._queues) <= _GIVEN_AT_ONCE
-        if not self._at_once:
+        if not self._at_once and self._is_owned(sink):
             turn.journal.define("sink", area.last_record(sink))
 
     def _is_owned(self, sink: Sink) -> bool:
