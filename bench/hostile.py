@@ -57,6 +57,8 @@ class Scenario:
     settings: dict[str, str]
     #: The broker's limit of descriptors; 0 leaves it.
     descriptors: int
+    #: How long it takes at least.
+    seconds: float
 
 
 @dataclass
@@ -93,12 +95,20 @@ def scenarios() -> list[Scenario]:
         module = importlib.import_module(path.stem)
         settings: dict[str, dict[str, str]] = getattr(module, "SETTINGS", {})
         descriptors: dict[str, int] = getattr(module, "DESCRIPTORS", {})
+        seconds: dict[str, float] = getattr(module, "SECONDS", {})
         for key, attack in vars(module).items():
             if key.startswith("attack_"):
                 name = key.removeprefix("attack_").replace("_", "-")
                 what = (attack.__doc__ or name).splitlines()[0].rstrip(".")
                 found.append(
-                    Scenario(name, what, attack, settings.get(name, {}), descriptors.get(name, 0))
+                    Scenario(
+                        name,
+                        what,
+                        attack,
+                        settings.get(name, {}),
+                        descriptors.get(name, 0),
+                        seconds.get(name, 0.0),
+                    )
                 )
     return found
 
@@ -238,7 +248,7 @@ def tried(scenario: Scenario, seconds: float, rate: float) -> Found:
         with beside(broker.port, rate) as beside_it:
             time.sleep(seconds)
             begun = time.monotonic()
-            until = begun + seconds
+            until = begun + max(seconds, scenario.seconds)
             target = Target(broker.port, http_port, broker.pid, broker.data_dir, until)
             looks = attacked(scenario, target, broker)
             seconds_to_enter = lets_in(broker)

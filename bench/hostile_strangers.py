@@ -21,6 +21,10 @@ from raw_codec import method
 #: A soft limit that a shell may give, and the hard one with it.
 DESCRIPTORS: Final = {"half-open": 96, "half-open-http": 96}
 
+#: How long a pause takes, and the attack with it: who ended it earlier would leave it paused.
+PAUSE_SECONDS: Final = 6.0
+SECONDS: Final = {"paused": PAUSE_SECONDS + 2.0}
+
 #: Connections that most attacks hold at once.
 CONNECTIONS: Final = 1000
 
@@ -189,6 +193,6 @@ def attack_paused(target: Target) -> None:
     target.nap(1.0)
     os.kill(target.pid, signal.SIGSTOP)
     try:
-        time.sleep(6.0)
+        time.sleep(PAUSE_SECONDS)
     finally:
         os.kill(target.pid, signal.SIGCONT)
