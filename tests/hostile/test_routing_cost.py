@@ -82,6 +82,23 @@ def many_hashes(number: int) -> str:
     return ".".join(f"#.{word}" for word in own + "abcd" * 14)
 
 
+def test_long_keys_count_at_each_topic_exchange_that_takes_them_apart(
+    node: Node, peer: Peer
+) -> None:
+    """A key of 126 words that no binding begins with costs as much as many bindings."""
+    many = 60
+    peer.call(1, "exchange.declare", exchange="all", type="fanout")
+    for number in range(many):
+        name = f"topic-{number}"
+        peer.call(1, "exchange.declare", exchange=name, type="topic")
+        peer.call(1, "exchange.bind", destination=name, source="all")
+        peer.call(1, "queue.bind", queue="q", exchange=name, routing_key="k")
+    key = ".".join("a" * 126)
+    short, long = (peer.feed(publish(1, "all", each, b"x")) for each in ("a", key))
+    # Eight bytes of a key are a look, and eight looks a step.
+    assert long - short >= many * (len(key) // 8) // 8
+
+
 def test_a_topic_exchange_with_many_wildcards_refuses_what_takes_too_long(
     node: Node, peer: Peer
 ) -> None:

@@ -21,6 +21,9 @@ _NODE_BYTES: Final = 400
 #: anywhere in the memory.
 _LOOKS_PER_STATE: Final = 2
 
+#: Bytes of a routing key that cost as much as a binding: it is taken apart into its words.
+_KEY_BYTES_PER_LOOK: Final = 8
+
 
 class TopicExchange(Exchange):
     """Bindings in a trie of words."""
@@ -48,6 +51,7 @@ class TopicExchange(Exchange):
         """Match the bindings whose pattern fits the routing key."""
         trie = self.trie
         before = trie.states_visited
+        routing.look(len(routing.routing_key) // _KEY_BYTES_PER_LOOK)
         room = (ROUTING_LOOKS_MAX - routing.looks) // _LOOKS_PER_STATE
         found = trie.find_within(routing.routing_key, room)
         routing.look((trie.states_visited - before) * _LOOKS_PER_STATE)
