@@ -247,3 +247,47 @@ def test_a_vhost_that_is_deleted_meanwhile_leaves_nothing_behind(steps: int) -> 
     assert again.orphaned == []
     assert list(again.broker.vhosts) == ["/"]
     assert not again.vhost.queues.by_name
+
+
+@pytest.mark.parametrize("steps", range(12))
+@pytest.mark.parametrize("kind", ["classic", "stream"])
+def test_a_vhost_that_is_made_anew_meanwhile_keeps_its_queues(steps: int, kind: str) -> None:
+    """The snapshot may hold the new ones, and the deletion is replayed over it."""
+    node = Node()
+    node.broker.add_vhost("v")
+    node.broker.users.set_permission("guest", "v", ".*", ".*", ".*")
+    node.connect_as("guest", vhost="v").declare("q")
+    node.sync()
+    for _ in range(steps):
+        node.step_checkpoint(1)
+    node.broker.delete_vhost("v")
+    node.run()
+    node.broker.add_vhost("v")
+    node.broker.users.set_permission("guest", "v", ".*", ".*", ".*")
+    peer = node.connect_as("guest", vhost="v")
+    # Nothing of it is synced before the checkpoint has its boundary.
+    arguments = {"x-queue-type": kind}
+    declare = method(1, "queue.declare", queue="new", durable=True, arguments=arguments)
+    peer.connection.receive(declare + publish(1, "", "new", b"m", delivery_mode=2), node.now())
+    node.run()
+    node.take_checkpoint()
+    node.sync()
+    again = Node(RecordingDisk(node.image()))
+    assert again.orphaned == []
+    queues = again.broker.vhosts["v"].queues
+    assert list(queues.by_name) == ["new"]
+    if kind == "classic":
+        assert again.connect_as("guest", vhost="v").call_get("new").body == b"m"
+
+
+def test_a_deletion_of_a_vhost_in_an_older_journal_takes_every_queue() -> None:
+    """It says no id of a queue."""
+    node = Node()
+    node.broker.add_vhost("v")
+    node.broker.users.set_permission("guest", "v", ".*", ".*", ".*")
+    node.connect_as("guest", vhost="v").declare("q", durable=True)
+    node.turn.journal.delete("vhost", {"name": "v"})
+    node.sync()
+    again = Node(RecordingDisk(node.image()))
+    assert list(again.broker.vhosts) == ["/"]
+    assert again.orphaned == []

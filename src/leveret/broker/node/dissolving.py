@@ -48,7 +48,9 @@ class Dissolving(WaitedWork):
         """Journal that it is gone, and let its name be used again."""
         turn = self._turn
         name = self._vhost.name
-        turn.journal.delete("vhost", {"name": name})
+        # A queue of a vhost of the same name that is made later is none of it.
+        last_queue_id = int(self._vhost.ids.last_queue_id)
+        turn.journal.delete("vhost", {"name": name, "last_queue_id": last_queue_id})
         turn.recorded()
         del self._others[name]
         if turn.events is not None:

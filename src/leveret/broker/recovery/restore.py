@@ -52,6 +52,9 @@ ORPHANS: Final = "leveret.recovered."
 POLICY_KINDS: Final = ("policy", "operator_policy")
 PARAMETER_KINDS: Final = ("parameter", "global_parameter")
 
+#: The deletions of vhosts in older journals say no id, and mean every queue.
+_ANY_ID: Final[i64] = 1 << 62
+
 #: The kinds of records with the owners of names that clients use.
 OWNED_KINDS: Final = ("publisher", "stream_consumer")
 
@@ -145,7 +148,8 @@ class Restore(Replay):
         """Delete a definition and the bindings that depend on it."""
         name = text(definition, "name") if "name" in definition else ""
         if kind == "vhost":
-            self._delete_vhost(name)
+            recorded = "last_queue_id" in definition
+            self._delete_vhost(name, number(definition, "last_queue_id") if recorded else _ANY_ID)
         elif kind in USER_KINDS:
             delete_user(self.broker.users, kind, definition)
         elif kind == "exchange":
@@ -167,11 +171,11 @@ class Restore(Replay):
         elif kind == "publisher":
             self._publishers(number(definition, "id")).forget(raw(definition, "name"))
 
-    def _delete_vhost(self, name: str) -> None:
-        """Delete a vhost with everything in it.
+    def _delete_vhost(self, name: str, last_queue_id: i64 = _ANY_ID) -> None:
+        """Delete a vhost with everything in it, which are queues up to this id.
 
-        Every recorded queue of it is an old one: ids are used once, and a snapshot holds none that
-        was created after the start of the records that are replayed over it.
+        A snapshot may hold what was made anew while it was taken.  What is identified by its name
+        is defined again by later records; a queue is gone for good once it is deleted.
         """
         self._dissolving.pop(name, None)
         vhost = self.broker.vhosts.pop(name, None)
@@ -180,8 +184,9 @@ class Restore(Replay):
         self.broker.users.forget_vhost(name)
         self.broker.parameters.forget_vhost(name)
         self.sinks.forget_vhost(name)
-        for queue in self.queues.values():
-            if queue.definition is not None and queue.vhost == name:
+        for queue_id, queue in self.queues.items():
+            known = queue.definition is not None and queue.vhost == name
+            if known and queue_id <= last_queue_id:
                 queue.drop()
         self.bindings.delete("vhost", {"name": name})
 
