@@ -467,3 +467,29 @@ def test_a_page_arrives_while_the_chunks_of_its_deleted_exchange_are_forgotten()
     node.sync()
     assert not node.turn.works
     assert node.turn.held_bytes == node.turn.delayed_bytes == 0
+
+
+def test_a_page_that_waits_to_be_read_before_what_is_due_lets_others_rest(ready: Peer) -> None:
+    """As many pages as may are being read, of later messages; nothing can be done until then."""
+    node = ready.node
+    node.turn.window_bytes = 3_000
+    node.turn.page_bytes = 500
+    store = store_of(node)
+    for _ in range(40):
+        delay(ready, 20_000, bytes(200))
+    store.evict()
+    node.hold_reads = True
+    node.sync()
+    node.tick(1)
+    # What is due before them is written while they are being read, and one message is in memory.
+    for _ in range(5):
+        delay(ready, 1_000, bytes(200))
+    store.evict()
+    node.sync()
+    delay(ready, 2_000, b"last")
+    node.tick(5_000)
+    node.hold_reads = False
+    node.sync()
+    found = drain(ready)
+    assert len(found) == 6
+    assert found[-1] == b"last"

@@ -645,6 +645,41 @@ def test_a_batch_that_was_decided_without_a_destination_is_adopted_while_it_is_r
         assert bodies(again) == [b"3"]
 
 
+def test_a_sink_that_is_adopted_where_an_expired_one_was_is_one_sink_after_a_start() -> None:
+    """No record says that a sink expired."""
+    node = Node()
+    peer = start(node)
+    assert released(peer, destination="queue:x") == ["basic.ack"]
+    node.tick(int(node.turn.publisher_expiry_ms) + 5)
+    assert not node.staging.sinks.by_place
+    assert released(peer) == ["basic.ack"]
+    for batch in (2, 7):
+        assert released(peer, batch=batch, destination="queue:x") == ["basic.ack"]
+    node.sync()
+    again = killed(node)
+    assert list(again.staging.sinks.by_place) == [("s", "queue:x")]
+    # A batch that is known without a destination is not taken once more.
+    peer = start(again)
+    stage_queue(peer, "again", batch=5)
+    stage(peer, "again", b"again")
+    assert released(peer, "again", batch=5) == ["basic.ack"]
+    assert bodies(again) == []
+
+
+def test_a_sink_that_is_adopted_when_a_checkpoint_begins_is_one_sink() -> None:
+    """The snapshot has it with its destination, and the journal begins with it without one."""
+    node = Node()
+    peer = start(node)
+    node.sync()
+    commit(peer)
+    commit(peer, batch=2, destination="queue:x")
+    node.take_checkpoint()
+    node.sync()
+    again = killed(node)
+    sinks = {place: int(sink.batch) for place, sink in again.staging.sinks.by_place.items()}
+    assert sinks == {("s", "queue:x"): 2}
+
+
 def test_what_is_dropped_is_counted() -> None:
     node = Node()
     peer = start(node, "a")

@@ -580,6 +580,42 @@ def test_nobody_takes_more_sinks_than_he_may_have() -> None:
     assert owned(node) == {"guest": 1, "bob": 1_000}
 
 
+def test_a_sink_counts_as_his_who_takes_it_while_its_queues_are_given() -> None:
+    """A user may take several names at once, and begin sinks of his own."""
+    node = Node()
+    node.add_user("bob", configure=".*", write=".*", read=".*")
+    node.broker.users.set_limits("bob", {"max-sinks": 1})
+    bob = node.broker.users.owner("bob")
+    assert bob is not None
+    peer = node.connect()
+    peer.call(1, "confirm.select")
+    for name in ("job", "other"):
+        commit(peer, sink=name)
+        for number in range(400):
+            stage_queue(peer, f"{name}.{number}", 2, name)
+    node.sync()
+    sinks = node.staging.sinks
+    takes = {"job": Claims("job"), "other": Claims("other")}
+    for sink in sinks.by_place.values():
+        sink.offered = bob
+        takes[sink.name].add(sink, takes=True)
+    giving = give_sinks(node.staging, takes["job"], bob)
+    assert not giving.over
+    with pytest.raises(PreconditionFailed, match="user 'bob' may have 1 sinks"):
+        give_sinks(node.staging, takes["other"], bob)
+    assert not sinks.quota.has_room(bob)
+    node.sync()
+    assert owned(node) == {"guest": 1, "bob": 1}
+    assert sinks.quota.counts[bob.key] == 1
+    # One that is forgotten meanwhile counts no more.
+    node.broker.users.set_limits("bob", {"max-sinks": 2})
+    giving = give_sinks(node.staging, takes["other"], bob)
+    sinks.forget_one(sinks.by_place["other", ""])
+    node.sync()
+    assert sinks.giving == {}
+    assert sinks.quota.counts == {bob.key: 1}
+
+
 def test_what_commits_while_sinks_are_forgotten_stays() -> None:
     node = Node()
     peer = node.connect()

@@ -7,6 +7,7 @@ import tracemalloc
 import pytest
 
 from core import Node, Peer
+from leveret.limits import FREED_BYTES_PER_STEP, STEPS_PER_SLICE, WORK_STEPS_PER_TURN
 from raw_codec import frame, header, method, properties, publish
 
 MOST = 1000
@@ -124,17 +125,42 @@ def test_messages_come_whole_and_in_order_whatever_pieces_they_come_in(
     assert peer.connection.input_bytes_held() == 0
 
 
-def test_a_large_body_counts_whole_when_half_of_it_has_come(node: Node) -> None:
+def test_a_large_body_counts_whole_when_a_quarter_of_it_has_come(node: Node) -> None:
     """From then on its memory is taken; none of it counts when the connection is lost."""
     size = 20 * 1024 * 1024
     piece = body(1, bytes(131_064))
-    half = size // 2 // 131_064
+    quarter = size // 4 // 131_064
     peer = node.connect(1)
+    # The limit of a connection is for what it has sent.
+    peer.connection.assembling_bytes_max = (quarter + 1) * 131_064
     peer.send(begin(1, size))
-    for _ in range(half):
+    for _ in range(quarter):
         peer.send(piece)
-    assert peer.connection.assembling_bytes == half * 131_064 < size // 2
+    assert node.turn.assembling_bytes == quarter * 131_064 < size // 4
     peer.send(piece)
-    assert peer.connection.assembling_bytes == node.turn.assembling_bytes == size
+    assert node.turn.assembling_bytes == size
+    assert peer.connection.assembling_bytes == peer.connection.assembling_bytes_max
+    peer.send(piece)
+    assert peer.expect(0, "connection.close").fields["code"] == 506
     peer.lose()
     assert peer.connection.assembling_bytes == node.turn.assembling_bytes == 0
+
+
+def test_large_bodies_that_do_not_come_to_their_end_are_let_go_in_slices(node: Node) -> None:
+    """The system takes back each of their pages, which takes as long as very many messages do."""
+    size, many = 40 * 1024 * 1024, 6
+    peer = node.connect(*range(1, many + 1))
+    for channel in range(1, many + 1):
+        peer.send(begin(channel, size))
+        for _ in range(size // 131_064):
+            peer.send(body(channel, bytes(131_064)))
+    before = int(node.turn.steps)
+    peer.connection.lost()
+    taken = [int(node.turn.steps) - before]
+    while node.turn.works:
+        before = int(node.turn.steps)
+        node.broker.settle()
+        taken.append(int(node.turn.steps) - before)
+    assert sum(taken) >= many * size // FREED_BYTES_PER_STEP
+    assert max(taken) <= WORK_STEPS_PER_TURN + STEPS_PER_SLICE + size // FREED_BYTES_PER_STEP
+    assert node.turn.assembling_bytes == 0

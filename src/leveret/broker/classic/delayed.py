@@ -177,7 +177,7 @@ class DelayedMessages(ChunkedQueue):
         pages = self.pages
         deadline = pages.deadline_ms()
         first = self.memory.first()
-        if first is not None and not pages.is_awaited(first[0], first[1]):
+        if first is not None and not pages.precedes(first[0], first[1]):
             deadline = min(deadline, first[0])
         if deadline == NEVER:
             self.turn.timers.cancel(self.timer)

@@ -311,14 +311,13 @@ class DelayedPages:
         return None
 
     def precedes(self, due: i64, sequence: i64) -> bool:
-        """Return whether a page may have a message that goes before one that is due then."""
+        """Return whether a page may have a message that goes before one that is due then.
+
+        It is read, or waits to be.
+        """
         first = self.first()
         if first is not None and _is_before(first, due, sequence):
             return True
-        return self.is_awaited(due, sequence)
-
-    def is_awaited(self, due: i64, sequence: i64) -> bool:
-        """Return whether a page is being read that may have a message before one due then."""
         for page in self._loading:
             if _is_before(page, due, sequence):
                 return True

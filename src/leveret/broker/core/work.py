@@ -31,6 +31,7 @@ from leveret.limits import (
     TIMED_STEPS_PER_TURN,
 )
 from leveret.message import Message, PlacedMessage
+from leveret.wire.content.body_buffer import BodyBuffer
 
 #: Objects, and bytes of messages, that are let go between two looks at the steps that are left.
 _FREED_AT_ONCE: i64 = 512
@@ -269,9 +270,11 @@ class Freeing(Work):
 
 
 def _body_bytes(item: Any) -> i64:
-    """Return the bytes of the body that is let go with an object, if that is a message's."""
+    """Return the bytes of the body that is let go with an object, if it has one."""
     if isinstance(item, Message):
         return len(item.body)
     if isinstance(item, PlacedMessage):
         return len(item.message.body)
+    if isinstance(item, BodyBuffer):
+        return item.taken()
     return 0

@@ -56,12 +56,15 @@ class LearnedSinks:
         """Add a decision."""
         place = _place(definition)
         sink = self._sinks.get(place)
-        if sink is None and definition.get("adopted") is True:
-            sink = self._sinks.pop((place[0], place[1], ""), None)
+        adopted = definition.get("adopted") is True
+        nameless = self._sinks.pop((place[0], place[1], ""), None) if adopted else None
         if sink is None:
-            sink = RestoredSink()
+            sink = nameless or RestoredSink()
+        elif nameless is not None:
+            # The place is known from a snapshot that was taken later, or from a sink that expired.
+            sink.decisions.update(nameless.decisions)
         self._sinks[place] = sink
-        sink.adopted = definition.get("adopted") is True
+        sink.adopted = adopted
         batch = number(definition, "batch")
         sink.batch = batch
         sink.time_ms = number(definition, "time_ms")

@@ -59,6 +59,8 @@ class Giving(WaitedWork):
         #: The one whose queues are being given, and those that are left of them.
         self._sink: Sink | None = None
         self._before: Owner | None = None
+        #: True while it counts as the user's, who takes it, although it is not yet.
+        self._counts = False
         self._queues: list[WaitingQueue] = []
         self._at_once = False
 
@@ -84,8 +86,8 @@ class Giving(WaitedWork):
             else:
                 turn.journal.begin_tx()
                 if self._give_queues(last):
-                    self._area.sinks.own(sink, self._to)
                     self._end(sink)
+                    self._area.sinks.own(sink, self._to)
                     turn.journal.define("sink", self._area.last_record(sink))
                 turn.journal.end_tx()
         return False
@@ -105,6 +107,10 @@ class Giving(WaitedWork):
         if claim.takes and not area.sinks.quota.has_room(self._to):
             self.lacks_room = True
             return
+        if claim.takes:
+            # He may begin other sinks, or take some, while this one's queues are given.
+            area.sinks.quota.add(self._to)
+            self._counts = True
         self.any_done = True
         turn.steps += _GIVEN_STEPS
         sink.gives_to = self._to
@@ -149,6 +155,9 @@ class Giving(WaitedWork):
 
     def _end(self, sink: Sink) -> None:
         """Go on with the next sink."""
+        if self._counts:
+            self._counts = False
+            self._area.sinks.quota.remove(self._to)
         sink.gives_to = None
         self._sink = None
         self._queues = []

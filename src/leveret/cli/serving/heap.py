@@ -11,6 +11,7 @@ Where there is no glibc, nothing is changed.
 from __future__ import annotations
 
 import ctypes
+import sys
 from typing import Final, final
 
 #: Memory blocks from this size on are mapped by themselves; smaller ones are used again.
@@ -30,6 +31,8 @@ _TOP_PAD_BYTES: Final = 128 * 1024
 #: is taken of it where more may be free.
 _KEPT_BYTES_MAX: Final = 1 << 30
 _FILLER_BYTES: Final = 1 << 29
+#: No look takes so long.
+_LOOKS_SECONDS_MAX: Final = 1.0
 #: glibc looks at the end of the heap when it frees a block of 64 KiB or more.
 _LOOK_BYTES: Final = 128 * 1024
 
@@ -67,6 +70,15 @@ class Heap:
         beginning with more than there can be: the first time that it is shortened, it is by
         `PIECE_BYTES` at most.  A look takes about 2 us.
         """
+        interval = sys.getswitchinterval()
+        # What other threads took or freed meanwhile would come on top.
+        sys.setswitchinterval(_LOOKS_SECONDS_MAX)
+        try:
+            return self._give_back()
+        finally:
+            sys.setswitchinterval(interval)
+
+    def _give_back(self) -> bool:
         end = self._end()
         fillers: list[int] = []
         kept = self._free_at_most(end, fillers)
@@ -86,12 +98,17 @@ class Heap:
         most = end - self._begin
         while most > _KEPT_BYTES_MAX:
             filler = self._malloc(_FILLER_BYTES)
-            if filler is not None:
-                fillers.append(filler)
             if filler is None or filler > end:
                 # There was not so much left at the end: it was mapped, above the heap, or refused.
-                return _FILLER_BYTES
-            most = min(most, end - filler - _FILLER_BYTES)
+                self._free(filler)
+                most = _FILLER_BYTES
+            else:
+                fillers.append(filler)
+                most = min(most, end - filler - _FILLER_BYTES)
+        if fillers and most <= _FILLER_BYTES:
+            # The last one may have taken what is to be given back.
+            self._free(fillers.pop())
+            most += _FILLER_BYTES
         return most
 
     def _shorten(self, kept: int) -> None:

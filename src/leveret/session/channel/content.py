@@ -41,8 +41,9 @@ class Content:
         #: A body that came in one frame, or what came of one of several.
         self._whole = b""
         self._pieces: BodyBuffer | None = None
-        #: What is booked for it.
+        #: What has come of it, and what is booked for the rest.
         self._pieces_bytes: i64 = 0
+        self._ahead: i64 = 0
         #: What is booked for long properties.
         self._properties_bytes: i64 = 0
 
@@ -102,9 +103,11 @@ class Content:
             if pieces is None:
                 pieces = self._pieces = BodyBuffer(self._left)
             pieces.write(data[start:end])
-            more: i64 = pieces.taken() - self._pieces_bytes
-            self._pieces_bytes += more
-            self._connection.assemble(more)
+            self._pieces_bytes += size
+            ahead: i64 = pieces.ahead()
+            self._connection.turn.assemble(ahead - self._ahead)
+            self._ahead = ahead
+            self._connection.assemble(size)
         self._left = left
         return left == 0
 
@@ -112,16 +115,23 @@ class Content:
         """Return the body of a content that is whole, and await no more of it."""
         pieces = self._pieces
         whole = self._whole if pieces is None else pieces.body()
-        self.end()
+        self._await_no_more()
         return whole
 
     def end(self) -> None:
-        """Await no more of a content."""
+        """Await no more of a content; what has come of it is let go of in slices."""
+        if self._pieces is not None:
+            self._connection.turn.free_later([self._pieces])
+        self._await_no_more()
+
+    def _await_no_more(self) -> None:
         self.state = NO_CONTENT
         self._whole = b""
         self._pieces = None
         if self._pieces_bytes > 0:
+            self._connection.turn.end_assembly(self._ahead)
             self._connection.end_assembly(self._pieces_bytes)
+            self._ahead = 0
             self._pieces_bytes = 0
         if self._properties_bytes > 0:
             self._connection.end_assembly(self._properties_bytes)

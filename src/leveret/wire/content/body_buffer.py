@@ -1,12 +1,12 @@
 """A body that comes in many pieces, put together as they come.
 
 A buffer that grows is copied where there is no room behind it: of a body of 128 MiB that took up to
-56 ms.  So of a large body only the first half is collected, in parts; then the whole is made, and
-each piece of the second half takes as much of the first half with it.  Only then, because the size
-is what somebody announced: nothing is made for bytes that may never come.
+56 ms.  So of a large body only the first quarter is collected, in parts; then the whole is made,
+and each further piece takes as much of the parts with it.  Only then, because the size is what
+somebody announced: nothing is made for bytes that may never come.
 
-Invariants: it is in memory at most one and a half times of what `taken` says; no write copies more
-than `PART_BYTES`, or twice its piece where that is more.
+Invariants: it takes at most a quarter more memory than `taken` says; no write copies more than
+`PART_BYTES`, or twice its piece where that is more.
 """
 
 from __future__ import annotations
@@ -19,6 +19,9 @@ from mypy_extensions import i64
 #: A body up to this size grows in place, and so does each part of a larger one.
 PART_BYTES: Final[i64] = 8 * 1024 * 1024
 
+#: The whole of a large body is made when one of so many parts of it has come.
+_WHOLE_AT: Final[i64] = 4
+
 
 @final
 class BodyBuffer:
@@ -28,9 +31,9 @@ class BodyBuffer:
         self._size: Final[i64] = size
         #: How many bytes have come.
         self._come: i64 = 0
-        #: The body from its begin; of a large one, as soon as half of it has come.
+        #: The body from its begin; of a large one, as soon as a quarter of it has come.
         self._whole: BytesIO | None = None
-        #: The parts of its first half that are not in the whole yet, and where each begins in it.
+        #: The parts of that quarter that are not in the whole yet, and where each begins in it.
         self._parts: list[BytesIO] = []
         self._places: list[int] = []
         #: How much of the last part is in the whole.
@@ -60,7 +63,7 @@ class BodyBuffer:
             whole.write(piece)
             self._move(whole, size)
         self._come += size
-        if self._whole is None and 2 * self._come >= self._size:
+        if self._whole is None and _WHOLE_AT * self._come >= self._size:
             self._whole = BytesIO(bytes(int(self._size)))
 
     def body(self) -> bytes:
@@ -79,7 +82,7 @@ class BodyBuffer:
         self._parts[-1].write(piece)
 
     def _move(self, whole: BytesIO, size: i64) -> None:
-        """Move `size` bytes of the first half to where they belong, or what is left of its part."""
+        """Move `size` bytes of a part to where they belong, or what is left of it."""
         if not self._parts:
             return
         part = self._parts[-1]
