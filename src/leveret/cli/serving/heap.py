@@ -10,8 +10,11 @@ Where there is no glibc, nothing is changed.
 
 from __future__ import annotations
 
+import collections
 import ctypes
-import sys
+import itertools
+import operator
+import time
 from typing import Final, final
 
 #: Memory blocks from this size on are mapped by themselves; smaller ones are used again.
@@ -31,8 +34,8 @@ _TOP_PAD_BYTES: Final = 128 * 1024
 #: is taken of it where more may be free.
 _KEPT_BYTES_MAX: Final = 1 << 30
 _FILLER_BYTES: Final = 1 << 29
-#: No look takes so long.
-_LOOKS_SECONDS_MAX: Final = 1.0
+#: No look takes so long, unless it gives a piece back.
+_LOOK_SECONDS_MAX: Final = 0.0002
 #: glibc looks at the end of the heap when it frees a block of 64 KiB or more.
 _LOOK_BYTES: Final = 128 * 1024
 
@@ -45,7 +48,7 @@ class Heap:
     """
 
     def __init__(self) -> None:
-        # Nothing else may run between the calls, so they keep the interpreter's lock.
+        # They keep the interpreter's lock.
         library = ctypes.PyDLL(None)
         self._mallopt: Final = library.mallopt
         self._malloc: Final = library.malloc
@@ -70,20 +73,16 @@ class Heap:
         beginning with more than there can be: the first time that it is shortened, it is by
         `PIECE_BYTES` at most.  A look takes about 2 us.
         """
-        interval = sys.getswitchinterval()
-        # What other threads took or freed meanwhile would come on top.
-        sys.setswitchinterval(_LOOKS_SECONDS_MAX)
-        try:
-            return self._give_back()
-        finally:
-            sys.setswitchinterval(interval)
-
-    def _give_back(self) -> bool:
         end = self._end()
         fillers: list[int] = []
         kept = self._free_at_most(end, fillers)
+        looked = time.perf_counter()
         while kept > KEPT_BYTES and self._end() == end:
             kept = max(kept - PIECE_BYTES, KEPT_BYTES)
+            before, looked = looked, time.perf_counter()
+            if looked - before > _LOOK_SECONDS_MAX:
+                # Another thread ran, and may have freed so much that this begins anew next time.
+                break
             self._shorten(kept)
         for filler in fillers:
             self._free(filler)
@@ -114,11 +113,16 @@ class Heap:
     def _shorten(self, kept: int) -> None:
         """Give back what is free at the end of the heap beyond `kept` bytes."""
         block = self._malloc(_LOOK_BYTES)
-        self._mallopt(_M_TOP_PAD, kept)
-        self._mallopt(_M_TRIM_THRESHOLD, KEPT_BYTES)
-        self._free(block)
-        self._mallopt(_M_TRIM_THRESHOLD, _NEVER)
-        self._mallopt(_M_TOP_PAD, _TOP_PAD_BYTES)
+        calls = (
+            (self._mallopt, _M_TOP_PAD, kept),
+            (self._mallopt, _M_TRIM_THRESHOLD, KEPT_BYTES),
+            (self._free, block),
+            (self._mallopt, _M_TRIM_THRESHOLD, _NEVER),
+            (self._mallopt, _M_TOP_PAD, _TOP_PAD_BYTES),
+        )
+        # Python runs other threads between two calls of its own, and these would have the heap grow
+        # by `kept`, or be shortened at once; `starmap` makes all calls in one.
+        collections.deque(itertools.starmap(operator.call, calls), maxlen=0)
 
     def _end(self) -> int:
         return self._sbrk(0) or 0
