@@ -65,7 +65,7 @@ def commit(peer: Peer, *queues: str, batch: int = 1, sink: str = "s", **more: An
 def claimed(sinks: Sinks, name: str, destination: str | None = None) -> Claims:
     """Return the sinks of a name, or the one of a destination, for who may do all with them."""
     search = SinkSearch(sinks, name, destination)
-    claims = Claims(name)
+    claims = Claims(sinks, name)
     while not search.is_over():
         for sink in search.take():
             claims.add(sink)

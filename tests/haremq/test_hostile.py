@@ -206,7 +206,14 @@ def test_a_frame_is_not_begun_without_memory_for_it() -> None:
 
 @pytest.mark.parametrize(
     "behind",
-    [b"\x2a\x02\x0a\x05", b"\x2a\x03\x0a\x01\xff", b"\x22\x01b", b"\x22\x01b\x0a\x01r"],
+    [
+        b"\x2a\x02\x0a\x05",
+        b"\x2a\x03\x0a\x01\xff",
+        b"\x22\x01b",
+        b"\x22\x01b\x0a\x01r",
+        b"\x22\x00",
+        b"\x0a\x01r\x22\x00\x12\x01c",
+    ],
 )
 def test_a_long_publish_with_other_fields_ends_its_connection(node: Node, behind: bytes) -> None:
     """Cut, no text, or a second body."""

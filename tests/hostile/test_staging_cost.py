@@ -22,7 +22,7 @@ from leveret.broker.core.accounts import ROUTE_BYTES
 from leveret.broker.core.ownership import Owner
 from leveret.broker.node.access import Access
 from leveret.broker.queue.target import Destinations
-from leveret.broker.staging.claims import Claims, SinkSearch
+from leveret.broker.staging.claims import CLAIM_BYTES, Claims, SinkSearch
 from leveret.broker.staging.commit import COMMIT_KEY
 from leveret.broker.staging.forgetting import forget_sinks
 from leveret.broker.staging.giving import give_later, give_sinks
@@ -467,9 +467,21 @@ def test_very_many_sinks_are_judged_in_slices(method_name: str) -> None:
         many_of_one_name(node, 5_000, node.broker.users.owner("guest"))
         filled(node, 5_000)
     looks: list[int] = []
-    search = SinkSearch(sinks, "job", None)
+    accounts = node.turn.accounts
+    search, claims = SinkSearch(sinks, "job", None), Claims(sinks, "job")
     while not search.is_over():
-        looks.append(len(search.take()))
+        found = search.take()
+        looks.append(len(found))
+        for sink in found:
+            claims.add(sink)
+    # What they take is booked until nothing comes of them.
+    assert accounts.request_bytes == 5_000 * CLAIM_BYTES
+    claims.end()
+    search = SinkSearch(sinks, "job", None)
+    search.take()
+    assert accounts.request_bytes > 0
+    search.end()
+    assert accounts.request_bytes == 0
     assert (sum(looks), max(looks) <= 1_024, len(looks) >= 9) == (5_000, True, True)
     assert int(node.turn.steps) >= 10_000 // 16 + 5_000
     tail = "/owner/other" if method_name == "PUT" else ""
@@ -478,6 +490,7 @@ def test_very_many_sinks_are_judged_in_slices(method_name: str) -> None:
     assert owned(node).get("other", 0) == (5_000 if tail else 0)
     assert 0 < node.gauge.most["http lines"] < 60_000
     assert excesses(node) == []
+    assert accounts.request_bytes == 0
 
 
 def test_sinks_of_a_name_are_given_to_one_user_at_a_time() -> None:
@@ -543,13 +556,13 @@ def test_what_is_offered_to_another_meanwhile_is_not_taken() -> None:
     guest, bob, carol = node.broker.users.owner("guest"), Owner("bob", 1), Owner("carol", 2)
     many_of_one_name(node, 1_000, guest)
     sinks = node.staging.sinks
-    offers = Claims("job")
+    offers = Claims(sinks, "job")
     for sink in sinks.by_place.values():
         offers.add(sink, offers=True)
     assert give_sinks(node.staging, offers, bob).any_done
     node.sync()
     assert owned(node) == {"guest": 1_000}
-    takes = Claims("job")
+    takes = Claims(sinks, "job")
     for sink in sinks.by_place.values():
         takes.add(sink, takes=True)
     sinks.by_place["job", "d7"].offered = carol
@@ -565,7 +578,7 @@ def test_nobody_takes_more_sinks_than_he_may_have() -> None:
     many_of_one_name(node, 1_000, node.broker.users.owner("guest"))
     sinks = node.staging.sinks
     node.turn.quotas.user_limits["bob"] = {"max-sinks": 1_000}
-    takes = Claims("job")
+    takes = Claims(sinks, "job")
     for sink in sinks.by_place.values():
         sink.offered = bob
         takes.add(sink, takes=True)
@@ -595,7 +608,7 @@ def test_a_sink_counts_as_his_who_takes_it_while_its_queues_are_given() -> None:
             stage_queue(peer, f"{name}.{number}", 2, name)
     node.sync()
     sinks = node.staging.sinks
-    takes = {"job": Claims("job"), "other": Claims("other")}
+    takes = {"job": Claims(sinks, "job"), "other": Claims(sinks, "other")}
     for sink in sinks.by_place.values():
         sink.offered = bob
         takes[sink.name].add(sink, takes=True)

@@ -4,14 +4,15 @@ A vhost has many sinks, and a name may have as many destinations: to look at all
 longer than others should wait.  So who asks collects claims in slices, and changes nothing until he
 has all.  A long operation changes the sinks then, each only while it is as it was claimed.
 
-Invariant: nothing is changed while claims are collected.
+Invariants: nothing is changed while claims are collected; what they take is booked with requests,
+until whoever collects them, or changes the sinks, has no more of them.
 """
 
 from __future__ import annotations
 
 from typing import Final, final
 
-from mypy_extensions import i64
+from mypy_extensions import i64, mypyc_attr
 
 from leveret.broker.core.ownership import Owner, key_of
 from leveret.broker.staging.release import Sink
@@ -24,6 +25,10 @@ _LOOKS_PER_STEP: Final[i64] = 16
 
 #: What it costs in steps to judge a sink and to claim it.
 _CLAIMED_STEPS: Final = 2
+
+#: The memory of a sink that is to be looked at, and of a claim.
+_LEFT_BYTES: Final[i64] = 8
+CLAIM_BYTES: Final[i64] = 112
 
 
 @final
@@ -43,6 +48,7 @@ class SinkSearch:
             sink = sinks.by_place.get((name, destination))
             if sink is not None:
                 self._left.append(sink)
+        self._book(len(self._left))
 
     def is_over(self) -> bool:
         """Return whether all were looked at."""
@@ -53,6 +59,7 @@ class SinkSearch:
         sinks = self._sinks
         found: list[Sink] = []
         looks = min(i64(len(self._left)), _LOOKS)
+        self._book(-looks)
         sinks.turn.steps += looks // _LOOKS_PER_STEP
         while looks > 0:
             looks -= 1
@@ -63,8 +70,17 @@ class SinkSearch:
         sinks.turn.steps += _CLAIMED_STEPS * len(found)
         return found
 
+    def end(self) -> None:
+        """Look at no more of them."""
+        self._book(-len(self._left))
+        self._left = []
+
+    def _book(self, looks: i64) -> None:
+        self._sinks.turn.accounts.request_bytes += looks * _LEFT_BYTES
+
 
 @final
+@mypyc_attr(acyclic=True)
 class Claim:
     """A sink as it was when somebody was allowed to change it."""
 
@@ -91,11 +107,12 @@ class Claim:
 
 @final
 class Claims:
-    """The sinks of one name that a request may change, as they were found."""
+    """The sinks of one name that a request may change, as they were found; the next one is last."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, sinks: Sinks, name: str) -> None:
         self.name: Final = name
-        self.found: list[Claim] = []
+        self._sinks: Final = sinks
+        self._found: list[Claim] = []
         #: How many were offered and are taken.
         self.takes: i64 = 0
         #: Whom one of them is being given to, and whether one has batches to release.
@@ -104,7 +121,8 @@ class Claims:
 
     def add(self, sink: Sink, takes: bool = False, offers: bool = False) -> None:
         """Claim a sink to forget it, to give it or to offer it."""
-        self.found.append(Claim(sink, takes, offers))
+        self._found.append(Claim(sink, takes, offers))
+        self._book(1)
         if takes:
             self.takes += 1
         if sink.gives_to is not None:
@@ -112,9 +130,31 @@ class Claims:
         if sink.releases:
             self._releases = True
 
-    def check_given(self, sinks: Sinks) -> None:
+    def first(self) -> Claim | None:
+        """Return the one that was found first, which is still there before the others are used."""
+        return self._found[0] if self._found else None
+
+    def begin(self) -> None:
+        """Have `take` return them in the order in which they were found."""
+        self._found.reverse()
+
+    def any(self) -> bool:
+        """Return whether there are any left."""
+        return len(self._found) > 0
+
+    def take(self) -> Claim:
+        """Return the next one, and forget it."""
+        self._book(-1)
+        return self._found.pop()
+
+    def end(self) -> None:
+        """Forget all: nothing comes of the request."""
+        self._book(-len(self._found))
+        self._found = []
+
+    def check_given(self) -> None:
         """Check that no sink of the name is being given.  Raises: PreconditionFailed (406)."""
-        gives_to = sinks.giving.get(self.name, self._gives_to)
+        gives_to = self._sinks.giving.get(self.name, self._gives_to)
         if gives_to is not None:
             raise PreconditionFailed(
                 f"sink '{self.name}' is being handed over to user '{gives_to.name}'"
@@ -124,3 +164,6 @@ class Claims:
         """Check that all their batches are released.  Raises: PreconditionFailed (406)."""
         if self._releases:
             raise PreconditionFailed(f"sink '{self.name}' has batches that are not released yet")
+
+    def _book(self, claims: i64) -> None:
+        self._sinks.turn.accounts.request_bytes += claims * CLAIM_BYTES

@@ -7,7 +7,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from leveret.broker.core.work import WaitedWork
-from leveret.broker.staging.claims import Claim, Claims
+from leveret.broker.staging.claims import Claims
 from leveret.broker.staging.sinks import Sinks
 from leveret.limits import STEPS_PER_SLICE
 
@@ -19,12 +19,11 @@ _FORGOTTEN_STEPS: Final = 5
 class Forgetting(WaitedWork):
     """Forgets sinks; one that has committed since, or was given to somebody else, stays."""
 
-    def __init__(self, sinks: Sinks, claims: list[Claim]) -> None:
+    def __init__(self, sinks: Sinks, claims: Claims) -> None:
         super().__init__()
         self._sinks: Final = sinks
-        #: Those that are left, the next one last.
         self._left: Final = claims
-        self._left.reverse()
+        claims.begin()
 
     def step(self, steps: i64) -> bool:
         """Forget some of them."""
@@ -32,11 +31,11 @@ class Forgetting(WaitedWork):
         turn = sinks.turn
         turn.changes += 1
         last = turn.steps + steps
-        while self._left:
+        while self._left.any():
             if turn.steps >= last:
                 return True
             turn.steps += _FORGOTTEN_STEPS
-            claim = self._left.pop()
+            claim = self._left.take()
             sink = claim.sink
             is_same = claim.holds() and sink.batch == claim.batch
             if is_same and sinks.known(sink.name, sink.destination) is sink:
@@ -51,8 +50,8 @@ def forget_sinks(sinks: Sinks, claims: Claims) -> Forgetting:
     being given to another user.
     """
     claims.check_released()
-    claims.check_given(sinks)
-    forgetting = Forgetting(sinks, claims.found)
+    claims.check_given()
+    forgetting = Forgetting(sinks, claims)
     # What came before it in this turn may have looked at many sinks.
     sinks.turn.begin(forgetting, STEPS_PER_SLICE // 4)
     return forgetting

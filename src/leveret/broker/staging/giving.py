@@ -21,7 +21,7 @@ from leveret.broker.core.ownership import Owner, is_free_for, key_of
 from leveret.broker.core.work import WaitedWork
 from leveret.broker.queue.quota import give_queue
 from leveret.broker.staging.area import StagingArea
-from leveret.broker.staging.claims import Claim, Claims
+from leveret.broker.staging.claims import Claims
 from leveret.broker.staging.release import Sink
 from leveret.broker.staging.staging import staging_of
 from leveret.limits import STEPS_PER_SLICE
@@ -44,14 +44,13 @@ class Giving(WaitedWork):
     by itself.
     """
 
-    def __init__(self, area: StagingArea, claims: list[Claim], to: Owner, name: str = "") -> None:
+    def __init__(self, area: StagingArea, claims: Claims, to: Owner, name: str = "") -> None:
         super().__init__()
         self._area: Final = area
         self._to: Final = to
         self._name: Final = name
-        #: The sinks that are left, the next one last.
         self._left: Final = claims
-        self._left.reverse()
+        claims.begin()
         #: True once one was given or offered.
         self.any_done = False
         #: True once the user had no room left for one that he wanted to take.
@@ -69,7 +68,7 @@ class Giving(WaitedWork):
         turn = self._area.vhost.turn
         turn.changes += 1
         last = turn.steps + steps
-        while self._sink is not None or self._left:
+        while self._sink is not None or self._left.any():
             if turn.steps >= last:
                 return True
             sink = self._sink
@@ -96,7 +95,7 @@ class Giving(WaitedWork):
         """Begin with the next sink, unless it is to be left as it is, or is only offered."""
         area = self._area
         turn = area.vhost.turn
-        claim = self._left.pop()
+        claim = self._left.take()
         sink = claim.sink
         if self._name and not (self._is_known(sink) and claim.holds()):
             return
@@ -171,9 +170,9 @@ def give_sinks(area: StagingArea, claims: Claims, to: Owner) -> Giving:
     """
     sinks = area.sinks
     sinks.check_quota(to, claims.takes)
-    claims.check_given(sinks)
+    claims.check_given()
     sinks.giving[claims.name] = to
-    giving = Giving(area, claims.found, to, claims.name)
+    giving = Giving(area, claims, to, claims.name)
     # What came before it in this turn may have looked at as many sinks.
     area.vhost.turn.begin(giving, STEPS_PER_SLICE // 4)
     return giving
@@ -181,6 +180,7 @@ def give_sinks(area: StagingArea, claims: Claims, to: Owner) -> Giving:
 
 def give_later(area: StagingArea, sink: Sink, to: Owner) -> None:
     """Complete after a start what a record says of a sink that was being given."""
-    claim = Claim(sink, takes=False, offers=False)
+    claims = Claims(area.sinks, sink.name)
+    claims.add(sink)
     sink.gives_to = to
-    area.vhost.turn.works.append(Giving(area, [claim], to))
+    area.vhost.turn.works.append(Giving(area, claims, to))

@@ -6,7 +6,7 @@ taken from the input as they are; the codec reads all others.
 
 from __future__ import annotations
 
-from typing import Final, final
+from typing import final
 
 from mypy_extensions import i64
 
@@ -26,11 +26,8 @@ from leveret.session.haremq.publisher import HarePublisher
 from leveret.session.states import HALT_OUTPUT
 from leveret.wire.haremq.fields import AckFields, PublishFields, is_text
 from leveret.wire.haremq.frames import ACK, LONG_PUBLISH, PUBLISH, HareFrameReader
-from leveret.wire.haremq.long_publish import NO_TEXT, LongPublish
+from leveret.wire.haremq.long_publish import NO_TEXT, TWO_BODIES, LongPublish
 from leveret.wire.haremq.requests import Ack, Consume, Publish, Request
-
-#: What is said of a long publish with two bodies: only one of them is put aside as it comes.
-_TWO_BODIES: Final = "a long basicPublishRequest has two bodies"
 
 
 @final
@@ -96,13 +93,13 @@ class HareInput:
         fields = self._publish_fields
         if fields.find(data, 0, len(data)):
             if fields.body_end > fields.body:
-                raise FrameError(_TWO_BODIES)
+                raise FrameError(TWO_BODIES)
             self._publish(data, 0, long.body())
             return
         request = self._codec.decode(int(PUBLISH), data)
         assert isinstance(request, Publish)
         if request.body:
-            raise FrameError(_TWO_BODIES)
+            raise FrameError(TWO_BODIES)
         request.body = long.body()
         self._take(request)
         self._connection.spend(DEFINING_METHOD_STEPS + len(data) // TABLE_BYTES_PER_STEP)

@@ -25,6 +25,9 @@ from leveret.wire.buffer import read_i32_be
 from leveret.wire.content.body_buffer import BodyBuffer
 from leveret.wire.haremq.scan import FieldScan
 
+#: What is said of a long publish with two bodies: only one of them is put aside as it comes.
+TWO_BODIES: Final = "a long basicPublishRequest has two bodies"
+
 #: What is said of a publish with bytes for a string that are none.
 NO_TEXT: Final = "a string of a basicPublishRequest is not UTF-8"
 
@@ -96,6 +99,14 @@ class LongPublish:
             raise FrameError(NO_TEXT)
         if self._body_left != 0:
             raise FrameError("a long basicPublishRequest ends within its body")
+        # An empty one would go unnoticed.
+        fields = self.fields
+        scan = FieldScan()
+        at = self._field
+        while 0 <= at < len(fields) and i64(fields[at]) in _OTHERS:
+            at = scan.take(fields, at, i64(len(fields)), i64(fields[at]))
+        if 0 <= at < len(fields) and i64(fields[at]) == _BODY:
+            raise FrameError(TWO_BODIES)
 
     def _take_part(self, part: bytes) -> None:
         if self._body_left < 0:

@@ -10,7 +10,8 @@ queues; an administrator sees all.  Only its owner and administrators forget one
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import contextlib
+from collections.abc import AsyncIterator, Callable
 from typing import Final
 
 from aiohttp import web
@@ -80,9 +81,10 @@ async def forget(request: web.Request) -> web.Response:
         may_change(request, sink.owner, _label(sink, vhost.name), GIVE_SINK)
         return GIVES
 
-    claims = await _claims(request, may_forget)
-    operator.begin()
-    await operator.ended(forget_sinks(area_of(vhost).sinks, claims))
+    async with _claimed(request, may_forget) as claims:
+        operator.begin()
+        forgetting = forget_sinks(area_of(vhost).sinks, claims)
+    await operator.ended(forgetting)
     return web.Response(status=204)
 
 
@@ -95,35 +97,54 @@ async def give(request: web.Request) -> web.Response:
         label = _label(sink, vhost.name)
         return judge(request, sink.owner, sink.offered, label, GIVE_SINK)
 
-    claims = await _claims(request, judged)
-    only_offers = claims.found[0].offers
-    operator.begin()
     area = area_of(vhost)
-    to = wanted_owner(request)
-    giving = give_sinks(area, claims, to)
+    async with _claimed(request, judged) as claims:
+        first = claims.first()
+        operator.begin()
+        to = wanted_owner(request)
+        giving = give_sinks(area, claims, to)
     await operator.ended(giving)
     if giving.lacks_room:
         # He has got others while he took these.
         area.sinks.check_quota(to)
     if not giving.any_done:
         raise PreconditionFailed(f"sink '{claims.name}' has changed hands meanwhile; try again")
-    return answer(OFFERS if only_offers else GIVES)
+    return answer(OFFERS if first is not None and first.offers else GIVES)
 
 
-async def _claims(request: web.Request, judged: Callable[[Sink], str]) -> Claims:
-    """Return the sinks that a request means, and what comes of it by `judged`, found in slices.
+@contextlib.asynccontextmanager
+async def _claimed(request: web.Request, judged: Callable[[Sink], str]) -> AsyncIterator[Claims]:
+    """Provide the sinks that a request means, and what comes of it by `judged`, found in slices.
 
     Nothing is changed before all are judged.  `judged` is asked once for all of the same owners.
+    The claims end with an exception; else a long operation has them.
 
     Raises: what `judged` does; AccessRefused (403), NotFound (404): who may not see a sink of that
     name does not learn whether there is one.
     """
     vhost = found_vhost(request)
+    known = area_of(vhost).sinks
     name = request.match_info["sink"]
-    search = SinkSearch(area_of(vhost).sinks, name, request.query.get("destination"))
+    search = SinkSearch(known, name, request.query.get("destination"))
+    claims = Claims(known, name)
+    try:
+        await _claim(request, search, claims, judged)
+        if not claims.any():
+            raise NotFound(f"no sink '{name}' in vhost '{vhost.name}'")
+        yield claims
+    except BaseException:
+        claims.end()
+        raise
+    finally:
+        search.end()
+
+
+async def _claim(
+    request: web.Request, search: SinkSearch, claims: Claims, judged: Callable[[Sink], str]
+) -> None:
+    """Add what a search finds.  Raises: what `judged` does; AccessRefused (403)."""
     by = asking_owner(request)
     sees_all = by is None or is_administrator(request)
-    claims = Claims(name)
     outcomes: dict[tuple[str, str], str] = {}
     refusal: AccessRefused | None = None
     foreign = False
@@ -145,13 +166,10 @@ async def _claims(request: web.Request, judged: Callable[[Sink], str]) -> Claims
                     claims.add(sink, outcome == TAKES, outcome == OFFERS)
             if not search.is_over():
                 await asyncio.sleep(0)
-    if foreign or not (claims.found or sees_all):
-        may_configure(request, Name(name))
+    if foreign or not (claims.any() or sees_all):
+        may_configure(request, Name(claims.name))
     if refusal is not None:
         raise refusal
-    if not claims.found:
-        raise NotFound(f"no sink '{name}' in vhost '{vhost.name}'")
-    return claims
 
 
 def _label(sink: Sink, vhost: str) -> str:
