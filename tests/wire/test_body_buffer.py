@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 import tracemalloc
 
 import pytest
@@ -73,3 +75,26 @@ def test_a_large_body_takes_its_memory_when_a_quarter_of_it_is_there() -> None:
         assert real <= size + 65_536
     finally:
         tracemalloc.stop()
+
+
+SCRIPT = """
+import resource
+from leveret.errors import ResourceFault
+from leveret.wire.content.body_buffer import BodyBuffer
+buffer, piece = BodyBuffer(256 << 20), bytes(1 << 20)
+with open("/proc/self/statm") as file:
+    size = int(file.read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (size + (128 << 20), resource.RLIM_INFINITY))
+try:
+    for _ in range(64):
+        buffer.write(piece)
+except ResourceFault as error:
+    print(error)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the limit is Linux's")
+def test_a_body_that_the_system_has_no_memory_for_is_refused() -> None:
+    words = [sys.executable, "-c", SCRIPT]
+    run = subprocess.run(words, capture_output=True, check=True, text=True)
+    assert "506 RESOURCE_ERROR - no memory left for a body of 268435456 bytes" in run.stdout

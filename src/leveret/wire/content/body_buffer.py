@@ -16,6 +16,8 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from leveret.errors import ResourceFault
+
 #: A body up to this size grows in place, and so does each part of a larger one.
 PART_BYTES: Final[i64] = 8 * 1024 * 1024
 
@@ -50,7 +52,16 @@ class BodyBuffer:
         return 0 if self._whole is None or self._size <= PART_BYTES else self._size - self._come
 
     def write(self, piece: bytes) -> None:
-        """Add the next piece; all of them have `size` bytes at most."""
+        """Add the next piece; all of them have `size` bytes at most.
+
+        Raises: ResourceFault (506) where the system has no memory for it.
+        """
+        try:
+            self._write(piece)
+        except MemoryError:
+            raise ResourceFault(f"no memory left for a body of {self._size} bytes") from None
+
+    def _write(self, piece: bytes) -> None:
         size: i64 = len(piece)
         whole = self._whole
         if whole is None:
