@@ -488,7 +488,8 @@ def test_very_many_sinks_are_judged_in_slices(method_name: str) -> None:
     with HttpClient(node) as http:
         assert http.ask(method_name, f"/api/sinks/%2F/job{tail}") == 204
     assert owned(node).get("other", 0) == (5_000 if tail else 0)
-    assert 0 < node.gauge.most["http lines"] < 60_000
+    # Lines are counted in plain Python alone.
+    assert node.gauge.most["http lines"] < 60_000
     assert excesses(node) == []
     assert accounts.request_bytes == 0
 
