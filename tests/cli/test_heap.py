@@ -37,7 +37,8 @@ ends[0] = libc.sbrk(0) - begin
 used = 1
 while heap.give_back():
     ends[used] = libc.sbrk(0) - begin
-    used += 1
+    # It also goes on where others ran meanwhile, and nothing was given back.
+    used += ends[used] < ends[used - 1]
 print(json.dumps(ends[:used]))
 """
 

@@ -75,18 +75,20 @@ class Heap:
         """
         end = self._end()
         fillers: list[int] = []
+        others_ran = False
         kept = self._free_at_most(end, fillers)
         looked = time.perf_counter()
         while kept > KEPT_BYTES and self._end() == end:
             kept = max(kept - PIECE_BYTES, KEPT_BYTES)
             before, looked = looked, time.perf_counter()
             if looked - before > _LOOK_SECONDS_MAX:
-                # Another thread ran, and may have freed so much that this begins anew next time.
+                # Another thread may have freed so much that all of this begins anew.
+                others_ran = True
                 break
             self._shorten(kept)
         for filler in fillers:
             self._free(filler)
-        return self._end() < end
+        return others_ran or self._end() < end
 
     def _free_at_most(self, end: int, fillers: list[int]) -> int:
         """Return how much of the heap's end is free at most, and no more than can be kept.
