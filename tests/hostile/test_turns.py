@@ -9,6 +9,7 @@ import pytest
 from core import Node, Peer
 from leveret.limits import (
     DEFINING_METHOD_STEPS,
+    DISPATCH_SHARE_MIN,
     DISPATCH_STEPS_PER_TURN,
     LATE_STEPS_PER_ROUND,
     LATE_STEPS_PER_SLICE,
@@ -318,6 +319,61 @@ def test_queues_deliver_so_much_a_turn_and_new_messages_come_first(node: Node) -
         peer.flush()
     delivered = sum(heard.method.name == "basic.deliver" for heard in peer.heard)
     assert delivered == 8 * 3000
+
+
+def test_what_a_turn_brings_is_delivered_before_the_next_one(node: Node) -> None:
+    first, second, consumer = node.connect(), node.connect(), node.connect()
+    for queue in ("one", "two"):
+        consumer.declare(queue, durable=False)
+        consumer.call(1, "basic.consume", queue=queue, no_ack=True)
+    node.broker.settle()
+    # The round is over.
+    node.turn.steps += STEPS_PER_ROUND + LATE_STEPS_PER_ROUND
+    for peer, body in ((first, b"first"), (second, b"second")):
+        peer.feed(publish(1, "", "one", body) + publish(1, "", "two", body))
+        assert peer.connection.waits_for_turn()
+    consumer.take()
+    a_round(node)
+    consumer.flush()
+    delivered = [(heard.method.routing_key, heard.method.body) for heard in consumer.heard[-4:]]
+    assert delivered == [
+        ("one", b"first"),
+        ("two", b"first"),
+        ("one", b"second"),
+        ("two", b"second"),
+    ]
+
+
+def test_queues_that_continue_have_a_share_whatever_is_scheduled_in_the_round(node: Node) -> None:
+    rounds = 5
+    filler, quiet, greedy = node.connect(), node.connect(), [node.connect(1) for _ in range(2)]
+    deep = [f"deep{number}" for number in range(2 * rounds)]
+    for name in ("old", *deep):
+        filler.declare(name, durable=False)
+        for _ in range(10):
+            filler.send(publish(1, "", name, b"m") * 500)
+    quiet.connection.receive(consume("old"), node.now())
+    a_round(node)
+    quiet.flush()
+    old = node.classic("old")
+    for _ in range(rounds):
+        left = old.ready_count()
+        assert left > 0
+        # The round is over, so that what follows is part of the next one.
+        node.turn.steps += STEPS_PER_ROUND + LATE_STEPS_PER_ROUND
+        for peer in greedy:
+            peer.feed(consume(deep.pop()))
+            assert peer.connection.waits_for_turn()
+        assert a_round(node) <= STEPS_PER_ROUND + DISPATCH_STEPS_PER_TURN + 2 * TURN_SHARE_MIN
+        assert not any(peer.connection.waits_for_turn() for peer in greedy)
+        for peer in (*greedy, quiet):
+            peer.flush()
+        assert left - old.ready_count() >= DISPATCH_SHARE_MIN
+
+
+def consume(queue: str) -> bytes:
+    """Return a request for all messages of a queue, which is not answered."""
+    return method(1, "basic.consume", queue=queue, no_ack=True, no_wait=True)
 
 
 @pytest.mark.parametrize("limit", [{}, {"x-delivery-limit": 5}], ids=["plain", "counted"])

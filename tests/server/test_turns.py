@@ -11,6 +11,7 @@ import pytest
 import raw
 from leveret.app.embedded import Handles
 from leveret.limits import FLUSHES_PER_TURN, STEPS_PER_SLICE
+from leveret.server.amqp import FULL_READ_BYTES, ClientProtocol
 from leveret.testing import Broker
 
 
@@ -53,6 +54,44 @@ def test_a_client_that_hangs_up_while_it_waits_leaves_nothing(broker: Broker) ->
         connection.send(declares("gone", 3000))
         for _ in range(3000):
             connection.expect(1, "queue.declare-ok")
+
+
+@pytest.mark.parametrize(
+    ("batches", "reads"),
+    [
+        ([declares("few", 1000)], True),
+        ([declares("few", 1000), declares("more", 1)], False),
+        ([declares("much", FULL_READ_BYTES // 25)], False),
+    ],
+    ids=["all that it has", "more while it waits", "a full read"],
+)
+def test_who_waits_for_a_turn_is_read_no_further_if_it_has_more(
+    broker: Broker, batches: list[bytes], reads: bool
+) -> None:
+    async def take(handles: object) -> bool:
+        """Take the batches as from the loop; return whether the socket is read until the turn."""
+        shell = only_shell(handles)
+        for batch in batches:
+            shell.data_received(batch)
+        assert shell.connection.waits_for_turn()
+        return shell._transport.is_reading()  # noqa: SLF001 (no other one tells)
+
+    async def is_read(handles: object) -> bool:
+        return only_shell(handles)._transport.is_reading()  # noqa: SLF001 (as above)
+
+    with opened(broker) as connection:
+        assert broker._call(take) is reads  # noqa: SLF001
+        for _ in range(sum(batch.count(b"-") for batch in batches)):
+            connection.expect(1, "queue.declare-ok")
+        assert broker._call(is_read)  # noqa: SLF001
+
+
+def only_shell(handles: object) -> ClientProtocol:
+    """Return the socket of the one connection that there is."""
+    assert isinstance(handles, Handles)
+    (shell,) = handles._engine.runner.shells  # noqa: SLF001 (no other one has it)
+    assert isinstance(shell, ClientProtocol)
+    return shell
 
 
 def test_more_connections_than_a_turn_flushes_get_their_output(broker: Broker) -> None:

@@ -31,6 +31,10 @@ from leveret.session.settings import Peer, Security
 #: One write to the transport is at most this long, so that no call holds the loop.
 WRITE_BYTES_MAX = 262_144
 
+#: A read of so much may have left more in the socket.  uvloop reads up to 256,000 bytes, and again
+#: at once where it got as many; asyncio's own loop reads once.
+FULL_READ_BYTES = 131_072
+
 
 #: Takes the level of a line for the log, the connection that it is about, and its text.
 Log = Callable[[str, ClientSession, str], None]
@@ -151,10 +155,11 @@ class ClientProtocol(asyncio.Protocol, ClientSocket):
         """Feed the session, then do what the core noted."""
         connection = self._session
         assert connection is not None
+        insists = connection.halted != 0 or len(data) >= FULL_READ_BYTES
         try:
             connection.receive(data, self._runner.now())
             self._runner.run()
-            self._judge_reading()
+            self._judge_reading(insists)
         except Exception as bug:  # noqa: BLE001 (else the loop would end the connection alone)
             self._runner.broken(bug)
 
@@ -216,13 +221,20 @@ class ClientProtocol(asyncio.Protocol, ClientSocket):
             self._waiting_bytes -= len(part)
             self._transport.write(part)
 
-    def _judge_reading(self) -> None:
-        """Read the socket unless the session has enough in hand, or its peer does not read."""
+    def _judge_reading(self, insists: bool = False) -> None:
+        """Read the socket unless the session has enough in hand, or its peer does not read.
+
+        One who waits for a turn and `insists`, because he has sent more meanwhile or filled a read,
+        is not read before it: a loop that reads again and again as long as the socket has more
+        would otherwise let nobody else in between.  Most have sent all that they have by then, and
+        to stop reading for the moment until their turn would take two system calls.
+        """
         connection = self._session
         assert connection is not None
-        # One who waits for a turn is not read at all: a loop that reads again and again as long as
-        # the socket has more would otherwise let nobody else in between.
-        held = connection.halted and (connection.waits_for_turn() or not connection.reads_on())
+        insists = insists or not self._reading
+        held = connection.halted and (
+            (insists and connection.waits_for_turn()) or not connection.reads_on()
+        )
         unsent = self._transport.get_write_buffer_size() + self._waiting_bytes
         if unsent != self._unsent:
             self._unsent = unsent

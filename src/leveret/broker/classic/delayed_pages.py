@@ -170,8 +170,8 @@ class DelayedPages:
         others were written.
         """
         turn = self._turn
-        if self._round != turn.round_end:
-            self._round = turn.round_end
+        if self._round != turn.round_number:
+            self._round = turn.round_number
             self._cut = 0
         while not self.has_room() and turn.spill.unwritten_bytes < SPILL_BATCH_BYTES:
             fresh = self.memory.fresh_bytes

@@ -39,7 +39,6 @@ from leveret.clock import NO_DEADLINE
 from leveret.limits import (
     CHUNK_BYTES_MAX,
     DISPATCH_SHARE_MIN,
-    DISPATCH_STEPS_PER_TURN,
     EXPIRY_STEPS,
     LETTER_BYTES_PER_TURN,
     LETTER_STEPS_PER_TURN,
@@ -358,6 +357,8 @@ class Turn(WorkAccount):
             self.waiters.call(self, STEPS_PER_SLICE)
         if self.cancelled:
             self.notify_cancelled()
+        if continues:
+            self.dispatch_steps = max(self.dispatch_steps, 2 * TURN_SHARE_MIN)
         self._dispatch(continues)
         if continues:
             if self.works:
@@ -379,6 +380,11 @@ class Turn(WorkAccount):
         if self.has_more() or (self.due() and not self.is_writing_much()):
             # While much is being written, the end of a write resumes it.
             self.resume = True
+
+    def deliver_early(self) -> None:
+        """Deliver from the queues that were scheduled, as far as the round has steps for it."""
+        if self.dispatchers and self.dispatch_steps > 0:
+            self._dispatch(False)
 
     def _share(self, most: i64, least: i64) -> i64:
         """Return how many steps of `most` are left to what comes now, and `least` in any case.
@@ -414,10 +420,9 @@ class Turn(WorkAccount):
     def _dispatch(self, continues: bool) -> None:
         """Deliver from the queues that were scheduled, then from those that continue.
 
-        Queues that the steps of one turn do not suffice for come first in the next.
+        Queues that the steps of one turn do not suffice for come first in the next.  Those that
+        continue have a least share of each round, whatever was scheduled in it.
         """
-        if continues:
-            self.dispatch_steps = DISPATCH_STEPS_PER_TURN
         last = self.steps + self.dispatch_steps
         continuing: list[Dispatcher] | None = None
         if continues and self.continuing:
@@ -426,7 +431,8 @@ class Turn(WorkAccount):
         listed = self.dispatchers
         if listed:
             self.dispatchers = []
-            asked = self._dispatch_all(listed, last)
+            reserved: i64 = TURN_SHARE_MIN if continuing is not None else 0
+            asked = self._dispatch_all(listed, last - reserved)
             if asked < len(listed):
                 self.dispatchers = listed[asked:] + self.dispatchers
         if continuing is not None:

@@ -100,8 +100,10 @@ class WorkAccount(HeldMemory):
         self.sizes = MessageSizes()
         #: Long operations that are not at their end, the one whose turn it is first.
         self.works: deque[Work] = deque()
-        #: The connections that wait for their turn, and the step at which the round is over.
+        #: The connections that wait for their turn, the rounds that have begun since the start, and
+        #: the step at which the one at hand is over.
         self.rounds = Rounds()
+        self.round_number: i64 = 0
         self.round_end: i64 = STEPS_PER_ROUND
         #: The step until which others may still begin, each with a small slice, when it is over.
         self.late_end: i64 = STEPS_PER_ROUND
@@ -174,11 +176,19 @@ class WorkAccount(HeldMemory):
         return freeing
 
     def begin_round(self) -> None:
-        """Begin a round: give turns to connections that wait for theirs, as many as it has."""
-        last = self.steps + STEPS_PER_ROUND
-        self.round_end = last
+        """Begin a round: give turns to connections that wait for theirs, as many as it has.
+
+        What the input of one brought for consumers is delivered before the next one has its turn,
+        while the messages are still in the processor's caches.  The steps of that are no part of a
+        user's share, nor of those that the round has for turns.
+        """
+        self.round_number += 1
+        end = self.steps + STEPS_PER_ROUND
+        last = end
+        self.round_end = end
         # Who takes a turn has not come late.
         self.late_end = 0
+        self.dispatch_steps = DISPATCH_STEPS_PER_TURN
         rounds = self.rounds
         while rounds.any() and self.steps < last:
             share_end = self.steps + STEPS_PER_SLICE
@@ -188,7 +198,19 @@ class WorkAccount(HeldMemory):
                 # Whoever has nothing more to do must cost something too.
                 self.steps += 1
                 rounds.next().take_turn()
+                before = self.steps
+                self.deliver_early()
+                delivered = self.steps - before
+                share_end += delivered
+                last += delivered
+                self.round_end = last
             rounds.end_user()
+        # They are a part of the round to those who come later in it.
+        self.round_end = end
+
+    def deliver_early(self) -> None:
+        """Deliver from the queues that were scheduled, as far as the round has steps for it."""
+        raise RuntimeError("a turn knows what is scheduled")
 
     def end_round(self) -> None:
         """Leave some steps to the connections whose input is found when all others had their turn.
