@@ -24,6 +24,7 @@ from leveret.broker.staging.area import StagingArea
 from leveret.broker.staging.claims import Claims
 from leveret.broker.staging.release import Sink
 from leveret.broker.staging.staging import staging_of
+from leveret.errors import PreconditionFailed
 from leveret.limits import STEPS_PER_SLICE
 
 #: What it costs in steps to give a sink, and a staging queue: the record of each is written.
@@ -53,8 +54,8 @@ class Giving(WaitedWork):
         claims.begin()
         #: True once one was given or offered.
         self.any_done = False
-        #: True once the user had no room left for one that he wanted to take.
-        self.lacks_room = False
+        #: Why the user could not take one of them: he got others while he took these.
+        self.refusal: PreconditionFailed | None = None
         #: The one whose queues are being given, and those that are left of them.
         self._sink: Sink | None = None
         self._before: Owner | None = None
@@ -103,10 +104,12 @@ class Giving(WaitedWork):
             self.any_done = True
             sink.offered = self._to
             return
-        if claim.takes and not area.sinks.quota.has_room(self._to):
-            self.lacks_room = True
-            return
         if claim.takes:
+            try:
+                area.sinks.check_quota(self._to)
+            except PreconditionFailed as error:
+                self.refusal = error
+                return
             # He may begin other sinks, or take some, while this one's queues are given.
             area.sinks.quota.add(self._to)
             self._counts = True

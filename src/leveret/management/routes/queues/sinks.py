@@ -104,9 +104,8 @@ async def give(request: web.Request) -> web.Response:
         to = wanted_owner(request)
         giving = give_sinks(area, claims, to)
     await operator.ended(giving)
-    if giving.lacks_room:
-        # He has got others while he took these.
-        area.sinks.check_quota(to)
+    if giving.refusal is not None:
+        raise giving.refusal
     if not giving.any_done:
         raise PreconditionFailed(f"sink '{claims.name}' has changed hands meanwhile; try again")
     return answer(OFFERS if first is not None and first.offers else GIVES)
