@@ -65,7 +65,7 @@ SCENARIOS: Final = [
     ),
     Scenario(
         "durable-16", "the same, 16 publishers on 16 queues", ["-P", "16", "-C", "16", "-M", "16",
-        *CONFIRMED[4:], "-d", "-s", "16"], target=10, synced=True,
+        *CONFIRMED[4:], "-d", "-s", "16"], target=10, synced=True, counted=2,
     ),
     Scenario(
         "durable-wait", "durable, each message waits for its confirm, p50",

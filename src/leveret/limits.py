@@ -238,6 +238,10 @@ DISPATCH_STEPS_PER_TURN: Final = 4096
 STEPS_PER_TURN: Final = 8192
 TURN_SHARE_MIN: Final = 512
 
+#: Bytes of a message that are one more step where they are copied into the output: 60 kB take some
+#: 40 µs.
+CONTENT_BYTES_PER_STEP: Final = 2048
+
 #: Messages that each of many queues may deliver in a turn: fewer would cost more than they save.
 DISPATCH_SHARE_MIN: Final = 64
 

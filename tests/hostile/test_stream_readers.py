@@ -6,7 +6,12 @@ import pytest
 
 from core import Node, Peer
 from leveret.broker.queue.consumers import ASKED_PER_STEP
-from leveret.limits import DISPATCH_STEPS_PER_TURN, SLICE_MESSAGES
+from leveret.limits import (
+    CONTENT_BYTES_PER_STEP,
+    DISPATCH_STEPS_PER_TURN,
+    SLICE_MESSAGES,
+    STEPS_PER_SLICE,
+)
 from raw_codec import method, publish
 
 READERS = 3 * SLICE_MESSAGES + 100
@@ -17,7 +22,7 @@ def node() -> Node:
     return Node()
 
 
-def readers(node: Node) -> Peer:
+def readers(node: Node, count: int = READERS) -> Peer:
     """A client with so many consumers of stream `s`, which take one message before the ack."""
     peer = node.connect()
     peer.declare("s", arguments={"x-queue-type": "stream"})
@@ -25,7 +30,7 @@ def readers(node: Node) -> Peer:
     peer.send(
         *(
             method(1, "basic.consume", queue="s", consumer_tag=f"c{number}", no_wait=True)
-            for number in range(READERS)
+            for number in range(count)
         )
     )
     node.sync()
@@ -113,3 +118,38 @@ def test_readers_that_are_asked_in_vain_are_counted(node: Node) -> None:
     before = int(node.turn.steps)
     assert not stream.target.takes_now()
     assert int(node.turn.steps) - before >= READERS // int(ASKED_PER_STEP)
+
+
+def test_fewer_readers_that_are_asked_in_vain_are_counted_too(node: Node) -> None:
+    """Every connection that publishes in a round has them asked once more."""
+    readers(node, SLICE_MESSAGES - 96)
+    node.run()
+    before = int(node.turn.steps)
+    assert not node.stream("s").dispatch(SLICE_MESSAGES)
+    assert int(node.turn.steps) - before >= (SLICE_MESSAGES - 96) // ASKED_PER_STEP
+
+
+def test_readers_get_long_bodies_in_slices_and_all_of_them(node: Node) -> None:
+    publisher, size = node.connect(), 60_000
+    peers = [node.connect() for _ in range(300)]
+    peers[0].declare("s", arguments={"x-queue-type": "stream"})
+    for peer in peers:
+        peer.call(1, "basic.qos", prefetch_count=1)
+        peer.call(1, "basic.consume", queue="s")
+    node.sync()
+    publisher.connection.receive(publish(1, "", "s", bytes(size)), node.now())
+    assert node.begin_sync()
+    node.write()
+    group, node.group = node.group, None
+    assert group is not None
+    node.turn.synced(group.number)
+    stream = node.stream("s")
+    most = 2 * DISPATCH_STEPS_PER_TURN + STEPS_PER_SLICE
+    rounds = 0
+    while node.turn.has_more():
+        before, steps = int(stream.delivered), int(node.turn.steps)
+        node.broker.settle()
+        assert int(node.turn.steps) - steps <= most
+        assert (int(stream.delivered) - before) * size <= most * CONTENT_BYTES_PER_STEP
+        rounds += 1
+    assert (int(stream.delivered), rounds > 1) == (300, True)

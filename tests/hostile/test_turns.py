@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
 
 from core import Node, Peer
 from leveret.limits import (
+    CONTENT_BYTES_PER_STEP,
     DEFINING_METHOD_STEPS,
     DISPATCH_SHARE_MIN,
     DISPATCH_STEPS_PER_TURN,
@@ -344,18 +346,23 @@ def test_what_a_turn_brings_is_delivered_before_the_next_one(node: Node) -> None
     ]
 
 
-def test_queues_that_continue_have_a_share_whatever_is_scheduled_in_the_round(node: Node) -> None:
+@pytest.mark.parametrize("limit", [{}, {"x-delivery-limit": 5}], ids=["plain", "counted"])
+def test_queues_that_continue_have_a_share_whatever_is_scheduled_in_the_round(
+    node: Node, limit: dict[str, Any]
+) -> None:
     rounds = 5
     filler, quiet, greedy = node.connect(), node.connect(), [node.connect(1) for _ in range(2)]
     deep = [f"deep{number}" for number in range(2 * rounds)]
     for name in ("old", *deep):
-        filler.declare(name, durable=False)
+        counted = limit if name in deep else {}
+        filler.declare(name, durable=False, arguments=counted)
         for _ in range(10):
             filler.send(publish(1, "", name, b"m") * 500)
     quiet.connection.receive(consume("old"), node.now())
     a_round(node)
     quiet.flush()
     old = node.classic("old")
+    shares = []
     for _ in range(rounds):
         left = old.ready_count()
         assert left > 0
@@ -364,11 +371,52 @@ def test_queues_that_continue_have_a_share_whatever_is_scheduled_in_the_round(no
         for peer in greedy:
             peer.feed(consume(deep.pop()))
             assert peer.connection.waits_for_turn()
-        assert a_round(node) <= STEPS_PER_ROUND + DISPATCH_STEPS_PER_TURN + 2 * TURN_SHARE_MIN
+        # A delivery with a header is two steps, of which a share has as many as it has messages.
+        most = STEPS_PER_ROUND + DISPATCH_STEPS_PER_TURN + 2 * TURN_SHARE_MIN
+        assert a_round(node) <= most + (SLICE_MESSAGES if limit else 0)
         assert not any(peer.connection.waits_for_turn() for peer in greedy)
         for peer in (*greedy, quiet):
             peer.flush()
-        assert left - old.ready_count() >= DISPATCH_SHARE_MIN
+        shares.append(int(left - old.ready_count()))
+    # Where those that go on are too many for a round, the others of them come first in the next.
+    pairs = itertools.pairwise(shares)
+    assert all(sum(pair) >= DISPATCH_SHARE_MIN for pair in pairs), shares
+
+
+def test_deliveries_of_long_bodies_are_fewer_in_a_round(node: Node) -> None:
+    """Each is copied into the output of its connection, which takes far longer than the rest."""
+    publisher, body = node.connect(), bytes(60_000)
+    consumers = [node.connect() for _ in range(40)]
+    publisher.declare("q", durable=False)
+    for _ in range(400):
+        publisher.send(publish(1, "", "q", body))
+    for peer in consumers:
+        peer.connection.receive(consume("q"), node.now())
+    queue = node.classic("q")
+    most = DISPATCH_STEPS_PER_TURN + STEPS_PER_SLICE + 2 * TURN_SHARE_MIN
+    while left := int(queue.ready_count()):
+        assert a_round(node) <= STEPS_PER_ROUND + most
+        delivered = left - int(queue.ready_count())
+        assert 0 < delivered * len(body) <= most * CONTENT_BYTES_PER_STEP
+        for peer in consumers:
+            peer.flush()
+
+
+def test_what_expires_at_once_is_delivered_where_others_had_the_round(node: Node) -> None:
+    """A TTL of 0 asks for a consumer that can take the message, not for an idle broker."""
+    greedy, publisher, consumer = node.connect(1, 2), node.connect(), node.connect()
+    greedy.declare("fast", durable=False, arguments={"x-delivery-limit": 5})
+    greedy.call(2, "basic.consume", queue="fast", no_ack=True)
+    consumer.declare("now", durable=False, arguments={"x-message-ttl": 0})
+    consumer.call(1, "basic.consume", queue="now", no_ack=True)
+    node.broker.settle()
+    node.turn.steps += STEPS_PER_ROUND + LATE_STEPS_PER_ROUND
+    greedy.feed(publish(1, "", "fast", b"m") * 2000)
+    publisher.feed(publish(1, "", "now", b"m") * 2000)
+    assert publisher.connection.waits_for_turn()
+    node.run()
+    queue = node.classic("now")
+    assert (queue.target.published, queue.delivered_no_ack) == (2000, 2000)
 
 
 def consume(queue: str) -> bytes:

@@ -209,8 +209,8 @@ class ClassicQueue(ConsumedQueue):
         edits = self.adds_headers
         last: i64 = self.turn.steps + STEPS_PER_SLICE
         while handed < limit:
-            if edits and self.turn.steps >= last:
-                # Headers are long, and each delivery counts what its own take.
+            if self.turn.steps >= last:
+                # Each delivery counts what it takes to write long headers and bodies.
                 break
             sequence = ready.first()
             if sequence == NOTHING:

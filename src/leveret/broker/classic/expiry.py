@@ -219,7 +219,8 @@ class Expiry(Timed, Deadlined):
     def due(self, now_ms: i64) -> None:
         """Expire a slice of the messages that are due."""
         queue = self.queue
-        self.expire(now_ms, SLICE_MESSAGES)
+        # What expires this very moment may still be delivered, if the queue is about to.
+        self.expire(now_ms - 1 if queue.scheduled else now_ms, SLICE_MESSAGES)
         if queue.consumers:
             # They may wait for what is behind it.
             queue.schedule()

@@ -431,11 +431,11 @@ class Turn(WorkAccount):
         listed = self.dispatchers
         if listed:
             self.dispatchers = []
-            reserved: i64 = TURN_SHARE_MIN if continuing is not None else 0
-            asked = self._dispatch_all(listed, last - reserved)
+            asked = self._dispatch_all(listed, last)
             if asked < len(listed):
                 self.dispatchers = listed[asked:] + self.dispatchers
         if continuing is not None:
+            last = max(last, self.steps + TURN_SHARE_MIN)
             asked = self._dispatch_all(continuing, last)
             if asked < len(continuing):
                 self.continuing = continuing[asked:] + self.continuing

@@ -195,9 +195,9 @@ class WorkAccount(HeldMemory):
             left = rounds.begin_user()
             while left > 0 and self.steps < min(share_end, last):
                 left -= 1
-                # Whoever has nothing more to do must cost something too.
-                self.steps += 1
                 rounds.next().take_turn()
+                # Whoever had nothing more to do must cost something too.
+                self.steps += 1
                 before = self.steps
                 self.deliver_early()
                 delivered = self.steps - before

@@ -18,6 +18,7 @@ from mypy_extensions import i64, mypyc_attr
 
 from leveret.broker.core.ownership import is_free_for
 from leveret.broker.queue.publishers import Publishers, publisher_record
+from leveret.broker.values.expiration import EXPIRATION_FLAG
 from leveret.names import Name
 
 if TYPE_CHECKING:
@@ -159,6 +160,19 @@ class Target:
         """Forget all publishers, because the target is deleted."""
         if self.publishers is not None:
             self.publishers.drop()
+
+
+def more_steps_of(targets: list[Target], message: Message) -> i64:
+    """Return the steps of what targets do with a message beside keeping it, as they count them."""
+    steps: i64 = 0
+    if message.properties[0] & EXPIRATION_FLAG:
+        for target in targets:
+            # Of what is dropped at once a deadline is left behind, which is found later.
+            steps += max(target.more_steps + (1 if target.bounded else 0), 1)
+    else:
+        for target in targets:
+            steps += target.more_steps
+    return steps
 
 
 @final

@@ -153,12 +153,15 @@ class StreamReader:
 class ReaderWalk(Dispatcher):
     """Hands out to the very many readers of `stream`, so many with each call, to each once."""
 
-    def __init__(self, stream: Dispatcher, readers: dict[Consumer, StreamReader]) -> None:
+    def __init__(
+        self, stream: Dispatcher, readers: dict[Consumer, StreamReader], left: list[Consumer]
+    ) -> None:
+        """Hand out to the consumers `left`, whose places are among `readers`."""
         super().__init__(stream.turn)
         self._stream: Final = stream
         self._readers: Final = readers
         #: Those that it has not come to, the next one last.
-        self._left: list[Consumer] = list(readers)
+        self._left: list[Consumer] = left
         self._left.reverse()
         #: True when another walk must follow.
         self.again = False
@@ -170,24 +173,33 @@ class ReaderWalk(Dispatcher):
         self.again = False
 
     def dispatch(self, limit: i64) -> bool:
-        """Look at up to `limit` readers; each with credit gets its share of `limit` messages."""
+        """Look at up to `limit` readers; each with credit gets its share of `limit` messages.
+
+        They are fewer where long headers or bodies take long to write.
+        """
+        turn = self.turn
         left = self._left
         part = left[-limit:]
         del left[-limit:]
         part.reverse()
         readers = self._readers
         ready = [consumer for consumer in part if consumer in readers and consumer.ready()]
-        steps: i64 = len(part) - len(ready)
+        turn.steps += len(part) - len(ready)
         share: i64 = max(limit // max(len(ready), 1), 1)
-        for consumer in ready:
+        last: i64 = turn.steps + limit + STEPS_PER_SLICE
+        for asked, consumer in enumerate(ready):
+            if turn.steps >= last:
+                rest = ready[asked:]
+                rest.reverse()
+                left += rest
+                break
             reader = readers.get(consumer)
             if reader is None:
                 continue
             looked = reader.hand_out(consumer, share)
-            steps += max(looked, 1)
+            turn.steps += max(looked, 1)
             if looked == share:
                 self.again = True
-        self.turn.steps += steps
         if left:
             return True
         self.over = True

@@ -37,6 +37,7 @@ from leveret.errors import NotImplementedFault, PreconditionFailed
 from leveret.limits import (
     CHUNK_BYTES_PER_STEP,
     CHUNK_RECORDS_MAX,
+    STEPS_PER_SLICE,
     SUPER_STREAM_PARTITIONS_MAX,
 )
 from leveret.message import Message
@@ -462,15 +463,23 @@ class Stream(Queue):
             return False
         self.reader_walk = None
         if len(self.readers) > limit:
-            self.reader_walk = walk = ReaderWalk(self, self.readers)
+            self.reader_walk = walk = ReaderWalk(self, self.readers, list(self.readers))
             if walk.dispatch(limit):
                 walk.schedule()
             return False
         more = False
         # Consumers without credit take no share from the others.
         ready = [consumer for consumer in self.readers if consumer.ready()]
+        self.turn.steps += (len(self.readers) + len(ready)) // ASKED_PER_STEP
         share: i64 = max(limit // max(len(ready), 1), 1)
-        for consumer in ready:
+        # What is looked at is within the limit; each delivery counts long headers and bodies.
+        last: i64 = self.turn.steps + limit + STEPS_PER_SLICE
+        for asked, consumer in enumerate(ready):
+            if self.turn.steps >= last:
+                self.reader_walk = walk = ReaderWalk(self, self.readers, ready[asked:])
+                walk.again = more
+                walk.schedule()
+                return False
             looked = self.readers[consumer].hand_out(consumer, share)
             self.turn.steps += looked
             if looked == share:

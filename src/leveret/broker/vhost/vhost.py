@@ -14,7 +14,14 @@ from leveret.broker.core.ownership import Owner, foreign
 from leveret.broker.core.turn import Turn
 from leveret.broker.queue.publishers import GIVE_PUBLISHER, publisher_record
 from leveret.broker.queue.queue import HoldingQueue, Queue
-from leveret.broker.queue.target import DROP, REFUSE, TAKE, Destinations, Target
+from leveret.broker.queue.target import (
+    DROP,
+    REFUSE,
+    TAKE,
+    Destinations,
+    Target,
+    more_steps_of,
+)
 from leveret.broker.topology.binding import Binding
 from leveret.broker.topology.exchange import Exchange, Routing
 from leveret.broker.values.copies import blind_copies, carbon_copies, has_copies
@@ -122,7 +129,7 @@ class Vhost(VhostState):
         """
         replayed: list[tuple[Message, list[Target]]] = []
         copies: i64 = 0
-        #: Steps that routing has counted itself.
+        #: Steps that routing has counted itself, and those that the queues will.
         counted: i64 = 0
         for message in reversed(binding.source.replayed()):
             before = self.turn.steps
@@ -135,8 +142,9 @@ class Vhost(VhostState):
                 targets = [binding.queue.target]
             # Routing may take longer than the copies.
             routed = self.turn.steps - before
-            counted += routed
-            copies += max(1 + len(targets), routed)
+            more = more_steps_of(targets, message)
+            counted += routed + more
+            copies += max(1 + len(targets), routed) + more
             if copies > HISTORY_COPIES_MAX and replayed:
                 break
             replayed.append((message, targets))

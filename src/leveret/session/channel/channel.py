@@ -15,7 +15,12 @@ from mypy_extensions import i64
 from leveret.broker.queue.consumer import Consumer, DeliveryChannel
 from leveret.broker.queue.returns import is_redelivered
 from leveret.errors import PreconditionFailed
-from leveret.limits import MESSAGE_OVERHEAD_BYTES, OUTPUT_BYTES_HIGH, TABLE_BYTES_PER_STEP
+from leveret.limits import (
+    CONTENT_BYTES_PER_STEP,
+    MESSAGE_OVERHEAD_BYTES,
+    OUTPUT_BYTES_HIGH,
+    TABLE_BYTES_PER_STEP,
+)
 from leveret.names import Name
 from leveret.session.channel.confirms import ConfirmBatch, Confirms
 from leveret.session.channel.consumer_timeout import ConsumerTimeout
@@ -25,6 +30,7 @@ from leveret.session.channel.transaction import Transaction
 from leveret.session.channel.unacked import ACK, REQUEUE, RETRY, Unacked, UnackedList
 from leveret.session.connection_base import ConnectionBase
 from leveret.session.states import HALT_COMMIT
+from leveret.wire.content.output import content_steps
 from leveret.wire.methods import BasicCancel
 
 if TYPE_CHECKING:
@@ -144,6 +150,8 @@ class Channel(DeliveryChannel):
         if consumer.queue.adds_headers:
             properties = with_delivery_headers(consumer.queue, message, sequence, count)
             self.connection.turn.steps += i64(len(message.properties)) // TABLE_BYTES_PER_STEP
+        if len(properties) + len(message.body) >= CONTENT_BYTES_PER_STEP:
+            self.connection.turn.steps += content_steps(properties, message.body)
         output = self.output
         output.write_delivery(
             self.number,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64
 
 from leveret.broker.core.accounts import TX_PUBLISH_BYTES
-from leveret.broker.values.expiration import EXPIRATION_FLAG
+from leveret.broker.queue.target import more_steps_of
 from leveret.errors import PreconditionFailed
 from leveret.limits import (
     BODY_APART_BYTES,
@@ -191,13 +191,8 @@ class Transaction:
         self._copies += copies
         if copies == 0:
             self._unrouted += 1
-        elif publish.message.properties[0] & EXPIRATION_FLAG:
-            for target in targets:
-                # Of what is dropped at once a deadline is left behind, which is found later.
-                self._more += max(target.more_steps + (1 if target.bounded else 0), 1)
         else:
-            for target in targets:
-                self._more += target.more_steps
+            self._more += more_steps_of(targets, publish.message)
 
     def _is_long(self) -> bool:
         """Tell whether its commit would take longer than is done at once."""

@@ -17,6 +17,7 @@ from leveret.session.channel.unacked import ACK, REJECT, REQUEUE, RETRY
 from leveret.session.client_session import ClientWork
 from leveret.session.commands.consume import consume
 from leveret.session.commands.queue import queue_name
+from leveret.wire.content.output import content_steps
 from leveret.wire.method import Method
 from leveret.wire.methods import (
     BasicAck,
@@ -193,6 +194,7 @@ def _answer_get(channel: Channel, queue: ClassicQueue, no_ack: bool) -> None:
     if queue.adds_headers:
         properties = with_delivery_headers(queue, message, queue.taken_sequence, count)
         connection.turn.steps += len(message.properties) // TABLE_BYTES_PER_STEP
+    connection.turn.steps += content_steps(properties, message.body)
     channel.output.write_content(channel.number, properties, message.body)
 
 

@@ -34,6 +34,7 @@ from leveret.errors import AmqpError
 from leveret.large_dict import LargeDict
 from leveret.limits import (
     BODY_APART_BYTES,
+    CONTENT_BYTES_PER_STEP,
     HAREMQ_FRAME_BYTES_MAX,
     HAREMQ_UNACKED_MAX,
     MESSAGE_OVERHEAD_BYTES,
@@ -326,11 +327,14 @@ class HareChannel(DeliveryChannel):
         if len(message.body) > BODY_APART_BYTES:
             self._push_long(delivery, message_id)
             return
+        connection = self._connection
         output = self._output
         if consumer.auto_ack:
             output.to_ack.append(delivery)
         else:
             self._keep(delivery)
+        # It is made a text first.
+        connection.turn.steps += 2 * len(message.body) // CONTENT_BYTES_PER_STEP
         write_push(
             output.writer,
             consumer.prefix,

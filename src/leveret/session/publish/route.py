@@ -25,6 +25,7 @@ from leveret.names import Name, check_new, cleaned, is_plain
 from leveret.routing.keys import check_strict_routing_key
 from leveret.session.channel.channel import CONFIRM, Channel
 from leveret.session.publish.topic_access import check_reached
+from leveret.wire.content.output import content_steps
 from leveret.wire.content.publish import IMMEDIATE, MANDATORY, publish_arguments
 from leveret.wire.methods import BasicPublish, BasicReturn
 
@@ -263,4 +264,5 @@ def return_message(
             code, text, address.exchange.decode("utf-8"), address.routing_key.decode("utf-8")
         ),
     )
+    connection.turn.steps += content_steps(message.properties, message.body)
     connection.output.write_content(channel.number, message.properties, message.body)
