@@ -115,14 +115,19 @@ def test_the_letters_of_a_transaction_have_a_limit(node: Node, peer: Peer) -> No
     assert node.classic("dead99").ready_count() == 200
 
 
+def keep_history(peer: Peer, length: int) -> None:
+    """Declare the exchange `history`, which keeps so many messages."""
+    arguments = {"x-recent-history-length": length}
+    peer.call(
+        1, "exchange.declare", exchange="history", type="x-recent-history", arguments=arguments
+    )
+
+
 def test_a_replayed_history_has_a_limit_of_copies(node: Node, peer: Peer) -> None:
     """The newest messages are replayed where the destination has many queues."""
     queues = 64
     length = HISTORY_COPIES_MAX // queues * 2
-    peer.call(
-        1, "exchange.declare", exchange="history", type="x-recent-history",
-        arguments={"x-recent-history-length": length},
-    )  # fmt: skip
+    keep_history(peer, length)
     peer.send(*[publish(1, "history", "", b"%d" % number) for number in range(length)])
     peer.call(1, "exchange.declare", exchange="all", type="fanout")
     for number in range(queues):
@@ -147,10 +152,7 @@ def test_a_replayed_history_counts_what_queues_do_beside_keeping(
 ) -> None:
     queues = 64
     length = HISTORY_COPIES_MAX // queues * 2
-    peer.call(
-        1, "exchange.declare", exchange="history", type="x-recent-history",
-        arguments={"x-recent-history-length": length},
-    )  # fmt: skip
+    keep_history(peer, length)
     peer.send(*[publish(1, "history", "", b"m")] * length)
     peer.call(1, "exchange.declare", exchange="all", type="fanout")
     for number in range(queues):

@@ -38,9 +38,9 @@ def readers(node: Node, count: int = READERS) -> Peer:
     return peer
 
 
-def show(node: Node, publisher: Peer, messages: int = 1) -> None:
+def show(node: Node, publisher: Peer, messages: int = 1, body: bytes = b"m") -> None:
     """Publish and sync messages, of which the readers learn; none is served yet."""
-    publisher.connection.receive(publish(1, "", "s", b"m") * messages, node.now())
+    publisher.connection.receive(publish(1, "", "s", body) * messages, node.now())
     assert node.begin_sync()
     node.write()
     group, node.group = node.group, None
@@ -137,12 +137,7 @@ def test_readers_get_long_bodies_in_slices_and_all_of_them(node: Node) -> None:
         peer.call(1, "basic.qos", prefetch_count=1)
         peer.call(1, "basic.consume", queue="s")
     node.sync()
-    publisher.connection.receive(publish(1, "", "s", bytes(size)), node.now())
-    assert node.begin_sync()
-    node.write()
-    group, node.group = node.group, None
-    assert group is not None
-    node.turn.synced(group.number)
+    show(node, publisher, body=bytes(size))
     stream = node.stream("s")
     most = 2 * DISPATCH_STEPS_PER_TURN + STEPS_PER_SLICE
     rounds = 0
