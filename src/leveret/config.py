@@ -11,7 +11,6 @@ the command lines of its processes.
 
 from __future__ import annotations
 
-import contextlib
 import difflib
 import os
 import re
@@ -29,6 +28,8 @@ from pydantic import (
     SecretStr,
     StringConstraints,
     ValidationError,
+    ValidationInfo,
+    field_validator,
 )
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails, PydanticUndefined
@@ -40,7 +41,7 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
-from leveret import limits
+from leveret import limits, machine
 from leveret.sizes import read_size
 
 #: What a variable of the environment begins with.
@@ -79,13 +80,11 @@ _SERVICE_ADDRESS: Final = re.compile(r"(tcp|udp|sctp)://")
 #: The name of the management socket in the data directory.
 MANAGEMENT_SOCKET: Final = "management.sock"
 
-#: Of the machine's memory, what messages may take before publishers are blocked.
+#: Of the memory beside the program's own, what messages may take before publishers are blocked.
 MEMORY_SHARE: Final = 0.4
 
 #: The largest settings file; a device that never ends is none.
 _FILE_BYTES_MAX: Final = 1024 * 1024
-
-_CGROUP_MEMORY: Final = Path("/sys/fs/cgroup/memory.max")
 
 #: pydantic's note that a computed default could not be computed because another value is wrong.
 _FOLLOWS: Final = "default_factory_not_called"
@@ -121,12 +120,14 @@ def _short_string(value: str) -> str:
 
 
 def _memory() -> int:
-    """Return `MEMORY_SHARE` of the memory that this process may use."""
-    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    with contextlib.suppress(OSError, ValueError):
-        # A container sees the host's memory; its own bound lies here.
-        total = min(total, int(_CGROUP_MEMORY.read_text()))
-    return int(total * MEMORY_SHARE)
+    """Return `MEMORY_SHARE` of the memory that this process may have beside the program's own."""
+    return memory_share(machine.memory().amount)
+
+
+def memory_share(total: int) -> int:
+    """Return the default of `memory_bytes_max` where the process may have `total` bytes."""
+    # Where little more than the program fits in, a share of it all is the better guess.
+    return int(max(total - limits.PROGRAM_BYTES, total // 4) * MEMORY_SHARE)
 
 
 def _power_of_two(number: int) -> int:
@@ -163,22 +164,27 @@ def _haremq_vhost(data: dict[str, Any]) -> str:
 
 def _memory_window(data: dict[str, Any]) -> int:
     """Return half of what messages may take of memory."""
-    return int(data.get("memory_bytes_max", _memory())) // 2
+    return int(data["memory_bytes_max"]) // 2
 
 
 def _definition_bytes(data: dict[str, Any]) -> int:
     """Return a quarter of what clients may take of memory."""
-    return int(data.get("memory_bytes_max", _memory())) // 4
+    return int(data["memory_bytes_max"]) // 4
 
 
 def _connection_bytes(data: dict[str, Any]) -> int:
     """Return half of what clients may take of memory."""
-    return int(data.get("memory_bytes_max", _memory())) // 2
+    return int(data["memory_bytes_max"]) // 2
 
 
 def _unacked_bytes(data: dict[str, Any]) -> int:
     """Return a quarter of what clients may take of memory."""
-    return int(data.get("memory_bytes_max", _memory())) // 4
+    return int(data["memory_bytes_max"]) // 4
+
+
+def _message_bytes(data: dict[str, Any]) -> int:
+    """Return the largest message by default, or less where memory has no room for it."""
+    return min(limits.MESSAGE_BYTES_MAX, int(data["memory_bytes_max"]) // limits.MESSAGE_SHARE)
 
 
 Size = Annotated[int, BeforeValidator(_size)]
@@ -330,11 +336,21 @@ class Settings(BaseSettings):
         le=65_535,
         description="How many channels a connection may have open at once.",
     )
+    memory_bytes_max: Size = Field(
+        default_factory=_memory,
+        ge=1024 * 1024,
+        le=2**62,
+        description="How much memory messages, definitions and connections may use before "
+        "publishers are blocked. By default 40 % of what the program, with 64 MiB, leaves of the "
+        "memory of the machine or of its control group (container, unit of systemd).",
+    )
     message_bytes_max: Size = Field(
-        limits.MESSAGE_BYTES_MAX,
+        default_factory=_message_bytes,
         ge=0,
         le=limits.CLIENT_MESSAGE_BYTES_MAX,
-        description="The largest body of a message; a larger one closes its channel.",
+        description="The largest body of a message; a larger one closes its channel. 128 MiB by "
+        "default, or an eighth of `memory_bytes_max` if that is less; more than an eighth is "
+        "refused.",
     )
     handshake_seconds: int = Field(
         limits.HANDSHAKE_SECONDS_MAX,
@@ -362,13 +378,6 @@ class Settings(BaseSettings):
         le=limits.TTL_MS_MAX,
         description="How long a publisher that numbers its messages, or a sink that commits "
         "batches, may be idle before its numbers are forgotten.",
-    )
-    memory_bytes_max: Size = Field(
-        default_factory=_memory,
-        ge=1024 * 1024,
-        le=2**62,
-        description="How much memory messages, definitions and connections may use before "
-        "publishers are blocked; 40 % of the memory of the machine (or the container) by default.",
     )
     definition_bytes_max: Size = Field(
         default_factory=_definition_bytes,
@@ -558,6 +567,20 @@ class Settings(BaseSettings):
     uvloop: bool = Field(
         True, description="Whether to run on uvloop, which is faster, if it is installed."
     )
+
+    @field_validator("message_bytes_max")
+    @classmethod
+    def _fits_memory(cls, value: int, info: ValidationInfo) -> int:
+        """Check that memory has room for a message of this size, and for others beside it."""
+        # It is not there if it is wrong itself.
+        memory = info.data.get("memory_bytes_max")
+        if memory is not None and value > memory // limits.MESSAGE_SHARE:
+            raise ValueError(
+                f"{value} is more than an eighth of memory_bytes_max ({memory}), and a few such "
+                f"messages would take all memory: set it to {memory // limits.MESSAGE_SHARE} at "
+                f"most, or memory_bytes_max to {value * limits.MESSAGE_SHARE} at least"
+            )
+        return value
 
     @classmethod
     def settings_customise_sources(

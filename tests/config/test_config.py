@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from leveret import limits
 from leveret.config import (
     RABBITMQ_VARIABLES,
     ConfigError,
@@ -107,11 +108,30 @@ def test_a_size_may_have_a_unit(text: str, size: int) -> None:
     ],
 )
 def test_numbers_hold_at_their_limits_and_not_one_past(name: str, least: int, most: int) -> None:
-    assert getattr(load({name: least}), name) == least
-    assert getattr(load({name: str(most)}), name) == most
+    # As much as the largest message needs, whatever the machine has.
+    beside: dict[str, object] = {"memory_bytes_max": "4GiB"}
+    assert getattr(load({name: least} | beside), name) == least
+    assert getattr(load({name: str(most)} | beside), name) == most
     for beyond in (least - 1, most + 1):
         with pytest.raises(ConfigError, match=f"^{name}: .*flag --"):
-            load({name: beyond})
+            load({name: beyond} | beside)
+
+
+def test_a_message_takes_an_eighth_of_memory_at_most(file: Path) -> None:
+    most = limits.MESSAGE_BYTES_MAX
+    assert load({"memory_bytes_max": "160MiB"}).message_bytes_max == 20 * 1024**2
+    assert load({"memory_bytes_max": 8 * most}).message_bytes_max == most
+    assert load({"memory_bytes_max": 16 * most}).message_bytes_max == most
+    asked = {"memory_bytes_max": "160MiB", "message_bytes_max": "20MiB"}
+    assert load(asked).message_bytes_max == 20 * 1024**2
+    with pytest.raises(ConfigError, match="set it to 20971520 at most") as caught:
+        load(asked | {"message_bytes_max": 20 * 1024**2 + 1})
+    assert caught.value.lines[0].startswith("message_bytes_max: 20971521 is more than an eighth of")
+    assert caught.value.lines[0].endswith("at least (flag --message-bytes-max)")
+    # What is wrong itself is told of alone.
+    with pytest.raises(ConfigError) as caught:
+        load(asked | {"memory_bytes_max": "much"})
+    assert [line.split(":")[0] for line in caught.value.lines] == ["memory_bytes_max"]
 
 
 @pytest.mark.parametrize(

@@ -20,12 +20,12 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import os
 import secrets
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
+from leveret import machine
 from leveret.broker.node.users import ARGON2, User, Users
 from leveret.limits import LOGINS_REMEMBERED_MAX, LOGINS_REMEMBERED_SECONDS
 from leveret.server.backoff import Backoff
@@ -39,7 +39,7 @@ LANES: Final = 1
 
 #: Threads that verify; each holds `MEMORY_KIB` while it does.  They keep no more than half of the
 #: cores busy, so that a flood of wrong passwords leaves the broker its own.
-THREADS: Final = max(1, min(2, len(os.sched_getaffinity(0)) // 2))
+THREADS: Final = max(1, min(2, machine.processors().amount // 2))
 
 _SALT_BYTES: Final = 16
 _HASH_BYTES: Final = 32

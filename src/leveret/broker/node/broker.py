@@ -257,7 +257,7 @@ class Broker:
     def is_overfull(self) -> bool:
         """Return whether memory is so far above the watermark that no input may be read."""
         most = self.memory_bytes_max
-        return self.memory_bytes() > most + min(most, OVERFULL_BYTES_MAX)
+        return self.memory_bytes() > most + min(most // 2, OVERFULL_BYTES_MAX)
 
     def wants_chunks(self) -> bool:
         """Return whether a checkpoint would free much: half the memory is used, much by streams."""

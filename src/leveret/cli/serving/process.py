@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
-from leveret import __version__
+from leveret import __version__, machine
 from leveret.app.first_records import BadDefinitions
 from leveret.app.ground import INTERNAL_ERROR
 from leveret.app.listeners import CannotListen
@@ -26,6 +26,8 @@ from leveret.cli.printing.output import announce
 from leveret.cli.serving.heap import Heap, make_heap
 from leveret.cli.serving.service_manager import ServiceManager
 from leveret.config import Settings
+from leveret.limits import MESSAGE_BYTES_MAX
+from leveret.machine import TooFewThreads
 from leveret.server import descriptors
 from leveret.server.descriptors import TooFewDescriptors
 from leveret.server.opening.certificates import BadCertificates
@@ -106,6 +108,7 @@ async def _serve_until_stopped(
     node.log.info("starting", version=__version__, data_dir=directory, process=os.getpid())
     manager.notify("STATUS=recovering the data directory")
     try:
+        _tell_limits(node)
         await _start(node)
     except StorageFailure as failure:
         node.log.critical("the broker cannot start", reason=_of_data(settings, failure))
@@ -113,7 +116,7 @@ async def _serve_until_stopped(
     except BadCertificates as error:
         node.log.critical("the broker cannot start", reason=str(error))
         return CONFIG
-    except (BadDefinitions, CannotListen, TooFewDescriptors) as error:
+    except (BadDefinitions, CannotListen, TooFewDescriptors, TooFewThreads) as error:
         node.log.critical("the broker cannot start", reason=str(error))
         return 1
     loop = asyncio.get_running_loop()
@@ -136,6 +139,35 @@ async def _serve_until_stopped(
     await node.stop()
     node.log.info("stopped", exit_code=node.exit_code)
     return node.exit_code
+
+
+def _tell_limits(node: Node) -> None:
+    """Log what the process may use, and what says so.  Raises: TooFewThreads."""
+    settings = node.settings
+    memory, threads = machine.memory(), machine.threads()
+    node.log.info(
+        "limits of the process",
+        memory=str(memory),
+        processors=str(machine.processors()),
+        threads=str(threads),
+        memory_bytes_max=settings.memory_bytes_max,
+        message_bytes_max=settings.message_bytes_max,
+    )
+    if settings.memory_bytes_max > memory.amount:
+        node.log.warning(
+            "memory_bytes_max is more than the memory that the process may have, which ends before "
+            "publishers are blocked: lower the setting, or give the process more memory",
+            memory_bytes_max=settings.memory_bytes_max,
+            memory=str(memory),
+        )
+    set_by_user = "message_bytes_max" in settings.model_fields_set
+    if not set_by_user and settings.message_bytes_max < MESSAGE_BYTES_MAX:
+        node.log.info(
+            "memory is short: message_bytes_max is an eighth of memory_bytes_max, and a larger "
+            "message is refused; for larger ones give the process more memory",
+            message_bytes_max=settings.message_bytes_max,
+        )
+    machine.check_threads(threads)
 
 
 async def _start(node: Node) -> None:

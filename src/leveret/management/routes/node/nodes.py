@@ -12,6 +12,7 @@ from typing import Final
 
 from aiohttp import web
 
+from leveret import machine
 from leveret.broker.node.broker import Broker
 from leveret.broker.topology.exchanges import EXCHANGE_TYPES
 from leveret.management.routes.node.identity import check_node, node_name
@@ -67,9 +68,9 @@ def _node(request: web.Request) -> Row:
         "os_pid": str(os.getpid()),
         "uptime": int((time.monotonic() - operator.started) * 1000),
         "run_queue": 0,
-        "processors": os.cpu_count() or 1,
+        "processors": machine.processors().amount,
         "proc_used": threading.active_count(),
-        "proc_total": _threads_max(),
+        "proc_total": machine.threads().amount,
         "rates_mode": "basic",
         "enabled_plugins": ["rabbitmq_management"],
         "auth_mechanisms": [
@@ -126,12 +127,6 @@ def _context_switches() -> int:
     """Return how often another process has had the processor in place of this one."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     return used.ru_nvcsw + used.ru_nivcsw
-
-
-def _threads_max() -> int:
-    """Return how many threads the process may have."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NPROC)
-    return soft if soft != resource.RLIM_INFINITY else 1 << 30
 
 
 def _memory(request: web.Request) -> dict[str, int]:
