@@ -47,11 +47,23 @@ def test_a_second_broker_on_the_same_data_is_refused(tmp_path: Path) -> None:
         BrokerProcess(tmp_path / "data").start()
 
 
-def test_a_taken_port_is_refused(tmp_path: Path) -> None:
-    with BrokerProcess(tmp_path / "one") as broker:
-        second = BrokerProcess(tmp_path / "two", flags=["--port", str(broker.port)])
-        with pytest.raises(BrokerProcessError, match="did not start"):
-            second.start()
+def test_a_start_that_is_refused_is_no_crash(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with BrokerProcess(tmp_path / "other") as other:
+        taken, missing = str(other.port), str(tmp_path / "missing")
+        for flag, value in (
+            ("--port", taken),
+            ("--haremq-port", taken),
+            ("--load-definitions", missing),
+            ("--tls-certificate", missing),
+        ):
+            refused = BrokerProcess(data, flags=[flag, value])
+            with pytest.raises(BrokerProcessError, match="the broker cannot start") as caught:
+                refused.start()
+            # What the next one says of the one before it.
+            assert "a crash or a kill" not in str(caught.value)
+    with BrokerProcess(data) as good:
+        assert "in order" in good.expect_line("recovered")
 
 
 @pytest.mark.skipif(not COMPILED, reason="the figure is the compiled build's")

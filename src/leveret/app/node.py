@@ -19,13 +19,14 @@ from leveret.app.certificates import make_certificates
 from leveret.app.engine import Engine
 from leveret.app.first_records import journal_start
 from leveret.app.ground import Ground
-from leveret.app.listeners import Listeners
+from leveret.app.listeners import CannotListen, Listeners
 from leveret.app.parts import Parts
 from leveret.app.recovery import recover
 from leveret.app.reload import reload_settings
 from leveret.clock import TICK_MS
 from leveret.config import Settings
 from leveret.limits import CERTIFICATES_CHECK_SECONDS, STORE_FILES_MAX
+from leveret.server.descriptors import TooFewDescriptors
 from leveret.server.opening.certificates import Certificates
 
 #: Dead letters that were dropped are told of so often at most.
@@ -111,13 +112,23 @@ class Node:
         self.ending.check()
         engine.upkeep.started = True
         engine.space.judge()
-        listeners = self._listeners = Listeners(self._ground, engine, self._certificates)
-        await listeners.start()
+        await self._listen(engine)
         self._start_task(self._tick(engine))
         if self._certificates is not None:
             self._start_task(self._certificates.watch(CERTIFICATES_CHECK_SECONDS))
         if self.settings.sync == "interval":
             self._start_task(engine.sync_now_and_then())
+
+    async def _listen(self, engine: Engine) -> None:
+        """Listen for clients.  Raises: CannotListen; TooFewDescriptors."""
+        try:
+            self._listeners = Listeners(self._ground, engine, self._certificates)
+            await self._listeners.start()
+        except (CannotListen, TooFewDescriptors):
+            # The journal says that the broker started: without a mark the next start would find a
+            # crash, deliver all messages as redelivered and report it.
+            await self.stop(0)
+            raise
 
     def _say(self, level: str, text: str) -> None:
         getattr(self.log, level)(text)
@@ -223,13 +234,14 @@ class Node:
         Clients have so long to answer that their connections are closed.
         """
         engine = self.engine
-        self.listeners.stop()
         for task in self._tasks:
             task.cancel()
-        with contextlib.suppress(TimeoutError):
-            # After a failure requests may wait for syncs that never come.
-            wait = None if self.exit_code == 0 else FAILED_SECONDS / 2
-            await asyncio.wait_for(self.listeners.http.stop(), wait)
+        if self._listeners is not None:
+            self._listeners.stop()
+            with contextlib.suppress(TimeoutError):
+                # After a failure requests may wait for syncs that never come.
+                wait = None if self.exit_code == 0 else FAILED_SECONDS / 2
+                await asyncio.wait_for(self._listeners.http.stop(), wait)
         if self.exit_code == 0:
             await self._close_connections(engine, grace_seconds)
             # What follows from earlier syncs is journaled before the mark, which must be the last.
