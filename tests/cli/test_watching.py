@@ -23,6 +23,7 @@ from leveret.cli.watching.look import Look, rate
 from leveret.cli.watching.screen import screen_of
 from leveret.cli.watching.top import PAUSES, Watch
 from leveret.client import blocking
+from leveret.wire.buffer import BUILD
 from terminal import Terminal
 
 pytestmark = pytest.mark.commands
@@ -48,6 +49,7 @@ def test_a_status_says_what_there_is(leveret: Command, broker: BrokerProcess, qu
         connection.channel().queue_declare(queue, passive=True)
         found = said(leveret)
     assert found["process"].startswith(f"{broker.pid}, up ")
+    assert f"({BUILD}, Python " in found["broker"]
     assert found["alarms"] == "none"
     assert found["damage"] == "none"
     assert f"amqp 127.0.0.1:{broker.port}" in (found["listens on"] + str(found))

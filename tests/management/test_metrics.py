@@ -14,6 +14,7 @@ from http_streams import HttpUser, http_port
 from leveret.client import BasicProperties, Returned
 from leveret.client.blocking import connect
 from leveret.management.metrics import series as table
+from leveret.wire.buffer import BUILD
 from metrics_text import Metrics, ask, metrics_port, scrape
 
 PAGE = (Path(__file__).parents[2] / "docs/reference/operation/metrics.md").read_text()
@@ -40,6 +41,7 @@ OVERVIEW = {
         "prometheus_client_version",
         "product_name",
         "product_version",
+        "build",
     },
     **_each(
         (
@@ -215,7 +217,7 @@ def test_every_series_of_the_dashboards_is_there_with_its_labels(broker: BrokerP
     for name, labels in {**OVERVIEW, **FURTHER}.items():
         assert found.labels.get(name) == labels, name
     assert found.value("rabbitmq_identity_info", rabbitmq_endpoint="aggregated") == 1
-    assert found.value("rabbitmq_build_info", product_name="Leveret") == 1
+    assert found.value("rabbitmq_build_info", product_name="Leveret", build=BUILD) == 1
     types = {
         dict(labels)["queue_type"]
         for name, labels in found.samples

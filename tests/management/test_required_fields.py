@@ -22,6 +22,7 @@ OVERVIEW = {
     "rabbitmq_version": str,
     "product_name": str,
     "product_version": str,
+    "build": str,
     "statistics_db_event_queue": int,
     "churn_rates": {
         "connection_created": int,

@@ -20,6 +20,7 @@ from leveret.client.blocking import connect
 from leveret.config import MANAGEMENT_SOCKET
 from leveret.escaping import escaped
 from leveret.management.listening.unix_socket import connect as connect_unix
+from leveret.wire.buffer import BUILD
 
 
 @pytest.mark.parametrize(
@@ -92,6 +93,8 @@ def test_the_log_tells_a_life_from_start_to_stop(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "data") as broker:
         started = broker.expect_line("starting")
         assert f"version={leveret.__version__}" in started
+        assert f"build={BUILD}" in started
+        assert "memory=" in broker.expect_line("limits of the process")
         assert str(tmp_path / "data") in started
         assert "new data directory" in broker.output
         assert "recovered" not in broker.output

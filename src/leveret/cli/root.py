@@ -263,10 +263,9 @@ def version_text() -> str:
     import platform
 
     from leveret import __version__
-    from leveret.wire.buffer import COMPILED
+    from leveret.wire.buffer import BUILD
 
-    build = "compiled" if COMPILED else "pure"
-    return f"leveret {__version__} ({build}, Python {platform.python_version()})"
+    return f"leveret {__version__} ({BUILD}, Python {platform.python_version()})"
 
 
 def _print_version(asked: bool) -> None:

@@ -76,6 +76,9 @@ def _compiled() -> bool:
 #: True where this build runs compiled code.
 COMPILED: Final = _compiled()
 
+#: What a build is called wherever a broker says what it is.
+BUILD: Final = "compiled" if COMPILED else "pure"
+
 if not TYPE_CHECKING:
     if COMPILED:
         from librt.strings import (

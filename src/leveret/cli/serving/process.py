@@ -32,6 +32,7 @@ from leveret.server import descriptors
 from leveret.server.descriptors import TooFewDescriptors
 from leveret.server.opening.certificates import BadCertificates
 from leveret.store.disk import DiskLocked, StorageFailure
+from leveret.wire.buffer import BUILD
 
 #: Compiled code yields the GIL only in calls; this bounds what a busy thread costs the loop.
 SWITCH_INTERVAL_SECONDS: Final = 0.0001
@@ -105,7 +106,9 @@ async def _serve_until_stopped(
     settings = node.settings
     manager = ServiceManager()
     directory = str(settings.data_dir.absolute())
-    node.log.info("starting", version=__version__, data_dir=directory, process=os.getpid())
+    node.log.info(
+        "starting", version=__version__, build=BUILD, data_dir=directory, process=os.getpid()
+    )
     manager.notify("STATUS=recovering the data directory")
     try:
         _tell_limits(node)

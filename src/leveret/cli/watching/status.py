@@ -58,7 +58,9 @@ def lines_of(look: Look) -> Iterator[tuple[str, str]]:
 
     overview = look.overview
     product, version = overview.get("product_name", "broker"), overview.get("product_version", "")
-    yield "broker", f"{product} {version} ({overview.get('erlang_full_version', '')})"
+    # Another broker, or an older one, does not say.
+    build = f"{overview['build']}, " if "build" in overview else ""
+    yield "broker", f"{product} {version} ({build}{overview.get('erlang_full_version', '')})"
     yield "name", f"{overview.get('node', '')} of {overview.get('cluster_name', '')}"
     if look.node is None:
         yield "node", "not shown: it takes the tag monitoring or administrator"

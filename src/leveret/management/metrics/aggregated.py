@@ -15,6 +15,7 @@ from leveret.management.metrics.series import Series
 from leveret.management.metrics.text import Histogram, Sample, clean, histogram, pieces
 from leveret.management.metrics.totals import Scrapes, Totals, resident_bytes
 from leveret.store.io_counts import SYNC_CLASSES_NS
+from leveret.wire.buffer import BUILD
 
 if TYPE_CHECKING:
     from leveret.broker.admin.metrics import QueueLevels
@@ -146,6 +147,7 @@ def _node_values(
         _LIBRARY_VERSION,
         "Leveret",
         __version__,
+        BUILD,
     )
     numbers: dict[str, float] = {
         "erlang_uptime_seconds": scrapes.uptime_seconds(),

@@ -54,12 +54,18 @@ BUILD: Final = (
     "prometheus_client_version",
     "product_name",
     "product_version",
+    "build",
 )
 
 #: Who the broker is, and all that is there once.
 NODE: Final = _named(
     Series("identity_info", UNTYPED, "Names of the node and its cluster", IDENTITY),
-    Series("build_info", UNTYPED, "Versions; erlang_version names the Python", BUILD),
+    Series(
+        "build_info",
+        UNTYPED,
+        "Versions; erlang_version names the Python, build is compiled or pure",
+        BUILD,
+    ),
     Series("erlang_uptime_seconds", GAUGE, "Seconds since the broker began to listen"),
     Series("connections", GAUGE, "Open connections of clients that are in a vhost"),
     Series("channels", GAUGE, "Open channels"),

@@ -34,6 +34,7 @@ from leveret.management.sampling.rates import asked_ages, broker_stats, lengths,
 from leveret.management.sampling.sampler import CHURN, CLIENT_COUNTS, Sampler, churn_counts
 from leveret.management.sampling.series import Series
 from leveret.session.settings import RABBITMQ_VERSION
+from leveret.wire.buffer import BUILD
 
 #: The protocols of the web.
 _HTTP: Final = ("http", "https")
@@ -123,6 +124,7 @@ def _product() -> Row:
         "rabbitmq_version": RABBITMQ_VERSION,
         "product_name": "Leveret",
         "product_version": __version__,
+        "build": BUILD,
         "erlang_version": RUNTIME_VERSION,
         "erlang_full_version": RUNTIME,
         "rates_mode": "basic",

@@ -148,6 +148,7 @@ function Product({ overview, node }) {
   return html`<${Panel} title="Broker">
     <${Facts} of=${[
       ["Version", `${overview.product_name} ${overview.product_version}`],
+      ["Build", overview.build === "pure" ? "plain Python, which is slower" : overview.build],
       ["Answers as", `RabbitMQ ${overview.rabbitmq_version}`],
       ["Runs on", overview.erlang_full_version],
       ["Cluster name", overview.cluster_name],
