@@ -64,15 +64,20 @@ def test_what_no_queue_takes_is_not_routed(api: Api) -> None:
 
 def test_bytes_are_base_64(api: Api, channel: Channel) -> None:
     channel.queue_declare("q.bytes")
-    raw = base64.b64encode(b"\xff\x00" * 100_000).decode()
+    # It is decoded in more than one piece.
+    raw = base64.b64encode(b"\xff\x00" * 500_000).decode()
     assert api.ask("POST", PUBLISH, message("q.bytes", raw, "base64"))[1] == {"routed": True}
     (row,) = got(api, "q.bytes", wanted("ack_requeue_true"))
     assert (row["payload"], row["payload_encoding"]) == (raw, "base64")
     (row,) = got(api, "q.bytes", wanted(truncate=2))
-    assert (row["payload_bytes"], row["payload"]) == (200_000, "/wA=")
+    assert (row["payload_bytes"], row["payload"]) == (1_000_000, "/wA=")
     assert api.ask("POST", PUBLISH, message("q.bytes", "plain"))[0] == 200
     (row,) = got(api, "q.bytes", {**wanted(), "encoding": "base64"})
     assert (row["payload"], row["payload_encoding"]) == ("cGxhaW4=", "base64")
+    padded = base64.b64encode(bytes(786_431)).decode()
+    assert len(padded) == 1024 * 1024
+    assert api.ask("POST", PUBLISH, message("q.bytes", padded + "AAAA", "base64"))[0] == 400
+    assert api.ask("POST", PUBLISH, message("q.bytes", padded + "A", "base64"))[0] == 400
     channel.queue_delete("q.bytes")
 
 

@@ -5,13 +5,16 @@ So what it publishes, gets and declares meets the same checks, limits and confir
 turns among the others.  Whoever makes one has judged the user already: no password is asked for.
 
 One request at a time is under way.
+
+No body is copied for an answer: it is the one that the queue holds.  A body that is published goes
+in frame by frame, as long as the connection takes input, so that others have their turns between.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from itertools import count
 from typing import Final, Protocol
@@ -19,20 +22,20 @@ from typing import Final, Protocol
 from leveret.broker.core.turn import Link
 from leveret.broker.node.broker import Broker
 from leveret.errors import ConnectionForced, PreconditionFailed, error_for
-from leveret.limits import FRAME_BYTES_MAX
+from leveret.limits import FRAME_BYTES_MAX, FRAME_OVERHEAD_BYTES
 from leveret.server.client_socket import ClientSocket
 from leveret.session.authentication import Authenticator
 from leveret.session.client_session import ClientSession
 from leveret.session.connection.connection import Connection
 from leveret.session.settings import Peer, SessionSettings, Tokens
-from leveret.wire.buffer import BytesWriter, read_i64_be
+from leveret.wire.buffer import BytesWriter, read_i32_be, read_i64_be
 from leveret.wire.frames import (
     CONTENT_HEAD_BYTES,
     FRAME_BODY,
+    FRAME_HEAD_BYTES,
     FRAME_HEADER,
     FRAME_METHOD,
     PROTOCOL_HEADER,
-    FrameReader,
     write_body,
     write_header,
     write_method,
@@ -61,6 +64,9 @@ _CHANNEL: Final = 1
 
 #: Where it says that it comes from: no address of a network.
 _HOST: Final = "direct"
+
+#: The longest body that comes in one frame: any.
+_ANY_BYTES: Final = 0x7FFF_FFFF
 
 #: What it tells of itself, and that it understands a close in place of silence.
 _PROPERTIES: Final[dict[str, object]] = {
@@ -143,14 +149,11 @@ class DirectClient(ClientSocket):
     def __init__(self, runner: Runs, connection: Connection) -> None:
         self._runner = runner
         self._connection = connection
-        self._reader = FrameReader(FRAME_BYTES_MAX)
         self._answers: deque[Answer] = deque()
         self._waiting: asyncio.Future[None] | None = None
-        #: A method whose content has not come whole, and the size and parts of its body.
+        #: The method whose content is next, and its properties.
         self._begun: Method | None = None
         self._properties = b""
-        self._size = 0
-        self._parts: list[bytes] = []
         self._ended = False
         runner.add(connection, self)
 
@@ -167,11 +170,9 @@ class DirectClient(ClientSocket):
 
     def flush(self) -> None:
         """Take what the session has written."""
-        for part in self._connection.take_output():
-            self._reader.feed(bytes(part))
+        for kind, data, start, end in _frames(self._connection.take_output()):
+            self._take(kind, data, start, end)
         self._connection.log.clear()
-        while self._reader.next():
-            self._take(self._reader.kind, self._reader.start, self._reader.end)
         if not self._connection.finished:
             self._connection.flushed(False)
         else:
@@ -194,11 +195,12 @@ class DirectClient(ClientSocket):
         tune = (await self._expect(ConnectionTune)).method
         assert isinstance(tune, ConnectionTune)
         # It is not idle for long, and its clock is the broker's.
-        self._reader.frame_max = tune.frame_max
         self._send(0, ConnectionTuneOk(tune.channel_max, tune.frame_max, 0))
         self._send(0, ConnectionOpen(vhost))
         await self._expect(ConnectionOpenOk)
         await self.request(ChannelOpen(), ChannelOpenOk)
+        # What is published keeps to the frames of other clients, who are to receive it.
+        self._connection.output.body_bytes_max = _ANY_BYTES
 
     async def request(self, method: Method, *answers: type[Method]) -> Answer:
         """Send a method on the channel; return the answer, which is one of `answers`.
@@ -226,8 +228,15 @@ class DirectClient(ClientSocket):
         except ValueError as wrong:
             raise PreconditionFailed(str(wrong)) from None
         write_header(writer, _CHANNEL, BasicPublish.CLASS_ID, len(body), properties)
-        write_body(writer, _CHANNEL, body, int(self._connection.frame_bytes_max))
+        most = int(self._connection.frame_bytes_max) or FRAME_BYTES_MAX
+        room = min(most, FRAME_BYTES_MAX) - FRAME_OVERHEAD_BYTES
+        write_body(writer, _CHANNEL, body[:room], 0)
         self._feed(writer.getvalue())
+        for start in range(room, len(body), room):
+            await self._parses()
+            piece = BytesWriter()
+            write_body(piece, _CHANNEL, body[start : start + room], 0)
+            self._feed(piece.getvalue())
         found = [await self._next()]
         while not isinstance(found[-1].method, answers):
             found.append(await self._next())
@@ -275,13 +284,17 @@ class DirectClient(ClientSocket):
             answer = await self._next()
         return answer
 
+    async def _parses(self) -> None:
+        """Wait until what was sent is parsed, or the connection has ended."""
+        while self._connection.halted and not self._ended:
+            await self._woken()
+
     async def _next(self) -> Answer:
         """Return what the broker sends next.  Raises: AmqpError where that is a close."""
         while not self._answers:
             if self._ended:
                 raise ConnectionForced("the connection was closed")
-            self._waiting = asyncio.get_running_loop().create_future()
-            await self._waiting
+            await self._woken()
         answer = self._answers.popleft()
         method = answer.method
         if isinstance(method, ChannelClose):
@@ -290,13 +303,17 @@ class DirectClient(ClientSocket):
             raise error_for(method.reply_code, method.reply_text, False)
         return answer
 
+    async def _woken(self) -> None:
+        """Wait until the broker has had a look at the connection."""
+        self._waiting = asyncio.get_running_loop().create_future()
+        await self._waiting
+
     def _wake(self) -> None:
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(None)
 
-    def _take(self, kind: int, start: int, end: int) -> None:
-        """Take a frame."""
-        data = self._reader.data
+    def _take(self, kind: int, data: bytes, start: int, end: int) -> None:
+        """Take a frame; a body comes in one."""
         if kind == FRAME_METHOD:
             method = decode_method(data, start, end)
             if isinstance(method, BasicGetOk | BasicReturn):
@@ -304,17 +321,35 @@ class DirectClient(ClientSocket):
             else:
                 self._answers.append(Answer(method))
         elif kind == FRAME_HEADER:
-            self._size = int(read_i64_be(data, start + 4))
             self._properties = data[start + CONTENT_HEAD_BYTES : end]
-            self._parts = []
-            self._end_content()
+            if read_i64_be(data, start + 4) == 0:
+                self._end_content(b"")
         elif kind == FRAME_BODY:
-            self._parts.append(data[start:end])
-            self._end_content()
+            self._end_content(data[start:end])
 
-    def _end_content(self) -> None:
-        """Hand a content over that has come whole."""
+    def _end_content(self, body: bytes) -> None:
+        """Hand over a method with its content."""
         method = self._begun
-        if method is not None and sum(map(len, self._parts)) >= self._size:
+        if method is not None:
             self._begun = None
-            self._answers.append(Answer(method, self._properties, b"".join(self._parts)))
+            self._answers.append(Answer(method, self._properties, body))
+
+
+def _frames(parts: list[bytes | memoryview]) -> Iterator[tuple[int, bytes, int, int]]:
+    """Yield the frames of an output, each as its kind and where its payload lies in which bytes.
+
+    They are whole.  A long payload is a part of its own (`FrameOutput`), and is not copied.
+    """
+    left = iter(parts)
+    for part in left:
+        data, at = bytes(part), 0
+        while at < len(data):
+            kind, size = data[at], read_i32_be(data, at + 3)
+            start = at + FRAME_HEAD_BYTES
+            if start < len(data):
+                yield kind, data, start, start + size
+                at = start + size + 1
+            else:
+                yield kind, bytes(next(left)), 0, size
+                # What comes behind it begins with the octet that ends its frame.
+                data, at = bytes(next(left)), 1
