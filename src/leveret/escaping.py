@@ -6,6 +6,9 @@ cursor of who lists the queues.  So they are escaped where text leaves: by the r
 (`server/log.py`) and by what the commands print with (`cli/printing/output.py`), and nowhere
 before, so that all between knows the text itself.
 
+What a library says of an exception may quote what it was given, such as a header with a password:
+`unquoted` tells of one without its text.
+
 Escaped are the controls of ASCII and of Latin-1, what turns or hides the text after it
 (bidirectional marks, characters without width), separators of lines and paragraphs, and lone halves
 of characters.
@@ -21,10 +24,27 @@ _CONTROLS: Final = re.compile(
     "\ud800-\udfff\U000e0000-\U000e007f]"
 )
 
+#: Calls that are named of an exception.
+_CALLS_SHOWN: Final = 4
+
 
 def escaped(text: str) -> str:
     r"""Return a text with its control characters as in Python: `\n`, `\x1b`, `\u202e`."""
     return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def unquoted(fault: BaseException) -> str:
+    """Return the type of an exception and the last calls to where it was raised, without its text.
+
+    The innermost call comes first.
+    """
+    places: list[str] = []
+    trace = fault.__traceback__
+    while trace is not None:
+        file = "/".join(trace.tb_frame.f_code.co_filename.split("/")[-2:])
+        places.insert(0, f"{file}:{trace.tb_lineno}")
+        trace = trace.tb_next
+    return f"{type(fault).__name__} at {', '.join(places[:_CALLS_SHOWN]) or 'an unknown place'}"
 
 
 def escaped_json(text: str) -> str:

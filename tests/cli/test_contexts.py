@@ -141,6 +141,15 @@ def test_what_no_context_can_be_is_refused_and_changes_nothing(
     assert not (home / "leveret" / "contexts.toml").exists()
 
 
+@pytest.mark.parametrize("password", ["canary", "canary/2", "canary[", "canary?x", "canary\u2100"])
+def test_an_address_that_cannot_be_read_is_not_quoted(
+    home: Path, password: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for api in (f"https://ann:{password}", f"https://ann:{password}@host:x"):
+        assert run("context", "set", "a", "--api", api) == exits.USAGE
+    assert "canary" not in capsys.readouterr().err
+
+
 def test_an_unknown_context_is_told_with_those_that_are_there(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -13,6 +13,7 @@ import base64
 import http.client
 import json
 import re
+import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import closing
@@ -22,6 +23,7 @@ from typing import Final
 
 import pytest
 
+import raw
 from broker_process import BrokerProcess
 from command_process import run_leveret
 from hostile_requests import good, key_of
@@ -29,7 +31,7 @@ from http_streams import basic
 from leveret.client.blocking import connect
 from leveret.errors import AccessRefusedHard
 from leveret.management.api import users_routes
-from secure import Pki, port_of
+from secure import Pki, port_of, read_all
 
 pytestmark = pytest.mark.commands
 
@@ -44,6 +46,8 @@ SECRETS: Final = {
     "a wrong password over HTTP": "canarySeven4717",
     "a password to be hashed": "canaryEight4718",
     "a password in a form": "canaryNine4719",
+    "a password in a malformed request": "canaryTen4720",
+    "a password in malformed PLAIN": "canaryEleven4721",
 }
 
 #: The users of those that are right, and what must be found.
@@ -108,6 +112,36 @@ class Asking:
         self._http.close()
 
 
+def malformed(secret: str) -> Iterator[bytes]:
+    """Yield requests that are none in HTTP, each with a secret where the mistake is."""
+    path, end = b"/api/users/x HTTP/1.1\r\nHost: x\r\n", b"\r\n\r\n"
+    credentials = base64.b64encode(f"root:{secret}".encode())
+    yield b"GET /api/whoami HTTP/1.1\nHost: x\nAuthorization: Basic " + credentials + b"\n\n"
+    yield b"GET " + path + b"Authorization: Basic\r\n " + credentials + end
+    yield b"GET " + path + b"Authorization : Basic " + credentials + end
+    yield b"GET " + path + b"Authorization: Basic " + credentials + b"\x01" + end
+    yield b"GET " + path + b"Authorization: " + credentials + b"A" * 10_000 + end
+    yield b"GET " + path + b"Content-Length: " + credentials + end
+    yield b"PUT " + path + b"Transfer-Encoding: chunked" + end + credentials + end
+    yield credentials + b" " + path + end
+    yield b"GET /api/whoami HTTP/" + secret.encode() + end
+    for target in ("http://root:{}@[::1/api", "http://root:{}@h:port/api", "/api/{} more"):
+        yield f"GET {target.format(secret)} HTTP/1.1\r\nHost: x".encode() + end
+
+
+def plant_malformed(broker: BrokerProcess) -> None:
+    """Send what the libraries that read it refuse: their errors quote it."""
+    for request in malformed(SECRETS["a password in a malformed request"]):
+        with socket.create_connection(("127.0.0.1", port_of(broker, "http")), 60) as stranger:
+            stranger.sendall(request)
+            assert b" 400 " in read_all(stranger)
+    secret = SECRETS["a password in malformed PLAIN"].encode()
+    for response in (b"\0root\0%b\xff" % secret, b"\0root\0%b\0" % secret, b"root\0" + secret):
+        with raw.dial(broker.uri) as connection:
+            connection.start(raw.Login(response=response))
+            assert connection.expect(0, "connection.close").code in (403, 502)
+
+
 def plant(ask: Asking, broker: BrokerProcess, folder: Path) -> str:
     """Hand the broker all secrets, each in its way; return the token of a session."""
     put = json.dumps({"password": SECRETS["a password by PUT"], "tags": "administrator"})
@@ -130,6 +164,7 @@ def plant(ask: Asking, broker: BrokerProcess, folder: Path) -> str:
     for path in ("/api/overview", "/api/login", "/nowhere"):
         assert ask("GET", path, headers=login).read()
     hashed = f"/api/auth/hash_password/{SECRETS['a password to be hashed']}"
+    plant_malformed(broker)
     for path in (hashed, f"{hashed}/more", f"{hashed}%ff"):
         ask("GET", path).read()
     form = {"Content-Type": "application/x-www-form-urlencoded", "X-Requested-With": "a page"}

@@ -12,6 +12,7 @@ from leveret.app.parts import Parts, RandomStreamIds
 from leveret.broker.node.broker import Broker
 from leveret.clock import LivedClock
 from leveret.config import Settings
+from leveret.escaping import unquoted
 from leveret.limits import STORE_FILES_MAX
 from leveret.server.chunk_files import ChunkFiles
 from leveret.server.runner import Runner
@@ -90,7 +91,7 @@ class Ending:
             return
         self.bug = bug
         said = "internal error, the broker stops: the next start recovers what was confirmed"
-        self._log.critical(said, reason=repr(bug), exc_info=bug)
+        self._log.critical(said, reason=unquoted(bug), exc_info=bug)
         self._end()
 
     def _end(self) -> None:

@@ -25,6 +25,7 @@ from leveret.app.recovery import recover
 from leveret.app.reload import reload_settings
 from leveret.clock import TICK_MS
 from leveret.config import Settings
+from leveret.escaping import unquoted
 from leveret.limits import CERTIFICATES_CHECK_SECONDS, STORE_FILES_MAX
 from leveret.server.descriptors import TooFewDescriptors
 from leveret.server.opening.certificates import Certificates
@@ -158,7 +159,8 @@ class Node:
         if isinstance(error, BaseException) and "handle" in context:
             self.ending.broken(error)
         else:
-            self.log.error("the event loop reports", reason=context["message"], error=repr(error))
+            what = unquoted(error) if isinstance(error, BaseException) else "no exception"
+            self.log.error("the event loop reports", reason=context["message"], error=what)
 
     def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
         """Start a task whose end by an exception ends the broker, and not the task alone."""

@@ -19,6 +19,7 @@ from aiohttp.typedefs import Handler, Middleware
 
 from leveret.clock import Clock
 from leveret.errors import AccessRefused, AmqpError, NotFound, PreconditionFailed
+from leveret.escaping import unquoted
 from leveret.limits import HTTP_BODY_BYTES_MAX
 from leveret.management.audit import change_of, named, sender_of
 from leveret.management.bodies import BODY_BYTES_MAX
@@ -452,7 +453,7 @@ def _errors_as_json(log: Log, *, names: bool = False) -> Middleware:
             body = {"error": fault.reason.lower().replace(" ", "_"), "reason": fault.reason}
             return json_response(body, fault.status, dict(fault.headers))
         except Exception as bug:  # noqa: BLE001 (it is judged by what the request changed)
-            log("error", f"{request.method} {named(request)}: {bug!r}")
+            log("error", f"{request.method} {named(request)}: {unquoted(bug)}")
             if steps.changed or isinstance(bug, MemoryError):
                 request.app[OPERATOR].broken(bug)
             return json_response({"error": "internal_error", "reason": "see the log"}, 500)

@@ -47,12 +47,14 @@ class Remote:
         try:
             parts = urlsplit(context.api)
             port = parts.port
-        except ValueError as error:
-            raise _wrong(context.api, str(error)) from None
+        except ValueError:
+            # A / or a [ in a password ends up here.
+            text = "its host or its port is none (write a / in the password as %2F, a [ as %5B)"
+            raise _wrong(text) from None
         if parts.scheme not in _PORTS or not parts.hostname:
-            raise _wrong(context.api, "it is http://HOST[:PORT] or https://HOST[:PORT]")
+            raise _wrong("it is http://HOST[:PORT] or https://HOST[:PORT]")
         if parts.query or parts.fragment:
-            raise _wrong(context.api, "it has a query or a fragment")
+            raise _wrong("it has a query or a fragment (write a ? in the password as %3F)")
         return cls(
             parts.scheme,
             parts.hostname,
@@ -90,10 +92,9 @@ class Remote:
         return tls_of(self.ca_file, self.certificate_file, self.key_file)
 
 
-def _wrong(api: str, why: str) -> exits.Failure:
-    """Return the refusal of an address, without the password that it may hold."""
-    shown = api.rpartition("@")[2]
-    return exits.Failure(f"the API's address {shown!r} cannot be read: {why}", exits.USAGE)
+def _wrong(why: str) -> exits.Failure:
+    """Return the refusal of an address, which is not quoted: it may hold a password."""
+    return exits.Failure(f"the API's address cannot be read: {why}", exits.USAGE)
 
 
 def _password(context: Context) -> str:

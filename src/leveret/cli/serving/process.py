@@ -26,6 +26,7 @@ from leveret.cli.printing.output import announce
 from leveret.cli.serving.heap import Heap, make_heap
 from leveret.cli.serving.service_manager import ServiceManager
 from leveret.config import Settings
+from leveret.escaping import unquoted
 from leveret.limits import MESSAGE_BYTES_MAX
 from leveret.machine import TooFewThreads
 from leveret.server import descriptors
@@ -86,7 +87,8 @@ async def _serve(
         return await _serve_until_stopped(node, read, heap)
     except Exception as bug:
         if bug is not node.ending.bug:
-            node.log.critical("internal error, the broker stops", reason=repr(bug), exc_info=bug)
+            said = "internal error, the broker stops"
+            node.log.critical(said, reason=unquoted(bug), exc_info=bug)
         # What ended it first says why it ends.
         return node.exit_code or INTERNAL_ERROR
 

@@ -16,6 +16,7 @@ from http import HTTPStatus
 from typing import Final
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from leveret.clock import Clock
 from leveret.limits import (
@@ -26,7 +27,7 @@ from leveret.limits import (
     HTTP_STALL_SECONDS_MAX,
 )
 from leveret.management.alarm import Alarm
-from leveret.management.listening.log import Log, make_logger
+from leveret.management.listening.log import Log, make_logger, unreadable
 from leveret.session.admission import Admission, Slot
 from leveret.wire.buffer import BytesWriter
 from leveret.wire.frames import write_method
@@ -62,8 +63,10 @@ class JsonErrors(web.RequestHandler):
         Raises: ConnectionError when another one has begun.
         """
         super().handle_error(request, status, exc, message)
-        phrase = HTTPStatus(status).phrase
-        body = {"error": phrase.lower().replace(" ", "_"), "reason": message or phrase}
+        phrase = reason = HTTPStatus(status).phrase
+        if isinstance(exc, HttpProcessingError):
+            reason = unreadable(exc)
+        body = {"error": phrase.lower().replace(" ", "_"), "reason": reason}
         headers = {
             "Cache-Control": "no-cache",
             "Content-Type": "application/json",

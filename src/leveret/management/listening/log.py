@@ -1,4 +1,8 @@
-"""The log of the web framework: each of its complaints is one line of the broker's log."""
+"""The log of the web framework: each of its complaints is one line of the broker's log.
+
+The framework quotes what it could not read, and that may be a header with a password.  So its texts
+are neither logged nor sent: what was wrong is told by the type of the exception.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +10,33 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
+from aiohttp import http_exceptions as faults
+
+from leveret.escaping import unquoted
+
 #: Takes a level and a text.
 Log = Callable[[str, str], None]
 
-#: How much of what was wrong with a request the log quotes.
-_LINE_CHARACTERS_MAX: Final = 200
+#: What is said of a request that cannot be read.
+_UNREADABLE: Final = {
+    faults.LineTooLong: "the request line or a header is too long",
+    faults.InvalidHeader: "a header is malformed",
+    faults.InvalidURLError: "the target in the request line is no URL",
+    faults.BadHttpMethod: "the request line does not begin with a method of HTTP",
+    faults.BadStatusLine: "the request line is malformed",
+    faults.ContentLengthError: "the body is not as long as Content-Length says",
+    faults.TransferEncodingError: "the body is not encoded as Transfer-Encoding says",
+}
+
+#: The framework's text where it names all that is wrong, and quotes nothing.
+_NO_HOST: Final = "Missing 'Host' header in request."
+
+
+def unreadable(fault: faults.HttpProcessingError) -> str:
+    """Return why a request cannot be read, in words that quote nothing of it."""
+    if fault.message == _NO_HOST:
+        return "the header Host is missing"
+    return _UNREADABLE.get(type(fault), "the head or the body of the request is malformed")
 
 
 class _Lines(logging.Handler):
@@ -24,8 +50,10 @@ class _Lines(logging.Handler):
         """Write one line: what a client sent that is no HTTP is no fault of the broker."""
         text = record.getMessage().strip()
         fault = record.exc_info[1] if record.exc_info else None
-        if fault is not None:
-            text += ": " + " ".join(str(fault).split())[:_LINE_CHARACTERS_MAX]
+        if isinstance(fault, faults.HttpProcessingError):
+            text += f": {unreadable(fault)}"
+        elif fault is not None:
+            text += f": {unquoted(fault)}"
         self._log("warning", f"HTTP: {text}")
 
 

@@ -81,8 +81,8 @@ class ProtobufCodec(HareCodec):
         """Return the request of a kind.  Raises: FrameError (501) for what is no such message."""
         try:
             found = self._classes[kind].FromString(message)
-        except (DecodeError, UnicodeDecodeError) as error:
-            raise FrameError(f"{REQUESTS[kind]} cannot be read: {error}") from None
+        except (DecodeError, UnicodeDecodeError):
+            raise FrameError(f"{REQUESTS[kind]} cannot be read") from None
         return _DECODERS[kind](found, found.rid.encode(), found.cid.encode())
 
 

@@ -31,6 +31,7 @@ from leveret.errors import (
     SoftError,
     in_plain_words,
 )
+from leveret.escaping import unquoted
 from leveret.limits import (
     INPUT_BYTES_PER_STEP,
     METHOD_STEPS,
@@ -135,7 +136,7 @@ class Connection(ConnectionBase):
                 if isinstance(bug, MemoryError) or self.current.changed(self.published):
                     raise
                 # All that was asked for before is whole; this left nothing half done.
-                self.log.append(("error", f"internal error: {bug!r}"))
+                self.log.append(("error", f"internal error: {unquoted(bug)}"))
                 fault = InternalError("the broker's log says more")
                 self._name_method(fault)
                 self._fail_when_answered(fault)

@@ -13,6 +13,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from leveret.errors import CommandInvalid, ConnectionForced, InternalError, NotAllowed
+from leveret.escaping import unquoted
 from leveret.limits import FRAME_BYTES_MIN
 from leveret.session.admission import network_of
 from leveret.session.authentication import Authenticator, Login
@@ -220,7 +221,7 @@ class Handshake:
     def broken(self, bug: Exception) -> None:
         """Close the connection with 541 for an unexpected exception: nothing was changed."""
         if self.is_verifying():
-            self._connection.log.append(("error", f"internal error: {bug!r}"))
+            self._connection.log.append(("error", f"internal error: {unquoted(bug)}"))
             self._connection.close(InternalError("the broker's log says more"))
 
     def _refuse(self, text: str, backoff: int) -> None:

@@ -17,6 +17,7 @@ from mypy_extensions import i64
 
 from leveret.broker.core.accounts import CONSUMER_BYTES
 from leveret.errors import AmqpError, NotAllowed
+from leveret.escaping import unquoted
 from leveret.limits import INPUT_BYTES_PER_STEP
 from leveret.session.haremq.channel import HareConsumer
 from leveret.session.haremq.commands import Commands
@@ -104,7 +105,7 @@ class HareConnection(HareConnectionBase):
             # Not `error` again: to mypyc a name has one type in a function.
             if isinstance(bug, MemoryError) or self.current.changed(self.published):
                 raise
-            self.log.append(("error", f"internal error: {bug!r}"))
+            self.log.append(("error", f"internal error: {unquoted(bug)}"))
             self.finish()
         self._forget_input()
         self._book_memory()

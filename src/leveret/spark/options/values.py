@@ -53,13 +53,17 @@ def file_parts(text: str) -> tuple[str, str]:
 
 def http_uri(text: str) -> str:
     """Return the address of an HTTP listener, without a path."""
-    # Errors do not quote it, because it may contain a password.
-    parts = urlsplit(text)
+    # Errors do not quote it, because it may contain a password; those of urllib do.
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+    except ValueError:
+        raise ValueError("not an address such as http://localhost:15672") from None
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError("not an address such as http://localhost:15672")
     if parts.username or parts.password or parts.query or parts.path not in ("", "/"):
         raise ValueError("only scheme, host and port belong here; credentials come from the URI")
-    if parts.port == 0:
+    if port == 0:
         raise ValueError("a port is a number from 1 to 65535")
     return text.rstrip("/")
 
