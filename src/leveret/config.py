@@ -598,7 +598,7 @@ class Settings(BaseSettings):
             init_settings,
             env_settings,
             InitSettingsSource(settings_cls, _from_rabbitmq(os.environ)),
-            InitSettingsSource(settings_cls, _from_file(path)),
+            InitSettingsSource(settings_cls, read_settings_file(path)),
         )
 
 
@@ -608,7 +608,7 @@ def _from_rabbitmq(environment: Mapping[str, str]) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value}
 
 
-def _from_file(path: str | Path | None) -> dict[str, Any]:
+def read_settings_file(path: str | Path | None) -> dict[str, Any]:
     """Return the settings of a TOML file, none without one.  Raises: ConfigError."""
     if not path:
         return {}

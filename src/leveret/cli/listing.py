@@ -129,7 +129,11 @@ def _where(
     api: Api = "",
     name: ContextName = "",
 ) -> None:
-    """List what a broker has."""
+    """List what a broker has.
+
+    It asks the broker's HTTP API, which --data-dir, --config, --api or --context names; LEVERET_URI
+    does not count.
+    """
     context.obj = Place(data_dir, config, api, name)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import ssl
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Final
 
 from leveret.cli import exits
 from leveret.cli.contexts.remote import Remote
+from leveret.cli.place import URI_VARIABLE
 from leveret.errors import in_plain_words
 from leveret.management.listening.unix_socket import connect
 
@@ -86,6 +88,8 @@ def answer_of(
         raise exits.Failure(reason, exits.PROTOCOL) from None
     except (OSError, http.client.HTTPException) as error:
         hint = "is --data-dir its data directory?"
+        if os.environ.get(URI_VARIABLE):
+            hint += f" {URI_VARIABLE} does not count here: --api or --context names another broker"
         if isinstance(place, Remote):
             hint = "is that the address of its HTTP API?"
         reason = f"no broker answers at {place} ({error}); {hint}"

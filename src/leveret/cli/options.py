@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from leveret.cli import exits
+from leveret.cli.place import LINE, URI_VARIABLE, Place, find_uri
 from leveret.sizes import read_size
 
 if TYPE_CHECKING:
@@ -18,15 +20,50 @@ if TYPE_CHECKING:
 #: Where a broker started without settings listens.
 DEFAULT_URI = "amqp://guest:guest@localhost:5672/%2F"
 
+
+def _find_uri(context: typer.Context, value: str) -> str:
+    """Return the URI to connect to; the files of a context come with that of the context.
+
+    `value` is that of the option, of its variable or the default.
+
+    Raises: Failure.
+    """
+    from leveret.cli.contexts.trust import VARIABLES
+
+    source = context.get_parameter_source("uri")
+    given = value if source is not None and source.name == "COMMANDLINE" else ""
+    uri, found = find_uri(given, DEFAULT_URI)
+    if given:
+        LINE.add(context, Place(uri=given))
+    for field, variable in VARIABLES.items():
+        if path := getattr(found, field):
+            set_variable(context, variable, path)
+    return uri
+
+
+def set_variable(context: typer.Context, name: str, value: str) -> None:
+    """Set a variable of the environment until the command ends."""
+    before = os.environ.get(name)
+    os.environ[name] = value
+
+    def put_back() -> None:
+        os.environ.pop(name)
+        if before is not None:
+            os.environ[name] = before
+
+    context.call_on_close(put_back)
+
+
+def uri_option(*names: str, help_text: str) -> Any:
+    """Return the option that names the broker to connect to, called `uri`."""
+    return typer.Option(
+        *names, envvar=URI_VARIABLE, help=help_text, metavar="URI", callback=_find_uri
+    )
+
+
 Uri = Annotated[
     str,
-    typer.Option(
-        "--uri",
-        "-U",
-        envvar="LEVERET_URI",
-        help="The broker: amqp://user:password@host:port/vhost.",
-        metavar="URI",
-    ),
+    uri_option("--uri", "-U", help_text="The broker: amqp://user:password@host:port/vhost."),
 ]
 
 

@@ -1,26 +1,34 @@
-"""Which broker a command is for: one on this machine, or one on another by its HTTP API.
+"""Which broker a command is for: one on this machine, or one on another by its HTTP API or its URI.
 
 A broker on this machine is named by its data directory or its settings file, another by the address
-of its API or by a context.  The options may stand anywhere behind `leveret`: before the command
-(`root.py`), behind its group's name, or at the end of the line.
+of its API, by its URI or by a context.  This module alone decides between them, in this order:
+
+1. options, wherever they stand: before the command (`root.py`), behind its group's name, or at the
+   end of the line.  Of an option that is given twice, the one nearer to the end counts.  Options
+   that name two brokers are refused;
+2. variables of the environment;
+3. the current context, and then the broker of the default settings.
+
+Beside a context, an address (`--api`, `--uri`) replaces the one that the context has; user,
+password and files remain those of the context.
 """
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from leveret.cli import exits
-from leveret.cli.contexts.kept import Context, chosen
-from leveret.cli.contexts.remote import API_VARIABLE, Remote
+from leveret.cli.exits import CONFIG, USAGE, Failure
 from leveret.cli.suggesting import SafeGroup
 
 if TYPE_CHECKING:
+    from leveret.cli.contexts.kept import Context, Contexts
+    from leveret.cli.contexts.remote import Remote
     from leveret.config import Settings
 
 DataDir = Annotated[
@@ -38,12 +46,20 @@ ContextName = Annotated[
     str, typer.Option("--context", metavar="NAME", help="A broker of `leveret context`.")
 ]
 
-#: Options of a group that name a broker, wherever they stand; the first two one of this machine.
-_HERE: Final = ("--data-dir", "--config")
-_OPTIONS: Final = (*_HERE, "--api", "-A", "--context")
+#: Options of a group that name a broker, wherever they stand.
+_OPTIONS: Final = ("--data-dir", "--config", "--api", "-A", "--context")
 
 #: Variables of the environment that name a broker of this machine.
-_HERE_VARIABLES: Final = ("LEVERET_DATA_DIR", "LEVERET_CONFIG_FILE")
+_HERE_VARIABLES: Final = (
+    "LEVERET_DATA_DIR",
+    "LEVERET_CONFIG_FILE",
+    "LEVERET_MANAGEMENT_SOCKET",
+)
+
+#: Variables that name a broker anywhere: by its API, by its URI, by a context.
+API_VARIABLE: Final = "LEVERET_API"
+URI_VARIABLE: Final = "LEVERET_URI"
+CONTEXT_VARIABLE: Final = "LEVERET_CONTEXT"
 
 
 @dataclass(frozen=True)
@@ -54,37 +70,214 @@ class Place:
     config: Path | None = None
     api: str = ""
     context: str = ""
+    uri: str = ""
 
     @property
-    def is_here(self) -> bool:
-        """Whether the options name a broker of this machine."""
-        return self.data_dir is not None or self.config is not None
+    def said(self) -> frozenset[str]:
+        """The names of what is said."""
+        return frozenset(each.name for each in fields(self) if getattr(self, each.name))
+
+    def over(self, further: Place) -> Place:
+        """Return what both say, the nearer one of each option."""
+        return replace(further, **{name: getattr(self, name) for name in self.said})
 
     def find_api(self) -> Path | Remote:
-        """Return the API that is meant: a Unix socket, or an address.
+        """Return the API that is meant: a Unix socket, or an address.  Raises: Failure."""
+        place = self.checked()
+        if place.data_dir or place.config:
+            return _settings(place.data_dir, place.config).management_socket
+        if not place.said - {"uri"}:
+            return _api_without_options()
+        context = contexts().get(place.context) if place.context else _no_context()
+        return _api_of(replace(context, api=place.api or context.api), place.context)
 
-        Options come before the environment, and that before the current context; in each an address
-        comes before a context, and that before a broker of this machine.
+    def find_api_beside_uri(self) -> Path | Remote:
+        """Return the API of the broker that the URI leads to.
+
+        What names only an API counts if it is not further from the command than what names the
+        URI: the current context has no API for the broker of `--uri` or `LEVERET_URI`.
 
         Raises: Failure.
         """
-        if self.is_here and (self.api or self.context):
-            text = "--data-dir and --config name a broker of this machine: without --api, --context"
-            raise exits.Failure(text, exits.USAGE)
-        if self.is_here:
-            return find_socket(self.data_dir, self.config)
-        if api := self.api or ("" if self.context else os.environ.get(API_VARIABLE, "")):
-            # Of a context that is named beside it, it takes the rest.
-            beside = chosen(self.context) if self.context else None
-            return Remote.of(replace(beside or Context(), api=api))
-        if not self.context and any(os.environ.get(name) for name in _HERE_VARIABLES):
-            return find_socket(None, None)
-        context = chosen(self.context)
-        if context is None:
-            return find_socket(None, None)
-        if not context.api:
-            raise exits.Failure("the context has no `api`: set it, or give --api", exits.CONFIG)
-        return Remote.of(context)
+        place = self.checked()
+        is_further = not place.said - {"uri"} and bool(
+            place.uri or (os.environ.get(URI_VARIABLE) and not _is_variable_set())
+        )
+        return _settings(None, None).management_socket if is_further else self.find_api()
+
+    def settings(self) -> Settings:
+        """Return the settings of the broker of this machine that is meant.  Raises: Failure."""
+        place = self.checked()
+        return _settings(place.data_dir, place.config)
+
+    def checked(self) -> Place:
+        """Return all that the command line says, that before the command included.
+
+        Raises: Failure: it names two brokers.
+        """
+        whole = self.over(LINE.before)
+        here = whole.said & {"data_dir", "config"}
+        there = whole.said & {"api", "context"}
+        if here and there:
+            text = (
+                f"{option_of(min(here))} and {option_of(min(there))} name two brokers, one of this "
+                "machine and another: give only one of them"
+            )
+            raise Failure(text, USAGE)
+        return whole
+
+
+class _Line:
+    """What a command line says of the broker before the command's own options."""
+
+    def __init__(self) -> None:
+        self.before = Place()
+
+    def add(self, command: typer.Context, said: Place) -> None:
+        """Have options count for what is asked after them, until the command ends."""
+        before = self.before
+        self.before = said.over(before)
+
+        def put_back() -> None:
+            self.before = before
+
+        command.call_on_close(put_back)
+
+
+LINE: Final = _Line()
+
+
+def option_of(name: str) -> str:
+    """Return the option that says a field of `Place`."""
+    return f"--{name.replace('_', '-')}"
+
+
+def contexts() -> Contexts:
+    """Return the contexts of the user; few commands have to read them.  Raises: Failure."""
+    from leveret.cli.contexts.kept import Contexts
+
+    return Contexts.load()
+
+
+def _no_context() -> Context:
+    """Return a context that says nothing."""
+    from leveret.cli.contexts.kept import Context
+
+    return Context()
+
+
+def find_uri(given: str, default: str) -> tuple[str, Context]:
+    """Return the URI to connect to, and the context whose files belong to it, an empty one without.
+
+    `given` is that of an option at the end of the line.
+
+    Raises: Failure.
+    """
+    place = Place(uri=given).checked()
+    if place.context:
+        named = contexts().get(place.context)
+        return place.uri or _uri_of(named, place.context), named
+    if uri := place.uri or os.environ.get(URI_VARIABLE, ""):
+        _check_variable()
+        return uri, _no_context()
+    context, name = _context_without_options()
+    if context is None:
+        return default, _no_context()
+    return _uri_of(context, name), context
+
+
+def find_context() -> Context | None:
+    """Return the context that a command connects by, None without one.
+
+    Its URI is that of the command line, if there is one.
+
+    Raises: Failure.
+    """
+    place = LINE.before
+    if not place.context:
+        return None if place.uri else _context_without_options()[0]
+    context = contexts().get(place.context)
+    return replace(context, uri=place.uri or context.uri)
+
+
+def _is_variable_set() -> bool:
+    """Return whether a variable names a broker by something else than its URI."""
+    names = (API_VARIABLE, CONTEXT_VARIABLE, *_HERE_VARIABLES)
+    return any(os.environ.get(name) for name in names)
+
+
+def _check_variable() -> None:
+    """Refuse an unknown context of the environment, also where something precedes it."""
+    if name := os.environ.get(CONTEXT_VARIABLE):
+        contexts().get(name)
+
+
+def _context_without_options() -> tuple[Context | None, str]:
+    """Return the context of the environment, or else the current one, and its name.
+
+    Raises: Failure.
+    """
+    known = contexts()
+    name = os.environ.get(CONTEXT_VARIABLE, "") or known.current
+    return (known.get(name) if name else None), name
+
+
+def _uri_of(context: Context, name: str) -> str:
+    """Return where a context's broker speaks AMQP.  Raises: Failure."""
+    if not context.uri:
+        text = f"the context {name!r} has no `uri`: leveret context set {name} --uri URI"
+        raise Failure(text, CONFIG)
+    return context.uri
+
+
+def _api_of(context: Context, name: str) -> Remote:
+    """Return the API of a context.  Raises: Failure."""
+    if not context.api:
+        text = f"the context {name!r} has no `api`: leveret context set {name} --api URL"
+        raise Failure(text, CONFIG)
+    from leveret.cli.contexts.remote import Remote
+
+    return Remote.of(context)
+
+
+def _api_without_options() -> Path | Remote:
+    """Return the API that the environment or the current context names.  Raises: Failure."""
+    if api := os.environ.get(API_VARIABLE, ""):
+        _check_variable()
+        return _api_of(replace(_no_context(), api=api), "")
+    here = any(os.environ.get(name) for name in _HERE_VARIABLES)
+    if not here or os.environ.get(CONTEXT_VARIABLE):
+        context, name = _context_without_options()
+        if context is not None:
+            return _api_of(context, name)
+    return _settings(None, None).management_socket
+
+
+def _settings(data_dir: Path | None, config: Path | None) -> Settings:
+    """Return the settings of a broker of this machine, its data directory and socket above all.
+
+    What an option or its file says of these two precedes what variables say.  The socket of the
+    environment's settings counts only where the data directory is theirs too.
+
+    Raises: Failure.
+    """
+    from leveret.config import MANAGEMENT_SOCKET, ConfigError, load, read_settings_file
+
+    flags: dict[str, Any] = {} if config is None else {"config_file": config}
+    try:
+        if config is not None:
+            told = read_settings_file(config)
+            flags |= {key: told[key] for key in ("data_dir", "management_socket") if key in told}
+        if data_dir is not None:
+            flags["data_dir"] = data_dir
+        found = load(flags)
+        usual = found.data_dir / MANAGEMENT_SOCKET
+        is_of_variable = found.management_socket != usual and "management_socket" not in flags
+        if is_of_variable and load().data_dir.absolute() != found.data_dir.absolute():
+            found = load(flags | {"management_socket": usual})
+    except ConfigError as error:
+        raise Failure("", CONFIG, *error.lines) from None
+    return found
 
 
 class PlaceGroup(SafeGroup):
@@ -110,19 +303,3 @@ def _place_first(args: list[str]) -> list[str]:
         else:
             rest.append(arg)
     return place + rest
-
-
-def find_socket(data_dir: Path | None, config: Path | None) -> Path:
-    """Return the broker's socket, by the same settings as its own.  Raises: Failure."""
-    return read_settings(data_dir, config).management_socket
-
-
-def read_settings(data_dir: Path | None, config: Path | None) -> Settings:
-    """Return the settings of the broker that is meant.  Raises: Failure."""
-    from leveret.config import ConfigError, load
-
-    flags = {"data_dir": data_dir, "config_file": config}
-    try:
-        return load({name: value for name, value in flags.items() if value is not None})
-    except ConfigError as error:
-        raise exits.Failure("", exits.CONFIG, *error.lines) from None

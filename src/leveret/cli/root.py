@@ -22,6 +22,7 @@ import typer.main
 from typer.core import TyperCommand, TyperGroup
 
 from leveret.cli.exits import INTERNAL, INTERRUPTED, IO_FAILED, NOT_READ, OK, SYSTEM, USAGE, Failure
+from leveret.cli.place import LINE, Api, Config, ContextName, DataDir, Place, contexts, option_of
 from leveret.cli.printing import output
 from leveret.cli.printing.pipe import leave_broken_pipe
 from leveret.cli.suggesting import SafeGroup
@@ -51,10 +52,18 @@ COMMANDS: Final = {
     "man": "leveret.cli.manual.command",
 }
 
-#: Those that speak AMQP.
-CONNECTING: Final = frozenset(
-    {"ping", "declare", "publish", "consume", "get", "shell", "perf", "pipeline"}
-)
+#: The options before a command that it can find its broker by.
+_BY_URI: Final = frozenset({"uri", "context"})
+_HERE: Final = frozenset({"data_dir", "config"})
+_BY_API: Final = _HERE | {"api", "context"}
+
+#: The commands that are for a broker which is there, and those options of each.
+NAMED_BY: Final = {
+    **dict.fromkeys(("serve", "restore", "store"), _HERE),
+    **dict.fromkeys(("status", "top", "list", "ctl", "rabbitmqctl", "backup"), _BY_API),
+    **dict.fromkeys(("ping", "declare", "publish", "consume", "get", "perf", "pipeline"), _BY_URI),
+    "shell": _BY_API | _BY_URI,
+}
 
 #: What click gives to a wrong command line.
 _CLICK_USAGE: Final = 2
@@ -281,72 +290,29 @@ def _root(
     _version: bool = typer.Option(
         False, "--version", callback=_print_version, is_eager=True, help="Print version and build."
     ),
-    data_dir: str = typer.Option(
-        "", metavar="PATH", help="The broker's data directory, for every command that needs it."
-    ),
-    config: str = typer.Option(
-        "", metavar="PATH", help="The broker's settings file, for every command that needs it."
-    ),
+    data_dir: DataDir = None,
+    config: Config = None,
     uri: str = typer.Option(
         "", "--uri", "-U", metavar="URI", help="The broker, for every command that connects."
     ),
-    api: str = typer.Option(
-        "", "--api", "-A", metavar="URL", help="The broker's HTTP API, for every command that asks."
-    ),
-    broker: str = typer.Option(
-        "", "--context", metavar="NAME", help="A broker of `leveret context`, for every command."
-    ),
+    api: Api = "",
+    broker: ContextName = "",
 ) -> None:
     """Leveret, an AMQP 0-9-1 message broker whose streams are tables to Spark."""
-    if data_dir or config:
-        # An option takes precedence over the environment.
-        _set_variable(context, "LEVERET_API", "")
-        _set_variable(context, "LEVERET_CONTEXT", "")
-    given = {
-        "LEVERET_DATA_DIR": data_dir,
-        "LEVERET_CONFIG_FILE": config,
-        "LEVERET_URI": uri,
-        "LEVERET_API": api,
-        "LEVERET_CONTEXT": broker,
-    }
-    if broker and not api:
-        _set_variable(context, "LEVERET_API", "")
-    for variable, value in given.items():
-        if value:
-            _set_variable(context, variable, value)
-    if context.invoked_subcommand in CONNECTING and not uri:
-        _connect_by_context(context, asked=bool(broker))
-
-
-def _connect_by_context(context: typer.Context, *, asked: bool) -> None:
-    """Have a command connect to the broker of a context, where no URI says otherwise.
-
-    Raises: Failure.
-    """
-    from leveret.cli.contexts.kept import chosen
-    from leveret.cli.contexts.trust import VARIABLES
-
-    if os.environ.get("LEVERET_URI") and not asked:
-        return
-    found = chosen()
-    if found is not None and found.uri:
-        _set_variable(context, "LEVERET_URI", found.uri)
-        for field, variable in VARIABLES.items():
-            if path := getattr(found, field):
-                _set_variable(context, variable, path)
-
-
-def _set_variable(context: typer.Context, name: str, value: str) -> None:
-    """Have an option before the command count as its variable of the environment, until the end."""
-    before = os.environ.get(name)
-    os.environ[name] = value
-
-    def put_back() -> None:
-        os.environ.pop(name)
-        if before is not None:
-            os.environ[name] = before
-
-    context.call_on_close(put_back)
+    said = Place(data_dir, config, api, broker, uri)
+    LINE.add(context, said)
+    said.checked()
+    if broker:
+        # Also for a command that has no use for it, so that a wrong name never goes unnoticed.
+        contexts().get(broker)
+    usable = NAMED_BY.get(context.invoked_subcommand or "")
+    if usable is not None and said.said and not said.said & usable:
+        given = ", ".join(sorted(map(option_of, said.said)))
+        text = (
+            f"{given} does not tell leveret {context.invoked_subcommand} which broker is meant: "
+            f"name it by {' or '.join(sorted(map(option_of, usable)))}"
+        )
+        raise Failure(text, USAGE)
 
 
 def _open_streams() -> None:

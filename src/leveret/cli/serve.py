@@ -17,6 +17,7 @@ from typing import Annotated, Any
 import typer
 
 from leveret.cli import exits
+from leveret.cli.place import Place
 from leveret.config import ConfigError, Setting, describe_settings, load
 
 _HELP = """Run a broker until SIGTERM or SIGINT.
@@ -27,7 +28,11 @@ It prints where it listens, and "Server startup complete" when it takes connecti
 
 def serve(**flags: object) -> int:
     """Run a broker; return the exit code.  Raises: Failure."""
-    given = {name: value for name, value in flags.items() if value is not None}
+    before = Place().checked()
+    options = {"data_dir": before.data_dir, "config_file": before.config} | {
+        name: value for name, value in flags.items() if value is not None
+    }
+    given = {name: value for name, value in options.items() if value is not None}
     try:
         settings = load(given)
     except ConfigError as error:

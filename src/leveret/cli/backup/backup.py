@@ -26,7 +26,7 @@ from leveret.cli.backup.hold import Hold, NoBroker
 from leveret.cli.backup.remote import RemoteBackup
 from leveret.cli.contexts.remote import Remote
 from leveret.cli.options import need_empty
-from leveret.cli.place import Api, Config, ContextName, DataDir, Place, read_settings
+from leveret.cli.place import Api, Config, ContextName, DataDir, Place
 from leveret.cli.printing import output
 from leveret.config import Settings
 from leveret.store.disk import DiskLocked, ReadDisk, StorageFailure
@@ -46,7 +46,8 @@ def backup(
     name: ContextName = "",
 ) -> int:
     """Copy the data of a broker that runs on, on this machine or by its HTTP API on another."""
-    place = Place(data_dir, config, api, name).find_api()
+    meant = Place(data_dir, config, api, name)
+    place = meant.find_api()
     if link and isinstance(place, Remote):
         text = f"--link is for a broker of this machine, and not for {place}"
         raise exits.Failure(text, exits.USAGE)
@@ -56,7 +57,7 @@ def backup(
         if isinstance(place, Remote):
             manifest = _copy_remote(place, to)
         else:
-            manifest = _copy_here(read_settings(data_dir, config), to, link)
+            manifest = _copy_here(meant.settings(), to, link)
     size = sum(each.bytes for each in manifest.files)
     seconds = time.monotonic() - began
     output.say(f"{to}: {len(manifest.files)} files, {size} bytes in {seconds:.1f} s")

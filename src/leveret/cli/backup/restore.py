@@ -19,7 +19,7 @@ from leveret.cli.backup.files import (
     sync_folders,
 )
 from leveret.cli.options import need_empty
-from leveret.cli.place import Config, DataDir, read_settings
+from leveret.cli.place import Config, DataDir, Place
 from leveret.cli.printing import output
 from leveret.store.disk import RealDisk
 from leveret.store.format import FORMAT_PATH
@@ -39,7 +39,7 @@ def restore(
 
     It ends with 0 when all is whole, 1 when it was forced and is not, 2 when it was refused.
     """
-    data = read_settings(data_dir, config).data_dir
+    data = Place(data_dir, config).settings().data_dir
     need_empty(data)
     with failing():
         files, faults = _files_of(backup, force)

@@ -29,9 +29,6 @@ import msgspec
 
 from leveret.cli.exits import CANNOT_CREATE, CONFIG, USAGE, Failure
 
-#: Chooses a context for all commands; a context of the file's `current` comes after it.
-CONTEXT_VARIABLE: Final = "LEVERET_CONTEXT"
-
 #: The largest file that is read.
 _FILE_BYTES_MAX: Final = 1024 * 1024
 
@@ -133,17 +130,6 @@ def check_text(value: str, what: str) -> str:
     if _CONTROL.search(value):
         raise Failure(f"{what} has a control character in it", USAGE)
     return value
-
-
-def chosen(name: str = "") -> Context | None:
-    """Return the context of a name, else that of the environment, else the current one, if any.
-
-    Raises: Failure.
-    """
-    wanted = name or os.environ.get(CONTEXT_VARIABLE, "")
-    contexts = Contexts.load()
-    wanted = wanted or contexts.current
-    return contexts.get(wanted) if wanted else None
 
 
 class _File(msgspec.Struct, forbid_unknown_fields=True):

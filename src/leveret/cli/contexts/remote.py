@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 from urllib.parse import unquote, urlsplit
 
-from leveret.cli import exits
 from leveret.cli.contexts.kept import Context
+from leveret.cli.exits import CONFIG, USAGE, Failure
 
 if TYPE_CHECKING:
     import ssl
 
-#: The API's address, and the password of who asks there.
-API_VARIABLE: Final = "LEVERET_API"
+#: The password of who asks the API.
 PASSWORD_VARIABLE: Final = "LEVERET_API_PASSWORD"  # noqa: S105 (it is the name of one)
 
 #: How long connecting and each piece of an answer may take.
@@ -92,9 +91,9 @@ class Remote:
         return tls_of(self.ca_file, self.certificate_file, self.key_file)
 
 
-def _wrong(why: str) -> exits.Failure:
+def _wrong(why: str) -> Failure:
     """Return the refusal of an address, which is not quoted: it may hold a password."""
-    return exits.Failure(f"the API's address cannot be read: {why}", exits.USAGE)
+    return Failure(f"the API's address cannot be read: {why}", USAGE)
 
 
 def _password(context: Context) -> str:
@@ -107,5 +106,5 @@ def _password(context: Context) -> str:
                 return file.readline().rstrip("\r\n")
         except (OSError, UnicodeError) as error:
             text = f"password_file {context.password_file}: {error}"
-            raise exits.Failure(text, exits.CONFIG) from None
+            raise Failure(text, CONFIG) from None
     return context.password or ("guest" if context.user in ("", "guest") else "")

@@ -47,7 +47,11 @@ def _target(
     api: Api = "",
     name: ContextName = "",
 ) -> None:
-    """Operate a broker, in rabbitmqctl's words."""
+    """Operate a broker, in rabbitmqctl's words.
+
+    It asks the broker's HTTP API, which --data-dir, --config, --api or --context names; LEVERET_URI
+    does not count.
+    """
     context.obj = Target(Place(data_dir, config, api, name))
 
 

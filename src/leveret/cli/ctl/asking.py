@@ -28,6 +28,8 @@ class Target:
     """The broker that a command is for."""
 
     place: Place
+    #: Whether it is the broker that the command also connects to, as a shell does.
+    beside_uri: bool = False
 
     def ask(
         self,
@@ -43,7 +45,8 @@ class Target:
         where = "/api/" + "/".join(quote(_name(part), safe="") for part in path)
         if query:
             where += "?" + urlencode({name: _name(value) for name, value in query.items()})
-        return ask(self.place.find_api(), method, where, body, headers)
+        place = self.place.find_api_beside_uri() if self.beside_uri else self.place.find_api()
+        return ask(place, method, where, body, headers)
 
     def show(
         self, form: Literal["table", "json", "tsv"], columns: Sequence[str], *path: str

@@ -13,7 +13,7 @@ SIDES_MAX = 65_535
 
 Uri = Annotated[
     str,
-    typer.Option("-h", "-U", "--uri", envvar="LEVERET_URI", metavar="URI", help="The broker."),
+    options.uri_option("-h", "-U", "--uri", help_text="The broker."),
 ]
 Producers = Annotated[
     int, typer.Option("-x", "--producers", min=0, max=SIDES_MAX, help="Connections that publish.")

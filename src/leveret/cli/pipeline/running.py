@@ -113,12 +113,12 @@ def trusted_there(to: str | None, uri: str) -> dict[str, str]:
 
     The files of a context are those of its own broker: another one does not see its certificate.
     """
-    from leveret.cli.contexts.kept import chosen
+    from leveret.cli.place import find_context
     from leveret.client import parse_uri
 
     if to is None:
         return trusted(uri)
-    context = chosen()
+    context = find_context()
     there, here = parse_uri(to), parse_uri(uri)
     if context is None or context.uri != uri or (there.host, there.port) == (here.host, here.port):
         return trusted(to)

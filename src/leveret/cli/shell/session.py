@@ -41,7 +41,7 @@ class Session:
 
     def __init__(self, parameters: Parameters, data_dir: Path | None, config: Path | None) -> None:
         self.parameters: Final = replace(parameters, heartbeat_seconds=0)
-        self.target: Final = Target(Place(data_dir, config))
+        self.target: Final = Target(Place(data_dir, config), beside_uri=True)
         #: True at a prompt, where Ctrl-C ends a command and not the shell.
         self.interactive = False
         self._connection: Connection | None = None
@@ -132,7 +132,7 @@ class Session:
 
         Raises: Failure if the broker is on another machine and no context or address leads there.
         """
-        is_socket = isinstance(self.target.place.find_api(), Path)
+        is_socket = isinstance(self.target.place.find_api_beside_uri(), Path)
         if is_socket and not _is_local(self.parameters.host):
             text = f"this asks the broker's Unix socket, and {self.address} is another machine"
             raise exits.Failure(f"{text}; --api or --context leads there", exits.UNAVAILABLE)

@@ -12,7 +12,7 @@ import typer
 
 from leveret.cli import exits
 from leveret.cli.options import need_empty
-from leveret.cli.place import Config, DataDir, PlaceGroup, read_settings
+from leveret.cli.place import Config, DataDir, Place, PlaceGroup
 from leveret.cli.printing import output
 
 Directory = Annotated[
@@ -129,12 +129,13 @@ def dump(
 
 def _where(context: typer.Context, data_dir: DataDir = None, config: Config = None) -> None:
     """Check, salvage or print a data directory."""
-    context.obj = (data_dir, config)
+    context.obj = Place(data_dir, config)
 
 
 def _directory(context: typer.Context) -> Path:
     """Return the data directory of the settings.  Raises: Failure."""
-    return read_settings(*context.obj).data_dir
+    place: Place = context.obj
+    return place.settings().data_dir
 
 
 def app() -> typer.Typer:
