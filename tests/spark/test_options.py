@@ -42,6 +42,12 @@ def test_names_are_known_in_any_case() -> None:
     assert options.max_offsets_per_trigger == 5
 
 
+def test_the_uri_has_a_name_that_spark_hides() -> None:
+    assert parse_options({"url": URI, "stream": "s"}) == parse_options({"uri": URI, "stream": "s"})
+    with pytest.raises(OptionError, match="'uri' is given twice"):
+        parse_options({"uri": URI, "URL": URI, "stream": "s"})
+
+
 def test_an_unknown_option_is_an_error_that_names_the_known() -> None:
     with pytest.raises(OptionError, match="unknown option 'startingOffset'") as caught:
         parsed(startingOffset="earliest")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,10 @@ from pyspark.sql import SparkSession
 
 import leveret.spark
 from leveret.spark.installation import cache_dir, class_data_options, class_data_path
+from leveret.spark.python import PythonError, check_python, use_this_python
+from leveret.spark.redaction import PATTERNS, hide_uris
+from leveret.spark.source import LeveretDataSource
+from live_stream import LiveStream
 
 
 def test_workers_run_this_python_and_times_are_utc(spark: SparkSession) -> None:
@@ -66,6 +71,95 @@ def test_the_cache_is_the_users_or_else_temporary(
     fallback = cache_dir()
     assert fallback.is_dir()
     fallback.rmdir()
+
+
+def test_a_cluster_runs_the_python_that_the_user_names(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The path of the driver's Python may be that of no executor's."""
+    monkeypatch.delenv("PYSPARK_DRIVER_PYTHON")
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    leveret.spark.session(master="spark://127.0.0.1:1")
+    assert "PYSPARK_DRIVER_PYTHON" not in os.environ
+
+
+def test_a_notebooks_variable_does_not_name_the_workers_of_one_machine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PYSPARK_DRIVER_PYTHON", "jupyter")
+    use_this_python()
+    assert os.environ["PYSPARK_DRIVER_PYTHON"] == sys.executable
+    check_python()
+
+
+@pytest.mark.parametrize(
+    ("script", "fault"),
+    [
+        (None, "it cannot be started"),
+        ("echo Jupyter; exit 1", "it is no Python"),
+        (f'exec {sys.executable} -S -E "$@"', "it lacks pyarrow, leveret"),
+    ],
+)
+def test_a_python_that_could_be_no_worker_is_an_error_with_the_remedy(
+    script: str | None, fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = tmp_path / "jupyter"
+    if script is not None:
+        command.write_text(f"#!/bin/sh\n{script}\n")
+        command.chmod(0o755)
+    monkeypatch.setenv("PYSPARK_DRIVER_PYTHON", str(command))
+    with pytest.raises(PythonError, match=fault) as caught:
+        check_python()
+    assert f"PYSPARK_DRIVER_PYTHON is '{command}'" in str(caught.value)
+    assert "unset PYSPARK_DRIVER_PYTHON and set PYSPARK_PYTHON" in str(caught.value)
+
+
+def test_another_thread_writes(spark: SparkSession, stream: LiveStream, tmp_path: Path) -> None:
+    """A table and a query: Spark finds no source that it writes to in a thread without session."""
+    numbers = spark.range(3).selectExpr("CAST(id AS STRING) AS body")
+    to = {"uri": stream.uri, "stream": stream.name}
+    lake = str(tmp_path / "lake")
+    numbers.write.parquet(lake)
+
+    def write() -> None:
+        numbers.write.format("leveret").options(**to).mode("append").save()
+        rows = spark.readStream.schema("body string").parquet(lake).writeStream.format("leveret")
+        kept = {**to, "checkpointLocation": str(tmp_path / "checkpoint")}
+        rows.options(**kept).trigger(availableNow=True).start().awaitTermination()
+
+    with ThreadPoolExecutor(1) as thread:
+        with pytest.raises(Exception, match="DATA_SOURCE_NOT_FOUND"):
+            thread.submit(write).result()
+        assert thread.submit(leveret.spark.in_thread, spark).result() is spark
+        thread.submit(write).result()
+    read = spark.read.format("leveret").options(**to).load()
+    assert sorted(row["body"] for row in read.collect()) == [b"0", b"0", b"1", b"1", b"2", b"2"]
+
+
+SECRET = "s3cr3t"
+
+
+@pytest.mark.parametrize("name", ["uri", "url"])
+def test_no_plan_shows_the_password_in_options_of_sql(spark: SparkSession, name: str) -> None:
+    """Nor an event log, which has the same text."""
+    for setting in PATTERNS:
+        spark.conf.set(setting, "(?i)words")
+    hide_uris(spark)
+    options = f"{name} 'amqp://u:{SECRET}@h/%2F', stream 'words'"
+    view = f"CREATE OR REPLACE TEMPORARY VIEW v USING leveret OPTIONS ({options})"
+    literal = f"SELECT 'amqps://u:{SECRET}@[::1]:5671' AS x, 'some words'"
+    for query in (view, literal):
+        text = spark.sql(f"EXPLAIN EXTENDED {query}").collect()[0][0]
+        assert "redacted" in text
+        assert SECRET not in text
+        assert "words" not in text
+
+
+def test_a_session_in_which_the_source_is_registered_hides_uris(spark: SparkSession) -> None:
+    for setting in PATTERNS:
+        spark.conf.unset(setting)
+    spark.dataSource.register(LeveretDataSource)
+    assert {setting: spark.conf.get(setting) for setting in PATTERNS} == PATTERNS
 
 
 @pytest.mark.parametrize("module", ["leveret.spark", "leveret.pipelines"])

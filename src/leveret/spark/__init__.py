@@ -14,6 +14,6 @@ Importing this package loads neither PySpark nor pyarrow.
 from __future__ import annotations
 
 # Bound after the module of the same name, so that `leveret.spark.session` is the function.
-from leveret.spark.session import session
+from leveret.spark.session import in_thread, session
 
-__all__ = ["session"]
+__all__ = ["in_thread", "session"]

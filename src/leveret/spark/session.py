@@ -1,15 +1,14 @@
 """A Spark session that works on a fresh machine: Java, Python, addresses and time zone are set.
 
 It suits one machine (`local[…]`) and a driver on a cluster; on a cluster only the driver's own
-settings are changed.  A running session is returned as it is, with those settings changed that can
-still be changed.
+settings are changed, and not the Python that Spark runs, which is also that of the executors.  A
+running session is returned as it is, with those settings changed that can still be changed.
 """
 
 from __future__ import annotations
 
 import os
 import socket
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -21,6 +20,8 @@ from leveret.spark.installation import (
     overlay,
 )
 from leveret.spark.java import find_java_home
+from leveret.spark.python import check_python, use_this_python
+from leveret.spark.redaction import hide_uris
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -75,7 +76,8 @@ def session(
 
     `config` holds Spark settings that override those of this function.
 
-    Raises: JavaError if there is no Java; ImportError without PySpark.
+    Raises: JavaError if there is no Java; PythonError if Spark would start a Python that cannot run
+    the data source; ImportError without PySpark.
     """
     try:
         from pyspark.sql import SparkSession
@@ -99,7 +101,23 @@ def session(
         builder = builder.master(master)
     for key, value in settings.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    spark = builder.getOrCreate()
+    hide_uris(spark)
+    return in_thread(spark)
+
+
+def in_thread(spark: SparkSession) -> SparkSession:
+    """Make a session the active one of the calling thread, and return it.
+
+    Spark 4.3 looks up the source of a *write* by the active session of the thread, and only the
+    thread that made the session has one: in another, `save()` and `start()` end in
+    `DATA_SOURCE_NOT_FOUND`.  With Spark Connect there is nothing to do.
+    """
+    session = getattr(spark, "_jsparkSession", None)
+    if session is not None:
+        # PySpark has no public function for it.
+        type(spark)._get_j_spark_session_class(spark._jvm).setActiveSession(session)  # noqa: SLF001
+    return spark
 
 
 def _prepare_environment(local: bool) -> Path | None:
@@ -107,11 +125,12 @@ def _prepare_environment(local: bool) -> Path | None:
 
     Return where the JVM that will be started may find its classes, for a known one.
     """
-    # Otherwise a worker runs the system's python3, which may have neither pyarrow nor this package.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    if "PYSPARK_GATEWAY_PORT" in os.environ:
-        return None  # spark-submit has started the JVM
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # spark-submit has started the JVM
+    if local and not submitted:
+        use_this_python()
+    check_python()
+    if submitted:
+        return None
     cache = cache_dir()
     java_home = find_java_home(cache)
     os.environ["JAVA_HOME"] = str(java_home)

@@ -10,6 +10,7 @@ import sys
 from types import FrameType
 from typing import Final
 
+from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
@@ -17,6 +18,7 @@ from leveret.spark.columns.schema import check_schema, default_schema
 from leveret.spark.options.read import Options, parse_options
 from leveret.spark.queue.batch import QueueBatchReader
 from leveret.spark.queue.stream import QueueStreamReader
+from leveret.spark.redaction import hide_uris
 from leveret.spark.stream.access import STREAM_ACCESS, StreamAccess
 from leveret.spark.stream.batch import BatchReader, PrunedBatchReader
 from leveret.spark.stream.stream import StreamReader
@@ -32,7 +34,14 @@ class LeveretDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return the name of the format."""
+        """Return the name of the format.
+
+        `spark.dataSource.register` asks for it on the driver, which is the only chance to let a
+        session that is not ours hide URIs.
+        """
+        session = SparkSession.getActiveSession()
+        if session is not None:
+            hide_uris(session)
         return "leveret"
 
     def schema(self) -> StructType:

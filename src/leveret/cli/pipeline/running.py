@@ -141,10 +141,11 @@ def session(name: str, master: str | None) -> Iterator[SparkSession]:
 
     from leveret.spark import session as make
     from leveret.spark.java import JavaError
+    from leveret.spark.python import PythonError
 
     try:
         spark = make(f"leveret {name}", master=_master(master), fast=not _submitted())
-    except JavaError as error:
+    except (JavaError, PythonError) as error:
         raise exits.Failure(str(error), exits.SYSTEM) from None
     try:
         yield spark

@@ -154,6 +154,8 @@ def start_archive(
 
     Raises: as `archive`.
     """
+    from leveret.spark import in_thread
+
     one_of("format", format, FORMATS)
     one_of("partition_by", partition_by, PARTITIONS)
     if (table or catalog) and format != "iceberg":
@@ -177,6 +179,7 @@ def start_archive(
     chosen = dict(trigger or {"processingTime": "1 minute"})
     writer = writer.option("checkpointLocation", kept).trigger(**chosen)  # type: ignore[arg-type]  # one of its overloads
     with _set(spark, _WRITING):
+        in_thread(spark)  # a job may be called in any thread
         return writer.start()
 
 

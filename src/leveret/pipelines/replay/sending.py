@@ -196,8 +196,10 @@ def _send_step(
     spark: SparkSession, rows: DataFrame, publisher: str, destination: Destination, rate: int | None
 ) -> WriteResult:
     """Publish the rows of a step, which are in order; return the result."""
+    from leveret.spark import in_thread
     from leveret.spark.write.result import WriteResult, read_results
 
+    in_thread(spark)  # a job may be called in any thread
     shaped = _shaped(rows, destination)
     with _paced_batches(spark, rate), tempfile.TemporaryDirectory() as told:
         if rate is not None:

@@ -61,6 +61,9 @@ STREAMS_ONLY: Final = (
 )
 QUEUE_ONLY: Final = ("ackMode", "spoolDir")
 
+#: Other names of options, in lower case: Spark hides the value of `url` in plans by itself.
+_ALIASES: Final = {"url": "uri"}
+
 #: The files of TLS, in the order of `TlsFiles`.
 TLS_FILES: Final = ("caFile", "certificateFile", "keyFile")
 
@@ -208,14 +211,16 @@ def parse_options(raw: Mapping[str, str]) -> Options:
 def by_name(raw: Mapping[str, str], known: Collection[str]) -> dict[str, str]:
     """Return the options under their canonical names, whatever their case.
 
-    Raises: OptionError for an unknown one.
+    Raises: OptionError for an unknown one, and for one that is given under two names.
     """
-    names = {name.lower(): name for name in known}
+    names = {name.lower(): name for name in known} | _ALIASES
     found: dict[str, str] = {}
     for key, text in raw.items():
         name = names.get(key.lower())
         if name is None:
             raise OptionError(f"unknown option {key!r}; known: {', '.join(sorted(known))}")
+        if name in found:
+            raise OptionError(f"option {name!r} is given twice; {key!r} is another name for it")
         found[name] = text
     return found
 

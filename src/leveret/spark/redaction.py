@@ -1,0 +1,31 @@
+"""What Spark hides in its plans and its event log: a broker's URI, which may contain a password.
+
+Spark prints the options of `CREATE TEMPORARY VIEW … USING … OPTIONS (…)` in the plan of that
+statement, and writes the plan to its event log.  It hides the values of options whose names match
+a pattern, by default only `url`, and in the text of a plan whatever matches a second pattern.  Both
+patterns belong to a session.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: The pattern of the names of options, which also hides `httpUri`; and that of passwords in URIs.
+#: Java accepts only a bounded look-behind.
+PATTERNS: Final = {
+    "spark.sql.redaction.options.regex": "(?i)ur[il]",
+    "spark.sql.redaction.string.regex": r"(?<=(?i:amqps?)://[^:/?#@\s]{0,255}:)[^/?#\s]+(?=@)",
+}
+
+
+def hide_uris(spark: SparkSession) -> None:
+    """Let a session hide URIs as well as what it hides already."""
+    for setting, pattern in PATTERNS.items():
+        present = spark.conf.get(setting, None)
+        if not present:
+            spark.conf.set(setting, pattern)
+        elif pattern not in present:
+            spark.conf.set(setting, f"{present}|{pattern}")
