@@ -6,6 +6,9 @@ The same source and sink as in local mode, whose tasks run in executors: a strea
 batch, archived by a streaming query and written through the sink, and a queue is taken through a
 spool that all see.  Tasks must have run in each executor, and every number that was published
 must be there once.
+
+The executors' Python lies elsewhere than the driver's, which does not run in an executor: each side
+finds its own `python3` in its path, and nobody sets `PYSPARK_PYTHON`.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ from broker_process import BrokerProcess
 from leveret.client import blocking
 from leveret.spark.installation import cache_dir
 from leveret.spark.java import find_java_home
+from leveret.spark.python import VARIABLES
 from soak import ROOT
 
 if TYPE_CHECKING:
@@ -45,7 +49,9 @@ STREAM: Final = {"x-queue-type": "stream"}
 
 
 @contextmanager
-def daemon(log: Path, kind: str, until: re.Pattern[str], *arguments: str) -> Iterator[str]:
+def daemon(
+    log: Path, path: str, kind: str, until: re.Pattern[str], *arguments: str
+) -> Iterator[str]:
     """Run a daemon of Spark's while the block does; yields what its log says when it is up.
 
     Raises: RuntimeError when it ends before that, or takes too long.
@@ -57,6 +63,7 @@ def daemon(log: Path, kind: str, until: re.Pattern[str], *arguments: str) -> Ite
             [home / "bin" / "spark-class", f"org.apache.spark.deploy.{kind}", *address, *arguments],
             env=os.environ
             | {
+                "PATH": path,
                 "SPARK_HOME": str(home),
                 "JAVA_HOME": str(find_java_home(cache_dir())),
                 "SPARK_DAEMON_MEMORY": "256m",
@@ -75,6 +82,20 @@ def daemon(log: Path, kind: str, until: re.Pattern[str], *arguments: str) -> Ite
     finally:
         process.kill()
         process.wait()
+
+
+def python_where(place: Path, condition: str) -> Path:
+    """Make a `python3` that is this Python if a condition of the shell is true; return its path."""
+    place.mkdir()
+    python = place / "python3"
+    python.write_text(f'#!/bin/sh\n{condition} && exec {sys.executable} "$@"\nexit 1\n')
+    python.chmod(0o755)
+    return python
+
+
+def path_with(python: Path) -> str:
+    """Return a PATH in which a Python comes first."""
+    return f"{python.parent}{os.pathsep}{os.environ['PATH']}"
 
 
 def session(master: str) -> SparkSession:
@@ -185,12 +206,21 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="cluster-") as scratch, ExitStack() as stack:
         place = Path(scratch)
         broker = stack.enter_context(BrokerProcess(place / "broker", settings={"http_port": "0"}))
-        start = partial(daemon, place / "master.log", "master.Master", LISTENING, "--port", "0")
+        # Spark sets this variable in executors.
+        there = path_with(python_where(place / "executors", '[ -n "$SPARK_EXECUTOR_DIRS" ]'))
+        here = python_where(place / "driver", '[ -z "$SPARK_EXECUTOR_DIRS" ]')
+        os.environ["PATH"] = path_with(here)
+        sys.executable = str(here)
+        for variable in VARIABLES:
+            os.environ.pop(variable, None)
+        log = place / "master.log"
+        start = partial(daemon, log, there, "master.Master", LISTENING, "--port", "0")
         master = stack.enter_context(start())
         for number in range(EXECUTORS):
             log = place / f"worker{number}.log"
             given = ("--cores", "1", "--memory", "1g", "--work-dir", str(place / f"work{number}"))
-            stack.enter_context(daemon(log, "worker.Worker", REGISTERED, *given, master))
+            worker = daemon(log, there, "worker.Worker", REGISTERED, *given, master)
+            stack.enter_context(worker)
         spark = session(master)
         try:
             run(spark, broker.uri, place)

@@ -21,8 +21,9 @@ from leveret.client.uri import parse_uri
 from leveret.errors import AccessRefused, AccessRefusedHard, NotFound, PreconditionFailed
 from leveret.spark.columns.schema import ROW
 from leveret.spark.connection import http_link
-from leveret.spark.connection.http_link import NoHttp, told_address
+from leveret.spark.connection.http_link import NoHttp, announced_address, told_address
 from leveret.spark.options.read import parse_options
+from leveret.spark.options.trust import TrustError
 from leveret.spark.stream.planner import OffsetRange
 from leveret.spark.stream.ranges import DataLossError, read_range
 from leveret.spark.transports import auto, open_transport
@@ -140,16 +141,32 @@ def test_what_is_no_stream_is_an_error(stream: LiveStream) -> None:
         channel.queue_delete(queue)
 
 
+def test_what_is_known_of_a_login_without_tls_serves_none_with_it(
+    stream: LiveStream, tmp_path: Path
+) -> None:
+    """An address that was learned without TLS would get the password, and no authority be read."""
+    with transport(stream) as way:
+        way.latest()
+    secure = stream.uri.replace("amqp://", "amqps://")
+    missing = {"uri": secure, "caFile": str(tmp_path / "none.pem")}
+    for kind in ("bulk", "auto"):
+        fault = r"option 'caFile': .*none\.pem"
+        way = transport(stream, transport=kind, **missing)
+        with way, pytest.raises(TrustError, match=fault):
+            way.latest()
+
+
 def test_a_refused_login_is_no_interruption(stream: LiveStream) -> None:
     """Over AMQP, where the port is asked for, and over HTTP where it is known."""
     wrong = LiveStream(stream.uri.replace("guest:guest@", "guest:wrong@"), stream.name, "")
     http_link.forget_address(parse_options(stream.options).parameters())
     with transport(wrong) as way, pytest.raises(AccessRefusedHard):
         way.latest()
-    with transport(stream) as right, transport(wrong) as way:
+    with transport(stream) as right:
         right.latest()
-        with pytest.raises(AccessRefused, match="wrong"):
-            way.latest()
+    address = announced_address(parse_options(stream.options).parameters())
+    with transport(wrong, httpUri=address) as way, pytest.raises(AccessRefused, match="wrong"):
+        way.latest()
 
 
 def test_nobody_who_answers_is_an_interruption(stream: LiveStream) -> None:
@@ -284,16 +301,43 @@ def test_a_broker_without_http_is_read_over_amqp(tmp_path: Path, name: str) -> N
             way.latest()
 
 
-def test_a_listener_that_does_not_answer_is_not_asked_again(stream: LiveStream) -> None:
+def test_a_broker_that_is_restarted_with_http_is_found(tmp_path: Path) -> None:
+    """No HTTP is not for the life of the process: the driver's is long."""
+    need_own_broker()
+    clock = iter((0.0, 0.0, http_link.ABSENT_SECONDS - 1, http_link.ABSENT_SECONDS))
+    addresses = http_link.Addresses(lambda: next(clock))
+    with BrokerProcess(tmp_path / "broker", flags=["--no-http"]) as broker:
+        parameters = parse_uri(broker.uri)
+        with pytest.raises(NoHttp):
+            addresses.of(parameters)
+        broker.kill()
+        broker.flags = ["--port", str(broker.port)]
+        broker.start()
+        with pytest.raises(NoHttp):
+            addresses.of(parameters)
+        assert addresses.of(parameters).startswith("http://")
+
+
+def test_a_listener_that_does_not_answer_is_not_asked_again_for_a_while(
+    stream: LiveStream,
+) -> None:
     silence: auto.Silence = {}
+    now = [0.0]
     given = stream.options | {"transport": "auto"}
-    nobody = parse_options(given | {"httpUri": "http://127.0.0.1:1"})
-    made = stream.publish_numbers(0, 10)
-    with AutoTransport(nobody, stream.name, ROW, silence) as way:
-        assert bodies([*way.read(0, 10)]) == made
-        assert chosen(way) is AmqpTransport
-    with AutoTransport(parse_options(given), stream.name, ROW, silence) as way:
-        assert chosen(way) is AmqpTransport
+    with answering(b"") as port:
+        nobody = parse_options(given | {"httpUri": f"http://127.0.0.1:{port}"})
+        made = stream.publish_numbers(0, 10)
+        with AutoTransport(nobody, stream.name, ROW, silence, lambda: now[0]) as way:
+            assert bodies([*way.read(0, 10)]) == made
+            assert chosen(way) is AmqpTransport
+        asked_again = AutoTransport(nobody, stream.name, ROW, silence, lambda: now[0])
+        with asked_again:
+            assert chosen(asked_again) is AmqpTransport
+            first = asked_again.chosen()
+            now[0] = auto.SILENT_SECONDS
+            assert asked_again.chosen() is not first
+    with AutoTransport(parse_options(given), stream.name, ROW, silence, lambda: now[0]) as way:
+        assert chosen(way) is BulkTransport
 
 
 def test_nothing_is_chosen_while_the_broker_is_away(tmp_path: Path, name: str) -> None:

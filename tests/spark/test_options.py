@@ -84,6 +84,7 @@ def test_what_must_be_there_is_named() -> None:
         ),
         ({"filterMatchUnfiltered": "true"}, "says nothing without filterValues"),
         ({"keyFile": "/k.pem"}, "'keyFile' says nothing without certificateFile"),
+        ({"uri": "amqps://h", "httpUri": "http://h:15672"}, "'httpUri': http would send the passw"),
         ({"caFile": "ca.pem"}, "option 'caFile': not an absolute path"),
         (
             {"minOffsetsPerTrigger": "10", "maxOffsetsPerTrigger": "9"},

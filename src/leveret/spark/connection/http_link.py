@@ -4,7 +4,9 @@ It is made for the first request and reused for the next ones.  Each request car
 of AMQP; the address is the option `httpUri`, or else the one that the broker gives its AMQP
 clients, which is asked for once in a process.
 
-Invariant: a response that was not read to its end closes the connection.
+Invariants: a response that was not read to its end closes the connection; an address that a broker
+gave is used only with the parameters with which it was asked, so that a login over TLS that trusts
+certain authorities is never answered from one without.
 """
 
 from __future__ import annotations
@@ -12,8 +14,10 @@ from __future__ import annotations
 import base64
 import http.client
 import json
+import math
 import threading
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 from urllib.parse import quote, urlencode, urlsplit
@@ -36,13 +40,46 @@ _REFUSED: Final = (401, 403)
 _NOT_FOUND: Final = 404
 _BAD: Final = 400
 
-#: The HTTP addresses that brokers have given; None means that there is no listener.
-_known_addresses: dict[tuple[str, int], str | None] = {}
-_lock = threading.Lock()
+#: How long a broker that has no HTTP listener is not asked again: it may be restarted with one.
+ABSENT_SECONDS: Final = 60.0
 
 
 class NoHttp(Exception):
     """The broker has no HTTP listener that serves streams."""
+
+
+class Addresses:
+    """The HTTP addresses that brokers have given, by all that they were asked with."""
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._lock = threading.Lock()
+        #: The address, or None for no listener, and the time until which it holds.
+        self._known: dict[Parameters, tuple[str | None, float]] = {}
+
+    def of(self, parameters: Parameters) -> str:
+        """Return the HTTP address that a broker gives.  Raises: Interrupted; NoHttp."""
+        with self._lock:
+            address, until = self._known.get(parameters, (None, -math.inf))
+            if self._now() >= until:
+                address = _asked_address(parameters)
+                until = math.inf if address is not None else self._now() + ABSENT_SECONDS
+                self._known[parameters] = address, until
+        if address is None:
+            raise NoHttp(
+                "the broker tells no HTTP port: it is no Leveret, or does not listen for HTTP"
+                + (" over TLS" if parameters.tls else "")
+            )
+        return address
+
+    def forget(self, parameters: Parameters) -> None:
+        """Ask the broker again the next time."""
+        with self._lock:
+            self._known.pop(parameters, None)
+
+
+#: Those of this process.
+_ADDRESSES: Final = Addresses()
 
 
 class HttpLink:
@@ -138,14 +175,7 @@ def http_connection(address: str, parameters: Parameters) -> http.client.HTTPCon
 
 def announced_address(parameters: Parameters) -> str:
     """Return the HTTP address that a broker gives.  Raises: Interrupted; NoHttp."""
-    place = parameters.host, parameters.port
-    with _lock:
-        if place not in _known_addresses:
-            _known_addresses[place] = _asked_address(parameters)
-        address = _known_addresses[place]
-    if address is None:
-        raise NoHttp("the broker tells no HTTP port: it is no Leveret, or does not listen for HTTP")
-    return address
+    return _ADDRESSES.of(parameters)
 
 
 def _asked_address(parameters: Parameters) -> str | None:
@@ -170,8 +200,7 @@ def told_address(parameters: Parameters, said: Mapping[str, object]) -> str | No
 
 def forget_address(parameters: Parameters) -> None:
     """Ask the broker again the next time."""
-    with _lock:
-        _known_addresses.pop((parameters.host, parameters.port), None)
+    _ADDRESSES.forget(parameters)
 
 
 def _checked(

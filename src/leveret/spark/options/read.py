@@ -290,6 +290,11 @@ def _check_values(options: Options) -> None:
     for name in _OF_BROKERS if is_directory else ():
         if name in options.given:
             raise OptionError(f"option {name!r} belongs to a broker, not to a directory")
+    if urlsplit(options.http_uri or "").scheme == "http" and parse_uri(options.uri).tls:
+        raise OptionError(
+            "option 'httpUri': http would send the password of an amqps URI unencrypted; name an "
+            "https listener"
+        )
     least, most = options.min_offsets_per_trigger, options.max_offsets_per_trigger
     if least is not None and most is not None and least > most:
         raise OptionError(

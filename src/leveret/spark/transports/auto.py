@@ -1,7 +1,8 @@
 """The fastest transport that the broker supports: bulk for Leveret, AMQP for other brokers.
 
 It is chosen when it is first needed: if no HTTP listener of Leveret is known or answers (a firewall
-may let only AMQP through), AMQP is used, which every broker supports.
+may let only AMQP through), AMQP is used, which every broker supports.  AMQP is not chosen for good:
+after a while HTTP is tried again, because the broker may have been restarted with it.
 
 Invariant: the choice does not affect the result: each transport yields the same rows.
 """
@@ -9,12 +10,14 @@ Invariant: the choice does not affect the result: each transport yields the same
 from __future__ import annotations
 
 import logging
+import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from pyspark.sql.types import StructType
 
+from leveret.client import Parameters
 from leveret.spark.connection.http_link import NoHttp
 from leveret.spark.options.read import Options
 from leveret.spark.transports.amqp import AmqpTransport
@@ -23,11 +26,12 @@ from leveret.spark.transports.bulk import BulkTransport
 
 log = logging.getLogger("leveret.spark")
 
-#: How long this process does not ask a broker again whose HTTP listener did not answer.
+#: How long this process does not ask a broker again whose HTTP listener did not answer, and how
+#: long a transport keeps to AMQP.
 SILENT_SECONDS: Final = 60.0
 
-#: The time until which each broker (host, port) is not asked again.
-Silence = dict[tuple[str, int], float]
+#: The time until which each broker is not asked again at an address (None is its own).
+Silence = dict[tuple[Parameters, str | None], float]
 _silence: Silence = {}
 
 
@@ -35,25 +39,36 @@ class AutoTransport(Transport):
     """A transport that delegates to another one."""
 
     def __init__(
-        self, options: Options, stream: str, schema: StructType, silence: Silence = _silence
+        self,
+        options: Options,
+        stream: str,
+        schema: StructType,
+        silence: Silence = _silence,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._silence = silence
         self._options = options
         self._stream = stream
         self._schema = schema
+        self._now = now
         self._transport: Transport | None = None
+        #: When to choose again.
+        self._until = math.inf
 
     def chosen(self) -> Transport:
         """Return the transport.  Raises: Interrupted; NotFound (404); AccessRefused (403)."""
+        if self._now() >= self._until:
+            self.close()
         if self._transport is None:
-            self._transport = self._choose()
+            self._transport = chosen = self._choose()
+            is_bulk = isinstance(chosen, BulkTransport)
+            self._until = math.inf if is_bulk else self._now() + SILENT_SECONDS
         return self._transport
 
     def _choose(self) -> Transport:
-        parameters = self._options.parameters()
-        place = parameters.host, parameters.port
+        place = self._options.parameters(), self._options.http_uri
         amqp = AmqpTransport(self._options, self._stream, self._schema)
-        if time.monotonic() < self._silence.get(place, 0):
+        if self._now() < self._silence.get(place, 0):
             return amqp
         bulk = BulkTransport(self._options, self._stream, self._schema)
         try:
@@ -65,7 +80,7 @@ class AutoTransport(Transport):
             # While the broker is unreachable altogether, nothing is chosen yet.
             amqp.bounds()
             log.warning("stream %r: no bulk transport: %s", self._stream, error)
-            self._silence[place] = time.monotonic() + SILENT_SECONDS
+            self._silence[place] = self._now() + SILENT_SECONDS
         else:
             return bulk
         return amqp
@@ -104,10 +119,11 @@ class AutoTransport(Transport):
 
     def is_loss(self, missing: int) -> bool:
         """Return whether an offset was a message's.  Raises: Interrupted; NotFound (404)."""
-        return self.chosen().is_loss(missing)
+        # It is asked within a read, whose connection must stay.
+        return (self._transport or self.chosen()).is_loss(missing)
 
     def close(self) -> None:
         """Close the connection, and forget the choice."""
-        transport, self._transport = self._transport, None
+        transport, self._transport, self._until = self._transport, None, math.inf
         if transport is not None:
             transport.close()
