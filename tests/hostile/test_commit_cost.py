@@ -29,7 +29,7 @@ SPARE = 512 + DEFINING_METHOD_STEPS + METHOD_STEPS
 QUEUES = [f"team-a.staged.{number}" for number in range(700)]
 
 #: A permission that is compared with each character of a name.
-PATTERN = r"^team-(a|b)\..*$|^q$|^amq\.default$"
+PATTERN = r"^team-(a|b)\..*$|^q$|^s$|^amq\.default$"
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ def test_rights_that_go_while_they_are_checked_are_missed(node: Node) -> None:
     peer = staged(node, 1)
     ask(node, peer, 1)
     # Those that were checked first are not allowed any more.
-    node.broker.users.set_permission("writer", "/", "^team-a.*[5-9]$", PATTERN, PATTERN)
+    node.broker.users.set_permission("writer", "/", "^team-a.*[5-9]$|^s$", PATTERN, PATTERN)
     node.sync()
     assert peer.names() == ["basic.qos-ok", "basic.nack"]
     assert node.staging.sinks.by_place == {}

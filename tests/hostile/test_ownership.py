@@ -158,7 +158,9 @@ def _make_sink(node: Node, peer: Peer) -> None:
 
 def _sink_state(node: Node) -> object:
     queues = {name: queue.ready_count() for name, queue in node.vhost.queues.by_name.items()}
-    sink = node.staging.sinks.by_place["job", ""]
+    sink = node.staging.sinks.by_place.get(("job", ""))
+    if sink is None:
+        return queues
     return queues, int(sink.batch), int(sink.dropped), int(sink.repeats), _name(sink.owner)
 
 
@@ -540,7 +542,7 @@ def test_junk_of_a_name_hides_no_sink_from_its_owner() -> None:
     alice = node.connect_as("alice")
     _make_sink(node, alice)
     mallory = node.connect_as("mallory")
-    node.broker.users.set_permission("mallory", "/", "", "amq.default", "")
+    node.broker.users.set_permission("mallory", "/", "^job$", "amq.default", "")
     mallory.call(1, "confirm.select")
     commit(mallory, batch=HIGHEST, sink="job", destination="elsewhere")
     node.sync()
@@ -716,8 +718,9 @@ def test_the_first_who_uses_what_nobody_owns_owns_it(kind: str) -> None:
         assert thing.state(node) == before
 
 
-def test_who_may_only_write_to_the_default_exchange_adopts_no_sink() -> None:
-    node = _unowned("sink")
+@pytest.mark.parametrize("recorded", [True, False], ids=["without-an-owner", "new"])
+def test_who_may_only_write_to_the_default_exchange_takes_no_sink(recorded: bool) -> None:
+    node = _unowned("sink") if recorded else _node("alice", "mallory")
     before = _sink_state(node)
     node.broker.users.set_permission("mallory", "/", "", "amq.default", "")
     mallory = node.connect_as("mallory")
@@ -731,6 +734,11 @@ def test_who_may_only_write_to_the_default_exchange_adopts_no_sink() -> None:
     node.sync()
     assert alice.names() == ["basic.ack"]
     assert _name(node.staging.sinks.by_place["job", ""].owner) == "alice"
+    # Who owns it goes on without the right.
+    node.broker.users.set_permission("alice", "/", "", "amq.default", "")
+    commit(alice, batch=2, sink="job")
+    node.sync()
+    assert alice.names() == ["basic.ack"]
 
 
 def test_a_staging_queue_of_any_name_adopts_no_sink() -> None:

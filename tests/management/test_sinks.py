@@ -77,10 +77,10 @@ def test_users_see_over_tcp_what_is_theirs(
         with connect(broker.uri_of(user, "secret")) as connection:
             own = connection.channel()
             own.confirm_select()
-            commit = {"sink": "mine", "batch": 0, "queues": []}
+            commit = {"sink": "job-a-own", "batch": 0, "queues": []}
             own.publish(json.dumps(commit).encode(), routing_key="amq.leveret.commit")
         # What he may configure he sees; what he owns he forgets.
-        for name, status in (("job-b", 403), ("job-a", 403), ("mine", NO_CONTENT)):
+        for name, status in (("job-b", 403), ("job-a", 403), ("job-a-own", NO_CONTENT)):
             assert http.ask("DELETE", f"/api/sinks/%2F/{name}")[0] == status
     for name in ("a", "b"):
         channel.queue_delete(f"q-{name}")

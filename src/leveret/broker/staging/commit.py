@@ -276,11 +276,11 @@ class Commit(Dispatcher):
         if sink is not None:
             check_owned(sink.owner, self.by, self.label, GIVE_SINK)
 
-    def adopts(self) -> bool:
-        """Return whether nobody owns the sink, so that the commit gives it to the user."""
+    def takes(self) -> bool:
+        """Return whether nobody owns the sink or it is new, so that the user will own it."""
         command = self.command
         sink = self.area.sinks.live(command.sink, command.destination, self.by)
-        return sink is not None and sink.owner is None
+        return sink is None or sink.owner is None
 
     def _check(self, last: i64) -> bool:
         """Check the queues and seal them until `Turn.steps` is at `last`; return whether all are.

@@ -154,8 +154,8 @@ class ChannelCommit(Commit):
     def _check_sink(self) -> None:
         """Check that the sink is the user's.  Raises: AccessRefused (403)."""
         self.check_owner()
-        if self.adopts():
-            self._check_adoption()
+        if self.takes():
+            self._check_right()
 
     def _check_others(self) -> None:
         """Check the sink again, the dead-letter exchange, the transaction.  Raises: as `allow`."""
@@ -175,8 +175,10 @@ class ChannelCommit(Commit):
                         "the same transaction"
                     )
 
-    def _check_adoption(self) -> None:
-        """Check that the user may have a sink that was recorded without an owner.
+    def _check_right(self) -> None:
+        """Check that the user may have a sink that is new, or was recorded without an owner.
+
+        Whoever commits to a sink first owns it, and keeps everybody else out.
 
         That a staging queue names the sink shows no right to it: any user who may declare a queue
         can name it.  A queue whose own name begins with the sink's shows one, and so does a queue
@@ -192,9 +194,9 @@ class ChannelCommit(Commit):
         names = (cleaned(sink), cleaned(f"{_SPARKS_STAGING}{sink}."))
         if not any(access.allows(CONFIGURE, name) for name in names):
             raise AccessRefused(
-                f"{self.label} was recorded without an owner; a user who may configure queue "
-                f"'{sink}' can commit to it, or an administrator gives it one "
-                f"(leveret ctl {GIVE_SINK})"
+                f"{self.label} has no owner yet; a user who may configure queue '{sink}' or "
+                f"'{_SPARKS_STAGING}{sink}.' can commit to it, and owns it then; one that exists "
+                f"can be given away (leveret ctl {GIVE_SINK})"
             )
 
     def _shows_right(self, name: Name) -> bool:
