@@ -95,6 +95,26 @@ def test_what_is_copied_into_a_build_is_there_and_not_ignored() -> None:
             assert f"!{name}" in allowed
 
 
+def test_no_password_in_what_is_deployed_has_a_default() -> None:
+    """Each is a variable that must be set, in the end, or a secret's name."""
+    (compose,) = documents(DEPLOY / "compose" / "compose.yaml")
+    found = {
+        (name, variable): str(value)
+        for name, service in compose["services"].items()
+        for variable, value in service.get("environment", {}).items()
+        if "PASS" in variable or "PASSWORD" in str(value)
+    }
+    assert {"leveret", "spark", "grafana"} <= {name for name, _ in found}
+    for place, value in found.items():
+        # What stands for a variable that is not set may be another one, which must be.
+        last = re.sub(r"\$\{[A-Z_]+:-(?=\$)", "", value)
+        ways = re.findall(r"\$\{[A-Z_]*PASSWORD(.{,2})", last)
+        assert ways, place
+        assert set(ways) == {":?"}, place
+    for document in documents(DEPLOY / "kubernetes" / "leveret.yaml"):
+        assert not re.search(r"(?i)pass\w*['\"]?: *['\"]?[^{\s]", yaml.safe_dump(document))
+
+
 def test_compose_publishes_to_its_machine_alone_and_asks_for_a_password() -> None:
     (compose,) = documents(DEPLOY / "compose" / "compose.yaml")
     broker = compose["services"]["leveret"]
