@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from broker_process import BrokerProcess
 from http_api import Api
 from leveret.client.blocking import Channel
 from leveret.wire.properties import BasicProperties
@@ -67,21 +68,29 @@ def test_copies_are_not_made_again(api: Api, channel: Channel) -> None:
         channel.queue_delete(name)
 
 
-def test_what_the_other_queue_refuses_stays(api: Api, channel: Channel) -> None:
-    channel.queue_declare("move.from", durable=True)
+def test_what_the_other_queue_refuses_stays(
+    api: Api, channel: Channel, broker: BrokerProcess
+) -> None:
+    channel.queue_declare("move.part", durable=True)
     full = {"x-max-length": 1, "x-overflow": "reject-publish"}
     channel.queue_declare("move.full", durable=True, arguments=full)
     channel.confirm_select()
     for number in range(3):
-        channel.publish(b"%d" % number, routing_key="move.from")
-    path = "/api/queues/%2F/move.from/move"
+        channel.publish(b"%d" % number, routing_key="move.part")
+    path = "/api/queues/%2F/move.part/move"
     status, answer = api.ask("POST", path, {"to": "move.full"})
     assert status == 400
     assert isinstance(answer, dict)
     assert answer["reason"] == "queue 'move.full' takes no more messages; check its limits"
-    assert bodies(channel, "move.full") == [b"0"]
-    assert bodies(channel, "move.from") == [b"1", b"2"]
-    channel.queue_delete("move.from")
+    said = f"administrative change: POST {path} "
+    assert "; it was answered with 400 after a part was done" in broker.expect_line(said)
+    # Of the second one nothing is done, and nothing is told.
+    assert api.ask("POST", path, {"to": "move.full"})[0] == 400
+    api.change("DELETE", "/api/queues/%2F/move.full/contents")
+    broker.expect_line("administrative change: DELETE /api/queues/%2F/move.full/contents")
+    assert broker.output.count(said) == 1
+    assert bodies(channel, "move.part") == [b"1", b"2"]
+    channel.queue_delete("move.part")
     channel.queue_delete("move.full")
 
 

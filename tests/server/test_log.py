@@ -6,8 +6,11 @@ import base64
 import http.client
 import json
 import os
+import re
 import socket
+import struct
 import subprocess
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -16,6 +19,7 @@ import leveret
 import raw
 from broker_process import BrokerProcess
 from command_process import run_leveret
+from http_api import Api
 from leveret.client.blocking import connect
 from leveret.config import MANAGEMENT_SOCKET
 from leveret.escaping import escaped
@@ -122,6 +126,21 @@ def test_an_address_that_is_taken_is_named(tmp_path: Path) -> None:
         assert f"cannot listen for AMQP on 127.0.0.1:{broker.port}: Address already in use" in told
 
 
+def policies_made_in_haste(path: Path, port: int, login: str) -> set[str]:
+    """Put policies over TCP and hang up each time; return those that were made."""
+    body = b'{"pattern": "^x", "definition": {"max-length": 1}}'
+    for number in range(30):
+        with socket.create_connection(("127.0.0.1", port), 60) as hasty:
+            head = f"PUT /api/policies/%2F/p{number} HTTP/1.1\r\nHost: localhost\r\n"
+            head += f"Authorization: {login}\r\nContent-Length: {len(body)}\r\n\r\n"
+            hasty.sendall(head.encode() + body)
+            hasty.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    with closing(Api(path)) as api:
+        found = api.ask("GET", "/api/policies")[1]
+    assert isinstance(found, list)
+    return {policy["name"] for policy in found}
+
+
 def test_every_administrative_change_is_logged_with_who_made_it(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path) as broker:
         asked = {"LEVERET_DATA_DIR": str(tmp_path)}
@@ -147,7 +166,14 @@ def test_every_administrative_change_is_logged_with_who_made_it(tmp_path: Path) 
         own = asking.sock.getsockname()[1]
         assert f"by user 'guest' from 127.0.0.1:{own}" in broker.expect_line(f"change: PUT {path}")
         asking.close()
+        made = policies_made_in_haste(tmp_path / MANAGEMENT_SOCKET, port, basic["Authorization"])
         assert broker.terminate() == 0
+        told = re.findall(
+            r"change: PUT /api/policies/%2F/(\w+) by user 'guest' from 127\.0\.0\.1", broker.output
+        )
+        assert made
+        assert made <= set(told)
+        assert "did not wait for the answer" in broker.output
         assert "GET" not in broker.output
         assert "s3cret-word" not in broker.output
         assert "argon2" not in broker.output

@@ -437,11 +437,20 @@ def _errors_as_json(log: Log, *, names: bool = False) -> Middleware:
     async def answer(request: web.Request, handler: Handler) -> web.StreamResponse:
         sender = sender_of(request)
         steps = Steps(handler(request), request.app[BROKER].turn)
+        status = 0
         try:
-            response = await steps
-            if said := change_of(request, response.status, sender):
-                log("info", said)
+            response = await answered(request, steps)
+            status = response.status
             return response
+        finally:
+            if said := change_of(request, status, sender, steps):
+                log("info", said)
+
+    async def answered(
+        request: web.Request, steps: Steps[web.StreamResponse]
+    ) -> web.StreamResponse:
+        try:
+            return await steps
         except web.HTTPNotFound:
             return error_response(NotFound(f"the API has no path {request.path}"), names=names)
         except AmqpError as error:

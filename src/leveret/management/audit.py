@@ -1,6 +1,7 @@
 """What the log says of who changes the broker over HTTP: one line for each request that did.
 
 Bodies are not looked at: they hold passwords.  The path names what was changed, as it was sent.
+A change is logged however its request ends: also when its client hung up, or when a part was done.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from typing import Final
 from aiohttp import web
 
 from leveret.management.gate import ACCESS
+from leveret.management.listening.connection import HttpConnection
+from leveret.management.steps import Steps
 
 #: Routes that change no definition although they are sent as if: they look, keep files for a while,
 #: do with messages what clients do, or begin and end sessions of their own.
@@ -27,18 +30,27 @@ _LOOKING: Final = (
     "/api/logout",
 )
 
+#: Set for a request that did a part of what it asks for, which the journal need not tell.
+PARTLY_DONE: Final = web.RequestKey("partly_done", bool)
+
 #: `struct ucred` of unix(7): process, user, group.
 _CREDENTIALS: Final = struct.Struct("3i")
 
 
 def sender_of(request: web.Request) -> str:
-    """Return who of the system sends a request over the Unix socket that may change something.
+    """Return where a request comes from that may change something; empty for others.
 
-    Ask before it is answered: a client may hang up at once.  Empty where nobody needs to know.
+    Over the Unix socket that is a user and a process of the system.  Ask before it is answered: a
+    client may hang up at once.
     """
     transport = request.transport
     if not _may_change(request) or transport is None:
         return ""
+    connection = request.protocol
+    if isinstance(connection, HttpConnection):
+        peer = transport.get_extra_info("peername")
+        # The system does not know the peer of a connection that was reset already.
+        return f"{peer[0]}:{peer[1]}" if peer else connection.slot.network
     with contextlib.suppress(OSError, AttributeError):
         peer_socket = transport.get_extra_info("socket")
         raw = peer_socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
@@ -47,15 +59,26 @@ def sender_of(request: web.Request) -> str:
     return ""
 
 
-def change_of(request: web.Request, status: int, sender: str) -> str:
-    """Return the line for an answered request; empty where it changed nothing.
+def change_of(
+    request: web.Request, status: int, sender: str, steps: Steps[web.StreamResponse]
+) -> str:
+    """Return the line for a request that is over; empty where it changed nothing.
 
-    `sender` is what `sender_of` returned before.
+    `status` is that of its answer, 0 for none; `sender` is what `sender_of` returned before.
     """
-    if not _may_change(request) or status >= 400:
+    failed = status >= 400
+    changed = steps.recorded or request.get(PARTLY_DONE, False) if failed else steps.changed
+    if not _may_change(request) or not (changed or 0 < status < 400):
         return ""
     who = _who(request, sender)
-    return f"administrative change: {request.method} {request.rel_url.raw_path_qs} by {who}"
+    said = f"administrative change: {request.method} {request.rel_url.raw_path_qs} by {who}"
+    if failed:
+        said += f"; it was answered with {status} after a part was done"
+    if request.transport is None:
+        said += "; its client did not wait for the answer"
+    elif status == 0:
+        said += "; it was not answered"
+    return said
 
 
 def _may_change(request: web.Request) -> bool:
@@ -81,10 +104,7 @@ def _who(request: web.Request, sender: str) -> str:
     access = request.get(ACCESS)
     if access is None:
         return sender or "somebody at the management socket"
-    transport = request.transport
-    peer = transport.get_extra_info("peername") if transport is not None else None
-    where = f"{peer[0]}:{peer[1]}" if peer else str(request.remote)
-    return f"user '{access.user}' from {where}"
+    return f"user '{access.user}' from {sender or request.remote}"
 
 
 def _user(uid: int) -> str:

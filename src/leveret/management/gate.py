@@ -282,6 +282,7 @@ class Gate(RightsWatcher):
         """End the session that a request rests on, with its other requests; no effect for none."""
         session = visit.session
         if session is not None:
+            self._log("info", f"HTTP session ends: user '{session.user}'")
             self._sessions.end(session)
             self._end_visits(visit)
 

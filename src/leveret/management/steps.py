@@ -15,10 +15,15 @@ Answer = TypeVar("Answer")
 
 
 class Steps(Generic[Answer]):
-    """`work`, awaited once; `changed` tells whether one of its steps began to change anything."""
+    """`work`, awaited once.
+
+    `changed` tells whether one of its steps began to change anything, be it only that a channel was
+    opened for it; `recorded` whether one added to the journal.
+    """
 
     def __init__(self, work: Awaitable[Answer], turn: Turn) -> None:
         self.changed = False
+        self.recorded = False
         self._work = work
         self._turn = turn
 
@@ -35,14 +40,17 @@ class Steps(Generic[Answer]):
                 answer: Answer = end.value
                 return answer
             finally:
-                self.changed = self.changed or self._counts() != before
+                after = self._counts()
+                self.changed = self.changed or after != before
+                self.recorded = self.recorded or after[1] > before[1]
             thrown = None
             try:
                 value = yield waited
             except BaseException as error:  # noqa: BLE001 (it goes where it was meant to go)
                 thrown = error
 
-    def _counts(self) -> tuple[int, int, bool]:
+    def _counts(self) -> tuple[int, int, bool, int]:
         turn = self._turn
         journal = turn.journal
-        return int(turn.changes), int(journal.unsynced_bytes), journal.in_tx
+        # A long operation that was begun will change something.
+        return int(turn.changes), int(journal.unsynced_bytes), journal.in_tx, len(turn.works)

@@ -14,6 +14,7 @@ from aiohttp import web
 from leveret.broker.classic.classic import ClassicQueue
 from leveret.broker.queue.queue import Queue
 from leveret.errors import NotFound, PreconditionFailed
+from leveret.management.audit import PARTLY_DONE
 from leveret.management.bodies import number_of, object_of, text_of
 from leveret.management.direct import DirectAnswer, DirectChannel
 from leveret.management.gate import may_read, may_write
@@ -118,13 +119,15 @@ async def move(request: web.Request) -> web.Response:
         return json_response(answer, 503, {"Retry-After": "5"})
     async with as_user(request, vhost.name) as channel:
         await channel.request(ConfirmSelect(), ConfirmSelectOk)
-        moved, left = await _moved(channel, source, wish)
+        moved, left = await _moved(request, channel, source, wish)
         await channel.close_channel()
     await request.app[OPERATOR].durable()
     return json_response({"messages": moved, "left": left})
 
 
-async def _moved(channel: DirectChannel, source: Queue, wish: _Wish) -> tuple[int, bool]:
+async def _moved(
+    request: web.Request, channel: DirectChannel, source: Queue, wish: _Wish
+) -> tuple[int, bool]:
     """Move messages; return how many, and whether there may be more of them."""
     moved = looked = 0
     while moved < wish.count and looked < _LOOKED_MAX:
@@ -137,6 +140,7 @@ async def _moved(channel: DirectChannel, source: Queue, wish: _Wish) -> tuple[in
             await _hand_over(channel, answer, properties, wish.to)
             channel.send(BasicAck(answer.method.delivery_tag, False))
             moved += 1
+            request[PARTLY_DONE] = True
         if looked % _MESSAGES_AT_ONCE == 0:
             await asyncio.sleep(0)
     return moved, True
