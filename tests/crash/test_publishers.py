@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from pathlib import Path
 
@@ -9,8 +10,9 @@ import pytest
 
 from broker_process import BrokerProcess
 from brokers import need_own_broker
+from command_process import run_leveret
 from data_dirs import read_numbers
-from leveret.client import BasicProperties, ClientError, blocking
+from leveret.client import BasicProperties, ClientError, blocking, connect
 from leveret.errors import AmqpError
 
 #: Messages, kills while they are sent, and how many go out between two confirms.
@@ -36,7 +38,7 @@ def send(broker: BrokerProcess, numbers: range, kill_at: int) -> int:
                 if number == kill_at:
                     broker.kill()
                 headers: dict[str, object] = {"x-publisher": "p", "x-publishing-id": number}
-                properties = BasicProperties(delivery_mode=2, headers=headers)
+                properties = BasicProperties(headers=headers)
                 channel.publish_nowait(b"%d" % number, "amq.fanout", "", properties)
                 if number % WINDOW == WINDOW - 1:
                     channel.wait_for_confirms()
@@ -67,3 +69,38 @@ def test_each_is_there_once_and_in_order(tmp_path: Path) -> None:
             assert read_numbers(broker.uri, queue, MESSAGES) == list(range(MESSAGES))
         with blocking.connect(broker.uri, recover=False) as connection:
             assert connection.channel().queue_declare("q", passive=True).message_count == 0
+
+
+def test_what_is_published_by_default_survives(tmp_path: Path) -> None:
+    """By every shell and the command; only what is said to be transient is lost."""
+    text = BasicProperties(content_type="text/plain")
+    transient = BasicProperties(delivery_mode=1)
+
+    async def publish(uri: str) -> None:
+        async with connect(uri) as connection, connection.channel() as channel:
+            await channel.confirm_select()
+            await channel.publish(b"asyncio", "", "q")
+            channel.publish_nowait(b"asyncio, later", "", "q", text)
+            channel.publish_nowait(b"lost", "", "q", persistent=False)
+            await channel.wait_for_confirms()
+
+    with BrokerProcess(tmp_path) as broker:
+        with blocking.connect(broker.uri, recover=False) as connection:
+            channel = connection.channel()
+            channel.queue_declare("q")
+            channel.confirm_select()
+            channel.publish(b"blocking", "", "q")
+            channel.publish_nowait(b"blocking, later", "", "q", text)
+            channel.publish(b"lost", "", "q", persistent=False)
+            channel.publish(b"lost", "", "q", transient)
+            channel.publish_nowait(b"lost", "", "q", transient, persistent=True)
+            channel.wait_for_confirms()
+        asyncio.run(publish(broker.uri))
+        assert run_leveret("publish", "q", "command", "--uri", broker.uri).returncode == 0
+        broker.crash()
+        with blocking.connect(broker.uri, recover=False) as connection:
+            channel = connection.channel()
+            left = [message.body for message in iter(lambda: channel.get("q"), None)]
+    assert left == [
+        b"blocking", b"blocking, later", b"asyncio", b"asyncio, later", b"command",
+    ]  # fmt: skip

@@ -4,7 +4,7 @@ import contextlib
 import os
 import sys
 
-from leveret.client import BasicProperties, blocking
+from leveret.client import blocking
 
 URI = os.environ.get("LEVERET_URI", "amqp://guest:guest@localhost:5672/")
 
@@ -18,8 +18,7 @@ def add(*limits: str) -> None:
         channel.queue_declare("tasks", durable=True)
         channel.confirm_select()
         for limit in limits:
-            properties = BasicProperties(delivery_mode=2)
-            channel.publish(limit.encode(), routing_key="tasks", properties=properties)
+            channel.publish(limit.encode(), routing_key="tasks")
             print("added:", limit)
 
 

@@ -103,11 +103,14 @@ class BasicProperties:
         self.app_id = _text(given, "app_id")
         self.cluster_id = _text(given, "cluster_id")
 
-    def encode(self) -> bytes:
+    def encode(self, default_mode: int | None = None) -> bytes:
         """Return the bytes of a content header from its flags on.
+
+        `default_mode` is the delivery mode of properties that have none.
 
         Raises: ValueError for a value that cannot be written; it names the property.
         """
+        mode = default_mode if self.delivery_mode is None else self.delivery_mode
         flags: i64 = 0
         if self.content_type is not None:
             flags |= 0x8000
@@ -115,7 +118,7 @@ class BasicProperties:
             flags |= 0x4000
         if self.headers is not None:
             flags |= 0x2000
-        if self.delivery_mode is not None:
+        if mode is not None:
             flags |= 0x1000
         if self.priority is not None:
             flags |= 0x0800
@@ -150,9 +153,9 @@ class BasicProperties:
             if self.headers is not None:
                 name = "headers"
                 write_table(w, self.headers)
-            if self.delivery_mode is not None:
+            if mode is not None:
                 name = "delivery_mode"
-                write_octet(w, self.delivery_mode)
+                write_octet(w, mode)
             if self.priority is not None:
                 name = "priority"
                 write_octet(w, self.priority)

@@ -138,29 +138,36 @@ def _properties_class() -> Iterator[str]:
     for field in PROPERTIES:
         yield f'        self.{field.name} = {_CHECKS[field.kind]}(given, "{field.name}")'
     yield ""
-    yield "    def encode(self) -> bytes:"
+    yield "    def encode(self, default_mode: int | None = None) -> bytes:"
     yield '        """Return the bytes of a content header from its flags on.'
+    yield ""
+    yield "        `default_mode` is the delivery mode of properties that have none."
     yield ""
     yield "        Raises: ValueError for a value that cannot be written; it names the property."
     yield '        """'
+    yield "        mode = default_mode if self.delivery_mode is None else self.delivery_mode"
     yield "        flags: i64 = 0"
     for index, field in enumerate(PROPERTIES):
-        yield f"        if self.{field.name} is not None:"
+        yield f"        if {_VALUES.get(field.name, f'self.{field.name}')} is not None:"
         yield f"            flags |= {_flag(index)}"
     yield "        w = BytesWriter()"
     yield "        write_i16_be(w, i16(flags))"
     yield '        name = ""'
     yield "        try:"
     for field in PROPERTIES:
-        yield f"            if self.{field.name} is not None:"
+        value = _VALUES.get(field.name, f"self.{field.name}")
+        yield f"            if {value} is not None:"
         yield f'                name = "{field.name}"'
-        yield f"                write_{field.kind}(w, self.{field.name})"
+        yield f"                write_{field.kind}(w, {value})"
     yield "        except ValueError as error:"
     yield '            raise ValueError(f"property {name}: {error}") from None'
     yield "        return w.getvalue()"
     yield ""
     yield from _PROPERTIES_SPECIALS.splitlines()
 
+
+#: Properties that `encode` does not write as they are.
+_VALUES = {"delivery_mode": "mode"}
 
 _PROPERTIES_GIVEN = '''def _text(given: dict[str, object], name: str) -> str | None:
     """Return the property `name` as text.  Raises: TypeError."""

@@ -42,6 +42,7 @@ __all__ = [
     "HEADERS",
     "MESSAGE_ID",
     "NO_PROPERTIES",
+    "ONLY_PERSISTENT",
     "PERSISTENT",
     "PRIORITY",
     "REPLY_TO",
@@ -71,6 +72,9 @@ PERSISTENT: Final = 2
 
 #: A content header without any property.
 NO_PROPERTIES: Final = b"\x00\x00"
+
+#: The bytes of properties that say only that the message is persistent.
+ONLY_PERSISTENT: Final = b"\x10\x00\x02"
 
 
 def find_property(raw: bytes, flag: i64) -> i64:

@@ -149,9 +149,11 @@ class Channel(CallingChannel):
         properties: BasicProperties | None = None,
         *,
         mandatory: bool = False,
+        persistent: bool = True,
     ) -> None:
         """Publish a message; in confirm mode return when the broker has confirmed it.
 
+        It is persistent, unless `persistent` is False or the properties have a delivery mode.
         It waits while the broker blocks publishers or does not read.
 
         Raises: Nacked, Returned; the channel's error; ValueError for what cannot be written;
@@ -162,12 +164,13 @@ class Channel(CallingChannel):
         if not self._flow_active or self.connection.is_held:
             await self.connection.writable(self)
         if self.session.confirms is None:
-            self._put(body, exchange, routing_key, properties, mandatory, None)
+            self._put(body, exchange, routing_key, properties, mandatory, persistent, None)
             if self.connection.wrote():
                 await self.connection.drained()
             return
         future: asyncio.Future[None] = self._loop.create_future()
-        self._put(body, exchange, routing_key, properties, mandatory, Waiting(future))
+        waiting = Waiting(future)
+        self._put(body, exchange, routing_key, properties, mandatory, persistent, waiting)
         self.connection.wrote()
         await future
 
@@ -179,6 +182,7 @@ class Channel(CallingChannel):
         properties: BasicProperties | None = None,
         *,
         mandatory: bool = False,
+        persistent: bool = True,
     ) -> int:
         """Publish and go on; return the sequence in confirm mode, else 0.
 
@@ -187,7 +191,7 @@ class Channel(CallingChannel):
         if running_loop() is not self._loop:
             self._one_loop.check()
         self.connection.check_output()
-        sequence = self._put(body, exchange, routing_key, properties, mandatory, None)
+        sequence = self._put(body, exchange, routing_key, properties, mandatory, persistent, None)
         self.connection.wrote()
         return sequence
 
@@ -280,10 +284,13 @@ class TracedChannel(Channel):
         properties: BasicProperties | None = None,
         *,
         mandatory: bool = False,
+        persistent: bool = True,
     ) -> None:
         """Publish as a plain channel does, in a span."""
         with self._traces.publishing(exchange, routing_key, properties, len(body)) as sent:
-            await super().publish(body, exchange, routing_key, sent, mandatory=mandatory)
+            await super().publish(
+                body, exchange, routing_key, sent, mandatory=mandatory, persistent=persistent
+            )
 
     def publish_nowait(
         self,
@@ -293,10 +300,13 @@ class TracedChannel(Channel):
         properties: BasicProperties | None = None,
         *,
         mandatory: bool = False,
+        persistent: bool = True,
     ) -> int:
         """Publish as a plain channel does, in a span."""
         with self._traces.publishing(exchange, routing_key, properties, len(body)) as sent:
-            return super().publish_nowait(body, exchange, routing_key, sent, mandatory=mandatory)
+            return super().publish_nowait(
+                body, exchange, routing_key, sent, mandatory=mandatory, persistent=persistent
+            )
 
     def consume(
         self,

@@ -137,9 +137,11 @@ class Channel(CallingChannel):
         properties: BasicProperties | None = None,
         *,
         mandatory: bool = False,
+        persistent: bool = True,
     ) -> None:
         """Publish a message; in confirm mode return when the broker has confirmed it.
 
+        It is persistent, unless `persistent` is False or the properties have a delivery mode.
         It waits while the broker blocks publishers or does not read.
 
         Raises: Nacked, Returned; the channel's error; ValueError for what cannot be written.
@@ -147,12 +149,12 @@ class Channel(CallingChannel):
         with self.connection.one_thread:
             self._wait_until_publishable()
             if self.session.confirms is None:
-                self._put(body, exchange, routing_key, properties, mandatory, None)
+                self._put(body, exchange, routing_key, properties, mandatory, persistent, None)
                 self.connection.flush()
                 self.connection.read_what_came()
                 return
             waiting = Waiting()
-            self._put(body, exchange, routing_key, properties, mandatory, waiting)
+            self._put(body, exchange, routing_key, properties, mandatory, persistent, waiting)
             self.connection.run_until(lambda: waiting.done)
             waiting.check()
 
@@ -164,6 +166,7 @@ class Channel(CallingChannel):
         properties: BasicProperties | None = None,
         *,
         mandatory: bool = False,
+        persistent: bool = True,
     ) -> int:
         """Publish with the next call that sends, or when 64 KiB have gathered.
 
@@ -174,7 +177,9 @@ class Channel(CallingChannel):
         with self.connection.one_thread:
             if not (self.connection.is_calm and self._flow_active):
                 self._wait_until_publishable()
-            sequence = self._put(body, exchange, routing_key, properties, mandatory, None)
+            sequence = self._put(
+                body, exchange, routing_key, properties, mandatory, persistent, None
+            )
             if self.connection.session.output_bytes >= CLIENT_OUTPUT_BYTES_HIGH:
                 self.connection.flush()
                 self.connection.read_what_came()
@@ -288,10 +293,13 @@ class TracedChannel(Channel):
         properties: BasicProperties | None = None,
         *,
         mandatory: bool = False,
+        persistent: bool = True,
     ) -> None:
         """Publish as a plain channel does, in a span."""
         with self._traces.publishing(exchange, routing_key, properties, len(body)) as sent:
-            super().publish(body, exchange, routing_key, sent, mandatory=mandatory)
+            super().publish(
+                body, exchange, routing_key, sent, mandatory=mandatory, persistent=persistent
+            )
 
     def publish_nowait(
         self,
@@ -301,10 +309,13 @@ class TracedChannel(Channel):
         properties: BasicProperties | None = None,
         *,
         mandatory: bool = False,
+        persistent: bool = True,
     ) -> int:
         """Publish as a plain channel does, in a span."""
         with self._traces.publishing(exchange, routing_key, properties, len(body)) as sent:
-            return super().publish_nowait(body, exchange, routing_key, sent, mandatory=mandatory)
+            return super().publish_nowait(
+                body, exchange, routing_key, sent, mandatory=mandatory, persistent=persistent
+            )
 
     def consume(
         self,

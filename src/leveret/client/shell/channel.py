@@ -15,7 +15,7 @@ from leveret.client.events import Owner
 from leveret.client.session.channel import ChannelSession
 from leveret.client.session.states import ChannelState
 from leveret.client.shell.shown import INTERNAL_OF_CHANNEL, shown
-from leveret.wire.properties import NO_PROPERTIES
+from leveret.wire.properties import NO_PROPERTIES, ONLY_PERSISTENT, PERSISTENT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -187,14 +187,21 @@ class ShellChannel(Owner):
         routing_key: str,
         properties: BasicProperties | None,
         mandatory: bool,
+        persistent: bool,
         token: Token | None,
     ) -> int:
-        """Write a publish; return its sequence in confirm mode, else 0."""
+        """Write a publish; return its sequence in confirm mode, else 0.
+
+        A delivery mode among the properties precedes `persistent`.
+        """
         if not isinstance(body, bytes):
             if not isinstance(body, (bytearray, memoryview)):
                 raise TypeError(f"a body is bytes, not {type(body).__name__}")
             body = bytes(body)
-        raw = NO_PROPERTIES if properties is None else properties.encode()
+        if properties is None:
+            raw = ONLY_PERSISTENT if persistent else NO_PROPERTIES
+        else:
+            raw = properties.encode(PERSISTENT if persistent else None)
         return self.session.publish(body, exchange, routing_key, raw, mandatory, token)
 
     # -- the end -----------------------------------------------------------------------------------
