@@ -35,8 +35,9 @@ class BatchReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """Return the partitions of what the streams hold now.
 
-        Raises: DataLossError if a stream ends before `endingOffsets`; Interrupted; NotFound;
-        OptionError for options that do not name the existing streams.
+        Raises: DataLossError for offsets beyond the end of a stream, and for a read that would end
+        before it starts; Interrupted; NotFound; OptionError for options that do not name the
+        existing streams.
         """
         options = self._options
         streams = Streams(options, self._projection.needed, self._access)
@@ -47,7 +48,7 @@ class BatchReader(DataSourceReader):
         return [*plan(ranges, options.max_records_per_partition, options.min_partitions)]
 
     def _resolve(self, streams: Streams) -> list[OffsetRange]:
-        """Return the range to read of each stream, nothing if it ends before it starts."""
+        """Return the range to read of each stream.  Raises: DataLossError."""
         bounds = streams.bounds()
         starts = streams.starts(EARLIEST, bounds)
         ends = streams.ends(bounds)
@@ -58,6 +59,9 @@ class BatchReader(DataSourceReader):
                 what = f"it ends at {latest}, before the ending offset {end}"
                 report_data_loss(self._options, name, what)
                 end = latest
+            if start > end:
+                what = f"the read would start at {start} and end before that, at {end}"
+                report_data_loss(self._options, name, what)
             if not self._pruning.leaves_out(self._options, name):
                 ranges.append(self._pruned(streams, name, start, end, bounds[name].stream_id))
         return ranges

@@ -22,7 +22,7 @@ log = logging.getLogger("leveret.spark")
 
 
 class DataLossError(RuntimeError):
-    """Messages of a read are no longer in the stream."""
+    """Messages of a read are not in the stream."""
 
 
 def report_data_loss(options: Options, stream: str, what: str) -> None:
@@ -30,8 +30,9 @@ def report_data_loss(options: Options, stream: str, what: str) -> None:
     text = f"stream {stream!r}: {what}"
     if options.fail_on_data_loss:
         raise DataLossError(
-            f"{text}. They were removed by retention or damaged on disk, or the stream was deleted "
-            "and made again. To go on without them, set failOnDataLoss to false."
+            f"{text}. Messages were removed by retention or damaged on disk, the stream was "
+            "deleted and declared again, or the options name offsets that it does not have. To go "
+            "on without these messages, set failOnDataLoss to false."
         )
     log.warning("%s; failOnDataLoss is false, so reading goes on", text)
 

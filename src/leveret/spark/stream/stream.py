@@ -35,7 +35,7 @@ from leveret.spark.stream.access import STREAM_ACCESS, StreamAccess
 from leveret.spark.stream.limits import in_turn, shared, within_bytes
 from leveret.spark.stream.offsets import LATEST, Stored, from_json, refusal
 from leveret.spark.stream.planner import OffsetRange, plan
-from leveret.spark.stream.ranges import read_range, report_data_loss
+from leveret.spark.stream.ranges import DataLossError, read_range, report_data_loss
 from leveret.spark.stream.streams import Streams
 from leveret.spark.transports.base import Tail
 
@@ -79,7 +79,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             starts = streams.starts(LATEST, bounds)
             ids = _known({name: one.stream_id for name, one in bounds.items()})
             return Stored(dict(sorted(starts.items())), ids).to_json()
-        except OptionError as error:
+        except (OptionError, DataLossError) as error:
             return refusal(str(error))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  Spark's name

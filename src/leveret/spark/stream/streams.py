@@ -17,6 +17,7 @@ from leveret.spark.connection.retries import ask
 from leveret.spark.options.read import ENDS, STARTS, OptionError, Options
 from leveret.spark.stream.access import StreamAccess
 from leveret.spark.stream.offsets import EARLIEST, LATEST, Moment, Position, Positions
+from leveret.spark.stream.ranges import report_data_loss
 from leveret.spark.transports import Transport
 from leveret.spark.transports.base import Bounds, Tail
 
@@ -133,7 +134,8 @@ class Streams:
         """Return where each starts by the options, else at `default`, a word of offsets.
 
         Raises: OptionError for options that name other streams, and for a moment after the last
-        message under the strategy `error`; Interrupted; NotFound (404).
+        message under the strategy `error`; DataLossError for an offset beyond the end; Interrupted;
+        NotFound (404).
         """
         positions = self._checked(self._options.starting or Positions(default), STARTS, bounds)
         return {name: self._start(name, positions.of(name), ends) for name, ends in bounds.items()}
@@ -158,7 +160,13 @@ class Streams:
 
     def _start(self, name: str, position: Position, bounds: Bounds) -> int:
         if not isinstance(position, Moment):
-            return {EARLIEST: bounds.earliest, LATEST: bounds.latest}.get(position, position)
+            offset = {EARLIEST: bounds.earliest, LATEST: bounds.latest}.get(position, position)
+            # Brokers without ids do not tell the next offset of an empty stream.
+            if offset <= bounds.latest or (bounds.latest == 0 and bounds.stream_id is None):
+                return offset
+            what = f"it ends at {bounds.latest}, before the starting offset {offset}"
+            report_data_loss(self._options, name, what)
+            return bounds.latest
         offset = self.offset_at(name, position.timestamp_ms)
         if offset >= bounds.latest and self._options.timestamp_strategy == "error":
             raise OptionError(
