@@ -60,6 +60,17 @@ TLS_RECORDS_PER_TURN: Final = 512
 #: What a connection with TLS takes more: OpenSSL's state, and pieces on both ways.
 TLS_CONNECTION_BYTES: Final = 130_000
 
+#: How long a closed socket may linger, so that its peer reads what it was sent last, in all and
+#: while nothing moves (nginx's `lingering_time` and `lingering_timeout`); and what it drops of its
+#: peer's input meanwhile: some tens of milliseconds of work, and more than the buffers of both
+#: kernels hold by default.
+LINGER_SECONDS_MAX: Final = 30
+LINGER_IDLE_SECONDS_MAX: Final = 5
+LINGER_BYTES_MAX: Final = 64 * 1024 * 1024
+
+#: How long a broker that stops waits for sockets that linger (ms).
+LINGER_STOP_MS: Final = 200
+
 #: A header of the PROXY protocol; its addresses take 52 bytes, and further fields some hundreds.
 PROXY_HEADER_BYTES_MAX: Final = 4096
 
@@ -772,11 +783,6 @@ HTTP_API_REQUESTS_PER_USER_MAX: Final = 64
 HTTP_IDLE_SECONDS_MAX: Final = 60
 HTTP_HEAD_SECONDS_MAX: Final = 10
 HTTP_STALL_SECONDS_MAX: Final = 60
-
-#: What a peer may send of a body that is refused before it came, and for how long, so that it
-#: hears the answer.
-HTTP_DISCARD_BYTES_MAX: Final = 65_536
-HTTP_DISCARD_SECONDS_MAX: Final = 1
 
 #: A request's body, and how long it may take to come.
 HTTP_BODY_BYTES_MAX: Final = 1024 * 1024

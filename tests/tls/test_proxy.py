@@ -156,6 +156,12 @@ def test_without_a_header_there_is_no_connection(
     assert "(proxy_protocol)" in caplog.text
 
 
+def test_a_refused_peer_that_goes_on_sending_is_not_reset(broker: Broker) -> None:
+    with socket.create_connection(("127.0.0.1", broker.port), 60) as sock:
+        sock.sendall(PROTOCOL_HEADER + bytes(8_000_000))
+        assert read_all(sock) == b""
+
+
 def test_a_header_without_the_setting_is_no_amqp() -> None:
     with Broker() as broker, socket.create_connection(("127.0.0.1", broker.port), 60) as sock:
         sock.sendall(LINE)

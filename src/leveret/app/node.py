@@ -26,7 +26,8 @@ from leveret.app.reload import reload_settings
 from leveret.clock import TICK_MS
 from leveret.config import Settings
 from leveret.escaping import unquoted
-from leveret.limits import CERTIFICATES_CHECK_SECONDS, STORE_FILES_MAX
+from leveret.limits import CERTIFICATES_CHECK_SECONDS, LINGER_STOP_MS, STORE_FILES_MAX
+from leveret.server.closing.lingering import end_lingering
 from leveret.server.descriptors import TooFewDescriptors
 from leveret.server.opening.certificates import Certificates
 
@@ -226,6 +227,7 @@ class Node:
             self._listeners.stop()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._listeners.http.stop(), FAILED_SECONDS / 2)
+            await end_lingering(self._listeners.admission, 0)
         if self._engine is not None:
             self._engine.abandon()
         self._ground.disk.close()
@@ -246,6 +248,10 @@ class Node:
                 await asyncio.wait_for(self._listeners.http.stop(), wait)
         if self.exit_code == 0:
             await self._close_connections(engine, grace_seconds)
+        if self._listeners is not None:
+            lingers = LINGER_STOP_MS / 1000 if self.exit_code == 0 else 0
+            await end_lingering(self._listeners.admission, lingers)
+        if self.exit_code == 0:
             # What follows from earlier syncs is journaled before the mark, which must be the last.
             await engine.runner.synced()
             self.broker.journal_stop(self.clock.wall_ms())

@@ -395,9 +395,7 @@ def _whole(clock: Clock) -> Middleware:
 
 def _unread(request: web.Request, response: web.Response) -> web.Response:
     """Have the connection end after an answer to a request whose body has not come whole."""
-    connection = request.protocol
-    if not request.content.is_eof() and isinstance(connection, HttpConnection):
-        connection.discard()
+    if not request.content.is_eof():
         response.force_close()
     return response
 

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Final, cast
 
 from leveret.limits import (
+    LINGER_SECONDS_MAX,
     OUTPUT_BYTES_HIGH,
     OUTPUT_BYTES_MAX,
     TLS_CONNECTION_BYTES,
@@ -82,6 +83,8 @@ class ClientProtocol(asyncio.Protocol, ClientSocket):
         self._full = False
         self._reading = True
         self._closing = False
+        #: When the session finished with output that the transport had no room for (monotonic ms).
+        self._finished_ms = 0
         #: Output for which the transport had no room.
         self._waiting: deque[bytes | memoryview] = deque()
         self._waiting_bytes = 0
@@ -205,6 +208,8 @@ class ClientProtocol(asyncio.Protocol, ClientSocket):
         if connection.finished:
             if not self._waiting:
                 self._close()
+            elif self._finished_ms == 0:
+                self._finished_ms = self._runner.now()
         else:
             connection.flushed(self._full)
             self._judge_reading()
@@ -252,7 +257,13 @@ class ClientProtocol(asyncio.Protocol, ClientSocket):
     def tick(self, now_ms: int) -> None:
         """Look at the clock (monotonic ms), and at what the transport has sent meanwhile."""
         self.connection.tick(now_ms)
-        if self._unsent and not self._closing:
+        if self._closing:
+            return
+        if self.connection.finished:
+            if self._finished_ms and now_ms - self._finished_ms > LINGER_SECONDS_MAX * 1000:
+                # Its peer does not read: what it should still be sent never leaves.
+                self.abort()
+        elif self._unsent:
             self._judge_reading()
 
     def _check_opening(self) -> None:

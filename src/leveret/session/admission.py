@@ -4,6 +4,7 @@ Connections take descriptors, of which a process has so many, and the store need
 there is a limit, and beyond it a new connection gets the slot of the one with the least claim to
 it: the oldest that has not authenticated, else the one (of HTTP) that has been idle for the
 longest, or has been sending the body of a request for the longest.
+First of all goes one that is closed already and only lingers for what its peer still sends.
 Connections at work, and those of AMQP that have authenticated, are never closed for others; where
 there are none but these the new one is refused.  One that is just authenticating is passed over
 where there are others.
@@ -105,6 +106,8 @@ class Admission:
         self._unauthenticated: dict[Slot, None] = {}
         self._by_network: dict[str, dict[Slot, None]] = {}
         self._idle: dict[Slot, None] = {}
+        #: Of those that are closed, whose sockets linger.
+        self.lingering: dict[Slot, None] = {}
         #: What is called once, when a connection has left.
         self._waiting: list[Callable[[], object]] = []
         # Counters.
@@ -137,6 +140,9 @@ class Admission:
 
     def _victim(self, network: str) -> Slot | None:
         """Return what is closed for a connection from `network`, None where nothing may be."""
+        for slot in self.lingering:
+            if not slot.leaving:
+                return slot
         own = self._by_network.get(network)
         if own is not None and len(own) * 2 > len(self._unauthenticated):
             victim = self._oldest_unauthenticated(own)
@@ -174,8 +180,8 @@ class Admission:
             self._whole.enter(slot, authenticated)
 
     def leave(self, slot: Slot) -> None:
-        """Free the slot of a connection that is gone, if it has one."""
-        if slot not in self.slots:
+        """Free the slot of a connection that is gone, if it has one and its socket is gone too."""
+        if slot not in self.slots or slot in self.lingering:
             return
         del self.slots[slot]
         self._forget(slot)
@@ -185,6 +191,30 @@ class Admission:
         self._waiting = []
         for call in waiting:
             call()
+
+    def linger(self, slot: Slot, expel: Callable[[], object]) -> None:
+        """Keep the slot of a connection that is closed, until its socket has `lingered`.
+
+        `expel` closes the socket.
+        """
+        slot.expel = expel
+        # The connection does not stay in memory for these.
+        slot.is_authenticated = slot.is_authenticating = never
+        self._linger(slot)
+        if self._whole is not None:
+            self._whole._linger(slot)  # noqa: SLF001 (of the same class)
+
+    def _linger(self, slot: Slot) -> None:
+        if slot in self.slots:
+            self._forget(slot)
+            self.lingering[slot] = None
+
+    def lingered(self, slot: Slot) -> None:
+        """Free the slot of a connection whose socket is closed."""
+        self.lingering.pop(slot, None)
+        if self._whole is not None:
+            self._whole.lingering.pop(slot, None)
+        self.leave(slot)
 
     def when_left(self, call: Callable[[], object]) -> None:
         """Call once when a connection has left."""

@@ -20,8 +20,6 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 from leveret.clock import Clock
 from leveret.limits import (
-    HTTP_DISCARD_BYTES_MAX,
-    HTTP_DISCARD_SECONDS_MAX,
     HTTP_HEAD_SECONDS_MAX,
     HTTP_IDLE_SECONDS_MAX,
     HTTP_STALL_SECONDS_MAX,
@@ -115,7 +113,8 @@ class HttpConnection(JsonErrors):
             logger=connections.logger,
             # Who is idle for too long is cut off here, by a clock that knows of pauses.
             keepalive_timeout=2 * connections.idle_seconds + 3600,
-            lingering_time=HTTP_DISCARD_SECONDS_MAX,
+            # A connection that ends before the body of its request has come lingers below.
+            lingering_time=0,
             auto_decompress=False,
             access_log=None,  # type: ignore[arg-type]  # None logs nothing
         )
@@ -127,8 +126,6 @@ class HttpConnection(JsonErrors):
         self._first = True
         #: True from the first byte of a request, or of the connection, to the end of its head.
         self._heading = False
-        #: What the peer may still send of a body that nobody wants; None where none is thrown away.
-        self._discards: int | None = None
         self._idle: Alarm | None = None
         self._stall: Alarm | None = None
 
@@ -163,18 +160,9 @@ class HttpConnection(JsonErrors):
                 self.transport.write(_TLS_ALERT)
                 self.transport.close()
                 return
-        if self._discards is not None:
-            self._discards -= len(data)
-            if self._discards < 0:
-                self._abort()
-                return
         if self._idle is not None and not self._heading:
             self._begin_head()
         super().data_received(data)
-
-    def discard(self) -> None:
-        """Let the peer send a little more of a body that is not wanted, so that it hears why."""
-        self._discards = HTTP_DISCARD_BYTES_MAX
 
     def recognised(self) -> None:
         """Hear that the request at hand is of somebody who may log in."""
@@ -292,6 +280,7 @@ class OperatorConnection(JsonErrors):
             connections.server,
             loop=asyncio.get_running_loop(),
             logger=connections.logger,
+            lingering_time=0,
             auto_decompress=False,
             access_log=None,  # type: ignore[arg-type]  # None logs nothing
         )

@@ -128,7 +128,7 @@ class FaultyProtocol(ClientProtocol):
             self._timer.cancel()
         if self._socket is not None:
             with contextlib.suppress(OSError):
-                self._socket.shutdown(socket.SHUT_RDWR)
+                self._socket.shutdown(socket.SHUT_WR)
         if self._reset:
             self._admission.leave(self.slot)
         else:

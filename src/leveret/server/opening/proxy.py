@@ -8,9 +8,9 @@ that machine is believed of a proxy on it alone: else who reaches the port could
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 from leveret.limits import PROXY_HEADER_BYTES_MAX
+from leveret.server.closing.lingering import LingeringTransport
 from leveret.server.opening.opening import Open, Opening, Openings
 from leveret.server.opening.peer_address import is_loopback
 from leveret.server.opening.proxy_header import BadHeader, ProxyHeader, read_header
@@ -51,13 +51,12 @@ class ProxyConnection(Opening):
     def _go_on(self, header: ProxyHeader) -> None:
         """Hand the connection over to what follows.  Raises: BadHeader."""
         raw = self.raw
-        assert raw is not None
-        transport: asyncio.Transport = raw
+        assert isinstance(raw, LingeringTransport)
         if header.host:
             proxy = (raw.get_extra_info("peername") or ("",))[0]
             if is_loopback(header.host) and not is_loopback(str(proxy)):
                 raise BadHeader("it claims that its peer is on the broker's machine")
-            transport = _Passed(raw, (header.host, header.port))
+            raw.name_peer(header.host, header.port)
             self.admission.relocate(self.slot, network_of(header.host))
         self.opened()
         following = self.upper
@@ -66,66 +65,6 @@ class ProxyConnection(Opening):
         self.upper = following
         rest, self._data = self._data[header.size :], b""
         raw.set_protocol(following)
-        following.connection_made(transport)
+        following.connection_made(raw)
         if rest and not raw.is_closing():
             following.data_received(rest)
-
-
-class _Passed(asyncio.Transport):
-    """A transport whose peer is the one that a proxy named."""
-
-    def __init__(self, raw: asyncio.Transport, peer: tuple[str, int]) -> None:
-        super().__init__()
-        self._raw = raw
-        self._peer = peer
-        # Called for each message: the other transport's own.
-        self.write = raw.write  # type: ignore[method-assign]
-        self.get_write_buffer_size = raw.get_write_buffer_size  # type: ignore[method-assign]
-
-    def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """Return what there is to know of the connection."""
-        return self._peer if name == "peername" else self._raw.get_extra_info(name, default)
-
-    def get_write_buffer_limits(self) -> tuple[int, int]:
-        """Return the marks of the buffer."""
-        return self._raw.get_write_buffer_limits()
-
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Set the marks of the buffer."""
-        self._raw.set_write_buffer_limits(high, low)
-
-    def pause_reading(self) -> None:
-        """Take no input."""
-        self._raw.pause_reading()
-
-    def resume_reading(self) -> None:
-        """Take input again."""
-        self._raw.resume_reading()
-
-    def is_reading(self) -> bool:
-        """Return whether input is taken."""
-        return self._raw.is_reading()
-
-    def can_write_eof(self) -> bool:
-        """Return whether one direction can end alone."""
-        return self._raw.can_write_eof()
-
-    def is_closing(self) -> bool:
-        """Return whether the connection ends."""
-        return self._raw.is_closing()
-
-    def close(self) -> None:
-        """Close when everything is sent."""
-        self._raw.close()
-
-    def abort(self) -> None:
-        """Drop the connection."""
-        self._raw.abort()
-
-    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        """Have another protocol above."""
-        self._raw.set_protocol(protocol)
-
-    def get_protocol(self) -> asyncio.BaseProtocol:
-        """Return the protocol above."""
-        return self._raw.get_protocol()

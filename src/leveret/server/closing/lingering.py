@@ -1,0 +1,213 @@
+"""Closing a socket so that the peer receives what was last sent to it.
+
+The kernel answers a close with unread input by a reset, and the reset takes from the peer what it
+has not read: a connection.close-ok, the reason for a refusal, an HTTP answer.  Every socket that
+the broker accepts therefore lingers, as nginx does with `lingering_close`: `close` sends what is
+left, shuts down the writing side, and reads and drops input until the peer closes too.
+
+Invariants: a lingering socket keeps its slot and is the first to lose it to a new connection; it
+drops at most `LINGER_BYTES_MAX`, and ends after `LINGER_SECONDS_MAX`, or `LINGER_IDLE_SECONDS_MAX`
+in which nothing moved.  The protocol above is told that the connection is lost once everything is
+sent; the input that comes afterwards costs neither a session nor a decryption.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterable
+from typing import Any, cast
+
+from leveret.limits import LINGER_BYTES_MAX, LINGER_IDLE_SECONDS_MAX, LINGER_SECONDS_MAX
+from leveret.session.admission import Admission, Slot
+
+
+class Entry(asyncio.Protocol):
+    """Hands a socket that was just accepted to its protocol, with a transport that lingers."""
+
+    def __init__(self, upper: asyncio.Protocol, slot: Slot, admission: Admission) -> None:
+        self._upper = upper
+        self._slot = slot
+        self._admission = admission
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Hand it over, and step aside."""
+        # uvloop's transports are no subclasses of asyncio's.
+        raw = cast(asyncio.Transport, transport)
+        raw.set_protocol(self._upper)
+        self._upper.connection_made(LingeringTransport(raw, self._slot, self._admission))
+
+
+class LingeringTransport(asyncio.Transport):
+    """The loop's transport of an accepted socket, except that `close` lingers."""
+
+    def __init__(self, raw: asyncio.Transport, slot: Slot, admission: Admission) -> None:
+        super().__init__()
+        self._raw = raw
+        self._slot = slot
+        self._admission = admission
+        #: The address of the peer that a proxy named.
+        self._peer: tuple[str, int] | None = None
+        self._closed = False
+        # Called for each message: the loop's own.
+        self.write = raw.write  # type: ignore[method-assign]
+        self.get_write_buffer_size = raw.get_write_buffer_size  # type: ignore[method-assign]
+
+    def name_peer(self, host: str, port: int) -> None:
+        """Report another address as the peer's from now on: the one that a proxy named."""
+        self._peer = (host, port)
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """Return what there is to know of the connection."""
+        if name == "peername" and self._peer is not None:
+            return self._peer
+        return self._raw.get_extra_info(name, default)
+
+    def writelines(self, list_of_data: Iterable[Any]) -> None:
+        """Send several pieces."""
+        if not self._closed:
+            self._raw.writelines(list_of_data)
+
+    def get_write_buffer_limits(self) -> tuple[int, int]:
+        """Return the marks of the buffer."""
+        return self._raw.get_write_buffer_limits()
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Set the marks of the buffer."""
+        if not self._closed:
+            self._raw.set_write_buffer_limits(high, low)
+
+    def can_write_eof(self) -> bool:
+        """Return whether the protocol above may end one direction alone: only `close` does."""
+        return False
+
+    def pause_reading(self) -> None:
+        """Take no input."""
+        if not self._closed:
+            self._raw.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Take input again."""
+        if not self._closed:
+            self._raw.resume_reading()
+
+    def is_reading(self) -> bool:
+        """Return whether input is taken."""
+        return not self._closed and self._raw.is_reading()
+
+    def is_closing(self) -> bool:
+        """Return whether the connection ends."""
+        return self._closed or self._raw.is_closing()
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        """Have another protocol above."""
+        if not self._closed:
+            self._raw.set_protocol(protocol)
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        """Return the protocol above."""
+        return self._raw.get_protocol()
+
+    def close(self) -> None:
+        """Send what is left, and close when the peer does, or when it has had its time."""
+        if self.is_closing():
+            return
+        self._closed = True
+        self.write = _drop  # type: ignore[method-assign]
+        Lingering(self._raw, self._slot, self._admission)
+
+    def abort(self) -> None:
+        """Drop the connection, also while it lingers."""
+        self._raw.abort()
+
+
+def _drop(data: bytes | bytearray | memoryview[Any]) -> None:
+    """Stand in for `write` after the close."""
+
+
+class Lingering(asyncio.Protocol):
+    """The end of one connection, in place of its protocol."""
+
+    def __init__(self, raw: asyncio.Transport, slot: Slot, admission: Admission) -> None:
+        self._raw = raw
+        self._slot = slot
+        self._admission = admission
+        self._loop = asyncio.get_running_loop()
+        #: The protocol that has not been told yet that its connection is lost.
+        self._upper: asyncio.BaseProtocol | None = raw.get_protocol()
+        self._dropped = 0
+        #: True once the peer has ended its side before everything was sent.
+        self._ended = False
+        self._until = self._loop.time() + LINGER_SECONDS_MAX
+        #: Bytes dropped and bytes not sent at the last look.
+        self._seen = (0, 0)
+        self._timer = self._loop.call_later(LINGER_IDLE_SECONDS_MAX, self._look)
+        admission.linger(slot, raw.abort)
+        raw.set_protocol(self)
+        # `resume_writing` is to mean that everything is sent.
+        raw.set_write_buffer_limits(0)
+        raw.resume_reading()
+        if raw.get_write_buffer_size() == 0:
+            # Whoever closes may be in the middle of something.
+            self._loop.call_soon(self.resume_writing)
+
+    def pause_writing(self) -> None:
+        """Hear that something is not sent yet."""
+
+    def resume_writing(self) -> None:
+        """Shut down the writing side: everything is sent."""
+        if self._upper is None or self._raw.is_closing():
+            return
+        with contextlib.suppress(OSError):
+            # The peer may be gone, which is heard of as always.
+            self._raw.write_eof()
+        if self._ended:
+            self._raw.close()
+        else:
+            self._tell(None)
+
+    def data_received(self, data: bytes) -> None:
+        """Drop input."""
+        self._dropped += len(data)
+        if self._dropped > LINGER_BYTES_MAX:
+            self._raw.abort()
+
+    def eof_received(self) -> bool:
+        """Close, if everything is sent."""
+        self._ended = True
+        return self._upper is not None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Give the slot back."""
+        self._timer.cancel()
+        self._tell(exc)
+        self._admission.lingered(self._slot)
+
+    def _tell(self, exc: Exception | None) -> None:
+        upper, self._upper = self._upper, None
+        if upper is not None:
+            upper.connection_lost(exc)
+
+    def _look(self) -> None:
+        """End a connection that has had its time, or on which nothing moves."""
+        seen = (self._dropped, self._raw.get_write_buffer_size())
+        if seen == self._seen or self._loop.time() >= self._until:
+            self._raw.abort()
+            return
+        self._seen = seen
+        self._timer = self._loop.call_later(LINGER_IDLE_SECONDS_MAX, self._look)
+
+
+async def end_lingering(admission: Admission, seconds: float) -> None:
+    """Wait so long for the peers of lingering sockets to close them, then drop the sockets."""
+    loop = asyncio.get_running_loop()
+    until = loop.time() + seconds
+    while admission.lingering and (left := until - loop.time()) > 0:
+        gone = asyncio.Event()
+        admission.when_left(gone.set)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(gone.wait(), left)
+    for slot in tuple(admission.lingering):
+        slot.expel()
+    # The loop tells each of them that its socket is gone before it goes on here.
+    await asyncio.sleep(0)
