@@ -1,4 +1,4 @@
-"""Sizes as people write them: a number of bytes, or one with a unit (`512 MiB`, `1.5GB`)."""
+"""Sizes and counts as people write them: `512 MiB`, `1.5GB`, `1 message`, `2 messages`."""
 
 from __future__ import annotations
 
@@ -22,3 +22,8 @@ def read_size(text: str) -> int:
     if found is None:
         raise ValueError("a size is a number of bytes, or one with a unit such as 512MiB")
     return int(float(found[1]) * _UNITS[(found[2] or "b").lower()])
+
+
+def counted(count: int, noun: str, nouns: str = "") -> str:
+    """Return a count with its noun, in the plural (`nouns`, or else with an s) unless it is 1."""
+    return f"{count} {noun if count == 1 else nouns or f'{noun}s'}"

@@ -176,7 +176,7 @@ def test_names_and_bodies_reach_a_terminal_escaped(leveret: Command, tmp_path: P
     with prompt(leveret.broker, tmp_path) as terminal:
         run(terminal, f"browse '{name}'", "\\x1b[2Jbody\\r\\nnext")
         run(terminal, "list queues name", "[bold]pets[/bold]")
-        run(terminal, f"delete queue '{name}'", "1 messages deleted")
+        run(terminal, f"delete queue '{name}'", "1 message deleted")
         end(terminal)
         assert b"\x1b[2Jbody" not in terminal.raw
 
@@ -313,6 +313,6 @@ def test_a_lost_connection_is_told_and_replaced(
             "delete queue survivors",
             "the connection was lost: ",
             "connected again to 127.0.0.1",
-            "1 messages deleted",
+            "1 message deleted",
         )
         end(terminal)

@@ -87,6 +87,15 @@ def test_every_command_has_help(name: str) -> None:
     assert f"Usage: leveret {name}" in result.output
 
 
+@pytest.mark.parametrize("line", ["", "ctl", "list", "store", "declare", "context", "pipeline"])
+def test_a_group_without_a_command_prints_its_help(line: str) -> None:
+    said = CliRunner().invoke(app, line.split())
+    assert (said.exit_code, said.stdout) == (exits.USAGE, "")
+    lines = said.stderr.splitlines()
+    assert lines[0] == " ".join(["Usage: leveret", *line.split(), "[OPTIONS] COMMAND [ARGS]..."])
+    assert "Commands:" in lines
+
+
 def test_the_command_imports_nothing_heavy_before_it_is_used() -> None:
     code = f"import sys, leveret.cli; print([m for m in {HEAVY} if m in sys.modules])"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

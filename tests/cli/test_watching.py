@@ -53,7 +53,7 @@ def test_a_status_says_what_there_is(leveret: Command, broker: BrokerProcess, qu
     assert found["alarms"] == "none"
     assert found["damage"] == "none"
     assert f"amqp 127.0.0.1:{broker.port}" in (found["listens on"] + str(found))
-    assert found["objects"].startswith("1 connections, 1 channels, ")
+    assert found["objects"].startswith("1 connection, 1 channel, ")
     assert int(found["messages"].split(" ready")[0].replace(",", "")) >= 1
     assert re.match(r"\d+ syncs of \d+\.\d\d ms, ", found["journal"])
 

@@ -14,7 +14,7 @@ from leveret.cli import exits, options
 from leveret.cli.contexts.trust import amqp_tls
 from leveret.client.blocking import Channel, Connection, connect
 from leveret.client.certificates import UNKNOWN_AUTHORITY
-from leveret.client.errors import ClientError, ConsumerCancelled, PublishFailed
+from leveret.client.errors import ClientError, ConsumerCancelled, PublishFailed, Returned
 from leveret.client.uri import Parameters
 from leveret.errors import AmqpError
 
@@ -26,6 +26,8 @@ def failures() -> Iterator[None]:
         yield
     except AmqpError as error:
         raise exits.refused(error) from None
+    except Returned as error:
+        raise exits.Failure(f"{error} (--optional accepts this)", exits.REFUSED) from None
     except (PublishFailed, ConsumerCancelled) as error:
         raise exits.Failure(str(error), exits.REFUSED) from None
     except (ClientError, TimeoutError) as error:

@@ -12,6 +12,7 @@ import typer
 
 from leveret.cli import options
 from leveret.cli.printing import output
+from leveret.cli.suggesting import SafeGroup
 
 #: Arguments of queues that other parts or brokers know, beside those of `broker.arguments`.
 _KNOWN_TO_OTHERS: Final = (
@@ -194,6 +195,7 @@ def _tell_near(key: str) -> None:
 def app() -> typer.Typer:
     """Return the group."""
     made = typer.Typer(
+        cls=SafeGroup,
         help="Declare a queue, an exchange, a binding, a stream or a super stream.",
         rich_markup_mode=None,
         add_completion=False,

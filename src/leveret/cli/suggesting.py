@@ -8,6 +8,8 @@ from typing import Any, Final
 import typer
 from typer.core import TyperGroup
 
+from leveret.cli.exits import USAGE
+
 #: How the names of commands begin that take something away.
 _DESTROYING: Final = ("delete", "purge", "clear", "cancel", "rewind", "restore")
 
@@ -18,6 +20,14 @@ class SafeGroup(TyperGroup):
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
         self.suggest_commands = False
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the arguments; without any, print the help.  Raises: what ends the command."""
+        if not args and self.no_args_is_help and not ctx.resilient_parsing:
+            # typer has its help be the text of an error, which is escaped as others' text is.
+            typer.echo(ctx.get_help(), err=True)
+            raise typer.Exit(USAGE)
+        return super().parse_args(ctx, args)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find the command that arguments name.  Raises: what typer does for an unknown one."""

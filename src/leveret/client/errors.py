@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from leveret.errors import NoRoute
+from leveret.sizes import counted
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -95,7 +98,9 @@ class Nacked(PublishFailed):
     """The broker refused messages by basic.nack; `sequences` are their numbers on the channel."""
 
     def __init__(self, sequences: Sequence[int]) -> None:
-        super().__init__(f"the broker refused {len(sequences)} message(s): {_some(sequences)}")
+        super().__init__(
+            f"the broker refused {counted(len(sequences), 'message')}: {_some(sequences)}"
+        )
         self.sequences = tuple(sequences)
 
 
@@ -104,7 +109,10 @@ class Returned(PublishFailed):
 
     def __init__(self, messages: Sequence[ReturnedMessage]) -> None:
         first = messages[0]
-        super().__init__(f"{first.reply_code} {first.reply_text} ({len(messages)} message(s))")
+        count = "the message was returned"
+        if len(messages) > 1:
+            count = f"{len(messages)} messages were returned, of which this is the first"
+        super().__init__(f"{_why_returned(first)}; {count}")
         self.message = first
         self.messages = tuple(messages)
 
@@ -120,6 +128,15 @@ class ConsumerCancelled(ClientError):
 def told(error: Exception) -> str:
     """Return what an error says, at least its name: a `TimeoutError` often says nothing."""
     return str(error) or type(error).__name__
+
+
+def _why_returned(message: ReturnedMessage) -> str:
+    """Return why no queue took a message, in words where it is for want of a binding."""
+    if message.reply_code != NoRoute.code:
+        return f"{message.reply_code} {message.reply_text}"
+    if not message.exchange:
+        return f"there is no queue {message.routing_key!r}"
+    return f"no queue is bound to exchange {message.exchange!r} for the key {message.routing_key!r}"
 
 
 def _some(sequences: Sequence[int]) -> str:

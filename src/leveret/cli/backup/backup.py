@@ -29,6 +29,7 @@ from leveret.cli.options import need_empty
 from leveret.cli.place import Api, Config, ContextName, DataDir, Place
 from leveret.cli.printing import output
 from leveret.config import Settings
+from leveret.sizes import counted
 from leveret.store.disk import DiskLocked, ReadDisk, StorageFailure
 from leveret.store.format import FORMAT_PATH, JOURNAL_DIR, look_at_format
 from leveret.store.listing import FOLDERS, files_in
@@ -60,7 +61,8 @@ def backup(
             manifest = _copy_here(meant.settings(), to, link)
     size = sum(each.bytes for each in manifest.files)
     seconds = time.monotonic() - began
-    output.say(f"{to}: {len(manifest.files)} files, {size} bytes in {seconds:.1f} s")
+    files = counted(len(manifest.files), "file")
+    output.say(f"{to}: {files}, {counted(size, 'byte')} in {seconds:.1f} s")
     return exits.OK
 
 

@@ -21,6 +21,7 @@ from leveret.cli.backup.files import (
 from leveret.cli.options import need_empty
 from leveret.cli.place import Config, DataDir, Place
 from leveret.cli.printing import output
+from leveret.sizes import counted
 from leveret.store.disk import RealDisk
 from leveret.store.format import FORMAT_PATH
 from leveret.store.listing import FOLDERS
@@ -56,7 +57,7 @@ def restore(
     for fault in faults:
         output.say(f"damaged: {fault}")
     size = sum(each.bytes for each in files)
-    output.say(f"{data}: {len(files)} files, {size} bytes")
+    output.say(f"{data}: {counted(len(files), 'file')}, {counted(size, 'byte')}")
     return exits.NOTHING if faults else exits.OK
 
 
@@ -89,7 +90,7 @@ def _copy(backup: Path, data: Path, files: list[Copied]) -> list[str]:
             # A linked file may have grown since; what came after belongs to no backup.
             size = min(each.bytes, source.stat().st_size)
             if size < each.bytes:
-                faults.append(f"{each.path} has {size} of {each.bytes} bytes")
+                faults.append(f"{each.path} has {size} of {counted(each.bytes, 'byte')}")
             if copier.copy(each.path, size).xxh3 != each.xxh3 and each.xxh3 and size == each.bytes:
                 faults.append(f"{each.path} does not check")
             if each.path == FORMAT_PATH:

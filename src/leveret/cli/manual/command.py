@@ -10,6 +10,7 @@ import typer
 from leveret.cli import exits
 from leveret.cli.options import write_file
 from leveret.cli.printing import output
+from leveret.sizes import counted
 
 #: Pages are for all users of a machine.
 _MODE = 0o644
@@ -48,7 +49,7 @@ def man(
     except OSError as error:
         text = f"cannot write to {to}: {error.strerror}"
         raise exits.Failure(text, exits.CANNOT_CREATE) from None
-    output.say(f"{len(pages)} pages in {to}")
+    output.say(f"{counted(len(pages), 'page')} in {to}")
 
 
 def commands() -> dict[str, Any]:

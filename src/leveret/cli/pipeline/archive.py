@@ -9,6 +9,7 @@ import typer
 from leveret.cli import exits, options
 from leveret.cli.pipeline import running
 from leveret.cli.printing import output
+from leveret.sizes import counted
 
 
 def archive(
@@ -60,7 +61,8 @@ def archive(
     ends = ", ".join(f"{name} {offset}" for name, offset in sorted(result.next_offsets.items()))
     if "," not in stream:
         ends = str(result.next_offset)
-    output.say(f"{result.records} messages in {result.batches} batches; next offset {ends}")
+    batches = counted(result.batches, "batch", "batches")
+    output.say(f"{counted(result.records, 'message')} in {batches}; next offset {ends}")
 
 
 COMMANDS = (archive,)

@@ -9,6 +9,7 @@ import typer
 from leveret.cli import exits, options
 from leveret.cli.pipeline import running
 from leveret.cli.printing import output
+from leveret.sizes import counted
 
 ErrorPath = Annotated[
     str | None,
@@ -60,7 +61,7 @@ def deadletter(
             html_path=html,
             progress=running.say,
         )
-    output.say(f"{found.letters} dead letters in {found.groups_total} groups")
+    output.say(f"{counted(found.letters, 'dead letter')} in {counted(found.groups_total, 'group')}")
     for one in found.groups:
         output.say_columns(one.letters, one.queue, one.reason, one.fingerprint, one.kind)
 
@@ -151,7 +152,7 @@ def republish(
             checkpoint=checkpoint,
             progress=running.say,
         )
-    output.say(f"{sent.published} letters published as {sent.name}{sent.dropped_words}")
+    output.say(f"{counted(sent.published, 'letter')} published as {sent.name}{sent.dropped_words}")
 
 
 COMMANDS = (deadletter, republish)

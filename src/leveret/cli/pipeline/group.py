@@ -9,6 +9,7 @@ from __future__ import annotations
 import typer
 
 from leveret.cli.pipeline import archive, deadletter, lifecycle, replay, report, route
+from leveret.cli.suggesting import SafeGroup
 
 MODULES = (archive, report, route, deadletter, replay, lifecycle)
 
@@ -16,6 +17,7 @@ MODULES = (archive, report, route, deadletter, replay, lifecycle)
 def app() -> typer.Typer:
     """Return the group."""
     made = typer.Typer(
+        cls=SafeGroup,
         help="Run a Spark job over what went through the broker.",
         rich_markup_mode=None,
         add_completion=False,

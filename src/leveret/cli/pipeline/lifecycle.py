@@ -9,6 +9,7 @@ import typer
 from leveret.cli import options
 from leveret.cli.pipeline import running
 from leveret.cli.printing import output
+from leveret.sizes import counted
 
 
 def lifecycle(
@@ -40,7 +41,7 @@ def lifecycle(
             html_path=html,
             progress=running.say,
         )
-    output.say(f"{found.events} events, {found.stuck_total} stuck messages")
+    output.say(f"{counted(found.events, 'event')}, {counted(found.stuck_total, 'stuck message')}")
     for queue in found.queues:
         waiting = queue.stages.get("waiting")
         waited = ("-", "-") if waiting is None else (waiting.p50_ms, waiting.p99_ms)

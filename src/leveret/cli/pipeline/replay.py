@@ -9,6 +9,7 @@ import typer
 from leveret.cli import options
 from leveret.cli.pipeline import running
 from leveret.cli.printing import output
+from leveret.sizes import counted
 
 Exchange = Annotated[
     str | None, typer.Option("--exchange", "-e", metavar="EXCHANGE", help="Publish there.")
@@ -99,7 +100,7 @@ def replay(
             html_path=html,
             progress=running.say,
         )
-    output.say(f"{sent.published} messages published as {sent.name}{sent.dropped_words}")
+    output.say(f"{counted(sent.published, 'message')} published as {sent.name}{sent.dropped_words}")
 
 
 COMMANDS = (replay,)

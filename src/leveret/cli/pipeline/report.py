@@ -9,6 +9,7 @@ import typer
 from leveret.cli import options
 from leveret.cli.pipeline import running
 from leveret.cli.printing import output
+from leveret.sizes import counted
 
 
 def report(
@@ -35,7 +36,8 @@ def report(
             window=window,
             html_path=html,
         )
-    output.say(f"{found.messages} messages, {found.bytes} bytes, {found.keys_total} keys")
+    counts = ((found.messages, "message"), (found.bytes, "byte"), (found.keys_total, "key"))
+    output.say(", ".join(counted(count, noun) for count, noun in counts))
     for row in found.keys:
         output.say_columns(row.messages, row.bytes, row.exchange, row.routing_key)
 

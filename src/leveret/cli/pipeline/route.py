@@ -10,6 +10,7 @@ import typer
 from leveret.cli import options
 from leveret.cli.pipeline import running
 from leveret.cli.printing import output
+from leveret.sizes import counted
 
 
 def route(
@@ -51,11 +52,14 @@ def route(
             progress=running.say,
         )
     output.say(
-        f"{found.messages} messages of {found.keys} keys; {found.unroutable_messages} unroutable; "
-        f"{len(found.unused)} of {len(found.bindings)} bindings unused"
+        f"{counted(found.messages, 'message')} of {counted(found.keys, 'key')}; "
+        f"{found.unroutable_messages} unroutable; "
+        f"{len(found.unused)} of {counted(len(found.bindings), 'binding')} unused"
     )
     if found.against is not None:
-        output.say(f"{found.moved_messages} messages go elsewhere than in {found.against}")
+        go = "goes" if found.moved_messages == 1 else "go"
+        moved = counted(found.moved_messages, "message")
+        output.say(f"{moved} {go} elsewhere than in {found.against}")
     for load in found.queues:
         change = "" if found.against is None else f"\t{load.messages - load.before:+d}"
         output.say_columns(load.messages, f"{load.queue}{change}{'  hot' if load.hot else ''}")

@@ -9,7 +9,7 @@ from leveret.cli.listing import COLUMNS
 from leveret.cli.printing import output
 from leveret.cli.shell.grammar import Command, Given, Option, Word
 from leveret.cli.shell.session import Session
-from leveret.sizes import read_size
+from leveret.sizes import counted, read_size
 
 _NAME: Final = Word("NAME")
 _ARGUMENT: Final = Option(
@@ -80,7 +80,7 @@ def _delete_queue(session: Session, given: Given) -> int:
             if_unused=given.flag("--if-unused"),
             if_empty=given.flag("--if-empty"),
         )
-    output.say(f"{count} messages deleted", err=True)
+    output.say(f"{counted(count, 'message')} deleted", err=True)
     return exits.OK
 
 
@@ -94,7 +94,7 @@ def _delete_exchange(session: Session, given: Given) -> int:
 def _purge(session: Session, given: Given) -> int:
     with session.channel() as channel:
         count = channel.queue_purge(given.word("QUEUE"))
-    output.say(f"{count} messages purged", err=True)
+    output.say(f"{counted(count, 'message')} purged", err=True)
     return exits.OK
 
 

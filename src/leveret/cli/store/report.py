@@ -6,6 +6,7 @@ from pathlib import Path
 
 from leveret.cli.printing import output
 from leveret.cli.printing.rows import print_rows
+from leveret.sizes import counted
 from leveret.store.damage import Damage
 from leveret.store.survey.holdings import Holding
 from leveret.store.survey.survey import Survey
@@ -72,8 +73,8 @@ def print_report(directory: Path, survey: Survey) -> None:
     output.say("")
     messages = sum(int(row["messages"]) for row in queues)
     output.say(
-        f"{directory}: {len(survey.holdings.catalog)} definitions, {len(queues)} queues, "
-        f"{messages} messages; {_stop(survey)}"
+        f"{directory}: {counted(len(survey.holdings.catalog), 'definition')}, "
+        f"{counted(len(queues), 'queue')}, {counted(messages, 'message')}; {_stop(survey)}"
     )
     print_lost(survey)
 
@@ -85,7 +86,8 @@ def print_lost(survey: Survey) -> None:
     for damage in survey.damages:
         output.say(f"damaged: {_line(damage)}")
     if survey.costly:
-        output.say(f"lost: {survey.lost} messages or records, as far as they can be counted")
+        lost = counted(survey.lost, "message or record", "messages or records")
+        output.say(f"lost: {lost}, as far as they can be counted")
     elif survey.damages:
         output.say("damaged, but nothing is lost")
     else:
@@ -97,7 +99,7 @@ def _stop(survey: Survey) -> str:
 
 
 def _line(damage: Damage) -> str:
-    return f"{damage.path}:{damage.position}, {damage.size} bytes: {damage.what}"
+    return f"{damage.path}:{damage.position}, {counted(damage.size, 'byte')}: {damage.what}"
 
 
 def _damage(damage: Damage) -> dict[str, object]:

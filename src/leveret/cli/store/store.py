@@ -14,6 +14,7 @@ from leveret.cli import exits
 from leveret.cli.options import need_empty
 from leveret.cli.place import Config, DataDir, Place, PlaceGroup
 from leveret.cli.printing import output
+from leveret.sizes import counted
 
 Directory = Annotated[
     Path | None,
@@ -86,7 +87,7 @@ def salvage(
         found |= {"to": str(to), "saved": int(saved.messages), "orphans": saved.orphans}
         print_object(found)
     else:
-        output.say(f"{to}: {saved.messages} messages, {saved.bytes} bytes")
+        output.say(f"{to}: {counted(saved.messages, 'message')}, {counted(saved.bytes, 'byte')}")
         for name in saved.orphans:
             output.say(f"no record explains a queue; its messages are in {name!r} now")
         print_lost(survey)

@@ -30,6 +30,11 @@ def count(value: float) -> str:
     return f"{int(value):,}"
 
 
+def counted(value: float, noun: str) -> str:
+    """Return a count with its noun, in the plural unless it is 1."""
+    return f"{count(value)} {noun}" if int(value) == 1 else f"{count(value)} {noun}s"
+
+
 def per_second(value: float) -> str:
     """Return a rate: with a digit behind the point where it is small."""
     return f"{value:,.1f}" if 0 < value < 10 else f"{value:,.0f}"

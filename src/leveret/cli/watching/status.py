@@ -53,7 +53,7 @@ def _print_lines(look: Look) -> None:
 
 def lines_of(look: Look) -> Iterator[tuple[str, str]]:
     """Yield what is told of a broker, each with its name."""
-    from leveret.cli.watching.figures import count, per_second
+    from leveret.cli.watching.figures import count, counted, per_second
     from leveret.cli.watching.look import number
 
     overview = look.overview
@@ -67,8 +67,8 @@ def lines_of(look: Look) -> Iterator[tuple[str, str]]:
     else:
         yield from _node_lines(look.node)
     yield from _listener_lines(overview)
-    kinds = ("connections", "channels", "queues", "consumers", "exchanges")
-    held = [f"{count(number(overview, f'object_totals.{kind}'))} {kind}" for kind in kinds]
+    kinds = ("connection", "channel", "queue", "consumer", "exchange")
+    held = [counted(number(overview, f"object_totals.{kind}s"), kind) for kind in kinds]
     yield "objects", ", ".join(held)
     ready = number(overview, "queue_totals.messages_ready")
     unacked = number(overview, "queue_totals.messages_unacknowledged")
@@ -86,7 +86,7 @@ def lines_of(look: Look) -> Iterator[tuple[str, str]]:
 
 def _node_lines(node: Row) -> Iterator[tuple[str, str]]:
     """Yield what is told of a broker's process and store."""
-    from leveret.cli.watching.figures import count, size, span
+    from leveret.cli.watching.figures import count, counted, size, span
     from leveret.cli.watching.look import number
 
     yield "process", f"{node.get('os_pid', '')}, up {span(number(node, 'uptime'))}"
@@ -95,14 +95,14 @@ def _node_lines(node: Row) -> Iterator[tuple[str, str]]:
     yield "memory", f"{size(used)} of {size(limit)} that clients may take"
     free, least = number(node, "disk_free"), number(node, "disk_free_limit")
     yield "disk", f"{size(free)} free, and {size(least)} have to be"
-    syncs = f"{count(number(node, 'io_sync_count'))} syncs"
+    syncs = counted(number(node, "io_sync_count"), "sync")
     each = f"{number(node, 'io_sync_avg_time'):.2f} ms"
     yield "journal", f"{syncs} of {each}, {size(number(node, 'io_write_bytes'))} written"
     files, most = number(node, "fd_used"), number(node, "fd_total")
     yield "descriptors", f"{count(files)} of {count(most)}"
     damages = number(node, "store_damages")
     lost = number(node, "store_records_lost")
-    told = "none" if not damages else f"{count(damages)} places, {count(lost)} records lost"
+    told = "none" if not damages else f"{counted(damages, 'place')}, {counted(lost, 'record')} lost"
     yield "damage", told
 
 
