@@ -870,6 +870,10 @@ LIST_PATTERN_STEPS_MAX: Final = 8_388_608
 RATES_MAX: Final = 20_000
 HISTORIES_MAX: Final = 1_000
 
+#: Queues up to which a broker is sampled before anybody asks: so many take some 4 ms each five
+#: seconds.
+UNASKED_QUEUES_MAX: Final = 2_000
+
 #: How long samples are kept, and taken, after somebody asked for them.
 SAMPLES_KEPT_SECONDS: Final = 300
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import datetime
 from typing import Any
 
 import pytest
 
+from core import Node
 from http_api import Api
 from leveret.client import BasicProperties, Returned
 from leveret.client.blocking import Channel
+from leveret.management.metrics.totals import Walks
 from leveret.management.routes.queues.queues import SORTED
-from leveret.management.sampling.series import LISTED, Series
+from leveret.management.sampling.sampler import Sampler
+from leveret.management.sampling.series import DETAILED, LISTED, Series
 
 
 def test_a_series_tells_when_its_values_came() -> None:
@@ -20,6 +24,39 @@ def test_a_series_tells_when_its_values_came() -> None:
     for at, value in ((1_000, 1), (6_000, 1), (11_000, 2), (16_000, 2)):
         series.add(at, [value])
     assert series.changed_ms == 11_000
+
+
+def test_a_rate_is_known_a_second_after_the_first_sample() -> None:
+    series = Series(["in", "out"], LISTED)
+    assert not series.has_rates(1_000)
+    series.add(1_000, [10, 5])
+    assert (series.has_rates(1_999), series.rate(["in"], 60, 1_999)) == (False, 0.0)
+    assert (series.has_rates(3_000), series.rate(["in"], 60, 3_000)) == (True, 25.0)
+    series.add(6_000, [110, 5])
+    # From the second sample on, those two count, whatever there is now.
+    assert series.rate(["in", "out"], 999, 7_000) == 20.0
+    more = Series(["in", "out"], DETAILED)
+    more.carry_on(series)
+    assert more.rate(["in"], 999, 7_000) == 20.0
+
+
+def test_few_queues_are_sampled_before_anybody_asks() -> None:
+    node = Node()
+    client = node.connect(1)
+    for name in ("a", "b"):
+        client.declare(name)
+
+    async def watched() -> set[str]:
+        sampler = Sampler(Walks(node.broker, node.clock), unasked_max=2)
+        sampler.start()
+        await asyncio.sleep(0)
+        await sampler.sample()
+        sampler.stop()
+        return {name for (_, name), one in sampler.queues.items() if one.series.changed_ms}
+
+    assert asyncio.run(watched()) == {"a", "b"}
+    client.declare("one too many")
+    assert asyncio.run(watched()) == set()
 
 
 def read(api: Api, path: str) -> Any:
@@ -56,6 +93,15 @@ def test_the_overview_counts_what_clients_publish_once(api: Api, channel: Channe
     for name in ("q.sampled.1", "q.sampled.2"):
         channel.queue_delete(name)
     channel.exchange_delete("x.sampled")
+
+
+def test_a_new_queue_has_no_rate_yet(api: Api, channel: Channel) -> None:
+    channel.queue_declare("q.new")
+    channel.publish(b"x", "", "q.new")
+    queue = read(api, "/api/queues/%2F/q.new")
+    assert queue["message_stats"]["publish_details"]["rate"] == 0
+    assert queue["rates_known"] is False
+    channel.queue_delete("q.new")
 
 
 def test_a_queue_tells_where_its_messages_are(api: Api, channel: Channel) -> None:

@@ -65,3 +65,16 @@ def test_a_line_beneath_an_equal_one_is_seen(empty: Page) -> None:
     assert hidden["counts"][0] < 20
     seen = drawn(empty, [{"label": "Under"}, {"label": "Over", "dashed": True}], data)
     assert min(seen["counts"]) > 100
+
+
+#: What stands for some figures, by the page's own words.
+WORDS: Final = """async () => {
+  const place = new URL("ui/common/format.js", document.baseURI).href;
+  const { counted, NOTHING, rate, rateKnown } = await import(place);
+  const shown = (known) => rate(rateKnown({ rates_known: known }, { rate: 0 }));
+  return [shown(false) === NOTHING, shown(true), counted(1, "queue"), counted(2000, "queue")];
+}"""
+
+
+def test_a_rate_that_is_not_known_is_a_dash(empty: Page) -> None:
+    assert empty.evaluate(WORDS) == [True, "0/s", "1 queue", "2,000 queues"]

@@ -229,7 +229,7 @@ class Listeners:
         path = self._ground.parts.management_socket()
         if path is not None:
             self.http.start_unix(path)
-
+        self._sampler.start()
         await self._warn_of_exposure()
 
     async def _warn_of_exposure(self) -> None:

@@ -91,6 +91,11 @@ def _age(query: Mapping[str, str], name: str) -> Age | None:
     return Age(numbers[0] * 1000, numbers[1] * 1000)
 
 
+def rates_known(series: Series | None, now_ms: int) -> bool:
+    """Tell whether rates are more than the 0 that stands for one that is not known yet."""
+    return series is not None and series.has_rates(now_ms)
+
+
 def message_stats(counts: Mapping[str, int], series: Series | None, ages: Ages, now_ms: int) -> Row:
     """Return what was done, each with its rate and the samples that are wanted."""
     return _stats(_DONE, counts, series, ages, now_ms)
@@ -110,8 +115,8 @@ def _stats(
 ) -> Row:
     found: Row = {}
     for name, parts in done.items():
-        found[name] = sum(counts[part] for part in parts)
-        found[f"{name}_details"] = _details(series, parts, ages.rates, now_ms, False)
+        found[name] = count = sum(counts[part] for part in parts)
+        found[f"{name}_details"] = _details(series, parts, count, ages.rates, now_ms, False)
     return found
 
 
@@ -120,16 +125,24 @@ def lengths(ready: int, unacked: int, series: Series | None, ages: Ages, now_ms:
     counts = {"messages_ready": ready, "messages_unacknowledged": unacked}
     found: Row = {}
     for name, parts in _LENGTHS.items():
-        found[name] = sum(counts[part] for part in parts)
-        found[f"{name}_details"] = _details(series, parts, ages.lengths, now_ms, True)
+        found[name] = count = sum(counts[part] for part in parts)
+        found[f"{name}_details"] = _details(series, parts, count, ages.lengths, now_ms, True)
     return found
 
 
 def _details(
-    series: Series | None, parts: Sequence[str], age: Age | None, now_ms: int, mean: bool
+    series: Series | None,
+    parts: Sequence[str],
+    count: int,
+    age: Age | None,
+    now_ms: int,
+    mean: bool,
 ) -> Row:
-    """Return the rate of the sum of some counts, and its samples, newest first."""
-    details: Row = {"rate": 0.0 if series is None else series.rate(*parts)}
+    """Return the rate of the sum of some counts, which is `count` now, and its samples.
+
+    The newest sample comes first.
+    """
+    details: Row = {"rate": 0.0 if series is None else series.rate(parts, count, now_ms)}
     if age is None or series is None:
         return details
     points = series.points(parts, age.age_ms, age.step_ms, now_ms)

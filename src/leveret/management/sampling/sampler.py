@@ -1,8 +1,9 @@
-"""Looking at the broker's counts every five seconds, while somebody asks for rates.
+"""Looking at the broker's counts every five seconds, for rates and histories.
 
 Counts are plain numbers in the core, which nobody there reads; a timer of the loop reads them, a
-slice at a time.  Who scrapes metrics meanwhile shares the walk over all queues (`Walks`).  Who asks
-for a rate has it kept for some minutes; when nobody asks any more, nothing is sampled and nothing
+slice at a time.  Who scrapes metrics meanwhile shares the walk over all queues (`Walks`).  A broker
+with few queues has all of them sampled, so that whoever looks finds rates.  With more, who asks for
+a rate has it kept for some minutes, and when nobody asks any more, nothing is sampled and nothing
 kept.  Queues have a series each, of which there are so many at most: a history for those that are
 looked at alone, and enough for a rate for those that are listed.
 """
@@ -12,9 +13,15 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
+from leveret.broker.admin.stats import QueueNames
 from leveret.broker.admin.totals import QUEUE_COUNTS, QueueSums, queue_counts
 from leveret.broker.node.broker import Broker
-from leveret.limits import HISTORIES_MAX, RATES_MAX, SAMPLES_KEPT_SECONDS
+from leveret.limits import (
+    HISTORIES_MAX,
+    RATES_MAX,
+    SAMPLES_KEPT_SECONDS,
+    UNASKED_QUEUES_MAX,
+)
 from leveret.management.metrics.totals import Totals, Walks
 from leveret.management.sampling.answers import SharedAnswers
 from leveret.management.sampling.series import DETAILED, LISTED, TOTALS, Series
@@ -82,12 +89,14 @@ class Sampler:
         walks: Walks,
         rates_max: int = RATES_MAX,
         histories_max: int = HISTORIES_MAX,
+        unasked_max: int = UNASKED_QUEUES_MAX,
     ) -> None:
         self.walks: Final = walks
         self._broker = walks.broker
         wall_ms = self._wall_ms = walks.clock.wall_ms
         self._rates_max = rates_max
         self._histories_max = histories_max
+        self._unasked_max = min(unasked_max, rates_max)
         self.totals = Series(TOTAL_NAMES, TOTALS)
         #: What pages were told a moment ago.
         self.answers: Final = SharedAnswers(wall_ms)
@@ -120,7 +129,7 @@ class Sampler:
     def queue(self, vhost: str, name: str, detailed: bool = False) -> Series | None:
         """Return the series of a queue, which is kept from now on; None if there are too many.
 
-        `detailed` asks for a history; where it was none, it begins now.
+        `detailed` asks for a history; where there was none, it begins with what a rate needed.
         """
         self._ask()
         key = (vhost, name)
@@ -138,6 +147,8 @@ class Sampler:
         if counts is None:
             return None
         series = Series(QUEUE_COUNTS, DETAILED if detailed else LISTED)
+        if known is not None:
+            series.carry_on(known.series)
         self._histories += detailed
         self.queues[key] = _Watched(series, self._ticks)
         series.add(self._wall_ms(), counts)
@@ -146,6 +157,15 @@ class Sampler:
     def client_counts(self) -> list[int]:
         """Return what clients did, by the names of `CLIENT_COUNTS`, as the last sums found it."""
         return self._client_counts
+
+    @property
+    def summed_ms(self) -> int:
+        """The wall time that the last sums are of."""
+        return self._wall_ms() if self._found is None else self._found.wall_ms
+
+    def start(self) -> None:
+        """Sample before anybody asks, where there are few queues."""
+        self._work = asyncio.get_running_loop().create_task(self._run())
 
     def now_ms(self) -> int:
         """Return the wall time."""
@@ -169,9 +189,9 @@ class Sampler:
         return now_ms - known.wall_ms >= SAMPLE_SECONDS * 1000 or now_ms < known.wall_ms
 
     async def _run(self) -> None:
-        """Look every five seconds, until nobody has asked for a while."""
+        """Look every five seconds, until nobody has asked for a while and there are many queues."""
         kept = int(SAMPLES_KEPT_SECONDS / SAMPLE_SECONDS)
-        while self._ticks - self._asked <= kept:
+        while self._watches_all() or self._ticks - self._asked <= kept:
             await self.sample()
             await asyncio.sleep(SAMPLE_SECONDS)
             self._ticks += 1
@@ -179,6 +199,20 @@ class Sampler:
         self.totals = Series(TOTAL_NAMES, TOTALS)
         self._found = None
         self.ordered = None
+
+    def _watches_all(self) -> bool:
+        """Have all queues sampled, if they are few; tell whether they are."""
+        vhosts = self._broker.vhosts
+        most = self._unasked_max
+        if len(vhosts) > most or sum(len(one.queues.by_name) for one in vhosts.values()) > most:
+            return False
+        for key in QueueNames(self._broker, None).take(most):
+            watched = self.queues.get(key)
+            if watched is None:
+                self.queues[key] = _Watched(Series(QUEUE_COUNTS, LISTED), self._ticks)
+            else:
+                watched.asked = self._ticks
+        return True
 
     async def sample(self) -> None:
         """Look at everything that is sampled, once."""

@@ -25,6 +25,9 @@ DETAILED: Final[tuple[Grain, ...]] = ((5_000, 121),)
 #: What is kept of a queue that is listed: enough for a rate.
 LISTED: Final[tuple[Grain, ...]] = ((5_000, 3),)
 
+#: A shorter time between two looks says little of a rate.
+_RATE_MS_MIN: Final = 1_000
+
 
 class _Ring:
     """The samples of one grain, oldest first; twice as many at most as are kept."""
@@ -74,15 +77,32 @@ class Series:
         for ring in self._rings:
             ring.add(now_ms, values)
 
-    def rate(self, *names: str) -> float:
-        """Return by how much the sum of some counts grew in a second, by the last two samples."""
-        ring = self._rings[0]
-        if len(ring.times) < 2:
+    def carry_on(self, other: Series) -> None:
+        """Begin with the finest samples of another series of the same counts."""
+        self._rings[0].times.extend(other._rings[0].times)
+        self._rings[0].values.extend(other._rings[0].values)
+        self._last, self.changed_ms = other._last, other.changed_ms
+
+    def has_rates(self, now_ms: int) -> bool:
+        """Tell whether a rate is known: there are two samples, or one of a second ago."""
+        times = self._rings[0].times
+        return len(times) > 1 or (len(times) == 1 and now_ms - times[0] >= _RATE_MS_MIN)
+
+    def rate(self, names: Sequence[str], now: int, now_ms: int) -> float:
+        """Return by how much the sum of some counts grew in a second, 0 while that is not known.
+
+        It is that of the last two samples, or until there are two, what the sum has grown to `now`
+        since the first one.
+        """
+        if not self.has_rates(now_ms):
             return 0.0
-        seconds = (ring.times[-1] - ring.times[-2]) / 1000
-        grown = self._sum(ring, -1, names) - self._sum(ring, -2, names)
+        ring = self._rings[0]
+        if len(ring.times) > 1:
+            now, now_ms = self._sum(ring, -1, names), ring.times[-1]
+        at = max(0, len(ring.times) - 2)
+        seconds = (now_ms - ring.times[at]) / 1000
         # A length may fall, and then its rate is below zero, as in RabbitMQ.
-        return round(grown / seconds, 3) if seconds > 0 else 0.0
+        return round((now - self._sum(ring, at, names)) / seconds, 3) if seconds > 0 else 0.0
 
     def points(
         self, names: Sequence[str], age_ms: int, step_ms: int, now_ms: int

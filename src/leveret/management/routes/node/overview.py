@@ -30,7 +30,13 @@ from leveret.management.routes.shared import (
     seen,
     shared_response,
 )
-from leveret.management.sampling.rates import asked_ages, broker_stats, lengths, message_stats
+from leveret.management.sampling.rates import (
+    asked_ages,
+    broker_stats,
+    lengths,
+    message_stats,
+    rates_known,
+)
 from leveret.management.sampling.sampler import CHURN, CLIENT_COUNTS, Sampler, churn_counts
 from leveret.management.sampling.series import Series
 from leveret.session.settings import RABBITMQ_VERSION
@@ -100,12 +106,13 @@ async def _partly(request: web.Request, names: list[str]) -> Row:
 def _of_queues(request: web.Request, sums: QueueSums, series: Series | None) -> Row:
     """Return the product, and what its queues hold."""
     ages = asked_ages(request.query)
-    now_ms = request.app[OPERATOR].sampler.now_ms()
+    summed_ms = request.app[OPERATOR].sampler.summed_ms
     return {
         **_product(),
         "cluster_name": cluster_name(request),
         "node": node_name(),
-        "queue_totals": lengths(sums.ready, sums.unacked, series, ages, now_ms),
+        "queue_totals": lengths(sums.ready, sums.unacked, series, ages, summed_ms),
+        "rates_known": rates_known(series, summed_ms),
     }
 
 
@@ -114,7 +121,7 @@ def _done(request: web.Request, sums: QueueSums, sampler: Sampler) -> Row:
     counts = dict(zip(QUEUE_COUNTS, sums.counts(), strict=True))
     counts.update(zip(CLIENT_COUNTS, sampler.client_counts(), strict=True))
     ages = asked_ages(request.query)
-    return broker_stats(counts, sampler.totals, ages, sampler.now_ms())
+    return broker_stats(counts, sampler.totals, ages, sampler.summed_ms)
 
 
 def _product() -> Row:
@@ -151,7 +158,7 @@ def churn(broker: Broker, sampler: Sampler) -> Row:
     found: Row = {}
     for name, count in zip(CHURN, churn_counts(broker), strict=True):
         found[name] = count
-        found[f"{name}_details"] = {"rate": sampler.totals.rate(name)}
+        found[f"{name}_details"] = {"rate": sampler.totals.rate((name,), count, sampler.now_ms())}
     return found
 
 

@@ -31,7 +31,7 @@ from leveret.management.routes.shared import (
     stream_rows,
     taking,
 )
-from leveret.management.sampling.rates import Ages, asked_ages, lengths, message_stats
+from leveret.management.sampling.rates import Ages, asked_ages, lengths, message_stats, rates_known
 from leveret.management.sampling.series import Series
 from leveret.names import Name
 from leveret.session.stats import queue_consumers
@@ -228,6 +228,7 @@ def row(stats: QueueStats, series: Series | None, ages: Ages, now_ms: int) -> Ro
         "memory": stats.memory_bytes,
         "head_message_timestamp": stats.head_timestamp,
         **_idle(series),
+        "rates_known": rates_known(series, now_ms),
         "messages_delayed": stats.retry_count,
         "messages_retained": stats.retained_count,
         "message_bytes": stats.ready_bytes + stats.unacked_bytes + stats.retry_bytes,

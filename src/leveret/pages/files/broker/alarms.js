@@ -1,6 +1,6 @@
 // What is wrong with a node, what it means, and what to do about it.
 
-import { bytes, number } from "../common/format.js";
+import { bytes, counted, number } from "../common/format.js";
 import { link } from "./router.js";
 
 /** Return the alarms of a node as `{title, says, todo, to}`. */
@@ -35,7 +35,7 @@ function damage(node) {
   return (
     unknown > 0 && {
       title: "Damage was found in the data directory",
-      says: `${number(node.store_damages)} places are damaged, and ${number(node.store_records_lost)} records are lost: ${(node.store_damaged_places ?? []).join(", ")}.`,
+      says: `${counted(node.store_damages, "place")} damaged, ${counted(node.store_records_lost, "record")} lost: ${(node.store_damaged_places ?? []).join(", ")}.`,
       todo: "check the disk, then restore a backup or go on with what is left. “leveret store” tells what each place held.",
     }
   );

@@ -157,8 +157,3 @@ export function Arguments({ of }) {
     })}
   </span>`;
 }
-
-/** Text that stands for one of some things or for several: `counted(1, "queue")` is "1 queue". */
-export function counted(count, word, plural = `${word}s`) {
-  return `${number(count)} ${count === 1 ? word : plural}`;
-}

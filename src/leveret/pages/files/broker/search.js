@@ -1,7 +1,7 @@
 // `/`: finds queues, exchanges, connections, users and views by a part of their names.
 
 import { html, useEffect, useRef, useState } from "../vendor/htm-preact.js";
-import { legible, number } from "../common/format.js";
+import { counted, legible } from "../common/format.js";
 import { get, query } from "./api.js";
 import { searching, seenViews } from "./keys.js";
 import { exchangePart, Failure, Name } from "./parts.js";
@@ -34,7 +34,7 @@ async function find(text, signal) {
 const queueFound = (row) => ({
   kind: row.type === "stream" ? "stream" : "queue",
   name: row.name,
-  note: `${row.vhost} · ${number(row.messages ?? 0)} messages`,
+  note: `${row.vhost} · ${counted(row.messages ?? 0, "message")}`,
   to: link(row.type === "stream" ? "streams" : "queues", [row.vhost, row.name]),
 });
 const exchangeFound = (row) => ({

@@ -1,12 +1,12 @@
 // What lies behind an exchange: its bindings, what they lead to, and so on; drawn, and followed by a key.
 
 import { html, useMemo, useState } from "../vendor/htm-preact.js";
-import { legible, number } from "../common/format.js";
+import { counted, legible, number } from "../common/format.js";
 import { columnsOf } from "../common/layers.js";
 import { get, path, query } from "./api.js";
 import { useLive } from "./live.js";
 import { alternateOf, follow, routesAs } from "./matching.js";
-import { counted, Empty, exchangePart, Loaded, QueueLink } from "./parts.js";
+import { Empty, exchangePart, Loaded, QueueLink } from "./parts.js";
 import { link } from "./router.js";
 
 const EXCHANGES_MAX = 40;

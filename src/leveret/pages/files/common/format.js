@@ -17,6 +17,11 @@ export function number(value) {
   return Number.isInteger(count) || Math.abs(count) >= 100 ? GROUPED.format(count) : TENTHS.format(count);
 }
 
+/** Text that stands for one of some things or for several: `counted(1, "queue")` is "1 queue". */
+export function counted(count, word, plural = `${word}s`) {
+  return `${number(count)} ${count === 1 ? word : plural}`;
+}
+
 /** Return a number of bytes in the unit that suits it. */
 export function bytes(value) {
   if (!known(value)) {
@@ -34,6 +39,9 @@ export function bytes(value) {
   }
   return `${TENTHS.format(count / 1024)} TiB`;
 }
+
+/** Return the rate of some `…_details` in a row, null while the broker knows none. */
+export const rateKnown = (row, details) => (row.rates_known === false ? null : details?.rate);
 
 /** Return how many in a second. */
 export function rate(value) {

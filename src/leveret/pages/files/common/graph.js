@@ -1,7 +1,7 @@
 // A picture of nodes and links in layers: a topology, or a flow whose links are as thick as what passes them.
 
 import { html, useLayoutEffect, useMemo, useRef, useState } from "../vendor/htm-preact.js";
-import { legible, number } from "./format.js";
+import { counted, legible, number } from "./format.js";
 import { columnsOf } from "./layers.js";
 import { PAPER_WIDTH, usePrinting } from "./print.js";
 
@@ -152,7 +152,7 @@ function LinksTold({ links, chosen, names, format }) {
   }
   const own = links.filter((link) => link.from === chosen || link.to === chosen);
   return html`<p class="graph-says" role="status"><strong><bdi>${legible(names.get(chosen))}</bdi></strong>
-    <span class="note">${own.length === 1 ? "1 link" : `${number(own.length)} links`}</span>
+    <span class="note">${counted(own.length, "link")}</span>
     ${own.slice(0, 6).map((link) => html`<span class="graph-told"><bdi>${legible(names.get(link.from))}</bdi> → <bdi>${legible(names.get(link.to))}</bdi>${link.label && html` <code>${legible(link.label)}</code>`}${link.weight !== undefined && ` ${format(link.weight)}`}</span>`)}
     ${own.length > 6 && html`<span class="note">and ${number(own.length - 6)} more</span>`}
   </p>`;

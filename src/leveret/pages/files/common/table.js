@@ -1,7 +1,7 @@
 // A table: sorts and filters its rows itself unless the caller does, and draws only what is seen of long ones.
 
 import { html, useLayoutEffect, useMemo, useRef, useState } from "../vendor/htm-preact.js";
-import { legible, number } from "./format.js";
+import { counted, legible, number } from "./format.js";
 import { PAPER_WIDTH, usePrinting } from "./print.js";
 
 /** From this many rows on, only those that are seen are drawn. */
@@ -198,7 +198,7 @@ function FilterField({ caption, wanted, setWanted, found, count }) {
   return html`<div class="table-filter">
     <input type="search" value=${wanted} placeholder="Filter" aria-label=${`Filter ${caption ?? "the table"}`}
       spellcheck=${false} onInput=${(event) => setWanted(event.currentTarget.value)} />
-    <span class="note" role="status">${wanted ? `${number(found)} of ${number(count)} rows` : `${number(count)} rows`}</span>
+    <span class="note" role="status">${wanted ? `${number(found)} of ${counted(count, "row")}` : counted(count, "row")}</span>
   </div>`;
 }
 

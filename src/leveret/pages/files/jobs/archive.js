@@ -1,7 +1,7 @@
 // The page of `archive`: what one run took from which stream, batch by batch.
 
 import { html, useMemo } from "../vendor/htm-preact.js";
-import { duration, moment, number, rate } from "../common/format.js";
+import { counted, duration, moment, number, rate } from "../common/format.js";
 import { Graph } from "../common/graph.js";
 import { LinePlot } from "../common/plot.js";
 import { DataTable } from "../common/table.js";
@@ -30,7 +30,7 @@ function archiveGraph(data, streams) {
   const offsets = (row) => `offsets ${number(row.first ?? 0)} to ${number(row.next)}`;
   const nodes = drawn.map((row) => ({ id: `stream ${row.stream}`, label: row.stream, note: offsets(row), kind: "queue", layer: 0 }));
   if (nodes.length > 0) {
-    nodes.push({ id: "archive", label: data.path, note: `${number(data.records)} messages added`, kind: "exchange", layer: 1 });
+    nodes.push({ id: "archive", label: data.path, note: `${counted(data.records, "message")} added`, kind: "exchange", layer: 1 });
   }
   const links = drawn.map((row) => ({ from: `stream ${row.stream}`, to: "archive", weight: Math.max(0, row.next - (row.first ?? 0)), note: offsets(row) }));
   return { nodes, links };
@@ -47,13 +47,13 @@ function ArchiveBody({ data }) {
   const [streams, steps] = useMemo(() => [recordsOf(data.streams), recordsOf(data.steps)], []);
   const picture = archiveGraph(data, streams);
   const took = steps.reduce((sum, row) => sum + row.seconds, 0);
-  const counted = steps.reduce((sum, row) => sum + row.records, 0);
-  const grown = useMemo(() => (steps.length > 0 ? grownBy(steps, data.records - counted) : []), []);
+  const summed = steps.reduce((sum, row) => sum + row.records, 0);
+  const grown = useMemo(() => (steps.length > 0 ? grownBy(steps, data.records - summed) : []), []);
   return html`<div class="figures">
       <${JobFigure} name="Messages added" value=${number(data.records)} />
       <${JobFigure} name="Batches" value=${number(data.batches)} />
       <${JobFigure} name="Time in batches" value=${duration(took * 1000)} />
-      <${JobFigure} name="Mean rate" value=${took > 0 ? rate(counted / took) : "–"} />
+      <${JobFigure} name="Mean rate" value=${took > 0 ? rate(summed / took) : "–"} />
     </div>
     <${Graph} title="From streams to the archive" note="a line is as thick as its offsets" nodes=${picture.nodes} links=${picture.links} empty="No stream was read." />
     ${steps.length === 0

@@ -2,7 +2,7 @@
 
 import { html, useMemo } from "../vendor/htm-preact.js";
 import { BarList } from "../common/bars.js";
-import { bytes, moment, number } from "../common/format.js";
+import { bytes, counted, moment, number } from "../common/format.js";
 import { Graph } from "../common/graph.js";
 import { BarPlot } from "../common/plot.js";
 import { DataTable } from "../common/table.js";
@@ -25,10 +25,10 @@ function reasonsGraph(groups) {
     const sums = summed(groups, of);
     const kept = new Set(sums.slice(0, DRAWN_MOST).map(([name]) => name));
     const idOf = (row) => (kept.has(of(row)) ? `${prefix} ${of(row)}` : `${prefix}…`);
-    const nodes = sums.slice(0, DRAWN_MOST).map(([name, letters]) => ({ id: `${prefix} ${name}`, label: name || "(no error told)", note: `${number(letters)} letters`, kind, layer: at }));
+    const nodes = sums.slice(0, DRAWN_MOST).map(([name, letters]) => ({ id: `${prefix} ${name}`, label: name || "(no error told)", note: counted(letters, "letter"), kind, layer: at }));
     const rest = sums.slice(DRAWN_MOST).reduce((sum, [, letters]) => sum + letters, 0);
     if (rest > 0) {
-      nodes.push({ id: `${prefix}…`, label: `${number(sums.length - DRAWN_MOST)} others`, note: `${number(rest)} letters`, kind: "rest", layer: at });
+      nodes.push({ id: `${prefix}…`, label: counted(sums.length - DRAWN_MOST, "other"), note: counted(rest, "letter"), kind: "rest", layer: at });
     }
     return { idOf, nodes };
   };
@@ -40,7 +40,7 @@ function reasonsGraph(groups) {
       weights.set(id, (weights.get(id) ?? 0) + row.letters);
     }
   }
-  const links = [...weights].map(([id, weight]) => ({ from: JSON.parse(id)[0], to: JSON.parse(id)[1], weight, note: `${number(weight)} letters` }));
+  const links = [...weights].map(([id, weight]) => ({ from: JSON.parse(id)[0], to: JSON.parse(id)[1], weight, note: counted(weight, "letter") }));
   return { nodes: layers.flatMap((one) => one.nodes), links };
 }
 

@@ -2,7 +2,7 @@
 
 import { html, useMemo } from "../vendor/htm-preact.js";
 import { BarList } from "../common/bars.js";
-import { duration, moment, number, percent } from "../common/format.js";
+import { counted, duration, moment, number, percent } from "../common/format.js";
 import { Graph } from "../common/graph.js";
 import { DataTable } from "../common/table.js";
 import { CutNote, JobFigure, JobPart, recordsOf, Short, showJob } from "./shell.js";
@@ -46,14 +46,14 @@ function StageFlow({ stages, published }) {
     <figcaption>Where the time goes <span class="note">median of each stage, over all queues by their messages</span></figcaption>
     <div class="stage-share" aria-hidden="true">${found.map((one, place) => one.time > 0 && html`<span class=${`stage-${place + 1}`}
       title=${`${one.title}: ${duration(one.time)}`} style=${{ width: `${(100 * one.time) / whole}%` }}></span>`)}</div>
-    <ol class="stage-row"><${StagePlace} name=${PLACES[0]} says=${published === 1 ? "1 message" : `${number(published)} messages`} />
+    <ol class="stage-row"><${StagePlace} name=${PLACES[0]} says=${counted(published, "message")} />
       ${found.map((one, place) => html`<li class=${`stage stage-${place + 1}`}>
         <span title=${one.says}>${one.title}</span>
         <b>${one.messages > 0 ? duration(one.time) : "–"}</b>
         ${one.messages > 0
           ? html`<span class="note told">${percent(one.time, whole)} of the time</span> <span class="note told">p99 up to ${duration(one.worst)}</span>`
           : html`<span class="note">no message passed it</span>`}
-      </li><${StagePlace} name=${PLACES[place + 1]} says=${one.messages === 1 ? "1 time" : `${number(one.messages)} times`} />`)}</ol>
+      </li><${StagePlace} name=${PLACES[place + 1]} says=${counted(one.messages, "time")} />`)}</ol>
   </figure>`;
 }
 
@@ -64,15 +64,15 @@ function endsGraph(queues) {
   const rows = [...kept];
   if (rest.length > 0) {
     const sum = (field) => rest.reduce((total, row) => total + row[field], 0);
-    rows.push({ name: `${number(rest.length)} others`, id: "rest", messages: sum("messages"), ...Object.fromEntries(ENDS.map(([field]) => [field, sum(field)])) });
+    rows.push({ name: counted(rest.length, "other"), id: "rest", messages: sum("messages"), ...Object.fromEntries(ENDS.map(([field]) => [field, sum(field)])) });
   }
   const from = (row) => `queue ${row.id ?? row.key}`;
-  const nodes = rows.map((row) => ({ id: from(row), label: row.name ?? queueName(row), note: `${number(row.messages)} messages`, kind: row.id ? "rest" : "queue", layer: 0 }));
+  const nodes = rows.map((row) => ({ id: from(row), label: row.name ?? queueName(row), note: counted(row.messages, "message"), kind: row.id ? "rest" : "queue", layer: 0 }));
   const links = [];
   for (const [field, title, kind] of ENDS) {
     const total = rows.reduce((sum, row) => sum + row[field], 0);
     if (total > 0) {
-      nodes.push({ id: `end ${field}`, label: title, note: `${number(total)} messages`, kind, layer: 1 });
+      nodes.push({ id: `end ${field}`, label: title, note: counted(total, "message"), kind, layer: 1 });
       const ends = rows.filter((row) => row[field] > 0);
       links.push(...ends.map((row) => ({ from: from(row), to: `end ${field}`, weight: row[field], kind: kind === "queue" ? "" : kind, note: `${number(row[field])} messages` })));
     }
@@ -120,7 +120,7 @@ function LifecycleBody({ data }) {
       <${JobFigure} name="Events" value=${number(data.events)} />
       <${JobFigure} name="Messages followed" value=${number(data.messages)} />
       <${JobFigure} name="Stuck" value=${number(data.stuck.total)} note=${`no event for ${data.stuck_after}`} warn=${data.stuck.total > 0} />
-      <${JobFigure} name="Without a queue" value=${number(data.unroutable)} note=${`of ${number(data.published)} publishes`} warn=${data.unroutable > 0} />
+      <${JobFigure} name="Without a queue" value=${number(data.unroutable)} note=${`of ${counted(data.published, "publish", "publishes")}`} warn=${data.unroutable > 0} />
       ${data.unreadable > 0 && html`<${JobFigure} name="No events" value=${number(data.unreadable)} note="messages that are none" />`}
     </div>
     <${StageFlow} stages=${stages} published=${data.published} />

@@ -1,7 +1,7 @@
 // The page of `replay`: what one run published, from where to where, step by step.
 
 import { html, useMemo } from "../vendor/htm-preact.js";
-import { duration, moment, number, percent } from "../common/format.js";
+import { counted, duration, moment, number, percent } from "../common/format.js";
 import { Graph } from "../common/graph.js";
 import { LinePlot } from "../common/plot.js";
 import { DataTable } from "../common/table.js";
@@ -10,11 +10,11 @@ import { CutNote, JobFigure, JobPart, recordsOf, showJob } from "./shell.js";
 /** Sources in the picture; the table has all. */
 const SOURCES_DRAWN = 20;
 
-const counted = (key, title) => ({ key, title, align: "right" });
-const SOURCES = [{ key: "source", title: "Source" }, counted("next", "Next offset")];
+const figure = (key, title) => ({ key, title, align: "right" });
+const SOURCES = [{ key: "source", title: "Source" }, figure("next", "Next offset")];
 const STEPS = [
-  { key: "source", title: "Source" }, counted("start", "From offset"), counted("end", "To before"), counted("messages", "Messages"),
-  counted("known", "Known before"), counted("unroutable", "Unroutable"), { key: "began", title: "Began", render: (row) => moment(row.began) },
+  { key: "source", title: "Source" }, figure("start", "From offset"), figure("end", "To before"), figure("messages", "Messages"),
+  figure("known", "Known before"), figure("unroutable", "Unroutable"), { key: "began", title: "Began", render: (row) => moment(row.began) },
   { key: "took", title: "Took", align: "right", value: (row) => row.ended - row.began, render: (row) => duration(row.ended - row.began) },
 ];
 const ENDS = [["published", "", "queue"], ["known", "Published before", "warn"], ["unroutable", "No queue", "bad"]];
@@ -38,11 +38,11 @@ function flowGraph(data, sums) {
   const nodes = [...sums.keys()].map((name) => ({ id: `source ${name}`, label: name, note: "source", kind: "exchange", layer: 0 }));
   const shown = ENDS.filter(([field]) => field === "published" || data[field] > 0);
   if (nodes.length > 0) {
-    nodes.push(...shown.map(([field, label, kind]) => ({ id: `end ${field}`, label: label || data.destination, note: `${number(data[field])} messages`, kind, layer: 1 })));
+    nodes.push(...shown.map(([field, label, kind]) => ({ id: `end ${field}`, label: label || data.destination, note: counted(data[field], "message"), kind, layer: 1 })));
   }
   const links = [...sums].flatMap(([name, sum]) => shown
     .filter(([field]) => field === "published" || sum[field] > 0)
-    .map(([field]) => ({ from: `source ${name}`, to: `end ${field}`, weight: sum[field], note: `${number(sum[field])} messages` })));
+    .map(([field]) => ({ from: `source ${name}`, to: `end ${field}`, weight: sum[field], note: counted(sum[field], "message") })));
   return { nodes, links };
 }
 

@@ -2,7 +2,7 @@
 
 import { html, useMemo, useState } from "../vendor/htm-preact.js";
 import { BarList } from "../common/bars.js";
-import { bytes, number, percent } from "../common/format.js";
+import { bytes, counted, number, percent } from "../common/format.js";
 import { Graph } from "../common/graph.js";
 import { DataTable } from "../common/table.js";
 import { CutNote, exchangeName, JobFigure, JobPart, keyName, recordsOf, Short, showJob } from "./shell.js";
@@ -21,14 +21,14 @@ function topologyGraph(bindings, queues, wanted) {
   const add = (kind, name) => {
     const load = kind === "queue" ? loads.get(name) : undefined;
     const looks = kind === "queue" ? (load?.hot ? "queue warn" : "queue") : "exchange";
-    const note = kind === "queue" ? `${number(load?.messages ?? 0)} messages${load?.hot ? ", hot" : ""}` : "exchange";
+    const note = kind === "queue" ? `${counted(load?.messages ?? 0, "message")}${load?.hot ? ", hot" : ""}` : "exchange";
     nodes.set(idOf(kind, name), { id: idOf(kind, name), label: kind === "queue" ? name : exchangeName(name), note, kind: looks });
   };
   const links = found.slice(0, LINKS_DRAWN).map((one) => {
     add("exchange", one.source);
     add(one.to, one.destination);
     const label = [keyName(one.binding_key), one.arguments].filter(Boolean).join(" ");
-    return { from: idOf("exchange", one.source), to: idOf(one.to, one.destination), label, weight: one.messages, note: `${label}: ${number(one.messages)} messages` };
+    return { from: idOf("exchange", one.source), to: idOf(one.to, one.destination), label, weight: one.messages, note: `${label}: ${counted(one.messages, "message")}` };
   });
   return { nodes: [...nodes.values()], links, left: found.length - links.length };
 }

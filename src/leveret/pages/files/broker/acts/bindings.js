@@ -1,8 +1,9 @@
 // Removing bindings and exchanges.
 
+import { counted } from "../../common/format.js";
 import { ask, prepared } from "../ask.js";
 import { get, path, query, remove } from "../api.js";
-import { counted, exchangePart } from "../parts.js";
+import { exchangePart } from "../parts.js";
 import { go } from "../router.js";
 
 export function unbind(row, done) {

@@ -1,9 +1,8 @@
 // Cancelling messages that a delaying exchange holds until they are due.
 
-import { moment } from "../../common/format.js";
+import { counted, moment } from "../../common/format.js";
 import { ask } from "../ask.js";
 import { path, remove } from "../api.js";
-import { counted } from "../parts.js";
 
 export function cancelDelayed({ vhost, name, row, done }) {
   ask({

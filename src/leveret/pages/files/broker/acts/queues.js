@@ -1,9 +1,8 @@
 // What can be done with a queue; what cannot be undone names what will be lost.
 
-import { number } from "../../common/format.js";
+import { counted, number } from "../../common/format.js";
 import { ask } from "../ask.js";
 import { ApiError, path, post, query, remove } from "../api.js";
-import { counted } from "../parts.js";
 import { go } from "../router.js";
 
 /** How many messages the broker moves in one request. */

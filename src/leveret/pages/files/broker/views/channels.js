@@ -1,7 +1,7 @@
 // Channels: who has them, how far they may be ahead, and what they hold; one with its consumers.
 
 import { html } from "../../vendor/htm-preact.js";
-import { number } from "../../common/format.js";
+import { counted, number } from "../../common/format.js";
 import { DataTable } from "../../common/table.js";
 import { get, path } from "../api.js";
 import { Filter, ListTable, useList } from "../list.js";
@@ -72,7 +72,7 @@ function Details({ row }) {
       ["Prefetch of a consumer", row.prefetch_count ? number(row.prefetch_count) : "no limit: a slow consumer may hold a whole queue"],
       ["Prefetch of the channel", row.global_prefetch_count ? number(row.global_prefetch_count) : "no limit"],
       ["Publishes are confirmed", row.confirm ? "yes" : "no: the client does not know what was lost"],
-      ["In a transaction", row.transactional ? `${number(row.messages_uncommitted)} messages, ${number(row.acks_uncommitted)} acks` : undefined],
+      ["In a transaction", row.transactional ? `${counted(row.messages_uncommitted, "message")}, ${number(row.acks_uncommitted)} acks` : undefined],
     ]} /><//>
     ${consumers.length > 0 && html`<${Panel} title="Consumers" wide>
       ${row.consumer_count > consumers.length && html`<p>The first ${number(consumers.length)} of

@@ -1,12 +1,12 @@
 // Definitions: downloaded as a file, and a file applied after its difference was looked at.
 
 import { html, useRef, useState } from "../../vendor/htm-preact.js";
-import { bytes, legible, number } from "../../common/format.js";
+import { bytes, counted, legible, number } from "../../common/format.js";
 import { DataTable } from "../../common/table.js";
 import { get, path, post } from "../api.js";
 import { ask } from "../ask.js";
 import { difference } from "../difference.js";
-import { counted, Empty, Failure, Heading, Name, Panel, Tag } from "../parts.js";
+import { Empty, Failure, Heading, Name, Panel, Tag } from "../parts.js";
 import { chosenVhost, useStore } from "../store.js";
 
 const FILE_BYTES_MAX = 20 * 1024 * 1024;

@@ -1,11 +1,11 @@
 // The messages of a queue: browsed without taking them, published into it, or taken out.
 
 import { html, useState } from "../../vendor/htm-preact.js";
-import { number } from "../../common/format.js";
+import { counted, number } from "../../common/format.js";
 import { path, post } from "../api.js";
 import { ask, Field, objectOf, say } from "../ask.js";
 import { Message } from "../message.js";
-import { counted, Empty, Failure, Panel } from "../parts.js";
+import { Empty, Failure, Panel } from "../parts.js";
 
 const PAGE = 20;
 

@@ -1,7 +1,7 @@
 // Overview: what the broker does now, what it holds, and what is wrong with it.
 
 import { html } from "../../vendor/htm-preact.js";
-import { bytes, duration, number, rate } from "../../common/format.js";
+import { bytes, duration, number, rate, rateKnown } from "../../common/format.js";
 import { LinePlot } from "../../common/plot.js";
 import { get, query } from "../api.js";
 import { alarmsOf } from "../alarms.js";
@@ -68,12 +68,12 @@ function Counts({ overview }) {
   const totals = overview.queue_totals ?? {};
   const stats = overview.message_stats ?? {};
   const amqp = (overview.listeners ?? []).find((one) => one.protocol.startsWith("amqp"));
-  const rateOf = (name) => rate(stats[`${name}_details`]?.rate ?? 0);
+  const rateOf = (name) => rate(rateKnown(overview, stats[`${name}_details`]));
   return html`<div class="figures">
     <${Figure} name="Ready" value=${number(totals.messages_ready ?? 0)}
-      to=${link("queues", [], { sort: "messages_ready", reverse: "true" })} note="messages" />
+      to=${link("queues", [], { sort: "messages_ready", reverse: "true" })} note=${totals.messages_ready === 1 ? "message" : "messages"} />
     <${Figure} name="Unacked" value=${number(totals.messages_unacknowledged ?? 0)}
-      to=${link("queues", [], { sort: "messages_unacknowledged", reverse: "true" })} note="messages" />
+      to=${link("queues", [], { sort: "messages_unacknowledged", reverse: "true" })} note=${totals.messages_unacknowledged === 1 ? "message" : "messages"} />
     <${Figure} name="Published" value=${rateOf("publish")} note=${`${number(stats.publish ?? 0)} in all`} />
     <${Figure} name="Delivered" value=${rateOf("deliver_get")} note=${`${number(stats.deliver_get ?? 0)} in all`} />
     <${Figure} name="Queues" value=${number(objects.queues ?? 0)} to=${link("queues")} />

@@ -1,12 +1,12 @@
 // Policies: what each sets, which queues and exchanges it matches, and making and removing them.
 
 import { html, useEffect, useState } from "../../vendor/htm-preact.js";
-import { number } from "../../common/format.js";
+import { counted, number } from "../../common/format.js";
 import { DataTable } from "../../common/table.js";
 import { deletePolicy, editPolicy } from "../acts/policies.js";
 import { get, path, query } from "../api.js";
 import { useLive } from "../live.js";
-import { Arguments, counted, Empty, ExchangeLink, Failure, Heading, Loaded, Name, NameLink, Panel, QueueLink, Tag } from "../parts.js";
+import { Arguments, Empty, ExchangeLink, Failure, Heading, Loaded, Name, NameLink, Panel, QueueLink, Tag } from "../parts.js";
 import { link } from "../router.js";
 import { chosenVhost, isAdministrator, useStore } from "../store.js";
 

@@ -1,7 +1,7 @@
 // One queue: how deep it is, how fast it fills and empties, who consumes it, and what is in it.
 
 import { html } from "../../vendor/htm-preact.js";
-import { bytes, legible, moment, number, rate } from "../../common/format.js";
+import { bytes, counted, legible, moment, number, rate, rateKnown } from "../../common/format.js";
 import { LinePlot } from "../../common/plot.js";
 import { DataTable } from "../../common/table.js";
 import { deleteQueue, moveMessages, purgeQueue, rewindQueue } from "../acts/queues.js";
@@ -79,9 +79,9 @@ function State({ row }) {
     <div class="figures">
       <${Figure} name="Ready" value=${number(row.messages_ready)} note=${bytes(row.message_bytes_ready ?? 0)} />
       <${Figure} name="Unacked" value=${number(row.messages_unacknowledged)} note=${bytes(row.message_bytes_unacknowledged ?? 0)} />
-      <${Figure} name="In" value=${rate(of("publish")?.rate ?? 0)} note=${`${number(stats.publish ?? 0)} in all`} />
-      <${Figure} name="Out" value=${rate(of("deliver_get")?.rate ?? 0)} note=${`${number(stats.deliver_get ?? 0)} in all`} />
-      <${Figure} name="Acked" value=${rate(of("ack")?.rate ?? 0)} note=${`${number(stats.ack ?? 0)} in all`} />
+      <${Figure} name="In" value=${rate(rateKnown(row, of("publish")))} note=${`${number(stats.publish ?? 0)} in all`} />
+      <${Figure} name="Out" value=${rate(rateKnown(row, of("deliver_get")))} note=${`${number(stats.deliver_get ?? 0)} in all`} />
+      <${Figure} name="Acked" value=${rate(rateKnown(row, of("ack")))} note=${`${number(stats.ack ?? 0)} in all`} />
       <${Figure} name="Consumers" value=${number(row.consumers)} to=${link("queues", [row.vhost, row.name], { tab: "consumers" })} />
     </div>
     <div class="plots">
@@ -172,7 +172,7 @@ function Consumers({ row }) {
   const consumers = row.consumer_details ?? [];
   if (consumers.length === 0) {
     return html`<${Empty} title="Nobody consumes this queue">
-      <p>${row.messages > 0 ? `${number(row.messages)} messages wait.` : "Nothing waits."} Try
+      <p>${row.messages > 0 ? `${counted(row.messages, "message")} ${row.messages === 1 ? "waits" : "wait"}.` : "Nothing waits."} Try
       <code>leveret consume ${legible(row.name)}</code>.</p>
     <//>`;
   }

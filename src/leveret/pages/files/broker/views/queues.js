@@ -1,7 +1,7 @@
 // Queues: the list, and (with a vhost and a name in the address) one queue.
 
 import { html } from "../../vendor/htm-preact.js";
-import { bytes, number, rate } from "../../common/format.js";
+import { bytes, number, rate, rateKnown } from "../../common/format.js";
 import { Sparkline } from "../../common/plot.js";
 import { declareQueue } from "../acts/declare.js";
 import { Filter, ListTable, useList } from "../list.js";
@@ -20,10 +20,10 @@ const COLUMNS = [
   "vhost", "name", "type", "durable", "auto_delete", "exclusive", "policy", "arguments", "consumers",
   "messages", "messages_ready", "messages_unacknowledged", "message_bytes", "messages_details",
   "message_stats.publish_details.rate", "message_stats.deliver_get_details.rate",
-  "message_stats.ack_details.rate",
+  "message_stats.ack_details.rate", "rates_known",
 ].join(",");
 
-const rateOf = (row, name) => row.message_stats?.[`${name}_details`]?.rate ?? 0;
+const rateOf = (row, name) => rateKnown(row, row.message_stats?.[`${name}_details`]);
 
 function depths(row) {
   return [...(row.messages_details?.samples ?? [])].reverse().map((one) => one.sample);

@@ -1,12 +1,12 @@
 // Streams: how far they reach and who reads them; super streams with their partitions.
 
 import { html } from "../../vendor/htm-preact.js";
-import { bytes, number } from "../../common/format.js";
+import { bytes, counted, number } from "../../common/format.js";
 import { DataTable } from "../../common/table.js";
 import { declareQueue } from "../acts/declare.js";
 import { get, path } from "../api.js";
 import { useLive } from "../live.js";
-import { counted, Empty, Heading, Loaded, Name, NameLink, Panel } from "../parts.js";
+import { Empty, Heading, Loaded, Name, NameLink, Panel } from "../parts.js";
 import { link } from "../router.js";
 import { chosenVhost, useStore } from "../store.js";
 import { QueueView } from "./queue.js";
