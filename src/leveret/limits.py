@@ -54,6 +54,15 @@ TLS_HANDSHAKE_BYTES_MAX: Final = 131_072
 #: What goes to OpenSSL or comes from it at once: its buffers stay as large as the largest piece.
 TLS_PIECE_BYTES: Final = 32_768
 
+#: Records of a TLS handshake: a chain of 100 kB in the smallest fragments (RFC 6066: 512 bytes)
+#: has 200.
+TLS_HANDSHAKE_RECORDS_MAX: Final = 512
+
+#: Records without content that a peer may send after its handshake, at once and one more each
+#: second: a KeyUpdate costs 28 µs, and peers need one in gigabytes.  Go's TLS takes 16 in a row.
+#: So many records go to OpenSSL at once.
+TLS_EMPTY_RECORDS_MAX: Final = 16
+
 #: Records of one peer that are decrypted before others get their turn: one of a byte takes 1 µs.
 TLS_RECORDS_PER_TURN: Final = 512
 

@@ -6,8 +6,9 @@ a plain connection has; what was read is decrypted whole, in one call of the pro
 costly steps of a handshake are calculated beside the loop (`handshakes`).
 
 Invariants: the memory between OpenSSL and the socket is bounded by `TLS_PIECE_BYTES`; a handshake
-takes `TLS_HANDSHAKE_BYTES_MAX` of input at most; of one peer's input no more than
-`TLS_RECORDS_PER_TURN` records are decrypted before others get their turn.
+takes at most `TLS_HANDSHAKE_BYTES_MAX` and `TLS_HANDSHAKE_RECORDS_MAX` of input; no more than
+`TLS_RECORDS_PER_TURN` records of one peer are decrypted before others get their turn; and a peer
+that sends more than `TLS_EMPTY_RECORDS_MAX` records without content is dropped (`records`).
 """
 
 from __future__ import annotations
@@ -19,13 +20,16 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from leveret.limits import (
+    TLS_EMPTY_RECORDS_MAX,
     TLS_HANDSHAKE_BYTES_MAX,
+    TLS_HANDSHAKE_RECORDS_MAX,
     TLS_PIECE_BYTES,
     TLS_RECORDS_PER_TURN,
 )
 from leveret.server.opening.certificate_name import LoginName
 from leveret.server.opening.handshakes import Handshake, Handshakes
 from leveret.server.opening.opening import Opening, Openings
+from leveret.server.opening.records import Records
 from leveret.session.admission import Admission, Slot
 from leveret.wire.buffer import BytesWriter
 from leveret.wire.frames import write_method
@@ -89,6 +93,7 @@ class TlsConnection(Opening, Handshake):
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
         self.object = tls.context().wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self.records = Records()
         self._handshake_bytes = 0
         self._calculating = False
         #: How the handshake ended, once it has: by None, or by what went wrong.
@@ -117,24 +122,31 @@ class TlsConnection(Opening, Handshake):
             self._ended = True
             self._refuse_plain(data)
             return
-        self._handshake_bytes += len(data)
-        if self._handshake_bytes > TLS_HANDSHAKE_BYTES_MAX:
-            self._ended = True
-            self.refuse(f"its TLS handshake has more than {TLS_HANDSHAKE_BYTES_MAX} bytes")
-            return
         self._rest += data
         self._continue()
 
     def _continue(self) -> None:
-        """Have the input calculated, unless a step is under way."""
+        """Have the next piece of input calculated, unless a step is under way."""
         if self._calculating or not self._rest:
+            return
+        end = self.records.cut(self._rest, 0)
+        piece, self._rest = self._rest[:end], self._rest[end:]
+        self._handshake_bytes += len(piece)
+        if self._handshake_bytes > TLS_HANDSHAKE_BYTES_MAX:
+            self._refuse_long(f"{TLS_HANDSHAKE_BYTES_MAX} bytes")
+            return
+        if self.records.ended > TLS_HANDSHAKE_RECORDS_MAX:
+            self._refuse_long(f"{TLS_HANDSHAKE_RECORDS_MAX} records")
             return
         assert self.raw is not None
         self.raw.pause_reading()
-        self._incoming.write(self._rest)
-        self._rest = b""
+        self._incoming.write(piece)
         self._calculating = True
         self._tls.handshakes.request(self.slot.network, self)
+
+    def _refuse_long(self, limit: str) -> None:
+        self._ended = True
+        self.refuse(f"its TLS handshake has more than {limit}")
 
     def calculate(self) -> None:
         """Go on with the handshake; in the thread."""
@@ -208,13 +220,16 @@ class TlsConnection(Opening, Handshake):
 
     def _decrypt(self, data: bytes) -> None:
         """Give the protocol above what the peer has sent, or so much of it as is its turn."""
-        read, view, at = self.object.read, memoryview(data), 0
+        read, records, view, at = self.object.read, self.records, memoryview(data), 0
         parts: list[bytes] = []
-        failed = ended = False
+        failed = ended = floods = False
         while True:
+            # A record's content comes from one read, and from none where it has none.
+            before = records.ended - len(parts)
             if at < len(data):
-                self._incoming.write(view[at : at + TLS_PIECE_BYTES])
-                at += TLS_PIECE_BYTES
+                end = records.cut(data, at)
+                self._incoming.write(view[at:end])
+                at = end
             try:
                 while part := read(_RECORD_BYTES):
                     parts.append(part)
@@ -223,7 +238,10 @@ class TlsConnection(Opening, Handshake):
                 pass
             except ssl.SSLError:
                 failed = True
-            if failed or ended or at >= len(data) or len(parts) >= TLS_RECORDS_PER_TURN:
+            empty = records.ended - len(parts) - before
+            if empty > 0 and records.are_empty(empty, self.openings.loop.time()):
+                floods = True
+            if failed or ended or floods or at >= len(data) or len(parts) >= TLS_RECORDS_PER_TURN:
                 break
         if self._outgoing.pending:
             self._flush()
@@ -232,7 +250,12 @@ class TlsConnection(Opening, Handshake):
             self.upper.data_received(parts[0] if len(parts) == 1 else b"".join(parts))
         if self._closing:
             return
-        if failed:
+        if floods:
+            text = f"closing the connection of {self.peer}: its TLS records carry no content"
+            often = f"more than {TLS_EMPTY_RECORDS_MAX} of them at once, or one each second"
+            self.openings.say("warning", f"{text} ({often})")
+            self.abort()
+        elif failed:
             # Not for the log: whoever is between the ends can do this at any time.
             self.abort()
         elif ended:

@@ -1,0 +1,71 @@
+"""The records of TLS in what a peer sends, found before OpenSSL reads them.
+
+    type (1 byte) | version (2) | length (2) | so many bytes          (RFC 8446, section 5.1)
+
+A record need not carry content: it may be a KeyUpdate, an alert, part of a handshake, or empty.
+OpenSSL processes such records silently, however many there are, so what they cost can only be
+limited beforehand: input goes to OpenSSL a few records at a time, and a peer may send only a few
+that turn out to have no content.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from leveret.limits import TLS_EMPTY_RECORDS_MAX, TLS_PIECE_BYTES
+
+_HEAD_BYTES: Final = 5
+
+
+class Records:
+    """The records of one peer."""
+
+    def __init__(self) -> None:
+        #: How many have come to their end.
+        self.ended = 0
+        #: The head of the next one, as far as it has come.
+        self._head = b""
+        #: What is still to come of the one at hand.
+        self._left = 0
+        #: Those without content that count against the peer, and when they did (seconds).
+        self._empty = 0.0
+        self._counted_at = 0.0
+
+    def cut(self, data: bytes, at: int) -> int:
+        """Return where a piece of input ends that begins at `at` and goes to OpenSSL at once."""
+        size = len(data)
+        end = min(size, at + TLS_PIECE_BYTES)
+        head, left, ended = self._head, self._left, 0
+        while at < end and ended < TLS_EMPTY_RECORDS_MAX:
+            if left == 0:
+                if head or at + _HEAD_BYTES > size:
+                    missing = _HEAD_BYTES - len(head)
+                    head += data[at : at + missing]
+                    if len(head) < _HEAD_BYTES:
+                        at = size
+                        break
+                    left = head[3] << 8 | head[4]
+                    head = b""
+                    at += missing
+                else:
+                    left = data[at + 3] << 8 | data[at + 4]
+                    at += _HEAD_BYTES
+            if at + left <= end:
+                at += left
+                left = 0
+                ended += 1
+            elif at < end:
+                left -= end - at
+                at = end
+        self._head, self._left = head, left
+        self.ended += ended
+        return at
+
+    def are_empty(self, count: int, now: float) -> bool:
+        """Count records without content; tell whether the peer sends too many (`now` in seconds).
+
+        It may send so many at once, and one more each second.
+        """
+        self._empty = max(0.0, self._empty - (now - self._counted_at)) + count
+        self._counted_at = now
+        return self._empty > TLS_EMPTY_RECORDS_MAX
