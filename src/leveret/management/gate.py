@@ -123,6 +123,10 @@ class Visit:
             self._task.uncancel()
         return self.refusal
 
+    def left(self) -> None:
+        """Let go of the task, whose result is the answer, which has the request."""
+        self._task = None
+
 
 #: Where a request keeps its visit.
 VISIT: Final = web.RequestKey("visit", Visit)
@@ -174,6 +178,7 @@ class Gate(RightsWatcher):
     def left(self, visit: Visit) -> None:
         """Hear that a request is answered."""
         if visit in self.visits:
+            visit.left()
             self.visits.remove(visit)
             user = visit.access.user
             for counter in (self._visits_of, self._tagged_of)[: 1 + bool(visit.right.tags)]:

@@ -43,7 +43,9 @@ class Steps(Generic[Answer]):
                 after = self._counts()
                 self.changed = self.changed or after != before
                 self.recorded = self.recorded or after[1] > before[1]
-            thrown = None
+                # An exception that leaves here has this frame in its traceback: together they would
+                # keep the request with its answer until the collector finds them.
+                thrown = None
             try:
                 value = yield waited
             except BaseException as error:  # noqa: BLE001 (it goes where it was meant to go)

@@ -89,6 +89,13 @@ class Slot:
         self.waited_ms = 0
         return max(seconds * OPENING_PERCENT / 100 - waited / 1000, seconds / 2)
 
+    def leave(self) -> None:
+        """Let go of the connection, which is gone: each has the other, and is long-lived."""
+        self.leaving = True
+        self.expel = never
+        self.is_authenticated = never
+        self.is_authenticating = never
+
 
 @final
 class Admission:
@@ -185,6 +192,7 @@ class Admission:
             return
         del self.slots[slot]
         self._forget(slot)
+        slot.leave()
         if self._whole is not None:
             self._whole.leave(slot)
         waiting = self._waiting

@@ -214,7 +214,9 @@ class HttpConnection(JsonErrors):
 
     def _wait_for_request(self, seconds: float) -> None:
         self._quiet()
-        self._idle = Alarm(self._connections.clock, seconds, self._abort)
+        if self.transport is not None:
+            # Else it is lost, and what answered it has heard of that later.
+            self._idle = Alarm(self._connections.clock, seconds, self._abort)
 
     def pause_writing(self) -> None:
         """Hear that the peer does not read."""

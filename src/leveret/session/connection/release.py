@@ -56,3 +56,4 @@ class ConnectionRelease(Work):
         """Answer the client's close."""
         if self._answers:
             self._connection.answer_close()
+        self._connection.holds_nothing()
