@@ -197,7 +197,7 @@ class HttpClient:
     def ask(self, method: str, path: str, body: object = None) -> int:
         """Send a request, and have it answered; return the status, 0 for none that came."""
         data = b"" if body is None else json.dumps(body).encode()
-        head = f"{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+        head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
         raw = f"{head}Content-Length: {len(data)}\r\n\r\n".encode() + data
         transport = _Transport()
         opened: list[OperatorConnection] = []

@@ -666,7 +666,7 @@ class Wire:
                 opened = await asyncio.open_connection("127.0.0.1", self.port)
             self._reader, self._writer = opened
         assert self._reader is not None
-        data = b"%s %s HTTP/1.1\r\nHost: x\r\n" % (method.encode(), path)
+        data = b"%s %s HTTP/1.1\r\nHost: localhost\r\n" % (method.encode(), path)
         if authorization:
             data += b"Authorization: %s\r\n" % authorization
         if body is not None:

@@ -497,6 +497,12 @@ class Settings(BaseSettings):
     http_port: int = Field(
         15672, ge=0, le=65_535, description="The port to listen on for HTTP; 0 takes any free one."
     )
+    http_hosts: Names = Field(
+        (),
+        description="Further names of the broker's machine by which `loopback_users` may ask for "
+        "the HTTP API, separated by commas. Addresses, localhost and the machine's own name are "
+        "allowed without it; a request for any other name may come from another site's page.",
+    )
     http_backup: Literal["secure", "any", "off"] = Field(
         "secure",
         description="Whether administrators may make backups over the HTTP API on TCP: over TLS or "

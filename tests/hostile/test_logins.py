@@ -511,7 +511,7 @@ def test_a_user_logs_in_while_strangers_guess(
             opened.callback(sock.close)
             if over_http:
                 sock.sendall(
-                    b"GET /api/streams/%2F HTTP/1.1\r\nHost: x\r\nAuthorization: Basic "
+                    b"GET /api/streams/%2F HTTP/1.1\r\nHost: localhost\r\nAuthorization: Basic "
                     + _basic(f"guest:{number}") + b"\r\n\r\n"
                 )  # fmt: skip
             else:

@@ -175,7 +175,7 @@ def test_a_download_that_is_open_ends_with_the_right(
         async with broker.hostile.serving():
             port = broker.hostile.tcp.port
             reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=65_536)
-            head = b"GET /api/streams/h/s/chunks?max_bytes=16000000 HTTP/1.1\r\nHost: x\r\n"
+            head = b"GET /api/streams/h/s/chunks?max_bytes=16000000 HTTP/1.1\r\nHost: localhost\r\n"
             writer.write(head + b"Authorization: " + basic("reader", "reader") + b"\r\n\r\n")
             await reader.readuntil(b"\r\n\r\n")
             revoke(broker)
@@ -219,7 +219,7 @@ def test_a_long_list_ends_with_the_right(
         async with broker.hostile.serving():
             port = broker.hostile.tcp.port
             reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=65_536)
-            head = b"GET /api/queues HTTP/1.1\r\nHost: x\r\n"
+            head = b"GET /api/queues HTTP/1.1\r\nHost: localhost\r\n"
             writer.write(head + b"Authorization: " + basic("reader", "reader") + b"\r\n\r\n")
             await reader.readuntil(b"\r\n\r\n")
             revoke(broker)
@@ -241,7 +241,7 @@ def test_a_body_that_is_still_coming_is_not_taken(tmp_path: Path) -> None:
         broker.users.set_permission("reader", "h", ".*", ".*", ".*")
         async with broker.hostile.serving():
             reader, writer = await asyncio.open_connection("127.0.0.1", broker.hostile.tcp.port)
-            head = b"PUT /api/super-streams/h/mine HTTP/1.1\r\nHost: x\r\nContent-Length: 16\r\n"
+            head = b"PUT /api/super-streams/h/mine HTTP/1.1\r\nHost: localhost\r\nContent-Length: 16\r\n"
             writer.write(head + b"Authorization: " + basic("reader", "reader") + b"\r\n\r\n{")
             (gate,) = broker.users.watchers
             assert isinstance(gate, Gate)

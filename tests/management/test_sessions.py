@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
 import urllib.parse
 from collections.abc import Iterator
 from typing import Any
@@ -23,6 +24,7 @@ from leveret.limits import (
     HTTP_SESSIONS_PER_USER_MAX,
 )
 from leveret.management.login.sessions import Sessions
+from secure import read_all
 
 PAGE = {"X-Requested-With": "leveret"}
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
@@ -101,6 +103,80 @@ def test_credentials_begin_one_too(browser: Browser) -> None:
     assert browser.ask("POST", "/api/login", **basic("guest", "guest"))[0] == 200
     browser.cookie = browser.headers["Set-Cookie"].partition(";")[0]
     assert browser.ask("GET", "/api/whoami")[1]["name"] == "guest"
+
+
+OUR_HOSTS = (
+    "localhost",
+    "LocalHost.:15672",
+    "broker.localhost:1",
+    "127.0.0.1",
+    "192.0.2.7:15672",
+    "[::1]:15672",
+    "[2001:db8::1]",
+    socket.gethostname(),
+)
+
+#: Of other sites, or of none.
+THEIR_HOSTS = (
+    "evil.example",
+    "Evil.Example.:15672",
+    "localhost.evil.example",
+    "evillocalhost",
+    "127.0.0.1.evil.example",
+    "guest@localhost",
+    "localhost:port",
+    "[::1",
+    "[evil.example]",
+    "2130706433",
+    "localhost, evil.example",
+)
+
+
+def test_loopback_users_ask_for_a_host_that_is_this_machine(
+    browser: Browser, user: str, broker: BrokerProcess
+) -> None:
+    """A page whose name leads to 127.0.0.1 is of the broker's own site to a browser."""
+    guest = basic("guest", "guest")
+    for host in OUR_HOSTS:
+        assert browser.ask("GET", "/api/overview", Host=host, **guest)[0] == 200, host
+    for host in THEIR_HOSTS:
+        status, answer = browser.ask("GET", "/api/overview", Host=host, **guest)
+        assert (status, answer["error"]) == (421, "misdirected_request"), host
+        assert "http_hosts" in answer["reason"]
+    evil = {
+        "Host": "evil.example",
+        "Origin": "http://evil.example",
+        "Sec-Fetch-Site": "same-origin",
+    }
+    assert browser.log_in("guest", "guest", **evil)[0] == 421
+    # Passwords cannot be tried either, and what has no user is for everybody.
+    assert browser.ask("GET", "/api/whoami", **evil, **basic("guest", "wrong"))[0] == 421
+    assert browser.ask("PUT", "/api/vhosts/evil", "{}", **evil, **guest)[0] == 421
+    assert browser.log_in(user, "secret", **evil)[0] == 200
+    assert browser.ask("GET", "/api/overview", **evil)[0] == 200
+    assert browser.log_in("guest", "guest")[0] == 200
+    assert browser.ask("GET", "/api/whoami", **evil)[0] == 421
+    assert browser.ask("GET", "/api/whoami")[0] == 200
+    assert "user 'guest'" in broker.expect_line("HTTP login refused: ")
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        ("GET http://evil.example/api/whoami HTTP/1.1\r\nHost: localhost", b"421"),
+        ("GET http://localhost/api/whoami HTTP/1.1\r\nHost: evil.example", b"421"),
+        ("GET http://u@localhost/api/whoami HTTP/1.1\r\nHost: localhost", b"421"),
+        ("GET http://localhost/api/whoami HTTP/1.1\r\nHost: localhost", b"200"),
+        ("GET /api/whoami HTTP/1.0", b"200"),
+    ],
+)
+def test_a_target_names_a_host_too_and_no_browser_names_none(
+    broker: BrokerProcess, head: str, status: bytes
+) -> None:
+    login = basic("guest", "guest")["Authorization"]
+    with socket.create_connection(("127.0.0.1", http_port(broker)), 120) as client:
+        client.sendall(f"{head}\r\nAuthorization: {login}\r\nConnection: close\r\n\r\n".encode())
+        assert read_all(client).split(b" ")[1] == status
 
 
 def test_the_cookie_is_for_tls_alone_where_tls_ends_before_the_broker(browser: Browser) -> None:

@@ -376,7 +376,7 @@ def test_clients_that_do_not_read_cost_little_and_hinder_nobody(
     with HttpUser(port) as user:
         user.chunks(name, offset=0)  # loads what is loaded at the first request
         before = process.memory_info().rss
-        path = f"GET /api/streams/%2F/{name}/chunks?offset=0 HTTP/1.1\r\nHost: x\r\n"
+        path = f"GET /api/streams/%2F/{name}/chunks?offset=0 HTTP/1.1\r\nHost: localhost\r\n"
         token = basic("guest", "guest")["Authorization"]
         request = f"{path}Authorization: {token}\r\n\r\n".encode()
         with contextlib.ExitStack() as deaf:
@@ -399,7 +399,7 @@ def test_a_client_that_goes_leaves_nothing_behind(
         before = process.num_fds()
         token = basic("guest", "guest")["Authorization"]
         for query in ("offset=0", "offset=200&wait_ms=60000"):
-            path = f"GET /api/streams/%2F/{name}/chunks?{query} HTTP/1.1\r\nHost: x\r\n"
+            path = f"GET /api/streams/%2F/{name}/chunks?{query} HTTP/1.1\r\nHost: localhost\r\n"
             for _ in range(20):
                 with socket.create_connection(("127.0.0.1", port)) as sock:
                     sock.sendall(f"{path}Authorization: {token}\r\n\r\n".encode())
@@ -419,7 +419,7 @@ def test_a_client_that_goes_leaves_nothing_behind(
         b"\0" * 100,
         b"GET " + b"/" * 100_000 + b" HTTP/1.1\r\n\r\n",
         b"GET / HTTP/1.1\r\n" + b"X-Header: y\r\n" * 1000 + b"\r\n",
-        b"POST /api/streams/%2F HTTP/1.1\r\nHost: x\r\nContent-Length: -5\r\n\r\n",
+        b"POST /api/streams/%2F HTTP/1.1\r\nHost: localhost\r\nContent-Length: -5\r\n\r\n",
     ],
 )
 def test_garbage_is_answered_or_dropped(port: int, garbage: bytes) -> None:

@@ -54,6 +54,14 @@ def status_from_afar(port: int) -> int:
         return user.get("/api/whoami")[0]
 
 
+def status_for(host: str, port: int) -> int:
+    """Ask the API of a host as guest from this machine, through a proxy; return the status."""
+    with HttpUser(port) as user:
+        user.http.connect()
+        user.http.sock.sendall(b"PROXY UNKNOWN\r\n")
+        return user.get("/api/whoami", {**user.headers, "Host": host})[0]
+
+
 def answer_from_afar(uri: str) -> str:
     """Log in by AMQP as guest from another machine; return the name of the answer."""
     with raw.dial(uri) as connection:
@@ -121,6 +129,12 @@ def test_new_logins_are_judged_by_new_settings(tmp_path: Path) -> None:
         assert answer_from_afar(process.uri) == "connection.tune"
         reload(process, tmp_path, text, "settings are reloaded")
         assert status_from_afar(port) == 401
+        assert status_for("broker.example", port) == 421
+        reload(
+            process, tmp_path, text + 'http_hosts = ["a", "Broker.Example."]', "changed=http_hosts"
+        )
+        assert status_for("broker.example", port) == 200
+        assert status_for("other.example", port) == 421
 
 
 def test_a_slow_handshake_ends_by_the_new_setting(tmp_path: Path) -> None:

@@ -192,7 +192,7 @@ def http_broker(pki: Pki, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 def asked(sock: socket.socket, path: str = "/api/whoami") -> bytes:
     """Ask as the user guest; return the whole answer."""
     secret = base64.b64encode(b"guest:guest").decode()
-    head = f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+    head = f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
     sock.sendall(f"{head}Authorization: Basic {secret}\r\n\r\n".encode())
     return read_all(sock)
 

@@ -14,6 +14,7 @@ from leveret import __version__
 from leveret.app.engine import Engine
 from leveret.app.ground import Ground
 from leveret.app.parts import SystemTokens
+from leveret.config import Settings
 from leveret.limits import OPENING_PERCENT
 from leveret.management.backup.backups import Backups
 from leveret.management.backup.source import FileSource, listed
@@ -22,6 +23,7 @@ from leveret.management.keeper import Keeper
 from leveret.management.listening.address import ListenAddress
 from leveret.management.listening.doors import Doors
 from leveret.management.listening.listeners import HttpListeners
+from leveret.management.login.host import own_names
 from leveret.management.metrics.totals import Scrapes, Walks
 from leveret.management.operator import Operator
 from leveret.management.sampling.sampler import Sampler
@@ -133,7 +135,12 @@ class Listeners:
         if plain is not None or tls is not None:
             delay_ms = settings.login_failure_delay_ms
             self._keeper = Keeper(
-                self._judge, is_loopback, settings.loopback_users, delay_ms, self._backoff
+                self._judge,
+                is_loopback,
+                settings.loopback_users,
+                delay_ms,
+                self._backoff,
+                _names(settings),
             )
             self.http.start_tcp(plain, tls, self._keeper)
         if settings.metrics:
@@ -185,6 +192,7 @@ class Listeners:
         self._openings.seconds = taken.handshake_seconds
         if self._keeper is not None:
             self._keeper.loopback_users = taken.loopback_users
+            self._keeper.names = _names(taken)
             self._keeper.login_failure_delay_ms = taken.login_failure_delay_ms
         settings = self._session_settings()
         settings.tls_port = self._amqp_settings.tls_port
@@ -383,6 +391,11 @@ class Listeners:
         said = self._quiet.judge(text) if connection.vhost is None else text
         if said is not None:
             getattr(self._ground.log, level)(said, connection=connection.name)
+
+
+def _names(settings: Settings) -> frozenset[str]:
+    """Return the names of this machine that loopback users may ask the HTTP API for."""
+    return own_names(settings.http_host, settings.https_host, *settings.http_hosts)
 
 
 def _is_exposed(host: str) -> bool:

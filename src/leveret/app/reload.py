@@ -35,6 +35,7 @@ RELOADED: Final = (
     "consumer_timeout_ms",
     "handshake_seconds",
     "loopback_users",
+    "http_hosts",
     "login_failure_delay_ms",
 )
 

@@ -29,6 +29,7 @@ from leveret.management.gate import CHALLENGE, VISIT, Barred, Gate, TurnedAway, 
 from leveret.management.listening.connection import HttpConnection
 from leveret.management.listening.log import Log, make_logger
 from leveret.management.login.credentials import Unauthorized
+from leveret.management.login.host import Misdirected
 from leveret.management.login.origin import is_page
 from leveret.management.login.reading import read_whole
 from leveret.management.operator import Operator
@@ -364,6 +365,9 @@ def _through(gate: Gate, clock: Clock) -> Middleware:
             body = {"error": "service_unavailable", "reason": str(busy)}
             again = {"Retry-After": _AGAIN_SECONDS}
             return _unread(request, json_response(body, HTTPStatus.SERVICE_UNAVAILABLE, again))
+        except Misdirected as refused:
+            body = {"error": "misdirected_request", "reason": str(refused)}
+            return _unread(request, json_response(body, HTTPStatus.MISDIRECTED_REQUEST))
         except Barred as refused:
             return json_response({"error": "not_authorised", "reason": refused.text}, 401)
         except AccessRefused as refused:

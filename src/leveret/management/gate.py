@@ -46,6 +46,7 @@ from leveret.management.login.credentials import (
     form,
     has_form,
 )
+from leveret.management.login.host import Misdirected, check_host
 from leveret.management.login.origin import check_origin, check_session
 from leveret.management.login.sessions import Session, Sessions, cookie_of
 from leveret.management.rights import MANAGING, USER, Right, right_of
@@ -204,7 +205,7 @@ class Gate(RightsWatcher):
 
         Raises: Unauthorized (401) without right credentials; TurnedAway (503) when too many wait,
         or the user has too many requests open; AccessRefused (403) for one that another site's
-        page sends; what `check_right` raises.
+        page sends; Misdirected (421) for one that it may have sent; what `check_right` raises.
         """
         check_origin(request)
         token = None if hdrs.AUTHORIZATION in request.headers else cookie_of(request)
@@ -235,7 +236,7 @@ class Gate(RightsWatcher):
         """Return the user whose name and password a request has; that of `login` may have a form.
 
         Raises: Unauthorized (401); TurnedAway (503) when too many wait; AccessRefused (403) for a
-        form that a page of another site may have sent.
+        form that a page of another site may have sent; Misdirected (421).
         """
         if login and has_form(request):
             check_session(request)
@@ -244,6 +245,9 @@ class Gate(RightsWatcher):
             user, password = basic(request)
         peer = request.remote or ""
         allowed = self._may_come_from(user, peer)
+        if allowed:
+            # Before the password is looked at: no page of another site is to try some.
+            self._check_host(request, user)
         known = self._broker.users.by_name.get(user)
         verdict = await self._keeper.judge(user, password, peer) if allowed else False
         if not verdict or known is None:
@@ -259,7 +263,8 @@ class Gate(RightsWatcher):
     def _session_of(self, request: web.Request, token: str) -> Session:
         """Return the session that a request rests on.
 
-        Raises: Unauthorized (401) when it is over; AccessRefused (403) where another page asks.
+        Raises: Unauthorized (401) when it is over; AccessRefused (403) where another page asks;
+        Misdirected (421).
         """
         session = self._sessions.find(token)
         connection = request.protocol
@@ -268,11 +273,28 @@ class Gate(RightsWatcher):
                 connection.refused()
             raise Unauthorized("the session is over; log in again")
         self.check_login(session.user, session.login)
+        self._check_host(request, session.user)
         check_session(request)
         return session
 
     def _may_come_from(self, user: str, peer: str) -> bool:
         return user not in self._keeper.loopback_users or self._keeper.is_local(peer)
+
+    def _check_host(self, request: web.Request, user: str) -> None:
+        """Check the host that a request of one of the loopback users is for.
+
+        Raises: Misdirected (421).
+        """
+        if user not in self._keeper.loopback_users:
+            return
+        try:
+            check_host(request, user, self._keeper.names)
+        except Misdirected as refusal:
+            connection = request.protocol
+            if isinstance(connection, HttpConnection):
+                connection.refused()
+            self._log("warning", f"HTTP login refused: {refusal}")
+            raise
 
     def begin_session(self, visit: Visit, peer: str) -> str:
         """Begin a session of who asks, and return its token."""

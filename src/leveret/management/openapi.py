@@ -229,6 +229,10 @@ _FAILURES: Final = {
     "413": ("TooLarge", "The body, or the message that it asks for, is too large."),
     "415": ("UnsupportedMediaType", "The body is compressed, which is not taken."),
     "417": ("ExpectationFailed", "`Expect` asks for something else than `100-continue`."),
+    "421": (
+        "MisdirectedRequest",
+        "A user of `loopback_users` asks for a host that is no name of the broker's machine.",
+    ),
     "503": ("Unavailable", "Too many ask at once: try again after `Retry-After` seconds."),
 }
 
