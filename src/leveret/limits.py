@@ -996,6 +996,10 @@ CLIENT_POOL_CHECK_SECONDS: Final = 10
 
 # -- the shell -------------------------------------------------------------------------------------
 
+#: What a command takes as the answer to one request over HTTP: a list of 100,000 queues has some
+#: 200 MB.  What answers may be no broker.
+CLI_ANSWER_BYTES_MAX: Final = 512 * 1024 * 1024
+
 #: A line of `leveret shell`: a body of some size may be typed; larger ones are files.
 SHELL_LINE_BYTES_MAX: Final = 1024 * 1024
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import http.client
 import io
 import json
 import re
 import socket
+import threading
 from pathlib import Path
 
 import pytest
@@ -15,8 +17,10 @@ from http_streams import http_port
 from leveret.cli import exits
 from leveret.cli.contexts.kept import Context, Contexts
 from leveret.cli.contexts.remote import Remote
+from leveret.cli.management_client import read_body
 from leveret.cli.place import Place
 from leveret.cli.root import app
+from leveret.limits import CLI_ANSWER_BYTES_MAX
 
 #: What stands in the environment of whoever runs the tests must not count.
 VARIABLES = (
@@ -238,6 +242,55 @@ def test_nobody_there_is_told_with_the_address(capsys: pytest.CaptureFixture[str
     api = f"http://127.0.0.1:{free_port()}"
     assert run("ctl", "--api", api, "list_sinks") == exits.UNAVAILABLE
     assert api in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("length", "body", "code", "said"),
+    [
+        (CLI_ANSWER_BYTES_MAX + 1, b"[]", exits.UNAVAILABLE, "more than 536870912 bytes"),
+        (3, b"[]", exits.UNAVAILABLE, "IncompleteRead"),
+        (6, b"<html>", exits.PROTOCOL, "is not the API of a broker"),
+        (99_999, b"[" * 99_999, exits.PROTOCOL, "is not the API of a broker"),
+    ],
+)
+def test_an_answer_that_no_broker_gives_is_refused(
+    capsys: pytest.CaptureFixture[str], length: int, body: bytes, code: int, said: str
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        answer = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % length + body
+        threading.Thread(target=_answer, args=(server, answer), daemon=True).start()
+        api = f"http://127.0.0.1:{server.getsockname()[1]}"
+        assert run("ctl", "--api", api, "list_sinks") == code
+    assert said in capsys.readouterr().err
+
+
+def _answer(server: socket.socket, answer: bytes) -> None:
+    """Answer one request, and close."""
+    peer, _ = server.accept()
+    with peer:
+        while b"\r\n\r\n" not in peer.recv(4096):
+            pass
+        peer.sendall(answer)
+
+
+@pytest.mark.parametrize("head", ["Transfer-Encoding: chunked", "Connection: close"])
+def test_an_answer_without_a_length_ends_at_the_limit(head: str) -> None:
+    """At the limit, and one past it."""
+    chunked = "chunked" in head
+    for size, fits in ((1000, True), (1001, False)):
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            body = b"%x\r\n" % size * chunked + bytes(size) + b"\r\n0\r\n\r\n" * chunked
+            theirs.sendall(f"HTTP/1.1 200 OK\r\n{head}\r\n\r\n".encode() + body)
+            theirs.shutdown(socket.SHUT_WR)
+            response = http.client.HTTPResponse(ours)
+            response.begin()
+            if fits:
+                assert read_body(response, 1000) == bytes(size)
+            else:
+                with pytest.raises(http.client.HTTPException, match="more than 1000 bytes"):
+                    read_body(response, 1000)
+            response.close()
 
 
 def test_plain_http_where_tls_is_wanted_is_told(

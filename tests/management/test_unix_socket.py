@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import os
+import socket
 import stat
 from pathlib import Path
 
 import pytest
 
-from leveret.management.listening.unix_socket import PATH_BYTES_MAX, connect, listen
+from command_process import run_leveret
+from leveret.cli import exits
+from leveret.management.listening.unix_socket import (
+    PATH_BYTES_MAX,
+    ForeignSocket,
+    check_listener,
+    connect,
+    listen,
+)
+
+#: A user that nobody is.
+STRANGER = 4711
 
 
 @pytest.fixture(params=["short", "long"])
@@ -75,3 +87,56 @@ def test_nobody_there_is_an_error(tmp_path: Path) -> None:
 def test_it_does_not_block(path: Path) -> None:
     with listen(path) as server, pytest.raises(BlockingIOError):
         server.accept()
+
+
+@pytest.mark.parametrize(
+    ("user", "me", "mode"),
+    [(1000, 1000, 0o777), (0, 1000, 0o777), (0, 0, 0o777), (STRANGER, 0, 0o755), (None, 0, 0o777)],
+)
+def test_a_broker_is_root_s_one_s_own_or_the_directory_s(
+    tmp_path: Path, user: int | None, me: int, mode: int
+) -> None:
+    """For root also any where nobody but the owner of the directory can have put the socket."""
+    tmp_path.chmod(mode)
+    owner = tmp_path.stat().st_uid if user is None else user
+    check_listener(tmp_path / "s", owner, me)
+
+
+@pytest.mark.parametrize(
+    ("user", "me", "mode"),
+    [
+        (STRANGER, 1000, 0o700),
+        (STRANGER, 0, 0o777),
+        (STRANGER, 0, 0o1777),
+        (STRANGER, 0, 0o770),
+    ],
+)
+def test_nobody_else_is_a_broker(tmp_path: Path, user: int, me: int, mode: int) -> None:
+    tmp_path.chmod(mode)
+    with pytest.raises(ForeignSocket, match=f"uid {user} listens there"):
+        check_listener(tmp_path / "s", user, me)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root listens as somebody else")
+@pytest.mark.parametrize(
+    "command", [["ctl", "add_user", "ann", "secret"], ["backup", "--to", "to"]]
+)
+def test_a_command_sends_nothing_to_another_users_socket(
+    tmp_path: Path, command: list[str]
+) -> None:
+    """Who may write to the directory has put a socket there in the place of the broker's."""
+    tmp_path.chmod(0o777)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as stranger:
+        stranger.bind(str(tmp_path / "management.sock"))
+        os.seteuid(STRANGER)
+        try:
+            # The kernel shows to clients who listened.
+            stranger.listen()
+        finally:
+            os.seteuid(0)
+        done = run_leveret(*command, settings={"LEVERET_DATA_DIR": str(tmp_path)})
+        assert done.returncode == exits.NO_PERMISSION
+        assert f"uid {STRANGER} listens there".encode() in done.stderr
+        connection, _ = stranger.accept()
+        with connection:
+            assert connection.recv(1) == b""

@@ -31,6 +31,7 @@ from leveret.server import descriptors
 from leveret.server.acceptor import accepting
 from leveret.server.authentication import has_password
 from leveret.server.direct.client import DirectClient, DirectClients
+from leveret.server.directory import other_writers
 from leveret.server.haremq.listener import HareListener
 from leveret.server.listener import Listener
 from leveret.server.opening.certificate_expiry import expires_of
@@ -241,8 +242,18 @@ class Listeners:
         await self._warn_of_exposure()
 
     async def _warn_of_exposure(self) -> None:
-        """Say what others than this machine's users can read, or use."""
+        """Say what others than this machine's users can read, or use, and other users replace."""
         settings = self._ground.settings
+        socket = self._ground.parts.management_socket()
+        for directory in dict.fromkeys([settings.data_dir, *([socket.parent] if socket else [])]):
+            if others := other_writers(directory):
+                self._ground.log.warning(
+                    "others may write to a directory of the broker: they can replace its files, "
+                    "and the socket that leveret ctl sends passwords to; take the right away "
+                    "(chmod go-w), or give the directory to the broker's user (chown)",
+                    directory=str(directory.absolute()),
+                    others=others,
+                )
         plain = {"AMQP": settings.host if settings.amqp else "127.0.0.1"}
         plain["HTTP"] = settings.http_host if settings.http else "127.0.0.1"
         for speaks, host in plain.items():

@@ -14,7 +14,8 @@ from leveret.cli import exits
 from leveret.cli.contexts.remote import Remote
 from leveret.cli.place import URI_VARIABLE
 from leveret.errors import in_plain_words
-from leveret.management.listening.unix_socket import connect
+from leveret.limits import CLI_ANSWER_BYTES_MAX
+from leveret.management.listening.unix_socket import ForeignSocket, connect
 
 #: How long an answer may take; the first one loads the API.
 ANSWER_SECONDS_MAX: Final = 30.0
@@ -60,7 +61,11 @@ def ask(
         text = f"the broker answered {status} {reason}: {_reason(raw)}"
         ours = status >= http.client.INTERNAL_SERVER_ERROR
         raise exits.Failure(text, exits.INTERNAL if ours else exits.REFUSED)
-    found: object = json.loads(raw) if raw else None
+    try:
+        found: object = json.loads(raw) if raw else None
+    except (ValueError, RecursionError) as error:
+        reason = f"what answers at {place} is not the API of a broker: {error}"
+        raise exits.Failure(reason, exits.PROTOCOL) from None
     return found
 
 
@@ -79,6 +84,8 @@ def answer_of(
     try:
         response, raw = _exchange(place, method, path, text, headers or {})
         return response.status, response.reason, raw
+    except ForeignSocket as error:
+        raise exits.Failure(f"{place}: {error.strerror}", exits.NO_PERMISSION) from None
     except PermissionError:
         reason = f"{place} is another user's: only who runs the broker may ask it"
         raise exits.Failure(reason, exits.NO_PERMISSION) from None
@@ -114,16 +121,28 @@ def _exchange(
     try:
         connection.request(method, path, body, headers)
         response = connection.getresponse()
-        return response, response.read()
+        return response, read_body(response)
     finally:
         connection.close()
+
+
+def read_body(response: http.client.HTTPResponse, bytes_max: int = CLI_ANSWER_BYTES_MAX) -> bytes:
+    """Return the body of an answer.  Raises: OSError; HTTPException: it is too long, or cut."""
+    # A length that is announced is judged before memory is taken for it.
+    raw = b"" if (response.length or 0) > bytes_max else response.read(bytes_max + 1)
+    if len(raw) > bytes_max or (response.length or 0) > bytes_max:
+        raise http.client.HTTPException(f"the answer has more than {bytes_max} bytes")
+    if response.length:
+        # With a size, reading does not tell of an end that comes too early.
+        raise http.client.IncompleteRead(raw, response.length)
+    return raw
 
 
 def _reason(raw: bytes, field: str = "reason") -> str:
     """Return the reason in an answer that is an error; it may stand in another field."""
     try:
         found = json.loads(raw)
-    except ValueError:
+    except (ValueError, RecursionError):
         return raw.decode("utf-8", "replace")
     if not isinstance(found, dict):
         return str(found)

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import pwd
-import socket
-import struct
 from typing import Final
 
 from aiohttp import web
 
 from leveret.management.gate import ACCESS
 from leveret.management.listening.connection import HttpConnection
+from leveret.management.listening.unix_socket import credentials
 from leveret.management.steps import Steps
 
 #: Routes that change no definition although they are sent as if: they look, keep files for a while,
@@ -33,9 +32,6 @@ _LOOKING: Final = (
 #: Set for a request that did a part of what it asks for, which the journal need not tell.
 PARTLY_DONE: Final = web.RequestKey("partly_done", bool)
 
-#: `struct ucred` of unix(7): process, user, group.
-_CREDENTIALS: Final = struct.Struct("3i")
-
 
 def sender_of(request: web.Request) -> str:
     """Return where a request comes from that may change something; empty for others.
@@ -52,9 +48,7 @@ def sender_of(request: web.Request) -> str:
         # The system does not know the peer of a connection that was reset already.
         return f"{peer[0]}:{peer[1]}" if peer else connection.slot.network
     with contextlib.suppress(OSError, AttributeError):
-        peer_socket = transport.get_extra_info("socket")
-        raw = peer_socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-        pid, uid, _ = _CREDENTIALS.unpack(raw)
+        pid, uid = credentials(transport.get_extra_info("socket"))
         return f"{_user(uid)} (uid {uid}, process {pid}) at the management socket"
     return ""
 

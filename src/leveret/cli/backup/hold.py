@@ -13,6 +13,8 @@ from typing import Final, Self
 
 from leveret.cli import exits
 from leveret.cli.management_client import UnixConnection
+from leveret.limits import CLI_ANSWER_BYTES_MAX
+from leveret.management.listening.unix_socket import ForeignSocket
 
 #: How often the broker hears that this process is alive.
 _BEAT_SECONDS: Final = 2.0
@@ -34,6 +36,9 @@ class Hold:
             self._connection.putrequest("POST", "/api/backup")
             self._connection.putheader("Transfer-Encoding", "chunked")
             self._connection.endheaders()
+        except ForeignSocket as error:
+            text = f"{socket}: {error.strerror}"
+            raise exits.Failure(text, exits.NO_PERMISSION) from None
         except PermissionError:
             text = f"{socket} is another user's: only who runs the broker may back it up"
             raise exits.Failure(text, exits.NO_PERMISSION) from None
@@ -47,7 +52,9 @@ class Hold:
             if self._response.status != http.client.OK:
                 text = f"the broker answered {self._response.status} {self._response.reason}"
                 raise exits.Failure(text, exits.INTERNAL)
-            self.answer: dict[str, object] = json.loads(self._response.readline())
+            self.answer: dict[str, object] = json.loads(
+                self._response.readline(CLI_ANSWER_BYTES_MAX)
+            )
 
     def __enter__(self) -> Self:
         return self
@@ -75,7 +82,7 @@ class Hold:
         """End the hold.  Raises: Failure: it did not last until now."""
         self._send(b"0\r\n\r\n")
         with self._failing():
-            last = json.loads(self._response.readline() or b"{}")
+            last = json.loads(self._response.readline(CLI_ANSWER_BYTES_MAX) or b"{}")
             if last.get("lasted") is not True:
                 text = "the broker let go of its files too early: the backup is not complete"
                 raise exits.Failure(text, exits.IO_FAILED)

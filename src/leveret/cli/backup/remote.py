@@ -26,7 +26,7 @@ import msgspec
 from leveret.cli import exits
 from leveret.cli.backup.files import BLOCK_BYTES, PATH, Copied, Manifest, create, write_blocks
 from leveret.cli.contexts.remote import Remote
-from leveret.cli.management_client import ask
+from leveret.cli.management_client import ask, read_body
 
 #: Before each further request for a file of which nothing more comes.
 _PAUSES_SECONDS: Final = (0.0, 1.0, 5.0)
@@ -150,7 +150,7 @@ class RemoteBackup:
         response = self._connection.getresponse()
         if response.status == http.client.OK:
             return response
-        response.read()
+        read_body(response)
         if response.status in {http.client.UNAUTHORIZED, http.client.FORBIDDEN}:
             text = f"{self._place} refuses to send {path}: the right to it went"
             raise exits.Failure(text, exits.NO_PERMISSION)

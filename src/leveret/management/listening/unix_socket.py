@@ -10,6 +10,7 @@ import errno
 import os
 import socket
 import stat
+import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +20,20 @@ from typing import Final
 PATH_BYTES_MAX: Final = 107
 
 _BACKLOG: Final = 128
+
+#: `struct ucred` of unix(7): process, user, group.
+_CREDENTIALS: Final = struct.Struct("3i")
+
+
+class ForeignSocket(PermissionError):
+    """A socket that a user listens on who has no business there; the text says who it is."""
+
+
+def credentials(sock: socket.socket) -> tuple[int, int]:
+    """Return the process and the user at the other end of a Unix socket.  Raises: OSError."""
+    raw = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    process, user, _ = _CREDENTIALS.unpack(raw)
+    return process, user
 
 
 @contextmanager
@@ -35,16 +50,44 @@ def _address(path: Path) -> Iterator[str]:
 
 
 def connect(path: Path, seconds: float) -> socket.socket:
-    """Return a connection to the socket at `path`.  Raises: OSError."""
+    """Return a connection to the socket at `path`.
+
+    Raises: OSError, of which ForeignSocket is one: nothing is sent to a user who can be no broker.
+    """
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     sock.settimeout(seconds)
     try:
         with _address(path) as address:
             sock.connect(address)
+        _, user = credentials(sock)
+        check_listener(path, user, os.geteuid())
     except OSError:
         sock.close()
         raise
     return sock
+
+
+def check_listener(path: Path, user: int, me: int) -> None:
+    """Check that the user who listens at `path` can be the broker that `me` asks.
+
+    A broker's socket is for its own user, and for root, who may ask every broker: that of the
+    directory's owner, and any one where the owner alone can put a socket.
+
+    Raises: ForeignSocket; OSError.
+    """
+    if user in {0, me}:
+        return
+    if me == 0:
+        place = path.parent.stat()
+        if user == place.st_uid or not place.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            return
+    raise ForeignSocket(
+        errno.EACCES,
+        f"uid {user} listens there, who is not root, uid {me} or the owner of the directory: "
+        f"nothing was sent, because somebody may have replaced the broker's socket; see who may "
+        f"write to the directory",
+        str(path),
+    )
 
 
 def listen(path: Path) -> socket.socket:
