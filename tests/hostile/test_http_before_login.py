@@ -289,7 +289,8 @@ def test_nobody_is_told_to_send_a_body_before_he_is_known() -> None:
         b"GET /" + b"x" * 1_000_000,
         b"GET / HTTP/1.1\r\nX: " + b"y" * 1_000_000,
         b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 100_000,
-        b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n5;" + b"x" * 1_000_000,
+        b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n5;"
+        + b"x" * 1_000_000,
     ],
     ids=["websocket", "h2c", "line", "field", "fields", "extension"],
 )

@@ -241,7 +241,8 @@ def test_a_body_that_is_still_coming_is_not_taken(tmp_path: Path) -> None:
         broker.users.set_permission("reader", "h", ".*", ".*", ".*")
         async with broker.hostile.serving():
             reader, writer = await asyncio.open_connection("127.0.0.1", broker.hostile.tcp.port)
-            head = b"PUT /api/super-streams/h/mine HTTP/1.1\r\nHost: localhost\r\nContent-Length: 16\r\n"
+            head = b"PUT /api/super-streams/h/mine HTTP/1.1\r\nHost: localhost\r\n"
+            head += b"Content-Length: 16\r\n"
             writer.write(head + b"Authorization: " + basic("reader", "reader") + b"\r\n\r\n{")
             (gate,) = broker.users.watchers
             assert isinstance(gate, Gate)
