@@ -786,6 +786,12 @@ HTTP_REQUESTS_PER_USER_MAX: Final = 512
 #: do not wait for anything.
 HTTP_API_REQUESTS_PER_USER_MAX: Final = 64
 
+#: Those of a user's requests that are answered at once of the ones whose work grows with what
+#: clients made (`management.rights`): lists that are put in order keep a row for each object, and
+#: messages are held until they are sent.  Others of the user wait in line; with four, a page that
+#: asks for several lists still gets them together.
+HTTP_HEAVY_REQUESTS_PER_USER_MAX: Final = 4
+
 #: How long a connection may be open without a whole request, how long the head of a request may
 #: take from its first byte on (of the first request, from the connect on), and how long a peer may
 #: read nothing of what was written to it; slower ones are cut off.
@@ -797,8 +803,9 @@ HTTP_STALL_SECONDS_MAX: Final = 60
 HTTP_BODY_BYTES_MAX: Final = 1024 * 1024
 HTTP_BODY_SECONDS_MAX: Final = 30
 
-#: Bodies that are read and answered at once have this part of `memory_bytes_max` together, a user
-#: half of it; one more waits for another time (503), unless there is none, or it is small.
+#: Requests that are read and answered at once have this part of `memory_bytes_max` together, a user
+#: half of it, for their bodies and for what their answers hold until they are sent; one more waits
+#: for another time (503), unless there is none, or it is small.
 REQUEST_SHARE: Final = 8
 HTTP_BODY_SMALL_BYTES: Final = 65_536
 
@@ -821,6 +828,10 @@ LOG_LINE_CHARACTERS_MAX: Final = 1024
 LOG_TAIL_READERS_MAX: Final = 16
 LOG_TAIL_READERS_PER_USER_MAX: Final = 8
 LOG_TAIL_SECONDS_MAX: Final = 3600
+
+#: The messages of one answer to `get` or `browse` have so many bytes of properties and bodies
+#: together; one that is larger is the only one of its answer.
+HTTP_MESSAGES_BYTES_MAX: Final = 4 * 1024 * 1024
 
 #: How long a request may wait for a message at the end of a stream.
 HTTP_WAIT_MS_MAX: Final = 60_000

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from broker_process import BrokerProcess
+from brokers import unique
 from http_api import Api
 from leveret.client.blocking import Channel
+from leveret.limits import HTTP_MESSAGES_BYTES_MAX
 
 PUBLISH = "/api/exchanges/%2F/amq.default/publish"
 
@@ -79,6 +81,61 @@ def test_bytes_are_base_64(api: Api, channel: Channel) -> None:
     assert api.ask("POST", PUBLISH, message("q.bytes", padded + "AAAA", "base64"))[0] == 400
     assert api.ask("POST", PUBLISH, message("q.bytes", padded + "A", "base64"))[0] == 400
     channel.queue_delete("q.bytes")
+
+
+@pytest.mark.parametrize(
+    ("body", "encoding"),
+    [
+        # Pieces of a body end within a character, and within three bytes of base64.
+        ('ä\t\n\r"\\'.encode() * 70_000 + b"x", "string"),
+        (b"\x00" * 500_000, "base64"),
+        (b"a" * 400_000 + b"\x1b", "base64"),
+        ("ä".encode() * 200_000 + b"\xc3", "base64"),
+        (b"", "string"),
+    ],
+)
+def test_a_body_is_text_or_base64_and_the_same_in_pieces(
+    api: Api, channel: Channel, body: bytes, encoding: str
+) -> None:
+    queue = unique("q.body")
+    channel.queue_declare(queue)
+    channel.confirm_select()
+    channel.publish(body, "", queue, mandatory=True)
+    channel.wait_for_confirms()
+    (row,) = got(api, queue, wanted("ack_requeue_true"))
+    status, page = api.ask("POST", f"/api/queues/%2F/{queue}/browse", {})
+    assert status == 200
+    assert isinstance(page, dict)
+    (seen,) = page["items"]
+    for one in (row, seen):
+        assert (one["payload_encoding"], one["payload_bytes"]) == (encoding, len(body))
+        text = one["payload"]
+        assert (base64.b64decode(text) if encoding == "base64" else text.encode()) == body
+
+
+def test_an_answer_ends_before_it_has_too_much_and_a_large_message_is_alone(
+    api: Api, channel: Channel
+) -> None:
+    queue = unique("q.large")
+    channel.queue_declare(queue)
+    sizes = [HTTP_MESSAGES_BYTES_MAX // 2, HTTP_MESSAGES_BYTES_MAX // 2 + 1, 1, 1]
+    sizes += [HTTP_MESSAGES_BYTES_MAX + 1, 1]
+    channel.confirm_select()
+    for size in sizes:
+        channel.publish(b"m" * size, "", queue, mandatory=True)
+    channel.wait_for_confirms()
+    browsed, after = [], None
+    while not browsed or after is not None:
+        body = {} if after is None else {"after": after}
+        status, page = api.ask("POST", f"/api/queues/%2F/{queue}/browse", body)
+        assert status == 200
+        assert isinstance(page, dict)
+        browsed.append([row["payload_bytes"] for row in page["items"]])
+        after = page["after"]
+    answers = []
+    while rows := got(api, queue, wanted()):
+        answers.append([row["payload_bytes"] for row in rows])
+    assert answers == browsed == [sizes[:1], sizes[1:4], sizes[4:5], sizes[5:]]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-from collections.abc import Iterator
 from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING
@@ -25,7 +24,15 @@ from leveret.management.audit import change_of, named, sender_of
 from leveret.management.bodies import BODY_BYTES_MAX
 from leveret.management.chunk_source import ChunkSource
 from leveret.management.fields import is_unicode
-from leveret.management.gate import CHALLENGE, VISIT, Barred, Gate, TurnedAway, Visit
+from leveret.management.gate import (
+    CHALLENGE,
+    VISIT,
+    Barred,
+    Gate,
+    TurnedAway,
+    Visit,
+    heavy_route,
+)
 from leveret.management.listening.connection import HttpConnection
 from leveret.management.listening.log import Log, make_logger
 from leveret.management.login.credentials import Unauthorized
@@ -34,6 +41,8 @@ from leveret.management.login.origin import is_page
 from leveret.management.login.reading import read_whole
 from leveret.management.operator import Operator
 from leveret.management.page import serving
+from leveret.management.requests.slices import next_slice
+from leveret.management.requests.steps import Steps
 from leveret.management.rights import ADMINISTRATION, right_of
 from leveret.management.rights import OPERATOR as OPERATOR_ONLY
 from leveret.management.routes import vhosts
@@ -75,7 +84,6 @@ from leveret.management.routes.streams import chunks as stream_chunks
 from leveret.management.routes.streams import consumers as stream_consumers
 from leveret.management.routes.streams import streams, super_streams
 from leveret.management.routes.users import login, permissions, quotas, users
-from leveret.management.steps import Steps
 from leveret.pages.assets import assets
 
 if TYPE_CHECKING:
@@ -305,10 +313,12 @@ async def _visited(
             # Who may do everything may send the definitions of everything.
             most = BODY_BYTES_MAX
             request = request.clone(client_max_size=most)
-        with _booked(request, visit, most):
-            await read_whole(request, clock)
-            visit.ends = request.method in _READING
-            return await handler(request)
+        if request.can_read_body:
+            # What does not say its length may become as long as it may.
+            length = request.content_length
+            visit.book(most if length is None else min(length, most))
+        await read_whole(request, clock)
+        return await _in_line(request, visit, handler)
     except asyncio.CancelledError:
         refusal = visit.over()
         if refusal is None:
@@ -321,28 +331,17 @@ async def _visited(
         raise ConnectionResetError("the user's right to this answer went") from None
 
 
-@contextlib.contextmanager
-def _booked(request: web.Request, visit: Visit, most: int) -> Iterator[None]:
-    """Book the body of a request, of at most so many bytes, until it is answered.
-
-    Raises: TurnedAway (503) where bodies take as much of the memory as they may.
-    """
-    if not request.can_read_body:
-        yield
-        return
-    # What does not say its length may become as long as it may.
-    length = request.content_length
-    size = most if length is None else min(length, most)
+async def _in_line(request: web.Request, visit: Visit, handler: Handler) -> web.StreamResponse:
+    """Answer a request that has come whole, when it is its turn."""
     user = visit.access.user
-    if not visit.gate.bodies.take(user, size):
-        raise TurnedAway(
-            "the bodies of requests that are read now take all of their share of the memory: ask "
-            "again when they are answered, or send less at once"
-        )
-    try:
-        yield
-    finally:
-        visit.gate.bodies.give_back(user, size)
+    async with contextlib.AsyncExitStack() as places:
+        if heavy_route(request):
+            await places.enter_async_context(visit.gate.heavy(user))
+        with request.app[OPERATOR].slices.of(user):
+            await next_slice()
+            # It changes nothing before, so that it may end with its right until here.
+            visit.ends = request.method in _READING
+            return await handler(request)
 
 
 def _through(gate: Gate, clock: Clock) -> Middleware:
@@ -392,7 +391,7 @@ def _whole(clock: Clock) -> Middleware:
         if (refused := _compressed(request)) is not None:
             return refused
         await read_whole(request, clock)
-        return await handler(request)
+        return await _among_others(request, handler)
 
     return answer
 
@@ -425,7 +424,14 @@ def _compressed(request: web.Request) -> web.Response | None:
 async def _as_it_is(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Take no body that is compressed."""
     refused = _compressed(request)
-    return refused if refused is not None else await handler(request)
+    return refused if refused is not None else await _among_others(request, handler)
+
+
+async def _among_others(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Answer a request of somebody who is no user, in slices among those of users."""
+    with request.app[OPERATOR].slices.of(""):
+        await next_slice()
+        return await handler(request)
 
 
 def _errors_as_json(log: Log, *, names: bool = False) -> Middleware:

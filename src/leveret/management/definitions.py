@@ -6,7 +6,6 @@ as base 64, a time as seconds.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import Final
 
@@ -16,6 +15,7 @@ from leveret import __version__
 from leveret.broker.values.arguments import Arguments
 from leveret.errors import PreconditionFailed
 from leveret.management.fields import plain
+from leveret.management.requests.slices import next_slice
 
 #: Bytes of JSON that are read at once (a millisecond or two), and what a row counts beside its own.
 _READ_AT_ONCE: Final = 256 * 1024
@@ -46,7 +46,7 @@ async def read_in_slices(data: bytes) -> Arguments:
     try:
         # Where a value ends is found ten times as fast as what it is.
         for name, raw in msgspec.json.decode(data, type=dict[str, msgspec.Raw]).items():
-            await asyncio.sleep(0)
+            await next_slice()
             found[name] = (
                 await _rows(raw) if bytes(memoryview(raw)[:1]) == b"[" else msgspec.json.decode(raw)
             )
@@ -68,7 +68,7 @@ async def _rows(raw: msgspec.Raw) -> list[object]:
         size += _ROW_BYTES + len(row)
         if size >= _READ_AT_ONCE:
             size = 0
-            await asyncio.sleep(0)
+            await next_slice()
     return rows
 
 

@@ -24,9 +24,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Final
+from weakref import WeakValueDictionary
 
 from aiohttp import hdrs, web
 
@@ -36,9 +37,12 @@ from leveret.broker.node.users import ADMINISTRATOR, RightsWatcher
 from leveret.broker.values.permission import READ
 from leveret.clock import Clock
 from leveret.errors import AccessRefused, AmqpError, NotFound
-from leveret.limits import HTTP_API_REQUESTS_PER_USER_MAX, HTTP_REQUESTS_PER_USER_MAX
+from leveret.limits import (
+    HTTP_API_REQUESTS_PER_USER_MAX,
+    HTTP_HEAVY_REQUESTS_PER_USER_MAX,
+    HTTP_REQUESTS_PER_USER_MAX,
+)
 from leveret.management.listening.connection import HttpConnection
-from leveret.management.login.body_share import BodyShare
 from leveret.management.login.credentials import (
     WRONG,
     Unauthorized,
@@ -49,7 +53,8 @@ from leveret.management.login.credentials import (
 from leveret.management.login.host import Misdirected, check_host
 from leveret.management.login.origin import check_origin, check_session
 from leveret.management.login.sessions import Session, Sessions, cookie_of
-from leveret.management.rights import MANAGING, USER, Right, right_of
+from leveret.management.requests.share import Booking, RequestShare
+from leveret.management.rights import MANAGING, USER, Right, is_heavy, right_of
 from leveret.names import Name
 
 if TYPE_CHECKING:
@@ -93,6 +98,8 @@ class Visit:
         #: What its route asks for.
         self.right: Final[Right] = right
         self.gate: Final[Gate] = gate
+        #: What its body and its answer hold of the memory.
+        self.booking: Final = Booking(gate.share, access.user)
         self.login: Final = (user.password_hash, user.algorithm)
         self._task = task
         #: What it may do, as it was asked for.
@@ -117,6 +124,17 @@ class Visit:
             if self.refusal is None and self.ends and self._task is not None:
                 self.refusal = refusal
                 self._task.cancel()
+
+    def book(self, size: int) -> None:
+        """Book so many bytes until the request is answered.
+
+        Raises: TurnedAway (503) where requests take as much of the memory as they may.
+        """
+        if not self.booking.add(size):
+            raise TurnedAway(
+                "the requests that are answered now take all of their share of the memory: ask "
+                "again when they are answered, or ask for less at once and send less at once"
+            )
 
     def over(self) -> Exception | None:
         """Return why the request was ended, once its task heard of it; None if that was not us."""
@@ -159,8 +177,10 @@ class Gate(RightsWatcher):
         self._log = log
         self._clock = clock
         self._sessions = Sessions(clock)
-        #: The bodies of the requests.
-        self.bodies: Final = BodyShare(broker.turn.accounts)
+        #: The memory of the requests.
+        self.share: Final = RequestShare(broker.turn.accounts)
+        #: The places of each user's heavy requests, while there are any.
+        self._heavy: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     def close(self) -> None:
         """Watch nothing more."""
@@ -181,11 +201,21 @@ class Gate(RightsWatcher):
         if visit in self.visits:
             visit.left()
             self.visits.remove(visit)
+            visit.booking.end()
             user = visit.access.user
             for counter in (self._visits_of, self._tagged_of)[: 1 + bool(visit.right.tags)]:
                 counter[user] -= 1
                 if not counter[user]:
                     del counter[user]
+
+    @contextlib.asynccontextmanager
+    async def heavy(self, user: str) -> AsyncIterator[None]:
+        """Wait for a place among the user's heavy requests, and have it meanwhile."""
+        places = self._heavy.get(user)
+        if places is None:
+            places = self._heavy[user] = asyncio.Semaphore(HTTP_HEAVY_REQUESTS_PER_USER_MAX)
+        async with places:
+            yield
 
     async def _refuse(self, user: str, peer: str, verdict: bool | None, allowed: bool) -> None:
         """Log a refusal and let it wait.  Raises: TurnedAway (503): nobody looked at it."""
@@ -482,6 +512,21 @@ def only_of(request: web.Request) -> str | None:
         return user
     visit.asked.append(partial(gate.check_sees_all, user, visit.right))
     return None
+
+
+def book(request: web.Request, size: int) -> None:
+    """Book so many bytes until a request is answered; who operates the broker has no limit.
+
+    Raises: TurnedAway (503).
+    """
+    visit: Visit | None = request.get(VISIT)
+    if visit is not None:
+        visit.book(size)
+
+
+def heavy_route(request: web.Request) -> bool:
+    """Tell whether a request is for a route whose work grows with what clients made."""
+    return is_heavy(request.method, _route(request))
 
 
 def access_of(request: web.Request) -> Access | None:

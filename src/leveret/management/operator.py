@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from leveret.broker.core.work import EndWaiter, WaitedWork
 from leveret.management.listening.address import ListenAddress
+from leveret.management.requests.slices import Slices
 from leveret.management.sampling.recent_log import RecentLog
 from leveret.management.sampling.sampler import Sampler
 
@@ -74,6 +75,8 @@ class Operator:
     settings: Callable[[], Mapping[str, object]] = dict
     #: The end of the log.
     recent: RecentLog = field(default_factory=RecentLog)
+    #: The slices of all requests.
+    slices: Slices = field(default_factory=Slices)
     #: The backups that are made over HTTP, where they can be.
     backups: Backups | None = None
     #: What answers over TLS say in `Strict-Transport-Security`; nothing where it is empty.

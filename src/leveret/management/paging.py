@@ -7,7 +7,6 @@ which is bounded, and for one list so many steps at most.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -21,6 +20,7 @@ from leveret.limits import (
     PAGE_FILTER_CHARACTERS_MAX,
     PAGE_ROWS_MAX,
 )
+from leveret.management.requests.slices import next_slice
 
 Item = TypeVar("Item")
 Row = dict[str, object]
@@ -225,7 +225,7 @@ async def filtered(
             )
         if place % _NAMES_AT_ONCE == 0 or walked - paused > _STEPS_AT_ONCE:
             paused = walked
-            await asyncio.sleep(0)
+            await next_slice()
     return found
 
 
@@ -243,13 +243,13 @@ async def sorted_in_slices(
         run.sort(key=itself, reverse=reverse)
         runs.append(run)
         if len(items) > _SORTED_AT_ONCE:
-            await asyncio.sleep(0)
+            await next_slice()
     while len(runs) > 1:
         # Two sorted runs are merged in one pass by Python's sort.
         merged = runs[0] + runs[1]
         merged.sort(key=itself, reverse=reverse)
         runs = [*runs[2:], merged]
-        await asyncio.sleep(0)
+        await next_slice()
     return runs[0] if runs else []
 
 

@@ -5,6 +5,9 @@ starting.  The rights are RabbitMQ's.  What a route does with a queue or an exch
 itself, as AMQP does (`gate.may_read` and the like); what a list may show, by `gate.seen_vhosts` and
 `gate.only_of`.
 
+`HEAVY` has the routes whose work or answer grows with what clients made, of which a user has a few
+answered at once (`gate.Gate.heavy`).
+
 They are stricter than RabbitMQ's in a few places, mostly because more hangs on them here: who may
 change global parameters (they hold the limits of users), who may set limits and operator policies
 as parameters, who may see the limits of users, and who may close another's connections (in RabbitMQ
@@ -265,10 +268,88 @@ RIGHTS: Final = {
     **_FACTS,
 }  # fmt: skip
 
+#: The routes whose work or answer grows with what clients made.  Not among them is what waits for
+#: something (chunks of a stream, files of a backup, lines of the log), which has limits of its own,
+#: and what the core does as a long operation of its own (the deletion of a vhost).
+HEAVY: Final = frozenset({
+    "GET /api/overview",
+    "GET /metrics/per-object",
+    "GET /metrics/detailed",
+    "GET /api/connections",
+    "GET /api/connections/{connection}/channels",
+    "GET /api/connections/username/{user}",
+    "GET /api/vhosts/{vhost}/connections",
+    "GET /api/vhosts/{vhost}/channels",
+    "GET /api/channels",
+    "GET /api/consumers",
+    "GET /api/consumers/{vhost}",
+    "GET /api/queues/detailed",
+    "GET /api/queues",
+    "GET /api/queues/{vhost}",
+    "GET /api/queues/{vhost}/{name}/bindings",
+    "POST /api/queues/{vhost}/{name}/get",
+    "POST /api/queues/{vhost}/{name}/move",
+    "POST /api/queues/{vhost}/{name}/browse",
+    "GET /api/publishers/{vhost}/{queue}",
+    "GET /api/sinks/{vhost}",
+    "DELETE /api/sinks/{vhost}/{sink}",
+    "PUT /api/sinks/{vhost}/{sink}/owner/{user}",
+    "GET /api/exchanges",
+    "GET /api/exchanges/{vhost}",
+    "GET /api/exchanges/{vhost}/{name}/bindings/{end}",
+    "POST /api/exchanges/{vhost}/{name}/route",
+    "GET /api/exchanges/{vhost}/{name}/delayed",
+    "GET /api/bindings",
+    "GET /api/bindings/{vhost}",
+    "GET /api/bindings/{vhost}/e/{source}/{kind}/{destination}",
+    "GET /api/bindings/{vhost}/e/{source}/{kind}/{destination}/{props}",
+    "DELETE /api/bindings/{vhost}/e/{source}/{kind}/{destination}/{props}",
+    "GET /api/streams/{vhost}",
+    "GET /api/streams/{vhost}/{name}/consumers",
+    "GET /api/super-streams/{vhost}",
+    "PUT /api/super-streams/{vhost}/{name}",
+    "DELETE /api/super-streams/{vhost}/{name}",
+    "GET /api/vhosts",
+    "GET /api/vhost-limits",
+    "GET /api/vhost-limits/{vhost}",
+    "GET /api/quotas",
+    "GET /api/users",
+    "GET /api/users/without-permissions",
+    "GET /api/user-limits",
+    "GET /api/user-limits/{user}",
+    "GET /api/permissions",
+    "GET /api/vhosts/{vhost}/permissions",
+    "GET /api/users/{user}/permissions",
+    "GET /api/topic-permissions",
+    "GET /api/vhosts/{vhost}/topic-permissions",
+    "GET /api/users/{user}/topic-permissions",
+    "GET /api/policies",
+    "GET /api/policies/{vhost}",
+    "GET /api/operator-policies",
+    "GET /api/operator-policies/{vhost}",
+    "GET /api/parameters",
+    "GET /api/parameters/{component}",
+    "GET /api/parameters/{component}/{vhost}",
+    "GET /api/global-parameters",
+    "GET /api/definitions",
+    "GET /api/definitions/{vhost}",
+    "POST /api/definitions",
+    "POST /api/definitions/{vhost}",
+})  # fmt: skip
+
 
 def right_of(method: str, path: str) -> Right:
     """Return what a route asks for; `path` is as the route declares it.
 
     Raises: KeyError for a route that says nothing of it.
     """
-    return RIGHTS[f"{'GET' if method == 'HEAD' else method} {path}"]
+    return RIGHTS[_named(method, path)]
+
+
+def is_heavy(method: str, path: str) -> bool:
+    """Tell whether a route's work grows with what clients made."""
+    return _named(method, path) in HEAVY
+
+
+def _named(method: str, path: str) -> str:
+    return f"{'GET' if method == 'HEAD' else method} {path}"

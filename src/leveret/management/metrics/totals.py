@@ -23,6 +23,7 @@ from leveret.limits import (
     WALK_SHARED_MS,
     WALK_SHARED_OBJECTS_MIN,
 )
+from leveret.management.requests.slices import next_slice
 from leveret.session.metrics import ChannelLevels, LinkWalk
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ _STATM: Final = Path("/proc/self/statm")
 async def in_slices(step: Callable[[int], bool], count: int) -> None:
     """Call `step` with `count` until it returns False; others have their turn in between."""
     for _ in iter(partial(step, count), False):
-        await asyncio.sleep(0)
+        await next_slice()
 
 
 class Totals:

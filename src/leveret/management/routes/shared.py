@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
@@ -21,7 +20,7 @@ from leveret.errors import AmqpError, NotFound, PreconditionFailed
 from leveret.limits import HTTP_WRITE_BYTES_MAX, STEPS_PER_SLICE
 from leveret.management.chunk_source import ChunkSource
 from leveret.management.direct import DirectChannel, direct_channel
-from leveret.management.gate import seen_vhosts, sees_vhost
+from leveret.management.gate import book, seen_vhosts, sees_vhost
 from leveret.management.login.origin import is_page
 from leveret.management.operator import Operator
 from leveret.management.page import takes_gzip
@@ -34,6 +33,7 @@ from leveret.management.paging import (
     wanted_of,
 )
 from leveret.management.paging import filtered as filter_names
+from leveret.management.requests.slices import next_slice
 from leveret.names import Name, cleaned
 
 #: The broker that an application shows.
@@ -50,6 +50,10 @@ SLICE_ROWS: Final = 200
 #: be thousands of values.
 SLICE_VALUES: Final = 4096
 _CHARACTERS_PER_VALUE: Final = 512
+
+#: What a row takes that is kept to be put in order: what it is sorted by, and the snapshot that it
+#: is made of (of a queue 1,900 bytes).
+GATHERED_ROW_BYTES: Final = 2_000
 
 #: The clock that peers are judged by; it stands still while the process does.
 CLOCK: Final = web.AppKey("clock", Clock)
@@ -215,7 +219,7 @@ class RowSlices:
         self._left -= values_in(row) + size // _CHARACTERS_PER_VALUE
         if self._left < 0:
             self._left = SLICE_VALUES
-            await asyncio.sleep(0)
+            await next_slice()
 
 
 def values_in(holder: Mapping[str, object] | list[object]) -> int:
@@ -256,29 +260,15 @@ async def stream_slices(
     """
     wanted = wanted_of(request.query)
     if not wanted.plain:
-        return await _ordered_rows(wanted, take, row)
-    response = web.StreamResponse(headers=JSON_HEADERS)
-    if not await begins(request, response):
-        return response
-    separator = "["
-    slices = RowSlices()
-    while taken := await take(SLICE_ROWS):
-        part = ""
-        for stats in taken:
-            shown = row(stats)
-            text = json.dumps(wanted.only(shown), ensure_ascii=False)
-            part += separator + text
-            separator = ","
-            await slices.made(shown, len(text))
-            # Rows may have long arguments, and a peer that reads nothing makes us hold what waits.
-            if len(part) >= HTTP_WRITE_BYTES_MAX:
-                await response.write(part.encode())
-                part = ""
-        await response.write(part.encode())
-        await asyncio.sleep(0)
-    await response.write(b"[]" if separator == "[" else b"]")
-    await response.write_eof()
-    return response
+        return await _ordered_rows(request, wanted, take, row)
+    rows = RowWriter(request, wanted)
+    if await rows.begin():
+        while taken := await take(SLICE_ROWS):
+            for stats in taken:
+                await rows.add(row(stats))
+            await rows.flush()
+        await rows.end()
+    return rows.response
 
 
 async def permitted(
@@ -294,7 +284,7 @@ async def permitted(
         if permits(item):
             found.append(item)
         if turn.steps >= last:
-            await asyncio.sleep(0)
+            await next_slice()
             last = turn.steps + STEPS_PER_SLICE
     return found
 
@@ -315,29 +305,35 @@ DEFAULT_SORTS: Final = ("vhost", "name")
 
 
 async def _ordered_rows(
+    request: web.Request,
     wanted: Wanted,
     take: Callable[[int], Awaitable[list[Stats]]],
     row: Callable[[Stats], Row],
-) -> web.Response:
-    """Return what `take` gives in the order, and of the page, that is wanted."""
+) -> web.StreamResponse:
+    """Answer with what `take` gives in the order, and of the page, that is wanted."""
     gathered: list[tuple[object, str, Stats]] = []
     sorts = (*wanted.sort, *DEFAULT_SORTS)
     slices = RowSlices()
     while taken := await take(SLICE_ROWS):
+        book(request, len(taken) * GATHERED_ROW_BYTES)
         for stats in taken:
             shown = row(stats)
             gathered.append((sort_key(shown, sorts), str(shown.get("name", "")), stats))
             await slices.made(shown, 0)
-        await asyncio.sleep(0)
+        await next_slice()
     found = await filter_names(wanted, gathered, lambda item: item[1])
     ordered = await sorted_in_slices(found, lambda item: item[0], wanted.reverse)
-    return await answer_with(wanted, [item[2] for item in ordered], len(gathered), row)
+    return await answer_with(request, wanted, [item[2] for item in ordered], len(gathered), row)
 
 
 async def answer_with(
-    wanted: Wanted, ordered: list[Stats], total: int, row: Callable[[Stats], Row]
-) -> web.Response:
-    """Return the answer with a list in its order: all of it, or the page that is wanted.
+    request: web.Request,
+    wanted: Wanted,
+    ordered: list[Stats],
+    total: int,
+    row: Callable[[Stats], Row],
+) -> web.StreamResponse:
+    """Answer with a list in its order: all of it, or the page that is wanted.
 
     Raises: PageOutOfRange (400 in HTTP).
     """
@@ -345,36 +341,58 @@ async def answer_with(
     if wanted.page is not None:
         wanted.check_range(found)
         ordered = ordered[wanted.begin : wanted.begin + wanted.page_size]
-    rows = RowTexts(wanted)
-    for stats in ordered:
-        await rows.add(row(stats))
-    return rows.response(found, total)
+    rows = RowWriter(request, wanted)
+    if await rows.begin():
+        for stats in ordered:
+            await rows.add(row(stats))
+        await rows.end(found, total)
+    return rows.response
 
 
-class RowTexts:
-    """The rows of an answer, each written as it is made: all at once may be megabytes."""
+class RowWriter:
+    """Writes the rows of a list as they are made, a slice at a time: no list is in memory whole."""
 
-    def __init__(self, wanted: Wanted) -> None:
+    def __init__(self, request: web.Request, wanted: Wanted) -> None:
+        self.response: Final = web.StreamResponse(headers=JSON_HEADERS)
+        self._request = request
         self._wanted = wanted
         self._slices = RowSlices()
-        self._texts: list[bytes] = []
+        #: What is not sent yet, and its size.
+        self._part = ""
+        self._count = 0
+
+    async def begin(self) -> bool:
+        """Begin the answer; return False where the request asks for its head alone."""
+        self._part = "[" if self._wanted.page is None else '{"items": ['
+        return await begins(self._request, self.response)
 
     async def add(self, row: Row) -> None:
         """Write a row with the columns that are wanted."""
-        text = json.dumps(self._wanted.only(row), ensure_ascii=False).encode()
-        self._texts.append(text)
+        text = json.dumps(self._wanted.only(row), ensure_ascii=False)
+        self._part += f",{text}" if self._count else text
+        self._count += 1
+        # Rows may have long arguments, and a peer that reads nothing makes us hold what waits.
+        if len(self._part) >= HTTP_WRITE_BYTES_MAX:
+            await self.flush()
         await self._slices.made(row, len(text))
 
-    def response(self, found: int, total: int) -> web.Response:
-        """Return the answer: all of the list, or the page of it that is wanted."""
-        body = b"[" + b",".join(self._texts) + b"]"
+    async def flush(self) -> None:
+        """Send what was written, and let others have their turn."""
+        part, self._part = self._part, ""
+        await self.response.write(part.encode())
+        await next_slice()
+
+    async def end(self, found: int = 0, total: int = 0) -> None:
+        """End the answer; of a page, say that it is of `found` rows, and these of `total`."""
+        self._part += "]"
         if self._wanted.page is not None:
-            head = json.dumps(self._wanted.paged(len(self._texts), found, total)).encode()
-            body = head[:-1] + b', "items": ' + body + b"}"
-        return web.Response(body=body, headers=JSON_HEADERS)
+            head = json.dumps(self._wanted.paged(self._count, found, total))
+            self._part += f", {head[1:]}"
+        await self.response.write(self._part.encode())
+        await self.response.write_eof()
 
 
-async def rows_response(request: web.Request, rows: list[Row]) -> web.Response:
+async def rows_response(request: web.Request, rows: list[Row]) -> web.StreamResponse:
     """Return a list that is at hand, in the order, and of the page, that the request asks for."""
     wanted = wanted_of(request.query)
     if wanted.plain:
@@ -382,7 +400,7 @@ async def rows_response(request: web.Request, rows: list[Row]) -> web.Response:
     found = await filter_names(wanted, rows, lambda row: str(row.get("name", "")))
     sorts = (*wanted.sort, *DEFAULT_SORTS)
     ordered = await sorted_in_slices(found, lambda row: sort_key(row, sorts), wanted.reverse)
-    return await answer_with(wanted, ordered, len(rows), lambda row: row)
+    return await answer_with(request, wanted, ordered, len(rows), lambda row: row)
 
 
 async def shared_response(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Final
 
 from aiohttp import web
 
 from leveret.broker.vhost.vhost import Vhost
 from leveret.management.bodies import number_of, object_of
+from leveret.management.requests.slices import next_slice
 from leveret.management.routes.node.identity import node_name
 from leveret.management.routes.shared import (
     BROKER,
@@ -34,7 +34,7 @@ async def vhosts(request: web.Request) -> web.StreamResponse:
     for number, vhost in enumerate(seen(request), 1):
         rows.append(await _row(vhost))
         if number % SLICE_ROWS == 0:
-            await asyncio.sleep(0)
+            await next_slice()
     return await stream_rows(request, in_slices(rows), as_it_is)
 
 
@@ -75,14 +75,14 @@ async def protect(request: web.Request) -> web.Response:
     return web.Response(status=204)
 
 
-async def limits(request: web.Request) -> web.Response:
+async def limits(request: web.Request) -> web.StreamResponse:
     """Return the limits of all vhosts or of one."""
-    rows = [
+    rows: list[Row] = [
         {"vhost": vhost.name, "value": dict(vhost.metadata.limits)}
         for vhost in seen(request)
         if vhost.metadata.limits
     ]
-    return json_response(rows)
+    return await stream_rows(request, in_slices(rows), as_it_is)
 
 
 async def put_limits(request: web.Request) -> web.Response:
@@ -123,7 +123,7 @@ async def _row(vhost: Vhost) -> Row:
             ready += int(queue.ready_count())
             unacked += int(queue.unacked_count)
         if number % COUNTED_AT_ONCE == 0:
-            await asyncio.sleep(0)
+            await next_slice()
     metadata = vhost.metadata.fields()
     return {
         "name": vhost.name,

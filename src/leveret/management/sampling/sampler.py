@@ -23,6 +23,7 @@ from leveret.limits import (
     UNASKED_QUEUES_MAX,
 )
 from leveret.management.metrics.totals import Totals, Walks
+from leveret.management.requests.slices import next_slice
 from leveret.management.sampling.answers import SharedAnswers
 from leveret.management.sampling.series import DETAILED, LISTED, TOTALS, Series
 
@@ -228,7 +229,7 @@ class Sampler:
             else:
                 watched.series.add(self._wall_ms(), counts)
             if seen % SLICE_QUEUES == 0:
-                await asyncio.sleep(0)
+                await next_slice()
 
     async def _take_totals(self, since_ms: int = 0) -> Totals:
         found = self._found = await self.walks.totals(since_ms)

@@ -16,6 +16,7 @@ from leveret.errors import NotFound
 from leveret.management.bodies import object_of, table_or_none, text_of
 from leveret.management.fields import plain
 from leveret.management.gate import may_read, may_write
+from leveret.management.requests.slices import next_slice
 from leveret.management.routes.shared import (
     BROKER,
     SLICE_ROWS,
@@ -107,7 +108,7 @@ class _Ends:
         broker = request.app[BROKER]
         return bindings_between(broker, self.vhost, self.source, self.destination, self.to_queue)
 
-    def found(self, request: web.Request) -> BindingStats:
+    async def found(self, request: web.Request) -> BindingStats:
         """Return the one binding whose properties key the path has.  Raises: NotFound (404)."""
         wanted = request.match_info["props"]
         listing = self.listing(request)
@@ -117,6 +118,7 @@ class _Ends:
                 # Decoded once by the path, the key may be so too.
                 if wanted in (key, unquote_plus(key)):
                     return stats
+            await next_slice()
         raise NotFound(f"no binding '{wanted}'")
 
 
@@ -127,7 +129,7 @@ async def between(request: web.Request) -> web.StreamResponse:
 
 async def one(request: web.Request) -> web.Response:
     """Return one binding."""
-    return row_response(request, row(_Ends(request).found(request)))
+    return row_response(request, row(await _Ends(request).found(request)))
 
 
 async def bind(request: web.Request) -> web.Response:
@@ -152,7 +154,7 @@ async def bind(request: web.Request) -> web.Response:
 async def unbind(request: web.Request) -> web.Response:
     """Remove one binding."""
     ends = _Ends(request, changes=True)
-    found = ends.found(request)
+    found = await ends.found(request)
     method: Method
     if ends.to_queue:
         method = QueueUnbind(ends.destination, ends.source, found.binding_key, found.arguments)

@@ -40,7 +40,7 @@ async def extensions(_request: web.Request) -> web.Response:
     return json_response([])
 
 
-async def feature_flags(request: web.Request) -> web.Response:
+async def feature_flags(request: web.Request) -> web.StreamResponse:
     """Return the feature flags, which are all on."""
     rows: list[dict[str, object]] = [
         {
@@ -56,7 +56,7 @@ async def feature_flags(request: web.Request) -> web.Response:
     return await rows_response(request, rows)
 
 
-async def deprecated_features(request: web.Request) -> web.Response:
+async def deprecated_features(request: web.Request) -> web.StreamResponse:
     """Return the deprecated features: there are none."""
     return await rows_response(request, [])
 

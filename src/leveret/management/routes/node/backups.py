@@ -58,7 +58,7 @@ async def begin(request: web.Request) -> web.Response:
     return json_response(_whole(backup), HTTPStatus.CREATED, where)
 
 
-async def show_all(request: web.Request) -> web.Response:
+async def show_all(request: web.Request) -> web.StreamResponse:
     """List the backups that are being made over HTTP."""
     backups = _backups(request)
     return await rows_response(request, [_row(one) for one in backups.by_id.values()])

@@ -6,7 +6,6 @@ nothing.
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import AsyncIterator, Iterator
 from http import HTTPStatus
@@ -30,6 +29,7 @@ from leveret.management.metrics.objects import Objects
 from leveret.management.metrics.series import Series
 from leveret.management.metrics.text import CONTENT_TYPE, pieces
 from leveret.management.metrics.totals import Scrapes, resident_bytes
+from leveret.management.requests.slices import next_slice
 from leveret.management.routes.shared import BROKER, OPERATOR, begins, json_response
 
 _IDENTITY: Final = {"identity_info": table.NODE["identity_info"]}
@@ -83,7 +83,7 @@ async def _yielding(parts: Iterator[bytes]) -> AsyncIterator[bytes]:
                 yield b"".join(found)
             found.clear()
             size = 0
-            await asyncio.sleep(0)
+            await next_slice()
     if size:
         yield b"".join(found)
 

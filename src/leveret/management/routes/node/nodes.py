@@ -152,7 +152,7 @@ def _resident_bytes() -> int:
     return pages * resource.getpagesize()
 
 
-async def nodes(request: web.Request) -> web.Response:
+async def nodes(request: web.Request) -> web.StreamResponse:
     """Return the one node that there is."""
     if request.query:
         return await rows_response(request, [_node(request)])

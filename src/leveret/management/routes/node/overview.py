@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from functools import partial
 from typing import Final
 
@@ -14,6 +13,7 @@ from leveret.broker.admin.totals import QUEUE_COUNTS, QueueSums
 from leveret.broker.node.broker import Broker
 from leveret.broker.topology.exchanges import EXCHANGE_TYPES
 from leveret.management.gate import only_of, seen_vhosts
+from leveret.management.requests.slices import next_slice
 from leveret.management.routes.node.identity import (
     RUNTIME,
     RUNTIME_VERSION,
@@ -86,7 +86,7 @@ async def _partly(request: web.Request, names: list[str]) -> Row:
     left = True
     while left:
         left = sums.add(SLICE_ROWS)
-        await asyncio.sleep(0)
+        await next_slice()
     mine = [link for link in broker.links if link.user == only_of(request)]
     ages = asked_ages(request.query)
     counts = dict(zip(QUEUE_COUNTS, sums.counts(), strict=True))

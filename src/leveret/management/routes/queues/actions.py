@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from typing import Final
 
 from aiohttp import web
@@ -14,19 +13,31 @@ from leveret.broker.classic.waiting import WaitingQueue
 from leveret.broker.queue.queue import Queue
 from leveret.errors import PreconditionFailed
 from leveret.management.bodies import number_of, object_of
-from leveret.management.fields import plain
 from leveret.management.gate import (
     asking_owner,
+    book,
     is_administrator,
     may_configure,
     may_read,
 )
-from leveret.management.routes.shared import OPERATOR, Row, found_vhost, json_response, name_of
-from leveret.wire.properties import decode_properties
+from leveret.management.routes.queues.payloads import (
+    Room,
+    Shown,
+    answer_messages,
+    cut,
+    shown_properties,
+)
+from leveret.management.routes.shared import (
+    OPERATOR,
+    Row,
+    RowSlices,
+    found_vhost,
+    json_response,
+    name_of,
+)
 
-#: Messages in one answer, and the bytes of their bodies.
+#: Messages in one answer.
 MESSAGES_MAX: Final = 1000
-BODY_BYTES_MAX: Final = 4 * 1024 * 1024
 
 
 def _queue(request: web.Request) -> Queue:
@@ -84,7 +95,7 @@ async def rewind(request: web.Request) -> web.Response:
     return json_response({"messages": int(rewinding.count)})
 
 
-async def read(request: web.Request) -> web.Response:
+async def read(request: web.Request) -> web.StreamResponse:
     """Return waiting messages without taking them.
 
     The body may hold what the argument `x-browse` may (`position`, `routing-key`, `headers`),
@@ -108,46 +119,41 @@ async def read(request: web.Request) -> web.Response:
         )
     begin = None if after < 0 else after
     page = browse(queue, browse_filter(wanted, f"queue '{queue.name}'"), begin, count)
-    items: list[Returned] = []
-    size = 0
+    shown: list[Shown] = []
+    room = Room()
+    slices = RowSlices()
     last = page.after
+    before = -1
     for item in page.items:
-        size += _shown_bytes(item, truncate)
-        if items and size > BODY_BYTES_MAX:
-            last = items[-1].sequence
+        found = _row(item, truncate)
+        size = len(item.message.properties) + len(found.payload)
+        if not room.takes(size):
+            last = before
             break
-        items.append(item)
-    rows = [_row(item, truncate) for item in items]
-    return json_response({"items": rows, "after": None if last is None else int(last)})
+        book(request, size)
+        shown.append(found)
+        before = item.sequence
+        await slices.made(found.row, size)
+    # What was not taken from the page may leave the queue while the answer is sent.
+    del page
+    return await answer_messages(
+        request, shown, '{"items": [', f'], "after": {"null" if last is None else int(last)}}}'
+    )
 
 
-def _shown_bytes(item: Returned, truncate: int) -> int:
-    """Return how much of a message's body is shown."""
-    size = len(item.message.body)
-    return size if truncate < 0 else min(size, truncate)
-
-
-def _row(item: Returned, truncate: int) -> Row:
+def _row(item: Returned, truncate: int) -> Shown:
     """Return a message as RabbitMQ's `get` shows it, with its sequence."""
     message = item.message
-    properties = decode_properties(message.properties)
-    names = [name for name in properties.FIELDS if getattr(properties, name) is not None]
-    shown = message.body if truncate < 0 else message.body[:truncate]
-    try:
-        payload, encoding = shown.decode(), "string"
-    except UnicodeDecodeError:
-        payload, encoding = base64.b64encode(shown).decode(), "base64"
-    return {
+    row: Row = {
         "sequence": int(item.sequence),
         "exchange": message.address.exchange.decode("utf-8", "replace"),
         "routing_key": message.address.routing_key.decode("utf-8", "replace"),
         "redelivered": item.count > 0,
         "timestamp": int(message.timestamp_ms),
-        "properties": {name: plain(getattr(properties, name)) for name in names},
-        "payload": payload,
+        "properties": shown_properties(message.properties),
         "payload_bytes": len(message.body),
-        "payload_encoding": encoding,
     }
+    return Shown(row, cut(message.body, truncate), auto=True)
 
 
 ROUTES: Final = (

@@ -5,28 +5,35 @@ They are got with acks, and settled when the answer is made: what goes wrong bef
 
 from __future__ import annotations
 
-import base64
-import contextlib
 from typing import Final
 
 from aiohttp import web
 
+from leveret.broker.classic.browse import BrowseFilter, browse
+from leveret.broker.classic.waiting import WaitingQueue
+from leveret.broker.queue.queue import Queue
 from leveret.errors import PreconditionFailed
 from leveret.management.bodies import object_of, text_of, written_number_of
 from leveret.management.direct import DirectAnswer
-from leveret.management.fields import plain
-from leveret.management.gate import may_read
+from leveret.management.gate import book, may_read
+from leveret.management.requests.slices import next_slice
 from leveret.management.routes.queues.actions import MESSAGES_MAX
+from leveret.management.routes.queues.payloads import (
+    PIECE_BYTES,
+    Room,
+    Shown,
+    answer_messages,
+    cut,
+    shown_properties,
+)
 from leveret.management.routes.shared import (
     OPERATOR,
     Row,
     as_user,
     found_vhost,
-    json_response,
     name_of,
 )
 from leveret.wire.methods import BasicAck, BasicGet, BasicGetEmpty, BasicGetOk, BasicReject
-from leveret.wire.properties import decode_properties
 
 #: What becomes of messages; the closing channel requeues what is neither acked nor rejected.
 _ACK_MODES: Final = (
@@ -36,12 +43,16 @@ _ACK_MODES: Final = (
     "reject_requeue_false",
 )
 
-#: After so many bytes of bodies an answer has no further message.
-_BODY_BYTES_MAX: Final = 16 * 1024 * 1024
+#: Messages that are got before the loop does something else (some milliseconds).
+_MESSAGES_AT_ONCE: Final = 50
 
 
-async def get(request: web.Request) -> web.Response:
-    """Return up to `count` messages; `ackmode` says what becomes of them."""
+async def get(request: web.Request) -> web.StreamResponse:
+    """Return up to `count` messages; `ackmode` says what becomes of them.
+
+    An answer has `HTTP_MESSAGES_BYTES_MAX` at most, or one message that is larger: the one that
+    has no room any more goes back, and is the first of the next answer.
+    """
     body = await object_of(request)
     ack_mode = text_of(body, "ackmode")
     count = written_number_of(body, "count")
@@ -56,16 +67,26 @@ async def get(request: web.Request) -> web.Response:
     vhost = found_vhost(request)
     name = name_of(request, "name")
     may_read(request, name)
-    queue = vhost.queues.existing(name, None).name
-    rows: list[Row] = []
-    size = 0
+    queue = vhost.queues.existing(name, None)
+    # What the first one takes is known before anything is taken, and is booked or refused.
+    booked = _first_bytes(queue)
+    book(request, booked)
+    rows: list[Shown] = []
+    room = Room()
     async with as_user(request, vhost.name) as channel:
-        while len(rows) < count and size < _BODY_BYTES_MAX:
-            answer = await channel.request(BasicGet(queue), BasicGetOk, BasicGetEmpty)
+        while len(rows) < count and not room.is_full():
+            answer = await channel.request(BasicGet(queue.name), BasicGetOk, BasicGetEmpty)
             if not isinstance(answer.method, BasicGetOk):
                 break
-            size += len(answer.body)
+            size = len(answer.properties) + len(answer.body)
+            if not room.takes(size):
+                channel.send(BasicReject(answer.method.delivery_tag, True))
+                break
+            book(request, max(0, size - booked))
+            booked = max(0, booked - size)
             rows.append(_row(answer, answer.method, encoding, truncate))
+            if len(rows) % _MESSAGES_AT_ONCE == 0 or size > PIECE_BYTES:
+                await next_slice()
         if rows and ack_mode == "ack_requeue_false":
             channel.send(BasicAck(len(rows), True))
         elif ack_mode.startswith("reject"):
@@ -73,28 +94,28 @@ async def get(request: web.Request) -> web.Response:
                 channel.send(BasicReject(tag, ack_mode == "reject_requeue_true"))
         await channel.close_channel()
     await request.app[OPERATOR].durable()
-    return json_response(rows)
+    return await answer_messages(request, rows)
 
 
-def _row(answer: DirectAnswer, got: BasicGetOk, encoding: str, truncate: int) -> Row:
+def _first_bytes(queue: Queue) -> int:
+    """Return the size of the message that is got first; 0 where it is not known."""
+    if not isinstance(queue, WaitingQueue):
+        return 0
+    first = browse(queue, BrowseFilter(), None, 1).items
+    return len(first[0].message.properties) + len(first[0].message.body) if first else 0
+
+
+def _row(answer: DirectAnswer, got: BasicGetOk, encoding: str, truncate: int) -> Shown:
     """Return a message as RabbitMQ shows it."""
-    properties = decode_properties(answer.properties)
-    names = [name for name in properties.FIELDS if getattr(properties, name) is not None]
-    shown = answer.body if truncate < 0 else answer.body[:truncate]
-    payload, written = base64.b64encode(shown).decode(), "base64"
-    if encoding == "auto":
-        with contextlib.suppress(UnicodeDecodeError):
-            payload, written = shown.decode(), "string"
-    return {
+    row: Row = {
         "payload_bytes": len(answer.body),
         "redelivered": got.redelivered,
         "exchange": got.exchange,
         "routing_key": got.routing_key,
         "message_count": got.message_count,
-        "properties": {name: plain(getattr(properties, name)) for name in names},
-        "payload": payload,
-        "payload_encoding": written,
+        "properties": shown_properties(answer.properties),
     }
+    return Shown(row, cut(answer.body, truncate), encoding == "auto")
 
 
 ROUTES: Final = (web.post("/api/queues/{vhost}/{name}/get", get),)

@@ -6,7 +6,6 @@ What goes wrong in between loses nothing; after a crash the last message may be 
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any, Final
 
 from aiohttp import web
@@ -18,6 +17,7 @@ from leveret.management.audit import PARTLY_DONE
 from leveret.management.bodies import number_of, object_of, text_of
 from leveret.management.direct import DirectAnswer, DirectChannel
 from leveret.management.gate import may_read, may_write
+from leveret.management.requests.slices import next_slice
 from leveret.management.routes.queues.actions import MESSAGES_MAX
 from leveret.management.routes.shared import (
     BROKER,
@@ -142,7 +142,7 @@ async def _moved(
             moved += 1
             request[PARTLY_DONE] = True
         if looked % _MESSAGES_AT_ONCE == 0:
-            await asyncio.sleep(0)
+            await next_slice()
     return moved, True
 
 

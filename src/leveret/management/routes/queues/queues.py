@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from functools import partial
 from typing import Final
@@ -12,19 +11,19 @@ from aiohttp import web
 from leveret.broker.admin.queue_figures import FIGURES, Figures, QueueFigures
 from leveret.broker.admin.stats import QueueListing, QueueNames, QueueStats, queue_stats
 from leveret.broker.admin.totals import queue_changes
-from leveret.broker.node.broker import Broker
 from leveret.errors import NotFound
 from leveret.limits import CONSUMERS_SHOWN_MAX
 from leveret.management.fields import plain, time_text
-from leveret.management.gate import seen_vhosts
+from leveret.management.gate import book, seen_vhosts
 from leveret.management.paging import Kept, Wanted, filtered, sorted_in_slices, wanted_of
+from leveret.management.requests.slices import next_slice
 from leveret.management.routes.node.consumers import row as consumer_row
 from leveret.management.routes.node.identity import node_name
 from leveret.management.routes.shared import (
     BROKER,
     OPERATOR,
     Row,
-    RowTexts,
+    RowWriter,
     found_vhost,
     name_of,
     row_response,
@@ -44,6 +43,11 @@ _FIGURES_AT_ONCE: Final = 2_000
 
 #: Rows from either end of a list up to which only those are kept that may be on the page.
 _KEPT_ROWS_MAX: Final = 5_000
+
+#: What the name of a queue takes with its vhost's, and its figures with these, while a list is put
+#: in order.
+_NAME_BYTES: Final = 150
+_FIGURES_BYTES: Final = 250
 
 #: Names that are gathered before the loop does something else (about a millisecond).
 _NAMES_AT_ONCE: Final = 10_000
@@ -68,11 +72,11 @@ async def queues(request: web.Request) -> web.StreamResponse:
 
 async def _page(
     request: web.Request, wanted: Wanted, shown: Callable[[QueueStats], Row]
-) -> web.Response:
-    """Return a page in the order of vhosts and names: its queues alone are looked at."""
+) -> web.StreamResponse:
+    """Answer with a page in the order of vhosts and names: its queues alone are looked at."""
     names = await _in_order(request)
     found = await filtered(wanted, names, _name_of) if wanted.name else names
-    return await _of_page(request.app[BROKER], wanted, found, len(names), shown)
+    return await _of_page(request, wanted, found, len(names), shown)
 
 
 async def _in_order(request: web.Request) -> list[tuple[str, str]]:
@@ -90,8 +94,9 @@ async def _in_order(request: web.Request) -> list[tuple[str, str]]:
         return sampler.ordered[1]
     names: list[tuple[str, str]] = []
     while taken := take(_NAMES_AT_ONCE):
+        book(request, len(taken) * _NAME_BYTES)
         names += taken
-        await asyncio.sleep(0)
+        await next_slice()
     ordered = await sorted_in_slices(names, None)
     if shared:
         sampler.ordered = (mark, ordered)
@@ -100,20 +105,22 @@ async def _in_order(request: web.Request) -> list[tuple[str, str]]:
 
 async def _sorted_page(
     request: web.Request, wanted: Wanted, shown: Callable[[QueueStats], Row]
-) -> web.Response:
-    """Return a page in the order of some figures: of each queue these alone are kept."""
+) -> web.StreamResponse:
+    """Answer with a page in the order of some figures: of each queue these alone are kept."""
     broker = request.app[BROKER]
     take = taking(request, partial(QueueFigures, broker, wanted.sort))
     kept = Kept(wanted.begin + wanted.page_size, wanted.reverse, _KEPT_ROWS_MAX)
     total = 0
     while taken := take(_FIGURES_AT_ONCE):
+        if wanted.begin + wanted.page_size > _KEPT_ROWS_MAX:
+            book(request, len(taken) * _FIGURES_BYTES)
         total += len(taken)
         kept.add(await filtered(wanted, taken, _name_of_figures) if wanted.name else taken)
-        await asyncio.sleep(0)
+        await next_slice()
     wanted.check_range(kept.count)
     ordered = await kept.ordered()
     page = [(str(one[-2]), str(one[-1])) for one in ordered[wanted.begin :][: wanted.page_size]]
-    return await _answer(broker, wanted, page, kept.count, total, shown)
+    return await _answer(request, wanted, page, kept.count, total, shown)
 
 
 def _name_of_figures(figures: Figures) -> str:
@@ -125,13 +132,13 @@ def _name_of(place: tuple[str, str]) -> str:
 
 
 async def _of_page(
-    broker: Broker,
+    request: web.Request,
     wanted: Wanted,
     ordered: list[tuple[str, str]],
     total: int,
     shown: Callable[[QueueStats], Row],
-) -> web.Response:
-    """Return the answer with a page of queues, by their vhosts and names.
+) -> web.StreamResponse:
+    """Answer with a page of queues, by their vhosts and names.
 
     Raises: PageOutOfRange (400 in HTTP).
     """
@@ -142,24 +149,27 @@ async def _of_page(
         page = ordered[len(ordered) - end : len(ordered) - begin][::-1]
     else:
         page = ordered[begin:end]
-    return await _answer(broker, wanted, page, len(ordered), total, shown)
+    return await _answer(request, wanted, page, len(ordered), total, shown)
 
 
 async def _answer(
-    broker: Broker,
+    request: web.Request,
     wanted: Wanted,
     page: list[tuple[str, str]],
     found: int,
     total: int,
     shown: Callable[[QueueStats], Row],
-) -> web.Response:
-    """Return the answer with the queues of a page, of as many as were found and there are."""
-    rows = RowTexts(wanted)
-    for of, name in page:
-        # One that was deleted meanwhile is left out.
-        if (stats := queue_stats(broker, of, name)) is not None:
-            await rows.add(shown(stats))
-    return rows.response(found, total)
+) -> web.StreamResponse:
+    """Answer with the queues of a page, of as many as were found and there are."""
+    broker = request.app[BROKER]
+    rows = RowWriter(request, wanted)
+    if await rows.begin():
+        for of, name in page:
+            # One that was deleted meanwhile is left out.
+            if (stats := queue_stats(broker, of, name)) is not None:
+                await rows.add(shown(stats))
+        await rows.end(found, total)
+    return rows.response
 
 
 async def detailed(request: web.Request) -> web.StreamResponse:

@@ -9,7 +9,6 @@ queues; an administrator sees all.  Only its owner and administrators forget one
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from typing import Final
@@ -34,6 +33,7 @@ from leveret.management.gate import (
     may_change,
     may_configure,
 )
+from leveret.management.requests.slices import next_slice
 from leveret.management.routes.shared import (
     BROKER,
     OPERATOR,
@@ -66,7 +66,7 @@ async def sinks(request: web.Request) -> web.StreamResponse:
             if seen:
                 return seen
             # One sink may take many slices, and there may be many that are not to be seen.
-            await asyncio.sleep(0)
+            await next_slice()
         return []
 
     return await stream_slices(request, take, lambda stats: _row(request, stats))
@@ -164,7 +164,7 @@ async def _claim(
                 else:
                     claims.add(sink, outcome == TAKES, outcome == OFFERS)
             if not search.is_over():
-                await asyncio.sleep(0)
+                await next_slice()
     if foreign or not (claims.any() or sees_all):
         may_configure(request, Name(claims.name))
     if refusal is not None:

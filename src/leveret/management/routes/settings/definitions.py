@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 from email.parser import BytesParser
 from email.policy import HTTP
@@ -15,6 +14,7 @@ from leveret.broker.admin.definitions_import import Importing
 from leveret.errors import PreconditionFailed
 from leveret.limits import HTTP_WRITE_BYTES_MAX
 from leveret.management.definitions import DefinitionsWriter, read_in_slices
+from leveret.management.requests.slices import next_slice
 from leveret.management.routes.shared import (
     BROKER,
     OPERATOR,
@@ -49,7 +49,7 @@ async def export(request: web.Request) -> web.StreamResponse:
                 if len(part) >= HTTP_WRITE_BYTES_MAX:
                     await response.write(part)
                     part = b""
-            await asyncio.sleep(0)
+            await next_slice()
         await response.write(part)
     await response.write(writer.end())
     await response.write_eof()

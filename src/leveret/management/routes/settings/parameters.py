@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from typing import Final
 
@@ -13,6 +12,7 @@ from leveret.broker.node.parameters import DEFAULT_USER_LIMITS, OPERATOR_POLICY,
 from leveret.errors import NotFound, PreconditionFailed
 from leveret.management.bodies import object_of
 from leveret.management.gate import is_administrator, must_administer
+from leveret.management.requests.slices import next_slice
 from leveret.management.routes.shared import (
     BROKER,
     OPERATOR,
@@ -60,7 +60,7 @@ async def parameters(request: web.Request) -> web.StreamResponse:
     for number, found in enumerate(broker.parameters.of_vhosts(names), 1):
         rows += [_row(broker, *one) for one in found if wanted in (None, one[1])]
         if number % SLICE_ROWS == 0:
-            await asyncio.sleep(0)
+            await next_slice()
     return await stream_rows(request, in_slices(rows), as_it_is)
 
 
@@ -99,9 +99,10 @@ async def delete(request: web.Request) -> web.Response:
     return web.Response(status=204)
 
 
-async def global_parameters(request: web.Request) -> web.Response:
+async def global_parameters(request: web.Request) -> web.StreamResponse:
     """Return all global parameters."""
-    return json_response([{"name": n, "value": value} for n, value in _seen(request).items()])
+    rows: list[Row] = [{"name": n, "value": value} for n, value in _seen(request).items()]
+    return await stream_rows(request, in_slices(rows), as_it_is)
 
 
 async def global_parameter(request: web.Request) -> web.Response:

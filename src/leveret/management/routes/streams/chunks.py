@@ -44,6 +44,7 @@ from leveret.limits import (
     HTTP_WRITE_BYTES_MAX,
 )
 from leveret.management.chunk_source import ChunkSource
+from leveret.management.requests.slices import next_slice
 from leveret.management.routes.shared import CHUNKS, number_of_query
 from leveret.management.routes.streams.streams import found_stream
 from leveret.store.segments.segments import ChunkRef, check_chunk_head
@@ -145,7 +146,7 @@ async def _send(
             for at in range(0, len(part.data), HTTP_WRITE_BYTES_MAX):
                 await response.write(part.data[at : at + HTTP_WRITE_BYTES_MAX])
             # To make it took a while, and a reader that is fast waits for nothing.
-            await asyncio.sleep(0)
+            await next_slice()
         elif not await _send_stored(source, response, stream, part, ref):
             continue
         position = int(part.end)

@@ -5,8 +5,7 @@ Who asks over TCP needs the permission to *read* a stream, as a consumer does.
 
 from __future__ import annotations
 
-import asyncio
-import json
+from functools import partial
 from typing import Final
 
 from aiohttp import web
@@ -15,16 +14,15 @@ from leveret.broker.admin.stream_stats import StreamListing, StreamStats
 from leveret.broker.stream.stream import Stream
 from leveret.errors import NotFound, PreconditionFailed
 from leveret.management.gate import can_read, may_read
+from leveret.management.requests.slices import next_slice
 from leveret.management.routes.shared import (
-    JSON_HEADERS,
-    SLICE_ROWS,
     Row,
-    begins,
     found_vhost,
     json_response,
     name_of,
     number_of_query,
     permitted,
+    stream_slices,
 )
 
 #: No time on the wire is later, in ms: it must fit 64 bits.
@@ -35,20 +33,17 @@ async def streams(request: web.Request) -> web.StreamResponse:
     """Return the streams of a vhost that the user may read."""
     vhost = found_vhost(request)
     listing = StreamListing(vhost)
-    response = web.StreamResponse(headers=JSON_HEADERS)
-    if not await begins(request, response):
-        return response
-    separator = "["
-    while taken := listing.take(SLICE_ROWS):
-        seen = await permitted(vhost.turn, taken, lambda stats: can_read(request, stats.name))
-        for stats in seen:
-            text = json.dumps(row(vhost.name, stats), ensure_ascii=False)
-            await response.write((separator + text).encode())
-            separator = ","
-        await asyncio.sleep(0)
-    await response.write(b"[]" if separator == "[" else b"]")
-    await response.write_eof()
-    return response
+
+    async def take(count: int) -> list[StreamStats]:
+        while taken := listing.take(count):
+            if seen := await permitted(
+                vhost.turn, taken, lambda stats: can_read(request, stats.name)
+            ):
+                return seen
+            await next_slice()
+        return []
+
+    return await stream_slices(request, take, partial(row, vhost.name))
 
 
 async def stream(request: web.Request) -> web.Response:

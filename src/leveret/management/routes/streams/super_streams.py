@@ -6,7 +6,6 @@ declare and delete its parts.
 
 from __future__ import annotations
 
-import asyncio
 from http import HTTPStatus
 from typing import Final
 
@@ -28,6 +27,7 @@ from leveret.limits import STEPS_PER_SLICE
 from leveret.management.bodies import number_of, object_of, table_of
 from leveret.management.fields import plain
 from leveret.management.gate import ACCESS, can_read, may_read
+from leveret.management.requests.slices import next_slice
 from leveret.management.routes.shared import (
     BROKER,
     OPERATOR,
@@ -77,7 +77,7 @@ async def declare(request: web.Request) -> web.Response:
             left = True
             while left:
                 left = wish.advance(vhost.turn.steps + STEPS_PER_SLICE)
-                await asyncio.sleep(0)
+                await next_slice()
         finally:
             # Whoever asked may be gone meanwhile.
             wish.give_up()
@@ -93,7 +93,7 @@ async def delete(request: web.Request) -> web.Response:
         left = True
         while left:
             left = wish.advance(vhost.turn.steps + STEPS_PER_SLICE)
-            await asyncio.sleep(0)
+            await next_slice()
     return web.Response(status=204)
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Final
 
 from aiohttp import web
 
 from leveret.broker.admin.quota_use import user_quotas, vhost_quotas
+from leveret.management.requests.slices import next_slice
 from leveret.management.routes.shared import (
     BROKER,
     SLICE_ROWS,
@@ -29,12 +29,12 @@ async def quotas(request: web.Request) -> web.StreamResponse:
         if name in broker.users.by_name:
             rows += user_quotas(broker, name)
         if number % SLICE_ROWS == 0:
-            await asyncio.sleep(0)
+            await next_slice()
     for number, name in enumerate(list(broker.vhosts), 1):
         if name in broker.vhosts:
             rows += vhost_quotas(broker, name)
         if number % SLICE_ROWS == 0:
-            await asyncio.sleep(0)
+            await next_slice()
     return await stream_rows(request, in_slices(rows), as_it_is)
 
 

@@ -16,6 +16,7 @@ from leveret.management.routes.shared import (
     BROKER,
     OPERATOR,
     Row,
+    as_it_is,
     in_slices,
     json_response,
     stream_rows,
@@ -87,13 +88,15 @@ async def bulk_delete(request: web.Request) -> web.Response:
     return web.Response(status=204)
 
 
-async def limits(request: web.Request) -> web.Response:
+async def limits(request: web.Request) -> web.StreamResponse:
     """Return the limits of all users or of one."""
     users = request.app[BROKER].users
     name = request.match_info.get("user")
     names = list(users.limits) if name is None else [users.get(name).name]
-    rows = [{"user": one, "value": dict(users.limits[one])} for one in names if one in users.limits]
-    return json_response(rows)
+    rows: list[Row] = [
+        {"user": one, "value": dict(users.limits[one])} for one in names if one in users.limits
+    ]
+    return await stream_rows(request, in_slices(rows), as_it_is)
 
 
 async def put_limits(request: web.Request) -> web.Response:

@@ -14,7 +14,7 @@ from broker_process import BrokerProcess
 from http_streams import http_port
 from leveret.broker.core.accounts import Accounts
 from leveret.limits import HTTP_BODY_SMALL_BYTES, REQUEST_SHARE
-from leveret.management.login.body_share import BodyShare
+from leveret.management.requests.share import RequestShare
 
 #: The limit of the broker's memory, and what a large body takes of its share.
 MEMORY_BYTES = 8 << 20
@@ -31,7 +31,7 @@ def accounts() -> Accounts:
 
 
 def test_large_bodies_have_the_share_together_and_a_user_half_of_it(accounts: Accounts) -> None:
-    share = BodyShare(accounts)
+    share = RequestShare(accounts)
     assert share.take("a", 300_000)
     assert not share.take("a", 200_001)
     assert share.take("a", 200_000)
@@ -47,7 +47,7 @@ def test_large_bodies_have_the_share_together_and_a_user_half_of_it(accounts: Ac
 
 
 def test_one_that_is_larger_than_the_share_has_its_time_alone(accounts: Accounts) -> None:
-    share = BodyShare(accounts)
+    share = RequestShare(accounts)
     assert share.take("a", 2_000_000)
     assert not share.take("a", 100_000)
     assert not share.take("b", 100_000)
@@ -57,7 +57,7 @@ def test_one_that_is_larger_than_the_share_has_its_time_alone(accounts: Accounts
 
 
 def test_small_bodies_are_booked_and_never_refused(accounts: Accounts) -> None:
-    share = BodyShare(accounts)
+    share = RequestShare(accounts)
     assert share.take("a", 2_000_000)
     assert share.take("b", HTTP_BODY_SMALL_BYTES)
     assert not share.take("b", HTTP_BODY_SMALL_BYTES + 1)
@@ -68,7 +68,7 @@ def test_small_bodies_are_booked_and_never_refused(accounts: Accounts) -> None:
 
 def test_without_a_limit_all_are_booked() -> None:
     accounts = Accounts()
-    share = BodyShare(accounts)
+    share = RequestShare(accounts)
     assert all(share.take("a", 1 << 30) for _ in range(3))
     assert accounts.total() == 3 << 30
 

@@ -1,0 +1,75 @@
+"""The memory of requests: one share for all that are read and answered at a time.
+
+Who has logged in may send a body and may ask for much, and 64 requests of a user are let in at
+once.  A body is booked by the length that it is announced with, from before it is read; what an
+answer holds until it is sent (bodies of messages, the rows of a list that is put in order) is
+booked as it is gathered.  Small requests are booked and never refused.
+
+Invariants: beyond the share there is at most one large request, and beyond half of it at most one
+of each user; what was booked is booked out.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final
+
+from leveret.broker.core.accounts import Accounts
+from leveret.limits import HTTP_BODY_SMALL_BYTES
+
+
+class RequestShare:
+    """The share of one broker."""
+
+    def __init__(self, accounts: Accounts) -> None:
+        self._accounts: Final = accounts
+        #: The bytes of large requests, by user.
+        self._large: Final[Counter[str]] = Counter()
+
+    def take(self, user: str, size: int, held: int = 0) -> bool:
+        """Book bytes for a request of a user that holds `held`; return False without room."""
+        whole, before = held + size, _large_part(held)
+        if whole > HTTP_BODY_SMALL_BYTES:
+            most = int(self._accounts.request_bytes_max)
+            if most >= 0 and self._is_over(user, whole, before, most):
+                return False
+            self._large[user] += whole - before
+        self._accounts.request_bytes += size
+        return True
+
+    def _is_over(self, user: str, whole: int, before: int, most: int) -> bool:
+        own, all_large = self._large[user] - before, self._large.total() - before
+        return (all_large > 0 and all_large + whole > most) or (own > 0 and own + whole > most // 2)
+
+    def give_back(self, user: str, size: int) -> None:
+        """Book out all that a request held."""
+        self._accounts.request_bytes -= size
+        if size > HTTP_BODY_SMALL_BYTES:
+            self._large[user] -= size
+            if self._large[user] == 0:
+                del self._large[user]
+
+
+def _large_part(held: int) -> int:
+    return held if held > HTTP_BODY_SMALL_BYTES else 0
+
+
+class Booking:
+    """What one request holds of the share."""
+
+    def __init__(self, share: RequestShare, user: str) -> None:
+        self._share: Final = share
+        self._user: Final = user
+        self.size = 0
+
+    def add(self, size: int) -> bool:
+        """Book so many bytes more; return False, and book nothing, where they have no room now."""
+        if not self._share.take(self._user, size, self.size):
+            return False
+        self.size += size
+        return True
+
+    def end(self) -> None:
+        """Give all of it back."""
+        self._share.give_back(self._user, self.size)
+        self.size = 0

@@ -1,0 +1,144 @@
+"""Messages in an answer: their bodies are written in pieces, so that none is there twice.
+
+As RabbitMQ has it, a payload is text where it can be (`string`), else base64.  Text with control
+characters is base64 here too: JSON writes each of these in six characters, which made an answer of
+20 MB of NUL bytes 120 MB long.
+"""
+
+from __future__ import annotations
+
+import base64
+import codecs
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from aiohttp import web
+
+from leveret.limits import HTTP_MESSAGES_BYTES_MAX, HTTP_WRITE_BYTES_MAX
+from leveret.management.fields import plain
+from leveret.management.requests.slices import next_slice
+from leveret.management.routes.shared import JSON_HEADERS, Row, RowSlices
+from leveret.wire.properties import decode_properties
+
+#: Bytes of a body that are written, or looked at, in one slice (about a millisecond); a piece of
+#: base64 is whole.
+PIECE_BYTES: Final = 3 * 65_536
+
+#: The control characters that text does not have: all but tab, line feed and carriage return.
+_CONTROLS: Final = bytes(set(range(32)) - set(b"\t\n\r"))
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A message of an answer: its fields, and what is shown of its body.
+
+    `auto` says that it may be text; else it is base64.
+    """
+
+    row: Row
+    payload: bytes
+    auto: bool
+
+
+def shown_properties(properties: bytes) -> Row:
+    """Return the properties that a message has."""
+    decoded = decode_properties(properties)
+    names = [name for name in decoded.FIELDS if getattr(decoded, name) is not None]
+    return {name: plain(getattr(decoded, name)) for name in names}
+
+
+def cut(body: bytes, truncate: int) -> bytes:
+    """Return what is shown of a body; all of it where `truncate` is below 0."""
+    return body if truncate < 0 else body[:truncate]
+
+
+class Room:
+    """The room of one answer for messages: `HTTP_MESSAGES_BYTES_MAX`, or one that is larger."""
+
+    def __init__(self) -> None:
+        self._size = 0
+        self._any = False
+
+    def is_full(self) -> bool:
+        """Return whether no further message has room, however small."""
+        return self._size >= HTTP_MESSAGES_BYTES_MAX
+
+    def takes(self, size: int) -> bool:
+        """Take a message of so many bytes, and return whether it has room; the first one has."""
+        if self._any and self._size + size > HTTP_MESSAGES_BYTES_MAX:
+            return False
+        self._any = True
+        self._size += size
+        return True
+
+
+async def answer_messages(
+    request: web.Request, messages: Iterable[Shown], begin: str = "[", end: str = "]"
+) -> web.StreamResponse:
+    """Answer with messages in an array, between what JSON has around it."""
+    response = web.StreamResponse(headers=JSON_HEADERS)
+    await response.prepare(request)
+    writer = _Writer(response, begin)
+    separator = ""
+    for message in messages:
+        await writer.add(message, separator)
+        separator = ","
+    await writer.end(end)
+    return response
+
+
+class _Writer:
+    """Writes messages one after the other."""
+
+    def __init__(self, response: web.StreamResponse, begin: str) -> None:
+        self._response = response
+        self._slices = RowSlices()
+        self._part = begin
+
+    async def add(self, message: Shown, separator: str) -> None:
+        """Write a message."""
+        payload = message.payload
+        text = message.auto and await _is_text(payload)
+        fields = {**message.row, "payload_encoding": "string" if text else "base64"}
+        head = json.dumps(fields, ensure_ascii=False)
+        self._part += f'{separator}{head[:-1]}, "payload": "'
+        decoder = codecs.getincrementaldecoder("utf-8")()
+        for at in range(0, len(payload), PIECE_BYTES):
+            piece = payload[at : at + PIECE_BYTES]
+            if text:
+                decoded = decoder.decode(piece)
+                self._part += json.dumps(decoded, ensure_ascii=False)[1:-1]
+            else:
+                self._part += base64.b64encode(piece).decode()
+            if len(piece) == PIECE_BYTES or len(self._part) >= HTTP_WRITE_BYTES_MAX:
+                await self._flush()
+        self._part += '"}'
+        await self._slices.made(fields, len(head) + len(payload))
+
+    async def _flush(self) -> None:
+        part, self._part = self._part, ""
+        await self._response.write(part.encode())
+        await next_slice()
+
+    async def end(self, end: str) -> None:
+        """Write the end of the answer."""
+        await self._response.write((self._part + end).encode())
+        await self._response.write_eof()
+
+
+async def _is_text(payload: bytes) -> bool:
+    """Return whether a payload is UTF-8 without control characters."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    for at in range(0, len(payload), PIECE_BYTES):
+        piece = payload[at : at + PIECE_BYTES]
+        if len(piece.translate(None, _CONTROLS)) < len(piece):
+            return False
+        try:
+            decoder.decode(piece, final=at + PIECE_BYTES >= len(payload))
+        except UnicodeDecodeError:
+            return False
+        if len(piece) == PIECE_BYTES:
+            await next_slice()
+    return True

@@ -1,0 +1,185 @@
+"""What answers of the API hold is booked, and few of a user's that hold much are made at once."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import re
+from collections.abc import AsyncIterator
+from typing import Final
+
+from core import Node
+from leveret.broker.values.queue_attributes import QueueAttributes
+from leveret.limits import HTTP_HEAVY_REQUESTS_PER_USER_MAX
+from leveret.management.api import users_routes
+from leveret.management.rights import HEAVY
+from leveret.management.routes.shared import GATHERED_ROW_BYTES
+from leveret.names import Name
+from raw_codec import publish
+from users_api import KERNEL_BYTES_MAX, RIGHT, Api80, head, run, until
+
+#: What no connection's buffers hold.
+LARGE: Final = 2 * KERNEL_BYTES_MAX
+
+#: Lists that are asked for at once, and the queues in each.
+LISTS: Final = 16
+QUEUES: Final = 400
+
+BROWSE: Final = "/api/queues/%2F/q/browse"
+
+#: The lists whose length is not for clients to choose, and what waits for something.
+SMALL: Final = {
+    "GET /api/nodes", "GET /api/memory", "GET /api/nodes/{name}/memory",
+    "GET /api/nodes/{name}/memory/relative", "GET /api/cluster-name", "GET /api/config/effective",
+    "GET /api/log/stream", "GET /metrics", "GET /metrics/memory-breakdown", "GET /api/backups",
+    "GET /api/streams/{vhost}/{name}/offset", "GET /api/streams/{vhost}/{name}/chunks",
+    "GET /api/whoami", "GET /api/auth", "GET /api/openapi.json", "GET /api/version",
+    "GET /api/extensions", "GET /api/feature-flags", "GET /api/deprecated-features",
+    "GET /api/deprecated-features/used", "GET /api/health/checks/alarms",
+    "GET /api/health/checks/local-alarms", "GET /api/health/checks/virtual-hosts",
+    "GET /api/health/checks/is-in-service", "GET /api/health/checks/ready-to-serve-clients",
+    "GET /api/health/checks/below-node-connection-limit",
+    "GET /api/health/checks/certificate-expiration/{within}/{unit}",
+    "GET /api/health/checks/node-is-quorum-critical",
+    "GET /api/health/checks/node-is-mirror-sync-critical",
+}  # fmt: skip
+
+
+def fill(node: Node, body: bytes) -> None:
+    """Have a message wait in the queue `q`."""
+    peer = node.connect()
+    peer.declare("q")
+    peer.send(publish(1, "", "q", body))
+
+
+def browsing(body: object, *fields: str) -> bytes:
+    """Return a request to browse the queue."""
+    data = json.dumps(body).encode()
+    length = f"Content-Length: {len(data)}"
+    return head(RIGHT, length, *fields, method="POST", path=BROWSE) + data
+
+
+@contextlib.asynccontextmanager
+async def asked(
+    api: Api80, count: int, request: bytes
+) -> AsyncIterator[list[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]:
+    """Send a request on so many connections."""
+    peers = [await api.dial() for _ in range(count)]
+    try:
+        for _, writer in peers:
+            writer.write(request)
+        yield peers
+    finally:
+        for _, writer in peers:
+            writer.close()
+        await until(lambda: len(api.connections.server.connections) == 0)
+
+
+def test_a_few_heavy_requests_of_a_user_are_answered_at_once_and_booked() -> None:
+    """Eight browse a message and read nothing: four hold it, and others of the user go on."""
+
+    async def scene(api: Api80) -> None:
+        fill(api.node, b"m" * LARGE)
+        accounts = api.node.turn.accounts
+        at_once = HTTP_HEAVY_REQUESTS_PER_USER_MAX
+        async with asked(api, 8, browsing({"count": 1})) as peers:
+            await until(lambda: accounts.request_bytes >= at_once * LARGE)
+            again = await api.ask(head(RIGHT, "Connection: close", path="/api/whoami"))
+            assert again.startswith(b"HTTP/1.1 200 ")
+            # Bodies of the requests are booked too; of the messages, there are four.
+            assert accounts.request_bytes < at_once * LARGE + 65_536
+            transports = [one.transport for one in api.connections.server.connections]
+            held = [one.get_write_buffer_size() for one in transports if one is not None]
+            assert sum(held) < 8 * 1024 * 1024
+            # Who goes makes room for who waits.
+            for _, writer in peers[:at_once]:
+                writer.close()
+            await until(
+                lambda: api.slices.count > 0 and len(api.connections.server.connections) < 8
+            )
+            await until(lambda: accounts.request_bytes >= at_once * LARGE)
+        assert accounts.request_bytes == 0
+
+    run(scene)
+
+
+def test_an_answer_without_room_in_the_memory_is_refused_before_it_begins() -> None:
+    async def scene(api: Api80) -> None:
+        fill(api.node, b"m" * LARGE)
+        accounts = api.node.turn.accounts
+        accounts.request_bytes_max = LARGE
+        async with asked(api, 1, browsing({"count": 1})):
+            await until(lambda: accounts.request_bytes >= LARGE)
+            refused = await api.ask(browsing({"count": 1}, "Connection: close"))
+            assert refused.startswith(b"HTTP/1.1 503 ")
+            assert b"Retry-After" in refused
+            assert b"share of the memory" in refused
+            # What is small has room.
+            small = await api.ask(browsing({"count": 1, "truncate": 10}, "Connection: close"))
+            assert small.startswith(b"HTTP/1.1 200 ")
+        whole = await api.ask(browsing({"count": 1}, "Connection: close"))
+        assert whole.startswith(b"HTTP/1.1 200 ")
+        assert len(whole) > LARGE
+
+    run(scene)
+
+
+def test_the_rows_of_a_list_that_is_put_in_order_are_booked() -> None:
+    async def scene(api: Api80) -> None:
+        vhost = api.node.broker.vhost("/")
+        arguments: dict[str, object] = {"x-none": "x" * 30_000}
+        for number in range(2 * KERNEL_BYTES_MAX // 30_000):
+            attributes = QueueAttributes(True, arguments=arguments)
+            vhost.queues.declare(None, Name(f"q-{number}"), attributes)
+        accounts = api.node.turn.accounts
+        booked = len(vhost.queues.by_name) * GATHERED_ROW_BYTES
+        request = head(RIGHT, "Connection: close", path="/api/queues?sort=arguments")
+        async with asked(api, 1, request):
+            await until(lambda: accounts.request_bytes == booked)
+            accounts.request_bytes_max = booked
+            refused = await api.ask(request)
+            assert refused.startswith(b"HTTP/1.1 503 ")
+        assert accounts.request_bytes == 0
+
+    run(scene)
+
+
+def test_long_lists_of_one_user_have_one_slice_in_each_turn_of_the_loop() -> None:
+    """A neighbour's requests wait for one slice, and not for one of each list."""
+
+    async def scene(api: Api80) -> None:
+        vhost = api.node.broker.vhost("/")
+        for number in range(QUEUES):
+            vhost.queues.declare(None, Name(f"q-{number}"), QueueAttributes(False))
+        turns = 0
+
+        def turn() -> None:
+            nonlocal turns
+            turns += 1
+            if not over:
+                asyncio.get_running_loop().call_soon(turn)
+
+        over = False
+        turn()
+        request = head(RIGHT, "Connection: close", path="/api/queues")
+        answers = await asyncio.gather(*(api.ask(request) for _ in range(LISTS)))
+        over = True
+        assert all(answer.startswith(b"HTTP/1.1 200 ") for answer in answers)
+        assert {answer.count(b'"name": "q-') for answer in answers} == {QUEUES}
+        # A hundred queues are more than a slice, and no turn had two of them.
+        assert api.slices.count > LISTS * QUEUES // 100
+        assert turns >= api.slices.count
+
+    run(scene)
+
+
+def test_what_grows_with_what_clients_made_is_declared() -> None:
+    """A list of a route that says nothing of it is one that nobody has judged."""
+    known = {f"{one.method} {one.path}" for one in users_routes()}
+    # A path that ends with the name of one thing has one answer; what follows a vhost is a list.
+    of_one = re.compile(r"(?!.*/\{(vhost|queue|end)\}$).*\}|.*/api/(vhosts|aliveness-test)/[^/]*")
+    lists = {name for name in known if name.startswith("GET ") and not of_one.fullmatch(name)}
+    assert not lists - HEAVY - SMALL
+    assert not HEAVY & SMALL
+    assert known >= HEAVY | SMALL
