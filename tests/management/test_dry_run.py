@@ -9,7 +9,7 @@ import pytest
 from brokers import unique
 from http_api import Api
 from leveret.client.blocking import Channel
-from leveret.limits import ROUTING_LOOKS_MAX
+from leveret.limits import DRY_RUN_STEPS_MAX, ROUTING_LOOKS_MAX
 
 
 def told(api: Api, exchange: str, key: str, headers: dict[str, Any] | None = None) -> Any:
@@ -46,6 +46,7 @@ def test_a_message_is_followed_from_exchange_to_exchange(api: Api, channel: Chan
         ],
         "delayed_by": [],
         "chooses": [],
+        "left": False,
     }
     found = told(api, first, "blue")
     assert (found["exchanges"], found["queues"]) == ([first, third], [other])
@@ -95,6 +96,28 @@ def test_delays_and_choices_are_told(api: Api, channel: Channel) -> None:
     assert told(api, delaying, "")["delayed_by"] == []
     status, delayed = api.ask("GET", f"/api/exchanges/%2F/{delaying}/delayed")
     assert (status, delayed) == (200, [])
+
+
+def test_a_way_with_very_many_steps_is_told_in_part(api: Api, channel: Channel) -> None:
+    wide, behind, queue = (unique(name) for name in ("wide", "behind", "queue"))
+    channel.exchange_declare(wide, "fanout")
+    channel.exchange_declare(behind, "fanout")
+    channel.exchange_bind(behind, wide, "")
+    channel.queue_declare(queue)
+    channel.queue_bind(queue, behind, "")
+    names = [f"{queue}-{number}" for number in range(DRY_RUN_STEPS_MAX)]
+    for name in names[1:]:
+        channel.queue_declare(name, exclusive=True)
+        channel.queue_bind(name, wide, "")
+    found = told(api, wide, "k")
+    # The step to the exchange is the last that has room.
+    assert (len(found["bindings"]), len(found["queues"])) == (DRY_RUN_STEPS_MAX, len(names) - 1)
+    assert (found["exchanges"], found["left"]) == ([wide, behind], True)
+    channel.queue_declare(names[0], exclusive=True)
+    channel.queue_bind(names[0], wide, "")
+    found = told(api, wide, "k")
+    assert (len(found["bindings"]), len(found["queues"])) == (DRY_RUN_STEPS_MAX, len(names))
+    assert (found["exchanges"], found["left"]) == ([wide], True)
 
 
 def test_what_a_message_may_not_cost_is_not_followed(api: Api, channel: Channel) -> None:

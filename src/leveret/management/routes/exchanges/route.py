@@ -13,7 +13,10 @@ from leveret.management.routes.shared import exchange_of, found_vhost, json_resp
 
 
 async def route(request: web.Request) -> web.Response:
-    """Return what a message with a routing key and headers would reach.  Nothing is published."""
+    """Return what a message with a routing key and headers would reach.  Nothing is published.
+
+    `left` says whether there is more than the steps that are told.
+    """
     body = await object_of(request)
     routing_key = text_of(body, "routing_key")
     headers = table_or_none(body, "headers")
@@ -37,6 +40,7 @@ async def route(request: web.Request) -> web.Response:
             "bindings": ways,
             "delayed_by": found.delayed_by,
             "chooses": found.chooses,
+            "left": found.left,
         }
     )
 
