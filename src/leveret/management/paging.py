@@ -7,6 +7,7 @@ which is bounded, and for one list so many steps at most.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -29,7 +30,7 @@ Row = dict[str, object]
 PAGE_ROWS: Final = 100
 
 #: Items that are sorted, and names that are looked at, before the loop does something else.
-_SORTED_AT_ONCE: Final = 5_000
+_SORTED_AT_ONCE: Final = 2_000
 _NAMES_AT_ONCE: Final = 5_000
 
 #: Steps of a pattern before the loop does something else (less than a millisecond of compiled code,
@@ -103,6 +104,11 @@ class Wanted:
     def begin(self) -> int:
         """The place of the page's first row."""
         return 0 if self.page is None else (self.page - 1) * self.page_size
+
+    @property
+    def end(self) -> int | None:
+        """The place behind the page's last row; None where all is wanted."""
+        return None if self.page is None else self.page * self.page_size
 
     def only(self, row: Row) -> object:
         """Return a row with the columns that are wanted."""
@@ -230,9 +236,12 @@ async def filtered(
 
 
 async def sorted_in_slices(
-    items: Sequence[Item], key: Callable[[Item], Any] | None, reverse: bool = False
+    items: Sequence[Item],
+    key: Callable[[Item], Any] | None,
+    reverse: bool = False,
+    count: int | None = None,
 ) -> list[Item]:
-    """Return the items sorted, in slices between which others are served.
+    """Return the items sorted, or the first `count`, in slices between which others are served.
 
     Without a key they are compared as they are, which takes half the time.
     """
@@ -244,13 +253,15 @@ async def sorted_in_slices(
         runs.append(run)
         if len(items) > _SORTED_AT_ONCE:
             await next_slice()
-    while len(runs) > 1:
-        # Two sorted runs are merged in one pass by Python's sort.
-        merged = runs[0] + runs[1]
-        merged.sort(key=itself, reverse=reverse)
-        runs = [*runs[2:], merged]
+    if len(runs) < 2:
+        return runs[0] if runs else []
+    # To merge them as lists would be one slice at the end, as long as all of them.
+    ordered: list[Item] = []
+    merged = islice(heapq.merge(*runs, key=itself, reverse=reverse), count)
+    while part := list(islice(merged, _SORTED_AT_ONCE)):
+        ordered += part
         await next_slice()
-    return runs[0] if runs else []
+    return ordered
 
 
 class Kept:

@@ -20,6 +20,7 @@ from leveret.management.gate import (
     may_configure,
     may_read,
 )
+from leveret.management.requests.slices import next_slice
 from leveret.management.routes.queues.payloads import (
     Room,
     Shown,
@@ -30,14 +31,15 @@ from leveret.management.routes.queues.payloads import (
 from leveret.management.routes.shared import (
     OPERATOR,
     Row,
-    RowSlices,
     found_vhost,
     json_response,
     name_of,
 )
 
-#: Messages in one answer.
+#: Messages in one answer, and those that are looked at before the loop does something else (some
+#: milliseconds).
 MESSAGES_MAX: Final = 1000
+MESSAGES_AT_ONCE: Final = 50
 
 
 def _queue(request: web.Request) -> Queue:
@@ -121,7 +123,6 @@ async def read(request: web.Request) -> web.StreamResponse:
     page = browse(queue, browse_filter(wanted, f"queue '{queue.name}'"), begin, count)
     shown: list[Shown] = []
     room = Room()
-    slices = RowSlices()
     last = page.after
     before = -1
     for item in page.items:
@@ -133,7 +134,8 @@ async def read(request: web.Request) -> web.StreamResponse:
         book(request, size)
         shown.append(found)
         before = item.sequence
-        await slices.made(found.row, size)
+        if len(shown) % MESSAGES_AT_ONCE == 0:
+            await next_slice()
     # What was not taken from the page may leave the queue while the answer is sent.
     del page
     return await answer_messages(

@@ -17,7 +17,7 @@ from leveret.management.bodies import object_of, text_of, written_number_of
 from leveret.management.direct import DirectAnswer
 from leveret.management.gate import book, may_read
 from leveret.management.requests.slices import next_slice
-from leveret.management.routes.queues.actions import MESSAGES_MAX
+from leveret.management.routes.queues.actions import MESSAGES_AT_ONCE, MESSAGES_MAX
 from leveret.management.routes.queues.payloads import (
     PIECE_BYTES,
     Room,
@@ -42,9 +42,6 @@ _ACK_MODES: Final = (
     "reject_requeue_true",
     "reject_requeue_false",
 )
-
-#: Messages that are got before the loop does something else (some milliseconds).
-_MESSAGES_AT_ONCE: Final = 50
 
 
 async def get(request: web.Request) -> web.StreamResponse:
@@ -85,7 +82,7 @@ async def get(request: web.Request) -> web.StreamResponse:
             book(request, max(0, size - booked))
             booked = max(0, booked - size)
             rows.append(_row(answer, answer.method, encoding, truncate))
-            if len(rows) % _MESSAGES_AT_ONCE == 0 or size > PIECE_BYTES:
+            if len(rows) % MESSAGES_AT_ONCE == 0 or size > PIECE_BYTES:
                 await next_slice()
         if rows and ack_mode == "ack_requeue_false":
             channel.send(BasicAck(len(rows), True))

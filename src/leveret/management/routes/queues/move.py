@@ -18,7 +18,7 @@ from leveret.management.bodies import number_of, object_of, text_of
 from leveret.management.direct import DirectAnswer, DirectChannel
 from leveret.management.gate import may_read, may_write
 from leveret.management.requests.slices import next_slice
-from leveret.management.routes.queues.actions import MESSAGES_MAX
+from leveret.management.routes.queues.actions import MESSAGES_AT_ONCE, MESSAGES_MAX
 from leveret.management.routes.shared import (
     BROKER,
     OPERATOR,
@@ -42,9 +42,6 @@ from leveret.wire.properties import BasicProperties, decode_properties
 
 #: Messages that are looked at for those that are meant; all are held meanwhile.
 _LOOKED_MAX: Final = 10_000
-
-#: Messages that are looked at before the loop does something else (some milliseconds).
-_MESSAGES_AT_ONCE: Final = 50
 
 #: Headers that would route copies to further queues.
 _COPIES: Final = ("CC", "BCC")
@@ -141,7 +138,7 @@ async def _moved(
             channel.send(BasicAck(answer.method.delivery_tag, False))
             moved += 1
             request[PARTLY_DONE] = True
-        if looked % _MESSAGES_AT_ONCE == 0:
+        if looked % MESSAGES_AT_ONCE == 0:
             await next_slice()
     return moved, True
 
