@@ -107,6 +107,8 @@ def test_a_few_heavy_requests_of_a_user_are_answered_at_once_and_booked() -> Non
 def test_an_answer_without_room_in_the_memory_is_refused_before_it_begins() -> None:
     async def scene(api: Api80) -> None:
         fill(api.node, b"m" * LARGE)
+        stream = QueueAttributes(True, arguments={"x-queue-type": "stream"})
+        api.node.broker.vhost("/").queues.declare(None, Name("s"), stream)
         accounts = api.node.turn.accounts
         accounts.request_bytes_max = LARGE
         async with asked(api, 1, browsing({"count": 1})):
@@ -115,9 +117,14 @@ def test_an_answer_without_room_in_the_memory_is_refused_before_it_begins() -> N
             assert refused.startswith(b"HTTP/1.1 503 ")
             assert b"Retry-After" in refused
             assert b"share of the memory" in refused
+            chunks = head(RIGHT, "Connection: close", path="/api/streams/%2F/s/chunks")
+            refused = await api.ask(chunks)
+            assert refused.startswith(b"HTTP/1.1 503 ")
             # What is small has room.
             small = await api.ask(browsing({"count": 1, "truncate": 10}, "Connection: close"))
             assert small.startswith(b"HTTP/1.1 200 ")
+        assert (await api.ask(chunks)).startswith(b"HTTP/1.1 200 ")
+        assert accounts.request_bytes == 0
         whole = await api.ask(browsing({"count": 1}, "Connection: close"))
         assert whole.startswith(b"HTTP/1.1 200 ")
         assert len(whole) > LARGE

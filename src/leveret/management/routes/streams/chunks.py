@@ -14,6 +14,8 @@ stream of its name it is (`Leveret-Stream-Id`), where it begins (`Leveret-First-
 (`Leveret-Next-Offset`), and up to which offset the answer goes (`Leveret-End-Offset`): a reader
 asks on from there.  A chunk that is damaged, so that not even its header is true, is left out.
 
+An answer is booked as one part of a chunk, and refused (503) where requests have no room for it.
+
 Invariants: only what is synced is sent; an answer holds one part of a chunk in memory, however slow
 its reader is; an answer that cannot go on ends with its connection, never as if it were whole.
 """
@@ -44,6 +46,7 @@ from leveret.limits import (
     HTTP_WRITE_BYTES_MAX,
 )
 from leveret.management.chunk_source import ChunkSource
+from leveret.management.gate import book
 from leveret.management.requests.slices import next_slice
 from leveret.management.routes.shared import CHUNKS, number_of_query
 from leveret.management.routes.streams.streams import found_stream
@@ -89,6 +92,8 @@ async def chunks(request: web.Request) -> web.StreamResponse:
         await _wait(stream, wish)
     if stream.deleted:
         raise NotFound(f"the stream '{stream.name}' was deleted")
+    # The part that is held while its reader takes its time; who waits for a message holds nothing.
+    book(request, HTTP_WRITE_BYTES_MAX)
     end = int(end_of_parts(stream, wish.offset, wish.end, wish.bytes_max))
     stats = StreamStats(stream)
     headers = {
