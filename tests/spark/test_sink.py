@@ -114,6 +114,16 @@ def test_a_stream_is_copied_once_though_a_batch_is_written_again(
     assert count_and_distinct(spark, copied) == (1001, 1001)
 
 
+def test_a_query_to_a_stream_that_is_not_there_is_refused(
+    spark: SparkSession, stream: LiveStream, tmp_path: Path
+) -> None:
+    stream.publish_numbers(0, 1)
+    source = spark.readStream.format("leveret").options(**stream.options)
+    none = LiveStream(stream.uri, f"{stream.name}-none", "")
+    with pytest.raises(Exception, match=f"option 'stream': there is no stream '{none.name}'"):
+        copy(source.option("startingOffsets", "earliest").load(), none, tmp_path / "c")
+
+
 def arrived(live: LiveStream, count: int) -> int:
     """Return how many messages a stream holds when `count` have come: staged ones take a moment."""
     with live.channel() as channel:

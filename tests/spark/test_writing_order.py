@@ -133,18 +133,35 @@ def test_a_row_that_can_be_no_message_fails_the_write(broker: Broker, queue: str
         sink_for(plain(broker), rows).save([[rows]])
 
 
-def test_an_exchange_that_is_not_there_fails_the_write(broker: Broker) -> None:
-    sink = sink_for(plain(broker, exchange="nobody made this"), numbers(0, 1))
-    with pytest.raises(Exception, match="no exchange 'nobody made this'"):
-        sink.save([[numbers(0, 1)]])
+@pytest.mark.parametrize(
+    ("given", "what"),
+    [
+        ({"exchange": "none"}, "option 'exchange': there is no exchange 'none'"),
+        ({"exchange": "none", "unroutable": "drop"}, "option 'exchange': there is no exchange"),
+        ({"exchange": "", "routingKey": "none"}, "option 'routingKey': there is no queue 'none'"),
+        ({"stream": "none"}, "option 'stream': there is no stream 'none' in vhost '/' at amqp://"),
+        ({"queue": "none"}, "option 'queue': there is no queue 'none'"),
+        (
+            {"stream": "s", "unroutable": "dead-letter:none"},
+            "option 'unroutable': there is no exchange 'none'",
+        ),
+    ],
+)
+def test_a_destination_that_is_not_there_is_refused_before_a_task_runs(
+    broker: Broker, given: dict[str, str], what: str
+) -> None:
+    sink = sink_for({"uri": broker.uri} | given, numbers(0, 1))
+    with pytest.raises(WriteError, match=what):
+        sink.save([[fail]])
 
 
 # -- unroutable ------------------------------------------------------------------------------------
 
 
 def test_what_no_queue_takes_fails_the_write_by_default(broker: Broker, name: str) -> None:
+    options = plain(broker, exchange="amq.direct", routingKey=name)
     with pytest.raises(WriteError, match=f"no queue takes .* routing key '{name}'"):
-        sink_for(plain(broker, stream=name), numbers(0, 1)).save([[numbers(0, 3)]])
+        sink_for(options, numbers(0, 1)).save([[numbers(0, 3)]])
 
 
 def test_what_no_queue_takes_can_be_dropped(broker: Broker, name: str) -> None:

@@ -22,11 +22,13 @@ from leveret.spark.redaction import hide_uris
 from leveret.spark.stream.access import STREAM_ACCESS, StreamAccess
 from leveret.spark.stream.batch import BatchReader, PrunedBatchReader
 from leveret.spark.stream.stream import StreamReader
+from leveret.spark.write.destination import check_destination
 from leveret.spark.write.options import parse_write_options
 from leveret.spark.write.writer import BatchWriter, StreamWriter
 
-#: The PySpark worker that pushes filters.
+#: The workers of PySpark that push filters, and that plan a write.
 _PUSHING_FILE: Final = "data_source_pushdown_filters.py"
+_PLANNING_FILE: Final = "write_into_data_source.py"
 
 
 class LeveretDataSource(DataSource):
@@ -55,7 +57,9 @@ class LeveretDataSource(DataSource):
         check_schema(schema, options.columns)
         if options.queue is not None:
             return QueueBatchReader(options, schema)
-        kind = PrunedBatchReader if _is_told_filters(sys._getframe(1)) else BatchReader  # noqa: SLF001
+        # Only there may a reader have `pushFilters`: elsewhere Spark 4.3.0 refuses such a reader.
+        is_told_filters = _is_called_from(sys._getframe(1), _PUSHING_FILE)  # noqa: SLF001
+        kind = PrunedBatchReader if is_told_filters else BatchReader
         return kind(options, schema, self.access())
 
     def streamReader(  # noqa: N802  Spark's name
@@ -69,12 +73,26 @@ class LeveretDataSource(DataSource):
         return StreamReader(options, schema, self.access())
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
-        """Return the writer of a batch save.  Raises: OptionError; SchemaError."""
-        return BatchWriter(parse_write_options(self.options), schema, overwrite)
+        """Return the writer of a batch save, whose destination exists.
+
+        Raises: OptionError; SchemaError; WriteError; the exceptions of a refused login.
+        """
+        options = parse_write_options(self.options)
+        made = BatchWriter(options, schema, overwrite)
+        check_destination(options)
+        return made
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802
-        """Return the writer of a streaming query.  Raises: OptionError; SchemaError."""
-        return StreamWriter(parse_write_options(self.options), schema, overwrite)
+        """Return the writer of a micro-batch, whose destination exists when it is planned.
+
+        Raises: OptionError; SchemaError; WriteError; the exceptions of a refused login.
+        """
+        options = parse_write_options(self.options)
+        made = StreamWriter(options, schema, overwrite)
+        # Another worker makes a writer to commit what is staged by then.
+        if _is_called_from(sys._getframe(1), _PLANNING_FILE):  # noqa: SLF001
+            check_destination(options)
+        return made
 
     def access(self) -> StreamAccess:
         """Return how its readers reach the streams."""
@@ -84,9 +102,6 @@ class LeveretDataSource(DataSource):
         return parse_options(self.options)
 
 
-def _is_told_filters(caller: FrameType) -> bool:
-    """Return whether the calling part of Spark pushes filters to the reader.
-
-    Only there may a reader have `pushFilters`: elsewhere Spark 4.3.0 refuses such a reader.
-    """
-    return caller.f_code.co_filename.endswith(_PUSHING_FILE)
+def _is_called_from(caller: FrameType, file: str) -> bool:
+    """Return whether the caller is in a certain file of PySpark."""
+    return caller.f_code.co_filename.endswith(file)
