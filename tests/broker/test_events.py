@@ -133,6 +133,20 @@ def test_what_no_queue_takes_is_unroutable() -> None:
     ]
 
 
+def test_a_publish_says_how_many_of_its_queues_are_streams() -> None:
+    """They note nothing themselves, so that its message is in no queue's events."""
+    node, peer = followed()
+    stream = {"x-queue-type": "stream"}
+    peer.call(1, "queue.declare", queue="log", durable=True, arguments=stream)
+    for queue in ("log", "q"):
+        peer.call(1, "queue.bind", queue=queue, exchange="amq.fanout")
+    put(peer, 1, "log")
+    put(peer, 1, "q")
+    peer.send(publish(1, "amq.fanout", "", b"", delivery_mode=2))
+    found = [(e["queues"], e.get("streams")) for e in events(node) if e["event"] == "published"]
+    assert found == [(1, 1), (1, None), (2, 1)]
+
+
 def test_a_transaction_notes_its_publishes_when_it_commits() -> None:
     node, peer = followed()
     peer.call(1, "tx.select")

@@ -219,6 +219,9 @@ def test_the_reasons_and_the_stages_are_drawn(visitor: Any, tmp_path: Path) -> N
     )
     graph = page.locator("figure.graph")
     expect(graph.get_by_role("button", name="Stuck:")).to_be_visible()
+    # A queue that nobody reads has passed no stage, and is slow for all that.
+    bars = page.get_by_role("figure", name="Time in each queue")
+    expect(bars.locator("[title^='work.region2, oldest that waits: 15']")).to_be_visible()
 
 
 def test_dark_and_light_can_be_chosen(visitor: Any, tmp_path: Path) -> None:

@@ -21,7 +21,8 @@ from leveret.client.uri import parse_uri
 from leveret.errors import AccessRefused, AccessRefusedHard, NotFound, PreconditionFailed
 from leveret.spark.columns.schema import ROW
 from leveret.spark.connection import http_link
-from leveret.spark.connection.http_link import NoHttp, announced_address, told_address
+from leveret.spark.connection.clock import clock_ms
+from leveret.spark.connection.http_link import HttpLink, NoHttp, announced_address, told_address
 from leveret.spark.options.read import parse_options
 from leveret.spark.options.trust import TrustError
 from leveret.spark.stream.planner import OffsetRange
@@ -222,6 +223,17 @@ def test_what_answers_otherwise_is_told(
         way = transport(stream, httpUri=f"http://127.0.0.1:{port}")
         with way, pytest.raises(error):
             [*way.read(0, 9)]
+
+
+def test_the_clock_of_a_broker_is_asked_over_http(stream: LiveStream) -> None:
+    date = b"Date: Sat, 01 Jan 2000 00:00:00 GMT\r\nContent-Length: 2\r\n\r\n{}"
+    with answering(HEAD + date) as port:
+        given = stream.options | {"httpUri": f"http://127.0.0.1:{port}"}
+        assert clock_ms(parse_options(given)) == 946_684_800_000
+    link = HttpLink(parse_options(stream.options), stream.name)
+    with link.ask("", {}) as answer:
+        assert answer.getheader("Date")
+    link.close()
 
 
 def test_a_read_goes_on_after_a_crash_of_the_broker(tmp_path: Path, name: str) -> None:

@@ -17,6 +17,7 @@ from leveret.pipelines import lifecycle
 from leveret.pipelines.lifecycle.job import EVENT_STREAM, read_events, summarize
 from leveret.pipelines.lifecycle.page import lifecycle_page
 from leveret.pipelines.lifecycle.result import Latency, Lifecycle
+from leveret.pipelines.refusals import JobError
 
 Event = dict[str, object]
 
@@ -30,11 +31,13 @@ def event(name: str, at_ms: int, sequence: int | None = None, **more: object) ->
     return base | more
 
 
-def told(spark: SparkSession, *events: Event, stuck_after: int = 600) -> Lifecycle:
+def told(
+    spark: SparkSession, *events: Event, stuck_after: int = 600, now_ms: int | None = None
+) -> Lifecycle:
     """What the job makes of events."""
     bodies = [(json.dumps(one).encode(),) for one in events]
     rows = spark.createDataFrame(bodies, "body binary")
-    return summarize(read_events(rows), "a test", stuck_after)
+    return summarize(read_events(rows), "a test", stuck_after, now_ms)
 
 
 def test_the_stages_of_lives_that_end_well(spark: SparkSession) -> None:
@@ -101,11 +104,35 @@ def test_what_waits_too_long_is_stuck_and_what_was_purged_is_not(spark: SparkSes
     ]
 
 
+def test_what_waits_in_a_silent_broker_is_stuck_by_its_clock(spark: SparkSession) -> None:
+    """No event says that time passes: neither of a queue that nobody reads, nor of another."""
+    events = [
+        event("routed", 1000, 1), event("delivered", 1500, 1), event("requeued", 2000, 1, count=1),
+        event("routed", 3000, 2), event("routed", 4000, 3), event("delivered", 4000, 3),
+        event("routed", 4000, 1, queue="p"), event("acked", 5000, 1, queue="p"),
+        event("published", 4000, queues=2, streams=1), event("published", 4000, queues=1),
+        event("published", 4000, queues=1, streams=1),
+    ]  # fmt: skip
+    found = told(spark, *events)
+    assert (found.stuck_total, found.published, found.published_to_streams) == (0, 3, 1)
+    assert found.now == found.last == datetime.fromtimestamp(5, tz=UTC)
+    found = told(spark, *events, stuck_after=300, now_ms=303_001)
+    assert found.now == datetime.fromtimestamp(303.001, tz=UTC)
+    assert [(one.queue, one.sequence) for one in found.stuck] == [("q", 1), ("q", 2)]
+    assert {q.queue: q.oldest_waiting_ms for q in found.queues} == {"q": 302_001, "p": None}
+    assert told(spark, *events, now_ms=1).now == found.last
+
+
 def test_no_events_and_bodies_that_are_none(spark: SparkSession) -> None:
     rows = spark.createDataFrame([(b"\xff{",), (b"[1]",)], "body binary")
     found = summarize(read_events(rows), "a test", 60)
     assert (found.events, found.unreadable, found.queues, found.first) == (2, 2, (), None)
     assert '"unreadable":2' in lifecycle_page(found, "1 minute")
+
+
+def test_only_an_archive_is_told_the_time(spark: SparkSession) -> None:
+    with pytest.raises(JobError, match="now: it is asked of a broker"):
+        lifecycle(spark, uri="amqp://127.0.0.1:1", now="2026-11-21T05:40:00Z")
 
 
 @pytest.fixture
@@ -141,6 +168,7 @@ def test_the_events_of_a_broker(spark: SparkSession, followed: str, tmp_path: Pa
     assert work.stages["whole"].messages == 6
     assert queues["dead<b>"].messages == 2
     assert (found.published, found.unroutable) == (10, 1)
+    assert (found.published_to_streams, work.oldest_waiting_ms is None) == (0, False)
     assert found.source == f"stream {EVENT_STREAM}"
     text = page.read_text()
     assert "dead\\u003cb\\u003e" in text

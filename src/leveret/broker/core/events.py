@@ -5,6 +5,8 @@ Invariant: nothing is looked at per message while events are off, but one mask (
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from mypy_extensions import i64, mypyc_attr
 
 from leveret.message import Message
@@ -34,8 +36,10 @@ class MessageEvents:
     ) -> None:
         """Record what happened in a queue; `count` is how often the message was requeued."""
 
-    def published(self, vhost: str, message: Message, queues: i64) -> None:
-        """Note a publish into so many `queues`, of a client or out of staging."""
+    def published(
+        self, vhost: str, message: Message, queues: i64, targets: Sequence[object]
+    ) -> None:
+        """Note a publish into so many `queues` of its targets, of a client or out of staging."""
 
     def forget_vhost(self, vhost: str) -> None:
         """Drop what was noted in a virtual host, because it is deleted."""

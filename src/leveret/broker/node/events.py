@@ -18,12 +18,13 @@ fill what is nearly full.  What is not written is counted in `dropped`.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
 from leveret.broker.core.events import MessageEvents
-from leveret.broker.stream.stream import Stream
+from leveret.broker.stream.stream import Stream, StreamTarget
 from leveret.broker.values.event_names import (
     ACKED,
     DEAD_LETTERED,
@@ -98,13 +99,21 @@ class Events(MessageEvents):
             what += f',"count":{count}'
         self._note(vhost, event, message, what)
 
-    def published(self, vhost: str, message: Message, queues: i64) -> None:
+    def published(
+        self, vhost: str, message: Message, queues: i64, targets: Sequence[object]
+    ) -> None:
         """Note every n-th publish, of a client or out of staging, and that it found no queue."""
         self._publishes += 1
-        if self._publishes & self.mask == 0:
-            self._note(
-                vhost, PUBLISHED if queues > 0 else UNROUTABLE, message, f'"queues":{queues}'
-            )
+        if self._publishes & self.mask != 0:
+            return
+        what = f'"queues":{queues}'
+        streams: i64 = 0
+        for target in targets:
+            if isinstance(target, StreamTarget):
+                streams += 1
+        if streams > 0:
+            what += f',"streams":{streams}'
+        self._note(vhost, PUBLISHED if queues > 0 else UNROUTABLE, message, what)
 
     def _note(self, vhost: str, event: str, message: Message | None, what: str) -> None:
         """Note an event; `what` are the fields between those of all events and the message's."""

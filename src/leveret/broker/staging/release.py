@@ -346,7 +346,7 @@ class Release(SpillWaiter):
         vhost.move(queue, sequence, message, letter, targets)
         if turn.events is not None:
             # As of a publish: what was staged is published now.
-            turn.events.published(vhost.name, released, found)
+            turn.events.published(vhost.name, released, found, targets)
         if reached:
             self.sink.released += 1
         else:

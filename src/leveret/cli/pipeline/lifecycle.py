@@ -23,6 +23,10 @@ def lifecycle(
         str,
         typer.Option("--stuck-after", metavar="SPAN", help="Without an event so long is stuck."),
     ] = "10 minutes",
+    now: Annotated[
+        str | None,
+        typer.Option("--now", metavar="MOMENT", help="The time for an archive; else its newest."),
+    ] = None,
     html: running.Html = None,
     master: running.Master = "local[*]",
     uri: options.Uri = options.DEFAULT_URI,
@@ -38,15 +42,20 @@ def lifecycle(
             stream=stream,
             path=path,
             stuck_after=stuck_after,
+            now=now,
             html_path=html,
             progress=running.say,
         )
     output.say(f"{counted(found.events, 'event')}, {counted(found.stuck_total, 'stuck message')}")
+    if found.published_to_streams:
+        of = counted(found.published, "publish", "publishes")
+        output.say(f"{found.published_to_streams} of {of} reached streams only")
     for queue in found.queues:
         waiting = queue.stages.get("waiting")
         waited = ("-", "-") if waiting is None else (waiting.p50_ms, waiting.p99_ms)
+        oldest = "-" if queue.oldest_waiting_ms is None else queue.oldest_waiting_ms
         counts = (queue.messages, queue.acked, queue.stuck)
-        output.say_columns(queue.vhost, queue.queue, *counts, *waited)
+        output.say_columns(queue.vhost, queue.queue, *counts, *waited, oldest)
 
 
 COMMANDS = (lifecycle,)

@@ -8,8 +8,10 @@ Stages, in milliseconds of the broker's clock: *routing* from the publish to the
 delayed messages and dead letters), *waiting* from there to the first delivery, *handling* from the
 first delivery to the ack, *whole* from the publish to the ack.
 
-A message is stuck if its last event is older than `stuck_after` before the newest event of all, and
-it neither ended nor was removed by a purge or with its queue.  Messages from before the first event
+A message is stuck if its last event is older than `stuck_after`, and it neither ended nor was
+removed by a purge or with its queue.  The present time is that of the broker's clock, because a
+queue in which nothing happens has no newer events; for an archive it is an argument, or else the
+time of the newest event.  Messages from before the first event
 of the stream are distinguished as far as possible: lives without their beginning count in `cut`.
 """
 
@@ -21,10 +23,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from leveret.pipelines.lifecycle.result import STAGES, Latency, Lifecycle, QueueLife, Stuck
-from leveret.pipelines.pages.origin import command_line, path_text
+from leveret.pipelines.pages.origin import command_line, moment_text, path_text
 from leveret.pipelines.progress import Say, stages
-from leveret.pipelines.refusals import span_seconds
-from leveret.pipelines.source import messages
+from leveret.pipelines.refusals import JobError, moment, span_seconds
+from leveret.pipelines.source import messages, stream_options
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -41,10 +43,13 @@ QUANTILES: Final = (0.5, 0.95, 0.99)
 ENDS: Final = ("acked", "dead_lettered", "expired", "dropped")
 _QUEUE_ENDS: Final = ("purged", "deleted")
 
+#: The last event of a message that waits to be delivered.
+_WAITING: Final = ("routed", "requeued")
+
 EVENT: Final = (
     "event string, at_ms bigint, vhost string, queue string, sequence bigint, exchange string, "
     "routing_key string, taken_ms bigint, bytes bigint, message_id string, reason string, "
-    "count bigint, queues bigint"
+    "count bigint, queues bigint, streams bigint"
 )
 
 
@@ -55,6 +60,7 @@ def lifecycle(
     stream: str = EVENT_STREAM,
     path: str | Path | None = None,
     stuck_after: str = "10 minutes",
+    now: str | datetime | None = None,
     html_path: str | Path | None = None,
     password_env: str | None = None,
     options: Mapping[str, str] | None = None,
@@ -62,22 +68,35 @@ def lifecycle(
 ) -> Lifecycle:
     """Report the lives of messages, from the events of a broker (`uri`) or an archive (`path`).
 
+    `now` is the time at which an archive's messages wait or are stuck, by default that of its
+    newest event; a broker is asked for its clock.
+
     Raises: JobError (a ValueError) for invalid arguments; Spark's exceptions.
     """
+    from leveret.spark.connection.clock import clock_ms
+    from leveret.spark.options.read import parse_options
+
     seconds = span_seconds("stuck_after", stuck_after)
+    if now is not None and path is None:
+        raise JobError("now: it is asked of a broker; only an archive (path) takes it")
+    at = moment("now", now)
+    now_ms = None if at is None else round(at.timestamp() * 1000)
     rows, source = messages(
         spark, uri=uri, stream=stream, path=path, password_env=password_env, options=options,
         columns="body binary",
     )  # fmt: skip
     with stages(spark, progress, f"reading {source}"):
-        found = summarize(read_events(rows), source, seconds)
+        if uri is not None:
+            now_ms = clock_ms(parse_options(stream_options(uri, stream, password_env, options)))
+        found = summarize(read_events(rows), source, seconds, now_ms)
     if html_path is not None:
         from leveret.pipelines.lifecycle.page import lifecycle_page
         from leveret.pipelines.pages.document import write_page
 
         command = command_line(
-            "lifecycle", stream=stream, path=path_text(path), stuck_after=stuck_after, uri=uri
-        )
+            "lifecycle", stream=stream, path=path_text(path), stuck_after=stuck_after,
+            now=moment_text(at), uri=uri,
+        )  # fmt: skip
         write_page(html_path, lifecycle_page(found, stuck_after, command))
     return found
 
@@ -120,7 +139,7 @@ def lives(events: DataFrame) -> DataFrame:
         .agg(f.max(f.struct("sequence", "at_ms")).alias("cleared"))
     )
     # A purge removes only waiting messages, not delivered ones.
-    waits = f.col("last.event").isin("routed", "requeued")
+    waits = f.col("last.event").isin(*_WAITING)
     gone = (f.col("sequence") < f.col("cleared.sequence")) & (
         waits & (f.col("cleared.at_ms") >= f.col("last.at_ms"))
     )
@@ -140,23 +159,29 @@ def lives(events: DataFrame) -> DataFrame:
     )
 
 
-def summarize(events: DataFrame, source: str, stuck_after_seconds: int) -> Lifecycle:
-    """Return the report on events."""
+def summarize(
+    events: DataFrame, source: str, stuck_after_seconds: int, now_ms: int | None = None
+) -> Lifecycle:
+    """Return the report on events; it is not earlier than the newest of them."""
     from pyspark.sql import functions as f
 
     totals = events.agg(
         f.count(f.lit(1)).alias("events"),
         f.count(f.when(f.col("event").isNull(), 1)).alias("unreadable"),
         f.count(f.when(f.col("event") == "published", 1)).alias("published"),
+        f.count(
+            f.when((f.col("event") == "published") & (f.col("streams") == f.col("queues")), 1)
+        ).alias("to_streams"),
         f.count(f.when(f.col("event") == "unroutable", 1)).alias("unroutable"),
         f.min("at_ms").alias("first"),
         f.max("at_ms").alias("last"),
     ).collect()[0]
-    oldest = (totals["last"] or 0) - stuck_after_seconds * 1000
+    now_ms = max(now_ms or 0, totals["last"] or 0)
+    oldest = now_ms - stuck_after_seconds * 1000
     all_lives = lives(events).persist()
     try:
         stuck = all_lives.where(f.col("end").isNull() & (f.col("last_ms") < oldest))
-        by_queue = _by_queue(all_lives, oldest)
+        by_queue = _by_queue(all_lives, oldest, now_ms)
         found = by_queue.orderBy(f.desc("messages"), "vhost", "queue").limit(QUEUES_MAX).collect()
         return Lifecycle(
             source=source,
@@ -171,6 +196,8 @@ def summarize(events: DataFrame, source: str, stuck_after_seconds: int) -> Lifec
             stuck_total=stuck.count(),
             first=_moment(totals["first"]),
             last=_moment(totals["last"]),
+            published_to_streams=totals["to_streams"],
+            now=_moment(now_ms or None),
         )
     finally:
         all_lives.unpersist()
@@ -189,11 +216,13 @@ def _spans() -> dict[str, Column]:
     }
 
 
-def _by_queue(all_lives: DataFrame, oldest_ms: int) -> DataFrame:
-    """Return the counts and latencies of each queue."""
+def _by_queue(all_lives: DataFrame, oldest_ms: int, now_ms: int) -> DataFrame:
+    """Return the counts and latencies of each queue, and the age of what waits longest."""
     from pyspark.sql import functions as f
 
     end = f.col("end")
+    waits = end.isNull() & f.col("last_event").isin(*_WAITING)
+    arrived = f.when(waits, f.coalesce("routed_ms", "last_ms"))
     counts = [f.count(f.when(end == name, 1)).alias(name) for name in (*ENDS, "cleared")]
     latencies = []
     for name, span in _spans().items():
@@ -215,6 +244,7 @@ def _by_queue(all_lives: DataFrame, oldest_ms: int) -> DataFrame:
         f.count(f.when(end.isNull() & (f.col("last_ms") < oldest_ms), 1)).alias("stuck"),
         f.count(f.when(f.col("routed_ms").isNull(), 1)).alias("cut"),
         f.count(f.when(f.col("deliveries") > 1, 1)).alias("redelivered"),
+        (f.lit(now_ms) - f.min(arrived)).alias("oldest_waiting_ms"),
         *latencies,
     )
 

@@ -10,7 +10,8 @@ from leveret.pipelines.pages.origin import Origin, milliseconds
 from leveret.pipelines.pages.rows import table
 
 _QUEUE = (
-    "vhost queue messages acked dead_lettered expired dropped cleared open stuck redelivered cut"
+    "vhost queue messages acked dead_lettered expired dropped cleared open stuck redelivered cut "
+    "oldest_waiting_ms"
 )
 _STAGE = "vhost queue stage messages p50_ms p95_ms p99_ms max_ms"
 _STUCK = "vhost queue sequence exchange routing_key message_id last_event last_at"
@@ -28,6 +29,8 @@ def lifecycle_page(found: Lifecycle, stuck_after: str, command: str = "") -> str
             "events": found.events,
             "unreadable": found.unreadable,
             "published": found.published,
+            "published_to_streams": found.published_to_streams,
+            "now": milliseconds(found.now),
             "unroutable": found.unroutable,
             "messages": found.messages,
             "queues": table(_QUEUE, map(_ends, found.queues), found.queues_total),
@@ -41,6 +44,7 @@ def _ends(queue: QueueLife) -> Sequence[object]:
     return (
         queue.vhost, queue.queue, queue.messages, queue.acked, queue.dead_lettered, queue.expired,
         queue.dropped, queue.cleared, queue.open, queue.stuck, queue.redelivered, queue.cut,
+        queue.oldest_waiting_ms,
     )  # fmt: skip
 
 

@@ -26,7 +26,8 @@ class QueueLife:
     """The lives of messages in one queue: their outcomes, and the durations of the stages.
 
     `cleared` messages ended by a purge or with the queue; `open` have not ended, and `stuck` of
-    those are too old.  The beginning of `cut` is not in the data.
+    those are too old.  The beginning of `cut` is not in the data.  `oldest_waiting_ms` is how long
+    ago the oldest message that waits to be delivered arrived; None if none waits.
     """
 
     vhost: str
@@ -42,6 +43,7 @@ class QueueLife:
     cut: int
     redelivered: int
     stages: Mapping[str, Latency]
+    oldest_waiting_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,9 @@ class Lifecycle:
     """The result: `queues` with the most messages first, `stuck` the oldest first.
 
     `messages` counts those of all queues; `published` and `unroutable` are of the sample of
-    publishes; `first` and `last` are the times of the oldest and the newest event.
+    publishes, and `published_to_streams` those of `published` that reached streams only: no message
+    of a queue is theirs.  `first` and `last` are the times of the oldest and the newest event, and
+    `now` is the time at which messages were found to wait or to be stuck.
     """
 
     source: str
@@ -78,3 +82,5 @@ class Lifecycle:
     stuck_total: int
     first: datetime | None
     last: datetime | None
+    published_to_streams: int = 0
+    now: datetime | None = None

@@ -158,7 +158,7 @@ def _publish(channel: Channel, publish: TxPublish) -> i64:
         outcome = channel.vhost.publish(message, targets, owner)
         channel.vhost.known_delay.properties = b""
     if turn.events is not None and publish.staging is None:
-        turn.events.published(channel.vhost.name, message, len(targets))
+        turn.events.published(channel.vhost.name, message, len(targets), targets)
     if publish.mandatory and not found.reached():
         return_message(channel, message)
     elif not targets:

@@ -113,7 +113,7 @@ class HarePublisher:
             if len(targets) > 1:
                 connection.spend(len(targets))
         if turn.events is not None:
-            turn.events.published(vhost.name, message, len(targets))
+            turn.events.published(vhost.name, message, len(targets), targets)
         return outcome
 
     def _known(self, exchange: bytes, routing_key: bytes) -> Route | None:
@@ -164,7 +164,8 @@ class HareFanOut(Spreading):
         connection = self._connection
         turn = connection.turn
         if turn.events is not None:
-            turn.events.published(self.vhost.name, self.message, len(self._found.targets))
+            targets = self._found.targets
+            turn.events.published(self.vhost.name, self.message, len(targets), targets)
         if connection.awaits_reply():
             answer_publish(connection, self._identity, self.outcome)
 

@@ -89,7 +89,8 @@ class FanOut(Spreading):
         outcome = self.outcome
         turn = connection.turn
         if turn.events is not None:
-            turn.events.published(channel.vhost.name, message, len(self._found.targets))
+            targets = self._found.targets
+            turn.events.published(channel.vhost.name, message, len(targets), targets)
         returned = self._mandatory and not self._found.reached()
         if not connection.awaits_reply() or channel.closing:
             if channel.mode == CONFIRM:

@@ -149,7 +149,7 @@ def _conclude(
     """Give a message back that nobody took, where the client `listens`; return whether it is so."""
     turn = channel.connection.turn
     if turn.events is not None:
-        turn.events.published(channel.vhost.name, message, taken)
+        turn.events.published(channel.vhost.name, message, taken, found.targets)
     code: int = 0
     text = ""
     if mandatory and not found.reached():

@@ -154,7 +154,7 @@ class Publisher:
         elif not route.mandatory:
             turn.counts.unroutable_dropped += 1
         if turn.events is not None:
-            turn.events.published(vhost.name, message, len(targets))
+            turn.events.published(vhost.name, message, len(targets), targets)
         if route.mandatory:
             _give_back(channel, message, found, outcome)
         if channel.mode == CONFIRM:

@@ -39,11 +39,11 @@ function StagePlace({ name, says }) {
 }
 
 /** Where time goes: from place to place by the stages between them, whose shares the bar above shows. */
-function StageFlow({ stages, published }) {
+function StageFlow({ stages, published, toStreams }) {
   const found = STAGES.map(([stage, title, says]) => ({ title, says, ...meanMedian(stages, stage) }));
   const whole = found.reduce((sum, one) => sum + one.time, 0);
   return html`<figure class="panel" aria-label="Where the time goes">
-    <figcaption>Where the time goes <span class="note">median of each stage, over all queues by their messages</span></figcaption>
+    <figcaption>Where the time goes <span class="note">median of each stage, over all queues by their messages${toStreams > 0 ? `; without ${number(toStreams)} published to streams only` : ""}</span></figcaption>
     <div class="stage-share" aria-hidden="true">${found.map((one, place) => one.time > 0 && html`<span class=${`stage-${place + 1}`}
       title=${`${one.title}: ${duration(one.time)}`} style=${{ width: `${(100 * one.time) / whole}%` }}></span>`)}</div>
     <ol class="stage-row"><${StagePlace} name=${PLACES[0]} says=${counted(published, "message")} />
@@ -83,6 +83,13 @@ function endsGraph(queues) {
 function stageBars(queues, stages) {
   const found = new Map(queues.map((row) => [JSON.stringify([row.vhost, row.queue]), { label: queueName(row), value: 0, parts: [] }]));
   const colours = { routing: 2, waiting: 1, handling: 0 };
+  for (const row of queues) {
+    if (row.oldest_waiting_ms !== null) {
+      const bar = found.get(JSON.stringify([row.vhost, row.queue]));
+      bar.parts[STAGES.length] = { label: "oldest that waits", value: row.oldest_waiting_ms, colour: STAGES.length };
+      bar.value += row.oldest_waiting_ms;
+    }
+  }
   for (const row of stages) {
     const bar = found.get(JSON.stringify([row.vhost, row.queue]));
     const place = STAGES.findIndex(([stage]) => stage === row.stage);
@@ -102,7 +109,8 @@ const time = (key, title) => ({ key, title, align: "right", render: (row) => dur
 const OUTCOMES = [
   ...QUEUE, count("messages", "Messages"), count("acked", "Acked"), count("dead_lettered", "Dead-lettered"), count("expired", "Expired"),
   count("dropped", "Dropped"), count("cleared", "Purged"), count("open", "Open"), count("stuck", "Stuck"),
-  count("redelivered", "Redelivered"), count("cut", "Without beginning"),
+  { key: "oldest_waiting_ms", title: "Oldest", align: "right", render: (row) => (row.oldest_waiting_ms === null ? "–" : duration(row.oldest_waiting_ms)) },
+  count("redelivered", "Redelivered"), count("cut", "Cut"),
 ];
 const TIMES = [...QUEUE, { key: "stage", title: "Stage" }, count("messages", "Messages"), time("p50_ms", "p50"), time("p95_ms", "p95"), time("p99_ms", "p99"), time("max_ms", "Most")];
 const STUCK = [
@@ -119,13 +127,13 @@ function LifecycleBody({ data }) {
   return html`<div class="figures">
       <${JobFigure} name="Events" value=${number(data.events)} />
       <${JobFigure} name="Messages followed" value=${number(data.messages)} />
-      <${JobFigure} name="Stuck" value=${number(data.stuck.total)} note=${`no event for ${data.stuck_after}`} warn=${data.stuck.total > 0} />
+      <${JobFigure} name="Stuck" value=${number(data.stuck.total)} note=${`no event for ${data.stuck_after}${data.now ? `, at ${moment(data.now)}` : ""}`} warn=${data.stuck.total > 0} />
       <${JobFigure} name="Without a queue" value=${number(data.unroutable)} note=${`of ${counted(data.published, "publish", "publishes")}`} warn=${data.unroutable > 0} />
       ${data.unreadable > 0 && html`<${JobFigure} name="No events" value=${number(data.unreadable)} note="messages that are none" />`}
     </div>
-    <${StageFlow} stages=${stages} published=${data.published} />
-    <${BarList} title="Time in each queue" note="median of each stage; the slowest first" rows=${bars} format=${duration} empty="No message has passed a stage."
-      legend=${["Handling", "Waiting", "Routing"]} />
+    <${StageFlow} stages=${stages} published=${data.published - data.published_to_streams} toStreams=${data.published_to_streams} />
+    <${BarList} title="Time in each queue" note="median of each stage, and the age of the oldest message that waits; the slowest first" rows=${bars} format=${duration} empty="No message has passed a stage."
+      legend=${["Handling", "Waiting", "Routing", "Oldest that waits"]} />
     <${Graph} title="How messages ended" note=${`the ${number(Math.min(queues.length, QUEUES_DRAWN))} queues with the most messages; a line is as thick as its messages`} nodes=${picture.nodes} links=${picture.links} empty="No message was followed." />
     <${JobPart} title="Queues"><${CutNote} table=${data.queues} what="queues with the most messages" />
       <${DataTable} caption="Outcomes" rows=${queues} columns=${shownOf(OUTCOMES, queues)} sort=${{ key: "messages", reverse: true }} empty="No message was followed." /><//>
