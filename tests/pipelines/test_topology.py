@@ -125,3 +125,30 @@ def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
     (tmp_path / "list").write_text("[]")
     with pytest.raises(TopologyError, match="should be an object"):
         read_topology(tmp_path / "list")
+
+
+def test_exchanges_that_dead_letters_reach_are_known() -> None:
+    """By an argument, else by the policy in effect, and on over bindings and alternates."""
+    exchanges: Rows = [{"name": name, "type": "fanout"} for name in ("own", "next", "x", "far")]
+    exchanges[1]["arguments"] = {"alternate-exchange": "far"}
+    dead: dict[str, object] = {"dead-letter-exchange": "amq.direct"}
+    held = definitions(
+        exchanges=exchanges,
+        queues=[
+            {"name": "a", "arguments": {"x-dead-letter-exchange": "own"}},
+            {"name": "s", "arguments": {"x-queue-type": "quorum"}},
+            {"name": "b", "arguments": {"x-dead-letter-exchange": "nowhere"}},
+        ],
+        bindings=[
+            {"source": "own", "destination": "next", "destination_type": "exchange"},
+            {"source": "next", "destination": "own", "destination_type": "exchange"},
+            {"source": "x", "destination": "a"},
+        ],
+    )
+    policy = {"name": "p", "pattern": "^(s|a)$", "apply-to": "quorum_queues", "definition": dead}
+    assert read_topology(held).for_dead_letters == {"own", "next", "far"}
+    found = read_topology({**held, "policies": [policy]})
+    assert found.for_dead_letters == {"own", "next", "far", "amq.direct"}
+    above = {"name": "q", "pattern": "", "priority": 1, "definition": {"max-length": 1}}
+    found = read_topology({**held, "policies": [policy, above]})
+    assert found.for_dead_letters == {"own", "next", "far"}

@@ -175,6 +175,23 @@ def test_a_busy_queue_among_quiet_ones_is_hot(spark: SparkSession) -> None:
     assert found.queues[0].messages == 51
 
 
+def test_a_binding_for_dead_letters_is_not_called_unused(spark: SparkSession) -> None:
+    dead = {"x-dead-letter-exchange": "amq.topic"}
+    held = {
+        "queues": [{"name": "work", "arguments": dead}, {"name": "dead"}],
+        "bindings": [
+            {"source": "amq.topic", "destination": "dead", "routing_key": "work"},
+            {"source": "amq.topic", "destination": "dead", "routing_key": "seen"},
+            {"source": "amq.fanout", "destination": "dead"},
+        ],
+    }
+    keys = [("", "work"), ("amq.topic", "seen")]
+    rows = spark.createDataFrame(keys, "exchange string, routing_key string")
+    found = route(spark, held, rows=rows)
+    assert [binding.source for binding in found.unused] == ["amq.fanout"]
+    assert [binding.binding_key for binding in found.not_judged] == ["work"]
+
+
 def test_what_makes_no_sense_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     rows = spark.createDataFrame([("", "")], "exchange string, routing_key string")
     with pytest.raises(JobError, match="No such file"):

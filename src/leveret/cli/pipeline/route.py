@@ -55,6 +55,7 @@ def route(
         f"{counted(found.messages, 'message')} of {counted(found.keys, 'key')}; "
         f"{found.unroutable_messages} unroutable; "
         f"{len(found.unused)} of {counted(len(found.bindings), 'binding')} unused"
+        + (f", {len(found.not_judged)} not judged" if found.not_judged else "")
     )
     if found.against is not None:
         go = "goes" if found.moved_messages == 1 else "go"
@@ -67,6 +68,8 @@ def route(
         output.say_columns(lost.messages, f"{lost.reason}: {lost.exchange}", lost.routing_key)
     for binding in found.unused:
         output.say_columns(0, f"unused: {binding}")
+    for binding in found.not_judged:
+        output.say_columns(0, f"not judged, for dead letters: {binding}")
 
 
 COMMANDS = (route,)

@@ -4,9 +4,10 @@ The topology is a definitions file (the present one, or a plan), the traffic a s
 any table with the columns exchange, routing_key and optionally headers and properties.  Nothing is
 published.  The broker's own matchers route the distinct keys, and Spark counts them.
 
-Routing ignores what recorded traffic does not contain: BCC (the broker removes it), permissions and
-exclusive queues.  A message that a broker delivered already went through an exchange, and is routed
-from there again.
+Routing ignores what recorded traffic does not contain: BCC (the broker removes it), permissions,
+exclusive queues, and which messages die, so that bindings that only dead letters reach are not
+judged.  A message that a broker delivered already went through an exchange, and is routed from
+there again.
 """
 
 from __future__ import annotations
@@ -238,8 +239,9 @@ def _queues(
 
 
 def _bindings(plan: Plan, loads: Mapping[int, tuple[int, int]]) -> tuple[BindingLoad, ...]:
+    dead = plan.topology.for_dead_letters
     listed = [
-        BindingLoad(binding, loads.get(-1 - number, (0, 0))[0])
+        BindingLoad(binding, loads.get(-1 - number, (0, 0))[0], binding.source not in dead)
         for number, binding in enumerate(plan.topology.bindings)
     ]
     return tuple(sorted(listed, key=lambda load: (-load.messages, str(load.binding))))

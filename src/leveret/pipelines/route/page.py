@@ -11,7 +11,7 @@ from leveret.pipelines.pages.rows import ROWS_SHOWN, table
 from leveret.pipelines.route.result import BindingLoad, Routes
 
 _QUEUE = "queue messages bytes before hot"
-_BINDING = "source to destination binding_key arguments messages"
+_BINDING = "source to destination binding_key arguments messages judged"
 _UNROUTABLE = "exchange routing_key reason messages"
 _MOVED = "exchange routing_key messages gains losses"
 
@@ -28,6 +28,7 @@ def route_page(routes: Routes, command: str = "") -> str:
             "bytes": routes.bytes,
             "keys": routes.keys,
             "unused": len(routes.unused),
+            "not_judged": len(routes.not_judged),
             "hot": len(routes.hot),
             "unroutable_messages": routes.unroutable_messages,
             "moved_messages": routes.moved_messages,
@@ -70,4 +71,5 @@ def _binding(load: BindingLoad) -> tuple[object, ...]:
     kind = "queue" if binding.to_queue else "exchange"
     return (
         binding.source, kind, binding.destination, binding.binding_key, arguments, load.messages,
+        load.judged,
     )  # fmt: skip

@@ -21,10 +21,15 @@ class QueueLoad:
 
 @dataclass(frozen=True, slots=True)
 class BindingLoad:
-    """The number of messages that one binding matched."""
+    """The number of messages that one binding matched.
+
+    It is not judged whether a binding is used that only dead letters reach: which messages die is
+    not in the traffic.
+    """
 
     binding: Binding
     messages: int
+    judged: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +81,13 @@ class Routes:
 
     @property
     def unused(self) -> tuple[Binding, ...]:
-        """The bindings that no message matched."""
-        return tuple(load.binding for load in self.bindings if load.messages == 0)
+        """The bindings that no message matched, and that are not for dead letters."""
+        return tuple(one.binding for one in self.bindings if one.messages == 0 and one.judged)
+
+    @property
+    def not_judged(self) -> tuple[Binding, ...]:
+        """The bindings that no message matched, and that dead letters may."""
+        return tuple(one.binding for one in self.bindings if one.messages == 0 and not one.judged)
 
     @property
     def hot(self) -> tuple[QueueLoad, ...]:

@@ -27,6 +27,9 @@ PREDECLARED: Final = {
     "amq.match": "headers",
 }
 
+#: The types of queues, and what policies call those of a type.
+_QUEUE_TYPES: Final = {"classic": "classic_queues", "quorum": "quorum_queues", "stream": "streams"}
+
 DELAYED_TYPE: Final = "x-delayed-message"
 
 
@@ -63,7 +66,11 @@ class Binding:
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """The exchanges, queues and bindings of one vhost; `name` is its label."""
+    """The exchanges, queues and bindings of one vhost; `name` is its label.
+
+    `for_dead_letters` are the exchanges that queues send their dead letters to, and those behind
+    them.
+    """
 
     name: str
     vhost: str
@@ -71,6 +78,7 @@ class Topology:
     queues: tuple[str, ...]
     bindings: tuple[Binding, ...]
     strict_keys: bool = False
+    for_dead_letters: frozenset[str] = frozenset()
 
 
 def read_topology(
@@ -99,7 +107,7 @@ def _topology(held: Mapping[str, object], name: str, wanted: str | None) -> Topo
     vhost = _choose_vhost(held, name, wanted)
     sections = _Sections(held, name, vhost)
     queues = tuple(dict.fromkeys(_text(row, "name", where) for where, row in sections("queues")))
-    policies = _policies(sections)
+    policies = _policies(sections, "alternate-exchange", ("all", "exchanges"))
     exchanges = {
         exchange.name: exchange
         for exchange in (
@@ -110,7 +118,8 @@ def _topology(held: Mapping[str, object], name: str, wanted: str | None) -> Topo
         exchange = _exchange(where, row, policies)
         exchanges[exchange.name] = exchange
     bindings = _bindings(sections, exchanges, frozenset(queues))
-    return Topology(name, vhost, exchanges, queues, bindings, _strict_keys(held, vhost))
+    dead = _behind(_dead_letter_exchanges(sections), exchanges, bindings)
+    return Topology(name, vhost, exchanges, queues, bindings, _strict_keys(held, vhost), dead)
 
 
 def _choose_vhost(held: Mapping[str, object], name: str, wanted: str | None) -> str:
@@ -199,11 +208,50 @@ def _alternate(arguments: Mapping[str, object], name: str, policies: list[_Polic
     """Return the alternate exchange of the argument, or else of the policy in effect."""
     own = arguments.get("alternate-exchange")
     if own is None:
-        for policy in policies:
-            if policy.pattern.search(name):
-                own = policy.definition.get("alternate-exchange")
-                break
+        own = _of_policy("alternate-exchange", name, policies)
     return own if isinstance(own, str) else ""
+
+
+def _dead_letter_exchanges(sections: _Sections) -> Iterator[str]:
+    """Yield the dead-letter exchange of each queue that has one."""
+    of_type = {
+        kind: _policies(sections, "dead-letter-exchange", ("all", "queues", word))
+        for kind, word in _QUEUE_TYPES.items()
+    }
+    for where, row in sections("queues"):
+        arguments = _arguments(row, where)
+        own = arguments.get("x-dead-letter-exchange")
+        if own is None:
+            kind = str(arguments.get("x-queue-type") or row.get("type") or "classic")
+            policies = of_type.get(kind, of_type["classic"])
+            own = _of_policy("dead-letter-exchange", _text(row, "name", where), policies)
+        if isinstance(own, str):
+            yield own
+
+
+def _behind(
+    first: Iterator[str], exchanges: Mapping[str, Exchange], bindings: tuple[Binding, ...]
+) -> frozenset[str]:
+    """Return exchanges, and all to which messages may go on from them."""
+    follows: dict[str, list[str]] = {name: [one.alternate] for name, one in exchanges.items()}
+    for binding in bindings:
+        if not binding.to_queue:
+            follows[binding.source].append(binding.destination)
+    pending, found = [*first], set[str]()
+    while pending:
+        name = pending.pop()
+        if name in exchanges and name not in found:
+            found.add(name)
+            pending += follows[name]
+    return frozenset(found)
+
+
+def _of_policy(key: str, name: str, policies: list[_Policy]) -> object:
+    """Return what the policy in effect for a name defines under a key; None for nothing."""
+    for policy in policies:
+        if policy.pattern.search(name):
+            return policy.definition.get(key)
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,14 +260,14 @@ class _Policy:
     definition: Mapping[str, object]
 
 
-def _policies(sections: _Sections) -> list[_Policy]:
-    """Return the policies of exchanges, the highest priority first; none if they define nothing.
+def _policies(sections: _Sections, key: str, apply_to: tuple[str, ...]) -> list[_Policy]:
+    """Return the policies that apply to a kind, the highest priority first; none without `key`.
 
     Raises: TopologyError for a pattern that Python does not accept.
     """
     found: list[tuple[int, str, str, Mapping[str, object], str]] = []
     for where, row in sections("policies"):
-        if row.get("apply-to", "all") not in ("all", "exchanges"):
+        if row.get("apply-to", "all") not in apply_to:
             continue
         definition = row.get("definition", {})
         if not isinstance(definition, dict):
@@ -229,7 +277,7 @@ def _policies(sections: _Sections) -> list[_Policy]:
             raise TopologyError(f"{where}: priority should be a number")
         pattern = _text(row, "pattern", where)
         found.append((-priority, _text(row, "name", where), pattern, definition, where))
-    if not any("alternate-exchange" in definition for _, _, _, definition, _ in found):
+    if not any(key in definition for _, _, _, definition, _ in found):
         return []
     policies: list[_Policy] = []
     for _, _, pattern, definition, where in sorted(found, key=lambda one: one[:2]):

@@ -69,7 +69,8 @@ const BINDINGS = [
   { key: "source", title: "Exchange", render: (row) => html`<${Short} text=${row.source} empty="(default exchange)" />` },
   { key: "to", title: "To" }, { key: "destination", title: "Destination" },
   { key: "binding_key", title: "Binding key", render: (row) => html`<${Short} text=${row.binding_key} empty="(empty key)" />` },
-  { key: "arguments", title: "Arguments" }, MESSAGES,
+  { key: "arguments", title: "Arguments" },
+  { ...MESSAGES, render: (row) => (row.messages === 0 && !row.judged ? "not judged" : number(row.messages)) },
 ];
 const MOST_FIRST = { key: "messages", reverse: true };
 
@@ -80,7 +81,7 @@ function RouteBody({ data }) {
       ${data.bytes > 0 && html`<${JobFigure} name="In bodies" value=${bytes(data.bytes)} />`}
       <${JobFigure} name="Distinct keys" value=${number(data.keys)} />
       <${JobFigure} name="Unroutable" value=${number(data.unroutable_messages)} note=${percent(data.unroutable_messages, data.messages)} warn=${data.unroutable_messages > 0} />
-      <${JobFigure} name="Unused bindings" value=${number(data.unused)} note=${`of ${number(data.bindings.total)}`} />
+      <${JobFigure} name="Unused bindings" value=${number(data.unused)} note=${`of ${number(data.bindings.total)}${data.not_judged > 0 ? `; ${number(data.not_judged)} for dead letters not judged` : ""}`} />
       <${JobFigure} name="Hot queues" value=${number(data.hot)} warn=${data.hot > 0} />
       ${data.against !== null && html`<${JobFigure} name="Go elsewhere" value=${number(data.moved_messages)} note="than before" />`}
     </div>
@@ -92,7 +93,7 @@ function RouteBody({ data }) {
       <${DataTable} caption="Moved keys" rows=${recordsOf(data.moved)} columns=${MOVED} sort=${MOST_FIRST} empty="Every message goes where it goes there." /><//>`}
     <${JobPart} title="Unroutable"><${CutNote} table=${data.unroutable} what="keys with the most messages" />
       <${DataTable} caption="Unroutable keys" rows=${recordsOf(data.unroutable)} columns=${LOST} sort=${MOST_FIRST} empty="Every message reaches a queue." /><//>
-    <${JobPart} title="Bindings" note="those without messages are unused"><${CutNote} table=${data.bindings} what="bindings, the unused and the busiest first" />
+    <${JobPart} title="Bindings" note="those without messages are unused, but for those that only dead letters reach"><${CutNote} table=${data.bindings} what="bindings, the unused and the busiest first" />
       <${DataTable} caption="Bindings" rows=${bindings} columns=${BINDINGS} sort=${{ key: "messages", reverse: false }} empty="The topology has no binding." /><//>`;
 }
 
