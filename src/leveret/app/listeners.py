@@ -11,6 +11,7 @@ from functools import partial
 from pydantic import SecretStr
 
 from leveret import __version__
+from leveret.app.directories import other_writers
 from leveret.app.engine import Engine
 from leveret.app.ground import Ground
 from leveret.app.parts import SystemTokens
@@ -31,7 +32,6 @@ from leveret.server import descriptors
 from leveret.server.acceptor import accepting
 from leveret.server.authentication import has_password
 from leveret.server.direct.client import DirectClient, DirectClients
-from leveret.server.directory import other_writers
 from leveret.server.haremq.listener import HareListener
 from leveret.server.listener import Listener
 from leveret.server.opening.certificate_expiry import expires_of
