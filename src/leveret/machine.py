@@ -73,7 +73,8 @@ def threads(root: Path = ROOT) -> Bound:
     """Return how many threads there may be, those of other processes in its group included."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NPROC)
     least = Bound(1 << 30, _MACHINE)
-    if soft != resource.RLIM_INFINITY:
+    # It does not hold for root.
+    if soft != resource.RLIM_INFINITY and os.geteuid() != 0:
         least = Bound(soft, "ulimit -u")
     for group in _groups(root, "pids"):
         least = _lower(least, _number(group / "pids.max"), group / "pids.max")
