@@ -39,6 +39,7 @@ from broker_process import BrokerProcess, BrokerProcessError
 from http_api import Api
 from leveret.broker.node.users import ARGON2
 from leveret.server.authentication import hash_argon2
+from secure import Pki, port_of
 
 #: How often the broker's process is looked at.
 LOOK_SECONDS: Final = 0.05
@@ -59,6 +60,8 @@ class Scenario:
     descriptors: int
     #: How long it takes at least.
     seconds: float
+    #: Whether the broker has certificates.
+    tls: bool
 
 
 @dataclass
@@ -96,6 +99,7 @@ def scenarios() -> list[Scenario]:
         settings: dict[str, dict[str, str]] = getattr(module, "SETTINGS", {})
         descriptors: dict[str, int] = getattr(module, "DESCRIPTORS", {})
         seconds: dict[str, float] = getattr(module, "SECONDS", {})
+        tls: frozenset[str] = getattr(module, "TLS", frozenset())
         for key, attack in vars(module).items():
             if key.startswith("attack_"):
                 name = key.removeprefix("attack_").replace("_", "-")
@@ -108,6 +112,7 @@ def scenarios() -> list[Scenario]:
                         settings.get(name, {}),
                         descriptors.get(name, 0),
                         seconds.get(name, 0.0),
+                        name in tls,
                     )
                 )
     return found
@@ -145,7 +150,11 @@ def started(scenario: Scenario, directory: Path) -> BrokerProcess:
     if scenario.descriptors:
         limit = f'ulimit -n {scenario.descriptors}; exec "$@"'
         wrapper = ["sh", "-c", limit, "sh"]
-    return BrokerProcess(directory / "data", settings=scenario.settings, wrapper=wrapper)
+    settings = dict(scenario.settings)
+    if scenario.tls:
+        pki = {name: str(path) for name, path in Pki(directory).settings.items()}
+        settings |= pki | {"tls_port": "0", "https_port": "0"}
+    return BrokerProcess(directory / "data", settings=settings, wrapper=wrapper)
 
 
 @contextmanager
@@ -244,12 +253,13 @@ def tried(scenario: Scenario, seconds: float, rate: float) -> Found:
         api.close()
         if status != 200:
             raise BrokerProcessError(f"the users are refused: {status} {answer}")
+        secure = [port_of(broker, name) if scenario.tls else 0 for name in ("amqps", "https")]
         http_port = int(broker.expect_line("listening on http://").rsplit(":", 1)[1])
         with beside(broker.port, rate) as beside_it:
             time.sleep(seconds)
             begun = time.monotonic()
             until = begun + max(seconds, scenario.seconds)
-            target = Target(broker.port, http_port, broker.pid, broker.data_dir, until)
+            target = Target(broker.port, http_port, *secure, broker.pid, broker.data_dir, until)
             looks = attacked(scenario, target, broker)
             seconds_to_enter = lets_in(broker)
             told, _ = beside_it.communicate("end\n")

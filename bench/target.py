@@ -5,7 +5,7 @@ takes a `Target`, attacks until `target.over` says that it is enough, and is run
 own, which is killed a little later.  Its name without `attack_` is the scenario's, the first line
 of its docstring what `--list` says of it.  `SETTINGS` and `DESCRIPTORS` of the module, by that
 name, change the broker's settings (as environment variables without `LEVERET_`) and its limit of
-descriptors.
+descriptors.  The broker of a scenario that the module's `TLS` names has certificates.
 """
 
 from __future__ import annotations
@@ -35,6 +35,9 @@ class Target:
 
     port: int
     http_port: int
+    #: 0 where the scenario is not named by the `TLS` of its module.
+    tls_port: int
+    https_port: int
     pid: int
     data_dir: Path
     until: float

@@ -60,7 +60,7 @@ TLS_HANDSHAKE_RECORDS_MAX: Final = 512
 
 #: Records without content that a peer may send after its handshake, at once and one more each
 #: second: a KeyUpdate costs 28 µs, and peers need one in gigabytes.  Go's TLS takes 16 in a row.
-#: So many records go to OpenSSL at once.
+#: So many records, and one more, go to OpenSSL at once.
 TLS_EMPTY_RECORDS_MAX: Final = 16
 
 #: Records of one peer that are decrypted before others get their turn: one of a byte takes 1 µs.

@@ -35,8 +35,10 @@ class Records:
         """Return where a piece of input ends that begins at `at` and goes to OpenSSL at once."""
         size = len(data)
         end = min(size, at + TLS_PIECE_BYTES)
+        # With one record more than the peer may still send without content, it is over.
+        most = TLS_EMPTY_RECORDS_MAX + 1 - int(self._empty)
         head, left, ended = self._head, self._left, 0
-        while at < end and ended < TLS_EMPTY_RECORDS_MAX:
+        while at < end and ended < most:
             if left == 0:
                 if head or at + _HEAD_BYTES > size:
                     missing = _HEAD_BYTES - len(head)
