@@ -259,7 +259,7 @@ def tried(scenario: Scenario, seconds: float, rate: float) -> Found:
             time.sleep(seconds)
             begun = time.monotonic()
             until = begun + max(seconds, scenario.seconds)
-            target = Target(broker.port, http_port, *secure, broker.pid, broker.data_dir, until)
+            target = Target(broker.port, http_port, broker.pid, broker.data_dir, until, *secure)
             looks = attacked(scenario, target, broker)
             seconds_to_enter = lets_in(broker)
             told, _ = beside_it.communicate("end\n")

@@ -35,12 +35,12 @@ class Target:
 
     port: int
     http_port: int
-    #: 0 where the scenario is not named by the `TLS` of its module.
-    tls_port: int
-    https_port: int
     pid: int
     data_dir: Path
     until: float
+    #: 0 where the scenario is not named by the `TLS` of its module.
+    tls_port: int = 0
+    https_port: int = 0
 
     @property
     def over(self) -> bool:

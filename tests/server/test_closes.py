@@ -24,6 +24,7 @@ from leveret.app.embedded import Handles
 from leveret.limits import (
     LINGER_BYTES_MAX,
     LINGER_IDLE_SECONDS_MAX,
+    LINGER_READ_MS,
     LINGER_SECONDS_MAX,
     OUTPUT_BYTES_HIGH,
 )
@@ -315,6 +316,7 @@ class Stub(asyncio.Transport):
         self.upper: asyncio.BaseProtocol = asyncio.Protocol()
         self.unsent = 0
         self.ended = False
+        self._reads = False
         self.aborted_at = 0.0
 
     def get_protocol(self) -> asyncio.BaseProtocol:
@@ -326,8 +328,14 @@ class Stub(asyncio.Transport):
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         assert high == 0
 
+    def is_reading(self) -> bool:
+        return self._reads
+
+    def pause_reading(self) -> None:
+        self._reads = False
+
     def resume_reading(self) -> None:
-        """Read."""
+        self._reads = True
 
     def get_write_buffer_size(self) -> int:
         return self.unsent
@@ -348,7 +356,9 @@ def lingered(play: Callable[[Stub, Lingering], Any]) -> float:
     async def run() -> float:
         stub = Stub()
         begun = asyncio.get_running_loop().time()
-        lingering = Lingering(stub, Slot("", stub.abort), Admission(1))
+        admission, slot = Admission(1), Slot("", stub.abort)
+        admission.enter(slot)
+        lingering = Lingering(stub, slot, admission)
         await play(stub, lingering)
         lingering.connection_lost(None)
         return stub.aborted_at - begun if stub.aborted_at else 0.0
@@ -369,6 +379,21 @@ def test_so_many_bytes_are_dropped_and_one_more_ends_it() -> None:
 
     assert lingered(at_the_limit) == 0
     assert lingered(beyond) == 0.25
+
+
+def test_all_of_them_are_read_in_turn() -> None:
+    async def play(stub: Stub, lingering: Lingering) -> None:
+        assert stub.is_reading()
+        for _others in range(9):
+            lingering.admission.lingering[Slot("", list)] = None
+        lingering.data_received(b"x")
+        assert not stub.is_reading()
+        await lapse(LINGER_READ_MS * 9.9 / 1000)
+        assert not stub.is_reading()
+        await lapse(LINGER_READ_MS * 0.2 / 1000)
+        assert stub.is_reading()
+
+    assert lingered(play) == 0
 
 
 def test_a_peer_that_does_nothing_is_dropped_soon() -> None:

@@ -7,8 +7,9 @@ left, shuts down the writing side, and reads and drops input until the peer clos
 
 Invariants: a lingering socket keeps its slot and is the first to lose it to a new connection; it
 drops at most `LINGER_BYTES_MAX`, and ends after `LINGER_SECONDS_MAX`, or `LINGER_IDLE_SECONDS_MAX`
-in which nothing moved.  The protocol above is told that the connection is lost once everything is
-sent; the input that comes afterwards costs neither a session nor a decryption.
+in which nothing moved; all of them together are read once in `LINGER_READ_MS`.  The protocol above
+is told that the connection is lost once everything is sent; the input that comes afterwards costs
+neither a session nor a decryption.
 """
 
 from __future__ import annotations
@@ -18,7 +19,12 @@ import contextlib
 from collections.abc import Iterable
 from typing import Any, cast
 
-from leveret.limits import LINGER_BYTES_MAX, LINGER_IDLE_SECONDS_MAX, LINGER_SECONDS_MAX
+from leveret.limits import (
+    LINGER_BYTES_MAX,
+    LINGER_IDLE_SECONDS_MAX,
+    LINGER_READ_MS,
+    LINGER_SECONDS_MAX,
+)
 from leveret.session.admission import Admission, Slot
 
 
@@ -131,11 +137,13 @@ class Lingering(asyncio.Protocol):
     def __init__(self, raw: asyncio.Transport, slot: Slot, admission: Admission) -> None:
         self._raw = raw
         self._slot = slot
-        self._admission = admission
+        self.admission = admission
         self._loop = asyncio.get_running_loop()
         #: The protocol that has not been told yet that its connection is lost.
         self._upper: asyncio.BaseProtocol | None = raw.get_protocol()
         self._dropped = 0
+        #: Reads again.
+        self._read: asyncio.TimerHandle | None = None
         #: True once the peer has ended its side before everything was sent.
         self._ended = False
         self._until = self._loop.time() + LINGER_SECONDS_MAX
@@ -167,10 +175,18 @@ class Lingering(asyncio.Protocol):
             self._tell(None)
 
     def data_received(self, data: bytes) -> None:
-        """Drop input."""
+        """Drop input, and read no more until the other lingering sockets have had their turn."""
         self._dropped += len(data)
         if self._dropped > LINGER_BYTES_MAX:
             self._raw.abort()
+            return
+        self._raw.pause_reading()
+        pause_ms = LINGER_READ_MS * len(self.admission.lingering)
+        self._read = self._loop.call_later(pause_ms / 1000, self._resume)
+
+    def _resume(self) -> None:
+        if not self._raw.is_closing():
+            self._raw.resume_reading()
 
     def eof_received(self) -> bool:
         """Close, if everything is sent."""
@@ -180,8 +196,10 @@ class Lingering(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Give the slot back."""
         self._timer.cancel()
+        if self._read is not None:
+            self._read.cancel()
         self._tell(exc)
-        self._admission.lingered(self._slot)
+        self.admission.lingered(self._slot)
 
     def _tell(self, exc: Exception | None) -> None:
         upper, self._upper = self._upper, None
