@@ -58,6 +58,9 @@ _OF_VHOST: Final = ("parameters", "policies", "queues", "exchanges", "bindings")
 #: Steps for an entry that is read, and for what is copied to the stage.
 _READ_STEPS: Final = 4
 
+#: Steps in which a stage is taken down between two looks at the steps that are left.
+_TAKE_DOWN_STEPS: Final = 256
+
 #: Steps of an index that are done between two looks at the steps that are left.
 _INDEX_STEPS: Final = 256
 
@@ -98,7 +101,7 @@ def import_definitions(
         pass
     importing.ended()
     if importing.error is not None:
-        raise importing.error
+        raise importing.take_error()
     return importing.report
 
 
@@ -150,13 +153,34 @@ class Importing(WaitedWork):
                 if turn.steps >= last:
                     return True
         except AmqpError as error:
-            self.error = error
+            self.error = error.with_traceback(None)
         return False
+
+    def take_error(self) -> AmqpError:
+        """Return why it was refused, and forget it.
+
+        A traceback has whoever raises it, who has the import with all entries: it must not have the
+        error in turn.
+        """
+        error = self.error
+        assert error is not None
+        self.error = None
+        return error
 
     def _all_stages(self) -> Iterator[None]:
         """Do all of it, with a stop after each entry."""
         yield from self._read()
         stage = Broker(Journal(), self._broker.memory_bytes_max)
+        try:
+            yield from self._try(stage)
+        except AmqpError as error:
+            self.error = error.with_traceback(None)
+        yield from _take_down(self._broker, stage)
+        if self.error is None:
+            yield from self._apply()
+
+    def _try(self, stage: Broker) -> Iterator[None]:
+        """Apply all entries to a stage."""
         yield from _stage(self._broker, stage, self._found)
         trial = _Import(stage, self._salt)
         before: i64 = stage.turn.steps
@@ -165,7 +189,6 @@ class Importing(WaitedWork):
             self._broker.turn.steps += DEFINING_METHOD_STEPS + stage.turn.steps - before
             before = stage.turn.steps
             yield
-        yield from self._apply()
 
     def _read(self) -> Iterator[None]:
         """Find the entries, and check that there is room for new ones."""
@@ -260,6 +283,24 @@ def _stage(broker: Broker, stage: Broker, found: list[Entry]) -> Iterator[None]:
     theirs, ours = broker.turn.accounts, stage.turn.accounts
     ours.definition_bytes = theirs.definition_bytes
     ours.definition_bytes_max = theirs.definition_bytes_max
+
+
+def _take_down(broker: Broker, stage: Broker) -> Iterator[None]:
+    """Free what is on a stage, as a deletion frees it, so that the entities can take its memory.
+
+    Else it would stay: it is garbage in cycles, and old when the import is over.
+    """
+    turn = stage.turn
+    for vhost in stage.vhosts.values():
+        vhost.end()
+        left = True
+        while left:
+            before: i64 = turn.steps
+            left = vhost.dissolve(before + _TAKE_DOWN_STEPS)
+            broker.turn.steps += turn.steps - before
+            yield
+    # What was journaled on the stage.
+    turn.journal.seal()
 
 
 @final

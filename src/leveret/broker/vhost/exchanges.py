@@ -539,6 +539,13 @@ class Exchanges(BindingOwner):
         else:
             self._releasing = None
 
+    def end(self) -> None:
+        """Let go of the tables of the deleted vhost: empty, they have room for what was there."""
+        self.counts.clear()
+        self.by_name.clear()
+        self._queue_bindings.clear()
+        self._queue_choices.clear()
+
     def forget_queue(self, queue: Queue) -> None:
         """Release the bindings to a queue of the deleted vhost, whose exchanges are released."""
         self._queue_choices.pop(queue, None)

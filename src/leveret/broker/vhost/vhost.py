@@ -103,7 +103,7 @@ class Vhost(VhostState):
             return True
         if self.staging.release_some(last):
             return True
-        self.exchanges.counts.clear()
+        self.exchanges.end()
         self.account.end()
         return False
 

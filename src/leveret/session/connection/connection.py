@@ -383,7 +383,7 @@ class Connection(ConnectionBase):
         self.reader.forget()
         self.output.take()
         self._lost = True
-        self._part()
+        self._untie()
 
     def answer_close(self) -> None:
         """Answer the client's connection.close, and end the connection."""
@@ -407,9 +407,9 @@ class Connection(ConnectionBase):
     def holds_nothing(self) -> None:
         """Hear that all is released."""
         self._holds_nothing = True
-        self._part()
+        self._untie()
 
-    def _part(self) -> None:
+    def _untie(self) -> None:
         """Give the parts up, once the connection is over: each of them has the connection too.
 
         What has lived for long is old to the collector of cycles, which looks at that nearly never:

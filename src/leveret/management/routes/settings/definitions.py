@@ -67,7 +67,7 @@ async def take(request: web.Request) -> web.Response:
     broker.turn.begin(importing)
     await operator.ended(importing)
     if importing.error is not None:
-        raise importing.error
+        raise importing.take_error()
     report = importing.report
     return json_response(
         {"changed": report.changed, "left_out": report.notes, "without_effect": report.kept}
