@@ -16,7 +16,9 @@ import pytest
 
 from core import Node
 from leveret.broker.admin.definitions_import import import_definitions
+from leveret.broker.recovery.queue import RestoredQueue
 from leveret.errors import PreconditionFailed
+from leveret.store.disks.recording import RecordingDisk
 
 #: Queues, and half as many bindings more.
 MANY = 400
@@ -92,3 +94,11 @@ def test_what_is_refused_takes_nothing() -> None:
     with pytest.raises(PreconditionFailed):
         taken(node, definitions(BAD))
     assert (in_memory() - before).total() < MANY // 4
+
+
+def test_a_start_keeps_nothing_of_what_it_read() -> None:
+    node = Node()
+    taken(node, definitions())
+    again = Node(RecordingDisk(node.image()))
+    assert len(again.vhost.queues.by_name) == MANY
+    assert in_memory()[RestoredQueue.__name__] == 0

@@ -333,7 +333,8 @@ class Restore(Replay):
             self.broker.turn.journal.delete("vhost", {"name": name})
         for queue_id in sorted(self.queues):
             self.broker.ids.used(queue_id)
-            queue = self.queues[queue_id]
+            # The queue that is built can have the memory of what was read of those before it.
+            queue = self.queues.pop(queue_id)
             if queue.deleted:
                 continue
             if queue.definition is None:
