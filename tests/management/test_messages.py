@@ -124,9 +124,10 @@ def test_an_answer_ends_before_it_has_too_much_and_a_large_message_is_alone(
     for size in sizes:
         channel.publish(b"m" * size, "", queue, mandatory=True)
     channel.wait_for_confirms()
-    browsed, after = [], None
+    browsed: list[list[int]] = []
+    after: int | None = None
     while not browsed or after is not None:
-        body = {} if after is None else {"after": after}
+        body: dict[str, object] = {} if after is None else {"after": after}
         status, page = api.ask("POST", f"/api/queues/%2F/{queue}/browse", body)
         assert status == 200
         assert isinstance(page, dict)

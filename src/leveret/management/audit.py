@@ -15,7 +15,7 @@ from aiohttp import web
 from leveret.management.gate import ACCESS
 from leveret.management.listening.connection import HttpConnection
 from leveret.management.listening.unix_socket import credentials
-from leveret.management.steps import Steps
+from leveret.management.requests.steps import Steps
 
 #: Routes that change no definition although they are sent as if: they look, keep files for a while,
 #: do with messages what clients do, or begin and end sessions of their own.
