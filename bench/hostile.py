@@ -5,8 +5,9 @@
 For each scenario (`bench/hostile_*.py`, see `target.py`) a broker process starts on an empty data
 directory, with ten neighbours beside it (`neighbour.py`).  After `--seconds` of peace the scenario
 attacks for as long.  Printed are the neighbour's latencies alone and under attack, what the broker
-took of a processor, its greatest resident set and number of descriptors, the neighbour's new
-logins, how often it was cut off, and whether the broker lives afterwards and lets somebody in anew.
+took of a processor, its greatest resident set, how much larger it is some seconds afterwards than
+before, its greatest number of descriptors, the neighbour's new logins, how often it was cut off,
+and whether the broker lives afterwards and lets somebody in anew.
 
 The exit code is 1 where it does not.  Attackers take processor time too: on two cores a neighbour's
 p99 under attack is partly theirs.
@@ -44,6 +45,9 @@ from secure import Pki, port_of
 #: How often the broker's process is looked at.
 LOOK_SECONDS: Final = 0.05
 
+#: How long after an attack it is seen how much memory it has left: what is free is given back then.
+LEFT_SECONDS: Final = 5.0
+
 #: How long the broker may take to let somebody in once an attack is over.
 AFTERWARDS_SECONDS: Final = 30.0
 
@@ -70,6 +74,8 @@ class Looks:
 
     processor_percent: float = 0.0
     resident_mb: float = 0.0
+    #: How much more memory it has some seconds later than before.
+    left_mb: float = 0.0
     descriptors: int = 0
 
 
@@ -192,6 +198,14 @@ def look(broker: BrokerProcess, until: float) -> Looks:
     return found
 
 
+def resident_mb(broker: BrokerProcess) -> float:
+    """Return the resident set of a broker's process, 0 where it is gone."""
+    try:
+        return float(psutil.Process(broker.pid).memory_info().rss / 1e6)
+    except psutil.NoSuchProcess:
+        return 0.0
+
+
 def attacked(scenario: Scenario, target: Target, broker: BrokerProcess) -> Looks:
     """Run an attack in a process of its own and look at the broker meanwhile."""
     attacker = multiprocessing.get_context("fork").Process(target=scenario.attack, args=(target,))
@@ -260,8 +274,11 @@ def tried(scenario: Scenario, seconds: float, rate: float) -> Found:
             begun = time.monotonic()
             until = begun + max(seconds, scenario.seconds)
             target = Target(broker.port, http_port, broker.pid, broker.data_dir, until, *secure)
+            before = resident_mb(broker)
             looks = attacked(scenario, target, broker)
             seconds_to_enter = lets_in(broker)
+            time.sleep(LEFT_SECONDS)
+            looks.left_mb = resident_mb(broker) - before
             told, _ = beside_it.communicate("end\n")
         found = judged(json.loads(told), begun, until)
         found.looks = looks
@@ -282,14 +299,14 @@ def shown(found: Found) -> str:
     after = f"in {found.lets_in_seconds:.2f} s" if found.lets_in_seconds >= 0 else "never"
     return (
         f"{alone:>15} {under:>17} {took.processor_percent:6.0f} {took.resident_mb:7.0f}"
-        f" {took.descriptors:6} {logins:>9} {slowest:>13} {found.drops:5}"
+        f" {took.left_mb:5.0f} {took.descriptors:6} {logins:>9} {slowest:>13} {found.drops:5}"
         f"  {'lives' if found.lives else 'DIED'}, lets in {after}"
     )
 
 
 HEAD: Final = (
-    f"{'alone p50 / p99':>15} {'attacked p50/p99':>17} {'CPU %':>6} {'RSS MB':>7} {'fds':>6}"
-    f" {'logins':>9} {'ms p50 / max':>13} {'drops':>5}  afterwards"
+    f"{'alone p50 / p99':>15} {'attacked p50/p99':>17} {'CPU %':>6} {'RSS MB':>7} {'left':>5}"
+    f" {'fds':>6} {'logins':>9} {'ms p50 / max':>13} {'drops':>5}  afterwards"
 )
 
 
