@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 from collections.abc import Mapping
 from typing import Any, Final
@@ -12,6 +11,7 @@ from aiohttp import web
 from leveret.errors import PreconditionFailed
 from leveret.management.bodies import object_of, table_of, text_of
 from leveret.management.gate import may_write
+from leveret.management.requests.slices import next_slice
 from leveret.management.routes.shared import (
     BROKER,
     as_user,
@@ -75,7 +75,7 @@ async def _payload(text: str, encoding: str) -> bytes:
         if last.endswith("="):
             raise PreconditionFailed(_NOT_BASE_64)
         if decoded:
-            await asyncio.sleep(0)
+            await next_slice()
         last = text[start : start + _DECODED_AT_ONCE]
         try:
             decoded.append(base64.b64decode(last, validate=True))

@@ -19,6 +19,7 @@ from leveret.management.direct import DirectAnswer, DirectChannel
 from leveret.management.gate import may_read, may_write
 from leveret.management.requests.slices import next_slice
 from leveret.management.routes.queues.actions import MESSAGES_AT_ONCE, MESSAGES_MAX
+from leveret.management.routes.queues.payloads import PIECE_BYTES
 from leveret.management.routes.shared import (
     BROKER,
     OPERATOR,
@@ -138,7 +139,7 @@ async def _moved(
             channel.send(BasicAck(answer.method.delivery_tag, False))
             moved += 1
             request[PARTLY_DONE] = True
-        if looked % MESSAGES_AT_ONCE == 0:
+        if looked % MESSAGES_AT_ONCE == 0 or len(answer.body) > PIECE_BYTES:
             await next_slice()
     return moved, True
 
