@@ -16,7 +16,7 @@ from leveret.client import BasicProperties
 from leveret.client.blocking import Channel, Connection
 
 #: What a message without properties counts beside its body: the flags.
-PROPERTIES_BYTES = 2
+PROPERTIES_BYTES = 3
 
 
 def ok(api: Api, path: str) -> Any:

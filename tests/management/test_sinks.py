@@ -29,7 +29,7 @@ def test_a_sink_is_listed_and_forgotten(api: Api, channel: Channel) -> None:
     found = channel.get("target", no_ack=True)
     while found is None:
         found = channel.get("target", no_ack=True)
-    assert (found.body, found.properties) == (b"m", BasicProperties())
+    assert (found.body, found.properties) == (b"m", BasicProperties(delivery_mode=2))
     row = None
     while row is None or row["releasing"]:
         status, rows = api.ask("GET", "/api/sinks/%2F")
