@@ -231,7 +231,7 @@ def test_definitions_go_out_and_come_back(
     ctl(leveret, "export_definitions", str(file))
     assert file.stat().st_mode & 0o077 == 0
     ctl(leveret, "delete_vhost", "moved")
-    assert "1 queues" in ctl(leveret, "import_definitions", str(file))
+    assert "1 queue" in ctl(leveret, "import_definitions", str(file))
     assert ctl(leveret, "import_definitions", str(file)) == "same\n"
     assert ["moved", "kept"] in [
         line.split("\t")

@@ -11,6 +11,7 @@ import typer
 from leveret.cli.ctl.asking import json_of, target
 from leveret.cli.options import read_file, write_file
 from leveret.cli.printing import output
+from leveret.sizes import counted
 
 #: The largest file that is sent: what the API takes (`management.bodies`, slow to import).
 _FILE_BYTES_MAX: Final = 20 * 1024 * 1024
@@ -45,7 +46,13 @@ def import_definitions(
         output.say(f"left out: {note}", err=True)
     for note in found.get("without_effect", []):
         output.say(f"kept without effect: {note}", err=True)
-    output.say(", ".join(f"{count} {what}" for what, count in found["changed"].items()) or "same")
+    changed = [counted(count, _one_of(what), what) for what, count in found["changed"].items()]
+    output.say(", ".join(changed) or "same")
+
+
+def _one_of(what: str) -> str:
+    """Return the singular of a kind of definitions: `queues`, `policies`."""
+    return f"{what[:-3]}y" if what.endswith("ies") else what[:-1]
 
 
 COMMANDS: Final = (export_definitions, import_definitions)
