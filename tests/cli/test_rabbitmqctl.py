@@ -285,7 +285,7 @@ def test_definitions_come_from_standard_input(
         capture_output=True,
     )
     assert done.returncode == 0, done.stderr
-    assert b"1 vhosts" in done.stdout
+    assert b"1 vhost" in done.stdout
     run("delete_vhost", "piped")
 
 

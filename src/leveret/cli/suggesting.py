@@ -9,6 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from leveret.cli.exits import USAGE
+from leveret.cli.printing import output
 
 #: How the names of commands begin that take something away.
 _DESTROYING: Final = ("delete", "purge", "clear", "cancel", "rewind", "restore")
@@ -25,7 +26,7 @@ class SafeGroup(TyperGroup):
         """Read the arguments; without any, print the help.  Raises: what ends the command."""
         if not args and self.no_args_is_help and not ctx.resilient_parsing:
             # typer has its help be the text of an error, which is escaped as others' text is.
-            typer.echo(ctx.get_help(), err=True)
+            output.say_lines(ctx.get_help(), err=True)
             raise typer.Exit(USAGE)
         return super().parse_args(ctx, args)
 

@@ -20,10 +20,10 @@ def say(text: str, *, err: bool = False) -> None:
     typer.echo(escaped(text), err=err)
 
 
-def say_lines(text: str) -> None:
+def say_lines(text: str, *, err: bool = False) -> None:
     """Print a text of several lines."""
     for line in text.splitlines():
-        say(line)
+        say(line, err=err)
 
 
 def say_columns(*fields: object) -> None:
