@@ -245,7 +245,7 @@ def test_a_script_sets_a_broker_up_and_takes_it_down(
     run("change_password", "ann", "other")
     run("delete_user", "ann")
     run("delete_vhost", "shop")
-    assert "1 vhosts" in run("import_definitions", str(file))
+    assert "1 vhost, 1 user, 1 permission, 1 policy" in run("import_definitions", str(file))
     run("delete_vhost", "shop")
     run("delete_user", "ann")
     # Each change is in the log, with who and what.
