@@ -47,6 +47,17 @@ class Entry(asyncio.Protocol):
 class LingeringTransport(asyncio.Transport):
     """The loop's transport of an accepted socket, except that `close` lingers."""
 
+    # There is one for each connection.
+    __slots__ = (
+        "_admission",
+        "_closed",
+        "_peer",
+        "_raw",
+        "_slot",
+        "get_write_buffer_size",
+        "write",
+    )
+
     def __init__(self, raw: asyncio.Transport, slot: Slot, admission: Admission) -> None:
         super().__init__()
         self._raw = raw
