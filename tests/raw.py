@@ -150,6 +150,7 @@ class Connection:
         self.buffer = b""
         self.server_properties: dict[str, Any] = {}
         self.tune: Method | None = None
+        self.was_reset = False
 
     def __enter__(self) -> Self:
         return self
@@ -174,6 +175,7 @@ class Connection:
             try:
                 data = self.socket.recv(262_144)
             except ConnectionResetError:
+                self.was_reset = True
                 data = b""
             if not data:
                 raise Closed(f"the broker closed the socket; left over: {self.buffer!r}")
@@ -182,11 +184,12 @@ class Connection:
         return piece
 
     def expect_end(self) -> None:
-        """Expect the end of the stream with nothing before it."""
+        """Expect the end of the stream with nothing before it, and no reset, which loses input."""
         try:
             extra = self.take(1)
         except Closed:
             assert not self.buffer
+            assert not self.was_reset
             return
         raise AssertionError(f"expected the end of the stream, got {extra + self.buffer!r}")
 
