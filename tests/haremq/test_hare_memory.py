@@ -162,3 +162,33 @@ def test_routes_to_very_many_queues_are_not_all_remembered(node: Node) -> None:
     assert peer.bind("x", "q0", "once more")
     node.tick()
     assert held(peer) == before
+
+
+def test_a_connection_that_is_over_waits_for_no_collector(node: Node) -> None:
+    """What has lived for long is nearly never collected."""
+    before = 0
+    gc.collect()
+    gc.disable()
+    try:
+        # What is kept of the first one serves all others.
+        for _ in range(3):
+            before = sessions()
+            peer = HarePeer(node)
+            assert peer.open()
+            assert peer.queue("q")
+            assert peer.consume("q", tag="t")
+            assert peer.publish("", "q", "m")
+            peer.send(frame("basicPublishRequest", rid="r", cid="c1", exchange_name="x")[:-5])
+            peer.lose()
+            del peer
+            node.run()
+            node.tick()
+        assert sessions() == before
+    finally:
+        gc.enable()
+
+
+def sessions() -> int:
+    """How many objects of connections there are."""
+    rooms = ("leveret.session.", "leveret.wire.")
+    return sum(str(type(one).__module__).startswith(rooms) for one in gc.get_objects())

@@ -83,6 +83,9 @@ class ClientSession(Link):
         self.confirmed: i64 = 0
         #: The walk over all connections that saw it last (`core.counts`); 0 for none.
         self.walk: i64 = 0
+        #: True once all that it held is released, and once its socket is gone.
+        self._is_empty = False
+        self._is_lost = False
 
     # -- calls of the shell ------------------------------------------------------------------------
 
@@ -125,6 +128,29 @@ class ClientSession(Link):
     def lost(self) -> None:
         """End the connection, because its socket is gone."""
         raise RuntimeError("a session releases what it holds")
+
+    # -- its end -----------------------------------------------------------------------------------
+
+    def holds_nothing(self) -> None:
+        """Hear that all is released."""
+        self._is_empty = True
+        if self._is_lost:
+            self.untie()
+
+    def has_no_socket(self) -> None:
+        """Hear that nothing comes or goes any more."""
+        self._is_lost = True
+        if self._is_empty:
+            self.untie()
+
+    def untie(self) -> None:
+        """Give the parts up, as the connection is over: each of them has the connection too.
+
+        What has lived for long is old to the collector of cycles, which looks at that nearly never:
+        each connection would leave 7 kB.  Since one that is over may still be called, it gets the
+        parts of another that is over, of which the broker keeps one.
+        """
+        raise RuntimeError("a session knows its parts")
 
     # -- its input ---------------------------------------------------------------------------------
 

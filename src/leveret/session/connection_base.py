@@ -99,10 +99,6 @@ class ConnectionBase(ClientSession):
         """Answer the client's connection.close, and end the connection."""
         raise RuntimeError("a connection says how it ends")
 
-    def holds_nothing(self) -> None:
-        """Hear that all is released."""
-        raise RuntimeError("a connection says what becomes of it")
-
     def finish(self) -> None:
         """End the connection: the shell closes the socket once the output is flushed."""
         raise RuntimeError("a connection says how it ends")

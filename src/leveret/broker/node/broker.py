@@ -72,8 +72,8 @@ class Broker:
         self.dissolving: dict[str, Vhost] = {}
         #: A dict for its order: when an alarm ends, connections resume in the order they opened.
         self.links: dict[Link, None] = {}
-        #: A connection of AMQP that is over (`session.connection`).
-        self.ended_link: Link | None = None
+        #: A connection of each protocol that is over (`ClientSession.untie`).
+        self.ended_links: dict[str, Link] = {}
         #: Those that are in a vhost, by user and by vhost.
         self._links_of_users: dict[str, dict[Link, None]] = {}
         self._links_of_vhosts: dict[str, dict[Link, None]] = {}

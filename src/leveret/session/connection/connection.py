@@ -87,10 +87,8 @@ class Connection(ConnectionBase):
         super().__init__(broker, settings, tokens, peer, now_ms)
         #: A 541 that closes the connection when the publishes before it are confirmed.
         self._fault: InternalError | None = None
-        #: True once what it held is being released, when that is done, and when its socket is gone.
+        #: True once what it held is being released.
         self._released = False
-        self._holds_nothing = False
-        self._lost = False
         self.channels = Channels(self)
         self.publisher = Publisher(self, self.channels)
         self.heartbeat = Heartbeat(self)
@@ -382,8 +380,7 @@ class Connection(ConnectionBase):
         self.unacked.end()
         self.reader.forget()
         self.output.take()
-        self._lost = True
-        self._untie()
+        self.has_no_socket()
 
     def answer_close(self) -> None:
         """Answer the client's connection.close, and end the connection."""
@@ -404,25 +401,11 @@ class Connection(ConnectionBase):
             self.publish_session.lost(self)
         self.turn.begin(ConnectionRelease(self, channels, answers))
 
-    def holds_nothing(self) -> None:
-        """Hear that all is released."""
-        self._holds_nothing = True
-        self._untie()
-
-    def _untie(self) -> None:
-        """Give the parts up, once the connection is over: each of them has the connection too.
-
-        What has lived for long is old to the collector of cycles, which looks at that nearly never:
-        each connection would leave 7 kB.  Since one that is over may still be called, it gets the
-        parts of another that is over, of which the broker keeps one.
-        """
-        if not (self._lost and self._holds_nothing):
-            return
+    def untie(self) -> None:
+        """Give the parts up for those of another connection that is over."""
         self.vhost = None
-        ended = self.broker.ended_link
-        if not isinstance(ended, Connection):
-            self.broker.ended_link = self
-            return
+        ended = self.broker.ended_links.setdefault("amqp", self)
+        assert isinstance(ended, Connection)
         self.channels = ended.channels
         self.publisher = ended.publisher
         self.heartbeat = ended.heartbeat

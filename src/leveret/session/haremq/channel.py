@@ -107,29 +107,34 @@ class Hold(Timed):
 
     def __init__(self, consumer: HareConsumer) -> None:
         super().__init__()
-        self._consumer = consumer
+        #: None once the consumer ended.
+        self._consumer: HareConsumer | None = consumer
         self._written = False
-        self._ended = False
 
     def start(self) -> None:
         """Begin: the answer is being written, in a batch that may have begun long ago."""
-        if self._ended:
-            return
-        turn = self._consumer.channel.link.turn
-        turn.timers.set(self, turn.now_ms + _WRITTEN_MS)
+        consumer = self._consumer
+        if consumer is not None:
+            turn = consumer.channel.link.turn
+            turn.timers.set(self, turn.now_ms + _WRITTEN_MS)
 
     def due(self, now_ms: i64) -> None:
         """Note that the answer is written by now, or begin."""
+        consumer = self._consumer
+        if consumer is None:
+            return
         if self._written:
-            self._consumer.begin()
+            consumer.begin()
         else:
             self._written = True
-            self._consumer.channel.link.turn.timers.set(self, now_ms + _PUSH_DELAY_MS)
+            consumer.channel.link.turn.timers.set(self, now_ms + _PUSH_DELAY_MS)
 
     def end(self) -> None:
         """Wait for nothing any more: the consumer ended."""
-        self._ended = True
-        self._consumer.channel.link.turn.timers.cancel(self)
+        consumer = self._consumer
+        if consumer is not None:
+            self._consumer = None
+            consumer.channel.link.turn.timers.cancel(self)
 
 
 @final

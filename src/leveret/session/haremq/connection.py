@@ -287,6 +287,20 @@ class HareConnection(HareConnectionBase):
         self.forget_link()
         self.account.end()
         self.unacked.end()
+        self.output.take()
+        self.has_no_socket()
+
+    def untie(self) -> None:
+        """Give the parts up for those of another connection that is over."""
+        self.vhost = None
+        ended = self.broker.ended_links.setdefault("haremq", self)
+        assert isinstance(ended, HareConnection)
+        self.answers = ended.answers
+        self.publisher = ended.publisher
+        self.commands = ended.commands
+        self._consumer_check = ended._consumer_check  # noqa: SLF001 (of the same class)
+        self._input = ended._input  # noqa: SLF001 (as above)
+        self.reader = ended.reader
 
     def _release(self) -> None:
         """Requeue what is unacked, end consumers and delete exclusive queues (behaviour 13)."""

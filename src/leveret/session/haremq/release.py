@@ -44,4 +44,5 @@ class HareRelease(Work):
         return self._connection.drop_exclusive(last)
 
     def ended(self) -> None:
-        """Nobody waits for it."""
+        """Tell the connection, for which nobody waits."""
+        self._connection.holds_nothing()
