@@ -87,7 +87,8 @@ async def _partly(request: web.Request, names: list[str]) -> Row:
     while left:
         left = sums.add(SLICE_ROWS)
         await next_slice()
-    mine = [link for link in broker.links if link.user == only_of(request)]
+    user = only_of(request)
+    mine = [link for link in broker.links if link.user == user]
     ages = asked_ages(request.query)
     counts = dict(zip(QUEUE_COUNTS, sums.counts(), strict=True))
     return {

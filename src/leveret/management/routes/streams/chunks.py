@@ -90,6 +90,8 @@ async def chunks(request: web.Request) -> web.StreamResponse:
     )
     if wish.wait_ms and wish.offset < wish.end:
         await _wait(stream, wish)
+        # All who wait for a message go on at once.
+        await next_slice()
     if stream.deleted:
         raise NotFound(f"the stream '{stream.name}' was deleted")
     # The part that is held while its reader takes its time; who waits for a message holds nothing.
@@ -170,6 +172,7 @@ async def _send_stored(
     """
     size = int(ref.size)
     data = await source.read(ref, 0, min(size, HTTP_WRITE_BYTES_MAX))
+    await next_slice()
     try:
         check_chunk_head(data, ref, stream.queue_id)
     except ChunkDamaged as damage:
@@ -180,6 +183,7 @@ async def _send_stored(
         data = await source.read(ref, at, min(size - at, HTTP_WRITE_BYTES_MAX))
         if not data:
             raise ConnectionResetError("a chunk ends early")
+        await next_slice()
         await response.write(data)
         at += len(data)
     return True

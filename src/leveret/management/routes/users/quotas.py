@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import islice
 from typing import Final
 
 from aiohttp import web
 
 from leveret.broker.admin.quota_use import user_quotas, vhost_quotas
+from leveret.broker.node.broker import Broker
 from leveret.management.requests.slices import next_slice
-from leveret.management.routes.shared import (
-    BROKER,
-    SLICE_ROWS,
-    Row,
-    as_it_is,
-    in_slices,
-    stream_rows,
-)
+from leveret.management.routes.shared import BROKER, Row, as_it_is, stream_slices
 
 
 async def quotas(request: web.Request) -> web.StreamResponse:
@@ -23,19 +19,25 @@ async def quotas(request: web.Request) -> web.StreamResponse:
 
     Who is deleted meanwhile is left out.
     """
-    broker = request.app[BROKER]
-    rows: list[Row] = []
-    for number, name in enumerate(list(broker.users.by_name), 1):
-        if name in broker.users.by_name:
-            rows += user_quotas(broker, name)
-        if number % SLICE_ROWS == 0:
+    left = _quotas(request.app[BROKER])
+
+    async def take(count: int) -> list[Row]:
+        while judged := list(islice(left, count)):
+            if rows := [row for rows in judged for row in rows]:
+                return rows
+            # Users without limits, who have nothing.
             await next_slice()
-    for number, name in enumerate(list(broker.vhosts), 1):
-        if name in broker.vhosts:
-            rows += vhost_quotas(broker, name)
-        if number % SLICE_ROWS == 0:
-            await next_slice()
-    return await stream_rows(request, in_slices(rows), as_it_is)
+        return []
+
+    return await stream_slices(request, take, as_it_is)
+
+
+def _quotas(broker: Broker) -> Iterator[list[Row]]:
+    """Give the rows of each user and vhost, which may be none."""
+    for name in list(broker.users.by_name):
+        yield user_quotas(broker, name) if name in broker.users.by_name else []
+    for name in list(broker.vhosts):
+        yield vhost_quotas(broker, name) if name in broker.vhosts else []
 
 
 ROUTES: Final = (web.get("/api/quotas", quotas),)
