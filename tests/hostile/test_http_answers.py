@@ -181,6 +181,27 @@ def test_long_lists_of_one_user_have_one_slice_in_each_turn_of_the_loop() -> Non
     run(scene)
 
 
+def test_all_who_wait_for_a_message_of_a_stream_have_a_slice_each() -> None:
+    """Each makes a chunk of what has come, and they all wake at once."""
+
+    async def scene(api: Api80) -> None:
+        stream = QueueAttributes(True, arguments={"x-queue-type": "stream"})
+        api.node.broker.vhost("/").queues.declare(None, Name("s"), stream)
+        path = "/api/streams/%2F/s/chunks?wait_ms=60000"
+        asking = asyncio.gather(
+            *(api.ask(head(RIGHT, "Connection: close", path=path)) for _ in range(LISTS))
+        )
+        await until(lambda: api.watchers("s") == LISTS)
+        before = api.slices.count
+        api.node.connect().send(publish(1, "", "s", b"comes"))
+        api.node.sync()
+        assert all(b"comes" in answer for answer in await asking)
+        # One to go on, and one behind the chunk that was made.
+        assert api.slices.count - before == 2 * LISTS
+
+    run(scene)
+
+
 def test_what_grows_with_what_clients_made_is_declared() -> None:
     """A list of a route that says nothing of it is one that nobody has judged."""
     known = {f"{one.method} {one.path}" for one in users_routes()}

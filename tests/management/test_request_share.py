@@ -14,7 +14,7 @@ from broker_process import BrokerProcess
 from http_streams import http_port
 from leveret.broker.core.accounts import Accounts
 from leveret.limits import HTTP_BODY_SMALL_BYTES, REQUEST_SHARE
-from leveret.management.requests.share import RequestShare
+from leveret.management.requests.share import Booking, RequestShare
 
 #: The limit of the broker's memory, and what a large body takes of its share.
 MEMORY_BYTES = 8 << 20
@@ -64,6 +64,26 @@ def test_small_bodies_are_booked_and_never_refused(accounts: Accounts) -> None:
     assert accounts.request_bytes == 2_000_000 + HTTP_BODY_SMALL_BYTES
     share.give_back("b", HTTP_BODY_SMALL_BYTES)
     assert accounts.request_bytes == 2_000_000
+
+
+def test_a_request_grows_into_what_others_leave_of_the_share(accounts: Accounts) -> None:
+    """What it has already is not held against it: alone, it may be as large as it likes."""
+    share = RequestShare(accounts)
+    one, other, of_another = Booking(share, "a"), Booking(share, "a"), Booking(share, "b")
+    assert one.add(HTTP_BODY_SMALL_BYTES)
+    assert other.add(HTTP_BODY_SMALL_BYTES)
+    assert one.add(400_000)
+    assert other.add(1) is False
+    assert of_another.add(500_000)
+    assert of_another.add(100_000) is False
+    assert one.add(100_000) is False
+    one.end()
+    other.end()
+    assert accounts.request_bytes == 500_000
+    assert of_another.add(2_000_000)
+    of_another.end()
+    assert accounts.request_bytes == 0
+    assert share.take("c", 1_000_000)
 
 
 def test_without_a_limit_all_are_booked() -> None:
