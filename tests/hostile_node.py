@@ -56,7 +56,6 @@ from leveret.names import Name
 from leveret.server.acceptor import accepting
 from leveret.server.client_socket import ClientSocket
 from leveret.server.direct.client import DirectClients
-from leveret.session.admission import Admission
 from leveret.session.settings import RABBITMQ_VERSION
 from leveret.store.disks.recording import RecordingDisk
 from leveret.store.listing import read_some
@@ -412,8 +411,7 @@ class HostileNode:
         chunks = ChunkSource(part)
         keeper = Keeper(judged, lambda _address: True, ("guest",), 0)
         socket = self._directory / "management.sock"
-        whole = Admission(1000)
-        doors = Doors(accepting(self._said), whole, SystemClock(), accepting(self._said))
+        doors = Doors(accepting(self._said), SystemClock(), accepting(self._said))
         broker = node.broker
         unix = UnixListener(socket, broker, operator, chunks, doors, self._said)
         tcp = TcpListener(broker, operator, chunks, doors, keeper, self._said)

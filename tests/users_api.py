@@ -125,7 +125,7 @@ async def listening(
     finally:
         acceptor.close()
         await runner.cleanup()
-        await end_lingering(connections.admission, 0)
+        await end_lingering(0, connections.admission)
 
 
 async def until(is_so: Callable[[], bool]) -> None:

@@ -217,8 +217,8 @@ OVERFULL_BYTES_MAX: Final = 512 * 1024 * 1024
 #: with some hundred queues or fifty clients holds, so that small settings count messages alone.
 ACCOUNTS_FREE_BYTES: Final = 1024 * 1024
 
-#: Connections open at once, logged in or not, but no more than the system gives descriptors for;
-#: one more takes the place of the oldest that has not logged in, or is dropped.
+#: Connections of clients open at once, logged in or not, but no more than the system gives
+#: descriptors for; one more takes the place of the oldest that has not logged in, or is dropped.
 CONNECTIONS_MAX: Final = 50_000
 
 #: Descriptors that are kept open for the store alone: so many files and directories it may open at
@@ -230,8 +230,11 @@ STORE_FILES_MAX: Final = 18
 #: accepted and wait for a place, and for the connections of who operates the broker.
 DESCRIPTORS_SPARE: Final = 32
 
-#: Connections on the Unix socket for which there is a place when all others are taken.
-OPERATOR_CONNECTIONS: Final = 8
+#: Connections on the Unix socket open at once: those of a script that runs many commands at a time,
+#: or so few where the system gives few descriptors.  One more takes the place of one without a
+#: request.
+OPERATOR_CONNECTIONS_MAX: Final = 256
+OPERATOR_CONNECTIONS_MIN: Final = 8
 
 #: Permissions that a connection remembers, by name; beyond it the memory starts afresh.
 ACCESS_CACHED_MAX: Final = 1024
@@ -779,7 +782,8 @@ CLUSTER_DELIVERIES_MAX: Final = 100
 
 # -- HTTP on TCP -----------------------------------------------------------------------------------
 
-#: Connections open at once: each holds 64 KiB to 512 KiB while its peer does not read.
+#: Connections open at once: each holds 64 KiB to 512 KiB while its peer does not read.  Where the
+#: system gives few descriptors, they are a quarter of those that connections may have.
 HTTP_CONNECTIONS_MAX: Final = 1024
 
 #: Requests of one user that are being answered, most of which wait at the end of a stream: half of
@@ -853,7 +857,8 @@ HTTP_WRITE_BYTES_MAX: Final = 524_288
 
 # -- metrics ---------------------------------------------------------------------------------------
 
-#: Connections for Prometheus open at once: one is enough for a server that scrapes.
+#: Connections for Prometheus open at once: one is enough for a server that scrapes.  Where the
+#: system gives few descriptors, they are a sixteenth of those that connections may have.
 METRICS_CONNECTIONS_MAX: Final = 32
 
 #: Queues or connections that a scrape looks at before the loop does something else: at most half a

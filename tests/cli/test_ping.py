@@ -6,12 +6,14 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
 from broker_process import BrokerProcess
 from leveret.cli import exits
 from leveret.cli.ping import ping
+from leveret.management.listening import unix_socket
 
 #: So long is waited for what must come, and so long for what must not.
 LONG, SHORT = 60.0, 0.05
@@ -41,6 +43,43 @@ def test_a_broker_answers_who_does_not_log_in(
 ) -> None:
     assert ping(LONG, f"amqp://nobody:wrong@127.0.0.1:{broker.port}/none") == exits.OK
     assert capsys.readouterr().out.startswith(f"127.0.0.1:{broker.port} answers after ")
+
+
+def test_a_broker_is_asked_on_its_socket_where_its_directory_is_named(
+    broker: BrokerProcess, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    socket_path = broker.data_dir / "management.sock"
+    assert ping(LONG, data_dir=broker.data_dir) == exits.OK
+    assert capsys.readouterr().out.startswith(f"{socket_path} answers after ")
+    monkeypatch.setenv("LEVERET_DATA_DIR", str(broker.data_dir))
+    assert ping(LONG) == exits.OK
+    assert str(socket_path) in capsys.readouterr().out
+    monkeypatch.delenv("LEVERET_DATA_DIR")
+    monkeypatch.chdir(broker.data_dir.parent)
+    Path("leveret-data").symlink_to(broker.data_dir)
+    assert ping(LONG) == exits.OK
+    assert "management.sock" in capsys.readouterr().out
+
+
+def test_what_listens_at_the_socket_is_asked_whether_it_is_a_broker(tmp_path: Path) -> None:
+    path = tmp_path / "management.sock"
+    with unix_socket.listen(path) as server:
+        server.setblocking(True)
+
+        def serve() -> None:
+            for answer in (b"", b"HTTP/1.1 404 Not Found\r\n"):
+                peer, _ = server.accept()
+                with peer:
+                    peer.recv(100)
+                    peer.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        for code, said in ((exits.UNAVAILABLE, "closed"), (exits.PROTOCOL, "no broker")):
+            with pytest.raises(exits.Failure, match=said) as failure:
+                ping(LONG, data_dir=tmp_path)
+            assert failure.value.code == code
+        thread.join()
 
 
 def test_nobody_who_listens_is_no_answer() -> None:

@@ -48,6 +48,9 @@ VARIABLES: Final = {
     "LEVERET_URI": ("amqp://127.0.0.1:7", "http://127.0.0.1:8"),
 }
 
+#: Those that name a broker of this machine.
+HERE: Final = {name: socket for name, (_, socket) in list(VARIABLES.items())[:3]}
+
 ENVIRONMENTS: Final[dict[str, dict[str, str]]] = {
     "none": {},
     **{name: {name: value} for name, (value, _) in VARIABLES.items()},
@@ -235,7 +238,17 @@ def test_a_uri_is_found_by_the_same_order(
         more = ("consume q", "perf", "shell") if environment == "all" else ()
         for command in ("ping", "publish q x", *more):
             assert run(line.format(command)) == exits.UNAVAILABLE
-            assert f"127.0.0.1:{port}" in capsys.readouterr().err, (line, command)
+            said = capsys.readouterr().err
+            if (line, command) == ("{}", "ping") and environment in HERE:
+                assert f"{HERE[environment]} does not answer" in said
+            else:
+                assert f"127.0.0.1:{port}" in said, (line, command)
+    for option in ("--data-dir", "--config"):
+        value, socket = OPTIONS[option]
+        for line in (f"{option} {value} ping", f"ping {option} {value}"):
+            assert run(line) == exits.UNAVAILABLE
+            assert f"{socket} does not answer" in capsys.readouterr().err
+            assert run(f"-U amqp://127.0.0.1:1 {line}") == exits.USAGE
 
 
 def test_a_context_without_an_address_leads_nowhere(

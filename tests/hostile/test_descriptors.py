@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import os
+import re
 import resource
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Self
 
@@ -19,11 +22,15 @@ import raw
 from broker_process import BrokerProcess, BrokerProcessError
 from core import Node
 from http_api import Api
-from leveret.limits import OPERATOR_CONNECTIONS, STORE_FILES_MAX
+from http_streams import HttpUser, basic
+from leveret.cli import exits
+from leveret.cli.ping import ping
+from leveret.limits import STORE_FILES_MAX
 from leveret.session.admission import FULL, ROOM, WAIT, Admission, Slot, network_of
 from leveret.store.disk import File, RealDisk, StorageFailure
 from leveret.store.disks.wrapping import WrappedFile
 from raw_codec import PROTOCOL_HEADER, method, publish
+from secure import port_of
 
 #: Descriptors of the broker, and connections that strangers hold beyond them.
 DESCRIPTORS = 100
@@ -96,16 +103,15 @@ class Strangers:
         return not ended
 
 
-def publish_all(broker: BrokerProcess) -> None:
+def publish_all(connection: raw.Connection) -> None:
     """Publish more than the queue's memory holds, and hear each confirm."""
-    with raw.connect(broker.uri) as connection:
-        connection.open_channel(1)
-        connection.declare(1, "q", durable=True)
-        connection.call(1, "confirm.select")
-        for _ in range(MESSAGES):
-            connection.send(publish(1, "", "q", BODY, delivery_mode=2))
-        while connection.expect(1, "basic.ack").delivery_tag < MESSAGES:
-            pass
+    connection.open_channel(1)
+    connection.declare(1, "q", durable=True)
+    connection.call(1, "confirm.select")
+    for _ in range(MESSAGES):
+        connection.send(publish(1, "", "q", BODY, delivery_mode=2))
+    while connection.expect(1, "basic.ack").delivery_tag < MESSAGES:
+        pass
 
 
 HTTP_HEAD = b"GET /api/streams/%2F HTTP/1.1\r\nHost: x\r\n"
@@ -125,7 +131,8 @@ def test_strangers_take_no_descriptor_that_the_store_needs(
         port = http if over_http else broker.port
         with Strangers(port, said, DESCRIPTORS + BEYOND) as strangers:
             assert strangers.all_there.wait(raw.SECONDS_MAX)
-            publish_all(broker)
+            with raw.connect(broker.uri) as connection:
+                publish_all(connection)
             api = Api(broker.data_dir / "management.sock")
             _, nodes, _ = api.answer("/api/nodes")
             api.close()
@@ -133,7 +140,7 @@ def test_strangers_take_no_descriptor_that_the_store_needs(
             node = nodes[0]
             assert node["fd_total"] == DESCRIPTORS
             assert node["fd_used"] <= DESCRIPTORS
-            assert node["sockets_used"] <= node["sockets_total"] + OPERATOR_CONNECTIONS
+            assert node["sockets_used"] <= node["sockets_total"]
             assert node["connections_expelled"] > 0
         assert broker.is_running()
         assert "Too many open files" not in broker.output
@@ -142,6 +149,51 @@ def test_strangers_take_no_descriptor_that_the_store_needs(
             connection.open_channel(1)
             assert connection.declare(1, "q", durable=True).message_count == MESSAGES
         assert broker.terminate() == 0
+
+
+@contextlib.contextmanager
+def all_taken(broker: BrokerProcess) -> Iterator[list[raw.Connection]]:
+    """Provide connections of clients that have logged in, as many as the broker takes."""
+    held: list[raw.Connection] = []
+    try:
+        with contextlib.suppress(raw.Closed, ConnectionError):
+            while True:
+                held.append(raw.connect(broker.uri))
+        yield held
+    finally:
+        for connection in held:
+            connection.socket.close()
+
+
+def test_clients_that_take_all_places_leave_the_operators_theirs(tmp_path: Path) -> None:
+    """HTTP, metrics, health checks and the Unix socket answer, and the store has its files."""
+    with limited(tmp_path, DESCRIPTORS) as broker, all_taken(broker) as held:
+        api = Api(broker.data_dir / "management.sock")
+        overview = "/api/overview"
+        assert api.answer("/api/nodes")[0] == 200
+        status, room, _ = api.answer("/api/health/checks/below-node-connection-limit")
+        assert isinstance(room, dict)
+        assert (status, room["current"], room["limit"]) == (503, len(held), len(held))
+        assert ping(raw.SECONDS_MAX, data_dir=broker.data_dir) == exits.OK
+        metrics = re.search(r"//([^/]+)/metrics", broker.expect_line("listening for Prometheus"))
+        assert metrics is not None
+        for place in (metrics[1], f"127.0.0.1:{port_of(broker, 'http')}"):
+            with closing(http.client.HTTPConnection(place, timeout=raw.SECONDS_MAX)) as asking:
+                asking.request("GET", "/metrics", headers=basic("guest", "guest"))
+                assert asking.getresponse().read()
+        with HttpUser(port_of(broker, "http")) as user:
+            for path in (overview, "/api/health/checks/alarms", "/api/aliveness-test/%2F"):
+                assert user.get(path)[0] == 200
+        publish_all(held[0])
+        # Somebody who leaves his connections on the Unix socket idle does not keep others out.
+        idle = [Api(broker.data_dir / "management.sock") for _ in range(DESCRIPTORS)]
+        for one in idle:
+            assert one.answer(overview)[0] == 200
+        assert idle[-1].change("DELETE", "/api/connections/username/guest") == 204
+        for one in (*idle, api):
+            one.close()
+        assert broker.terminate() == 0
+        assert "Too many open files" not in broker.output
 
 
 def test_a_system_that_gives_no_descriptor_ends_nothing(tmp_path: Path) -> None:
@@ -375,18 +427,6 @@ def test_a_flood_from_one_address_pays_for_itself() -> None:
     assert len(admission.slots) == 10
 
 
-def test_the_operator_finds_a_place_when_all_are_taken() -> None:
-    whole = Admission(2)
-    users, operator = Admission(10, whole), Admission(10, whole, 1)
-    for _ in range(2):
-        visited(users, "a").known = True
-    assert users.request("a") == FULL
-    assert operator.request("") == ROOM
-    operator.enter(Slot("", lambda: None), True)
-    assert operator.request("") == FULL
-    assert len(whole.slots) == 3
-
-
 def test_one_peer_has_a_network_of_ipv6() -> None:
     assert network_of("2001:db8:1:2:3:4:5:6") == network_of("2001:db8:1:2::9") == "2001:db8:1:2::"
     assert network_of("2001:db8:1:3::9") != network_of("2001:db8:1:2::9")
@@ -405,8 +445,7 @@ STEPS = st.lists(
 @given(STEPS)
 def test_places_are_never_more_than_there_are(steps: list[tuple[str, int]]) -> None:
     """And nobody goes who has logged in and works, whatever comes."""
-    whole = Admission(5)
-    parts = [Admission(3, whole), Admission(4, whole)]
+    parts = [Admission(3), Admission(4)]
     there: list[tuple[Visit, Admission]] = []
     acts: dict[str, Callable[[Admission, Slot], None]] = {
         "leave": Admission.leave, "work": Admission.busy, "rest": Admission.idle,
@@ -428,5 +467,4 @@ def test_places_are_never_more_than_there_are(steps: list[tuple[str, int]]) -> N
                 visit.idle = visit.known and what == "rest"
                 if what == "leave":
                     there.remove((visit, part))
-        assert len(whole.slots) == sum(len(part.slots) for part in parts) <= 5
         assert [len(part.slots) <= int(part.limit) for part in parts] == [True, True]

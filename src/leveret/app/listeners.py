@@ -31,6 +31,7 @@ from leveret.management.sampling.sampler import Sampler
 from leveret.server import descriptors
 from leveret.server.acceptor import accepting
 from leveret.server.authentication import has_password
+from leveret.server.descriptors import Places
 from leveret.server.direct.client import DirectClient, DirectClients
 from leveret.server.haremq.listener import HareListener
 from leveret.server.listener import Listener
@@ -66,7 +67,9 @@ class Listeners:
         self._ground = ground
         self._engine = engine
         self._quiet = Quiet(ground.clock)
-        self.admission = Admission(self._places())
+        places = self._places()
+        #: The places of AMQP and HareMQ.
+        self.admission = Admission(places.clients)
         self._openings = Openings(ground.settings.handshake_seconds, self._say)
         self._tls: Tls | None = None
         if certificates is not None:
@@ -92,12 +95,7 @@ class Listeners:
             hsts=ground.settings.https_hsts,
         )
         chunks = ChunkSource(engine.runner.read_part)
-        proxied = ground.settings.http_proxy_protocol
-        plain = accepting(self._say, self._after_proxy(None, proxied))
-        with_tls = None
-        if self._tls is not None:
-            with_tls = accepting(self._say, self._after_proxy(self._tls.open, proxied))
-        doors = Doors(accepting(self._say), self.admission, ground.clock, plain, with_tls)
+        doors = self._make_doors(places)
         self.http = HttpListeners(ground.broker, operator, chunks, doors, self._say)
         self._keeper: Keeper | None = None
         self._start_http()
@@ -120,12 +118,34 @@ class Listeners:
         self.haremq_port = 0
         self.haremq = None if ground.settings.haremq_port is None else self._make_haremq()
 
-    def _places(self) -> int:
+    @property
+    def admissions(self) -> list[Admission]:
+        """The places of all that is listened for."""
+        return [self.admission, *self.http.admissions]
+
+    def _places(self) -> Places:
         """Return how many connections there is room for.  Raises: TooFewDescriptors."""
-        room = descriptors.connections_max()
-        if warning := descriptors.warning(room):
+        places = descriptors.places()
+        if warning := descriptors.warning(places.clients):
             self._ground.log.warning(warning)
-        return room
+        return places
+
+    def _make_doors(self, places: Places) -> Doors:
+        """Return what the HTTP listeners accept with, and how many connections."""
+        proxied = self._ground.settings.http_proxy_protocol
+        plain = accepting(self._say, self._after_proxy(None, proxied))
+        with_tls = None
+        if self._tls is not None:
+            with_tls = accepting(self._say, self._after_proxy(self._tls.open, proxied))
+        return Doors(
+            accepting(self._say),
+            self._ground.clock,
+            plain,
+            with_tls,
+            places.http,
+            places.metrics,
+            places.operator,
+        )
 
     def _start_http(self) -> None:
         """Listen on TCP, before AMQP clients are told where."""

@@ -227,7 +227,7 @@ class Node:
             self._listeners.stop()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._listeners.http.stop(), FAILED_SECONDS / 2)
-            await end_lingering(self._listeners.admission, 0)
+            await end_lingering(0, *self._listeners.admissions)
         if self._engine is not None:
             self._engine.abandon()
         self._ground.disk.close()
@@ -250,7 +250,7 @@ class Node:
             await self._close_connections(engine, grace_seconds)
         if self._listeners is not None:
             lingers = LINGER_STOP_MS / 1000 if self.exit_code == 0 else 0
-            await end_lingering(self._listeners.admission, lingers)
+            await end_lingering(lingers, *self._listeners.admissions)
         if self.exit_code == 0:
             # What follows from earlier syncs is journaled before the mark, which must be the last.
             await engine.runner.synced()

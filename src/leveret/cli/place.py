@@ -105,6 +105,27 @@ class Place:
         )
         return _settings(None, None).management_socket if is_further else self.find_api()
 
+    def find_socket(self) -> Path | None:
+        """Return the management socket of the broker that is meant, None where AMQP is to be asked.
+
+        A broker of this machine is meant where options or the environment name its data directory
+        or its settings, and by nothing at all where the default data directory has a socket.
+
+        Raises: Failure.
+        """
+        place = self.checked()
+        here = bool(place.data_dir or place.config)
+        if here and place.uri:
+            raise Failure(f"{option_of(min(place.said))} and --uri: give only one of them", USAGE)
+        if not here:
+            if place.said or os.environ.get(URI_VARIABLE):
+                return None
+            here = any(os.environ.get(name) for name in _HERE_VARIABLES)
+            if (not here or os.environ.get(CONTEXT_VARIABLE)) and _context_without_options()[0]:
+                return None
+        found = _settings(place.data_dir, place.config).management_socket
+        return found if here or found.exists() else None
+
     def settings(self) -> Settings:
         """Return the settings of the broker of this machine that is meant.  Raises: Failure."""
         place = self.checked()

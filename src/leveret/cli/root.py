@@ -61,7 +61,8 @@ _BY_API: Final = _HERE | {"api", "context"}
 NAMED_BY: Final = {
     **dict.fromkeys(("serve", "restore", "store"), _HERE),
     **dict.fromkeys(("status", "top", "list", "ctl", "rabbitmqctl", "backup"), _BY_API),
-    **dict.fromkeys(("ping", "declare", "publish", "consume", "get", "perf", "pipeline"), _BY_URI),
+    **dict.fromkeys(("declare", "publish", "consume", "get", "perf", "pipeline"), _BY_URI),
+    "ping": _BY_URI | _HERE,
     "shell": _BY_API | _BY_URI,
 }
 

@@ -33,7 +33,7 @@ from leveret.management.gate import (
     Visit,
     heavy_route,
 )
-from leveret.management.listening.connection import HttpConnection
+from leveret.management.listening.connection import HttpConnection, OperatorConnection
 from leveret.management.listening.log import Log, make_logger
 from leveret.management.login.credentials import Unauthorized
 from leveret.management.login.host import Misdirected
@@ -167,6 +167,7 @@ def make_runner(
     """Return the API for who operates a broker, ready to be set up."""
     app = web.Application(
         middlewares=[
+            _one_at_a_time,
             _errors_as_json(log, names=True),
             serving(assets()),
             _as_it_is,
@@ -286,7 +287,7 @@ async def _check_names(request: web.Request, handler: Handler) -> web.StreamResp
 async def _one_at_a_time(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Tell the connection when a whole request is at hand and when it is answered."""
     connection = request.protocol
-    assert isinstance(connection, HttpConnection)
+    assert isinstance(connection, HttpConnection | OperatorConnection)
     connection.begun()
     try:
         return await handler(request)

@@ -2,6 +2,8 @@
 
 The store needs descriptors when it must write, and a process that has none left cannot open a
 segment: so connections get what is left of the limit after all that the broker may need itself.
+Of that, HTTP, metrics and the operator have places of their own: clients of AMQP that take all of
+theirs take nobody the means to see it, and no health check fails for them.
 """
 
 from __future__ import annotations
@@ -9,9 +11,18 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
+from dataclasses import dataclass
 from typing import Final
 
-from leveret.limits import CONNECTIONS_MAX, DESCRIPTORS_SPARE, STORE_FILES_MAX
+from leveret.limits import (
+    CONNECTIONS_MAX,
+    DESCRIPTORS_SPARE,
+    HTTP_CONNECTIONS_MAX,
+    METRICS_CONNECTIONS_MAX,
+    OPERATOR_CONNECTIONS_MAX,
+    OPERATOR_CONNECTIONS_MIN,
+    STORE_FILES_MAX,
+)
 
 #: Fewer connections than these are no broker; for fewer than those the log says what to do.
 CONNECTIONS_LEAST: Final = 8
@@ -36,7 +47,9 @@ def limit() -> int:
 def raise_limit() -> None:
     """Raise the soft limit to the hard one, but not beyond what all connections would need."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = CONNECTIONS_MAX + STORE_FILES_MAX + DESCRIPTORS_SPARE + 1024
+    connections = CONNECTIONS_MAX + HTTP_CONNECTIONS_MAX + METRICS_CONNECTIONS_MAX
+    connections += OPERATOR_CONNECTIONS_MAX
+    wanted = connections + STORE_FILES_MAX + DESCRIPTORS_SPARE + 1024
     if soft == resource.RLIM_INFINITY or soft >= wanted:
         return
     most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
@@ -53,24 +66,40 @@ def used() -> int:
         return 0
 
 
-def connections_max() -> int:
-    """Return how many connections there is room for beside what is open now.
+@dataclass(frozen=True)
+class Places:
+    """How many connections there may be at once: of clients, of HTTP's users, and so on."""
 
-    The store's spare ones are among those.  Raises: TooFewDescriptors.
+    clients: int
+    http: int
+    metrics: int
+    operator: int
+
+
+def places() -> Places:
+    """Return the places that there is room for beside what is open now.
+
+    The store's spare descriptors are among what is open, and the operator's first places among
+    those that no connection gets.  Raises: TooFewDescriptors.
     """
     found = limit()
-    room = min(CONNECTIONS_MAX, found - used() - DESCRIPTORS_SPARE)
-    if room < CONNECTIONS_LEAST:
-        needed = found - room + CONNECTIONS_WISHED
+    room = found - used() - DESCRIPTORS_SPARE
+    http = min(HTTP_CONNECTIONS_MAX, room // 4)
+    metrics = min(METRICS_CONNECTIONS_MAX, max(room // 16, 2))
+    operator = min(OPERATOR_CONNECTIONS_MAX - OPERATOR_CONNECTIONS_MIN, room // 16)
+    clients = min(CONNECTIONS_MAX, room - http - metrics - operator)
+    if clients < CONNECTIONS_LEAST:
+        # Three of eight are for others than clients at most.
+        needed = found - room + 2 * CONNECTIONS_WISHED
         raise TooFewDescriptors(
             f"the limit of open files is {found}, which leaves no room for connections; "
             f"{needed} leave room for {CONNECTIONS_WISHED}: {REMEDY}"
         )
-    return room
+    return Places(clients, http, metrics, OPERATOR_CONNECTIONS_MIN + operator)
 
 
-def warning(room: int) -> str:
-    """Return what the log says of room for so many connections, nothing where it is enough."""
-    if room >= CONNECTIONS_WISHED:
+def warning(clients: int) -> str:
+    """Return what the log says of so many places for clients, nothing where they are enough."""
+    if clients >= CONNECTIONS_WISHED:
         return ""
-    return f"the limit of open files is {limit()}: room for {room} connections; {REMEDY}"
+    return f"the limit of open files is {limit()}: room for {clients} connections; {REMEDY}"

@@ -99,15 +99,10 @@ class Slot:
 
 @final
 class Admission:
-    """The slots of one listener, or of all of them: `whole` is what this is a part of.
+    """The slots of one listener, or of several that share them."""
 
-    A part may take `spare` slots of the whole beyond its limit, which are kept for it.
-    """
-
-    def __init__(self, limit: int, whole: Admission | None = None, spare: int = 0) -> None:
+    def __init__(self, limit: int) -> None:
         self.limit: i64 = limit
-        self._whole = whole
-        self._spare: i64 = spare
         #: Of all connections that have not left; the oldest first in this and the others.
         self.slots: dict[Slot, None] = {}
         self._unauthenticated: dict[Slot, None] = {}
@@ -123,14 +118,7 @@ class Admission:
 
     def request(self, network: str) -> int:
         """Return `ROOM`, or `FULL`, or `WAIT` after a connection was closed for a new one."""
-        answer = self.request_here(network, 0)
-        if answer == ROOM and self._whole is not None:
-            answer = self._whole.request_here(network, self._spare)
-        return answer
-
-    def request_here(self, network: str, spare: i64) -> int:
-        """As `request`, for these slots alone, with so many beyond the limit."""
-        if len(self.slots) < self.limit + spare:
+        if len(self.slots) < self.limit:
             return ROOM
         victim = self._victim(network)
         if victim is None:
@@ -183,8 +171,6 @@ class Admission:
         if not authenticated:
             self._unauthenticated[slot] = None
             self._by_network.setdefault(slot.network, {})[slot] = None
-        if self._whole is not None:
-            self._whole.enter(slot, authenticated)
 
     def leave(self, slot: Slot) -> None:
         """Free the slot of a connection that is gone, if it has one and its socket is gone too."""
@@ -193,8 +179,6 @@ class Admission:
         del self.slots[slot]
         self._forget(slot)
         slot.leave()
-        if self._whole is not None:
-            self._whole.leave(slot)
         waiting = self._waiting
         self._waiting = []
         for call in waiting:
@@ -208,11 +192,6 @@ class Admission:
         slot.expel = expel
         # The connection does not stay in memory for these.
         slot.is_authenticated = slot.is_authenticating = never
-        self._linger(slot)
-        if self._whole is not None:
-            self._whole._linger(slot)  # noqa: SLF001 (of the same class)
-
-    def _linger(self, slot: Slot) -> None:
         if slot in self.slots:
             self._forget(slot)
             self.lingering[slot] = None
@@ -220,22 +199,14 @@ class Admission:
     def lingered(self, slot: Slot) -> None:
         """Free the slot of a connection whose socket is closed."""
         self.lingering.pop(slot, None)
-        if self._whole is not None:
-            self._whole.lingering.pop(slot, None)
         self.leave(slot)
 
     def when_left(self, call: Callable[[], object]) -> None:
         """Call once when a connection has left."""
-        if self._whole is not None:
-            self._whole.when_left(call)
-        else:
-            self._waiting.append(call)
+        self._waiting.append(call)
 
     def make_room(self) -> None:
         """Close the oldest that has not authenticated, if there is one: something is short."""
-        if self._whole is not None:
-            self._whole.make_room()
-            return
         victim = self._oldest_unauthenticated(self._unauthenticated)
         if victim is not None:
             self._expel(victim)
@@ -243,36 +214,25 @@ class Admission:
     def authenticated(self, slot: Slot) -> None:
         """Note that a connection has authenticated."""
         self._note_authenticated(slot)
-        if self._whole is not None:
-            self._whole.authenticated(slot)
 
     def relocate(self, slot: Slot, network: str) -> None:
         """Count a connection that has not authenticated by the address that its proxy named."""
-        self._relocate(slot, network)
-        if self._whole is not None:
-            self._whole._relocate(slot, network)  # noqa: SLF001 (of the same class)
-        slot.network = network
-
-    def _relocate(self, slot: Slot, network: str) -> None:
         if slot in self._unauthenticated:
             own = self._by_network[slot.network]
             own.pop(slot, None)
             if not own:
                 del self._by_network[slot.network]
             self._by_network.setdefault(network, {})[slot] = None
+        slot.network = network
 
     def idle(self, slot: Slot) -> None:
         """Note that an authenticated connection is idle, or that the broker waits for it."""
         if slot in self.slots and slot not in self._unauthenticated and not slot.leaving:
             self._idle[slot] = None
-            if self._whole is not None:
-                self._whole.idle(slot)
 
     def busy(self, slot: Slot) -> None:
         """Note that a connection waits for an answer."""
         self._idle.pop(slot, None)
-        if self._whole is not None:
-            self._whole.busy(slot)
 
     def _note_authenticated(self, slot: Slot) -> None:
         self._unauthenticated.pop(slot, None)

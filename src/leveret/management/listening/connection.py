@@ -275,7 +275,10 @@ class OperatorConnections:
 
 
 class OperatorConnection(JsonErrors):
-    """One connection of who operates the broker: he may take his time."""
+    """One connection of the operator, whose requests may take their time.
+
+    Without a request it goes for another one where there are too many.
+    """
 
     def __init__(self, connections: OperatorConnections, network: str) -> None:
         super().__init__(
@@ -287,7 +290,25 @@ class OperatorConnection(JsonErrors):
             access_log=None,  # type: ignore[arg-type]  # None logs nothing
         )
         self._admission = connections.admission
-        self.slot = Slot(network, self.force_close)
+        self.slot = Slot(network, self._expel)
+
+    def _expel(self) -> None:
+        """Leave the place to another connection, which waits for it."""
+        if self.transport is not None:
+            self.transport.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take the connection."""
+        super().connection_made(transport)
+        self.ended()
+
+    def begun(self) -> None:
+        """Hear that a whole request is at hand."""
+        self._admission.busy(self.slot)
+
+    def ended(self) -> None:
+        """Hear that the request at hand is answered; the next one is waited for."""
+        self._admission.idle(self.slot)
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """Give the place back."""

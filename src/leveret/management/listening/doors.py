@@ -8,6 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from leveret.clock import Clock
+from leveret.limits import (
+    HTTP_CONNECTIONS_MAX,
+    METRICS_CONNECTIONS_MAX,
+    OPERATOR_CONNECTIONS_MAX,
+)
 from leveret.session.admission import Admission, Slot
 
 #: Makes the protocol of a connection from a network, and its slot.
@@ -22,14 +27,16 @@ Accept = Callable[[socket.socket, Admission, Make, bool], Callable[[], None]]
 class Doors:
     """The doors of a broker.
 
-    `whole` has the places of all its connections; `clock` stands still while the process does.
-    `accept` is for those of the machine itself and for metrics, `accept_users` for the users' ones,
-    which may come through a proxy.  `accept_tls` accepts connections of users that begin with TLS;
-    None where there are no certificates.
+    `clock` stands still while the process does.  `accept` is for those of the machine itself and
+    for metrics, `accept_users` for the users' ones, which may come through a proxy.  `accept_tls`
+    accepts connections of users that begin with TLS; None where there are no certificates.
     """
 
     accept: Accept
-    whole: Admission
     clock: Clock
     accept_users: Accept
     accept_tls: Accept | None = None
+    #: How many connections there may be at once: of users, of Prometheus, and on the Unix socket.
+    users_places: int = HTTP_CONNECTIONS_MAX
+    metrics_places: int = METRICS_CONNECTIONS_MAX
+    operator_places: int = OPERATOR_CONNECTIONS_MAX

@@ -18,7 +18,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from leveret.limits import HTTP_CONNECTIONS_MAX, OPERATOR_CONNECTIONS
 from leveret.management.chunk_source import ChunkSource
 from leveret.management.listening.doors import Accept, Doors, Make
 from leveret.management.listening.unix_socket import listen
@@ -144,7 +143,7 @@ class UnixListener(HttpListener):
         doors: Doors,
         log: Log,
     ) -> None:
-        admission = Admission(HTTP_CONNECTIONS_MAX, doors.whole, OPERATOR_CONNECTIONS)
+        admission = Admission(doors.operator_places)
         super().__init__(broker, operator, chunks, doors, admission, log)
         self._path = path
 

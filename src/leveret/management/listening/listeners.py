@@ -16,6 +16,7 @@ from leveret.management.listening.listener import HttpListener, Log, UnixListene
 from leveret.management.listening.metrics import MetricsListener
 from leveret.management.listening.tcp import TcpListener
 from leveret.management.operator import Operator
+from leveret.session.admission import Admission
 
 if TYPE_CHECKING:
     from leveret.broker.node.broker import Broker
@@ -102,14 +103,19 @@ class HttpListeners:
         return True
 
     @property
+    def admissions(self) -> list[Admission]:
+        """The places of each listener."""
+        return [listener.admission for listener in self._started]
+
+    @property
     def expelled(self) -> int:
         """The connections that went for others within HTTP's own places."""
-        return sum(int(listener.admission.expelled) for listener in self._started)
+        return sum(int(admission.expelled) for admission in self.admissions)
 
     @property
     def refused(self) -> int:
         """The connections for which there was no place among HTTP's own."""
-        return sum(int(listener.admission.refused) for listener in self._started)
+        return sum(int(admission.refused) for admission in self.admissions)
 
     async def stop(self) -> None:
         """Close all sockets and their connections."""

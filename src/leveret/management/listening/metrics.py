@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 from typing import TYPE_CHECKING
 
-from leveret.limits import METRICS_CONNECTIONS_MAX
 from leveret.management.chunk_source import ChunkSource
 from leveret.management.listening.doors import Doors, Make
 from leveret.management.listening.listener import HttpListener, Log
@@ -34,7 +33,7 @@ class MetricsListener(HttpListener):
         doors: Doors,
         log: Log,
     ) -> None:
-        admission = Admission(METRICS_CONNECTIONS_MAX, doors.whole)
+        admission = Admission(doors.metrics_places)
         super().__init__(broker, operator, chunks, doors, admission, log)
         self._host = host
         #: The port that is listened on; 0 before that if the kernel is to choose one.

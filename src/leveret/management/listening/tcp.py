@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 from typing import TYPE_CHECKING
 
-from leveret.limits import HTTP_CONNECTIONS_MAX
 from leveret.management.chunk_source import ChunkSource
 from leveret.management.listening.doors import Accept, Doors, Make
 from leveret.management.listening.listener import HttpListener, Log
@@ -63,7 +62,7 @@ class TcpListener(HttpListener):
         keeper: Keeper,
         log: Log,
     ) -> None:
-        admission = Admission(HTTP_CONNECTIONS_MAX, doors.whole)
+        admission = Admission(doors.users_places)
         super().__init__(broker, operator, chunks, doors, admission, log)
         self._keeper = keeper
         self._bound: list[socket.socket] = []

@@ -227,16 +227,17 @@ class Lingering(asyncio.Protocol):
         self._timer = self._loop.call_later(LINGER_IDLE_SECONDS_MAX, self._look)
 
 
-async def end_lingering(admission: Admission, seconds: float) -> None:
+async def end_lingering(seconds: float, *admissions: Admission) -> None:
     """Wait so long for the peers of lingering sockets to close them, then drop the sockets."""
     loop = asyncio.get_running_loop()
     until = loop.time() + seconds
-    while admission.lingering and (left := until - loop.time()) > 0:
-        gone = asyncio.Event()
-        admission.when_left(gone.set)
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(gone.wait(), left)
-    for slot in tuple(admission.lingering):
-        slot.expel()
+    for admission in admissions:
+        while admission.lingering and (left := until - loop.time()) > 0:
+            gone = asyncio.Event()
+            admission.when_left(gone.set)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(gone.wait(), left)
+        for slot in tuple(admission.lingering):
+            slot.expel()
     # The loop tells each of them that its socket is gone before it goes on here.
     await asyncio.sleep(0)
