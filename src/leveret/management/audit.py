@@ -29,7 +29,7 @@ _LOOKING: Final = (
     "/api/logout",
 )
 
-#: Set for a request that did a part of what it asks for, which the journal need not tell.
+#: Set for a request that has done a part of what it asks for, and may fail at the rest.
 PARTLY_DONE: Final = web.RequestKey("partly_done", bool)
 
 
@@ -61,7 +61,7 @@ def change_of(
     `status` is that of its answer, 0 for none; `sender` is what `sender_of` returned before.
     """
     failed = status >= 400
-    changed = steps.recorded or request.get(PARTLY_DONE, False) if failed else steps.changed
+    changed = request.get(PARTLY_DONE, False) if failed else steps.changed
     if not _may_change(request) or not (changed or 0 < status < 400):
         return ""
     who = _who(request, sender)

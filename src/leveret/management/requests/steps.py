@@ -18,12 +18,11 @@ class Steps(Generic[Answer]):
     """`work`, awaited once.
 
     `changed` tells whether one of its steps began to change anything, be it only that a channel was
-    opened for it; `recorded` whether one added to the journal.
+    opened for it.
     """
 
     def __init__(self, work: Awaitable[Answer], turn: Turn) -> None:
         self.changed = False
-        self.recorded = False
         self._work = work
         self._turn = turn
 
@@ -40,9 +39,7 @@ class Steps(Generic[Answer]):
                 answer: Answer = end.value
                 return answer
             finally:
-                after = self._counts()
-                self.changed = self.changed or after != before
-                self.recorded = self.recorded or after[1] > before[1]
+                self.changed = self.changed or self._counts() != before
                 # An exception that leaves here has this frame in its traceback: together they would
                 # keep the request with its answer until the collector finds them.
                 thrown = None

@@ -25,6 +25,7 @@ from leveret.broker.staging.release import Sink
 from leveret.broker.staging.sinks import GIVE_SINK
 from leveret.broker.values.permission import CONFIGURE
 from leveret.errors import AccessRefused, NotFound, PreconditionFailed
+from leveret.management.audit import PARTLY_DONE
 from leveret.management.gate import (
     ACCESS,
     asking_owner,
@@ -105,6 +106,7 @@ async def give(request: web.Request) -> web.Response:
         giving = give_sinks(area, claims, to)
     await operator.ended(giving)
     if giving.refusal is not None:
+        request[PARTLY_DONE] = giving.any_done
         raise giving.refusal
     if not giving.any_done:
         raise PreconditionFailed(f"sink '{claims.name}' has changed hands meanwhile; try again")
