@@ -53,8 +53,9 @@ from leveret.store.disk import Disk
 from leveret.store.disks.recording import Image, RecordingDisk, crash_states
 from leveret.store.journal.files import JournalFiles
 from leveret.store.journal.journal import Group, Journal
+from leveret.store.recovery.mending import read_best
 from leveret.store.recovery.recovery import recover
-from leveret.store.segments.segments import ChunkRef, read_if_readable
+from leveret.store.segments.segments import ChunkRef
 from leveret.store.segments.spill import SpillBatch
 from leveret.store.segments.spill_files import SpillFiles
 from raw import CAPABILITIES, Method
@@ -141,12 +142,13 @@ def held(queue: WaitingQueue) -> list[Returned]:
 class Reader(ChunkReader):
     """Reads chunks at once."""
 
-    def __init__(self, disk: Disk) -> None:
+    def __init__(self, disk: Disk, seed: int) -> None:
         super().__init__()
         self._disk = disk
+        self._seed = seed
 
-    def read(self, ref: ChunkRef) -> bytes:
-        return read_if_readable(self._disk, ref)
+    def read(self, owner: int, ref: ChunkRef, levels: int) -> bytes:
+        return read_best(self._disk, self._seed, owner, ref, levels).data
 
 
 class Node:
@@ -188,7 +190,7 @@ class Node:
         self.hold_spill = False
         self.hold_reads = False
         self.wanted: list[ChunkWanted] = []
-        self.turn.reader = Reader(self.disk)
+        self.turn.reader = Reader(self.disk, self.report.seed)
         self.turn.window_bytes = window_bytes
         if window_bytes == 0:
             # As deep as it gets: every page holds a few messages.
@@ -307,7 +309,7 @@ class Node:
         self.wanted += self.turn.take_wanted()
         wanted, self.wanted = self.wanted, []
         for one in wanted:
-            one.arrived(read_if_readable(self.disk, one.ref))
+            one.arrived(self.turn.reader.read(one.owner, one.ref, one.levels))
 
     def begin_sync(self) -> bool:
         """Seal what has gathered; tell whether there is a group under way."""

@@ -191,7 +191,7 @@ class HttpClient:
         self._syncs.append(waits)
         await waits
 
-    async def _read_part(self, ref: ChunkRef, position: int, size: int) -> bytes:
+    async def _read_part(self, _owner: int, ref: ChunkRef, position: int, size: int) -> bytes:
         return read_if_readable(self.node.disk, ref)[position : position + size]
 
     def ask(self, method: str, path: str, body: object = None) -> int:

@@ -386,7 +386,7 @@ class HostileNode:
         async def judged(user: str, password: bytes, _address: str) -> bool:
             return node.broker.users.verify(user, password)
 
-        async def part(ref: ChunkRef, start: int, size: int) -> bytes:
+        async def part(_owner: int, ref: ChunkRef, start: int, size: int) -> bytes:
             return read_if_readable(node.disk, ref)[start : start + size]
 
         def broken(bug: BaseException) -> None:

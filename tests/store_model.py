@@ -20,6 +20,7 @@ from leveret.store.disk import Disk
 from leveret.store.journal.files import JournalFiles
 from leveret.store.journal.journal import Journal
 from leveret.store.records.ranges import RangeSet
+from leveret.store.recovery.queue_state import KnownQueue
 from leveret.store.recovery.recovery import RecoveryReport, recover
 from leveret.store.recovery.replay import Replay
 from leveret.store.segments.segments import ChunkRef
@@ -43,8 +44,8 @@ class Queue:
     counts: dict[int, int] = field(default_factory=dict)
     refs: list[ChunkRef] = field(default_factory=list)
     acked: RangeSet = field(default_factory=RangeSet)
+    dead: RangeSet = field(default_factory=RangeSet)
     chunked_below: int = 0
-    rechunk: bool = False
     first_offset: int = 0
 
     def drop(self, sequence: int) -> None:
@@ -53,6 +54,24 @@ class Queue:
         self.counts.pop(sequence, None)
         if sequence < self.chunked_below:
             self.acked.add(sequence, sequence)
+
+
+class Known(KnownQueue):
+    """What the tests' replay knows of a queue."""
+
+    def __init__(self, queue_id: int, queue: Queue) -> None:
+        super().__init__(queue_id)
+        self.definition = {"name": queue.name, "arguments": {"x-queue-type": "stream"}}
+        self.next_sequence = queue.next_sequence
+        for ranges in (queue.acked, queue.dead):
+            for first, last in ranges.ranges():
+                self.dead.add(first, last)
+        self.live = queue.live
+        for ref in queue.refs:
+            self.add_chunk(ref)
+
+    def kept_between(self, first: int, last: int) -> list[int]:
+        return [sequence for sequence in self.live if first <= sequence <= last]
 
 
 class State(Replay):
@@ -99,6 +118,7 @@ class State(Replay):
         queue = self.queues.get(queue_id)
         if queue is None:
             return
+        queue.dead.add(first, last)
         for sequence in range(first, last + 1):
             queue.drop(sequence)
         queue.next_sequence = max(queue.next_sequence, last + 1)
@@ -112,6 +132,7 @@ class State(Replay):
         queue = self.queues.get(queue_id)
         if queue is None:
             return
+        queue.dead.add(0, below_sequence - 1)
         for sequence in [number for number in queue.live if number < below_sequence]:
             queue.drop(sequence)
         queue.next_sequence = max(queue.next_sequence, below_sequence)
@@ -142,17 +163,21 @@ class State(Replay):
     def chunk(self, queue_id: int, ref: ChunkRef) -> bool:
         if queue_id not in self.queues:
             return False
-        if not self.queues[queue_id].rechunk:
-            self.queues[queue_id].refs.append(ref)
-            self.queues[queue_id].chunked_below = int(ref.last) + 1
+        self.queues[queue_id].refs.append(ref)
+        self.queues[queue_id].chunked_below = int(ref.last) + 1
         return True
 
-    def chunk_lost(self, queue_id: int, _ref: ChunkRef) -> None:
+    def state(self, queue_id: int) -> KnownQueue | None:
+        queue = self.queues.get(queue_id)
+        return None if queue is None else Known(queue_id, queue)
+
+    def queue_ids(self) -> list[int]:
+        return list(self.queues)
+
+    def chunk_lost(self, queue_id: int, ref: ChunkRef) -> None:
         queue = self.queues[queue_id]
-        if not queue.rechunk:
-            queue.rechunk = True
-            queue.refs.pop()
-            queue.chunked_below = int(queue.refs[-1].last) + 1 if queue.refs else 0
+        queue.refs = [kept for kept in queue.refs if kept.first < ref.first]
+        queue.chunked_below = int(queue.refs[-1].last) + 1 if queue.refs else 0
 
     def chunk_message(
         self, queue_id: int, sequence: int, message: Message, delivery_count: int

@@ -74,6 +74,10 @@ ROW_BYTES: Final = 50
 _JOINED_BODY_BYTES_MAX: Final = 1024
 
 
+#: What stands for a message that is lost.
+_LOST: Final = Message(Address(b"", b""), b"\0\0", b"", 0, True)
+
+
 class ChunkDamaged(Exception):
     """A chunk whose header or arrays do not check: none of its messages can be told."""
 
@@ -125,6 +129,7 @@ class ChunkBuilder:
         self._address_ends = BytesWriter()
         self._addresses = BytesWriter()
         self._properties = BytesWriter()
+        self._holes = False
         self._bodies: list[bytes] = []
         self._body_bytes: i64 = 0
         self._known: dict[bytes, int] = {}
@@ -171,6 +176,16 @@ class ChunkBuilder:
         self._properties.write(properties)
         self._bodies.append(message.body)
         self._body_bytes += len(message.body)
+
+    def add_lost(self, sequence: i64) -> None:
+        """Add the place of a message that is lost: readers find that it does not check."""
+        before = self._digests.getvalue()
+        self.add(sequence, _LOST)
+        digest = self._digests.getvalue()[len(before) :]
+        self._digests = BytesWriter()
+        self._digests.write(before)
+        self._digests.write(bytes([byte ^ 0xFF for byte in digest]))
+        self._holes = True
 
     @property
     def size(self) -> int:
@@ -223,7 +238,11 @@ class ChunkBuilder:
         hasher = xxh3_64()
         for content in contents:
             hasher.update(content)
-        head = self._header(index, len(properties), hasher.digest())
+        digest = hasher.digest()
+        if self._holes:
+            # That all messages check must not be true.
+            digest = bytes([byte ^ 0xFF for byte in digest])
+        head = self._header(index, len(properties), digest)
         return [part for part in [head, index, *contents] if part]
 
     def _header(self, index: bytes, properties: i64, digest: bytes) -> bytes:
@@ -433,6 +452,29 @@ class Chunk(ChunkLayout):
         if self._all_check():
             return []
         return [int(self.sequence(at)) for at in range(self.count) if not self._checks(at)]
+
+    def with_messages(self, found: dict[i64, Message]) -> bytes:
+        """Return the chunk's bytes with intact copies of messages in place of damaged ones."""
+        data = bytearray(self.data)
+        for sequence, message in found.items():
+            index = self.find(sequence)
+            flags: i64 = i64(read_i16_le(self.data, self.flags_at + 2 * index))
+            properties = with_trail(message) if flags & 4 else message.properties
+            at: i64 = self.properties_at + (self._property_ends[index - 1] if index > 0 else 0)
+            body: i64 = self.bodies_at + (self._body_ends[index - 1] if index > 0 else 0)
+            if (
+                at + len(properties) == self.properties_at + self._property_ends[index]
+                and body + len(message.body) == self.bodies_at + self._body_ends[index]
+            ):
+                data[at : at + len(properties)] = properties
+                data[body : body + len(message.body)] = message.body
+        # The padding may be damaged too.
+        for end, area in (
+            (self.properties_at + self.property_bytes, self.bodies_at),
+            (self.bodies_at + self.body_bytes, self.size),
+        ):
+            data[end:area] = bytes(int(area - end))
+        return bytes(data)
 
     def _all_check(self) -> bool:
         """Tell whether all messages are what the digest of them all says."""

@@ -396,10 +396,10 @@ class Counting(ChunkReader):
         self.reader = reader
         self.count = 0
 
-    def read(self, ref: ChunkRef) -> bytes:
+    def read(self, owner: int, ref: ChunkRef, levels: int) -> bytes:
         """Count and read."""
         self.count += 1
-        return self.reader.read(ref)
+        return self.reader.read(owner, ref, levels)
 
 
 def test_a_time_in_a_damaged_chunk_is_where_it_begins(node: Node) -> None:

@@ -38,7 +38,7 @@ class Reads:
         self._doings = doings
         self.count = 0
 
-    async def read(self, ref: ChunkRef, at: int, size: int) -> bytes:
+    async def read(self, _owner: int, ref: ChunkRef, at: int, size: int) -> bytes:
         self._doings.get(self.count, int)()
         self.count += 1
         return read_part_if_readable(self._node.disk, ref, at, size)

@@ -31,7 +31,6 @@ from leveret.store.disk import Disk, StorageFailure
 from leveret.store.disks.faulty import Fault, FaultyDisk
 from leveret.store.disks.recording import Image, RecordingDisk
 from leveret.store.records.record import SEED_MASK
-from leveret.store.segments.segments import read_if_readable
 from raw import Method
 from raw_codec import decode_properties, method, properties, publish
 from replay.account import Account, Holding
@@ -152,7 +151,7 @@ class Machine(Node):
             self.reads += self.turn.take_wanted()
             while self.reads and self.chance.random() < 0.7:
                 wanted = self.reads.pop(0)
-                wanted.arrived(read_if_readable(self.disk, wanted.ref))
+                wanted.arrived(self.turn.reader.read(wanted.owner, wanted.ref, wanted.levels))
             turn = self.turn
             if not (turn.resume or turn.dispatchers or turn.woken):
                 return

@@ -88,7 +88,7 @@ class NoMemory(Tokens):
 class BrokenReader(ChunkReader):
     """Reads no chunk."""
 
-    def read(self, ref: ChunkRef) -> bytes:
+    def read(self, owner: int, ref: ChunkRef, levels: int) -> bytes:
         raise ZeroDivisionError("no reader")
 
 

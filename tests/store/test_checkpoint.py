@@ -14,6 +14,7 @@ from leveret.store.disk import StorageFailure
 from leveret.store.disks.faulty import Fault, FaultyDisk
 from leveret.store.disks.recording import Image, RecordingDisk
 from leveret.store.journal.files import journal_number
+from leveret.store.recovery.recovery import NO_STATE
 from leveret.store.segments.segments import SegmentNumbers, read_chunk, segment_path
 from leveret.store.snapshot import SnapshotHead, state_path
 from leveret.wire.buffer import COMPILED
@@ -249,8 +250,8 @@ def test_both_snapshots_damaged_cost_the_records_hit() -> None:
         whole.files[state_path(number)] = bytes(broken)
     after = Store(RecordingDisk(whole))
     assert not after.report.state_whole
-    assert [(place.path, place.what) for place in after.report.damages if place.records] == [
-        (state_path(2), "a record")
+    assert [(place.path, place.what) for place in after.report.damages if place.lost] == [
+        ("state", NO_STATE)
     ]
     assert after.report.torn == []
     assert "next_queue_id" not in after.state.counters

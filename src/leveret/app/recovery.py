@@ -50,6 +50,7 @@ def _equip(ground: Ground, report: RecoveryReport, checkpoints: CheckpointStore)
     turn = broker.turn
     journal = report.journal()
     journal.file_bytes_max = settings.journal_file_bytes
+    ground.chunks.seed = report.seed
     turn.attach(journal, checkpoints.spill, ground.chunks)
     turn.now_ms = ground.clock.wall_ms()
     turn.publisher_expiry_ms = settings.publisher_expiry_ms

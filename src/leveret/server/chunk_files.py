@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import time
 
-from leveret.broker.core.effects import ChunkReader
+from leveret.broker.core.effects import ChunkReader, DamagedChunk
 from leveret.store.disk import Disk
+from leveret.store.recovery.mending import heal, read_best
 from leveret.store.segments.segments import ChunkRef, read_if_readable, read_part_if_readable
 from leveret.store.segments.spill import SpillBatch
 from leveret.store.segments.spill_files import SpillFiles
@@ -19,7 +20,11 @@ class ChunkFiles(ChunkReader):
 
     def __init__(self, disk: Disk) -> None:
         super().__init__()
+        #: The seed of the store's digests, which recovery finds.
+        self.seed = 0
         self._disk = disk
+        #: Damaged chunks whose messages were all found elsewhere, for the broker to report.
+        self._mended: list[DamagedChunk] = []
         self._spilled = SpillFiles(disk)
 
     def write(self, batch: SpillBatch) -> None:
@@ -30,15 +35,33 @@ class ChunkFiles(ChunkReader):
         """Remove temporary files.  Raises: StorageFailure."""
         self._spilled.remove(numbers)
 
-    def read(self, ref: ChunkRef) -> bytes:
-        """Return a chunk's bytes, fewer where they cannot be read."""
+    def read(self, owner: int, ref: ChunkRef, levels: int) -> bytes:
+        """Return a chunk's bytes, fewer where they cannot be read; put right what can be."""
         began = time.monotonic_ns()
-        data = read_if_readable(self._disk, ref)
-        self.count_read(len(data), time.monotonic_ns() - began)
-        return data
+        best = read_best(self._disk, self.seed, owner, ref, levels)
+        self.count_read(len(best.data), time.monotonic_ns() - began)
+        if best.damaged is not None and best.whole:
+            what = f"queue {owner}: {ref} was damaged, and its messages were found elsewhere"
+            self._mended.append(DamagedChunk(ref, best.damaged, what, 0))
+            if best.same:
+                # Where they were found they will not stay.
+                heal(self._disk, ref, best.data)
+        return best.data
 
-    def read_part(self, ref: ChunkRef, at: int, size: int) -> bytes:
-        """Return `size` bytes of a chunk from `at` on, fewer where they cannot be read."""
+    def take_mended(self) -> list[DamagedChunk]:
+        """Return the damaged chunks that were mended since the last call."""
+        taken, self._mended = self._mended, []
+        return taken
+
+    def read_part(self, owner: int, ref: ChunkRef, at: int, size: int) -> bytes:
+        """Return `size` bytes of a stream's chunk from `at` on, fewer where they cannot be read.
+
+        A chunk that is asked for as a whole is put right as `read` does.
+        """
+        if at == 0 and size >= ref.size:
+            data = self.read(owner, ref, 0)
+            # The answer has as many bytes as it said.
+            return data if len(data) == ref.size else read_if_readable(self._disk, ref)
         began = time.monotonic_ns()
         data = read_part_if_readable(self._disk, ref, at, size)
         self.count_read(len(data), time.monotonic_ns() - began)

@@ -263,6 +263,7 @@ class Runner:
     def _use_files(self) -> None:
         """Read, write and remove the chunks that the core noted; tell what it found damaged."""
         turn = self._turn
+        turn.damaged += self._chunks.take_mended()
         if turn.damaged:
             self._observer.found_damage()
         for wanted in turn.take_wanted():
@@ -404,7 +405,7 @@ class Runner:
 
     def _read(self, wanted: ChunkWanted) -> None:
         def read() -> Callable[[], None]:
-            data = self._chunks.read(wanted.ref)
+            data = self._chunks.read(int(wanted.owner), wanted.ref, int(wanted.levels))
             return lambda: self._arrived(wanted, data)
 
         self._threads.read.submit(read)
@@ -414,9 +415,9 @@ class Runner:
         wanted.arrived(data)
         self.run()
 
-    def read_part(self, ref: ChunkRef, at: int, size: int) -> asyncio.Future[bytes]:
+    def read_part(self, owner: int, ref: ChunkRef, at: int, size: int) -> asyncio.Future[bytes]:
         """Read a part of a chunk for who waits for it; fewer bytes where they cannot be read."""
-        return self.in_bulk_thread(partial(self._chunks.read_part, ref, at, size))
+        return self.in_bulk_thread(partial(self._chunks.read_part, owner, ref, at, size))
 
     def in_bulk_thread(self, call: Callable[[], T]) -> asyncio.Future[T]:
         """Have the thread that reads in bulk make a call, which raises nothing; return its result.

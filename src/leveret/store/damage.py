@@ -21,9 +21,10 @@ class Damage:
     """One damaged place: `size` bytes at `position` of the file `path`.
 
     `what` says what the bytes were; `records` is the number of records lost, or None if it is
-    unknown.  `group` is the journal group concerned, else 0.  `torn` means that the bytes were
-    never durable, so that nothing in them was confirmed: a crash left them.  `known` means that an
-    earlier start reported the same damage.
+    unknown; recovery corrects it once it knows which of them are elsewhere.  `group` is the journal
+    group concerned, else 0, and `kind` the kind that a damaged record claims to be.  `torn` means
+    that the bytes were never durable, so that nothing in them was confirmed: a crash left them.
+    `known` means that an earlier start reported the same damage.
     """
 
     def __init__(
@@ -34,13 +35,15 @@ class Damage:
         what: str,
         records: int | None = None,
         group: i64 = 0,
+        kind: i64 = 0,
     ) -> None:
         self.path: Final = path
         self.position: Final[i64] = position
         self.size: Final[i64] = size
         self.what: Final = what
-        self.records: Final = records
+        self.records: int | None = records
         self.group: Final[i64] = group
+        self.kind: Final[i64] = kind
         self.torn = False
         self.known = False
 
@@ -49,8 +52,13 @@ class Damage:
         """The number of records lost; an unknown number counts as one."""
         return 1 if self.records is None else self.records
 
+    @property
+    def said(self) -> str:
+        """What was there, and whether that costs anything."""
+        return f"{self.what}; nothing is lost" if self.records == 0 else self.what
+
     def __str__(self) -> str:
-        return f"{self.path} at {self.position}, {self.size} bytes: {self.what}"
+        return f"{self.path} at {self.position}, {self.size} bytes: {self.said}"
 
 
 @final

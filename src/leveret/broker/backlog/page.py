@@ -146,8 +146,8 @@ class Page(SpillOwner):
 class PageWanted(ChunkWanted):
     """The request to read a page."""
 
-    def __init__(self, page: Page, ref: ChunkRef) -> None:
-        super().__init__(ref)
+    def __init__(self, owner: i64, page: Page, ref: ChunkRef, levels: i64) -> None:
+        super().__init__(owner, ref, levels)
         self.page = page
 
     def arrived(self, data: bytes) -> None:

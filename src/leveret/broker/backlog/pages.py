@@ -114,7 +114,8 @@ class Pages(PageOwner):
         stored = page.stored
         if not page.wanted and stored is not None:
             page.wanted = True
-            self.queue.turn.wanted.append(PageWanted(page, stored.ref))
+            wanted = PageWanted(self.queue.queue_id, page, stored.ref, self._levels())
+            self.queue.turn.wanted.append(wanted)
 
     def _load_now(self, page: Page) -> None:
         """Read a page synchronously."""
@@ -126,7 +127,11 @@ class Pages(PageOwner):
         """Read a chunk synchronously, and count what that costs."""
         turn = self.queue.turn
         turn.steps += CHUNK_READ_STEPS + ref.size // CHUNK_BYTES_PER_STEP
-        return turn.reader.read(ref)
+        return turn.reader.read(self.queue.queue_id, ref, self._levels())
+
+    def _levels(self) -> i64:
+        """Return the highest priority of the queue, 0 if it has none."""
+        return self.queue.settings.priority_max if self.counts_rows else 0
 
     def _open(self, page: Page, data: bytes) -> Chunk | None:
         """Return a page's chunk, or None if it is damaged, which is reported once."""

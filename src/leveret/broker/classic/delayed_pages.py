@@ -105,8 +105,8 @@ class DelayedPage(SpillOwner):
 class DelayedWanted(ChunkWanted):
     """The request to read a page."""
 
-    def __init__(self, page: DelayedPage, ref: ChunkRef) -> None:
-        super().__init__(ref)
+    def __init__(self, owner: i64, page: DelayedPage, ref: ChunkRef) -> None:
+        super().__init__(owner, ref, -1)
         self.page = page
 
     def arrived(self, data: bytes) -> None:
@@ -356,7 +356,7 @@ class DelayedPages:
     def _request(self, page: DelayedPage) -> None:
         stored = page.stored
         assert stored is not None
-        self._turn.wanted.append(DelayedWanted(page, stored.ref))
+        self._turn.wanted.append(DelayedWanted(self.queue.queue_id, page, stored.ref))
 
     def load(self, page: DelayedPage, ref: ChunkRef, data: bytes) -> None:
         """Load what is due soon of a page into memory, unless the page was forgotten."""
@@ -464,7 +464,8 @@ class DelayedPages:
             self._turn.steps += len(memory) // 4
             here = sorted(at for at in memory if start <= at and ref.first <= at <= ref.last)
             return [(at, memory[at]) for at in here[:count]]
-        chunk = chunk_if_true(self.queue.queue_id, ref, self._turn.reader.read(ref))
+        data = self._turn.reader.read(self.queue.queue_id, ref, -1)
+        chunk = chunk_if_true(self.queue.queue_id, ref, data)
         if chunk is None:
             return found
         broken = set(chunk.damaged())

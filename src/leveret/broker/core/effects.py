@@ -42,10 +42,15 @@ class SpillWaiter(SyncWaiter):
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class ChunkWanted:
-    """A request to the shell: read a stored chunk and call `arrived` with its bytes."""
+    """A request to the shell: read a stored chunk and call `arrived` with its bytes.
 
-    def __init__(self, ref: ChunkRef) -> None:
+    `owner` is the queue's id, and `levels` as in `ChunkReader.read`.
+    """
+
+    def __init__(self, owner: i64, ref: ChunkRef, levels: i64) -> None:
+        self.owner: Final[i64] = owner
         self.ref = ref
+        self.levels: Final[i64] = levels
 
     @abstractmethod
     def arrived(self, data: bytes) -> None:
@@ -71,8 +76,13 @@ class ChunkReader:
         self.bytes_read += size
         self.read_ns += took_ns
 
-    def read(self, ref: ChunkRef) -> bytes:
-        """Return the chunk's bytes, fewer than requested where they cannot be read."""
+    def read(self, owner: i64, ref: ChunkRef, levels: i64) -> bytes:
+        """Return the chunk's bytes, fewer than requested where they cannot be read.
+
+        Messages that are damaged there, and lie elsewhere too, are put right.  `levels` is the
+        queue's highest priority, or negative if rows say what their messages do not: when they are
+        due.
+        """
         return b""
 
 

@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 class Move(ChunkWanted):
     """One chunk on its way to another file."""
 
-    def __init__(self, compaction: Compaction, ref: ChunkRef) -> None:
-        super().__init__(ref)
+    def __init__(self, compaction: Compaction, owner: i64, ref: ChunkRef) -> None:
+        super().__init__(owner, ref, -1)
         self.compaction = compaction
 
     @abstractmethod
@@ -81,7 +81,7 @@ class QueueMove(Move):
     """A chunk of a queue; dead messages are left out of the copy."""
 
     def __init__(self, compaction: Compaction, queue: ChunkedQueue, stored: StoredChunk) -> None:
-        super().__init__(compaction, stored.ref)
+        super().__init__(compaction, queue.queue_id, stored.ref)
         self.queue = queue
         self.stored = stored
 
@@ -132,7 +132,7 @@ class BlockMove(Move):
     """A chunk of a stream: all of it is live, so its bytes are copied unchanged."""
 
     def __init__(self, compaction: Compaction, stream: Stream, block: Block, ref: ChunkRef) -> None:
-        super().__init__(compaction, ref)
+        super().__init__(compaction, stream.queue_id, ref)
         self.stream = stream
         self.block = block
 

@@ -42,6 +42,7 @@ from leveret.store.records.catalog import Catalog
 from leveret.store.records.fields import number, raw, table, text
 from leveret.store.records.publish_session import PublishProgress
 from leveret.store.records.ranges import RangeSet
+from leveret.store.recovery.queue_state import KnownQueue
 from leveret.store.recovery.replay import Replay
 from leveret.store.segments.segments import ChunkRef
 from leveret.wire.numbered import read_numbered
@@ -208,7 +209,7 @@ class Restore(Replay):
             queue = self._queue(queue_id)
             queue.unsure = False
             queue.took(sequence)
-            if not queue.deleted and sequence >= queue.first_offset:
+            if not queue.deleted and not queue.is_gone(sequence):
                 queue.messages[sequence] = Returned(sequence, message, 0)
 
     def _learn(self, message: Message, targets: list[tuple[int, int]]) -> None:
@@ -291,13 +292,13 @@ class Restore(Replay):
         queue.add_chunk(ref)
         return False
 
-    def verifies(self, queue_id: i64) -> bool:
-        """Return whether chunks are examined now; those of streams are when they are read."""
-        return not self._queue(queue_id).is_stream()
+    def state(self, queue_id: i64) -> KnownQueue | None:
+        """Return what is known of a queue."""
+        return self.queues.get(queue_id)
 
-    def keeps_all(self, queue_id: i64) -> bool:
-        """Return whether transient messages are restored, as of streams and delayed exchanges."""
-        return self._queue(queue_id).keeps_all()
+    def queue_ids(self) -> list[int]:
+        """Return the ids of all queues that records name."""
+        return [int(queue_id) for queue_id in self.queues]
 
     def chunk_lost(self, queue_id: i64, ref: ChunkRef) -> None:
         """Drop the damaged chunk: its remaining messages must be written again."""
@@ -321,7 +322,8 @@ class Restore(Replay):
         """Put a live message of a chunk into its queue."""
         queue = self._queue(queue_id)
         queue.took(sequence)
-        queue.messages[sequence] = Returned(sequence, message, delivery_count)
+        count = queue.counts.pop(sequence, delivery_count)
+        queue.messages[sequence] = Returned(sequence, message, count)
 
     # -- the end ----------------------------------------------------------------------------------
 
@@ -402,13 +404,13 @@ class Restore(Replay):
             publishers.restored()
         if isinstance(queue, ChunkedQueue):
             restore_chunks(
-                queue, restored.chunks, restored.dead, restored.messages, restored.counts
+                queue, restored.refs(), restored.dead, restored.messages, restored.counts
             )
         messages = [restored.messages[sequence] for sequence in sorted(restored.messages)]
         self.restored += len(messages)
         if isinstance(queue, Stream):
             restore_stream(
-                queue, restored.chunks, messages, restored.first_offset, restored.next_sequence
+                queue, restored.refs(), messages, restored.first_offset, restored.next_sequence
             )
             queue.offsets.restore(restored.offsets, restored.offset_owners)
             queue.stream_id = restored.stream_id

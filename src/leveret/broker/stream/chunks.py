@@ -6,7 +6,7 @@ How it is used, part after part from an offset on:
     if part is None:             # the end: nothing at or after the offset is synced yet
         stream.watch(watcher)    # `watcher.moved()` is called once, when there may be more
     elif part.ref is not None:   # a stored chunk: read the bytes where it lies, off the loop
-        data = reader.read(part.ref)
+        data = reader.read(stream.queue_id, part.ref, 0)
     else:                        # the tail, or what is not written to its file yet
         data = part.data
     offset = part.end            # and so on

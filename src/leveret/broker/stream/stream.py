@@ -651,7 +651,7 @@ class BlockWanted(ChunkWanted):
     """The request to read a block back."""
 
     def __init__(self, stream: Stream, block: Block, ref: ChunkRef) -> None:
-        super().__init__(ref)
+        super().__init__(stream.queue_id, ref, 0)
         self.stream = stream
         self.block = block
 

@@ -97,7 +97,7 @@ def _chunk_of(block: Block, chunks: ChunkReader, queue_id: i64) -> Chunk | None:
     """Return the chunk of a block that lies in a file, None where it is damaged."""
     ref = block.ref
     assert ref is not None
-    return chunk_if_true(queue_id, ref, chunks.read(ref))
+    return chunk_if_true(queue_id, ref, chunks.read(queue_id, ref, 0))
 
 
 def _oldest(block: Block) -> i64:

@@ -29,6 +29,7 @@ def as_object(directory: Path, survey: Survey) -> dict[str, object]:
         "messages": sum(int(row["messages"]) for row in queues),
         "message_bytes": sum(int(row["bytes"]) for row in queues),
         "lost": survey.lost,
+        "lost_messages": lost_messages(survey),
         "definitions": len(survey.holdings.catalog),
         "queues": queues,
         "files": file_rows(survey),
@@ -86,12 +87,24 @@ def print_lost(survey: Survey) -> None:
     for damage in survey.damages:
         output.say(f"damaged: {_line(damage)}")
     if survey.costly:
-        lost = counted(survey.lost, "message or record", "messages or records")
-        output.say(f"lost: {lost}, as far as they can be counted")
+        output.say(f"lost: {_lost(survey)}, as far as they can be counted")
     elif survey.damages:
         output.say("damaged, but nothing is lost")
     else:
         output.say("whole")
+
+
+def lost_messages(survey: Survey) -> int:
+    """Return how many messages of queues that live are lost, as the rows of the queues say."""
+    return sum(int(queue.lost) for queue in survey.holdings.living())
+
+
+def _lost(survey: Survey) -> str:
+    """Return what is lost, in words: messages, and records of which no queue is known."""
+    messages = lost_messages(survey)
+    others = survey.lost - messages
+    parts = [(messages, "message"), (others, "other record" if messages else "record")]
+    return " and ".join(counted(number, what) for number, what in parts if number)
 
 
 def _stop(survey: Survey) -> str:
@@ -99,7 +112,7 @@ def _stop(survey: Survey) -> str:
 
 
 def _line(damage: Damage) -> str:
-    return f"{damage.path}:{damage.position}, {counted(damage.size, 'byte')}: {damage.what}"
+    return f"{damage.path}:{damage.position}, {counted(damage.size, 'byte')}: {damage.said}"
 
 
 def _damage(damage: Damage) -> dict[str, object]:
@@ -108,7 +121,7 @@ def _damage(damage: Damage) -> dict[str, object]:
         "file": damage.path,
         "position": int(damage.position),
         "bytes": int(damage.size),
-        "what": damage.what,
+        "what": damage.said,
         "lost": -1 if damage.records is None else damage.records,
     }
 

@@ -17,16 +17,18 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-from leveret.chunk import CHUNK_HEADER_BYTES, ChunkBuilder, ChunkDamaged, ChunkLayout
+from leveret.chunk import CHUNK_HEADER_BYTES, ChunkBuilder
 from leveret.errors import NotFound
 from leveret.limits import CHUNK_RECORDS_MAX
 from leveret.spark.options.read import OptionError, Options
 from leveret.store.disk import DiskLocked, ReadDisk, StorageFailure
 from leveret.store.format import JOURNAL_DIR, STATE_DIR, UnknownFormat
+from leveret.store.recovery.mending import read_best
 from leveret.store.recovery.recovery import LOCK_PATH
-from leveret.store.segments.segments import segment_path
+from leveret.store.segments.segments import ChunkRef, segment_path
 from leveret.store.segments.walk import read_what_can_be
-from leveret.store.survey.holdings import Holding, Place
+from leveret.store.survey.holdings import Holding
+from leveret.store.survey.identity import identify
 from leveret.store.survey.survey import Survey
 
 #: The position of the smallest and the greatest timestamp in a chunk's header: 8 bytes each.
@@ -43,7 +45,7 @@ class Part:
 
     first: int
     last: int
-    place: Place | None = None
+    place: ChunkRef | None = None
 
 
 class StoredStream:
@@ -52,6 +54,7 @@ class StoredStream:
     def __init__(self, disk: ReadDisk, stream: Holding) -> None:
         self._disk = disk
         self._stream = stream
+        self._seed: int | None = None
         #: The id of the stream; None if no broker with ids has started on it yet, or if its end is
         #: uncertain.
         self.stream_id: str | None = stream.stream_id or None
@@ -66,22 +69,17 @@ class StoredStream:
         self._disk.close()
 
     def chunk(self, part: Part) -> bytes:
-        """Return a part as a chunk; damaged messages are taken from the journal if it has them."""
-        data = b""
+        """Return a part as a chunk; damaged messages are taken from wherever else they lie."""
         if part.place is not None:
-            data = self._read(part.place, int(part.place.size))
-            try:
-                ChunkLayout(data)
-            except ChunkDamaged:
-                pass
-            else:
-                return data
+            seed = identify(self._disk).seed or 0 if self._seed is None else self._seed
+            self._seed = seed
+            return read_best(self._disk, seed, self._stream.queue_id, part.place, 0).data
         builder = ChunkBuilder(self._stream.queue_id, True)
         for offset in range(part.first, part.last + 1):
             held = self._stream.messages.get(offset)
             if held is not None and held.message is not None:
                 builder.add(offset, held.message)
-        return builder.build() if builder.count > 0 else data
+        return builder.build()
 
     def reaches(self, part: Part, timestamp_ms: int) -> bool:
         """Return whether a part may hold a message received at or after a moment."""
@@ -100,7 +98,7 @@ class StoredStream:
         head = self._read(part.place, CHUNK_HEADER_BYTES)
         return int.from_bytes(head[where], "little", signed=True)
 
-    def _read(self, place: Place, size: int) -> bytes:
+    def _read(self, place: ChunkRef, size: int) -> bytes:
         """Return the first bytes of a chunk, as far as they can be read."""
         try:
             file = self._disk.open(segment_path(int(place.file_number)))
@@ -114,7 +112,7 @@ class StoredStream:
 
 def _parts_of(stream: Holding) -> list[Part]:
     """Return the places of the messages, in order; no offset is in two parts."""
-    places = sorted(stream.places.values(), key=lambda place: int(place.first))
+    places = sorted(stream.chunks.values(), key=lambda place: int(place.first))
     parts: list[Part] = []
     for place in places:
         if place.last >= stream.first_offset and (not parts or place.first > parts[-1].last):

@@ -178,7 +178,7 @@ class JournalScan:
         """Skip a damaged record; return True if it could be read all the same."""
         if self._sizes_lead_to_end(position):
             size = RECORD_HEADER_BYTES + i64(read_i32_le(self.data, position + DIGEST_BYTES))
-            self._damage(position, size, "a record", 1, self.group)
+            self._damage(position, size, "a record", 1, self.group, i64(self.data[position + 12]))
             self._position = position + size
             return False
         size = repaired_size(self.data, position, limit, self._record_seed)
@@ -212,6 +212,9 @@ class JournalScan:
                 return False
         return position == end
 
-    def _damage(self, position: i64, size: i64, what: str, records: i64, group: i64) -> None:
-        """Note a damaged place."""
-        self.damages.append(Damage(self.path, position, size, what, records, group))
+    def _damage(
+        self, position: i64, size: i64, what: str, records: i64, group: i64, kind: i64 = 0
+    ) -> None:
+        """Note a damaged place that costs so many records, or -1 for an unknown number."""
+        lost = None if records < 0 else int(records)
+        self.damages.append(Damage(self.path, position, size, what, lost, group, kind))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import final
 
-from mypy_extensions import i64, mypyc_attr
+from mypy_extensions import i64
 
 from leveret.message import Message
 from leveret.store.damage import Damage
@@ -42,15 +42,6 @@ from leveret.store.segments.segments import ChunkRef
 from leveret.wire.buffer import read_i32_le, read_i64_le
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
-class SpillCheck:
-    """Checks whether the chunks that the journal names are complete; recovery implements it."""
-
-    def whole(self, queue_id: i64, ref: ChunkRef, gone: RangeSet) -> bool:
-        """Return whether the chunk is where it should be, and intact; `gone` is gone from it."""
-        return True
-
-
 @final
 class Applier:
     """Applies records to a replay.  `chunked` are the sequences that are in chunks, by queue."""
@@ -60,8 +51,8 @@ class Applier:
         self._addresses = Addresses()
         self.chunked: dict[int, RangeSet] = {}
         self.clean_stop = False
-        #: Checks whether a chunk that the journal names exists and is intact.
-        self.spills = SpillCheck()
+        #: The chunks that records of the journal name, by queue.
+        self.spilled: list[tuple[int, ChunkRef]] = []
 
     def apply_scanned(self, scan: JournalScan) -> None:
         """Apply the record at which a scan is; if it is damaged, add it to the scan's damages.
@@ -76,7 +67,8 @@ class Applier:
         except Damaged as error:
             what = f"a record of kind {scan.kind}: {error}"
             size = scan.end - scan.start
-            scan.damages.append(Damage(scan.path, scan.start, size, what, 1, scan.group))
+            damage = Damage(scan.path, scan.start, size, what, 1, scan.group, scan.kind)
+            scan.damages.append(damage)
 
     def apply(self, kind: i64, data: bytes, start: i64, end: i64) -> None:
         """Apply the record of `kind` whose payload lies from `start` to `end`.
@@ -161,7 +153,7 @@ class Applier:
         self._replay.ack(read_i64_le(data, at), sequence, sequence)
 
     def _spill(self, data: bytes, start: i64, end: i64) -> None:
-        """Apply that earlier messages are in a chunk, if the chunk is intact."""
+        """Apply that earlier messages are in a chunk, intact or not."""
         ranges_at: i64 = start + 8 + CHUNK_REF_BYTES
         if end < ranges_at or (end - ranges_at) % 16:
             raise Damaged("a record has not the size of its kind")
@@ -170,9 +162,8 @@ class Applier:
         gone = RangeSet()
         for at in range(ranges_at, end, 16):
             gone.add(read_i64_le(data, at), read_i64_le(data, at + 8))
-        if not self.spills.whole(queue_id, ref, gone):
-            return
         self.chunked.setdefault(int(queue_id), RangeSet()).add(ref.first, ref.last)
+        self.spilled.append((int(queue_id), ref))
         self._replay.spill(queue_id, ref, gone)
 
     def _tx(self, data: bytes, start: i64, end: i64) -> None:

@@ -13,19 +13,22 @@ Invariant: nothing is journaled, read or written here.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Generic, TypeVar
 
-from mypy_extensions import i64
+from mypy_extensions import i64, mypyc_attr
 
 from leveret.store.records.fields import text
 from leveret.store.records.ranges import RangeSet
+from leveret.store.segments.segments import ChunkRef
 
 #: What is kept of a message.
 Kept = TypeVar("Kept")
 
 
-class QueueState(Generic[Kept]):
-    """The state of one queue or stream."""
+@mypyc_attr(allow_interpreted_subclasses=True)
+class KnownQueue:
+    """What the records say of one queue or stream, whatever is kept of its messages."""
 
     def __init__(self, queue_id: i64) -> None:
         self.queue_id: i64 = queue_id
@@ -33,13 +36,11 @@ class QueueState(Generic[Kept]):
         self.deleted = False
         self.next_sequence: i64 = 0
         self.first_offset: i64 = 0
-        self.messages: dict[i64, Kept] = {}
         #: Sequences that are gone: acked, purged or moved.
         self.dead = RangeSet()
-        #: How often messages came back, where neither they nor their chunks say it.
-        self.counts: dict[i64, i64] = {}
-        #: How far the named consumers of a stream have come.
-        self.offsets: dict[bytes, int] = {}
+        #: Its chunks by file and position, and the sequences between the first and last of each.
+        self.chunks: dict[tuple[int, int], ChunkRef] = {}
+        self.covered = RangeSet()
         #: True if its last messages may be lost: no record of it followed a damaged place.
         self.unsure = False
         self._stream_id = ""
@@ -72,6 +73,10 @@ class QueueState(Generic[Kept]):
         """Which of all streams that had its name it is; empty where that is not certain."""
         return "" if self.unsure else self._stream_id
 
+    def keeps_transient(self) -> bool:
+        """Return whether a start restores messages that are not persistent too."""
+        return self.type in ("stream", "delayed")
+
     def identified(self, definition: dict[str, object]) -> None:
         """Take a stream's id, which is certain again when it is recorded after damage."""
         stream_id = text(definition, "stream_id")
@@ -84,6 +89,63 @@ class QueueState(Generic[Kept]):
     def took(self, sequence: i64) -> None:
         """Note that a sequence was used."""
         self.next_sequence = max(self.next_sequence, sequence + 1)
+
+    @abstractmethod
+    def kept_between(self, first: i64, last: i64) -> list[i64]:
+        """Return the sequences from `first` to `last` whose message is kept."""
+
+    def is_gone(self, sequence: i64) -> bool:
+        """Return whether a message was acked, purged, moved or trimmed."""
+        return sequence < self.first_offset or self.dead.has(sequence)
+
+    def gone_between(self, first: i64, last: i64) -> RangeSet:
+        """Return which sequences between two are gone."""
+        gone = RangeSet()
+        gone.add(first, min(self.first_offset - 1, last))
+        for low, high in self.dead.within(first, last):
+            gone.add(low, high)
+        return gone
+
+    def unaccounted(self, first: i64, last: i64) -> int:
+        """Return how many sequences between two are neither gone, nor kept, nor in a chunk."""
+        if self.deleted or last < first:
+            return 0
+        known = self.gone_between(first, last)
+        for low, high in self.covered.within(first, last):
+            known.add(low, high)
+        for sequence in self.kept_between(first, last):
+            known.add(sequence, sequence)
+        return int(last - first + 1) - known.count(first, last)
+
+    def add_chunk(self, ref: ChunkRef) -> None:
+        """Note the place of some of its messages."""
+        self.chunks[int(ref.file_number), int(ref.position)] = ref
+        self.covered.add(ref.first, ref.last)
+
+    def refs(self) -> list[ChunkRef]:
+        """Return its chunks."""
+        return list(self.chunks.values())
+
+    def refers_to(self, ref: ChunkRef) -> bool:
+        """Return whether it has a chunk at a place."""
+        return not self.deleted and (int(ref.file_number), int(ref.position)) in self.chunks
+
+    def lose_chunk(self, ref: ChunkRef) -> None:
+        """Forget a chunk that is damaged."""
+        if self.chunks.pop((int(ref.file_number), int(ref.position)), None) is not None:
+            self.covered.remove(ref.first, ref.last)
+
+
+class QueueState(KnownQueue, Generic[Kept]):
+    """The state of one queue or stream, with its messages."""
+
+    def __init__(self, queue_id: i64) -> None:
+        super().__init__(queue_id)
+        self.messages: dict[i64, Kept] = {}
+        #: How often messages came back, where neither they nor their chunks say it.
+        self.counts: dict[i64, i64] = {}
+        #: How far the named consumers of a stream have come.
+        self.offsets: dict[bytes, int] = {}
 
     def kept_between(self, first: i64, last: i64) -> list[i64]:
         """Return the sequences from `first` to `last` whose message is kept."""
@@ -127,6 +189,8 @@ class QueueState(Generic[Kept]):
         self.deleted = True
         self.messages.clear()
         self.counts.clear()
+        self.chunks.clear()
+        self.covered = RangeSet()
 
     def _forget_counts(self, first: i64, last: i64) -> None:
         """Forget how often messages came back that are gone."""

@@ -7,8 +7,9 @@ that the recovered state cannot be lost any more.  A recovery that is interrupte
 therefore simply repeated.
 
 A bad group is damage if an intact later group calls it durable; otherwise a crash tore it.  A
-damaged snapshot loses nothing, and a damaged chunk nothing that was chunked since the previous
-generation, because that generation and its journal still exist.
+damaged snapshot loses nothing, because the generation before it still exists.  What a damaged chunk
+or record held is looked for wherever else it may be (`copies.py`); the chunks that may have a copy
+somewhere are verified, as long as it is there, and the others when they are read.
 
 It runs before the broker listens, but in slices; it holds one file in memory at a time.
 """
@@ -20,7 +21,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from leveret.chunk import Chunk, ChunkDamaged, RecordDamaged
+from leveret.chunk import Chunk, ChunkDamaged
 from leveret.limits import SLICE_MESSAGES
 from leveret.store.damage import Damage, quarantine_at_start
 from leveret.store.disk import Disk, StorageFailure
@@ -37,8 +38,11 @@ from leveret.store.journal.journal import Journal
 from leveret.store.journal.scan import JournalScan
 from leveret.store.records.ranges import RangeSet
 from leveret.store.records.record import ACKED, CHUNK, END, SNAPSHOT
-from leveret.store.recovery.apply import Applier, SpillCheck
+from leveret.store.recovery.apply import Applier
+from leveret.store.recovery.copies import Copies, apply_rows, group_before
+from leveret.store.recovery.lost_rows import LostRows
 from leveret.store.recovery.replay import Replay
+from leveret.store.recovery.strays import Strays, may_name_chunks
 from leveret.store.segments.chunk_record import read_chunk_ref
 from leveret.store.segments.segments import (
     ChunkRef,
@@ -59,6 +63,38 @@ from leveret.store.snapshot import (
 from leveret.wire.buffer import read_i64_le
 
 LOCK_PATH: Final = "lock"
+
+#: What is said where neither a snapshot nor the journal is complete.
+NO_STATE: Final = "no snapshot is whole, and the journal does not tell all"
+
+#: How many damaged messages of a chunk are named.
+_NAMED_MAX: Final = 20
+
+
+def journal_tells_all(disk: Disk) -> bool:
+    """Return whether the journal goes back to its first file, so that no snapshot is needed."""
+    journal = disk.list(JOURNAL_DIR)
+    return journal_name(1) in journal or not (journal or disk.list(SEGMENTS_DIR))
+
+
+def verified_from(disk: Disk, seed: int, head: SnapshotHead) -> i64:
+    """Return from which segment file on chunks hold messages that may lie elsewhere too.
+
+    The head of a snapshot says it, if the journal begins where the snapshot before it does.
+    """
+    begin: i64 = head.journal_file
+    for name in disk.list(STATE_DIR):
+        generation = state_generation(name)
+        if 0 <= generation < head.generation:
+            file = disk.open(state_path(generation))
+            scan = scan_snapshot(file.read(0, file.size()), seed, state_path(generation))
+            file.close()
+            if scan.next() and scan.kind == SNAPSHOT:
+                begin = read_snapshot_head(scan.data, scan.start).journal_file
+    for name in disk.list(JOURNAL_DIR):
+        if 0 <= journal_number(name) < begin:
+            return 0
+    return head.newest_segment
 
 
 @final
@@ -138,33 +174,34 @@ class Recovery:
         self._acked: dict[int, RangeSet] = {}
         self._head = SnapshotHead(0, 1, 1, 0)
         self._durable: i64 = 0
-        self._chunk_lost = False
         #: New damaged places, until it is known whether their contents were durable.
         self._doubtful: list[Damage] = []
-        #: The damaged chunks that the journal names, by file and position.
-        self._spills_lost: set[tuple[int, int]] = set()
-        self._applier.spills = Spills(self)
+        #: Chunks in files with lower numbers hold only what is nowhere else.
+        self._verified_from: i64 = 0
+        #: Chunks to examine, and what is damaged of those that were; by queue.
+        self._unverified: list[tuple[int, ChunkRef]] = []
+        self._lost: list[LostRows] = []
+        #: Of each journal file that a snapshot begins with, the group that it begins with.
+        self._first_groups: dict[i64, i64] = {}
+        #: The chunks that damaged snapshots name.
+        self._named: list[tuple[int, ChunkRef]] = []
+        self._strays: list[tuple[int, ChunkRef]] = []
 
     def run(self) -> Iterator[None]:
         """Recover; yield after each slice of `SLICE_MESSAGES` records."""
         self._open()
         for _ in self._load_snapshot():
             yield
-        if self._chunk_lost:
-            self._head = self._earlier_head()
         for _ in self._replay_journal():
             yield
-        if self._spills_lost and not self._chunk_lost:
-            # An older part of the journal may have the damaged chunk's messages: replay all of it.
-            self._head = self._earlier_head()
-            report = self.report
-            report.groups = 0
-            report.records = 0
-            report.journal_bytes = 0
-            for _ in self._replay_journal():
-                yield
+        for _ in self._mend():
+            yield
+        for _, ref in self._applier.spilled:
+            self.report.segments_spilled.add(int(ref.file_number))
         self._sort_damages()
         self._report_lost(self._durable)
+        if not self.report.state_whole:
+            self._replay.records_lost()
 
     # -- format and folders ------------------------------------------------------------------------
 
@@ -200,7 +237,7 @@ class Recovery:
         """Apply the newest intact snapshot.
 
         Without one the whole journal is replayed, if it exists from the first file on; otherwise
-        the intact records of the newest snapshot are applied.
+        the intact records of all snapshots are applied, and all of the journal.
         """
         names = [name for name in self._disk.list(STATE_DIR) if state_generation(name) >= 0]
         for name in reversed(names):
@@ -212,28 +249,16 @@ class Recovery:
                     yield
                 return
             self._note_bad_snapshot(scan)
-        journal = self._disk.list(JOURNAL_DIR)
-        if (names or journal or self.report.segments_found) and journal_name(1) not in journal:
-            # Nobody knows now what the chunks hold: their files stay, for a salvage.
-            self.report.state_whole = False
-        if names and not self.report.state_whole:
-            for _ in self._apply_snapshot(self._scan_snapshot(names[-1])):
+        if journal_tells_all(self._disk):
+            return
+        # Nobody knows now what the chunks hold: their files stay, for a salvage.
+        self.report.state_whole = False
+        self._keep(Damage(STATE_DIR, 0, 0, NO_STATE), b"")
+        for name in names:
+            for _ in self._apply_snapshot(self._scan_snapshot(name)):
                 yield
-
-    def _earlier_head(self) -> SnapshotHead:
-        """Return where the journal must be replayed from because a chunk is damaged.
-
-        The journal of the previous generation still exists and holds everything that went to chunks
-        since.  Replaying more than needed changes nothing.
-        """
-        for name in reversed(self._disk.list(STATE_DIR)):
-            if 0 <= state_generation(name) < self._head.generation:
-                scan = self._scan_snapshot(name)
-                if scan.next() and scan.kind == SNAPSHOT:
-                    return read_snapshot_head(scan.data, scan.start)
-        if journal_name(1) in self._disk.list(JOURNAL_DIR):
-            return SnapshotHead(0, 1, 1, 0)
-        return self._head
+        # Groups may be missing before the newest head.
+        self._head = SnapshotHead(self._head.generation, 1, 1, 0)
 
     def _scan_snapshot(self, name: str) -> JournalScan:
         """Return a scan over the snapshot called `name`."""
@@ -243,12 +268,18 @@ class Recovery:
     def _check_snapshot(self, scan: JournalScan) -> Iterator[None]:
         """Read all records of a snapshot without applying them."""
         records: i64 = 0
+        known = len(self._named)
         while scan.next():
             records += 1
             if records % SLICE_MESSAGES == 0:
                 yield
+            if scan.kind == CHUNK:
+                ref = read_chunk_ref(scan.data, scan.start + 8)
+                self._named.append((int(read_i64_le(scan.data, scan.start)), ref))
             if scan.kind == END and read_i64_le(scan.data, scan.start) != records - 1:
                 scan.damages.append(Damage(scan.path, scan.start, 0, "not all records"))
+        if not scan.damages and scan.kind == END:
+            del self._named[known:]
 
     def _note_bad_snapshot(self, scan: JournalScan) -> None:
         """Quarantine a copy of a damaged snapshot; an older one and its journal replace it."""
@@ -263,8 +294,11 @@ class Recovery:
         while scan.next():
             if scan.kind == SNAPSHOT:
                 self._head = read_snapshot_head(scan.data, scan.start)
+                self._first_groups[self._head.journal_file] = self._head.replay_from_lsn
                 self.report.generation = self._head.generation
                 self.report.head = self._head
+                if self.report.state_whole:
+                    self._verified_from = verified_from(self._disk, self.report.seed, self._head)
             elif scan.kind == ACKED:
                 self._apply_acked(scan.data, scan.start, scan.end)
             elif scan.kind == CHUNK:
@@ -277,8 +311,9 @@ class Recovery:
                 yield
         self._acked = {}
         for found in scan.damages:
+            # Another snapshot may have the record.
             end = found.position + found.size
-            damage = Damage(scan.path, found.position, found.size, found.what, found.records)
+            damage = Damage(scan.path, found.position, found.size, found.what, 0)
             self._doubt(self._keep(damage, scan.data[found.position : end]))
 
     def _apply_acked(self, data: bytes, start: i64, end: i64) -> None:
@@ -296,114 +331,138 @@ class Recovery:
         queue_id = read_i64_le(data, at)
         ref = read_chunk_ref(data, at + 8)
         self.report.segments_used.add(int(ref.file_number))
-        chunked = self._applier.chunked.setdefault(int(queue_id), RangeSet())
-        wanted = self._replay.chunk(queue_id, ref)
-        old = ref.file_number < self._head.newest_segment
-        if not wanted and (old or not self._replay.verifies(queue_id)):
-            # If nothing else has its messages, the chunk is examined when it is read.
-            chunked.add(ref.first, ref.last)
+        self._applier.chunked.setdefault(int(queue_id), RangeSet()).add(ref.first, ref.last)
+        state = self._replay.state(queue_id)
+        covered = state is not None and state.covered.count(ref.first, ref.last) > 0
+        if covered and not self.report.state_whole:
+            # Another snapshot names it, or a copy of it.
             return 0
-        chunk = self._read_chunk(queue_id, ref)
-        if chunk is None:
-            self._lose_chunk(queue_id, ref)
-            return 0
-        if not wanted and not self._broken(queue_id, chunk, self._acked.get(int(queue_id))):
-            chunked.add(ref.first, ref.last)
+        if self._replay.chunk(queue_id, ref):
+            self._examine(queue_id, ref, self._acked.get(int(queue_id)), True)
             return ref.count
-        self._apply_chunk_messages(queue_id, ref, chunk, chunked)
-        return ref.count
+        if ref.file_number >= self._verified_from:
+            self._unverified.append((int(queue_id), ref))
+        # An older chunk is examined when it is read: nothing else has its messages.
+        return 0
 
-    def _read_chunk(self, queue_id: i64, ref: ChunkRef) -> Chunk | None:
-        """Return a chunk, or None if it is damaged or missing, which is noted."""
+    def _verify(self) -> Iterator[None]:
+        """Examine the chunks whose messages may lie elsewhere too, as long as they do."""
+        copied = self._copied()
+        for queue_id, ref in self._unverified + self._applier.spilled + copied:
+            state = self._replay.state(queue_id)
+            if state is None or not state.refers_to(ref):
+                continue
+            gone = state.gone_between(ref.first, ref.last)
+            if gone.count(ref.first, ref.last) < ref.last - ref.first + 1:
+                self._examine(queue_id, ref, gone, False)
+                yield
+
+    def _copied(self) -> list[tuple[int, ChunkRef]]:
+        """Return the older chunks of which something names a copy that is not used."""
+        copies: dict[int, RangeSet] = {}
+        for queue_id, ref in self._applier.spilled + self._named:
+            state = self._replay.state(queue_id)
+            if state is not None and not state.refers_to(ref):
+                copies.setdefault(queue_id, RangeSet()).add(ref.first, ref.last)
+        found: list[tuple[int, ChunkRef]] = []
+        for queue_id, ranges in copies.items():
+            state = self._replay.state(queue_id)
+            for ref in state.chunks.values() if state is not None else ():
+                old = ref.file_number < self._verified_from
+                if old and ranges.count(ref.first, ref.last) > 0:
+                    found.append((queue_id, ref))
+        return found
+
+    def _examine(self, queue_id: i64, ref: ChunkRef, gone: RangeSet | None, apply: bool) -> None:
+        """Read a chunk and note what is damaged in it; apply its live messages if that is asked."""
         raw = b""
         try:
             raw = read_chunk_bytes(self._disk, ref)
-            return check_chunk(raw, ref, queue_id)
+            chunk = check_chunk(raw, ref, queue_id)
         except (ChunkDamaged, StorageFailure) as error:
             if isinstance(error, StorageFailure) and error.verb != "open":
                 raise
             what = f"the chunk {ref.first}-{ref.last} of queue {queue_id}: {error}"
-            self._keep(Damage(ref.path, ref.position, ref.size, what, ref.count), raw)
-            return None
+            self._lose(LostRows(queue_id, ref, None, []), what, raw)
+            return
+        broken = self._broken(queue_id, chunk, gone)
+        if broken:
+            named = ", ".join([str(sequence) for sequence in broken[:_NAMED_MAX]])
+            what = f"of queue {queue_id} the messages {named}"
+            self._lose(LostRows(queue_id, ref, chunk, broken), what, raw)
+        elif apply:
+            apply_rows(self._replay, queue_id, chunk, gone)
 
-    def spill_is_whole(self, queue_id: i64, ref: ChunkRef, gone: RangeSet) -> bool:
-        """Examine a chunk that the journal names; damage is noted once."""
-        place = (int(ref.file_number), int(ref.position))
-        if place in self._spills_lost:
-            return False
-        chunked = self._applier.chunked.get(int(queue_id))
-        if chunked is not None and chunked.count(ref.first, ref.last) > 0:
-            return True
-        chunk = self._read_chunk(queue_id, ref)
-        broken = self._broken(queue_id, chunk, gone) if chunk is not None else []
-        if chunk is not None and not broken:
-            self.report.segments_spilled.add(place[0])
-            return True
-        self._spills_lost.add(place)
-        if chunk is not None:
-            self._keep_lost(queue_id, ref, chunk, [str(sequence) for sequence in broken])
-            self._apply_rows(queue_id, chunk, gone, RangeSet())
-        return False
-
-    def _apply_chunk_messages(
-        self, queue_id: i64, ref: ChunkRef, chunk: Chunk, chunked: RangeSet
-    ) -> None:
-        """Apply the live messages of a chunk; damaged ones are quarantined.
-
-        All sequences of the chunk except for damaged ones count as `chunked`: those between them
-        are gone.
-        """
-        lost = self._apply_rows(queue_id, chunk, self._acked.get(int(queue_id)), chunked)
-        if lost:
-            self._lose_chunk(queue_id, ref)
-            self._keep_lost(queue_id, ref, chunk, lost)
-
-    def _apply_rows(
-        self, queue_id: i64, chunk: Chunk, acked: RangeSet | None, chunked: RangeSet
-    ) -> list[str]:
-        """Apply the live messages of a chunk; return the sequences of the damaged ones."""
-        first: i64 = chunk.first
-        lost: list[str] = []
-        all_kept = self._replay.keeps_all(queue_id)
-        for index in range(chunk.count):
-            sequence = chunk.sequence(index)
-            if acked is not None and acked.has(sequence):
-                continue
-            if not all_kept and not chunk.persistent(index):
-                continue
-            try:
-                message = chunk.message(index)
-            except RecordDamaged:
-                lost.append(str(sequence))
-                chunked.add(first, sequence - 1)
-                first = sequence + 1
-                continue
-            self._replay.chunk_message(queue_id, sequence, message, chunk.delivery_count(index))
-        chunked.add(first, chunk.last)
-        return lost
-
-    def _keep_lost(self, queue_id: i64, ref: ChunkRef, chunk: Chunk, lost: list[str]) -> None:
-        """Note damaged messages of a chunk."""
-        what = f"of queue {queue_id} the messages {', '.join(lost[:20])}"
-        self._keep(Damage(ref.path, ref.position, ref.size, what, len(lost)), chunk.data)
+    def _lose(self, rows: LostRows, what: str, raw: bytes) -> None:
+        """Note what is damaged of a chunk; how much of it is lost is known at the end."""
+        ref = rows.ref
+        count = ref.count if rows.chunk is None else len(rows.broken)
+        rows.damage = self._keep(Damage(ref.path, ref.position, ref.size, what, count), raw)
+        self._lost.append(rows)
 
     def _broken(self, queue_id: i64, chunk: Chunk, gone: RangeSet | None) -> list[int]:
         """Return the sequences of damaged messages that are not gone and were to be restored."""
-        broken = chunk.damaged()
-        if not broken:
-            return broken
-        all_kept = self._replay.keeps_all(queue_id)
         return [
             sequence
-            for sequence in broken
-            if (all_kept or chunk.persistent(chunk.find(sequence)))
+            for sequence in chunk.damaged()
+            if (self._keeps_all(queue_id) or chunk.persistent(chunk.find(sequence)))
             and (gone is None or not gone.has(sequence))
         ]
 
-    def _lose_chunk(self, queue_id: i64, ref: ChunkRef) -> None:
-        """Make the broker write the messages again, from those that the journal still has."""
-        self._chunk_lost = True
-        self._replay.chunk_lost(queue_id, ref)
+    def _keeps_all(self, queue_id: i64) -> bool:
+        """Return whether messages of a queue that are not persistent are restored too."""
+        state = self._replay.state(queue_id)
+        return state is not None and state.keeps_transient()
+
+    # -- what is left of what is damaged -----------------------------------------------------------
+
+    def _mend(self) -> Iterator[None]:
+        """Find what is damaged in any other place, and note what is lost."""
+        places = [
+            damage
+            for damage in self._found
+            if damage.path.startswith(JOURNAL_DIR) and damage.group <= self._durable
+        ]
+        if not self.report.state_whole or any(may_name_chunks(damage) for damage in places):
+            for _ in self._adopt():
+                yield
+        for _ in self._verify():
+            yield
+        if not self._lost and not any(damage.records != 0 for damage in places):
+            return
+        copies = self._copies()
+        for owner, ref in self._strays:
+            copies.refer(owner, ref)
+        for rows in self._lost:
+            rows.want(copies)
+        for _ in copies.search():
+            yield
+        copies.unseen.judge(self._replay)
+        copies.unseen.settle(places)
+        for rows in self._lost:
+            rows.damage.records = rows.restore(copies, self._replay)
+            yield
+
+    def _copies(self) -> Copies:
+        return Copies(self._disk, self.report.seed, self._head.journal_file, self._durable)
+
+    def _adopt(self) -> Iterator[None]:
+        """Give chunks that damaged records referred to back to their queues."""
+        copies = self._copies()
+        for _ in copies.search():
+            yield
+        whole = self.report.state_whole
+        first = self._verified_from if whole else 0
+        strays = Strays(self._disk, copies, self._replay, first, not whole)
+        for _ in strays.adopt():
+            yield
+        for damage in strays.damages:
+            self._keep(damage, b"")
+        if whole:
+            self._applier.spilled += strays.found
+        else:
+            self._unverified += strays.found
+        self._strays = strays.found
 
     # -- journal -----------------------------------------------------------------------------------
 
@@ -419,7 +478,11 @@ class Recovery:
         scan: JournalScan | None = None
         for number in numbers:
             path = journal_path(number)
-            scan = JournalScan(self._read(path), self.report.seed, path, number, group + 1)
+            data = self._read(path)
+            if not self.report.state_whole:
+                group = group_before(data, self.report.seed, number, group)
+                group = self._first_groups.get(number, group + 1) - 1
+            scan = JournalScan(data, self.report.seed, path, number, group + 1)
             for _ in self._replay_file(scan):
                 yield
             group = scan.group
@@ -516,15 +579,3 @@ class Recovery:
             file.close()
         self.bytes_read += len(data)
         return data
-
-
-@final
-class Spills(SpillCheck):
-    """Lets the recovery examine the chunks that the journal names."""
-
-    def __init__(self, recovery: Recovery) -> None:
-        self._recovery = recovery
-
-    def whole(self, queue_id: i64, ref: ChunkRef, gone: RangeSet) -> bool:
-        """Return whether the chunk is where it should be, and intact; `gone` is gone from it."""
-        return self._recovery.spill_is_whole(queue_id, ref, gone)

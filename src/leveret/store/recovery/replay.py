@@ -36,6 +36,7 @@ from mypy_extensions import i64, mypyc_attr
 from leveret.message import Message
 from leveret.store.records.publish_session import PublishProgress
 from leveret.store.records.ranges import RangeSet
+from leveret.store.recovery.queue_state import KnownQueue
 from leveret.store.segments.segments import ChunkRef
 
 
@@ -128,32 +129,27 @@ class Replay(ABC):
 
     @abstractmethod
     def chunk(self, queue_id: i64, ref: ChunkRef) -> bool:
-        """Note the place of a chunk of a queue; return True to get its messages now.
+        """Note the place of a chunk of a queue; return True to get its messages now."""
 
-        The readable messages of a chunk that turns out to be damaged are replayed in any case.
-        """
+    # -- what is damaged, after the last record ----------------------------------------------------
 
-    def verifies(self, queue_id: i64) -> bool:
-        """Return whether the queue's newest chunks are examined now, and not when they are read."""
-        return True
+    def state(self, queue_id: i64) -> KnownQueue | None:
+        """Return what is known of a queue; None for a queue of which nothing is."""
+        return None
 
-    def keeps_all(self, queue_id: i64) -> bool:
-        """Return whether transient messages are restored too: those of a stream are."""
-        return False
+    def queue_ids(self) -> list[int]:
+        """Return the ids of all queues of which something is known."""
+        return []
 
     def chunk_lost(self, queue_id: i64, ref: ChunkRef) -> None:  # noqa: B027
-        """Note that the last chunk is damaged: neither it nor a later one may be kept.
+        """Note that a chunk is damaged and may not be kept.
 
-        All messages of the queue replayed from here on, by `chunk_message` or by `publish` from an
-        older part of the journal, must be handed over again by the next checkpoint.  Until then
-        each start recovers what that part of the journal still has.
+        What is left of its messages follows, by `chunk_message`, and must be handed over again by
+        the next checkpoint.  Until then each start finds it again where it found it now.
         """
 
     def chunk_message(
         self, queue_id: i64, sequence: i64, message: Message, delivery_count: i64
     ) -> None:
-        """Put a live message of a chunk into its queue.
-
-        Only a recovery reads chunks; the reader of snapshot and journal alone gets none.
-        """
+        """Put a live message of a chunk into its queue, or one that was found elsewhere."""
         raise RuntimeError("no message of a chunk was requested")

@@ -16,12 +16,11 @@ from typing import Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
-from leveret.chunk import NEVER
 from leveret.message import Message
 from leveret.store.records.catalog import Catalog
 from leveret.store.records.fields import number, text
 from leveret.store.records.ranges import RangeSet
-from leveret.store.recovery.queue_state import QueueState
+from leveret.store.recovery.queue_state import KnownQueue, QueueState
 from leveret.store.recovery.replay import Replay
 from leveret.store.segments.segments import ChunkRef
 from leveret.wire.numbered import read_numbered
@@ -30,36 +29,12 @@ from leveret.wire.numbered import read_numbered
 @final
 @mypyc_attr(acyclic=True)
 class Held:
-    """A message in the journal: its bytes, its file, and itself if messages are kept."""
+    """A message and its journal file (-1 if a copy was found): its bytes; itself if it is kept."""
 
     def __init__(self, message: Message | None, size: i64, file_number: i64) -> None:
         self.message: Final = message
         self.size: Final[i64] = size
         self.file_number: Final[i64] = file_number
-
-
-@final
-@mypyc_attr(acyclic=True)
-class Place:
-    """The place of a chunk of a queue, and its range of sequences."""
-
-    def __init__(
-        self,
-        file_number: i64,
-        position: i64,
-        size: i64,
-        first: i64,
-        last: i64,
-        count: i64,
-        persistent: i64,
-    ) -> None:
-        self.file_number: Final[i64] = file_number
-        self.position: Final[i64] = position
-        self.size: Final[i64] = size
-        self.first: Final[i64] = first
-        self.last: Final[i64] = last
-        self.count: Final[i64] = count
-        self.persistent: Final[i64] = persistent
 
 
 @final
@@ -71,10 +46,6 @@ class Holding(QueueState[Held]):
 
     def __init__(self, queue_id: i64) -> None:
         super().__init__(queue_id)
-        #: From this sequence on the journal has every persistent message.
-        self.journaled_from: i64 = NEVER
-        #: Its chunks by file and position.
-        self.places: dict[tuple[int, int], Place] = {}
         #: The highest number of each publisher's messages, and the time of its last one.
         self.publishers: dict[bytes, tuple[int, int]] = {}
         # The results of surveying the segments.
@@ -96,14 +67,6 @@ class Holding(QueueState[Held]):
             return f"the unexplained queue {self.queue_id}"
         return f"{self.name!r} in {self.vhost!r}"
 
-    def keeps_transient(self) -> bool:
-        """Return whether a start restores transient messages; true if that is unknown."""
-        return self.type in ("stream", "delayed", "")
-
-    def is_gone(self, sequence: i64) -> bool:
-        """Return whether a message was acked, purged, moved or trimmed."""
-        return sequence < self.first_offset or self.dead.has(sequence)
-
     def found_in_chunk(self, sequence: i64, size: i64) -> bool:
         """Count a live message of a chunk; return False if another chunk had it before."""
         if self.in_chunks.has(sequence):
@@ -117,28 +80,12 @@ class Holding(QueueState[Held]):
         """Return whether the journal or a chunk has a message."""
         return sequence in self.messages or self.in_chunks.has(sequence)
 
-    def missing_in(self, place: Place) -> int:
-        """Return how many messages of a chunk are neither gone nor held.
-
-        Their sequences are not known, so this is an upper bound.  Messages from `journaled_from` on
-        do not count: the journal has those that are persistent, or its damage is reported.
-        """
-        count = place.count if self.keeps_transient() else place.persistent
-        missing: i64 = 0
-        sequence: i64 = max(place.first, self.first_offset)
-        last: i64 = min(place.last, self.journaled_from - 1)
-        while sequence <= last:
-            if not self.dead.has(sequence) and not self.is_held(sequence):
-                missing += 1
-            sequence += 1
-        return int(min(missing, count))
-
     def journal_only(self) -> tuple[int, int]:
         """Return how many live messages only the journal has, and their bytes."""
         messages: i64 = 0
         size: i64 = 0
         for sequence, held in self.messages.items():
-            if not self.in_chunks.has(sequence) and sequence >= self.first_offset:
+            if not self.in_chunks.has(sequence) and not self.is_gone(sequence):
                 messages += 1
                 size += held.size
         return int(messages), int(size)
@@ -173,7 +120,7 @@ class Holdings(Replay):
         found: list[Holding] = []
         for queue_id in sorted(self.queues):
             queue = self.queues[queue_id]
-            explained = queue.definition is not None or queue.messages or queue.places
+            explained = queue.definition is not None or queue.messages or queue.chunks
             if explained and not queue.deleted:
                 found.append(queue)
         return found
@@ -221,7 +168,6 @@ class Holdings(Replay):
             queue.unsure = False
             if numbered is not None:
                 queue.sent(numbered.publisher, numbered.number, message.timestamp_ms)
-            queue.journaled_from = min(queue.journaled_from, sequence)
             if not queue.deleted:
                 queue.messages[sequence] = held
 
@@ -284,15 +230,8 @@ class Holdings(Replay):
             return False
         queue = self.of(queue_id)
         queue.took(ref.last)
-        queue.places[int(ref.file_number), int(ref.position)] = Place(
-            ref.file_number,
-            ref.position,
-            ref.size,
-            ref.first,
-            ref.last,
-            ref.count,
-            ref.persistent,
-        )
+        if not queue.deleted:
+            queue.add_chunk(ref)
         return False
 
     def spill(self, queue_id: i64, ref: ChunkRef, gone: RangeSet) -> None:
@@ -301,3 +240,23 @@ class Holdings(Replay):
         for first, last in gone.ranges():
             queue.dead.add(first, last)
         self.chunk(queue_id, ref)
+
+    # -- what is damaged ---------------------------------------------------------------------------
+
+    def state(self, queue_id: i64) -> KnownQueue | None:
+        """Return what is known of a queue."""
+        return self.queues.get(queue_id)
+
+    def queue_ids(self) -> list[int]:
+        """Return the ids of all queues that records name."""
+        return [int(queue_id) for queue_id in self.queues]
+
+    def chunk_message(
+        self, queue_id: i64, sequence: i64, message: Message, delivery_count: i64
+    ) -> None:
+        """Keep a message that was found elsewhere than where it should be."""
+        queue = self.of(queue_id)
+        queue.took(sequence)
+        queue.messages[sequence] = Held(message if self._keep else None, message.size, -1)
+        if delivery_count > 0 and sequence not in queue.counts:
+            queue.counts[sequence] = delivery_count

@@ -16,11 +16,10 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from leveret.chunk import Chunk, ChunkDamaged
-from leveret.store.disk import Disk, StorageFailure
-from leveret.store.segments.segments import segment_path
-from leveret.store.segments.walk import read_what_can_be
-from leveret.store.survey.holdings import Holding, Holdings, Place
+from leveret.store.disk import Disk
+from leveret.store.recovery.copies import readable_chunk
+from leveret.store.segments.segments import ChunkRef
+from leveret.store.survey.holdings import Holding, Holdings
 
 #: How many definitions are named one by one; the rest is counted.
 _NAMED_MAX: Final = 100
@@ -85,16 +84,16 @@ class Omissions:
                 missing += 1
                 if kept:
                     take_over(new, queue, sequence)
-        for key, place in queue.places.items():
-            if key not in new.places:
+        for key, place in queue.chunks.items():
+            if key not in new.chunks:
                 missing += self._missing_in(queue, new, place, kept)
         return int(missing)
 
-    def _missing_in(self, queue: Holding, new: Holding, place: Place, kept: bool) -> int:
+    def _missing_in(self, queue: Holding, new: Holding, place: ChunkRef, kept: bool) -> int:
         """Return how many messages of a chunk that only the older one names live nowhere else."""
         if queue.dead.count(place.first, place.last) == place.last - place.first + 1:
             return 0
-        chunk = chunk_at(self._disk, queue.queue_id, place)
+        chunk = readable_chunk(self._disk, queue.queue_id, place)
         missing: i64 = 0
         for index in range(0 if chunk is None else int(chunk.count)):
             assert chunk is not None
@@ -105,25 +104,9 @@ class Omissions:
                 continue
             missing += 1
             if kept:
-                new.places[int(place.file_number), int(place.position)] = place
+                new.add_chunk(place)
                 new.found_in_chunk(sequence, 0)
         return int(missing)
-
-
-def chunk_at(disk: Disk, owner: i64, place: Place) -> Chunk | None:
-    """Return the chunk of a queue at a place, if it is intact."""
-    try:
-        file = disk.open(segment_path(int(place.file_number)))
-    except StorageFailure:
-        return None
-    raw = read_what_can_be(file, place.position, place.size)
-    file.close()
-    try:
-        chunk = Chunk(raw)
-    except ChunkDamaged:
-        return None
-    same = chunk.owner == owner and chunk.first == place.first and chunk.last == place.last
-    return chunk if same else None
 
 
 def take_over(queue: Holding, old: Holding, sequence: i64) -> None:

@@ -20,7 +20,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from leveret.chunk import NEVER, Chunk, RecordDamaged
+from leveret.chunk import Chunk, RecordDamaged
 from leveret.message import Message
 from leveret.store.checkpoint.checkpoint import (
     CheckpointOutput,
@@ -34,11 +34,11 @@ from leveret.store.format import FORMAT_PATH, open_format
 from leveret.store.journal.files import JournalFiles
 from leveret.store.journal.journal import Journal
 from leveret.store.records.fields import number
+from leveret.store.recovery.copies import expiry_of, level_of, readable_chunk
 from leveret.store.recovery.recovery import RecoveryReport
-from leveret.store.survey.holdings import Holding, Place
-from leveret.store.survey.omissions import chunk_at
+from leveret.store.segments.segments import ChunkRef
+from leveret.store.survey.holdings import Holding
 from leveret.store.survey.survey import Survey
-from leveret.wire.properties import property_expiration, property_priority
 
 #: The queue for messages that no record explains, as at a start: this prefix and the queue's id.
 ORPHANS: Final = "leveret.recovered."
@@ -192,7 +192,7 @@ class _Cursor:
 
 def rows_of(disk: Disk, queue: Holding) -> Iterator[Row]:
     """Yield the live messages of a queue in order, each once, from chunks and journal."""
-    places = sorted(queue.places.values(), key=_first_of, reverse=True)
+    places = sorted(queue.chunks.values(), key=_first_of, reverse=True)
     waiting = sorted(queue.messages, reverse=True)
     cursors: dict[int, _Cursor] = {}
     heap: list[tuple[int, int]] = []
@@ -211,7 +211,8 @@ def rows_of(disk: Disk, queue: Holding) -> Iterator[Row]:
                 done = sequence
                 count = queue.counts.get(sequence, 0)
                 message = held.message
-                yield Row(sequence, message, count, _expiry_of(message), _level(queue, message))
+                level = level_of(message, _levels(queue))
+                yield Row(sequence, message, count, expiry_of(message), level)
         elif heap:
             found, slot = heapq.heappop(heap)
             if found > done:
@@ -223,12 +224,12 @@ def rows_of(disk: Disk, queue: Holding) -> Iterator[Row]:
 def _open(
     disk: Disk,
     queue: Holding,
-    place: Place,
+    place: ChunkRef,
     cursors: dict[int, _Cursor],
     heap: list[tuple[int, int]],
 ) -> None:
     """Open a chunk if it is intact; the survey has reported any that is not."""
-    chunk = chunk_at(disk, queue.queue_id, place)
+    chunk = readable_chunk(disk, queue.queue_id, place)
     if chunk is not None:
         slot = max(cursors, default=-1) + 1
         cursors[slot] = _Cursor(chunk, queue)
@@ -244,23 +245,14 @@ def _push(cursors: dict[int, _Cursor], heap: list[tuple[int, int]], slot: int) -
         del cursors[slot]
 
 
-def _level(queue: Holding, message: Message) -> i64:
-    """Return a message's priority in its queue, which chunks hold and journals do not."""
+def _levels(queue: Holding) -> i64:
+    """Return the highest level of a queue with priorities, else 0."""
     arguments = None if queue.definition is None else queue.definition.get("arguments")
     most = arguments.get("x-max-priority") if isinstance(arguments, dict) else None
-    priority = property_priority(message.properties)
-    return min(priority, most) if isinstance(most, int) and priority is not None else 0
+    return most if isinstance(most, int) else 0
 
 
-def _expiry_of(message: Message) -> i64:
-    """Return when a message expires by its own expiration, in ms, or NEVER."""
-    text = property_expiration(message.properties)
-    if text is None or not text.isdecimal():
-        return NEVER
-    return message.timestamp_ms + int(text)
-
-
-def _first_of(place: Place) -> int:
+def _first_of(place: ChunkRef) -> int:
     return int(place.first)
 
 

@@ -1,8 +1,8 @@
 """The survey of the segments: which chunks and messages live, are dead, or are lost.
 
 A chunk that a living queue refers to lives, but for what its queue says is gone and for transient
-messages of a queue that is no stream; any other is dead.  Where no whole snapshot says what is
-referred to (`adopt`), every chunk is given to its owner.
+messages of a queue that is no stream; any other is dead.  Where no snapshot is whole, `untold` are
+the damaged places of which nothing says whether they held a chunk.
 
 Invariants: it only reads, one chunk at a time.  A loss is judged at the end, when all chunks and
 the journal were looked at: what any of them still has is not lost.
@@ -19,10 +19,13 @@ from leveret.chunk import Chunk, RecordDamaged
 from leveret.store.damage import Damage
 from leveret.store.disk import Disk
 from leveret.store.format import SEGMENTS_DIR
-from leveret.store.segments.segments import segment_number, segment_path
+from leveret.store.recovery.copies import Copies
+from leveret.store.recovery.lost_rows import LostRows
+from leveret.store.recovery.strays import UNTOLD
+from leveret.store.segments.segments import ChunkRef, segment_number, segment_path
 from leveret.store.segments.walk import SegmentWalk
 from leveret.store.survey.file_report import FileReport
-from leveret.store.survey.holdings import Holding, Holdings, Place
+from leveret.store.survey.holdings import Holding, Holdings
 from leveret.store.survey.identity import paths_in
 
 
@@ -31,62 +34,65 @@ from leveret.store.survey.identity import paths_in
 class Wanted:
     """A chunk that a queue refers to."""
 
-    def __init__(self, queue: Holding, place: Place) -> None:
+    def __init__(self, queue: Holding, ref: ChunkRef) -> None:
         self.queue: Final = queue
-        self.place: Final = place
+        self.ref: Final = ref
 
 
 @final
 class Loss:
-    """A message, or the messages of a chunk, that cannot be read where they should be."""
+    """Messages of a chunk that cannot be read where they should be."""
 
-    def __init__(self, queue: Holding, place: Place, reason: str, report: FileReport) -> None:
-        self.queue: Final = queue
-        self.place: Final = place
+    def __init__(self, holdings: Holdings, rows: LostRows, reason: str, report: FileReport) -> None:
+        self.queue: Final = holdings.of(rows.queue_id)
+        self._holdings = holdings
+        self.rows: Final = rows
         self._reason: Final = reason
         self._report: Final = report
 
-    def missing(self) -> int:
-        """Return the number of lost messages, as far as it is known."""
-        return self.queue.missing_in(self.place)
-
-    def settle(self) -> None:
-        """Note the damage and its final cost."""
-        place = self.place
-        lost = self.missing()
-        self.queue.lost += lost
-        what = f"message {place.first}"
-        if place.count != 1:
-            what = f"{place.count} messages from {place.first} to {place.last}"
-        what = f"{what} of {self.queue.title}: {self._reason}"
-        if lost == 0:
-            what = f"{what}; nothing is lost"
-        elif lost != place.count:
+    def settle(self, copies: Copies) -> None:
+        """Take over what was found elsewhere, and note the damage and its final cost."""
+        queue = self.queue
+        lost = self.rows.settle(copies, self._holdings)
+        queue.lost += lost
+        what = f"{self._named()} of {queue.title}: {self._reason}"
+        if lost not in (0, self._count()):
             what = f"{what}; {lost} are lost"
-        self._report.damages.append(
-            Damage(self._report.path, place.position, place.size, what, lost)
+        ref = self.rows.ref
+        self._report.damages.append(Damage(self._report.path, ref.position, ref.size, what, lost))
+
+    def _count(self) -> int:
+        return int(self.rows.ref.count) if self.rows.chunk is None else len(self.rows.broken)
+
+    def _named(self) -> str:
+        broken = self.rows.broken
+        if len(broken) == 1:
+            return f"message {broken[0]}"
+        first, last = (
+            (broken[0], broken[-1]) if broken else (self.rows.ref.first, self.rows.ref.last)
         )
+        return f"{self._count()} messages from {first} to {last}"
 
 
 @final
 class SegmentSurvey:
     """One survey; `run` is taken step by step, `settle` ends it."""
 
-    def __init__(self, disk: Disk, holdings: Holdings, adopt: bool) -> None:
+    def __init__(self, disk: Disk, holdings: Holdings, untold: set[tuple[int, int]] | None) -> None:
         self.files: list[FileReport] = []
         self.torn: list[Damage] = []
         self.losses: list[Loss] = []
         self.bytes_done: i64 = 0
         self._disk = disk
         self._holdings = holdings
-        self._adopting = adopt
+        self._untold = untold
 
     def run(self) -> Iterator[None]:
         """Examine all chunks; yield after each.  Raises: StorageFailure."""
         wanted: dict[i64, dict[i64, Wanted]] = {}
         for queue in self._holdings.living():
-            for place in queue.places.values():
-                wanted.setdefault(place.file_number, {})[place.position] = Wanted(queue, place)
+            for ref in queue.chunks.values():
+                wanted.setdefault(ref.file_number, {})[ref.position] = Wanted(queue, ref)
         for path in paths_in(self._disk, SEGMENTS_DIR):
             number: i64 = segment_number(path.rpartition("/")[2])
             if number >= 0:
@@ -96,11 +102,6 @@ class SegmentSurvey:
             report = FileReport(segment_path(int(number)), "segments", 0)
             self.files.append(report)
             self._lose_all(wanted[number], "the file is missing", report)
-
-    def settle(self) -> None:
-        """Judge what is lost."""
-        for loss in self.losses:
-            loss.settle()
 
     def _survey_file(self, path: str, number: i64, wanted: dict[i64, Wanted]) -> Iterator[None]:
         """Examine all chunks of one file."""
@@ -113,11 +114,9 @@ class SegmentSurvey:
             if chunk is None:
                 self._judge_place(walk, one, report)
             elif one is not None and _is_same(chunk, one):
-                self._survey_chunk(chunk, walk.position, one.queue, report)
+                self._survey_chunk(chunk, one, report)
             elif one is not None:
                 self._lose(one, "another chunk lies here", report)
-            elif self._adopting and not self._holdings.of(chunk.owner).deleted:
-                self._adopt(chunk, number, walk.position, report)
             else:
                 self._survey_dead(chunk, walk.position, report)
             self.bytes_done += walk.size
@@ -129,41 +128,43 @@ class SegmentSurvey:
         if one is not None:
             self._lose(one, walk.what, report)
             return
-        what = f"{walk.what}; none is missed"
-        if self._adopting:
-            what = f"{walk.what}; no snapshot tells what was here"
-        lost = None if self._adopting else 0
+        untold = self._untold
+        number = segment_number(report.path.rpartition("/")[2])
+        unknown = untold is not None and (number, int(walk.position)) in untold
+        what = f"{walk.what}; {UNTOLD}" if unknown else walk.what
+        lost = None if unknown else 0
         damage = Damage(report.path, walk.position, walk.size, what, lost)
-        if walk.tail and not self._adopting:
+        if walk.tail and untold is None:
             self.torn.append(damage)
         else:
             report.damages.append(damage)
 
-    def _survey_chunk(
-        self, chunk: Chunk, position: i64, queue: Holding, report: FileReport
-    ) -> None:
+    def _survey_chunk(self, chunk: Chunk, one: Wanted, report: FileReport) -> None:
         """Examine all messages of a chunk that its queue refers to."""
+        queue = one.queue
         report.needed = True
         report.chunks += 1
         report.records += chunk.count
+        broken: list[int] = []
         for index in range(chunk.count):
             sequence = chunk.sequence(index)
+            if not chunk.persistent(index) and not queue.keeps_transient():
+                # No start restores it.
+                queue.dead.add(sequence, sequence)
             try:
                 message = chunk.message(index)
             except RecordDamaged:
-                size = chunk.size
-                place = Place(0, position, size, sequence, sequence, 1, 1)
-                self.losses.append(Loss(queue, place, "it does not check", report))
+                broken.append(int(sequence))
                 continue
-            if not message.persistent and not queue.keeps_transient():
-                # No start restores it.
-                queue.dead.add(sequence, sequence)
             if queue.is_gone(sequence):
                 queue.dead_rows += 1
                 report.dead += 1
             elif queue.found_in_chunk(sequence, message.size):
                 report.live += 1
                 report.live_bytes += message.size
+        if broken:
+            rows = LostRows(queue.queue_id, one.ref, chunk, broken)
+            self.losses.append(Loss(self._holdings, rows, "it does not check", report))
 
     def _lose_all(self, wanted: dict[i64, Wanted], reason: str, report: FileReport) -> None:
         """Note missing chunks."""
@@ -173,16 +174,8 @@ class SegmentSurvey:
     def _lose(self, one: Wanted, reason: str, report: FileReport) -> None:
         """Note a damaged or missing chunk that its queue refers to."""
         report.needed = True
-        self.losses.append(Loss(one.queue, one.place, reason, report))
-
-    def _adopt(self, chunk: Chunk, number: i64, position: i64, report: FileReport) -> None:
-        """Give a chunk to its owner."""
-        queue = self._holdings.of(chunk.owner)
-        count = chunk.count
-        place = Place(number, position, chunk.size, chunk.first, chunk.last, count, count)
-        queue.places[int(number), int(position)] = place
-        queue.took(chunk.last)
-        self._survey_chunk(chunk, position, queue, report)
+        rows = LostRows(one.queue.queue_id, one.ref, None, [])
+        self.losses.append(Loss(self._holdings, rows, reason, report))
 
     def _survey_dead(self, chunk: Chunk, position: i64, report: FileReport) -> None:
         """Examine the messages of a chunk that no queue refers to."""
@@ -199,9 +192,5 @@ class SegmentSurvey:
 
 def _is_same(chunk: Chunk, one: Wanted) -> bool:
     """Return whether a chunk is the wanted one."""
-    place = one.place
-    return (
-        chunk.owner == one.queue.queue_id
-        and chunk.first == place.first
-        and chunk.last == place.last
-    )
+    ref = one.ref
+    return chunk.owner == one.queue.queue_id and chunk.first == ref.first and chunk.last == ref.last

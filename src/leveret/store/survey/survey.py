@@ -6,11 +6,12 @@
     segments    verifies every chunk and its messages: what a queue refers to is live, dead or lost
     earlier     replays the snapshot before the newest and the journal after it: what they define
                 and no record removes must also be in the newest snapshot, or that is incomplete
-    filling     takes the messages of a damaged chunk from older journal files, if they have them
+    mending     finds what is damaged elsewhere, if it is there (`recovery/copies.py`)
 
-A survey follows the rules of recovery and reports more.  Where no snapshot is intact and the
-journal does not go back to its first file, it replays all snapshots and assigns every chunk to its
-owner.  Messages in those chunks that were consumed before the journal begins then come back.
+A survey follows the rules of recovery and reports more: what is recoverable it does not decide
+itself.  Where no snapshot is intact and the journal does not go back to its first file, both replay
+all snapshots and assign every chunk to its owner.  Messages in those chunks that were consumed
+before the journal begins then come back.
 
 Invariants: a survey changes nothing on the disk.  It holds one file of the journal, one snapshot or
 one chunk at a time.  Of a message that only the journal has it keeps the place and the size, and
@@ -36,9 +37,13 @@ from leveret.store.format import (
 )
 from leveret.store.journal.files import journal_number
 from leveret.store.journal.scan import JournalScan
-from leveret.store.records.record import ACKED, CHUNK, END, SNAPSHOT, is_group_header
+from leveret.store.records.record import ACKED, CHUNK, END, SNAPSHOT
 from leveret.store.recovery.apply import Applier
+from leveret.store.recovery.copies import Copies, group_before
+from leveret.store.recovery.recovery import NO_STATE, journal_tells_all, verified_from
+from leveret.store.recovery.strays import Strays, may_name_chunks
 from leveret.store.segments.chunk_record import read_chunk_ref
+from leveret.store.segments.segments import ChunkRef, segment_number
 from leveret.store.segments.walk import read_what_can_be
 from leveret.store.snapshot import (
     SnapshotHead,
@@ -50,8 +55,8 @@ from leveret.store.snapshot import (
 from leveret.store.survey.file_report import FileReport
 from leveret.store.survey.holdings import Holdings
 from leveret.store.survey.identity import Identity, identify, paths_in
-from leveret.store.survey.omissions import Omissions, take_over
-from leveret.store.survey.segments import SegmentSurvey
+from leveret.store.survey.omissions import Omissions
+from leveret.store.survey.segments import Loss, SegmentSurvey
 from leveret.wire.buffer import read_i64_le
 
 
@@ -81,8 +86,8 @@ class Survey:
         self._records_lost = False
         #: Of each journal file that a snapshot begins with, the group it begins with.
         self._first_groups: dict[i64, i64] = {}
-        self._older: list[str] = []
-        self._segments = SegmentSurvey(disk, self.holdings, False)
+        #: Chunks in files with lower numbers hold only what is nowhere else.
+        self._verified_from: i64 = 0
         #: The snapshots that are whole, the newest first, and the report of that one.
         self._whole: list[str] = []
         self._newest: FileReport | None = None
@@ -141,16 +146,21 @@ class Survey:
         if self.identity.seed is not None and self.state_whole:
             for _ in self._replay_earlier():
                 yield
-        segments = SegmentSurvey(self.disk, self.holdings, not self.state_whole)
-        self._segments = segments
+        places = self._places()
+        strays: list[tuple[int, ChunkRef]] = []
+        untold: set[tuple[int, int]] | None = None if self.state_whole else set()
+        if self.identity.seed is not None and (
+            not self.state_whole or any(may_name_chunks(damage) for damage in places)
+        ):
+            for _ in self._adopt(strays, untold):
+                yield
+        segments = SegmentSurvey(self.disk, self.holdings, untold)
         done = self.bytes_done
         for _ in segments.run():
             self.bytes_done = done + segments.bytes_done
             yield
-        if self.identity.seed is not None and segments.losses:
-            for _ in self._fill():
-                yield
-        segments.settle()
+        for _ in self._mend(segments.losses, places, strays):
+            yield
         self.files += segments.files
         self.torn += segments.torn
         self._judge_snapshot()
@@ -197,7 +207,7 @@ class Survey:
                 self._newest = report
                 for _ in self._replay_snapshot(self._scan_snapshot(path)):
                     yield
-        if self.state_whole or self._journal_is_whole():
+        if self.state_whole or journal_tells_all(self.disk):
             self.state_whole = True
             return
         for path in paths:
@@ -205,17 +215,7 @@ class Survey:
                 yield
         # Groups may be missing before the newest head: replay all files of the journal.
         self.head = SnapshotHead(self.head.generation, 1, 1, 0)
-        self._miss(STATE_DIR, "no snapshot is whole, and the journal does not tell all")
-
-    def _journal_is_whole(self) -> bool:
-        """Return whether the journal goes back to the first file, so that it is complete."""
-        journal = paths_in(self.disk, JOURNAL_DIR)
-        if not journal and not paths_in(self.disk, SEGMENTS_DIR):
-            return True
-        for path in journal:
-            if journal_number(path.rpartition("/")[2]) == 1:
-                return True
-        return False
+        self._miss(STATE_DIR, NO_STATE)
 
     def _miss(self, folder: str, what: str, records: int | None = None) -> None:
         """Note that something is missing in a folder."""
@@ -251,6 +251,8 @@ class Survey:
         while scan.next():
             if scan.kind == SNAPSHOT:
                 self.head = read_snapshot_head(scan.data, scan.start)
+                if self.state_whole:
+                    self._verified_from = verified_from(self.disk, self._seed, self.head)
             else:
                 self._replay_snapshot_record(scan, self.holdings, self._applier)
             replayed += 1
@@ -267,7 +269,10 @@ class Survey:
                 holdings.acked(queue_id, first, last)
         elif scan.kind == CHUNK:
             queue_id = read_i64_le(scan.data, scan.start)
-            holdings.chunk(queue_id, read_chunk_ref(scan.data, scan.start + 8))
+            ref = read_chunk_ref(scan.data, scan.start + 8)
+            # Where no snapshot is whole, another one may name it, or a copy of it.
+            if self.state_whole or holdings.of(queue_id).covered.count(ref.first, ref.last) == 0:
+                holdings.chunk(queue_id, ref)
         elif scan.kind != END:
             applier.apply_scanned(scan)
 
@@ -296,8 +301,6 @@ class Survey:
             self.holdings.file_number = number
             for _ in self._survey_journal_file(scan, report):
                 yield
-            if not needed:
-                self._older.append(path)
             group = scan.group
             self._durable = max(self._durable, scan.durable)
         self.clean_stop = self._applier.clean_stop
@@ -307,9 +310,7 @@ class Survey:
         """Return the group before a file's first one, if it is known."""
         if number in self._first_groups:
             return self._first_groups[number] - 1
-        if number > 1 and is_group_header(data, 0, self._seed, number):
-            return max(group, read_i64_le(data, 8) - 1)
-        return group
+        return max(group, group_before(data, self._seed, number, 0))
 
     def _survey_journal_file(self, scan: JournalScan, report: FileReport) -> Iterator[None]:
         """Examine one file and replay it if it is needed."""
@@ -330,9 +331,9 @@ class Survey:
             self._records_lost = True
         report.groups = scan.groups
         for found in scan.damages:
-            records = found.records if report.needed else 0
-            kept = Damage(scan.path, found.position, found.size, found.what, records, found.group)
-            report.damages.append(kept)
+            if not report.needed:
+                found.records = 0
+            report.damages.append(found)
         self.bytes_done += len(scan.data)
         scan.data = b""
 
@@ -415,35 +416,57 @@ class Survey:
             if queue.definition is None:
                 self._miss(STATE_DIR, f"{queue.title} has messages and no definition", 1)
 
-    # -- what older journal files still have -------------------------------------------------------
+    # -- what is damaged ---------------------------------------------------------------------------
 
-    def _fill(self) -> Iterator[None]:
-        """Restore what damaged chunks held from the journal files before the snapshot's."""
-        older = Holdings(self.keep)
-        applier = Applier(older)
-        group: i64 = 0
-        whole = True
-        for path in self._older:
-            data = self._read(path)
-            number = journal_number(path.rpartition("/")[2])
-            older.file_number = number
-            group = self._group_before(data, number, group)
-            scan = JournalScan(data, self._seed, path, number, group + 1)
-            replayed: i64 = 0
-            while scan.next():
-                applier.apply_scanned(scan)
-                replayed += 1
-                if replayed % SLICE_MESSAGES == 0:
-                    yield
-            group = scan.group
-            whole = whole and not scan.damages
-        for loss in self._segments.losses:
-            old = older.of(loss.queue.queue_id)
-            first, last = loss.place.first, loss.place.last
-            if whole:
-                loss.queue.journaled_from = min(loss.queue.journaled_from, old.journaled_from)
-            for sequence in old.kept_between(first, last):
-                take_over(loss.queue, old, sequence)
+    def _places(self) -> list[Damage]:
+        """Return the damaged places of the journal that a start replays."""
+        return [
+            damage
+            for report in self.files
+            if report.kind == "journal" and report.needed
+            for damage in report.damages
+        ]
+
+    def _adopt(
+        self, strays: list[tuple[int, ChunkRef]], untold: set[tuple[int, int]] | None
+    ) -> Iterator[None]:
+        """Give chunks that damaged records referred to back to their queues."""
+        copies = self._copies()
+        for _ in copies.search():
+            yield
+        first = self._verified_from if self.state_whole else 0
+        search = Strays(self.disk, copies, self.holdings, first, not self.state_whole)
+        for _ in search.adopt():
+            yield
+        strays += search.found
+        if untold is not None:
+            for damage in search.damages:
+                number = segment_number(damage.path.rpartition("/")[2])
+                untold.add((number, int(damage.position)))
+
+    def _mend(
+        self, losses: list[Loss], places: list[Damage], strays: list[tuple[int, ChunkRef]]
+    ) -> Iterator[None]:
+        """Find what is damaged in any other place, and note what is lost."""
+        copies = self._copies()
+        for owner, ref in strays:
+            copies.refer(owner, ref)
+        for loss in losses:
+            loss.rows.want(copies)
+        if self.identity.seed is not None and (
+            losses or any(damage.records != 0 for damage in places)
+        ):
+            for _ in copies.search():
+                yield
+        copies.unseen.judge(self.holdings)
+        copies.unseen.settle(places)
+        for queue_id, lost in copies.unseen.lost.items():
+            self.holdings.of(queue_id).lost += lost
+        for loss in losses:
+            loss.settle(copies)
+
+    def _copies(self) -> Copies:
+        return Copies(self.disk, self.identity.seed or 0, self.head.journal_file, self._durable)
 
     def _count_journal(self) -> None:
         """Count for each journal file what is live in it alone."""

@@ -171,7 +171,7 @@ async def _send_stored(
     Raises: ConnectionError: it ends early.
     """
     size = int(ref.size)
-    data = await source.read(ref, 0, min(size, HTTP_WRITE_BYTES_MAX))
+    data = await source.read(int(stream.queue_id), ref, 0, min(size, HTTP_WRITE_BYTES_MAX))
     await next_slice()
     try:
         check_chunk_head(data, ref, stream.queue_id)
@@ -180,7 +180,9 @@ async def _send_stored(
     await response.write(data)
     at = len(data)
     while at < size:
-        data = await source.read(ref, at, min(size - at, HTTP_WRITE_BYTES_MAX))
+        data = await source.read(
+            int(stream.queue_id), ref, at, min(size - at, HTTP_WRITE_BYTES_MAX)
+        )
         if not data:
             raise ConnectionResetError("a chunk ends early")
         await next_slice()

@@ -1,0 +1,318 @@
+"""What a directory still has of messages that cannot be read where they should be.
+
+This decides what is recoverable, for everybody who finds damage: a start, a reader of a running
+broker, `leveret store check` and `leveret store salvage`.  A message may lie in
+
+    the journal   in any file that is still there, those before the newest snapshot included
+    a chunk       that any snapshot or any record of the journal refers to: the previous snapshot
+                  may name the copy from which a compaction made another one
+
+The reader says which sequences it misses (`want`), `search` looks at all of that once, and then
+`copies` has what was found and `missing` says how much is lost.  The same pass tells what damaged
+places of the journal cost (`unseen.py`).
+
+Invariants: it only reads; a copy is used only if its digest matches.  Chunks that nothing refers to
+are not used: a crash may have left them, and their sequences may have been used again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, final
+
+from mypy_extensions import i64, mypyc_attr
+
+from leveret.chunk import NEVER, Chunk, ChunkDamaged, RecordDamaged
+from leveret.limits import SLICE_MESSAGES
+from leveret.message import Message
+from leveret.store.disk import Disk, StorageFailure
+from leveret.store.format import JOURNAL_DIR, STATE_DIR
+from leveret.store.journal.files import journal_number, journal_path
+from leveret.store.journal.scan import JournalScan
+from leveret.store.records.ranges import RangeSet
+from leveret.store.records.record import CHUNK, QUEUE, SNAPSHOT, is_group_header
+from leveret.store.recovery.apply import Applier
+from leveret.store.recovery.replay import Replay
+from leveret.store.recovery.unseen import Unseen
+from leveret.store.segments.chunk_record import read_chunk_ref
+from leveret.store.segments.segments import ChunkRef, check_chunk
+from leveret.store.segments.walk import read_what_can_be
+from leveret.store.snapshot import (
+    read_snapshot_head,
+    scan_snapshot,
+    state_generation,
+    state_path,
+)
+from leveret.wire.buffer import read_i64_le
+from leveret.wire.properties import property_expiration, property_priority
+
+
+@final
+@mypyc_attr(acyclic=True)
+class Copy:
+    """A message that was found; `count` is -1 where the journal has it, which has no row."""
+
+    def __init__(self, message: Message, count: i64, expiry_ms: i64, priority: i64) -> None:
+        self.message: Final = message
+        self.count: Final[i64] = count
+        self.expiry_ms: Final[i64] = expiry_ms
+        self.priority: Final[i64] = priority
+
+
+@final
+class Copies(Replay):
+    """One search.
+
+    Damage to journal files from `needed_file` on is judged, up to the group `durable`.
+    """
+
+    def __init__(self, disk: Disk, seed: int, needed_file: i64 = 0, durable: i64 = 0) -> None:
+        self.unseen = Unseen()
+        #: What the records remove, and which chunks they refer to; by queue.
+        self.gone: dict[int, RangeSet] = {}
+        self.referenced: dict[int, dict[tuple[int, int], ChunkRef]] = {}
+        self._disk = disk
+        self._seed = seed
+        self._needed_file: i64 = needed_file
+        self._durable: i64 = durable
+        self._wanted: dict[int, RangeSet] = {}
+        self._found: dict[int, dict[i64, Copy]] = {}
+        #: From which sequence of a queue on the journal has every recorded message, if it is whole.
+        self._journaled_from: dict[int, i64] = {}
+        self._whole = True
+        #: Of each journal file that a snapshot begins with, the group that it begins with.
+        self._first_groups: dict[i64, i64] = {}
+
+    def want(self, queue_id: i64, first: i64, last: i64) -> None:
+        """Search for the messages of a queue between two sequences."""
+        self._wanted.setdefault(int(queue_id), RangeSet()).add(first, last)
+
+    def copies(self, queue_id: i64) -> dict[i64, Copy]:
+        """Return what was found of a queue, by sequence."""
+        return self._found.setdefault(int(queue_id), {})
+
+    def missing(self, queue_id: i64, first: i64, last: i64, gone: RangeSet | None) -> int:
+        """Return how many messages between two sequences are neither gone nor found.
+
+        A message that the journal would have, and does not, was not one that it records.
+        """
+        last = min(last, self._journaled_until(queue_id) - 1)
+        if last < first:
+            return 0
+        known = RangeSet()
+        if gone is not None:
+            for low, high in gone.within(first, last):
+                known.add(low, high)
+        for sequence in self.copies(queue_id):
+            if first <= sequence <= last:
+                known.add(sequence, sequence)
+        return int(last - first + 1) - known.count(first, last)
+
+    def _journaled_until(self, queue_id: i64) -> i64:
+        return self._journaled_from.get(int(queue_id), NEVER) if self._whole else NEVER
+
+    def search(self) -> Iterator[None]:
+        """Look at all snapshots, the journal, and the chunks that they refer to; yield often."""
+        for name in self._disk.list(STATE_DIR):
+            if state_generation(name) >= 0:
+                for _ in self._search_snapshot(state_path(state_generation(name))):
+                    yield
+        group: i64 = 0
+        for name in self._disk.list(JOURNAL_DIR):
+            number = journal_number(name)
+            if number >= 0:
+                data = self._read(journal_path(number))
+                group = self._group_before(data, number, group)
+                scan = JournalScan(data, self._seed, journal_path(number), number, group + 1)
+                for _ in self._search_journal(scan, number):
+                    yield
+                group = scan.group
+        for queue_id in list(self._wanted):
+            for _ in self._search_chunks(queue_id):
+                yield
+
+    # -- records -----------------------------------------------------------------------------------
+
+    def _search_snapshot(self, path: str) -> Iterator[None]:
+        scan = scan_snapshot(self._read(path), self._seed, path)
+        records: i64 = 0
+        while scan.next():
+            data = scan.data
+            start: i64 = scan.start
+            if scan.kind == CHUNK:
+                self.refer(read_i64_le(data, start), read_chunk_ref(data, start + 8))
+            elif scan.kind == QUEUE:
+                self.unseen.begins(read_i64_le(data, start), read_i64_le(data, start + 8))
+            elif scan.kind == SNAPSHOT:
+                head = read_snapshot_head(data, start)
+                self._first_groups[head.journal_file] = head.replay_from_lsn
+            records += 1
+            if records % SLICE_MESSAGES == 0:
+                yield
+
+    def _search_journal(self, scan: JournalScan, number: i64) -> Iterator[None]:
+        applier = Applier(self)
+        damages = 0
+        records: i64 = 0
+        while scan.next():
+            if len(scan.damages) > damages:
+                damages = self._note_damage(scan, damages, number)
+            applier.apply_scanned(scan)
+            records += 1
+            if records % SLICE_MESSAGES == 0:
+                yield
+        self._note_damage(scan, damages, number)
+
+    def _note_damage(self, scan: JournalScan, known: int, number: i64) -> int:
+        """Take note of new damage; return how many damaged places the file has by now."""
+        for damage in scan.damages[known:]:
+            if damage.records != 0:
+                self._whole = False
+                if number >= self._needed_file and damage.group <= self._durable:
+                    self.unseen.damaged(damage, scan.data)
+        return len(scan.damages)
+
+    def _group_before(self, data: bytes, number: i64, group: i64) -> i64:
+        """Return the group before the first one of a journal file, given the last one so far."""
+        if number in self._first_groups:
+            return self._first_groups[number] - 1
+        return group_before(data, self._seed, number, group)
+
+    def refer(self, queue_id: i64, ref: ChunkRef) -> None:
+        """Take note of a chunk of a queue."""
+        of_queue = self.referenced.setdefault(int(queue_id), {})
+        of_queue[int(ref.file_number), int(ref.position)] = ref
+
+    def _read(self, path: str) -> bytes:
+        """Return a file, with zeros for what cannot be read; a checkpoint may have removed it."""
+        try:
+            file = self._disk.open(path)
+        except StorageFailure:
+            return b""
+        try:
+            return read_what_can_be(file, 0, file.size())
+        finally:
+            file.close()
+
+    # -- chunks ------------------------------------------------------------------------------------
+
+    def _search_chunks(self, queue_id: int) -> Iterator[None]:
+        """Look for what the journal does not have in every chunk that may have it."""
+        wanted = self._wanted[queue_id]
+        found = self.copies(queue_id)
+        for ref in self.referenced.get(queue_id, {}).values():
+            sought = wanted.count(ref.first, ref.last)
+            if sought == 0:
+                continue
+            chunk = readable_chunk(self._disk, queue_id, ref)
+            for index in range(0 if chunk is None else int(chunk.count)):
+                assert chunk is not None
+                sequence = chunk.sequence(index)
+                if sequence not in found and wanted.has(sequence):
+                    copy = row_of(chunk, index)
+                    if copy is not None:
+                        found[sequence] = copy
+            yield
+
+    # -- the replay --------------------------------------------------------------------------------
+
+    def publish(self, message: Message, targets: list[tuple[int, int]]) -> None:
+        """Keep a message that is wanted."""
+        for queue_id, sequence in targets:
+            self.unseen.named(queue_id, sequence)
+            if sequence < self._journaled_from.get(queue_id, NEVER):
+                self._journaled_from[queue_id] = sequence
+            wanted = self._wanted.get(queue_id)
+            if wanted is not None and wanted.has(sequence):
+                self.copies(queue_id)[sequence] = Copy(message, -1, NEVER, 0)
+
+    def spill(self, queue_id: i64, ref: ChunkRef, gone: RangeSet) -> None:
+        """Note a chunk, and what is gone from it."""
+        self.refer(queue_id, ref)
+        for first, last in gone.ranges():
+            self.ack(queue_id, first, last)
+
+    def ack(self, queue_id: i64, first: i64, last: i64) -> None:
+        """Note what is gone."""
+        self.gone.setdefault(int(queue_id), RangeSet()).add(first, last)
+
+    def purge(self, queue_id: i64, below_sequence: i64) -> None:
+        """Note what is gone."""
+        self.ack(queue_id, 0, below_sequence - 1)
+
+    def define(self, kind: str, definition: dict[str, object]) -> None:
+        """Do nothing."""
+
+    def delete(self, kind: str, definition: dict[str, object]) -> None:
+        """Do nothing."""
+
+    def requeue(self, queue_id: i64, sequence: i64, delivery_count: i64) -> None:
+        """Do nothing: the replay of the state has noted it."""
+
+    def trim(self, queue_id: i64, first_offset: i64) -> None:
+        """Do nothing: the replay of the state has noted it."""
+
+    def queue(self, queue_id: i64, next_sequence: i64) -> None:
+        """Do nothing."""
+
+    def chunk(self, queue_id: i64, ref: ChunkRef) -> bool:
+        """Do nothing: only snapshots have these records."""
+        return False
+
+
+def expiry_of(message: Message) -> i64:
+    """Return when a message expires by its own expiration, in ms, or NEVER."""
+    text = property_expiration(message.properties)
+    if text is None or not text.isdecimal():
+        return NEVER
+    return message.timestamp_ms + int(text)
+
+
+def level_of(message: Message, levels: i64) -> i64:
+    """Return a message's level in a queue that has levels from 0 to `levels`."""
+    priority = property_priority(message.properties) if levels > 0 else None
+    return 0 if priority is None else min(i64(priority), levels)
+
+
+def group_before(data: bytes, seed: int, number: i64, group: i64) -> i64:
+    """Return the group before the first one of a journal file, given the last group so far."""
+    if group == 0 and number > 1 and is_group_header(data, 0, seed, number):
+        return read_i64_le(data, 8) - 1
+    return group
+
+
+def readable_chunk(disk: Disk, queue_id: i64, ref: ChunkRef) -> Chunk | None:
+    """Return a chunk of a queue; None if its columns are damaged or it is another one."""
+    try:
+        file = disk.open(ref.path)
+    except StorageFailure:
+        return None
+    try:
+        return check_chunk(read_what_can_be(file, ref.position, ref.size), ref, queue_id)
+    except (ChunkDamaged, StorageFailure):
+        return None
+    finally:
+        file.close()
+
+
+def row_of(chunk: Chunk, index: i64) -> Copy | None:
+    """Return a message of a chunk, or None if it is damaged."""
+    try:
+        message = chunk.message(index)
+    except RecordDamaged:
+        return None
+    count = chunk.delivery_count(index)
+    return Copy(message, count, chunk.expiry_ms(index), chunk.priority(index))
+
+
+def apply_rows(replay: Replay, queue_id: i64, chunk: Chunk, gone: RangeSet | None) -> None:
+    """Give a queue the messages of a chunk that are intact, not gone, and were to be restored."""
+    state = replay.state(queue_id)
+    keeps_all = state is not None and state.keeps_transient()
+    for index in range(chunk.count):
+        sequence = chunk.sequence(index)
+        if (gone is not None and gone.has(sequence)) or not (keeps_all or chunk.persistent(index)):
+            continue
+        copy = row_of(chunk, index)
+        if copy is not None:
+            replay.chunk_message(queue_id, sequence, copy.message, copy.count)

@@ -1,0 +1,148 @@
+"""Chunks that nothing refers to any more because the record that did is damaged.
+
+Only two kinds of damage call for them: to a record of the journal that says where messages were
+spilled, whose messages may be nowhere else, and to all snapshots at once.
+
+Invariants: it only reads; what any record that is left says is gone does not come back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from leveret.chunk import NEVER, Chunk
+from leveret.store.damage import Damage
+from leveret.store.disk import Disk
+from leveret.store.format import SEGMENTS_DIR
+from leveret.store.records.ranges import RangeSet
+from leveret.store.records.record import SPILL, is_kind
+from leveret.store.recovery.copies import Copies, apply_rows, row_of
+from leveret.store.recovery.replay import Replay
+from leveret.store.segments.segments import ChunkRef, segment_number, segment_path
+from leveret.store.segments.walk import SegmentWalk
+
+
+def may_name_chunks(damage: Damage) -> bool:
+    """Return whether a damaged place of the journal may have said where a chunk is."""
+    unknown = damage.records is None or not is_kind(damage.kind)
+    return damage.records != 0 and (damage.kind == SPILL or unknown)
+
+
+#: What is said of a damaged place where neither a snapshot nor a record names a chunk.
+UNTOLD: Final = "no snapshot tells what was here"
+
+
+@final
+class Strays:
+    """One search in the segment files from one on, after `copies` has searched the records.
+
+    `everything` is true where no snapshot is whole: then chunks of queues that nothing defines
+    count too.
+    """
+
+    def __init__(
+        self, disk: Disk, copies: Copies, replay: Replay, first_file: i64, everything: bool
+    ) -> None:
+        self.found: list[tuple[int, ChunkRef]] = []
+        #: Damaged places of which nothing says whether they held a chunk.
+        self.damages: list[Damage] = []
+        self._disk = disk
+        self._copies: Final = copies
+        self._replay: Final = replay
+        self._first_file: i64 = first_file
+        self._everything = everything
+
+    def adopt(self) -> Iterator[None]:
+        """Give chunks that nothing refers to back to their queues; yield after each chunk."""
+        for name in self._disk.list(SEGMENTS_DIR):
+            number = segment_number(name)
+            if number < 0 or number < self._first_file:
+                continue
+            walk = SegmentWalk(self._disk, number, [])
+            while walk.next():
+                chunk = walk.chunk
+                if chunk is not None and self._is_stray(chunk, number, walk.position):
+                    self._adopt(chunk, _ref_of(chunk, number, walk.position))
+                elif chunk is None and self._everything:
+                    self._note_damage(walk, number)
+                yield
+
+    def _note_damage(self, walk: SegmentWalk, number: int) -> None:
+        """Note a damaged place that no record names."""
+        for refs in self._copies.referenced.values():
+            if (number, int(walk.position)) in refs:
+                return
+        what = f"{walk.what}; {UNTOLD}"
+        self.damages.append(Damage(segment_path(number), walk.position, walk.size, what))
+
+    def _is_stray(self, chunk: Chunk, number: i64, position: i64) -> bool:
+        owner = int(chunk.owner)
+        if (int(number), int(position)) in self._copies.referenced.get(owner, {}):
+            return False
+        state = self._replay.state(owner)
+        if state is None:
+            return self._everything
+        return not state.deleted and (self._everything or state.definition is not None)
+
+    def _adopt(self, chunk: Chunk, ref: ChunkRef) -> None:
+        owner = chunk.owner
+        self.found.append((int(owner), ref))
+        gone = RangeSet()
+        for low, high in self._copies.gone.get(int(owner), gone).within(ref.first, ref.last):
+            gone.add(low, high)
+        state = self._replay.state(owner)
+        if state is not None:
+            for low, high in state.gone_between(ref.first, ref.last).ranges():
+                gone.add(low, high)
+        if gone.count(ref.first, ref.last) == ref.last - ref.first + 1:
+            return
+        size = int(ref.last - ref.first + 1)
+        if state is None or state.unaccounted(ref.first, ref.last) == size - state.gone_between(
+            ref.first, ref.last
+        ).count(ref.first, ref.last):
+            for low, high in gone.ranges():
+                self._replay.acked(owner, low, high)
+            if self._replay.chunk(owner, ref):
+                apply_rows(self._replay, owner, chunk, gone)
+            return
+        for index in range(chunk.count):
+            # A part of it lies in another chunk, or in the journal.
+            sequence = chunk.sequence(index)
+            copy = row_of(chunk, index)
+            if copy is None or gone.has(sequence) or state.unaccounted(sequence, sequence) == 0:
+                continue
+            if copy.message.persistent or state.keeps_transient():
+                self._replay.chunk_message(owner, sequence, copy.message, copy.count)
+
+
+def _ref_of(chunk: Chunk, number: i64, position: i64) -> ChunkRef:
+    """Return the reference to a chunk that was found at a place."""
+    persistent = 0
+    persistent_bytes = 0
+    bodies = 0
+    count_max: i64 = 0
+    for index in range(chunk.count):
+        count_max = max(count_max, chunk.delivery_count(index))
+        if chunk.persistent(index):
+            properties, body = chunk.sizes(index)
+            persistent += 1
+            persistent_bytes += properties + body
+            bodies += body
+    return ChunkRef(
+        number,
+        position,
+        chunk.size,
+        chunk.first,
+        chunk.last,
+        chunk.count,
+        chunk.min_timestamp,
+        chunk.max_timestamp,
+        persistent,
+        persistent_bytes,
+        bodies,
+        chunk.min_expiry if chunk.count > 0 else NEVER,
+        count_max,
+    )

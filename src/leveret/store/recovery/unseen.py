@@ -1,0 +1,192 @@
+"""What damage to the journal cost, by the sequences that its records do not name.
+
+Each recorded message of a queue has one record, and a queue's records come in the order of its
+sequences.  So a sequence that no record names was named in a damaged place that lies between the
+records of its neighbours.  It is lost only if it is neither gone nor in a chunk; and a damaged
+record that named such a sequence has cost nothing else.
+
+Invariant: transient messages have sequences and no records.  They are never taken for more lost
+messages than there are damaged records.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from mypy_extensions import i64, mypyc_attr
+
+from leveret.store.damage import Damage
+from leveret.store.records.record import (
+    CHECKPOINT,
+    CLEAN_STOP,
+    MOVE,
+    PUBLISH,
+    RECORD_HEADER_BYTES,
+    SPILL,
+    TX,
+    is_kind,
+)
+from leveret.store.recovery.replay import Replay
+from leveret.wire.buffer import read_i32_le, read_i64_le
+
+
+@final
+@mypyc_attr(acyclic=True)
+class Span:
+    """Sequences of a queue that no record names, between two damaged places (numbers of them)."""
+
+    def __init__(self, queue_id: i64, first: i64, last: i64, begin: i64, end: i64) -> None:
+        self.queue_id: Final[i64] = queue_id
+        self.first: Final[i64] = first
+        self.last: Final[i64] = last
+        self.begin: Final[i64] = begin
+        self.end: Final[i64] = end
+
+
+@final
+class Unseen:
+    """Follows the records of all journal files in order, and the damaged places among them."""
+
+    def __init__(self) -> None:
+        self.places: list[Damage] = []
+        #: How many messages of each queue are lost by all places.
+        self.lost: dict[int, int] = {}
+        self._spans: list[Span] = []
+        #: The last sequence that was named of each queue, and how many places came before it.
+        self._last: dict[i64, i64] = {}
+        self._seen: dict[i64, i64] = {}
+        #: What each place cost in messages, if it named any, and of which queues.
+        self._costs: dict[int, int] = {}
+        self._charged: dict[int, set[int]] = {}
+        #: The queues that a damaged record seems to name.
+        self._targets: dict[int, list[int]] = {}
+
+    def begins(self, queue_id: i64, next_sequence: i64) -> None:
+        """Note that a snapshot has every sequence of a queue below one."""
+        last: i64 = self._last.get(queue_id, next_sequence)
+        self._last[queue_id] = min(last, next_sequence - 1)
+
+    def damaged(self, damage: Damage, data: bytes) -> None:
+        """Note a damaged place, in the file's bytes, behind the records so far."""
+        if damage.records == 1 and damage.kind in (PUBLISH, MOVE):
+            self._targets[len(self.places)] = _targets(damage, data)
+        self.places.append(damage)
+
+    def named(self, queue_id: i64, sequence: i64) -> None:
+        """Note that a record names a sequence."""
+        places: i64 = len(self.places)
+        last: i64 = self._last.get(queue_id, -1)
+        if places > 0:
+            self._close(queue_id, last, sequence)
+        if sequence > last:
+            self._last[queue_id] = sequence
+
+    def settle(self, places: list[Damage]) -> None:
+        """Take over what places cost that somebody else has noted, after `judge`."""
+        costs = {(place.path, int(place.position)): place.records for place in self.places}
+        for place in places:
+            key = (place.path, int(place.position))
+            if key in costs:
+                place.records = costs[key]
+
+    def judge(self, replay: Replay) -> None:
+        """Correct what the places cost, after the last record."""
+        for queue_id in replay.queue_ids():
+            state = replay.state(queue_id)
+            if state is not None:
+                self._close(queue_id, self._last.get(queue_id, -1), state.next_sequence)
+        for span in self._spans:
+            self._explain(span, replay)
+        for number, queues in self._targets.items():
+            self._charge_ends(number, queues, replay)
+        for number, damage in enumerate(self.places):
+            cost = self._costs.get(number)
+            if cost is not None:
+                # Nobody knows what else was in a place of unknown contents.
+                unknown = damage.records is None and cost == 0
+                damage.records = None if unknown else cost
+            elif damage.records == 1 and damage.kind in (CHECKPOINT, CLEAN_STOP, SPILL):
+                damage.records = 0
+
+    def _close(self, queue_id: i64, last: i64, sequence: i64) -> None:
+        """Note the sequences between two that are named, if a damaged place is between them too."""
+        places: i64 = len(self.places)
+        seen: i64 = self._seen.get(queue_id, 0)
+        if seen < places and sequence > last + 1:
+            self._spans.append(Span(queue_id, last + 1, sequence - 1, seen, places - 1))
+        self._seen[queue_id] = places
+
+    def _explain(self, span: Span, replay: Replay) -> None:
+        """Charge what is lost of a span to the places that may have named it."""
+        state = replay.state(span.queue_id)
+        # Only streams use the sequence 0.
+        known = state is not None and state.type not in ("stream", "")
+        first: i64 = max(span.first, 1) if known else span.first
+        size = int(span.last - first + 1)
+        if state is None or size <= 0:
+            return
+        lost = state.unaccounted(first, span.last)
+        chosen = self._likely(span)
+        for number in chosen:
+            bound = _bound(self.places[number])
+            cost = lost if bound is None else min(bound, lost)
+            size -= 1 if bound is None else bound
+            lost -= cost
+            self._charge(number, int(span.queue_id), cost)
+            if size <= 0:
+                break
+
+    def _charge_ends(self, number: int, queues: list[int], replay: Replay) -> None:
+        """Charge the last messages of queues to a record that seems to name these.
+
+        Nothing that came later names a greater sequence of such a queue.
+        """
+        for queue_id in queues:
+            state = replay.state(queue_id)
+            if state is not None and queue_id not in self._charged.get(number, set()):
+                self._charge(number, queue_id, 0 if state.deleted else 1)
+        untold = len(queues) - len(self._charged.get(number, set()))
+        if untold > 0 and number in self._costs:
+            # It named more queues, and is damaged where it did.
+            self._costs[number] += untold
+
+    def _charge(self, number: int, queue_id: int, cost: int) -> None:
+        self._costs[number] = self._costs.get(number, 0) + cost
+        self._charged.setdefault(number, set()).add(queue_id)
+        self.lost[queue_id] = self.lost.get(queue_id, 0) + cost
+
+    def _likely(self, span: Span) -> list[int]:
+        """Return the places that may have named the sequences of a span: messages first."""
+        numbers = list(range(int(span.begin), int(span.end) + 1))
+        likely = [number for number in numbers if _may_publish(self.places[number])]
+        queue_id = int(span.queue_id)
+        named = [number for number in likely if queue_id in self._targets.get(number, [])]
+        likely = named + [number for number in likely if number not in named]
+        return likely or [number for number in numbers if self.places[number].records == 1]
+
+
+def _targets(damage: Damage, data: bytes) -> list[int]:
+    """Return the queues that a damaged record of a message seems to name."""
+    at: i64 = damage.position + RECORD_HEADER_BYTES
+    end: i64 = min(damage.position + damage.size, len(data))
+    if at + 4 > end:
+        return []
+    count = i64(read_i32_le(data, at))
+    if count < 0 or at + 4 + 16 * count > end:
+        return []
+    return [int(read_i64_le(data, at + 4 + 16 * index)) for index in range(count)]
+
+
+def _may_publish(damage: Damage) -> bool:
+    """Return whether a damaged place seems to have held messages."""
+    kind = damage.kind
+    return (
+        damage.records is None
+        or kind in (PUBLISH, MOVE, TX)
+        or (damage.records == 1 and not is_kind(kind))
+    )
+
+
+def _bound(damage: Damage) -> int | None:
+    """Return how many sequences of one queue a damaged place can have named; None if unknown."""
+    return None if damage.records is None or damage.kind == TX else 1
