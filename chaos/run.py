@@ -31,6 +31,7 @@ from chaos import (
     mutations,
     network,
     rabbit,
+    readers,
     recovery,
     refusals,
     replay,
@@ -53,7 +54,7 @@ class Scenario(Protocol):
 
 SCENARIOS: Final[Sequence[Scenario]] = (
     kills, mixed, model, rabbit, cuts, syscalls, eio, checkpoints, enospc, slowdisk,
-    tails, missing, flips, refusals, replay, hostile, mutations, costs, address_space,
+    tails, missing, flips, readers, refusals, replay, hostile, mutations, costs, address_space,
     network, recovery, clocks, churn,
 )  # fmt: skip
 
