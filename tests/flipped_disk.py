@@ -273,7 +273,7 @@ def _untruths(made: Specimen, harms: Sequence[Flip], seen: Views) -> Iterator[st
         return
     missing = sum((made.held[queue] - seen.started[queue]).total() for queue in made.held)
     kinds = kinds_hit(made.image, harms)
-    if not kinds and sum((seen.started[queue] - made.held[queue]).total() for queue in made.held):
+    if not kinds and any(seen.started[queue] - made.held[queue] for queue in made.held):
         yield "messages came back that were acked"
     if seen.unknown or COUNT in kinds:
         # Nobody can tell how many records were in a place that was hit as a whole.
