@@ -9,8 +9,8 @@ of its API, by its URI or by a context.  This module alone decides between them,
 2. variables of the environment;
 3. the current context, and then the broker of the default settings.
 
-Beside a context, an address (`--api`, `--uri`) replaces the one that the context has; user,
-password and files remain those of the context.
+Beside a context, an address (`--api`, `--uri`) replaces the one that the context has.  Its user,
+password and files still count for an `--api`; they do not for a `--uri`.
 """
 
 from __future__ import annotations
@@ -197,7 +197,10 @@ def find_uri(given: str, default: str) -> tuple[str, Context]:
     place = Place(uri=given).checked()
     if place.context:
         named = contexts().get(place.context)
-        return place.uri or _uri_of(named, place.context), named
+        if place.uri:
+            # It may be another broker's, which is not to see the certificate of the context.
+            return place.uri, _no_context()
+        return _uri_of(named, place.context), named
     if uri := place.uri or os.environ.get(URI_VARIABLE, ""):
         _check_variable()
         return uri, _no_context()
