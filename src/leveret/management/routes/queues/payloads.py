@@ -1,8 +1,8 @@
 """Messages in an answer: their bodies are written in pieces, so that none is there twice.
 
-As RabbitMQ has it, a payload is text where it can be (`string`), else base64.  Text with control
-characters is base64 here too: JSON writes each of these in six characters, which made an answer of
-20 MB of NUL bytes 120 MB long.
+As in RabbitMQ, a payload is text if it is valid UTF-8 (`string`), else base64.  Text with very many
+control characters is base64 here too: JSON writes each of them in six characters, so that 20 MB of
+NUL bytes would be an answer of 120 MB.
 """
 
 from __future__ import annotations
@@ -26,8 +26,10 @@ from leveret.wire.properties import decode_properties
 #: base64 is whole.
 PIECE_BYTES: Final = 3 * 65_536
 
-#: The control characters that text does not have: all but tab, line feed and carriage return.
-_CONTROLS: Final = bytes(set(range(32)) - set(b"\t\n\r"))
+#: The control characters that JSON writes in six characters, and how many of them a text may have:
+#: colours in the lines of a log are text, a file of zeros is not.
+_CONTROLS: Final = bytes(set(range(32)) - set(b"\b\t\n\f\r"))
+_CONTROLS_MAX: Final = 65_536
 
 
 @dataclass(frozen=True)
@@ -129,11 +131,13 @@ class _Writer:
 
 
 async def _is_text(payload: bytes) -> bool:
-    """Return whether a payload is UTF-8 without control characters."""
+    """Return whether a payload is UTF-8 with at most `_CONTROLS_MAX` control characters."""
     decoder = codecs.getincrementaldecoder("utf-8")()
+    controls = 0
     for at in range(0, len(payload), PIECE_BYTES):
         piece = payload[at : at + PIECE_BYTES]
-        if len(piece.translate(None, _CONTROLS)) < len(piece):
+        controls += len(piece) - len(piece.translate(None, _CONTROLS))
+        if controls > _CONTROLS_MAX:
             return False
         try:
             decoder.decode(piece, final=at + PIECE_BYTES >= len(payload))
