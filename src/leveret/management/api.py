@@ -369,7 +369,8 @@ def _through(gate: Gate, clock: Clock) -> Middleware:
             body = {"error": "misdirected_request", "reason": str(refused)}
             return _unread(request, json_response(body, HTTPStatus.MISDIRECTED_REQUEST))
         except Barred as refused:
-            return json_response({"error": "not_authorised", "reason": refused.text}, 401)
+            body = {"error": "not_authorised", "reason": refused.text}
+            return _unread(request, json_response(body, HTTPStatus.UNAUTHORIZED))
         except AccessRefused as refused:
             return _unread(request, _refused(request, refused))
 
