@@ -313,14 +313,30 @@ def test_sizes_are_the_same_after_a_start(node: Node) -> None:
 # -- damage that is found when a block is read -----------------------------------------------------
 
 
-def harmed(node: Node, place: int, position: int) -> None:
-    """Store the stream and change a byte of one chunk."""
+def harmed(node: Node, place: int, position: int, *, journaled: bool = False) -> None:
+    """Store the stream and change a byte of one chunk, whose messages no journal has any more."""
     stream(node).settle()
     node.sync()
+    if not journaled:
+        remove_journal(node)
     forget(node)
     ref = stream(node).blocks[place].ref
     assert ref is not None
     harm(node.disk, ref.path, int(ref.position) + position % int(ref.size))
+
+
+def remove_journal(node: Node) -> None:
+    """Remove all files of the journal, as checkpoints do one day."""
+    for name in node.disk.list("journal"):
+        node.disk.unlink(f"journal/{name}")
+
+
+@pytest.mark.parametrize("position", [5, 50, 126, -1], ids=["magic", "header", "checksum", "body"])
+def test_a_damaged_chunk_is_read_from_the_journal(node: Node, position: int) -> None:
+    put(opened(node), 0, 10)
+    harmed(node, 1, position, journaled=True)
+    assert numbers(consume(node)) == list(range(10))
+    assert node.turn.damaged == []
 
 
 @pytest.mark.parametrize("position", [5, 50, 126], ids=["magic", "header", "checksum"])
@@ -349,6 +365,7 @@ def test_a_chunk_of_which_bytes_are_missing_is_skipped(node: Node) -> None:
     put(opened(node, 100), 0, 7)
     stream(node).settle()
     put(node.connect(), 7, 10)
+    remove_journal(node)
     forget(node)
     ref = stream(node).blocks[0].ref
     assert ref is not None
