@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import re
+import tracemalloc
 from collections.abc import AsyncIterator
 from typing import Final
 
@@ -126,6 +127,27 @@ def test_an_answer_without_room_in_the_memory_is_refused_before_it_begins() -> N
         whole = await api.ask(browsing({"count": 1}, "Connection: close"))
         assert whole.startswith(b"HTTP/1.1 200 ")
         assert len(whole) > LARGE
+
+    run(scene)
+
+
+def test_the_headers_of_one_message_at_a_time_are_decoded() -> None:
+    """They take 20 times as much then, and 5 ms a message: all of them were, in slices of 50."""
+
+    async def scene(api: Api80) -> None:
+        peer = api.node.connect()
+        peer.declare("q")
+        headers = {str(number): None for number in range(4000)}
+        peer.send(*[publish(1, "", "q", b"m", headers=headers)] * 25)
+        tracemalloc.start()
+        try:
+            answer = await api.ask(browsing({"count": 25}, "Connection: close"))
+            _, most = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert answer.count(b'"3999": null') == 25
+        # What was read of the answer is there twice while its parts are joined.
+        assert most - 2 * len(answer) < 3_000_000
 
     run(scene)
 

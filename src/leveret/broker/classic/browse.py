@@ -23,7 +23,7 @@ from leveret.broker.queue.consumer import Consumer, Source
 from leveret.broker.values.arguments import NUMBER_MAX
 from leveret.broker.values.queue_settings import QueueSettings
 from leveret.errors import PreconditionFailed
-from leveret.limits import SLICE_MESSAGES
+from leveret.limits import LOOKS_PER_STEP, SLICE_MESSAGES, TABLE_BYTES_PER_STEP
 from leveret.routing.headers import HeadersMatcher
 from leveret.routing.topic import TopicTrie
 from leveret.wire.properties import property_headers
@@ -56,17 +56,24 @@ class BrowseFilter:
             self._trie = TopicTrie()
             self._trie.insert(routing_key, True)
         self._headers = HeadersMatcher(headers) if headers is not None else None
+        #: What the messages that were judged so far have cost, in steps of work.
+        self.steps: i64 = 0
 
     def matches(self, message: Message) -> bool:
         """Return whether a message matches the filter."""
         trie = self._trie
         if trie is not None:
+            before = trie.states_visited
             key = message.address.routing_key.decode("utf-8", "surrogateescape")
-            if not trie.match(key):
+            found = trie.match(key)
+            self.steps += (trie.states_visited - before) // LOOKS_PER_STEP
+            if not found:
                 return False
         matcher = self._headers
         if matcher is None:
             return True
+        self.steps += matcher.looks // LOOKS_PER_STEP
+        self.steps += len(message.properties) // TABLE_BYTES_PER_STEP
         return matcher.matches(property_headers(message.properties) or {})
 
 
@@ -138,6 +145,7 @@ class Look:
         queue.turn.steps += len(self.scattered)
         #: The sequence that was looked at last; None before the first one.
         self.last: i64 | None = after
+        #: Messages that were looked at, and the steps that it took to judge them.
         self.looked: i64 = 0
         self.ended = False
 
@@ -154,7 +162,7 @@ class Look:
         self.at = max(self.at, after + 1)
 
     def next(self, limit: i64) -> Returned | None:
-        """Return the next message wanted; None at the end, or when `limit` were looked at in all.
+        """Return the next message wanted; None at the end, or when `limit` steps were taken in all.
 
         What is passed over by its position counts too.
         """
@@ -170,7 +178,11 @@ class Look:
                 continue
             if self.skip > 0:
                 self.skip -= 1
-            elif self.wanted.matches(returned.message):
+                continue
+            before = self.wanted.steps
+            matches = self.wanted.matches(returned.message)
+            self.looked += self.wanted.steps - before
+            if matches:
                 return returned
         return None
 

@@ -18,7 +18,12 @@ from mypy_extensions import i64, mypyc_attr
 from leveret.broker.queue.target import Destinations, Target
 from leveret.broker.values.applied_policy import AppliedPolicy
 from leveret.broker.values.delay import delay_of
-from leveret.limits import DELAY_MS_MAX, ROUTING_LOOKS_MAX, TABLE_BYTES_PER_STEP
+from leveret.limits import (
+    DELAY_MS_MAX,
+    LOOKS_PER_STEP,
+    ROUTING_LOOKS_MAX,
+    TABLE_BYTES_PER_STEP,
+)
 from leveret.names import Name
 from leveret.wire.properties import property_headers
 
@@ -31,9 +36,6 @@ if TYPE_CHECKING:
 
 #: The type whose exchanges delay; the argument `x-delayed-type` says how they route.
 DELAYED_TYPE: Final = "x-delayed-message"
-
-#: Bindings and places in patterns that are looked at in about a microsecond.
-_LOOKS_PER_STEP: Final = 8
 
 #: What an exchange that is reached counts in them, beside its bindings.
 LOOKS_PER_EXCHANGE: Final = 4
@@ -217,7 +219,7 @@ class Routing(Destinations):
 
     def steps(self) -> i64:
         """Return what it cost in steps of work."""
-        return self.looks // _LOOKS_PER_STEP + self._decoded // TABLE_BYTES_PER_STEP
+        return self.looks // LOOKS_PER_STEP + self._decoded // TABLE_BYTES_PER_STEP
 
     def take(self, binding: Binding) -> None:
         """Add the destination of a binding that matched, unless it is one too many."""

@@ -26,7 +26,6 @@ from leveret.management.routes.queues.payloads import (
     Shown,
     answer_messages,
     cut,
-    shown_properties,
 )
 from leveret.management.routes.shared import (
     OPERATOR,
@@ -152,10 +151,9 @@ def _row(item: Returned, truncate: int) -> Shown:
         "routing_key": message.address.routing_key.decode("utf-8", "replace"),
         "redelivered": item.count > 0,
         "timestamp": int(message.timestamp_ms),
-        "properties": shown_properties(message.properties),
         "payload_bytes": len(message.body),
     }
-    return Shown(row, cut(message.body, truncate), auto=True)
+    return Shown(row, message.properties, cut(message.body, truncate), auto=True)
 
 
 ROUTES: Final = (

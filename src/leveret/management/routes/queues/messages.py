@@ -24,7 +24,6 @@ from leveret.management.routes.queues.payloads import (
     Shown,
     answer_messages,
     cut,
-    shown_properties,
 )
 from leveret.management.routes.shared import (
     OPERATOR,
@@ -110,9 +109,8 @@ def _row(answer: DirectAnswer, got: BasicGetOk, encoding: str, truncate: int) ->
         "exchange": got.exchange,
         "routing_key": got.routing_key,
         "message_count": got.message_count,
-        "properties": shown_properties(answer.properties),
     }
-    return Shown(row, cut(answer.body, truncate), encoding == "auto")
+    return Shown(row, answer.properties, cut(answer.body, truncate), encoding == "auto")
 
 
 ROUTES: Final = (web.post("/api/queues/{vhost}/{name}/get", get),)

@@ -1,5 +1,9 @@
 """Messages in an answer: their bodies are written in pieces, so that none is there twice.
 
+Properties are decoded one message at a time, when it is written.  A header of a name and nothing
+takes 4 bytes in a message, 120 once decoded, and 1 µs to be shown: 4 MiB of them held the loop for
+a quarter of a second at a time, and 80 MB that no account knew of.
+
 As in RabbitMQ, a payload is text if it is valid UTF-8 (`string`), else base64.  Text with very many
 control characters is base64 here too: JSON writes each of them in six characters, so that 20 MB of
 NUL bytes would be an answer of 120 MB.
@@ -34,12 +38,13 @@ _CONTROLS_MAX: Final = 65_536
 
 @dataclass(frozen=True)
 class Shown:
-    """A message of an answer: its fields, and what is shown of its body.
+    """A message of an answer: its fields, its properties, and what is shown of its body.
 
     `auto` says that it may be text; else it is base64.
     """
 
     row: Row
+    properties: bytes
     payload: bytes
     auto: bool
 
@@ -103,7 +108,11 @@ class _Writer:
         """Write a message."""
         payload = message.payload
         text = message.auto and await _is_text(payload)
-        fields = {**message.row, "payload_encoding": "string" if text else "base64"}
+        fields = {
+            **message.row,
+            "properties": shown_properties(message.properties),
+            "payload_encoding": "string" if text else "base64",
+        }
         head = json.dumps(fields, ensure_ascii=False)
         self._part += f'{separator}{head[:-1]}, "payload": "'
         decoder = codecs.getincrementaldecoder("utf-8")()
