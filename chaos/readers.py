@@ -1,9 +1,9 @@
 """Flipped bytes, and the four readers of a directory: a start, reads, check and salvage (R6).
 
-Most cases are in one process: the real code of store and core, on disks in memory.  Each 250th is
-a broker of its own on a copy of a directory, beside the commands `leveret store check` and
-`leveret store salvage`.  What is damaged: a record of the journal, a chunk, a snapshot, several of
-them, and both generations of snapshots.
+Most cases run in one process: the real code of store and core, on disks in memory.  Each 250th
+starts a broker on a copy of a directory, and runs `leveret store check` and `leveret store
+salvage`.  The cases damage a journal record, a chunk, a snapshot, several of them, or both
+generations of snapshots.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from raw_codec import method
 NAME: Final = "readers"
 RUNS: Final = 5_000
 
-#: So many directories are damaged in turn.
+#: How many directories are damaged in turn.
 SPECIMENS: Final = 8
 
-#: One case of so many is tried by processes.
+#: One of so many cases runs in processes.
 WHOLE_EACH: Final = 250
 
 HARMS: Final[tuple[tuple[tuple[str, ...], int], ...]] = (

@@ -21,10 +21,10 @@ class Damage:
     """One damaged place: `size` bytes at `position` of the file `path`.
 
     `what` says what the bytes were; `records` is the number of records lost, or None if it is
-    unknown; recovery corrects it once it knows which of them are elsewhere.  `group` is the journal
-    group concerned, else 0, and `kind` the kind that a damaged record claims to be.  `torn` means
-    that the bytes were never durable, so that nothing in them was confirmed: a crash left them.
-    `known` means that an earlier start reported the same damage.
+    unknown; recovery corrects it once it knows which of them have other copies.  `group` is the
+    journal group concerned, else 0, and `kind` the kind that a damaged record claims to be.  `torn`
+    means that the bytes were never durable, so that nothing in them was confirmed: a crash left
+    them.  `known` means that an earlier start reported the same damage.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Damage:
 
     @property
     def said(self) -> str:
-        """What was there, and whether that costs anything."""
+        """What was there, and whether nothing is lost."""
         return f"{self.what}; nothing is lost" if self.records == 0 else self.what
 
     def __str__(self) -> str:

@@ -58,7 +58,7 @@ _OF_VHOST: Final = ("parameters", "policies", "queues", "exchanges", "bindings")
 #: Steps for an entry that is read, and for what is copied to the stage.
 _READ_STEPS: Final = 4
 
-#: Steps in which a stage is taken down between two looks at the steps that are left.
+#: How many steps of freeing the stage are done at a time.
 _TAKE_DOWN_STEPS: Final = 256
 
 #: Steps of an index that are done between two looks at the steps that are left.
@@ -157,10 +157,10 @@ class Importing(WaitedWork):
         return False
 
     def take_error(self) -> AmqpError:
-        """Return why it was refused, and forget it.
+        """Return the error that refused the import, and forget it.
 
-        A traceback has whoever raises it, who has the import with all entries: it must not have the
-        error in turn.
+        The caller's frame, which the traceback of the error will hold, refers to the import: a
+        reference back to the error would be a cycle that keeps all entries in memory.
         """
         error = self.error
         assert error is not None
@@ -286,9 +286,10 @@ def _stage(broker: Broker, stage: Broker, found: list[Entry]) -> Iterator[None]:
 
 
 def _take_down(broker: Broker, stage: Broker) -> Iterator[None]:
-    """Free what is on a stage, as a deletion frees it, so that the entities can take its memory.
+    """Free the objects on the stage in slices, as deletions do, before the import needs memory.
 
-    Else it would stay: it is garbage in cycles, and old when the import is over.
+    Otherwise they would stay in memory: they are cycles of an old generation, which the garbage
+    collector hardly ever examines.
     """
     turn = stage.turn
     for vhost in stage.vhosts.values():
@@ -299,7 +300,7 @@ def _take_down(broker: Broker, stage: Broker) -> Iterator[None]:
             left = vhost.dissolve(before + _TAKE_DOWN_STEPS)
             broker.turn.steps += turn.steps - before
             yield
-    # What was journaled on the stage.
+    # Free the records that the stage journaled.
     turn.journal.seal()
 
 

@@ -2,8 +2,8 @@
 
 The exchanges route as they do for a message, one after another, so that each step of the way is
 seen; what a message may cost in all holds here too.  A delay is noted, and the way goes on after.
-A way of more than `DRY_RUN_STEPS_MAX` steps ends there: nobody reads on, and to write 60,000 steps
-takes ten times as long as to route a message to as many queues.
+A dry run stops after `DRY_RUN_STEPS_MAX` steps: nobody reads more of them, and writing 60,000
+steps takes ten times as long as routing a message to as many queues.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ class DryRun:
         self.delayed_by: list[str] = []
         #: Those that choose one of several destinations, another one for the next message.
         self.chooses: list[str] = []
-        #: Whether the way goes on behind the last step.
+        #: Whether there are more steps than were noted.
         self.left = False
         self._seen: set[str] = set()
 
     def _step(self, source: str, destination: str, to_queue: bool) -> bool:
-        """Note a step; return False where there is no room for it."""
+        """Note a step; return False if the limit is reached."""
         self.left = len(self.ways) >= DRY_RUN_STEPS_MAX
         if not self.left:
             self.ways.append(Way(source, destination, to_queue, False))

@@ -13,8 +13,8 @@ it is made, and booked out when it goes:
 - *marks*: what queues and streams remember beside their messages: the numbers of publishers, the
   keys of deduplication, the stored offsets of consumers.  They have a share of the memory: beyond
   it a new one is refused, or takes the place of the oldest;
-- *requests*: what requests over HTTP hold: their bodies, from before they are read to the end of
-  their answers, and what the answers hold.
+- *requests*: the bodies of HTTP requests, from before they are read until they are answered, and
+  the memory that their answers take.
 
 The sizes of objects are measured (`tests/hostile/test_memory.py` measures them again), and rounded
 up to what the plain build takes where the compiled one takes less.
@@ -89,7 +89,7 @@ class Accounts:
         #: The most that marks may take; below 0 there is no limit.
         self.mark_bytes_max: i64 = -1
 
-        #: What requests over HTTP hold that are read, or answered.
+        #: The memory of HTTP requests that are being read or answered.
         self.request_bytes: i64 = 0
         #: The most that they may take together; below 0 there is no limit.
         self.request_bytes_max: i64 = -1

@@ -79,9 +79,8 @@ class ChunkReader:
     def read(self, owner: i64, ref: ChunkRef, levels: i64) -> bytes:
         """Return the chunk's bytes, fewer than requested where they cannot be read.
 
-        Messages that are damaged there, and lie elsewhere too, are put right.  `levels` is the
-        queue's highest priority, or negative if rows say what their messages do not: when they are
-        due.
+        Damaged messages of which there is another copy are repaired.  `levels` is the queue's
+        highest priority, or negative for delayed messages, whose rows alone say when they are due.
         """
         return b""
 

@@ -39,7 +39,7 @@ class MessageEvents:
     def published(
         self, vhost: str, message: Message, queues: i64, targets: Sequence[object]
     ) -> None:
-        """Note a publish into so many `queues` of its targets, of a client or out of staging."""
+        """Record a publish, of a client or from staging, and how many `queues` it reached."""
 
     def forget_vhost(self, vhost: str) -> None:
         """Drop what was noted in a virtual host, because it is deleted."""

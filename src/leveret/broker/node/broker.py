@@ -72,7 +72,8 @@ class Broker:
         self.dissolving: dict[str, Vhost] = {}
         #: A dict for its order: when an alarm ends, connections resume in the order they opened.
         self.links: dict[Link, None] = {}
-        #: A connection of each protocol that is over (`ClientSession.untie`).
+        #: One ended connection of each protocol, whose parts others refer to after their end
+        #: (`ClientSession.untie`).
         self.ended_links: dict[str, Link] = {}
         #: Those that are in a vhost, by user and by vhost.
         self._links_of_users: dict[str, dict[Link, None]] = {}

@@ -335,7 +335,7 @@ class Restore(Replay):
             self.broker.turn.journal.delete("vhost", {"name": name})
         for queue_id in sorted(self.queues):
             self.broker.ids.used(queue_id)
-            # The queue that is built can have the memory of what was read of those before it.
+            # Frees what was read of the earlier queues before the next one is built.
             queue = self.queues.pop(queue_id)
             if queue.deleted:
                 continue

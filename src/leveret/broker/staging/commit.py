@@ -277,7 +277,7 @@ class Commit(Dispatcher):
             check_owned(sink.owner, self.by, self.label, GIVE_SINK)
 
     def takes(self) -> bool:
-        """Return whether nobody owns the sink or it is new, so that the user will own it."""
+        """Return whether the commit makes its user the owner: the sink is new or has no owner."""
         command = self.command
         sink = self.area.sinks.live(command.sink, command.destination, self.by)
         return sink is None or sink.owner is None

@@ -540,7 +540,7 @@ class Exchanges(BindingOwner):
             self._releasing = None
 
     def end(self) -> None:
-        """Let go of the tables of the deleted vhost: empty, they have room for what was there."""
+        """Drop the tables of the deleted vhost: even empty, they keep their memory."""
         self.counts.clear()
         self.by_name.clear()
         self._queue_bindings.clear()

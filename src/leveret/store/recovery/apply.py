@@ -153,7 +153,7 @@ class Applier:
         self._replay.ack(read_i64_le(data, at), sequence, sequence)
 
     def _spill(self, data: bytes, start: i64, end: i64) -> None:
-        """Apply that earlier messages are in a chunk, intact or not."""
+        """Apply a record which says that earlier messages are in a chunk, intact or not."""
         ranges_at: i64 = start + 8 + CHUNK_REF_BYTES
         if end < ranges_at or (end - ranges_at) % 16:
             raise Damaged("a record has not the size of its kind")

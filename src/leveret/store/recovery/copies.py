@@ -1,15 +1,15 @@
-"""What a directory still has of messages that cannot be read where they should be.
+"""The other copies of damaged messages in a data directory.
 
-This decides what is recoverable, for everybody who finds damage: a start, a reader of a running
-broker, `leveret store check` and `leveret store salvage`.  A message may lie in
+This module decides what is recoverable, for a start, for a read by a running broker, for `leveret
+store check` and for `leveret store salvage`.  Copies of a message are searched for in
 
-    the journal   in any file that is still there, those before the newest snapshot included
-    a chunk       that any snapshot or any record of the journal refers to: the previous snapshot
-                  may name the copy from which a compaction made another one
+    the journal   all files that still exist, including those before the newest snapshot
+    chunks        all that a snapshot or a journal record refers to: the previous snapshot may name
+                  the chunk from which a compaction made another one
 
-The reader says which sequences it misses (`want`), `search` looks at all of that once, and then
-`copies` has what was found and `missing` says how much is lost.  The same pass tells what damaged
-places of the journal cost (`unseen.py`).
+`want` names the sequences to search for, `search` reads everything once, and then `copies` returns
+what was found and `missing` how much is lost.  The same pass determines what each damaged place of
+the journal cost (`unseen.py`).
 
 Invariants: it only reads; a copy is used only if its digest matches.  Chunks that nothing refers to
 are not used: a crash may have left them, and their sequences may have been used again.
@@ -50,7 +50,7 @@ from leveret.wire.properties import property_expiration, property_priority
 @final
 @mypyc_attr(acyclic=True)
 class Copy:
-    """A message that was found; `count` is -1 where the journal has it, which has no row."""
+    """A message that was found; `count` is -1 if it is from the journal, which has no row of it."""
 
     def __init__(self, message: Message, count: i64, expiry_ms: i64, priority: i64) -> None:
         self.message: Final = message
@@ -61,9 +61,10 @@ class Copy:
 
 @final
 class Copies(Replay):
-    """One search.
+    """One search for copies.
 
-    Damage to journal files from `needed_file` on is judged, up to the group `durable`.
+    It also determines the cost of damage in journal files from `needed_file` on, up to the group
+    `durable`.
     """
 
     def __init__(self, disk: Disk, seed: int, needed_file: i64 = 0, durable: i64 = 0) -> None:
@@ -77,10 +78,10 @@ class Copies(Replay):
         self._durable: i64 = durable
         self._wanted: dict[int, RangeSet] = {}
         self._found: dict[int, dict[i64, Copy]] = {}
-        #: From which sequence of a queue on the journal has every recorded message, if it is whole.
+        #: The sequence of a queue from which on an undamaged journal has every recorded message.
         self._journaled_from: dict[int, i64] = {}
         self._whole = True
-        #: Of each journal file that a snapshot begins with, the group that it begins with.
+        #: The first group of each journal file with which a snapshot begins.
         self._first_groups: dict[i64, i64] = {}
 
     def want(self, queue_id: i64, first: i64, last: i64) -> None:
@@ -88,13 +89,13 @@ class Copies(Replay):
         self._wanted.setdefault(int(queue_id), RangeSet()).add(first, last)
 
     def copies(self, queue_id: i64) -> dict[i64, Copy]:
-        """Return what was found of a queue, by sequence."""
+        """Return the messages of a queue that were found, by sequence."""
         return self._found.setdefault(int(queue_id), {})
 
     def missing(self, queue_id: i64, first: i64, last: i64, gone: RangeSet | None) -> int:
         """Return how many messages between two sequences are neither gone nor found.
 
-        A message that the journal would have, and does not, was not one that it records.
+        A message that an undamaged part of the journal lacks was transient, and is not missing.
         """
         last = min(last, self._journaled_until(queue_id) - 1)
         if last < first:
@@ -112,7 +113,7 @@ class Copies(Replay):
         return self._journaled_from.get(int(queue_id), NEVER) if self._whole else NEVER
 
     def search(self) -> Iterator[None]:
-        """Look at all snapshots, the journal, and the chunks that they refer to; yield often."""
+        """Search all snapshots, the journal, and the chunks that these refer to; yield often."""
         for name in self._disk.list(STATE_DIR):
             if state_generation(name) >= 0:
                 for _ in self._search_snapshot(state_path(state_generation(name))):
@@ -164,7 +165,7 @@ class Copies(Replay):
         self._note_damage(scan, damages, number)
 
     def _note_damage(self, scan: JournalScan, known: int, number: i64) -> int:
-        """Take note of new damage; return how many damaged places the file has by now."""
+        """Note new damage; return how many damaged places of the file are known now."""
         for damage in scan.damages[known:]:
             if damage.records != 0:
                 self._whole = False
@@ -179,12 +180,12 @@ class Copies(Replay):
         return group_before(data, self._seed, number, group)
 
     def refer(self, queue_id: i64, ref: ChunkRef) -> None:
-        """Take note of a chunk of a queue."""
+        """Note a chunk of a queue."""
         of_queue = self.referenced.setdefault(int(queue_id), {})
         of_queue[int(ref.file_number), int(ref.position)] = ref
 
     def _read(self, path: str) -> bytes:
-        """Return a file, with zeros for what cannot be read; a checkpoint may have removed it."""
+        """Return a file, with zeros for unreadable parts; a checkpoint may have removed it."""
         try:
             file = self._disk.open(path)
         except StorageFailure:
@@ -197,7 +198,7 @@ class Copies(Replay):
     # -- chunks ------------------------------------------------------------------------------------
 
     def _search_chunks(self, queue_id: int) -> Iterator[None]:
-        """Look for what the journal does not have in every chunk that may have it."""
+        """Search the chunks for what the journal does not have."""
         wanted = self._wanted[queue_id]
         found = self.copies(queue_id)
         for ref in self.referenced.get(queue_id, {}).values():
@@ -227,7 +228,7 @@ class Copies(Replay):
                 self.copies(queue_id)[sequence] = Copy(message, -1, NEVER, 0)
 
     def spill(self, queue_id: i64, ref: ChunkRef, gone: RangeSet) -> None:
-        """Note a chunk, and what is gone from it."""
+        """Note a chunk, and which of its messages are gone."""
         self.refer(queue_id, ref)
         for first, last in gone.ranges():
             self.ack(queue_id, first, last)
@@ -269,7 +270,7 @@ def expiry_of(message: Message) -> i64:
 
 
 def level_of(message: Message, levels: i64) -> i64:
-    """Return a message's level in a queue that has levels from 0 to `levels`."""
+    """Return a message's priority in a queue with priorities from 0 to `levels`."""
     priority = property_priority(message.properties) if levels > 0 else None
     return 0 if priority is None else min(i64(priority), levels)
 
@@ -282,7 +283,7 @@ def group_before(data: bytes, seed: int, number: i64, group: i64) -> i64:
 
 
 def readable_chunk(disk: Disk, queue_id: i64, ref: ChunkRef) -> Chunk | None:
-    """Return a chunk of a queue; None if its columns are damaged or it is another one."""
+    """Return a chunk of a queue; None if its columns are damaged or it is another queue's."""
     try:
         file = disk.open(ref.path)
     except StorageFailure:
@@ -306,7 +307,7 @@ def row_of(chunk: Chunk, index: i64) -> Copy | None:
 
 
 def apply_rows(replay: Replay, queue_id: i64, chunk: Chunk, gone: RangeSet | None) -> None:
-    """Give a queue the messages of a chunk that are intact, not gone, and were to be restored."""
+    """Restore the intact messages of a chunk that are not gone and that a start restores."""
     state = replay.state(queue_id)
     keeps_all = state is not None and state.keeps_transient()
     for index in range(chunk.count):

@@ -1,7 +1,6 @@
-"""Messages of a chunk that cannot be read where they should be, and what becomes of them.
+"""The damaged messages of a chunk, and how they are restored from copies.
 
-Whoever finds them asks for them (`want`), lets the copies be searched, and restores what is found;
-what is not is lost.
+The caller marks them as wanted, searches for copies, and restores what was found; the rest is lost.
 
 Invariant: a start, a survey and a salvage get the same messages and the same count here.
 """
@@ -24,7 +23,7 @@ from leveret.store.segments.segments import ChunkRef
 
 @final
 class LostRows:
-    """The `broken` messages of a chunk, or all of its messages if it is not readable (None)."""
+    """The `broken` messages of a chunk, or all of them if the chunk is unreadable (None)."""
 
     def __init__(
         self, queue_id: i64, ref: ChunkRef, chunk: Chunk | None, broken: list[int]
@@ -36,14 +35,14 @@ class LostRows:
         self.damage = Damage(ref.path, ref.position, ref.size, "")
 
     def want(self, copies: Copies) -> None:
-        """Have the messages searched for."""
+        """Mark the messages as wanted."""
         if self.chunk is None:
             copies.want(self.queue_id, self.ref.first, self.ref.last)
         for sequence in self.broken:
             copies.want(self.queue_id, sequence, sequence)
 
     def found(self, copies: Copies, state: KnownQueue | None) -> Iterator[tuple[i64, Copy]]:
-        """Yield the live messages among them that were found elsewhere, in order."""
+        """Yield the live ones that were found elsewhere, in order."""
         ref = self.ref
         gone = RangeSet() if state is None else state.gone_between(ref.first, ref.last)
         keeps_all = state is not None and state.keeps_transient()
@@ -71,7 +70,7 @@ class LostRows:
         return lost
 
     def restore(self, copies: Copies, replay: Replay) -> int:
-        """Give a queue what is left of its chunk in place of it; return how much is lost."""
+        """Replace the chunk by its remaining messages; return how many are lost."""
         queue_id = self.queue_id
         state = replay.state(queue_id)
         if state is None or state.deleted:
@@ -87,7 +86,7 @@ class LostRows:
         return lost
 
     def settle(self, copies: Copies, replay: Replay) -> int:
-        """Give a queue what was found elsewhere, beside its chunk; return how much is lost."""
+        """Keep the chunk, and add what was found elsewhere; return how many messages are lost."""
         state = replay.state(self.queue_id)
         for sequence, copy in self.found(copies, state):
             replay.chunk_message(self.queue_id, sequence, copy.message, max(copy.count, 0))

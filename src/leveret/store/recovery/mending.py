@@ -1,11 +1,11 @@
-"""Mending a chunk that was read damaged while the broker runs.
+"""Repairing a damaged chunk that a running broker reads.
 
-A start replaces a damaged chunk by what is left of it.  A reader has no queue at hand, and gets a
-chunk instead in which every message that lies elsewhere is in its place, and every other one does
-not check, as before.
+A start replaces a damaged chunk by its remaining messages.  A reader has no access to the queue:
+it gets a chunk in which messages that were found elsewhere are restored, and the others still fail
+their checksums.
 
-Invariants: what is damaged takes as long as reading all of the journal, so it is called beside the
-event loop where it can be; a chunk that is whole is returned as it is.
+Invariants: repairing a chunk takes as long as reading the whole journal, so it runs off the event
+loop where possible; an intact chunk is returned as it is.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from leveret.store.segments.walk import read_what_can_be
 
 @final
 class BestChunk:
-    """A chunk's best bytes; `damaged` are those that were read if they were not whole.
+    """The bytes of a chunk after repair; `damaged` are the bytes that were read, or None.
 
-    `whole` means that every message is there; `same` that the bytes are those that were once
-    written, by their own digests.
+    `whole` means that every message is intact; `same` that the bytes match their digests, and so
+    are those that were once written.
     """
 
     def __init__(self, data: bytes, damaged: bytes | None, whole: bool, same: bool) -> None:
@@ -44,16 +44,17 @@ class BestChunk:
 
 
 def read_best(disk: Disk, seed: int, owner: i64, ref: ChunkRef, levels: i64) -> BestChunk:
-    """Return the best bytes of a chunk of the queue or stream `owner`.
+    """Return the bytes of a chunk of the queue or stream `owner`, repaired as far as possible.
 
-    If its columns are lost, a chunk is made from messages, for a queue whose highest priority is
-    `levels`; not if that is negative: columns say when a delayed message is due, and it does not.
+    If its columns are damaged, the chunk is rebuilt from messages, for a queue whose highest
+    priority is `levels`; not if that is negative, because only the columns say when a delayed
+    message is due.
     """
     data = read_if_readable(disk, ref)
     if is_whole(owner, ref, data):
         return BestChunk(data, None, True, True)
     if ref.temporary:
-        # Its messages are nowhere else.
+        # There are no other copies of its messages.
         return BestChunk(data, data, False, False)
     read = data if len(data) == ref.size else _readable_part(disk, ref)
     best = _mended(disk, seed, owner, ref, read, levels)
@@ -61,9 +62,9 @@ def read_best(disk: Disk, seed: int, owner: i64, ref: ChunkRef, levels: i64) -> 
 
 
 def heal(disk: Disk, ref: ChunkRef, data: bytes) -> None:
-    """Write the bytes of a chunk again that were once written at its place, if the disk takes them.
+    """Write the original bytes of a chunk to its place again, unless the disk fails.
 
-    A crash may leave a part of them, which is no worse than before.
+    If a crash interrupts it, the chunk is no worse than before.
     """
     try:
         file = disk.open(ref.path)
@@ -77,7 +78,7 @@ def heal(disk: Disk, ref: ChunkRef, data: bytes) -> None:
 
 
 def is_whole(owner: i64, ref: ChunkRef, data: bytes) -> bool:
-    """Return whether bytes are those of a chunk, by its digests."""
+    """Return whether bytes match all digests of a chunk."""
     if len(data) != ref.size:
         return False
     try:
@@ -88,7 +89,7 @@ def is_whole(owner: i64, ref: ChunkRef, data: bytes) -> bool:
 
 
 def _checks(owner: i64, ref: ChunkRef, data: bytes) -> bool:
-    """Return whether bytes are a chunk of which every message checks."""
+    """Return whether bytes are a chunk whose messages all match their digests."""
     try:
         return not check_chunk(data, ref, owner).damaged()
     except ChunkDamaged:
@@ -96,7 +97,7 @@ def _checks(owner: i64, ref: ChunkRef, data: bytes) -> bool:
 
 
 def _readable_part(disk: Disk, ref: ChunkRef) -> bytes:
-    """Return the bytes of a chunk, with zeros for what cannot be read; nothing without its file."""
+    """Return the bytes of a chunk, with zeros for unreadable parts; empty if the file is gone."""
     try:
         file = disk.open(ref.path)
     except StorageFailure:
@@ -110,7 +111,7 @@ def _readable_part(disk: Disk, ref: ChunkRef) -> bytes:
 
 
 def _mended(disk: Disk, seed: int, owner: i64, ref: ChunkRef, data: bytes, levels: i64) -> bytes:
-    """Return a damaged chunk with what lies elsewhere in its place."""
+    """Return a damaged chunk with the messages that were found elsewhere."""
     chunk: Chunk | None = None
     broken: list[int] = []
     try:
@@ -125,7 +126,7 @@ def _mended(disk: Disk, seed: int, owner: i64, ref: ChunkRef, data: bytes, level
         for _ in copies.search():
             pass
     except StorageFailure:
-        # A checkpoint has removed what was listed; what was found before counts.
+        # A checkpoint has removed a file meanwhile; use what was found before.
         pass
     found = {sequence: copy.message for sequence, copy in copies.copies(owner).items()}
     if chunk is not None:
@@ -134,7 +135,7 @@ def _mended(disk: Disk, seed: int, owner: i64, ref: ChunkRef, data: bytes, level
 
 
 def _rebuilt(owner: i64, ref: ChunkRef, copies: Copies, levels: i64) -> bytes:
-    """Return a chunk of what was found of one whose columns are lost; nothing if nothing was."""
+    """Return a new chunk of the messages that were found; empty if there are none."""
     found = copies.copies(owner)
     span: i64 = ref.last - ref.first + 1
     if not found or span > CHUNK_RECORDS_MAX:

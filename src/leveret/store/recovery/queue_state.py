@@ -28,7 +28,7 @@ Kept = TypeVar("Kept")
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class KnownQueue:
-    """What the records say of one queue or stream, whatever is kept of its messages."""
+    """The state of one queue or stream by its records, without its messages."""
 
     def __init__(self, queue_id: i64) -> None:
         self.queue_id: i64 = queue_id
@@ -38,7 +38,7 @@ class KnownQueue:
         self.first_offset: i64 = 0
         #: Sequences that are gone: acked, purged or moved.
         self.dead = RangeSet()
-        #: Its chunks by file and position, and the sequences between the first and last of each.
+        #: Its chunks by file and position, and the sequences from the first to the last of each.
         self.chunks: dict[tuple[int, int], ChunkRef] = {}
         self.covered = RangeSet()
         #: True if its last messages may be lost: no record of it followed a damaged place.
@@ -74,7 +74,7 @@ class KnownQueue:
         return "" if self.unsure else self._stream_id
 
     def keeps_transient(self) -> bool:
-        """Return whether a start restores messages that are not persistent too."""
+        """Return whether a start also restores transient messages."""
         return self.type in ("stream", "delayed")
 
     def identified(self, definition: dict[str, object]) -> None:
@@ -99,7 +99,7 @@ class KnownQueue:
         return sequence < self.first_offset or self.dead.has(sequence)
 
     def gone_between(self, first: i64, last: i64) -> RangeSet:
-        """Return which sequences between two are gone."""
+        """Return which sequences from `first` to `last` are gone."""
         gone = RangeSet()
         gone.add(first, min(self.first_offset - 1, last))
         for low, high in self.dead.within(first, last):
@@ -107,7 +107,7 @@ class KnownQueue:
         return gone
 
     def unaccounted(self, first: i64, last: i64) -> int:
-        """Return how many sequences between two are neither gone, nor kept, nor in a chunk."""
+        """Return how many of these sequences are neither gone, nor kept, nor in a chunk."""
         if self.deleted or last < first:
             return 0
         known = self.gone_between(first, last)
@@ -118,7 +118,7 @@ class KnownQueue:
         return int(last - first + 1) - known.count(first, last)
 
     def add_chunk(self, ref: ChunkRef) -> None:
-        """Note the place of some of its messages."""
+        """Note a chunk of its messages."""
         self.chunks[int(ref.file_number), int(ref.position)] = ref
         self.covered.add(ref.first, ref.last)
 
@@ -127,7 +127,7 @@ class KnownQueue:
         return list(self.chunks.values())
 
     def refers_to(self, ref: ChunkRef) -> bool:
-        """Return whether it has a chunk at a place."""
+        """Return whether it has a chunk at this position."""
         return not self.deleted and (int(ref.file_number), int(ref.position)) in self.chunks
 
     def lose_chunk(self, ref: ChunkRef) -> None:
@@ -142,9 +142,9 @@ class QueueState(KnownQueue, Generic[Kept]):
     def __init__(self, queue_id: i64) -> None:
         super().__init__(queue_id)
         self.messages: dict[i64, Kept] = {}
-        #: How often messages came back, where neither they nor their chunks say it.
+        #: Delivery counts of messages that neither the messages nor their chunks have.
         self.counts: dict[i64, i64] = {}
-        #: How far the named consumers of a stream have come.
+        #: The stored offsets of the named consumers of a stream.
         self.offsets: dict[bytes, int] = {}
 
     def kept_between(self, first: i64, last: i64) -> list[i64]:

@@ -7,9 +7,9 @@ that the recovered state cannot be lost any more.  A recovery that is interrupte
 therefore simply repeated.
 
 A bad group is damage if an intact later group calls it durable; otherwise a crash tore it.  A
-damaged snapshot loses nothing, because the generation before it still exists.  What a damaged chunk
-or record held is looked for wherever else it may be (`copies.py`); the chunks that may have a copy
-somewhere are verified, as long as it is there, and the others when they are read.
+damaged snapshot loses nothing, because the generation before it still exists.  Other copies of what
+a damaged chunk or record held are searched for (`copies.py`).  Chunks whose messages may have such
+copies are verified now, before the copies are removed; the others when they are read.
 
 It runs before the broker listens, but in slices; it holds one file in memory at a time.
 """
@@ -64,10 +64,10 @@ from leveret.wire.buffer import read_i64_le
 
 LOCK_PATH: Final = "lock"
 
-#: What is said where neither a snapshot nor the journal is complete.
-NO_STATE: Final = "no snapshot is whole, and the journal does not tell all"
+#: The report if neither a snapshot nor the journal is complete.
+NO_STATE: Final = "no snapshot is intact, and the journal does not go back to the beginning"
 
-#: How many damaged messages of a chunk are named.
+#: How many damaged messages of a chunk the report names.
 _NAMED_MAX: Final = 20
 
 
@@ -78,9 +78,9 @@ def journal_tells_all(disk: Disk) -> bool:
 
 
 def verified_from(disk: Disk, seed: int, head: SnapshotHead) -> i64:
-    """Return from which segment file on chunks hold messages that may lie elsewhere too.
+    """Return the first segment file whose chunks hold messages that may have other copies.
 
-    The head of a snapshot says it, if the journal begins where the snapshot before it does.
+    The head of a snapshot names it, if the journal begins where the snapshot before it does.
     """
     begin: i64 = head.journal_file
     for name in disk.list(STATE_DIR):
@@ -176,12 +176,12 @@ class Recovery:
         self._durable: i64 = 0
         #: New damaged places, until it is known whether their contents were durable.
         self._doubtful: list[Damage] = []
-        #: Chunks in files with lower numbers hold only what is nowhere else.
+        #: Messages in files with lower numbers have no other copies.
         self._verified_from: i64 = 0
-        #: Chunks to examine, and what is damaged of those that were; by queue.
+        #: The chunks to examine, and the damage in those that were examined, by queue.
         self._unverified: list[tuple[int, ChunkRef]] = []
         self._lost: list[LostRows] = []
-        #: Of each journal file that a snapshot begins with, the group that it begins with.
+        #: The first group of each journal file with which a snapshot begins.
         self._first_groups: dict[i64, i64] = {}
         #: The chunks that damaged snapshots name.
         self._named: list[tuple[int, ChunkRef]] = []
@@ -251,7 +251,7 @@ class Recovery:
             self._note_bad_snapshot(scan)
         if journal_tells_all(self._disk):
             return
-        # Nobody knows now what the chunks hold: their files stay, for a salvage.
+        # It is unknown which chunks are live: keep their files for a salvage.
         self.report.state_whole = False
         self._keep(Damage(STATE_DIR, 0, 0, NO_STATE), b"")
         for name in names:
@@ -311,7 +311,7 @@ class Recovery:
                 yield
         self._acked = {}
         for found in scan.damages:
-            # Another snapshot may have the record.
+            # Another snapshot may contain the record.
             end = found.position + found.size
             damage = Damage(scan.path, found.position, found.size, found.what, 0)
             self._doubt(self._keep(damage, scan.data[found.position : end]))
@@ -335,18 +335,18 @@ class Recovery:
         state = self._replay.state(queue_id)
         covered = state is not None and state.covered.count(ref.first, ref.last) > 0
         if covered and not self.report.state_whole:
-            # Another snapshot names it, or a copy of it.
+            # Another snapshot names the chunk, or a copy of it.
             return 0
         if self._replay.chunk(queue_id, ref):
             self._examine(queue_id, ref, self._acked.get(int(queue_id)), True)
             return ref.count
         if ref.file_number >= self._verified_from:
             self._unverified.append((int(queue_id), ref))
-        # An older chunk is examined when it is read: nothing else has its messages.
+        # An older chunk, whose messages have no other copies, is examined when it is read.
         return 0
 
     def _verify(self) -> Iterator[None]:
-        """Examine the chunks whose messages may lie elsewhere too, as long as they do."""
+        """Examine the chunks whose messages may have other copies, before these are removed."""
         copied = self._copied()
         for queue_id, ref in self._unverified + self._applier.spilled + copied:
             state = self._replay.state(queue_id)
@@ -358,7 +358,7 @@ class Recovery:
                 yield
 
     def _copied(self) -> list[tuple[int, ChunkRef]]:
-        """Return the older chunks of which something names a copy that is not used."""
+        """Return the older chunks of which a snapshot or a record names an unused copy."""
         copies: dict[int, RangeSet] = {}
         for queue_id, ref in self._applier.spilled + self._named:
             state = self._replay.state(queue_id)
@@ -374,7 +374,7 @@ class Recovery:
         return found
 
     def _examine(self, queue_id: i64, ref: ChunkRef, gone: RangeSet | None, apply: bool) -> None:
-        """Read a chunk and note what is damaged in it; apply its live messages if that is asked."""
+        """Read a chunk and note its damage; restore its live messages if `apply` is true."""
         raw = b""
         try:
             raw = read_chunk_bytes(self._disk, ref)
@@ -394,7 +394,7 @@ class Recovery:
             apply_rows(self._replay, queue_id, chunk, gone)
 
     def _lose(self, rows: LostRows, what: str, raw: bytes) -> None:
-        """Note what is damaged of a chunk; how much of it is lost is known at the end."""
+        """Note the damage of a chunk; how much of it is lost is determined at the end."""
         ref = rows.ref
         count = ref.count if rows.chunk is None else len(rows.broken)
         rows.damage = self._keep(Damage(ref.path, ref.position, ref.size, what, count), raw)
@@ -410,14 +410,14 @@ class Recovery:
         ]
 
     def _keeps_all(self, queue_id: i64) -> bool:
-        """Return whether messages of a queue that are not persistent are restored too."""
+        """Return whether transient messages of a queue are restored too."""
         state = self._replay.state(queue_id)
         return state is not None and state.keeps_transient()
 
-    # -- what is left of what is damaged -----------------------------------------------------------
+    # -- repair ------------------------------------------------------------------------------------
 
     def _mend(self) -> Iterator[None]:
-        """Find what is damaged in any other place, and note what is lost."""
+        """Search for copies of what is damaged, and note what is lost."""
         places = [
             damage
             for damage in self._found
@@ -447,7 +447,7 @@ class Recovery:
         return Copies(self._disk, self.report.seed, self._head.journal_file, self._durable)
 
     def _adopt(self) -> Iterator[None]:
-        """Give chunks that damaged records referred to back to their queues."""
+        """Add the chunks that damaged records referred to to their queues."""
         copies = self._copies()
         for _ in copies.search():
             yield

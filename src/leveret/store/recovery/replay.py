@@ -131,25 +131,25 @@ class Replay(ABC):
     def chunk(self, queue_id: i64, ref: ChunkRef) -> bool:
         """Note the place of a chunk of a queue; return True to get its messages now."""
 
-    # -- what is damaged, after the last record ----------------------------------------------------
+    # -- repair, after the last record -------------------------------------------------------------
 
     def state(self, queue_id: i64) -> KnownQueue | None:
-        """Return what is known of a queue; None for a queue of which nothing is."""
+        """Return what is known of a queue; None if no record names it."""
         return None
 
     def queue_ids(self) -> list[int]:
-        """Return the ids of all queues of which something is known."""
+        """Return the ids of all queues that records name."""
         return []
 
     def chunk_lost(self, queue_id: i64, ref: ChunkRef) -> None:  # noqa: B027
         """Note that a chunk is damaged and may not be kept.
 
-        What is left of its messages follows, by `chunk_message`, and must be handed over again by
-        the next checkpoint.  Until then each start finds it again where it found it now.
+        Its remaining messages follow by `chunk_message`, and the next checkpoint must write them
+        again.  Until then, each start finds them where this one did.
         """
 
     def chunk_message(
         self, queue_id: i64, sequence: i64, message: Message, delivery_count: i64
     ) -> None:
-        """Put a live message of a chunk into its queue, or one that was found elsewhere."""
+        """Add a live message of a chunk, or a copy that was found elsewhere, to its queue."""
         raise RuntimeError("no message of a chunk was requested")

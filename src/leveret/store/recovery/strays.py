@@ -1,9 +1,9 @@
-"""Chunks that nothing refers to any more because the record that did is damaged.
+"""Chunks that nothing refers to, because the record that did is damaged.
 
-Only two kinds of damage call for them: to a record of the journal that says where messages were
-spilled, whose messages may be nowhere else, and to all snapshots at once.
+They are searched for only if a journal record that may have named a chunk is damaged, or if all
+snapshots are: their messages may have no other copies.
 
-Invariants: it only reads; what any record that is left says is gone does not come back.
+Invariants: it only reads; messages that an intact record removes do not come back.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ from leveret.store.segments.walk import SegmentWalk
 
 
 def may_name_chunks(damage: Damage) -> bool:
-    """Return whether a damaged place of the journal may have said where a chunk is."""
+    """Return whether a damaged place of the journal may have held a reference to a chunk."""
     unknown = damage.records is None or not is_kind(damage.kind)
     return damage.records != 0 and (damage.kind == SPILL or unknown)
 
 
-#: What is said of a damaged place where neither a snapshot nor a record names a chunk.
-UNTOLD: Final = "no snapshot tells what was here"
+#: The report on a damaged place at which no snapshot and no record names a chunk.
+UNTOLD: Final = "no snapshot says what was here"
 
 
 @final
 class Strays:
     """One search in the segment files from one on, after `copies` has searched the records.
 
-    `everything` is true where no snapshot is whole: then chunks of queues that nothing defines
-    count too.
+    `everything` is true if no snapshot is intact: then it includes chunks of queues whose
+    definitions are lost.
     """
 
     def __init__(
         self, disk: Disk, copies: Copies, replay: Replay, first_file: i64, everything: bool
     ) -> None:
         self.found: list[tuple[int, ChunkRef]] = []
-        #: Damaged places of which nothing says whether they held a chunk.
+        #: Damaged places that may have held a chunk or not.
         self.damages: list[Damage] = []
         self._disk = disk
         self._copies: Final = copies
@@ -56,7 +56,7 @@ class Strays:
         self._everything = everything
 
     def adopt(self) -> Iterator[None]:
-        """Give chunks that nothing refers to back to their queues; yield after each chunk."""
+        """Add the chunks that nothing refers to to their queues; yield after each chunk."""
         for name in self._disk.list(SEGMENTS_DIR):
             number = segment_number(name)
             if number < 0 or number < self._first_file:
@@ -109,7 +109,7 @@ class Strays:
                 apply_rows(self._replay, owner, chunk, gone)
             return
         for index in range(chunk.count):
-            # A part of it lies in another chunk, or in the journal.
+            # Other messages of it are in another chunk or in the journal.
             sequence = chunk.sequence(index)
             copy = row_of(chunk, index)
             if copy is None or gone.has(sequence) or state.unaccounted(sequence, sequence) == 0:
@@ -119,7 +119,7 @@ class Strays:
 
 
 def _ref_of(chunk: Chunk, number: i64, position: i64) -> ChunkRef:
-    """Return the reference to a chunk that was found at a place."""
+    """Return a reference to a chunk that was found at a position."""
     persistent = 0
     persistent_bytes = 0
     bodies = 0

@@ -1,12 +1,12 @@
-"""What damage to the journal cost, by the sequences that its records do not name.
+"""The cost of damage to the journal, by the sequences that no record names.
 
-Each recorded message of a queue has one record, and a queue's records come in the order of its
-sequences.  So a sequence that no record names was named in a damaged place that lies between the
-records of its neighbours.  It is lost only if it is neither gone nor in a chunk; and a damaged
-record that named such a sequence has cost nothing else.
+Each recorded message of a queue has one record, in the order of sequences.  A sequence that no
+record names was therefore named in a damaged place between the records of its neighbors.  The
+message is lost only if it is neither gone nor in a chunk; a damaged record that named such a
+sequence costs nothing else.
 
-Invariant: transient messages have sequences and no records.  They are never taken for more lost
-messages than there are damaged records.
+Invariant: transient messages have sequences but no records.  At most as many of them are counted as
+lost as there are damaged records.
 """
 
 from __future__ import annotations
@@ -45,29 +45,29 @@ class Span:
 
 @final
 class Unseen:
-    """Follows the records of all journal files in order, and the damaged places among them."""
+    """Follows the records and the damaged places of all journal files in order."""
 
     def __init__(self) -> None:
         self.places: list[Damage] = []
-        #: How many messages of each queue are lost by all places.
+        #: How many messages of each queue are lost in all places.
         self.lost: dict[int, int] = {}
         self._spans: list[Span] = []
-        #: The last sequence that was named of each queue, and how many places came before it.
+        #: The last named sequence of each queue, and the number of damaged places before it.
         self._last: dict[i64, i64] = {}
         self._seen: dict[i64, i64] = {}
-        #: What each place cost in messages, if it named any, and of which queues.
+        #: How many messages each place cost, if it named any, and of which queues.
         self._costs: dict[int, int] = {}
         self._charged: dict[int, set[int]] = {}
         #: The queues that a damaged record seems to name.
         self._targets: dict[int, list[int]] = {}
 
     def begins(self, queue_id: i64, next_sequence: i64) -> None:
-        """Note that a snapshot has every sequence of a queue below one."""
+        """Note that a snapshot covers all sequences of a queue below `next_sequence`."""
         last: i64 = self._last.get(queue_id, next_sequence)
         self._last[queue_id] = min(last, next_sequence - 1)
 
     def damaged(self, damage: Damage, data: bytes) -> None:
-        """Note a damaged place, in the file's bytes, behind the records so far."""
+        """Note a damaged place of a file with the bytes `data`, after the records so far."""
         if damage.records == 1 and damage.kind in (PUBLISH, MOVE):
             self._targets[len(self.places)] = _targets(damage, data)
         self.places.append(damage)
@@ -82,7 +82,7 @@ class Unseen:
             self._last[queue_id] = sequence
 
     def settle(self, places: list[Damage]) -> None:
-        """Take over what places cost that somebody else has noted, after `judge`."""
+        """Copy the cost, after `judge`, to another list of the same places."""
         costs = {(place.path, int(place.position)): place.records for place in self.places}
         for place in places:
             key = (place.path, int(place.position))
@@ -90,7 +90,7 @@ class Unseen:
                 place.records = costs[key]
 
     def judge(self, replay: Replay) -> None:
-        """Correct what the places cost, after the last record."""
+        """Determine the cost of the places, after the last record."""
         for queue_id in replay.queue_ids():
             state = replay.state(queue_id)
             if state is not None:
@@ -102,14 +102,14 @@ class Unseen:
         for number, damage in enumerate(self.places):
             cost = self._costs.get(number)
             if cost is not None:
-                # Nobody knows what else was in a place of unknown contents.
+                # A place of unknown contents may have held other records too.
                 unknown = damage.records is None and cost == 0
                 damage.records = None if unknown else cost
             elif damage.records == 1 and damage.kind in (CHECKPOINT, CLEAN_STOP, SPILL):
                 damage.records = 0
 
     def _close(self, queue_id: i64, last: i64, sequence: i64) -> None:
-        """Note the sequences between two that are named, if a damaged place is between them too."""
+        """Note the sequences between two named ones, if a damaged place is between these."""
         places: i64 = len(self.places)
         seen: i64 = self._seen.get(queue_id, 0)
         if seen < places and sequence > last + 1:
@@ -117,7 +117,7 @@ class Unseen:
         self._seen[queue_id] = places
 
     def _explain(self, span: Span, replay: Replay) -> None:
-        """Charge what is lost of a span to the places that may have named it."""
+        """Charge the lost sequences of a span to the places that may have named them."""
         state = replay.state(span.queue_id)
         # Only streams use the sequence 0.
         known = state is not None and state.type not in ("stream", "")
@@ -137,9 +137,9 @@ class Unseen:
                 break
 
     def _charge_ends(self, number: int, queues: list[int], replay: Replay) -> None:
-        """Charge the last messages of queues to a record that seems to name these.
+        """Charge the last messages of queues to a record that seems to name these queues.
 
-        Nothing that came later names a greater sequence of such a queue.
+        No later record names a greater sequence of such a queue.
         """
         for queue_id in queues:
             state = replay.state(queue_id)
@@ -147,7 +147,7 @@ class Unseen:
                 self._charge(number, queue_id, 0 if state.deleted else 1)
         untold = len(queues) - len(self._charged.get(number, set()))
         if untold > 0 and number in self._costs:
-            # It named more queues, and is damaged where it did.
+            # The record named other queues too, which are unreadable.
             self._costs[number] += untold
 
     def _charge(self, number: int, queue_id: int, cost: int) -> None:
@@ -156,7 +156,7 @@ class Unseen:
         self.lost[queue_id] = self.lost.get(queue_id, 0) + cost
 
     def _likely(self, span: Span) -> list[int]:
-        """Return the places that may have named the sequences of a span: messages first."""
+        """Return the places that may have named a span's sequences, places of messages first."""
         numbers = list(range(int(span.begin), int(span.end) + 1))
         likely = [number for number in numbers if _may_publish(self.places[number])]
         queue_id = int(span.queue_id)

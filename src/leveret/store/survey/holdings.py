@@ -241,7 +241,7 @@ class Holdings(Replay):
             queue.dead.add(first, last)
         self.chunk(queue_id, ref)
 
-    # -- what is damaged ---------------------------------------------------------------------------
+    # -- repair ------------------------------------------------------------------------------------
 
     def state(self, queue_id: i64) -> KnownQueue | None:
         """Return what is known of a queue."""
@@ -254,7 +254,7 @@ class Holdings(Replay):
     def chunk_message(
         self, queue_id: i64, sequence: i64, message: Message, delivery_count: i64
     ) -> None:
-        """Keep a message that was found elsewhere than where it should be."""
+        """Keep the copy of a damaged message that was found elsewhere."""
         queue = self.of(queue_id)
         queue.took(sequence)
         queue.messages[sequence] = Held(message if self._keep else None, message.size, -1)

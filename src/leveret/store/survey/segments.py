@@ -1,8 +1,8 @@
 """The survey of the segments: which chunks and messages live, are dead, or are lost.
 
 A chunk that a living queue refers to lives, but for what its queue says is gone and for transient
-messages of a queue that is no stream; any other is dead.  Where no snapshot is whole, `untold` are
-the damaged places of which nothing says whether they held a chunk.
+messages of a queue that is no stream; any other is dead.  If no snapshot is intact, `untold` are
+the damaged places that may have held a chunk or not.
 
 Invariants: it only reads, one chunk at a time.  A loss is judged at the end, when all chunks and
 the journal were looked at: what any of them still has is not lost.
@@ -41,7 +41,7 @@ class Wanted:
 
 @final
 class Loss:
-    """Messages of a chunk that cannot be read where they should be."""
+    """The damaged messages of a chunk."""
 
     def __init__(self, holdings: Holdings, rows: LostRows, reason: str, report: FileReport) -> None:
         self.queue: Final = holdings.of(rows.queue_id)
@@ -51,7 +51,7 @@ class Loss:
         self._report: Final = report
 
     def settle(self, copies: Copies) -> None:
-        """Take over what was found elsewhere, and note the damage and its final cost."""
+        """Restore what was found elsewhere, and note the damage and its final cost."""
         queue = self.queue
         lost = self.rows.settle(copies, self._holdings)
         queue.lost += lost
@@ -149,7 +149,7 @@ class SegmentSurvey:
         for index in range(chunk.count):
             sequence = chunk.sequence(index)
             if not chunk.persistent(index) and not queue.keeps_transient():
-                # No start restores it.
+                # A start does not restore it.
                 queue.dead.add(sequence, sequence)
             try:
                 message = chunk.message(index)

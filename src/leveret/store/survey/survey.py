@@ -6,12 +6,12 @@
     segments    verifies every chunk and its messages: what a queue refers to is live, dead or lost
     earlier     replays the snapshot before the newest and the journal after it: what they define
                 and no record removes must also be in the newest snapshot, or that is incomplete
-    mending     finds what is damaged elsewhere, if it is there (`recovery/copies.py`)
+    repair      searches for other copies of what is damaged (`recovery/copies.py`)
 
-A survey follows the rules of recovery and reports more: what is recoverable it does not decide
-itself.  Where no snapshot is intact and the journal does not go back to its first file, both replay
-all snapshots and assign every chunk to its owner.  Messages in those chunks that were consumed
-before the journal begins then come back.
+A survey follows the rules of recovery, which alone decides what is recoverable, and reports more.
+If no snapshot is intact and the journal does not go back to its first file, both replay all
+snapshots and assign every chunk to its owner.  Messages in those chunks that were consumed before
+the journal begins then come back.
 
 Invariants: a survey changes nothing on the disk.  It holds one file of the journal, one snapshot or
 one chunk at a time.  Of a message that only the journal has it keeps the place and the size, and
@@ -86,7 +86,7 @@ class Survey:
         self._records_lost = False
         #: Of each journal file that a snapshot begins with, the group it begins with.
         self._first_groups: dict[i64, i64] = {}
-        #: Chunks in files with lower numbers hold only what is nowhere else.
+        #: Messages in files with lower numbers have no other copies.
         self._verified_from: i64 = 0
         #: The snapshots that are whole, the newest first, and the report of that one.
         self._whole: list[str] = []
@@ -270,7 +270,7 @@ class Survey:
         elif scan.kind == CHUNK:
             queue_id = read_i64_le(scan.data, scan.start)
             ref = read_chunk_ref(scan.data, scan.start + 8)
-            # Where no snapshot is whole, another one may name it, or a copy of it.
+            # If no snapshot is intact, another one may name the chunk, or a copy of it.
             if self.state_whole or holdings.of(queue_id).covered.count(ref.first, ref.last) == 0:
                 holdings.chunk(queue_id, ref)
         elif scan.kind != END:
@@ -416,7 +416,7 @@ class Survey:
             if queue.definition is None:
                 self._miss(STATE_DIR, f"{queue.title} has messages and no definition", 1)
 
-    # -- what is damaged ---------------------------------------------------------------------------
+    # -- repair ------------------------------------------------------------------------------------
 
     def _places(self) -> list[Damage]:
         """Return the damaged places of the journal that a start replays."""
@@ -430,7 +430,7 @@ class Survey:
     def _adopt(
         self, strays: list[tuple[int, ChunkRef]], untold: set[tuple[int, int]] | None
     ) -> Iterator[None]:
-        """Give chunks that damaged records referred to back to their queues."""
+        """Add the chunks that damaged records referred to to their queues."""
         copies = self._copies()
         for _ in copies.search():
             yield
@@ -447,7 +447,7 @@ class Survey:
     def _mend(
         self, losses: list[Loss], places: list[Damage], strays: list[tuple[int, ChunkRef]]
     ) -> Iterator[None]:
-        """Find what is damaged in any other place, and note what is lost."""
+        """Search for copies of what is damaged, and note what is lost."""
         copies = self._copies()
         for owner, ref in strays:
             copies.refer(owner, ref)
