@@ -309,7 +309,7 @@ def test_a_broker_without_http_is_read_over_amqp(tmp_path: Path, name: str) -> N
         with transport(live, transport="auto") as way:
             assert bodies([*way.read(0, 10)]) == made
             assert chosen(way) is AmqpTransport
-        with transport(live) as way, pytest.raises(NoHttp, match="tells no HTTP port"):
+        with transport(live) as way, pytest.raises(NoHttp, match="reports no HTTP port"):
             way.latest()
 
 

@@ -131,7 +131,7 @@ def test_no_events_and_bodies_that_are_none(spark: SparkSession) -> None:
 
 
 def test_only_an_archive_is_told_the_time(spark: SparkSession) -> None:
-    with pytest.raises(JobError, match="now: it is asked of a broker"):
+    with pytest.raises(JobError, match="now: only for an archive"):
         lifecycle(spark, uri="amqp://127.0.0.1:1", now="2026-11-21T05:40:00Z")
 
 

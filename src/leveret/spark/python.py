@@ -1,4 +1,4 @@
-"""The Python that Spark starts for data sources: which one it is, and whether it can run ours.
+"""The Python that Spark starts for data sources, and the check that it can run this one.
 
 Spark takes it from the environment of its JVM: `PYSPARK_DRIVER_PYTHON`, else `PYSPARK_PYTHON`, else
 `python3`.  It starts that same command on the driver's machine, to plan, and on every executor's,
@@ -12,7 +12,7 @@ import subprocess
 import sys
 from typing import Final
 
-#: The variables of the environment that Spark reads, the first one before the second.
+#: The environment variables that Spark reads, in order of precedence.
 VARIABLES: Final = ("PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON")
 
 _DEFAULT: Final = "python3"
@@ -26,14 +26,14 @@ _PROBE: Final = (
 
 
 class PythonError(RuntimeError):
-    """Spark would start a Python that cannot run the data source; the text says what to set."""
+    """The Python that Spark would start cannot run the source; the text says what to set."""
 
 
 def use_this_python() -> None:
-    """Let a Spark on this machine alone, whose JVM is not started yet, run this Python.
+    """Have a local Spark, whose JVM is not started yet, run this Python.
 
-    `PYSPARK_DRIVER_PYTHON` names the Python of the driver, and that is this one.  The variable may
-    still say how the driver was started, such as `jupyter`, which can be no worker.
+    `PYSPARK_DRIVER_PYTHON` may name the command that started the driver, such as `jupyter`, which
+    cannot run as a worker.
     """
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -61,7 +61,7 @@ def check_python() -> None:
 
 
 def _fault(command: str) -> str:
-    """Return why a command cannot be the Python of workers; empty if it can."""
+    """Return why a command cannot run workers; an empty text if it can."""
     try:
         answer = subprocess.run(  # noqa: S603  what Spark would run
             [command, "-c", _PROBE],

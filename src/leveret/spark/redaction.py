@@ -1,4 +1,4 @@
-"""What Spark hides in its plans and its event log: a broker's URI, which may contain a password.
+"""Hide broker URIs, which may contain passwords, in Spark's plans and event log.
 
 Spark prints the options of `CREATE TEMPORARY VIEW … USING … OPTIONS (…)` in the plan of that
 statement, and writes the plan to its event log.  It hides the values of options whose names match
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: The pattern of the names of options, which also hides `httpUri`; and that of passwords in URIs.
-#: Java accepts only a bounded look-behind.
+#: The patterns of option names, including `httpUri`, and of passwords in URIs.  Java requires a
+#: bounded look-behind.
 PATTERNS: Final = {
     "spark.sql.redaction.options.regex": "(?i)ur[il]",
     "spark.sql.redaction.string.regex": r"(?<=(?i:amqps?)://[^:/?#@\s]{0,255}:)[^/?#\s]+(?=@)",
@@ -22,7 +22,7 @@ PATTERNS: Final = {
 
 
 def hide_uris(spark: SparkSession) -> None:
-    """Let a session hide URIs as well as what it hides already."""
+    """Have a session hide URIs, in addition to what it hides already."""
     for setting, pattern in PATTERNS.items():
         present = spark.conf.get(setting, None)
         if not present:

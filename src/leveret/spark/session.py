@@ -1,8 +1,8 @@
 """A Spark session that works on a fresh machine: Java, Python, addresses and time zone are set.
 
-It suits one machine (`local[…]`) and a driver on a cluster; on a cluster only the driver's own
-settings are changed, and not the Python that Spark runs, which is also that of the executors.  A
-running session is returned as it is, with those settings changed that can still be changed.
+It suits one machine (`local[…]`) and a driver on a cluster.  On a cluster, it changes only settings
+of the driver, and not the Python that Spark runs, which is also that of the executors.  A running
+session is returned, with those settings changed that can still be changed.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ def session(
 
     `config` holds Spark settings that override those of this function.
 
-    Raises: JavaError if there is no Java; PythonError if Spark would start a Python that cannot run
-    the data source; ImportError without PySpark.
+    Raises: JavaError if there is no Java; PythonError if the Python that Spark would start cannot
+    run the source; ImportError without PySpark.
     """
     try:
         from pyspark.sql import SparkSession

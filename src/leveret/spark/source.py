@@ -26,7 +26,7 @@ from leveret.spark.write.destination import check_destination
 from leveret.spark.write.options import parse_write_options
 from leveret.spark.write.writer import BatchWriter, StreamWriter
 
-#: The workers of PySpark that push filters, and that plan a write.
+#: The files of the PySpark workers that push filters and that plan a write.
 _PUSHING_FILE: Final = "data_source_pushdown_filters.py"
 _PLANNING_FILE: Final = "write_into_data_source.py"
 
@@ -38,8 +38,8 @@ class LeveretDataSource(DataSource):
     def name(cls) -> str:
         """Return the name of the format.
 
-        `spark.dataSource.register` asks for it on the driver, which is the only chance to let a
-        session that is not ours hide URIs.
+        `spark.dataSource.register` calls this on the driver, which is the only opportunity to have
+        a session that Leveret did not create hide URIs.
         """
         session = SparkSession.getActiveSession()
         if session is not None:
@@ -57,7 +57,7 @@ class LeveretDataSource(DataSource):
         check_schema(schema, options.columns)
         if options.queue is not None:
             return QueueBatchReader(options, schema)
-        # Only there may a reader have `pushFilters`: elsewhere Spark 4.3.0 refuses such a reader.
+        # Outside that worker, Spark 4.3.0 refuses a reader that has `pushFilters`.
         is_told_filters = _is_called_from(sys._getframe(1), _PUSHING_FILE)  # noqa: SLF001
         kind = PrunedBatchReader if is_told_filters else BatchReader
         return kind(options, schema, self.access())
@@ -73,7 +73,7 @@ class LeveretDataSource(DataSource):
         return StreamReader(options, schema, self.access())
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
-        """Return the writer of a batch save, whose destination exists.
+        """Check that the destination exists, and return the writer of a batch save.
 
         Raises: OptionError; SchemaError; WriteError; the exceptions of a refused login.
         """
@@ -83,13 +83,13 @@ class LeveretDataSource(DataSource):
         return made
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802
-        """Return the writer of a micro-batch, whose destination exists when it is planned.
+        """Check that the destination exists, when planning, and return a micro-batch's writer.
 
         Raises: OptionError; SchemaError; WriteError; the exceptions of a refused login.
         """
         options = parse_write_options(self.options)
         made = StreamWriter(options, schema, overwrite)
-        # Another worker makes a writer to commit what is staged by then.
+        # A commit makes a writer in another worker; its batch is staged already.
         if _is_called_from(sys._getframe(1), _PLANNING_FILE):  # noqa: SLF001
             check_destination(options)
         return made
@@ -103,5 +103,5 @@ class LeveretDataSource(DataSource):
 
 
 def _is_called_from(caller: FrameType, file: str) -> bool:
-    """Return whether the caller is in a certain file of PySpark."""
+    """Return whether the caller is in a file of PySpark."""
     return caller.f_code.co_filename.endswith(file)

@@ -11,8 +11,8 @@ first delivery to the ack, *whole* from the publish to the ack.
 A message is stuck if its last event is older than `stuck_after`, and it neither ended nor was
 removed by a purge or with its queue.  The present time is that of the broker's clock, because a
 queue in which nothing happens has no newer events; for an archive it is an argument, or else the
-time of the newest event.  Messages from before the first event
-of the stream are distinguished as far as possible: lives without their beginning count in `cut`.
+time of the newest event.  Messages from before the first event of the stream are distinguished as
+far as possible: lives without their beginning count in `cut`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ QUANTILES: Final = (0.5, 0.95, 0.99)
 ENDS: Final = ("acked", "dead_lettered", "expired", "dropped")
 _QUEUE_ENDS: Final = ("purged", "deleted")
 
-#: The last event of a message that waits to be delivered.
+#: The kinds of the last event of a message that waits to be delivered.
 _WAITING: Final = ("routed", "requeued")
 
 EVENT: Final = (
@@ -68,8 +68,8 @@ def lifecycle(
 ) -> Lifecycle:
     """Report the lives of messages, from the events of a broker (`uri`) or an archive (`path`).
 
-    `now` is the time at which an archive's messages wait or are stuck, by default that of its
-    newest event; a broker is asked for its clock.
+    `now` is the present time for an archive, by default that of its newest event; with a broker,
+    the present time is that of the broker's clock.
 
     Raises: JobError (a ValueError) for invalid arguments; Spark's exceptions.
     """
@@ -78,7 +78,7 @@ def lifecycle(
 
     seconds = span_seconds("stuck_after", stuck_after)
     if now is not None and path is None:
-        raise JobError("now: it is asked of a broker; only an archive (path) takes it")
+        raise JobError("now: only for an archive (path); a broker has its own clock")
     at = moment("now", now)
     now_ms = None if at is None else round(at.timestamp() * 1000)
     rows, source = messages(
@@ -162,7 +162,7 @@ def lives(events: DataFrame) -> DataFrame:
 def summarize(
     events: DataFrame, source: str, stuck_after_seconds: int, now_ms: int | None = None
 ) -> Lifecycle:
-    """Return the report on events; it is not earlier than the newest of them."""
+    """Return the report on events; the present time is at least that of the newest."""
     from pyspark.sql import functions as f
 
     totals = events.agg(
@@ -217,7 +217,7 @@ def _spans() -> dict[str, Column]:
 
 
 def _by_queue(all_lives: DataFrame, oldest_ms: int, now_ms: int) -> DataFrame:
-    """Return the counts and latencies of each queue, and the age of what waits longest."""
+    """Return the counts and latencies of each queue, and the age of its oldest waiting message."""
     from pyspark.sql import functions as f
 
     end = f.col("end")

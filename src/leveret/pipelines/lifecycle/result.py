@@ -26,8 +26,8 @@ class QueueLife:
     """The lives of messages in one queue: their outcomes, and the durations of the stages.
 
     `cleared` messages ended by a purge or with the queue; `open` have not ended, and `stuck` of
-    those are too old.  The beginning of `cut` is not in the data.  `oldest_waiting_ms` is how long
-    ago the oldest message that waits to be delivered arrived; None if none waits.
+    those are too old.  The beginning of `cut` is not in the data.  `oldest_waiting_ms` is the age
+    of the oldest message that waits to be delivered, or None.
     """
 
     vhost: str
@@ -65,9 +65,9 @@ class Lifecycle:
     """The result: `queues` with the most messages first, `stuck` the oldest first.
 
     `messages` counts those of all queues; `published` and `unroutable` are of the sample of
-    publishes, and `published_to_streams` those of `published` that reached streams only: no message
-    of a queue is theirs.  `first` and `last` are the times of the oldest and the newest event, and
-    `now` is the time at which messages were found to wait or to be stuck.
+    publishes, and `published_to_streams` counts those of `published` that reached only streams and
+    so added no message to a queue.  `first` and `last` are the times of the oldest and the newest
+    event, and `now` is the present time, by which messages wait or are stuck.
     """
 
     source: str

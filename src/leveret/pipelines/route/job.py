@@ -5,7 +5,7 @@ any table with the columns exchange, routing_key and optionally headers and prop
 published.  The broker's own matchers route the distinct keys, and Spark counts them.
 
 Routing ignores what recorded traffic does not contain: BCC (the broker removes it), permissions,
-exclusive queues, and which messages die, so that bindings that only dead letters reach are not
+exclusive queues, and dead-lettering, so that bindings that only dead letters may reach are not
 judged.  A message that a broker delivered already went through an exchange, and is routed from
 there again.
 """

@@ -23,8 +23,7 @@ class QueueLoad:
 class BindingLoad:
     """The number of messages that one binding matched.
 
-    It is not judged whether a binding is used that only dead letters reach: which messages die is
-    not in the traffic.
+    `judged` is False if dead letters may reach the binding: they are not in the recorded traffic.
     """
 
     binding: Binding
@@ -81,12 +80,12 @@ class Routes:
 
     @property
     def unused(self) -> tuple[Binding, ...]:
-        """The bindings that no message matched, and that are not for dead letters."""
+        """The bindings that no message matched and dead letters cannot reach."""
         return tuple(one.binding for one in self.bindings if one.messages == 0 and one.judged)
 
     @property
     def not_judged(self) -> tuple[Binding, ...]:
-        """The bindings that no message matched, and that dead letters may."""
+        """The bindings that no message matched, but dead letters may reach."""
         return tuple(one.binding for one in self.bindings if one.messages == 0 and not one.judged)
 
     @property

@@ -27,7 +27,7 @@ PREDECLARED: Final = {
     "amq.match": "headers",
 }
 
-#: The types of queues, and what policies call those of a type.
+#: The types of queues, and the `apply-to` of policies for each.
 _QUEUE_TYPES: Final = {"classic": "classic_queues", "quorum": "quorum_queues", "stream": "streams"}
 
 DELAYED_TYPE: Final = "x-delayed-message"
@@ -68,8 +68,7 @@ class Binding:
 class Topology:
     """The exchanges, queues and bindings of one vhost; `name` is its label.
 
-    `for_dead_letters` are the exchanges that queues send their dead letters to, and those behind
-    them.
+    `for_dead_letters` are the dead-letter exchanges of queues, and all exchanges behind them.
     """
 
     name: str
@@ -232,7 +231,7 @@ def _dead_letter_exchanges(sections: _Sections) -> Iterator[str]:
 def _behind(
     first: Iterator[str], exchanges: Mapping[str, Exchange], bindings: tuple[Binding, ...]
 ) -> frozenset[str]:
-    """Return exchanges, and all to which messages may go on from them."""
+    """Return exchanges and all exchanges that messages may reach from them."""
     follows: dict[str, list[str]] = {name: [one.alternate] for name, one in exchanges.items()}
     for binding in bindings:
         if not binding.to_queue:
@@ -247,7 +246,7 @@ def _behind(
 
 
 def _of_policy(key: str, name: str, policies: list[_Policy]) -> object:
-    """Return what the policy in effect for a name defines under a key; None for nothing."""
+    """Return the value of a key in the policy that applies to a name, or None."""
     for policy in policies:
         if policy.pattern.search(name):
             return policy.definition.get(key)
@@ -261,7 +260,7 @@ class _Policy:
 
 
 def _policies(sections: _Sections, key: str, apply_to: tuple[str, ...]) -> list[_Policy]:
-    """Return the policies that apply to a kind, the highest priority first; none without `key`.
+    """Return the policies for a kind that define `key`, the highest priority first.
 
     Raises: TopologyError for a pattern that Python does not accept.
     """

@@ -1,4 +1,4 @@
-"""The clock of a broker, by which its messages and events are timed."""
+"""The clock of a broker, which sets the timestamps of messages and events."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from leveret.spark.transports.base import Interrupted
 
 
 def clock_ms(options: Options) -> int | None:
-    """Return the time of the broker of a read, in milliseconds; None for a data directory.
+    """Return the present time of a broker in milliseconds; None for a data directory.
 
-    The broker tells it over HTTP, in whole seconds.  Where only AMQP answers, it is this machine's.
+    It is in whole seconds, from the broker's HTTP listener; without one it is this machine's.
     """
     if options.directory is not None:
         return None
@@ -25,7 +25,7 @@ def clock_ms(options: Options) -> int | None:
             answer.read()
         return round(parsedate_to_datetime(date).timestamp() * 1000)
     except (Interrupted, NoHttp, AmqpError, ValueError):
-        # What hinders the read itself is told by the read.
+        # The read itself reports what prevents it.
         return time.time_ns() // 1_000_000
     finally:
         link.close()

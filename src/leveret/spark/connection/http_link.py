@@ -5,8 +5,8 @@ of AMQP; the address is the option `httpUri`, or else the one that the broker gi
 clients, which is asked for once in a process.
 
 Invariants: a response that was not read to its end closes the connection; an address that a broker
-gave is used only with the parameters with which it was asked, so that a login over TLS that trusts
-certain authorities is never answered from one without.
+gave is used only with the parameters of the connection that asked for it, so that the address
+learned without TLS is never used for a login over TLS.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _REFUSED: Final = (401, 403)
 _NOT_FOUND: Final = 404
 _BAD: Final = 400
 
-#: How long a broker that has no HTTP listener is not asked again: it may be restarted with one.
+#: How long after a broker had no HTTP listener it is asked again: it may be restarted with one.
 ABSENT_SECONDS: Final = 60.0
 
 
@@ -49,12 +49,12 @@ class NoHttp(Exception):
 
 
 class Addresses:
-    """The HTTP addresses that brokers have given, by all that they were asked with."""
+    """The HTTP addresses that brokers gave, by the parameters of the connections."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
         self._lock = threading.Lock()
-        #: The address, or None for no listener, and the time until which it holds.
+        #: The address, or None for no listener, and the time until which it is valid.
         self._known: dict[Parameters, tuple[str | None, float]] = {}
 
     def of(self, parameters: Parameters) -> str:
@@ -67,7 +67,7 @@ class Addresses:
                 self._known[parameters] = address, until
         if address is None:
             raise NoHttp(
-                "the broker tells no HTTP port: it is no Leveret, or does not listen for HTTP"
+                "the broker reports no HTTP port: it is not Leveret, or does not listen for HTTP"
                 + (" over TLS" if parameters.tls else "")
             )
         return address
@@ -78,7 +78,7 @@ class Addresses:
             self._known.pop(parameters, None)
 
 
-#: Those of this process.
+#: The addresses that this process knows.
 _ADDRESSES: Final = Addresses()
 
 

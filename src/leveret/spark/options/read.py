@@ -61,7 +61,7 @@ STREAMS_ONLY: Final = (
 )
 QUEUE_ONLY: Final = ("ackMode", "spoolDir")
 
-#: Other names of options, in lower case: Spark hides the value of `url` in plans by itself.
+#: Other names of options, in lower case: Spark hides the value of `url` in plans.
 _ALIASES: Final = {"url": "uri"}
 
 #: The files of TLS, in the order of `TlsFiles`.

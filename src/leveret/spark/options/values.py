@@ -53,7 +53,7 @@ def file_parts(text: str) -> tuple[str, str]:
 
 def http_uri(text: str) -> str:
     """Return the address of an HTTP listener, without a path."""
-    # Errors do not quote it, because it may contain a password; those of urllib do.
+    # Unlike urllib's, errors do not quote the address, which may contain a password.
     try:
         parts = urlsplit(text)
         port = parts.port

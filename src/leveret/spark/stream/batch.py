@@ -35,9 +35,8 @@ class BatchReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """Return the partitions of what the streams hold now.
 
-        Raises: DataLossError for offsets beyond the end of a stream, and for a read that would end
-        before it starts; Interrupted; NotFound; OptionError for options that do not name the
-        existing streams.
+        Raises: DataLossError for offsets beyond the end of a stream, or a start after the end;
+        Interrupted; NotFound; OptionError for options that do not name the existing streams.
         """
         options = self._options
         streams = Streams(options, self._projection.needed, self._access)
@@ -60,7 +59,7 @@ class BatchReader(DataSourceReader):
                 report_data_loss(self._options, name, what)
                 end = latest
             if start > end:
-                what = f"the read would start at {start} and end before that, at {end}"
+                what = f"the starting offset {start} is after the ending offset {end}"
                 report_data_loss(self._options, name, what)
             if not self._pruning.leaves_out(self._options, name):
                 ranges.append(self._pruned(streams, name, start, end, bounds[name].stream_id))

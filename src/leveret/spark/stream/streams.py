@@ -161,7 +161,7 @@ class Streams:
     def _start(self, name: str, position: Position, bounds: Bounds) -> int:
         if not isinstance(position, Moment):
             offset = {EARLIEST: bounds.earliest, LATEST: bounds.latest}.get(position, position)
-            # Brokers without ids do not tell the next offset of an empty stream.
+            # Brokers without stream ids do not report the next offset of an empty stream.
             if offset <= bounds.latest or (bounds.latest == 0 and bounds.stream_id is None):
                 return offset
             what = f"it ends at {bounds.latest}, before the starting offset {offset}"

@@ -1,8 +1,8 @@
 """The fastest transport that the broker supports: bulk for Leveret, AMQP for other brokers.
 
 It is chosen when it is first needed: if no HTTP listener of Leveret is known or answers (a firewall
-may let only AMQP through), AMQP is used, which every broker supports.  AMQP is not chosen for good:
-after a while HTTP is tried again, because the broker may have been restarted with it.
+may let only AMQP through), AMQP is used, which every broker supports.  After a while HTTP is tried
+again, because the broker may have been restarted with it.
 
 Invariant: the choice does not affect the result: each transport yields the same rows.
 """
@@ -26,11 +26,11 @@ from leveret.spark.transports.bulk import BulkTransport
 
 log = logging.getLogger("leveret.spark")
 
-#: How long this process does not ask a broker again whose HTTP listener did not answer, and how
-#: long a transport keeps to AMQP.
+#: How long after a broker's HTTP listener did not answer it is tried again, and how long a
+#: transport uses AMQP before it tries HTTP again.
 SILENT_SECONDS: Final = 60.0
 
-#: The time until which each broker is not asked again at an address (None is its own).
+#: The time before which a broker is not tried again at an address (None: the one it reports).
 Silence = dict[tuple[Parameters, str | None], float]
 _silence: Silence = {}
 
@@ -119,7 +119,7 @@ class AutoTransport(Transport):
 
     def is_loss(self, missing: int) -> bool:
         """Return whether an offset was a message's.  Raises: Interrupted; NotFound (404)."""
-        # It is asked within a read, whose connection must stay.
+        # This is called within a read, whose connection must stay open.
         return (self._transport or self.chosen()).is_loss(missing)
 
     def close(self) -> None:

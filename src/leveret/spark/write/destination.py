@@ -18,9 +18,9 @@ log = logging.getLogger("leveret.spark")
 
 
 def check_destination(options: WriteOptions) -> None:
-    """Check that what the options name exists, if the broker can be reached.
+    """Check that the exchanges and queues in the options exist, if the broker can be reached.
 
-    It is asked once: to retry is the tasks' part, and without rows there is no task.
+    The broker is asked once and without retries, which are left to the tasks.
 
     Raises: WriteError; the exceptions of a refused login.
     """
@@ -39,7 +39,7 @@ def _named(options: WriteOptions) -> Iterator[tuple[str, str]]:
         yield "exchange", options.exchange
     if options.dead_letter_exchange:
         yield "unroutable", options.dead_letter_exchange
-    # Otherwise what is for a missing queue is dropped, or goes elsewhere.
+    # With other values, messages for a missing queue are dropped or go elsewhere.
     if options.unroutable == "fail":
         for option, name in (("stream", options.stream), ("queue", options.queue)):
             if name is not None:
@@ -49,7 +49,7 @@ def _named(options: WriteOptions) -> Iterator[tuple[str, str]]:
 
 
 def _check(options: WriteOptions, named: list[tuple[str, str]]) -> None:
-    """Ask the broker for each.  Raises: WriteError; of an interruption and of a refused login."""
+    """Ask the broker for each.  Raises: WriteError; the errors of a lost connection or a login."""
     parameters = options.parameters()
     with open_connection(parameters, f"leveret spark write {options.title}") as connection:
         for option, name in named:
@@ -67,5 +67,5 @@ def _check(options: WriteOptions, named: list[tuple[str, str]]) -> None:
                     f"{parameters.vhost!r} at {address_of(parameters)}. Declare it before the write"
                 ) from None
             except SoftError:
-                continue  # such as a user who may not look: the write finds out
+                continue  # for example a missing permission, which the write itself reports
             channel.close()

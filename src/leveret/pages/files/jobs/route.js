@@ -93,7 +93,7 @@ function RouteBody({ data }) {
       <${DataTable} caption="Moved keys" rows=${recordsOf(data.moved)} columns=${MOVED} sort=${MOST_FIRST} empty="Every message goes where it goes there." /><//>`}
     <${JobPart} title="Unroutable"><${CutNote} table=${data.unroutable} what="keys with the most messages" />
       <${DataTable} caption="Unroutable keys" rows=${recordsOf(data.unroutable)} columns=${LOST} sort=${MOST_FIRST} empty="Every message reaches a queue." /><//>
-    <${JobPart} title="Bindings" note="those without messages are unused, but for those that only dead letters reach"><${CutNote} table=${data.bindings} what="bindings, the unused and the busiest first" />
+    <${JobPart} title="Bindings" note="those without messages are unused, unless dead letters may reach them"><${CutNote} table=${data.bindings} what="bindings, the unused and the busiest first" />
       <${DataTable} caption="Bindings" rows=${bindings} columns=${BINDINGS} sort=${{ key: "messages", reverse: false }} empty="The topology has no binding." /><//>`;
 }
 
