@@ -80,7 +80,8 @@ _SERVICE_ADDRESS: Final = re.compile(r"(tcp|udp|sctp)://")
 #: The name of the management socket in the data directory.
 MANAGEMENT_SOCKET: Final = "management.sock"
 
-#: Of the memory beside the program's own, what messages may take before publishers are blocked.
+#: The part of the memory, less the program's own, that messages may fill before publishers are
+#: blocked.
 MEMORY_SHARE: Final = 0.4
 
 #: The largest settings file; a device that never ends is none.
@@ -120,13 +121,13 @@ def _short_string(value: str) -> str:
 
 
 def _memory() -> int:
-    """Return `MEMORY_SHARE` of the memory that this process may have beside the program's own."""
+    """Return `MEMORY_SHARE` of the memory of this process, less the program's own."""
     return memory_share(machine.memory().amount)
 
 
 def memory_share(total: int) -> int:
-    """Return the default of `memory_bytes_max` where the process may have `total` bytes."""
-    # Where little more than the program fits in, a share of it all is the better guess.
+    """Return the default of `memory_bytes_max` for a process that may use `total` bytes."""
+    # If little more than the program fits in, take a share of the whole.
     return int(max(total - limits.PROGRAM_BYTES, total // 4) * MEMORY_SHARE)
 
 
@@ -183,7 +184,7 @@ def _unacked_bytes(data: dict[str, Any]) -> int:
 
 
 def _message_bytes(data: dict[str, Any]) -> int:
-    """Return the largest message by default, or less where memory has no room for it."""
+    """Return the default of `message_bytes_max`, which is lower if memory is short."""
     return min(limits.MESSAGE_BYTES_MAX, int(data["memory_bytes_max"]) // limits.MESSAGE_SHARE)
 
 
@@ -341,8 +342,8 @@ class Settings(BaseSettings):
         ge=1024 * 1024,
         le=2**62,
         description="How much memory messages, definitions and connections may use before "
-        "publishers are blocked. By default 40 % of what the program, with 64 MiB, leaves of the "
-        "memory of the machine or of its control group (container, unit of systemd).",
+        "publishers are blocked. By default 40 % of the memory of the machine or the control group "
+        "(container, systemd unit), less 64 MiB for the program itself.",
     )
     message_bytes_max: Size = Field(
         default_factory=_message_bytes,
@@ -499,9 +500,9 @@ class Settings(BaseSettings):
     )
     http_hosts: Names = Field(
         (),
-        description="Further names of the broker's machine by which `loopback_users` may ask for "
+        description="Further host names of the broker's machine by which `loopback_users` may use "
         "the HTTP API, separated by commas. Addresses, localhost and the machine's own name are "
-        "allowed without it; a request for any other name may come from another site's page.",
+        "always allowed; a request for any other name may come from a page of another site.",
     )
     http_backup: Literal["secure", "any", "off"] = Field(
         "secure",
@@ -577,14 +578,15 @@ class Settings(BaseSettings):
     @field_validator("message_bytes_max")
     @classmethod
     def _fits_memory(cls, value: int, info: ValidationInfo) -> int:
-        """Check that memory has room for a message of this size, and for others beside it."""
-        # It is not there if it is wrong itself.
+        """Check that memory has room for several messages of this size."""
+        # An invalid `memory_bytes_max` is missing here.
         memory = info.data.get("memory_bytes_max")
         if memory is not None and value > memory // limits.MESSAGE_SHARE:
             raise ValueError(
                 f"{value} is more than an eighth of memory_bytes_max ({memory}), and a few such "
-                f"messages would take all memory: set it to {memory // limits.MESSAGE_SHARE} at "
-                f"most, or memory_bytes_max to {value * limits.MESSAGE_SHARE} at least"
+                f"messages would fill the memory: set it to at most "
+                f"{memory // limits.MESSAGE_SHARE}, or memory_bytes_max to at least "
+                f"{value * limits.MESSAGE_SHARE}"
             )
         return value
 

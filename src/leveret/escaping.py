@@ -6,8 +6,8 @@ cursor of who lists the queues.  So they are escaped where text leaves: by the r
 (`server/log.py`) and by what the commands print with (`cli/printing/output.py`), and nowhere
 before, so that all between knows the text itself.
 
-What a library says of an exception may quote what it was given, such as a header with a password:
-`unquoted` tells of one without its text.
+The text of an exception may quote the input of a library, such as a header with a password:
+`unquoted` describes an exception without its text.
 
 Escaped are the controls of ASCII and of Latin-1, what turns or hides the text after it
 (bidirectional marks, characters without width), separators of lines and paragraphs, and lone halves
@@ -24,7 +24,7 @@ _CONTROLS: Final = re.compile(
     "\ud800-\udfff\U000e0000-\U000e007f]"
 )
 
-#: Calls that are named of an exception.
+#: How many calls `unquoted` names.
 _CALLS_SHOWN: Final = 4
 
 

@@ -35,15 +35,15 @@ DEFINITION_BYTES_MAX: Final = 1024 * 1024
 #: The largest body by default, as in RabbitMQ 3.x (4.x: 16 MiB): real programs send 20 MB.
 MESSAGE_BYTES_MAX: Final = 128 * 1024 * 1024
 
-#: A message may take this part of `memory_bytes_max`.  A broker has a body a second time while it
-#: writes it to the journal, and again in the output of each connection that it is delivered to.
+#: A message may take this part of `memory_bytes_max`.  A broker holds a second copy of a body while
+#: it writes it to the journal, and another in the output of each connection it is delivered to.
 MESSAGE_SHARE: Final = 8
 
-#: Memory that the program itself takes: it had 62 MiB when it had started, compiled.
+#: Memory of the program itself: 62 MiB after the start, compiled.
 PROGRAM_BYTES: Final = 64 * 1024 * 1024
 
-#: Threads that a broker may have at once: the loop's, four for files, two for passwords, one for
-#: TLS, and those that resolve names and load what is used rarely.
+#: The fewest threads that a broker works with: the event loop's, four for files, two for passwords,
+#: one for TLS, and some that resolve names and load what is rarely used.
 THREADS_LEAST: Final = 16
 
 # -- session ---------------------------------------------------------------------------------------
@@ -59,8 +59,8 @@ TLS_PIECE_BYTES: Final = 32_768
 TLS_HANDSHAKE_RECORDS_MAX: Final = 512
 
 #: Records without content that a peer may send after its handshake, at once and one more each
-#: second: a KeyUpdate costs 28 µs, and peers need one in gigabytes.  Go's TLS takes 16 in a row.
-#: So many records, and one more, go to OpenSSL at once.
+#: second: a KeyUpdate costs 28 µs, and peers need one in gigabytes.  Go's TLS accepts 16 in a row.
+#: OpenSSL gets at most one record more than this at a time.
 TLS_EMPTY_RECORDS_MAX: Final = 16
 
 #: Records of one peer that are decrypted before others get their turn: one of a byte takes 1 µs.
@@ -69,16 +69,16 @@ TLS_RECORDS_PER_TURN: Final = 512
 #: What a connection with TLS takes more: OpenSSL's state, and pieces on both ways.
 TLS_CONNECTION_BYTES: Final = 130_000
 
-#: How long a closed socket may linger, so that its peer reads what it was sent last, in all and
-#: while nothing moves (nginx's `lingering_time` and `lingering_timeout`); and what it drops of its
-#: peer's input meanwhile: some tens of milliseconds of work, and more than the buffers of both
-#: kernels hold by default.
+#: How long a closed socket may linger, so that its peer can read the last output: in all, and
+#: while nothing is received or sent (nginx's `lingering_time` and `lingering_timeout`); and how
+#: much input it drops meanwhile: some tens of milliseconds of work, and more than the buffers of
+#: both kernels hold by default.
 LINGER_SECONDS_MAX: Final = 30
 LINGER_IDLE_SECONDS_MAX: Final = 5
 LINGER_BYTES_MAX: Final = 64 * 1024 * 1024
 
-#: Of all lingering sockets together one is read in so many ms: a read takes up to 256 KiB and
-#: 0.1 ms, so that strangers who send as fast as they can cost a tenth of the loop.
+#: One lingering socket is read in so many ms, however many there are: a read takes up to 256 KiB
+#: and 0.1 ms, so that peers that send as fast as they can take a tenth of the event loop.
 LINGER_READ_MS: Final = 1
 
 #: How long a broker that stops waits for sockets that linger (ms).
@@ -209,8 +209,8 @@ ASSEMBLING_BYTES_MAX: Final = 512 * 1024 * 1024
 
 #: Bytes above the memory's watermark that contents and transactions begun before the alarm may
 #: still fill, but not more than half of the watermark; beyond it their connections end (506).
-#: In a control group of 400 MiB, 40 clients with messages of `MESSAGE_SHARE` got a broker with
-#: 160 MiB killed when it might fill the watermark twice; with half of it there was room to spare.
+#: With as much as the watermark again, 40 clients with messages of `MESSAGE_SHARE` got a broker
+#: with a watermark of 160 MiB killed in a control group of 400 MiB; with half of it, room was left.
 OVERFULL_BYTES_MAX: Final = 512 * 1024 * 1024
 
 #: Memory of definitions and connections that does not count for the memory alarm: what a broker
@@ -230,9 +230,9 @@ STORE_FILES_MAX: Final = 18
 #: accepted and wait for a place, and for the connections of who operates the broker.
 DESCRIPTORS_SPARE: Final = 32
 
-#: Connections on the Unix socket open at once: those of a script that runs many commands at a time,
-#: or so few where the system gives few descriptors.  One more takes the place of one without a
-#: request.
+#: Connections open at once on the Unix socket: enough for a script that runs many commands at a
+#: time, or as few as the minimum if the system gives few descriptors.  One more replaces a
+#: connection that has no request.
 OPERATOR_CONNECTIONS_MAX: Final = 256
 OPERATOR_CONNECTIONS_MIN: Final = 8
 
@@ -797,10 +797,10 @@ HTTP_REQUESTS_PER_USER_MAX: Final = 512
 #: do not wait for anything.
 HTTP_API_REQUESTS_PER_USER_MAX: Final = 64
 
-#: Those of a user's requests that are answered at once of the ones whose work grows with what
-#: clients made (`management.rights`): lists that are put in order keep a row for each object, and
-#: messages are held until they are sent.  Others of the user wait in line; with four, a page that
-#: asks for several lists still gets them together.
+#: How many heavy requests of one user are answered at once, those whose work grows with the number
+#: of objects or messages (`management.rights`): sorted lists keep a row for each object, and
+#: messages are held until they are sent.  Further ones wait; with four, a page that requests
+#: several lists still gets them together.
 HTTP_HEAVY_REQUESTS_PER_USER_MAX: Final = 4
 
 #: How long a connection may be open without a whole request, how long the head of a request may
@@ -840,11 +840,11 @@ LOG_TAIL_READERS_MAX: Final = 16
 LOG_TAIL_READERS_PER_USER_MAX: Final = 8
 LOG_TAIL_SECONDS_MAX: Final = 3600
 
-#: The messages of one answer to `get` or `browse` have so many bytes of properties and bodies
-#: together; one that is larger is the only one of its answer.
+#: How many bytes of properties and bodies one answer to `get` or `browse` has; a larger message is
+#: alone in its answer.
 HTTP_MESSAGES_BYTES_MAX: Final = 4 * 1024 * 1024
 
-#: The steps that a dry run tells: to 60,000 queues it took 0.1 s, in which nobody else was served.
+#: How many steps a dry run returns: 60,000 queues took 0.1 s, in which nothing else was served.
 DRY_RUN_STEPS_MAX: Final = 1_000
 
 #: How long a request may wait for a message at the end of a stream.
@@ -905,8 +905,8 @@ LIST_PATTERN_STEPS_MAX: Final = 8_388_608
 RATES_MAX: Final = 20_000
 HISTORIES_MAX: Final = 1_000
 
-#: Queues up to which a broker is sampled before anybody asks: so many take some 4 ms each five
-#: seconds.
+#: A broker with up to so many queues is sampled even if nobody asks for rates, which takes 4 ms
+#: every five seconds.
 UNASKED_QUEUES_MAX: Final = 2_000
 
 #: How long samples are kept, and taken, after somebody asked for them.
@@ -1022,8 +1022,8 @@ CLIENT_POOL_CHECK_SECONDS: Final = 10
 
 # -- the shell -------------------------------------------------------------------------------------
 
-#: What a command takes as the answer to one request over HTTP: a list of 100,000 queues has some
-#: 200 MB.  What answers may be no broker.
+#: The largest answer of the HTTP API that a command reads: a list of 100,000 queues has some
+#: 200 MB.  The server that answers may not be a broker.
 CLI_ANSWER_BYTES_MAX: Final = 512 * 1024 * 1024
 
 #: A line of `leveret shell`: a body of some size may be typed; larger ones are files.

@@ -1,11 +1,11 @@
-"""How much memory and how many processors and threads this process may have, and who says so.
+"""The memory, processors and threads that this process may use, and where each limit comes from.
 
-The machine has a number of each, and a control group may allow fewer: that of a container, of a
-unit of systemd, or of a slice above either, by version 1 or 2.  Every group counts from the
-process's own up to the top of what is mounted, and the least applies.
+A control group may allow less than the machine has: that of a container, of a systemd unit, or of
+a slice above either, by version 1 or 2.  All groups are read, from that of the process up to the
+top of the mount, and the least limit applies.
 
-Each function takes the root of the file system, below which it reads /proc/self and what is mounted
-for control groups.  What cannot be read limits nothing.
+Each function takes the root of the file system, below which it reads /proc and the mounts of
+control groups.  A file that cannot be read sets no limit.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from typing import Final
 
 from leveret.limits import THREADS_LEAST
 
-#: The files of a control group with a limit of memory; `memory.high` slows down whoever exceeds it.
+#: The files of a control group that limit memory; above `memory.high` a process is slowed down.
 _MEMORY_FILES: Final = ("memory.max", "memory.high", "memory.limit_in_bytes")
 
-#: What says how much there is where no control group does.
+#: The source of an amount that no control group limits.
 _MACHINE: Final = "the machine"
 
-#: How mountinfo writes a space, a tab, a line's end and a backslash.
+#: How mountinfo writes a space, a tab, a line feed and a backslash.
 _ESCAPED: Final = re.compile(r"\\([0-7]{3})")
 
 ROOT: Final = Path("/")
 
 
 class TooFewThreads(Exception):
-    """There may be fewer threads than a broker has; the text says what to do."""
+    """The limit of threads is too low for a broker; the text says what to do."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Bound:
-    """How much of something there may be, and what says so: a file, or the machine."""
+    """An upper bound, and its source: a file, or the machine."""
 
     amount: int
     source: str
@@ -59,7 +59,7 @@ def memory(root: Path = ROOT) -> Bound:
 def processors(root: Path = ROOT) -> Bound:
     """Return how many processors this process may keep busy; a part of one counts as one."""
     least = Bound(os.cpu_count() or 1, _MACHINE)
-    # It knows the processors of a cpuset, and those of `taskset`.
+    # The affinity reflects cpusets and `taskset`.
     least = _lower(least, len(os.sched_getaffinity(0)), "the affinity of the process")
     for group in _groups(root, "cpu"):
         quota, _, period = _text(group / "cpu.max").partition(" ")
@@ -70,10 +70,10 @@ def processors(root: Path = ROOT) -> Bound:
 
 
 def threads(root: Path = ROOT) -> Bound:
-    """Return how many threads there may be, those of other processes in its group included."""
+    """Return how many threads may exist, including those of other processes in the group."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NPROC)
     least = Bound(1 << 30, _MACHINE)
-    # It does not hold for root.
+    # This limit does not apply to root.
     if soft != resource.RLIM_INFINITY and os.geteuid() != 0:
         least = Bound(soft, "ulimit -u")
     for group in _groups(root, "pids"):
@@ -91,14 +91,14 @@ def check_threads(bound: Bound) -> None:
 
 
 def _lower(least: Bound, amount: int | None, source: Path | str) -> Bound:
-    """Return a bound, or the amount instead if there is one and it is less."""
+    """Return the lower one of a bound and an amount, which may be None."""
     if amount is None or amount >= least.amount:
         return least
     return Bound(amount, str(source))
 
 
 def _quotient(quota: str, period: str) -> int | None:
-    """Return the processors that a quota of each period amounts to; None where there is none."""
+    """Return the processors that a quota per period amounts to, or None without a quota."""
     try:
         return -(-int(quota) // int(period)) if int(quota) > 0 else None
     except (ValueError, ZeroDivisionError):
@@ -106,7 +106,7 @@ def _quotient(quota: str, period: str) -> int | None:
 
 
 def _number(path: Path) -> int | None:
-    """Return the number in a file; None where it holds none, such as `max`."""
+    """Return the number in a file, or None if there is none (`max`)."""
     try:
         return int(_text(path))
     except ValueError:
@@ -114,7 +114,7 @@ def _number(path: Path) -> int | None:
 
 
 def _text(path: Path) -> str:
-    """Return the text of a file, nothing where there is none."""
+    """Return the text of a file; an empty text if it cannot be read."""
     try:
         return path.read_text(errors="surrogateescape").strip()
     except OSError:
@@ -122,7 +122,7 @@ def _text(path: Path) -> str:
 
 
 def _groups(root: Path, controller: str) -> Iterator[Path]:
-    """Yield the directories of the groups that this process is in, each before that above it."""
+    """Yield the directories of the groups of this process, each before its parent."""
     mounts = _text(root / "proc/self/mountinfo").splitlines()
     for line in _text(root / "proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
@@ -130,7 +130,8 @@ def _groups(root: Path, controller: str) -> Iterator[Path]:
         if controllers and controller not in controllers.split(","):
             continue
         for top, shown in _mounted(mounts, controller if controllers else ""):
-            # A container may see its own group at the top, and one that is above itself by "..".
+            # In a container, its own group may be the top of the mount, and the path of the
+            # process may lead out of it by "..".
             inside = PurePosixPath(path)
             within = inside.relative_to(shown) if inside.is_relative_to(shown) else PurePosixPath()
             place = root / top.relative_to("/")
@@ -138,12 +139,12 @@ def _groups(root: Path, controller: str) -> Iterator[Path]:
 
 
 def _mounted(mounts: list[str], controller: str) -> Iterator[tuple[PurePosixPath, PurePosixPath]]:
-    """Yield where control groups are mounted, and the group that is shown there.
+    """Yield the mount points of control groups, and the group that each shows at its top.
 
-    They are those of a controller of version 1, or of version 2 without a name.
+    An empty `controller` means version 2, a name that controller of version 1.
     """
     for line in mounts:
-        # Between the mount's own options and the kind of file system stand any number of fields.
+        # The optional fields before " - " vary in number.
         mount, _, system = line.partition(" - ")
         fields, (kind, *_, options) = mount.split(" "), system.split(" ")
         version_1 = kind == "cgroup" and controller in options.split(",")

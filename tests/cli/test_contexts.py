@@ -188,7 +188,7 @@ def test_what_is_nearest_to_the_command_counts(home: Path, monkeypatch: pytest.M
 
 
 def test_a_broker_of_this_machine_and_of_another_is_one_too_many() -> None:
-    with pytest.raises(exits.Failure, match="name two brokers"):
+    with pytest.raises(exits.Failure, match="names a broker on this machine and --api another one"):
         Place(data_dir=Path("data"), api="https://host").find_api()
 
 

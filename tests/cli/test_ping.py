@@ -75,7 +75,7 @@ def test_what_listens_at_the_socket_is_asked_whether_it_is_a_broker(tmp_path: Pa
 
         thread = threading.Thread(target=serve)
         thread.start()
-        for code, said in ((exits.UNAVAILABLE, "closed"), (exits.PROTOCOL, "no broker")):
+        for code, said in ((exits.UNAVAILABLE, "closed"), (exits.PROTOCOL, "not a broker")):
             with pytest.raises(exits.Failure, match=said) as failure:
                 ping(LONG, data_dir=tmp_path)
             assert failure.value.code == code
@@ -101,7 +101,10 @@ def test_a_peer_that_says_nothing_is_waited_for_so_long() -> None:
 
 @pytest.mark.parametrize("answer", [b"HTTP/1.1 400 Bad Request\r\n", b"AMQP\x00\x01\x00\x00 1.0"])
 def test_what_speaks_another_protocol_is_no_broker(answer: bytes) -> None:
-    with who_answers(answer) as uri, pytest.raises(exits.Failure, match="no AMQP 0-9-1") as failure:
+    with (
+        who_answers(answer) as uri,
+        pytest.raises(exits.Failure, match="not an AMQP 0-9-1") as failure,
+    ):
         ping(LONG, uri)
     assert failure.value.code == exits.PROTOCOL
 

@@ -199,7 +199,7 @@ def test_two_brokers_on_one_line_are_refused(capsys: pytest.CaptureFixture[str])
             words[second] += f" {other}"
             assert run("{} ctl {} add_vhost x {}".format(*words)) == exits.USAGE
             said = capsys.readouterr().err
-            assert f"{here} and {there} name two brokers" in said
+            assert f"{here} names a broker on this machine and {there} another one" in said
 
 
 def test_an_unknown_context_is_an_error_everywhere(
@@ -273,7 +273,7 @@ def test_an_option_before_a_command_that_does_not_take_it_is_refused(
             continue
         assert run(f"{option} {value} {command}") == exits.USAGE
         said = capsys.readouterr().err
-        assert f"{option} does not tell leveret {command} which broker is meant" in said
+        assert f"leveret {command} does not use {option}: name the broker by " in said
 
 
 def test_serve_takes_what_stands_before_it(capsys: pytest.CaptureFixture[str]) -> None:
@@ -312,4 +312,4 @@ def test_a_change_reaches_the_broker_that_is_named(broker: BrokerProcess, tmp_pa
     shell = run_leveret("shell", stdin=b"list queues\n", settings=beside)
     assert shell.returncode == exits.UNAVAILABLE
     assert b"no broker answers at leveret-data/management.sock" in shell.stderr
-    assert b"LEVERET_URI does not count here" in shell.stderr
+    assert b"LEVERET_URI is not read here" in shell.stderr

@@ -131,8 +131,8 @@ def _where(
 ) -> None:
     """List what a broker has.
 
-    It asks the broker's HTTP API, which --data-dir, --config, --api or --context names; LEVERET_URI
-    does not count.
+    It calls the broker's HTTP API, as --data-dir, --config, --api or --context names it, and does
+    not read LEVERET_URI.
     """
     context.obj = Place(data_dir, config, api, name)
 

@@ -96,7 +96,7 @@ def answer_of(
     except (OSError, http.client.HTTPException) as error:
         hint = "is --data-dir its data directory?"
         if os.environ.get(URI_VARIABLE):
-            hint += f" {URI_VARIABLE} does not count here: --api or --context names another broker"
+            hint += f" {URI_VARIABLE} is not read here: name another broker by --api or --context"
         if isinstance(place, Remote):
             hint = "is that the address of its HTTP API?"
         reason = f"no broker answers at {place} ({error}); {hint}"
@@ -127,13 +127,13 @@ def _exchange(
 
 
 def read_body(response: http.client.HTTPResponse, bytes_max: int = CLI_ANSWER_BYTES_MAX) -> bytes:
-    """Return the body of an answer.  Raises: OSError; HTTPException: it is too long, or cut."""
-    # A length that is announced is judged before memory is taken for it.
+    """Return the body of an answer.  Raises: OSError; HTTPException if it is too long, or cut."""
+    # Check an announced length before allocating memory for it.
     raw = b"" if (response.length or 0) > bytes_max else response.read(bytes_max + 1)
     if len(raw) > bytes_max or (response.length or 0) > bytes_max:
         raise http.client.HTTPException(f"the answer has more than {bytes_max} bytes")
     if response.length:
-        # With a size, reading does not tell of an end that comes too early.
+        # `read` with a size does not report a body that ends too early.
         raise http.client.IncompleteRead(raw, response.length)
     return raw
 

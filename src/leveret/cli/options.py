@@ -22,7 +22,7 @@ DEFAULT_URI = "amqp://guest:guest@localhost:5672/%2F"
 
 
 def _find_uri(context: typer.Context, value: str) -> str:
-    """Return the URI to connect to; the files of a context come with that of the context.
+    """Return the URI to connect to, and use the files of a context if the URI is the context's.
 
     `value` is that of the option, of its variable or the default.
 
@@ -55,7 +55,7 @@ def set_variable(context: typer.Context, name: str, value: str) -> None:
 
 
 def uri_option(*names: str, help_text: str) -> Any:
-    """Return the option that names the broker to connect to, called `uri`."""
+    """Return the option, for a parameter `uri`, that names the broker to connect to."""
     return typer.Option(
         *names, envvar=URI_VARIABLE, help=help_text, metavar="URI", callback=_find_uri
     )

@@ -22,7 +22,7 @@ SECONDS_MAX: Final = 86_400.0
 _KIND_AND_CHANNEL: Final = b"\x01\x00\x00"
 _CONNECTION_START: Final = b"\x00\x0a\x00\x0a"
 
-#: What a broker is asked on its management socket, and how its answer begins.
+#: The request to a broker's management socket, and the beginning of a good answer.
 _REQUEST: Final = b"GET /api/whoami HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 _GOOD_ANSWER: Final = b"HTTP/1.1 200 "
 
@@ -37,8 +37,8 @@ def ping(
 ) -> int:
     """Ask a broker for a sign of life, without logging in.
 
-    A broker of this machine, of which the data directory is known, is asked on its management
-    socket, where it has places for it when clients have taken all others; else AMQP is spoken.
+    If the data directory of a broker on this machine is known, it is asked on its management
+    socket, which also answers when clients have taken all connections; otherwise over AMQP.
     Prints how long the answer took; ends with 69 if none came.
     """
     if not 0 < timeout <= SECONDS_MAX:
@@ -66,7 +66,7 @@ def ping(
 
 
 def _ask_api(path: Path, deadline: float) -> None:
-    """Ask a broker on its management socket.  Raises: OSError; Failure for no broker."""
+    """Ask a broker on its management socket.  Raises: OSError; Failure if it is not a broker."""
     from leveret.management.listening.unix_socket import connect
 
     with connect(path, max(deadline - time.monotonic(), 0.001)) as sock:
@@ -79,14 +79,14 @@ def _ask_api(path: Path, deadline: float) -> None:
                 raise ConnectionError("it closed the connection")
             answer += piece
     if not answer.startswith(_GOOD_ANSWER):
-        raise exits.Failure(f"what answers at {path} is no broker", exits.PROTOCOL)
+        raise exits.Failure(f"what answers at {path} is not a broker", exits.PROTOCOL)
 
 
 def _ask_amqp(parameters: Parameters, where: str, deadline: float) -> None:
-    """Ask a broker where it speaks AMQP.  Raises: OSError; Failure for no broker."""
+    """Ask a broker over AMQP.  Raises: OSError; Failure if it is not a broker."""
     answer = _answer(parameters, deadline)
     if not (answer.startswith(_KIND_AND_CHANNEL) and answer.endswith(_CONNECTION_START)):
-        raise exits.Failure(f"what answers at {where} is no AMQP 0-9-1 broker", exits.PROTOCOL)
+        raise exits.Failure(f"what answers at {where} is not an AMQP 0-9-1 broker", exits.PROTOCOL)
 
 
 def _answer(parameters: Parameters, deadline: float) -> bytes:

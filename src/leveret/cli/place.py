@@ -1,16 +1,17 @@
-"""Which broker a command is for: one on this machine, or one on another by its HTTP API or its URI.
+"""Choose the broker of a command: one on this machine, or one by its HTTP API or its URI.
 
 A broker on this machine is named by its data directory or its settings file, another by the address
-of its API, by its URI or by a context.  This module alone decides between them, in this order:
+of its API, by its URI or by a context.  Only this module chooses between them.  In order of
+precedence, they come from
 
-1. options, wherever they stand: before the command (`root.py`), behind its group's name, or at the
-   end of the line.  Of an option that is given twice, the one nearer to the end counts.  Options
-   that name two brokers are refused;
+1. options, wherever they are: before the command (`root.py`), after the name of its group, or at
+   the end of the line.  If an option is given twice, the last one counts.  Options that name two
+   brokers are refused;
 2. variables of the environment;
-3. the current context, and then the broker of the default settings.
+3. the current context, and then the default settings.
 
-Beside a context, an address (`--api`, `--uri`) replaces the one that the context has.  Its user,
-password and files still count for an `--api`; they do not for a `--uri`.
+With `--context`, an address (`--api`, `--uri`) replaces the address of the context.  The user,
+password and files of the context still apply to an `--api`, but not to a `--uri`.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ ContextName = Annotated[
     str, typer.Option("--context", metavar="NAME", help="A broker of `leveret context`.")
 ]
 
-#: Options of a group that name a broker, wherever they stand.
+#: The options of a group that name a broker.
 _OPTIONS: Final = ("--data-dir", "--config", "--api", "-A", "--context")
 
 #: Variables of the environment that name a broker of this machine.
@@ -56,7 +57,7 @@ _HERE_VARIABLES: Final = (
     "LEVERET_MANAGEMENT_SOCKET",
 )
 
-#: Variables that name a broker anywhere: by its API, by its URI, by a context.
+#: Variables that name a broker on any machine: by its API, by its URI, by a context.
 API_VARIABLE: Final = "LEVERET_API"
 URI_VARIABLE: Final = "LEVERET_URI"
 CONTEXT_VARIABLE: Final = "LEVERET_CONTEXT"
@@ -64,7 +65,7 @@ CONTEXT_VARIABLE: Final = "LEVERET_CONTEXT"
 
 @dataclass(frozen=True)
 class Place:
-    """What the options of a command say of its broker; what is empty is not said."""
+    """The options of a command that name its broker; an empty one was not given."""
 
     data_dir: Path | None = None
     config: Path | None = None
@@ -74,15 +75,15 @@ class Place:
 
     @property
     def said(self) -> frozenset[str]:
-        """The names of what is said."""
+        """The names of the options that were given."""
         return frozenset(each.name for each in fields(self) if getattr(self, each.name))
 
     def over(self, further: Place) -> Place:
-        """Return what both say, the nearer one of each option."""
+        """Return the options of both; these override `further`, which is nearer to the start."""
         return replace(further, **{name: getattr(self, name) for name in self.said})
 
     def find_api(self) -> Path | Remote:
-        """Return the API that is meant: a Unix socket, or an address.  Raises: Failure."""
+        """Return the broker's API: a Unix socket, or an address.  Raises: Failure."""
         place = self.checked()
         if place.data_dir or place.config:
             return _settings(place.data_dir, place.config).management_socket
@@ -94,8 +95,8 @@ class Place:
     def find_api_beside_uri(self) -> Path | Remote:
         """Return the API of the broker that the URI leads to.
 
-        What names only an API counts if it is not further from the command than what names the
-        URI: the current context has no API for the broker of `--uri` or `LEVERET_URI`.
+        An API that was named with lower precedence than the URI is ignored, because it may belong
+        to another broker: the current context does not apply to `--uri` or `LEVERET_URI`.
 
         Raises: Failure.
         """
@@ -106,10 +107,10 @@ class Place:
         return _settings(None, None).management_socket if is_further else self.find_api()
 
     def find_socket(self) -> Path | None:
-        """Return the management socket of the broker that is meant, None where AMQP is to be asked.
+        """Return the management socket of the broker; None if it is to be asked over AMQP.
 
-        A broker of this machine is meant where options or the environment name its data directory
-        or its settings, and by nothing at all where the default data directory has a socket.
+        The socket is used if options or variables name the data directory or the settings of a
+        broker on this machine, or if nothing names a broker and the default directory has a socket.
 
         Raises: Failure.
         """
@@ -127,35 +128,35 @@ class Place:
         return found if here or found.exists() else None
 
     def settings(self) -> Settings:
-        """Return the settings of the broker of this machine that is meant.  Raises: Failure."""
+        """Return the settings of the broker on this machine.  Raises: Failure."""
         place = self.checked()
         return _settings(place.data_dir, place.config)
 
     def checked(self) -> Place:
-        """Return all that the command line says, that before the command included.
+        """Return the options of the whole command line, including those before the command.
 
-        Raises: Failure: it names two brokers.
+        Raises: Failure if they name two brokers.
         """
         whole = self.over(LINE.before)
         here = whole.said & {"data_dir", "config"}
         there = whole.said & {"api", "context"}
         if here and there:
             text = (
-                f"{option_of(min(here))} and {option_of(min(there))} name two brokers, one of this "
-                "machine and another: give only one of them"
+                f"{option_of(min(here))} names a broker on this machine and "
+                f"{option_of(min(there))} another one: give only one of the two options"
             )
             raise Failure(text, USAGE)
         return whole
 
 
 class _Line:
-    """What a command line says of the broker before the command's own options."""
+    """The options that name a broker and precede the command's own options."""
 
     def __init__(self) -> None:
         self.before = Place()
 
     def add(self, command: typer.Context, said: Place) -> None:
-        """Have options count for what is asked after them, until the command ends."""
+        """Add options to the line until the command ends; they override earlier ones."""
         before = self.before
         self.before = said.over(before)
 
@@ -169,28 +170,28 @@ LINE: Final = _Line()
 
 
 def option_of(name: str) -> str:
-    """Return the option that says a field of `Place`."""
+    """Return the option of a field of `Place`."""
     return f"--{name.replace('_', '-')}"
 
 
 def contexts() -> Contexts:
-    """Return the contexts of the user; few commands have to read them.  Raises: Failure."""
+    """Read and return the contexts of the user.  Raises: Failure."""
     from leveret.cli.contexts.kept import Contexts
 
     return Contexts.load()
 
 
 def _no_context() -> Context:
-    """Return a context that says nothing."""
+    """Return an empty context."""
     from leveret.cli.contexts.kept import Context
 
     return Context()
 
 
 def find_uri(given: str, default: str) -> tuple[str, Context]:
-    """Return the URI to connect to, and the context whose files belong to it, an empty one without.
+    """Return the URI to connect to, and the context whose files belong to it, or an empty one.
 
-    `given` is that of an option at the end of the line.
+    `given` is the option at the end of the line.
 
     Raises: Failure.
     """
@@ -211,9 +212,9 @@ def find_uri(given: str, default: str) -> tuple[str, Context]:
 
 
 def find_context() -> Context | None:
-    """Return the context that a command connects by, None without one.
+    """Return the context with which a command connects, or None.
 
-    Its URI is that of the command line, if there is one.
+    A URI on the command line replaces that of the context.
 
     Raises: Failure.
     """
@@ -225,13 +226,13 @@ def find_context() -> Context | None:
 
 
 def _is_variable_set() -> bool:
-    """Return whether a variable names a broker by something else than its URI."""
+    """Return whether a variable other than that of the URI names a broker."""
     names = (API_VARIABLE, CONTEXT_VARIABLE, *_HERE_VARIABLES)
     return any(os.environ.get(name) for name in names)
 
 
 def _check_variable() -> None:
-    """Refuse an unknown context of the environment, also where something precedes it."""
+    """Refuse an unknown context of the environment, even if it is not used."""
     if name := os.environ.get(CONTEXT_VARIABLE):
         contexts().get(name)
 
@@ -247,7 +248,7 @@ def _context_without_options() -> tuple[Context | None, str]:
 
 
 def _uri_of(context: Context, name: str) -> str:
-    """Return where a context's broker speaks AMQP.  Raises: Failure."""
+    """Return the URI of a context.  Raises: Failure."""
     if not context.uri:
         text = f"the context {name!r} has no `uri`: leveret context set {name} --uri URI"
         raise Failure(text, CONFIG)
@@ -278,10 +279,10 @@ def _api_without_options() -> Path | Remote:
 
 
 def _settings(data_dir: Path | None, config: Path | None) -> Settings:
-    """Return the settings of a broker of this machine, its data directory and socket above all.
+    """Return the settings of a broker on this machine, for its data directory and its socket.
 
-    What an option or its file says of these two precedes what variables say.  The socket of the
-    environment's settings counts only where the data directory is theirs too.
+    For these two, an option and the file that it names take precedence over variables.  A socket
+    that a variable names counts only if the data directory is not given by an option.
 
     Raises: Failure.
     """

@@ -52,12 +52,12 @@ COMMANDS: Final = {
     "man": "leveret.cli.manual.command",
 }
 
-#: The options before a command that it can find its broker by.
+#: The options before a command that name its broker.
 _BY_URI: Final = frozenset({"uri", "context"})
 _HERE: Final = frozenset({"data_dir", "config"})
 _BY_API: Final = _HERE | {"api", "context"}
 
-#: The commands that are for a broker which is there, and those options of each.
+#: The commands that ask a broker, and those of these options that each can use.
 NAMED_BY: Final = {
     **dict.fromkeys(("serve", "restore", "store"), _HERE),
     **dict.fromkeys(("status", "top", "list", "ctl", "rabbitmqctl", "backup"), _BY_API),
@@ -304,14 +304,14 @@ def _root(
     LINE.add(context, said)
     said.checked()
     if broker:
-        # Also for a command that has no use for it, so that a wrong name never goes unnoticed.
+        # Check the name even if the command does not use it, so that no typo goes unnoticed.
         contexts().get(broker)
     usable = NAMED_BY.get(context.invoked_subcommand or "")
     if usable is not None and said.said and not said.said & usable:
         given = ", ".join(sorted(map(option_of, said.said)))
         text = (
-            f"{given} does not tell leveret {context.invoked_subcommand} which broker is meant: "
-            f"name it by {' or '.join(sorted(map(option_of, usable)))}"
+            f"leveret {context.invoked_subcommand} does not use {given}: name the broker by "
+            f"{' or '.join(sorted(map(option_of, usable)))}"
         )
         raise Failure(text, USAGE)
 

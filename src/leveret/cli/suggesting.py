@@ -23,9 +23,10 @@ class SafeGroup(TyperGroup):
         self.suggest_commands = False
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Read the arguments; without any, print the help.  Raises: what ends the command."""
+        """Parse the arguments, or print the help if there are none."""
         if not args and self.no_args_is_help and not ctx.resilient_parsing:
-            # typer has its help be the text of an error, which is escaped as others' text is.
+            # typer passes the help on as the text of an error, where control characters, such as
+            # line feeds, are escaped.
             output.say_lines(ctx.get_help(), err=True)
             raise typer.Exit(USAGE)
         return super().parse_args(ctx, args)

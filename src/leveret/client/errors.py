@@ -131,7 +131,7 @@ def told(error: Exception) -> str:
 
 
 def _why_returned(message: ReturnedMessage) -> str:
-    """Return why no queue took a message, in words where it is for want of a binding."""
+    """Return why a message was returned: in words if no queue is bound for it."""
     if message.reply_code != NoRoute.code:
         return f"{message.reply_code} {message.reply_text}"
     if not message.exchange:

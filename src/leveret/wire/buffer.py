@@ -76,7 +76,7 @@ def _compiled() -> bool:
 #: True where this build runs compiled code.
 COMPILED: Final = _compiled()
 
-#: What a build is called wherever a broker says what it is.
+#: The name of the build in the log, the API and the metrics.
 BUILD: Final = "compiled" if COMPILED else "pure"
 
 if not TYPE_CHECKING:

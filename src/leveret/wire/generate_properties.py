@@ -166,7 +166,7 @@ def _properties_class() -> Iterator[str]:
     yield from _PROPERTIES_SPECIALS.splitlines()
 
 
-#: Properties that `encode` does not write as they are.
+#: Properties for which `encode` writes another expression.
 _VALUES = {"delivery_mode": "mode"}
 
 _PROPERTIES_GIVEN = '''def _text(given: dict[str, object], name: str) -> str | None:

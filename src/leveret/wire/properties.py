@@ -73,7 +73,7 @@ PERSISTENT: Final = 2
 #: A content header without any property.
 NO_PROPERTIES: Final = b"\x00\x00"
 
-#: The bytes of properties that say only that the message is persistent.
+#: Encoded properties with nothing but the delivery mode of a persistent message.
 ONLY_PERSISTENT: Final = b"\x10\x00\x02"
 
 

@@ -16,7 +16,7 @@ from leveret.cli.exits import CONFIG, USAGE, Failure
 if TYPE_CHECKING:
     import ssl
 
-#: The password of who asks the API.
+#: The password of the user who calls the API.
 PASSWORD_VARIABLE: Final = "LEVERET_API_PASSWORD"  # noqa: S105 (it is the name of one)
 
 #: How long connecting and each piece of an answer may take.
@@ -47,11 +47,11 @@ class Remote:
             parts = urlsplit(context.api)
             port = parts.port
         except ValueError:
-            # A / or a [ in a password ends up here.
-            text = "its host or its port is none (write a / in the password as %2F, a [ as %5B)"
+            # A / or a [ in a password is read as part of the host or the port.
+            text = "the host or the port is invalid (write a / in the password as %2F, a [ as %5B)"
             raise _wrong(text) from None
         if parts.scheme not in _PORTS or not parts.hostname:
-            raise _wrong("it is http://HOST[:PORT] or https://HOST[:PORT]")
+            raise _wrong("it must be http://HOST[:PORT] or https://HOST[:PORT]")
         if parts.query or parts.fragment:
             raise _wrong("it has a query or a fragment (write a ? in the password as %3F)")
         return cls(
@@ -92,8 +92,8 @@ class Remote:
 
 
 def _wrong(why: str) -> Failure:
-    """Return the refusal of an address, which is not quoted: it may hold a password."""
-    return Failure(f"the API's address cannot be read: {why}", USAGE)
+    """Return the error for an address, without quoting it: it may contain a password."""
+    return Failure(f"the address of the API is not valid: {why}", USAGE)
 
 
 def _password(context: Context) -> str:

@@ -49,8 +49,8 @@ def _target(
 ) -> None:
     """Operate a broker, in rabbitmqctl's words.
 
-    It asks the broker's HTTP API, which --data-dir, --config, --api or --context names; LEVERET_URI
-    does not count.
+    It calls the broker's HTTP API, as --data-dir, --config, --api or --context names it, and does
+    not read LEVERET_URI.
     """
     context.obj = Target(Place(data_dir, config, api, name))
 

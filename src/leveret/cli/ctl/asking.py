@@ -28,7 +28,7 @@ class Target:
     """The broker that a command is for."""
 
     place: Place
-    #: Whether it is the broker that the command also connects to, as a shell does.
+    #: Whether the command, such as a shell, also connects to this broker over AMQP.
     beside_uri: bool = False
 
     def ask(

@@ -25,7 +25,11 @@ def lifecycle(
     ] = "10 minutes",
     now: Annotated[
         str | None,
-        typer.Option("--now", metavar="MOMENT", help="The time for an archive; else its newest."),
+        typer.Option(
+            "--now",
+            metavar="MOMENT",
+            help="The present time, for an archive (default: its newest event).",
+        ),
     ] = None,
     html: running.Html = None,
     master: running.Master = "local[*]",

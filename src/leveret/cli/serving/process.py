@@ -147,7 +147,7 @@ async def _serve_until_stopped(
 
 
 def _tell_limits(node: Node) -> None:
-    """Log what the process may use, and what says so.  Raises: TooFewThreads."""
+    """Log the limits of the process and where they come from.  Raises: TooFewThreads."""
     settings = node.settings
     memory, threads = machine.memory(), machine.threads()
     node.log.info(
@@ -160,7 +160,7 @@ def _tell_limits(node: Node) -> None:
     )
     if settings.memory_bytes_max > memory.amount:
         node.log.warning(
-            "memory_bytes_max is more than the memory that the process may have, which ends before "
+            "memory_bytes_max is more than the memory of the process, which would be killed before "
             "publishers are blocked: lower the setting, or give the process more memory",
             memory_bytes_max=settings.memory_bytes_max,
             memory=str(memory),
@@ -168,8 +168,8 @@ def _tell_limits(node: Node) -> None:
     set_by_user = "message_bytes_max" in settings.model_fields_set
     if not set_by_user and settings.message_bytes_max < MESSAGE_BYTES_MAX:
         node.log.info(
-            "memory is short: message_bytes_max is an eighth of memory_bytes_max, and a larger "
-            "message is refused; for larger ones give the process more memory",
+            "message_bytes_max is lowered to an eighth of memory_bytes_max: larger messages are "
+            "refused unless the process is given more memory",
             message_bytes_max=settings.message_bytes_max,
         )
     machine.check_threads(threads)

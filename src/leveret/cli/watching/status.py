@@ -58,7 +58,7 @@ def lines_of(look: Look) -> Iterator[tuple[str, str]]:
 
     overview = look.overview
     product, version = overview.get("product_name", "broker"), overview.get("product_version", "")
-    # Another broker, or an older one, does not say.
+    # RabbitMQ and earlier releases of Leveret do not report it.
     build = f"{overview['build']}, " if "build" in overview else ""
     yield "broker", f"{product} {version} ({build}{overview.get('erlang_full_version', '')})"
     yield "name", f"{overview.get('node', '')} of {overview.get('cluster_name', '')}"

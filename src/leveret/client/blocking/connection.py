@@ -141,7 +141,7 @@ class Channel(CallingChannel):
     ) -> None:
         """Publish a message; in confirm mode return when the broker has confirmed it.
 
-        It is persistent, unless `persistent` is False or the properties have a delivery mode.
+        A delivery mode in the properties takes precedence over `persistent`.
         It waits while the broker blocks publishers or does not read.
 
         Raises: Nacked, Returned; the channel's error; ValueError for what cannot be written.

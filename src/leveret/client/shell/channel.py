@@ -192,7 +192,7 @@ class ShellChannel(Owner):
     ) -> int:
         """Write a publish; return its sequence in confirm mode, else 0.
 
-        A delivery mode among the properties precedes `persistent`.
+        A delivery mode in the properties takes precedence over `persistent`.
         """
         if not isinstance(body, bytes):
             if not isinstance(body, (bytearray, memoryview)):
