@@ -13,7 +13,7 @@ from leveret.app.directories import other_writers
 PLAIN = "a port without TLS is listened on beyond this machine"
 GUEST = "the user guest has its default password"
 METRICS = "metrics need no password"
-WRITERS = "others may write to a directory of the broker"
+WRITERS = "other users may write to a directory of the broker"
 
 #: All addresses of this machine; nobody but the test knows the port.
 EVERYWHERE = "0.0.0.0"  # noqa: S104

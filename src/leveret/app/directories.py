@@ -1,4 +1,4 @@
-"""Who else may write to a directory that the broker keeps its files or its socket in."""
+"""Find the users who may write to a directory with files or the socket of the broker."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 
 
 def other_writers(path: Path) -> str:
-    """Return who may replace files in a directory beside root and this user, nothing for nobody.
+    """Return a description of the users who may replace files in a directory, or an empty text.
 
-    The group of the process is taken for its own, as where Kubernetes sets the group of a volume.
+    Root, this user and the group of the process are trusted: Kubernetes gives a volume that group.
     """
     try:
         found = path.stat()
@@ -20,7 +20,7 @@ def other_writers(path: Path) -> str:
     if found.st_uid not in {0, os.geteuid()}:
         others.append(f"its owner (uid {found.st_uid})")
     if found.st_mode & stat.S_ISVTX:
-        # Others may write there, but not replace what is not theirs.
+        # With the sticky bit, users may replace only their own files.
         return "".join(others)
     if found.st_mode & stat.S_IWGRP and found.st_gid not in {0, os.getegid()}:
         others.append(f"its group (gid {found.st_gid})")

@@ -31,7 +31,7 @@ from leveret.management.sampling.sampler import Sampler
 from leveret.server import descriptors
 from leveret.server.acceptor import accepting
 from leveret.server.authentication import has_password
-from leveret.server.descriptors import Places
+from leveret.server.descriptors import ConnectionLimits
 from leveret.server.direct.client import DirectClient, DirectClients
 from leveret.server.haremq.listener import HareListener
 from leveret.server.listener import Listener
@@ -67,9 +67,9 @@ class Listeners:
         self._ground = ground
         self._engine = engine
         self._quiet = Quiet(ground.clock)
-        places = self._places()
-        #: The places of AMQP and HareMQ.
-        self.admission = Admission(places.clients)
+        limits = self._connection_limits()
+        #: The connection slots of AMQP and HareMQ.
+        self.admission = Admission(limits.clients)
         self._openings = Openings(ground.settings.handshake_seconds, self._say)
         self._tls: Tls | None = None
         if certificates is not None:
@@ -95,7 +95,7 @@ class Listeners:
             hsts=ground.settings.https_hsts,
         )
         chunks = ChunkSource(engine.runner.read_part)
-        doors = self._make_doors(places)
+        doors = self._make_doors(limits)
         self.http = HttpListeners(ground.broker, operator, chunks, doors, self._say)
         self._keeper: Keeper | None = None
         self._start_http()
@@ -120,18 +120,18 @@ class Listeners:
 
     @property
     def admissions(self) -> list[Admission]:
-        """The places of all that is listened for."""
+        """The connection slots of all listeners."""
         return [self.admission, *self.http.admissions]
 
-    def _places(self) -> Places:
-        """Return how many connections there is room for.  Raises: TooFewDescriptors."""
-        places = descriptors.places()
-        if warning := descriptors.warning(places.clients):
+    def _connection_limits(self) -> ConnectionLimits:
+        """Return how many connections may be open at once.  Raises: TooFewDescriptors."""
+        limits = descriptors.connection_limits()
+        if warning := descriptors.warning(limits.clients):
             self._ground.log.warning(warning)
-        return places
+        return limits
 
-    def _make_doors(self, places: Places) -> Doors:
-        """Return what the HTTP listeners accept with, and how many connections."""
+    def _make_doors(self, limits: ConnectionLimits) -> Doors:
+        """Return how the HTTP listeners accept connections, and how many of them."""
         proxied = self._ground.settings.http_proxy_protocol
         plain = accepting(self._say, self._after_proxy(None, proxied))
         with_tls = None
@@ -142,9 +142,9 @@ class Listeners:
             self._ground.clock,
             plain,
             with_tls,
-            places.http,
-            places.metrics,
-            places.operator,
+            limits.http,
+            limits.metrics,
+            limits.operator,
         )
 
     def _start_http(self) -> None:
@@ -262,15 +262,15 @@ class Listeners:
         await self._warn_of_exposure()
 
     async def _warn_of_exposure(self) -> None:
-        """Say what others than this machine's users can read, or use, and other users replace."""
+        """Warn of listeners and directories that other machines or other users can use."""
         settings = self._ground.settings
         socket = self._ground.parts.management_socket()
         for directory in dict.fromkeys([settings.data_dir, *([socket.parent] if socket else [])]):
             if others := other_writers(directory):
                 self._ground.log.warning(
-                    "others may write to a directory of the broker: they can replace its files, "
-                    "and the socket that leveret ctl sends passwords to; take the right away "
-                    "(chmod go-w), or give the directory to the broker's user (chown)",
+                    "other users may write to a directory of the broker, and so replace its files "
+                    "and the socket to which leveret ctl sends passwords: remove the permission "
+                    "(chmod go-w), or make the broker's user the owner (chown)",
                     directory=str(directory.absolute()),
                     others=others,
                 )
@@ -425,7 +425,7 @@ class Listeners:
 
 
 def _names(settings: Settings) -> frozenset[str]:
-    """Return the names of this machine that loopback users may ask the HTTP API for."""
+    """Return the host names by which loopback users may reach the HTTP API."""
     return own_names(settings.http_host, settings.https_host, *settings.http_hosts)
 
 

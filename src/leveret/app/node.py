@@ -127,8 +127,8 @@ class Node:
             self._listeners = Listeners(self._ground, engine, self._certificates)
             await self._listeners.start()
         except (CannotListen, TooFewDescriptors):
-            # The journal says that the broker started: without a mark the next start would find a
-            # crash, deliver all messages as redelivered and report it.
+            # The journal records the start.  Without a record of the stop, the next start would
+            # report a crash and mark all messages as redelivered.
             await self.stop(0)
             raise
 
@@ -243,7 +243,7 @@ class Node:
         if self._listeners is not None:
             self._listeners.stop()
             with contextlib.suppress(TimeoutError):
-                # After a failure requests may wait for syncs that never come.
+                # After a failure, requests may wait for syncs that never happen.
                 wait = None if self.exit_code == 0 else FAILED_SECONDS / 2
                 await asyncio.wait_for(self._listeners.http.stop(), wait)
         if self.exit_code == 0:

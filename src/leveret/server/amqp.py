@@ -261,7 +261,7 @@ class ClientProtocol(asyncio.Protocol, ClientSocket):
             return
         if self.connection.finished:
             if self._finished_ms and now_ms - self._finished_ms > LINGER_SECONDS_MAX * 1000:
-                # Its peer does not read: what it should still be sent never leaves.
+                # The peer does not read, so the rest of the output would never leave.
                 self.abort()
         elif self._unsent:
             self._judge_reading()

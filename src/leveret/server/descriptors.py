@@ -2,8 +2,8 @@
 
 The store needs descriptors when it must write, and a process that has none left cannot open a
 segment: so connections get what is left of the limit after all that the broker may need itself.
-Of that, HTTP, metrics and the operator have places of their own: clients of AMQP that take all of
-theirs take nobody the means to see it, and no health check fails for them.
+HTTP, metrics and the Unix socket each have a part of it: clients that take all connections of AMQP
+cannot keep out operators, metrics or health checks.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ def used() -> int:
 
 
 @dataclass(frozen=True)
-class Places:
-    """How many connections there may be at once: of clients, of HTTP's users, and so on."""
+class ConnectionLimits:
+    """How many connections may be open at once: of AMQP and HareMQ (`clients`), HTTP, and so on."""
 
     clients: int
     http: int
@@ -76,11 +76,11 @@ class Places:
     operator: int
 
 
-def places() -> Places:
-    """Return the places that there is room for beside what is open now.
+def connection_limits() -> ConnectionLimits:
+    """Divide the descriptors that are free now among the kinds of connections.
 
-    The store's spare descriptors are among what is open, and the operator's first places among
-    those that no connection gets.  Raises: TooFewDescriptors.
+    The store has opened its spare descriptors already, and the first `OPERATOR_CONNECTIONS_MIN` of
+    the operator are among `DESCRIPTORS_SPARE`.  Raises: TooFewDescriptors.
     """
     found = limit()
     room = found - used() - DESCRIPTORS_SPARE
@@ -89,17 +89,17 @@ def places() -> Places:
     operator = min(OPERATOR_CONNECTIONS_MAX - OPERATOR_CONNECTIONS_MIN, room // 16)
     clients = min(CONNECTIONS_MAX, room - http - metrics - operator)
     if clients < CONNECTIONS_LEAST:
-        # Three of eight are for others than clients at most.
+        # At most three eighths are for other connections than those of clients.
         needed = found - room + 2 * CONNECTIONS_WISHED
         raise TooFewDescriptors(
             f"the limit of open files is {found}, which leaves no room for connections; "
             f"{needed} leave room for {CONNECTIONS_WISHED}: {REMEDY}"
         )
-    return Places(clients, http, metrics, OPERATOR_CONNECTIONS_MIN + operator)
+    return ConnectionLimits(clients, http, metrics, OPERATOR_CONNECTIONS_MIN + operator)
 
 
 def warning(clients: int) -> str:
-    """Return what the log says of so many places for clients, nothing where they are enough."""
+    """Return a warning if few clients can connect, or an empty text."""
     if clients >= CONNECTIONS_WISHED:
         return ""
     return f"the limit of open files is {limit()}: room for {clients} connections; {REMEDY}"

@@ -4,7 +4,7 @@ Connections take descriptors, of which a process has so many, and the store need
 there is a limit, and beyond it a new connection gets the slot of the one with the least claim to
 it: the oldest that has not authenticated, else the one (of HTTP) that has been idle for the
 longest, or has been sending the body of a request for the longest.
-First of all goes one that is closed already and only lingers for what its peer still sends.
+A closed connection that only lingers, until its peer has sent the rest, is dropped before these.
 Connections at work, and those of AMQP that have authenticated, are never closed for others; where
 there are none but these the new one is refused.  One that is just authenticating is passed over
 where there are others.
@@ -90,7 +90,7 @@ class Slot:
         return max(seconds * OPENING_PERCENT / 100 - waited / 1000, seconds / 2)
 
     def leave(self) -> None:
-        """Let go of the connection, which is gone: each has the other, and is long-lived."""
+        """Drop the reference to the closed connection, so that the two are no cycle."""
         self.leaving = True
         self.expel = never
         self.is_authenticated = never
@@ -108,7 +108,7 @@ class Admission:
         self._unauthenticated: dict[Slot, None] = {}
         self._by_network: dict[str, dict[Slot, None]] = {}
         self._idle: dict[Slot, None] = {}
-        #: Of those that are closed, whose sockets linger.
+        #: The slots of closed connections whose sockets linger.
         self.lingering: dict[Slot, None] = {}
         #: What is called once, when a connection has left.
         self._waiting: list[Callable[[], object]] = []
@@ -173,7 +173,7 @@ class Admission:
             self._by_network.setdefault(slot.network, {})[slot] = None
 
     def leave(self, slot: Slot) -> None:
-        """Free the slot of a connection that is gone, if it has one and its socket is gone too."""
+        """Free the slot of an ended connection, unless it has none or its socket still lingers."""
         if slot not in self.slots or slot in self.lingering:
             return
         del self.slots[slot]
@@ -185,19 +185,19 @@ class Admission:
             call()
 
     def linger(self, slot: Slot, expel: Callable[[], object]) -> None:
-        """Keep the slot of a connection that is closed, until its socket has `lingered`.
+        """Keep the slot of a closed connection until `lingered` is called.
 
         `expel` closes the socket.
         """
         slot.expel = expel
-        # The connection does not stay in memory for these.
+        # The slot must not keep the connection in memory.
         slot.is_authenticated = slot.is_authenticating = never
         if slot in self.slots:
             self._forget(slot)
             self.lingering[slot] = None
 
     def lingered(self, slot: Slot) -> None:
-        """Free the slot of a connection whose socket is closed."""
+        """Free the slot: the socket no longer lingers."""
         self.lingering.pop(slot, None)
         self.leave(slot)
 

@@ -83,7 +83,7 @@ class ClientSession(Link):
         self.confirmed: i64 = 0
         #: The walk over all connections that saw it last (`core.counts`); 0 for none.
         self.walk: i64 = 0
-        #: True once all that it held is released, and once its socket is gone.
+        #: True once everything it held is released, and true once its socket is gone.
         self._is_empty = False
         self._is_lost = False
 
@@ -132,23 +132,23 @@ class ClientSession(Link):
     # -- its end -----------------------------------------------------------------------------------
 
     def holds_nothing(self) -> None:
-        """Hear that all is released."""
+        """Drop the references of the connection, if its socket is gone too: all is released."""
         self._is_empty = True
         if self._is_lost:
             self.untie()
 
     def has_no_socket(self) -> None:
-        """Hear that nothing comes or goes any more."""
+        """Drop the references of the connection, if all is released: its socket is gone."""
         self._is_lost = True
         if self._is_empty:
             self.untie()
 
     def untie(self) -> None:
-        """Give the parts up, as the connection is over: each of them has the connection too.
+        """Break the cycles between the connection and its parts, so that it is freed at once.
 
-        What has lived for long is old to the collector of cycles, which looks at that nearly never:
-        each connection would leave 7 kB.  Since one that is over may still be called, it gets the
-        parts of another that is over, of which the broker keeps one.
+        The garbage collector hardly ever examines old objects: each connection would leave 7 kB.
+        As an ended connection may still be called, it shares the parts of another one that ended,
+        which the broker keeps.
         """
         raise RuntimeError("a session knows its parts")
 

@@ -1,1 +1,1 @@
-"""The end of a connection: how its socket is closed so that the peer receives what was sent."""
+"""Closing sockets so that the peer receives everything that was sent."""

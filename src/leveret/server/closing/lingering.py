@@ -37,8 +37,8 @@ class Entry(asyncio.Protocol):
         self._admission = admission
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Hand it over, and step aside."""
-        # uvloop's transports are no subclasses of asyncio's.
+        """Give the connection to its protocol, with a transport that lingers."""
+        # uvloop's transports are not subclasses of asyncio's.
         raw = cast(asyncio.Transport, transport)
         raw.set_protocol(self._upper)
         self._upper.connection_made(LingeringTransport(raw, self._slot, self._admission))
@@ -47,7 +47,7 @@ class Entry(asyncio.Protocol):
 class LingeringTransport(asyncio.Transport):
     """The loop's transport of an accepted socket, except that `close` lingers."""
 
-    # There is one for each connection.
+    # Slots, because there is an instance for each connection.
     __slots__ = (
         "_admission",
         "_closed",
@@ -63,19 +63,19 @@ class LingeringTransport(asyncio.Transport):
         self._raw = raw
         self._slot = slot
         self._admission = admission
-        #: The address of the peer that a proxy named.
+        #: The address of the peer as a proxy gave it.
         self._peer: tuple[str, int] | None = None
         self._closed = False
-        # Called for each message: the loop's own.
+        # These are called for each message, so they bypass this class.
         self.write = raw.write  # type: ignore[method-assign]
         self.get_write_buffer_size = raw.get_write_buffer_size  # type: ignore[method-assign]
 
     def name_peer(self, host: str, port: int) -> None:
-        """Report another address as the peer's from now on: the one that a proxy named."""
+        """Set the address that a proxy gave for the peer."""
         self._peer = (host, port)
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """Return what there is to know of the connection."""
+        """Return information about the connection; the peer's address may be from a proxy."""
         if name == "peername" and self._peer is not None:
             return self._peer
         return self._raw.get_extra_info(name, default)
@@ -86,16 +86,16 @@ class LingeringTransport(asyncio.Transport):
             self._raw.writelines(list_of_data)
 
     def get_write_buffer_limits(self) -> tuple[int, int]:
-        """Return the marks of the buffer."""
+        """Return the low and the high water mark of the write buffer."""
         return self._raw.get_write_buffer_limits()
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Set the marks of the buffer."""
+        """Set the water marks of the write buffer."""
         if not self._closed:
             self._raw.set_write_buffer_limits(high, low)
 
     def can_write_eof(self) -> bool:
-        """Return whether the protocol above may end one direction alone: only `close` does."""
+        """Return False: only `close` shuts down the writing side."""
         return False
 
     def pause_reading(self) -> None:
@@ -109,15 +109,15 @@ class LingeringTransport(asyncio.Transport):
             self._raw.resume_reading()
 
     def is_reading(self) -> bool:
-        """Return whether input is taken."""
+        """Return whether the transport is receiving."""
         return not self._closed and self._raw.is_reading()
 
     def is_closing(self) -> bool:
-        """Return whether the connection ends."""
+        """Return whether the transport is closing."""
         return self._closed or self._raw.is_closing()
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        """Have another protocol above."""
+        """Set the protocol above."""
         if not self._closed:
             self._raw.set_protocol(protocol)
 
@@ -126,7 +126,7 @@ class LingeringTransport(asyncio.Transport):
         return self._raw.get_protocol()
 
     def close(self) -> None:
-        """Send what is left, and close when the peer does, or when it has had its time."""
+        """Send what is left, and close when the peer does or the time is over."""
         if self.is_closing():
             return
         self._closed = True
@@ -134,51 +134,51 @@ class LingeringTransport(asyncio.Transport):
         Lingering(self._raw, self._slot, self._admission)
 
     def abort(self) -> None:
-        """Drop the connection, also while it lingers."""
+        """Drop the connection, even while it lingers."""
         self._raw.abort()
 
 
 def _drop(data: bytes | bytearray | memoryview[Any]) -> None:
-    """Stand in for `write` after the close."""
+    """Ignore output: the replacement of `write` after the close."""
 
 
 class Lingering(asyncio.Protocol):
-    """The end of one connection, in place of its protocol."""
+    """The protocol of a connection that lingers, in place of its own."""
 
     def __init__(self, raw: asyncio.Transport, slot: Slot, admission: Admission) -> None:
         self._raw = raw
         self._slot = slot
         self.admission = admission
         self._loop = asyncio.get_running_loop()
-        #: The protocol that has not been told yet that its connection is lost.
+        #: The connection's own protocol, until it is told that the connection is lost.
         self._upper: asyncio.BaseProtocol | None = raw.get_protocol()
         self._dropped = 0
-        #: Reads again.
+        #: The timer that resumes reading.
         self._read: asyncio.TimerHandle | None = None
-        #: True once the peer has ended its side before everything was sent.
+        #: True if the peer has closed its side before everything was sent.
         self._ended = False
         self._until = self._loop.time() + LINGER_SECONDS_MAX
-        #: Bytes dropped and bytes not sent at the last look.
+        #: The bytes dropped and the bytes not sent at the last check.
         self._seen = (0, 0)
         self._timer = self._loop.call_later(LINGER_IDLE_SECONDS_MAX, self._look)
         admission.linger(slot, raw.abort)
         raw.set_protocol(self)
-        # `resume_writing` is to mean that everything is sent.
+        # Makes `resume_writing` mean that everything is sent.
         raw.set_write_buffer_limits(0)
         raw.resume_reading()
         if raw.get_write_buffer_size() == 0:
-            # Whoever closes may be in the middle of something.
+            # The caller of `close` may not expect the protocol to be called at once.
             self._loop.call_soon(self.resume_writing)
 
     def pause_writing(self) -> None:
-        """Hear that something is not sent yet."""
+        """Do nothing: `resume_writing` is called when everything is sent."""
 
     def resume_writing(self) -> None:
         """Shut down the writing side: everything is sent."""
         if self._upper is None or self._raw.is_closing():
             return
         with contextlib.suppress(OSError):
-            # The peer may be gone, which is heard of as always.
+            # If the peer is gone, `connection_lost` is called.
             self._raw.write_eof()
         if self._ended:
             self._raw.close()
@@ -186,7 +186,7 @@ class Lingering(asyncio.Protocol):
             self._tell(None)
 
     def data_received(self, data: bytes) -> None:
-        """Drop input, and read no more until the other lingering sockets have had their turn."""
+        """Drop input, and pause reading so that all lingering sockets together take little time."""
         self._dropped += len(data)
         if self._dropped > LINGER_BYTES_MAX:
             self._raw.abort()
@@ -200,7 +200,7 @@ class Lingering(asyncio.Protocol):
             self._raw.resume_reading()
 
     def eof_received(self) -> bool:
-        """Close, if everything is sent."""
+        """Close if everything is sent."""
         self._ended = True
         return self._upper is not None
 
@@ -218,7 +218,7 @@ class Lingering(asyncio.Protocol):
             upper.connection_lost(exc)
 
     def _look(self) -> None:
-        """End a connection that has had its time, or on which nothing moves."""
+        """Drop a connection whose time is over, or on which nothing was received or sent."""
         seen = (self._dropped, self._raw.get_write_buffer_size())
         if seen == self._seen or self._loop.time() >= self._until:
             self._raw.abort()
@@ -228,7 +228,7 @@ class Lingering(asyncio.Protocol):
 
 
 async def end_lingering(seconds: float, *admissions: Admission) -> None:
-    """Wait so long for the peers of lingering sockets to close them, then drop the sockets."""
+    """Wait some seconds for the peers of lingering sockets to close, then drop the rest."""
     loop = asyncio.get_running_loop()
     until = loop.time() + seconds
     for admission in admissions:
@@ -239,5 +239,5 @@ async def end_lingering(seconds: float, *admissions: Admission) -> None:
                 await asyncio.wait_for(gone.wait(), left)
         for slot in tuple(admission.lingering):
             slot.expel()
-    # The loop tells each of them that its socket is gone before it goes on here.
+    # Let the event loop call their `connection_lost` first.
     await asyncio.sleep(0)

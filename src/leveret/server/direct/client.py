@@ -6,8 +6,8 @@ turns among the others.  Whoever makes one has judged the user already: no passw
 
 One request at a time is under way.
 
-No body is copied for an answer: it is the one that the queue holds.  A body that is published goes
-in frame by frame, as long as the connection takes input, so that others have their turns between.
+Bodies that it receives are those that the queue holds, without a copy.  A body that it publishes is
+written frame by frame as the connection takes input, so that others have their turns in between.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ _CHANNEL: Final = 1
 #: Where it says that it comes from: no address of a network.
 _HOST: Final = "direct"
 
-#: The longest body that comes in one frame: any.
+#: The largest body that is received in one frame: any.
 _ANY_BYTES: Final = 0x7FFF_FFFF
 
 #: What it tells of itself, and that it understands a close in place of silence.
@@ -151,7 +151,7 @@ class DirectClient(ClientSocket):
         self._connection = connection
         self._answers: deque[Answer] = deque()
         self._waiting: asyncio.Future[None] | None = None
-        #: The method whose content is next, and its properties.
+        #: The method whose content is being received, and its properties.
         self._begun: Method | None = None
         self._properties = b""
         self._ended = False
@@ -199,7 +199,7 @@ class DirectClient(ClientSocket):
         self._send(0, ConnectionOpen(vhost))
         await self._expect(ConnectionOpenOk)
         await self.request(ChannelOpen(), ChannelOpenOk)
-        # What is published keeps to the frames of other clients, who are to receive it.
+        # Publishes use frames of the usual size, as other clients do.
         self._connection.output.body_bytes_max = _ANY_BYTES
 
     async def request(self, method: Method, *answers: type[Method]) -> Answer:
@@ -285,7 +285,7 @@ class DirectClient(ClientSocket):
         return answer
 
     async def _parses(self) -> None:
-        """Wait until what was sent is parsed, or the connection has ended."""
+        """Wait until the input is parsed or the connection has ended."""
         while self._connection.halted and not self._ended:
             await self._woken()
 
@@ -304,7 +304,7 @@ class DirectClient(ClientSocket):
         return answer
 
     async def _woken(self) -> None:
-        """Wait until the broker has had a look at the connection."""
+        """Wait until the broker has worked on the connection."""
         self._waiting = asyncio.get_running_loop().create_future()
         await self._waiting
 
@@ -313,7 +313,7 @@ class DirectClient(ClientSocket):
             self._waiting.set_result(None)
 
     def _take(self, kind: int, data: bytes, start: int, end: int) -> None:
-        """Take a frame; a body comes in one."""
+        """Handle a frame; a body is always in one frame."""
         if kind == FRAME_METHOD:
             method = decode_method(data, start, end)
             if isinstance(method, BasicGetOk | BasicReturn):
@@ -328,7 +328,7 @@ class DirectClient(ClientSocket):
             self._end_content(data[start:end])
 
     def _end_content(self, body: bytes) -> None:
-        """Hand over a method with its content."""
+        """Deliver a method with its complete content."""
         method = self._begun
         if method is not None:
             self._begun = None
@@ -336,9 +336,10 @@ class DirectClient(ClientSocket):
 
 
 def _frames(parts: list[bytes | memoryview]) -> Iterator[tuple[int, bytes, int, int]]:
-    """Yield the frames of an output, each as its kind and where its payload lies in which bytes.
+    """Yield the frames of an output: the kind of each, and the bytes, start and end of its payload.
 
-    They are whole.  A long payload is a part of its own (`FrameOutput`), and is not copied.
+    The output ends with a whole frame.  A long payload is a part by itself (`FrameOutput`), which
+    is not copied.
     """
     left = iter(parts)
     for part in left:
@@ -351,5 +352,5 @@ def _frames(parts: list[bytes | memoryview]) -> Iterator[tuple[int, bytes, int, 
                 at = start + size + 1
             else:
                 yield kind, bytes(next(left)), 0, size
-                # What comes behind it begins with the octet that ends its frame.
+                # The next part begins with the end octet of this frame.
                 data, at = bytes(next(left)), 1

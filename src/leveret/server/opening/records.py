@@ -21,21 +21,21 @@ class Records:
     """The records of one peer."""
 
     def __init__(self) -> None:
-        #: How many have come to their end.
+        #: How many records are complete.
         self.ended = 0
-        #: The head of the next one, as far as it has come.
+        #: The head of the next record, as far as it was received.
         self._head = b""
-        #: What is still to come of the one at hand.
+        #: How many bytes of the current record are missing.
         self._left = 0
-        #: Those without content that count against the peer, and when they did (seconds).
+        #: How many records without content count against the peer, and as of when (seconds).
         self._empty = 0.0
         self._counted_at = 0.0
 
     def cut(self, data: bytes, at: int) -> int:
-        """Return where a piece of input ends that begins at `at` and goes to OpenSSL at once."""
+        """Return the end of the next piece of input for OpenSSL, which begins at `at`."""
         size = len(data)
         end = min(size, at + TLS_PIECE_BYTES)
-        # With one record more than the peer may still send without content, it is over.
+        # One record more than the peer may send without content is enough to drop it.
         most = TLS_EMPTY_RECORDS_MAX + 1 - int(self._empty)
         head, left, ended = self._head, self._left, 0
         while at < end and ended < most:
@@ -64,9 +64,9 @@ class Records:
         return at
 
     def are_empty(self, count: int, now: float) -> bool:
-        """Count records without content; tell whether the peer sends too many (`now` in seconds).
+        """Count records without content; return whether the peer has sent too many.
 
-        It may send so many at once, and one more each second.
+        It may send `TLS_EMPTY_RECORDS_MAX` at once, and one more each second (`now` is in seconds).
         """
         self._empty = max(0.0, self._empty - (now - self._counted_at)) + count
         self._counted_at = now

@@ -224,7 +224,7 @@ class TlsConnection(Opening, Handshake):
         parts: list[bytes] = []
         failed = ended = floods = False
         while True:
-            # A record's content comes from one read, and from none where it has none.
+            # One read returns the content of one record, and skips those without content.
             before = records.ended - len(parts)
             if at < len(data):
                 end = records.cut(data, at)
@@ -252,7 +252,7 @@ class TlsConnection(Opening, Handshake):
             return
         if floods:
             text = f"closing the connection of {self.peer}: its TLS records carry no content"
-            often = f"more than {TLS_EMPTY_RECORDS_MAX} of them at once, or one each second"
+            often = f"more than {TLS_EMPTY_RECORDS_MAX} at once, or more than one each second"
             self.openings.say("warning", f"{text} ({often})")
             self.abort()
         elif failed:

@@ -402,7 +402,7 @@ class Connection(ConnectionBase):
         self.turn.begin(ConnectionRelease(self, channels, answers))
 
     def untie(self) -> None:
-        """Give the parts up for those of another connection that is over."""
+        """Replace the parts by those of the ended connection that the broker keeps."""
         self.vhost = None
         ended = self.broker.ended_links.setdefault("amqp", self)
         assert isinstance(ended, Connection)

@@ -107,7 +107,7 @@ class Hold(Timed):
 
     def __init__(self, consumer: HareConsumer) -> None:
         super().__init__()
-        #: None once the consumer ended.
+        #: None after the consumer has ended.
         self._consumer: HareConsumer | None = consumer
         self._written = False
 

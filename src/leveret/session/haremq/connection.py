@@ -291,7 +291,7 @@ class HareConnection(HareConnectionBase):
         self.has_no_socket()
 
     def untie(self) -> None:
-        """Give the parts up for those of another connection that is over."""
+        """Replace the parts by those of the ended connection that the broker keeps."""
         self.vhost = None
         ended = self.broker.ended_links.setdefault("haremq", self)
         assert isinstance(ended, HareConnection)

@@ -44,5 +44,5 @@ class HareRelease(Work):
         return self._connection.drop_exclusive(last)
 
     def ended(self) -> None:
-        """Tell the connection, for which nobody waits."""
+        """Tell the connection that everything is released."""
         self._connection.holds_nothing()

@@ -176,9 +176,9 @@ class ChannelCommit(Commit):
                     )
 
     def _check_right(self) -> None:
-        """Check that the user may have a sink that is new, or was recorded without an owner.
+        """Check that the user may become the owner of a sink that is new or has no owner.
 
-        Whoever commits to a sink first owns it, and keeps everybody else out.
+        The user of the first commit owns the sink, and no other user can commit to it.
 
         That a staging queue names the sink shows no right to it: any user who may declare a queue
         can name it.  A queue whose own name begins with the sink's shows one, and so does a queue
@@ -194,9 +194,9 @@ class ChannelCommit(Commit):
         names = (cleaned(sink), cleaned(f"{_SPARKS_STAGING}{sink}."))
         if not any(access.allows(CONFIGURE, name) for name in names):
             raise AccessRefused(
-                f"{self.label} has no owner yet; a user who may configure queue '{sink}' or "
-                f"'{_SPARKS_STAGING}{sink}.' can commit to it, and owns it then; one that exists "
-                f"can be given away (leveret ctl {GIVE_SINK})"
+                f"{self.label} has no owner yet: the first commit, which makes its user the owner, "
+                f"requires configure on queue '{sink}' or '{_SPARKS_STAGING}{sink}.'; an existing "
+                f"sink can also be given to a user (leveret ctl {GIVE_SINK})"
             )
 
     def _shows_right(self, name: Name) -> bool:
