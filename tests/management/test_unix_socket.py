@@ -113,7 +113,7 @@ def test_a_broker_is_root_s_one_s_own_or_the_directory_s(
 )
 def test_nobody_else_is_a_broker(tmp_path: Path, user: int, me: int, mode: int) -> None:
     tmp_path.chmod(mode)
-    with pytest.raises(ForeignSocket, match=f"uid {user} listens there"):
+    with pytest.raises(ForeignSocket, match=rf"listens on this socket \(uid {user}\)"):
         check_listener(tmp_path / "s", user, me)
 
 
@@ -136,7 +136,7 @@ def test_a_command_sends_nothing_to_another_users_socket(
             os.seteuid(0)
         done = run_leveret(*command, settings={"LEVERET_DATA_DIR": str(tmp_path)})
         assert done.returncode == exits.NO_PERMISSION
-        assert f"uid {STRANGER} listens there".encode() in done.stderr
+        assert f"listens on this socket (uid {STRANGER})".encode() in done.stderr
         connection, _ = stranger.accept()
         with connection:
             assert connection.recv(1) == b""

@@ -315,7 +315,7 @@ async def _visited(
             most = BODY_BYTES_MAX
             request = request.clone(client_max_size=most)
         if request.can_read_body:
-            # What does not say its length may become as long as it may.
+            # A body of unknown length is booked with the largest one allowed.
             length = request.content_length
             visit.book(most if length is None else min(length, most))
         await read_whole(request, clock)
@@ -333,14 +333,14 @@ async def _visited(
 
 
 async def _in_line(request: web.Request, visit: Visit, handler: Handler) -> web.StreamResponse:
-    """Answer a request that has come whole, when it is its turn."""
+    """Answer a request that was read completely, when it is its turn."""
     user = visit.access.user
     async with contextlib.AsyncExitStack() as places:
         if heavy_route(request):
             await places.enter_async_context(visit.gate.heavy(user))
         with request.app[OPERATOR].slices.of(user):
             await next_slice()
-            # It changes nothing before, so that it may end with its right until here.
+            # Until here it has changed nothing, so it may be cancelled if its user loses the right.
             visit.ends = request.method in _READING
             return await handler(request)
 
@@ -430,7 +430,7 @@ async def _as_it_is(request: web.Request, handler: Handler) -> web.StreamRespons
 
 
 async def _among_others(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Answer a request of somebody who is no user, in slices among those of users."""
+    """Answer a request without a user, in slices that take turns with those of users."""
     with request.app[OPERATOR].slices.of(""):
         await next_slice()
         return await handler(request)

@@ -1,7 +1,7 @@
 """What the log says of who changes the broker over HTTP: one line for each request that did.
 
 Bodies are not looked at: they hold passwords.  The path names what was changed, as it was sent.
-A change is logged however its request ends: also when its client hung up, or when a part was done.
+A change is logged however its request ends: also if the client disconnected or a part failed.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ _LOOKING: Final = (
     "/api/logout",
 )
 
-#: Set for a request that has done a part of what it asks for, and may fail at the rest.
+#: Set for a request that has made a part of its changes and may fail at the rest.
 PARTLY_DONE: Final = web.RequestKey("partly_done", bool)
 
 
 def sender_of(request: web.Request) -> str:
-    """Return where a request comes from that may change something; empty for others.
+    """Return where a request that may change something comes from; an empty text for others.
 
-    Over the Unix socket that is a user and a process of the system.  Ask before it is answered: a
-    client may hang up at once.
+    Over the Unix socket, that is a user and a process of the system.  Call it before the request is
+    answered: the client may disconnect at any time.
     """
     transport = request.transport
     if not _may_change(request) or transport is None:
@@ -45,7 +45,7 @@ def sender_of(request: web.Request) -> str:
     connection = request.protocol
     if isinstance(connection, HttpConnection):
         peer = transport.get_extra_info("peername")
-        # The system does not know the peer of a connection that was reset already.
+        # The system no longer knows the peer of a connection that was reset.
         return f"{peer[0]}:{peer[1]}" if peer else connection.slot.network
     with contextlib.suppress(OSError, AttributeError):
         pid, uid = credentials(transport.get_extra_info("socket"))
@@ -56,9 +56,9 @@ def sender_of(request: web.Request) -> str:
 def change_of(
     request: web.Request, status: int, sender: str, steps: Steps[web.StreamResponse]
 ) -> str:
-    """Return the line for a request that is over; empty where it changed nothing.
+    """Return the line for a finished request; an empty text if it changed nothing.
 
-    `status` is that of its answer, 0 for none; `sender` is what `sender_of` returned before.
+    `status` is that of the answer, or 0 if there was none; `sender` is from `sender_of`.
     """
     failed = status >= 400
     changed = request.get(PARTLY_DONE, False) if failed else steps.changed

@@ -12,8 +12,8 @@ from leveret.store.segments.segments import ChunkRef
 class ChunkSource:
     """The chunks on the disk of one broker.
 
-    `read` returns so many bytes of a stream's chunk from a position in it on: fewer where the file
-    ends or cannot be read, or is gone.
+    `read` returns a number of bytes of a stream's chunk from a position in it on: fewer if the file
+    ends, cannot be read or is gone.
     """
 
     read: Callable[[int, ChunkRef, int, int], Awaitable[bytes]]

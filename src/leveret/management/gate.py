@@ -98,7 +98,7 @@ class Visit:
         #: What its route asks for.
         self.right: Final[Right] = right
         self.gate: Final[Gate] = gate
-        #: What its body and its answer hold of the memory.
+        #: The memory that its body and its answer take.
         self.booking: Final = Booking(gate.share, access.user)
         self.login: Final = (user.password_hash, user.algorithm)
         self._task = task
@@ -126,14 +126,14 @@ class Visit:
                 self._task.cancel()
 
     def book(self, size: int) -> None:
-        """Book so many bytes until the request is answered.
+        """Book bytes of memory until the request is answered.
 
-        Raises: TurnedAway (503) where requests take as much of the memory as they may.
+        Raises: TurnedAway (503) if requests already take all of their share of the memory.
         """
         if not self.booking.add(size):
             raise TurnedAway(
-                "the requests that are answered now take all of their share of the memory: ask "
-                "again when they are answered, or ask for less at once and send less at once"
+                "the requests that are being answered take all of their share of the memory: try "
+                "again when they are answered, or request fewer objects or messages at a time"
             )
 
     def over(self) -> Exception | None:
@@ -143,7 +143,7 @@ class Visit:
         return self.refusal
 
     def left(self) -> None:
-        """Let go of the task, whose result is the answer, which has the request."""
+        """Drop the task: its result, the answer, refers to the request and so to this visit."""
         self._task = None
 
 
@@ -177,9 +177,9 @@ class Gate(RightsWatcher):
         self._log = log
         self._clock = clock
         self._sessions = Sessions(clock)
-        #: The memory of the requests.
+        #: The memory that requests take.
         self.share: Final = RequestShare(broker.turn.accounts)
-        #: The places of each user's heavy requests, while there are any.
+        #: Limits the heavy requests of each user who has some.
         self._heavy: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     def close(self) -> None:
@@ -210,7 +210,7 @@ class Gate(RightsWatcher):
 
     @contextlib.asynccontextmanager
     async def heavy(self, user: str) -> AsyncIterator[None]:
-        """Wait for a place among the user's heavy requests, and have it meanwhile."""
+        """Wait until fewer than the limit of the user's heavy requests are being answered."""
         places = self._heavy.get(user)
         if places is None:
             places = self._heavy[user] = asyncio.Semaphore(HTTP_HEAVY_REQUESTS_PER_USER_MAX)
@@ -235,7 +235,7 @@ class Gate(RightsWatcher):
 
         Raises: Unauthorized (401) without right credentials; TurnedAway (503) when too many wait,
         or the user has too many requests open; AccessRefused (403) for one that another site's
-        page sends; Misdirected (421) for one that it may have sent; what `check_right` raises.
+        page sends; Misdirected (421) for a host that is not allowed; what `check_right` raises.
         """
         check_origin(request)
         token = None if hdrs.AUTHORIZATION in request.headers else cookie_of(request)
@@ -276,7 +276,7 @@ class Gate(RightsWatcher):
         peer = request.remote or ""
         allowed = self._may_come_from(user, peer)
         if allowed:
-            # Before the password is looked at: no page of another site is to try some.
+            # Before the password, so that a page of another site cannot try passwords.
             self._check_host(request, user)
         known = self._broker.users.by_name.get(user)
         verdict = await self._keeper.judge(user, password, peer) if allowed else False
@@ -311,7 +311,7 @@ class Gate(RightsWatcher):
         return user not in self._keeper.loopback_users or self._keeper.is_local(peer)
 
     def _check_host(self, request: web.Request, user: str) -> None:
-        """Check the host that a request of one of the loopback users is for.
+        """Check that a request of a loopback user names a host of this machine.
 
         Raises: Misdirected (421).
         """
@@ -515,7 +515,7 @@ def only_of(request: web.Request) -> str | None:
 
 
 def book(request: web.Request, size: int) -> None:
-    """Book so many bytes until a request is answered; who operates the broker has no limit.
+    """Book bytes of memory until a request is answered; there is no limit on the Unix socket.
 
     Raises: TurnedAway (503).
     """
@@ -525,7 +525,7 @@ def book(request: web.Request, size: int) -> None:
 
 
 def heavy_route(request: web.Request) -> bool:
-    """Tell whether a request is for a route whose work grows with what clients made."""
+    """Return whether the work of a request grows with the number of objects or messages."""
     return is_heavy(request.method, _route(request))
 
 

@@ -17,9 +17,10 @@ class Keeper:
 
     `judge` tells whether a password is the user's who asks from an address, None if too many wait
     to look; `is_local` whether an address is of the broker's own machine; `loopback_users` come in
-    from there only, and for a host that is an address, localhost or one of `names`.  `backoff` says
-    by how many times the delay a user from an address waits.  Where settings are reloaded,
-    `loopback_users`, `names` and `login_failure_delay_ms` change, and hold from the next login on.
+    from there only, and only for a host that is an address, localhost or one of `names`.
+    `backoff` says by how many times the delay a user from an address waits.  Where settings are
+    reloaded, `loopback_users`, `names` and `login_failure_delay_ms` change, and hold from the next
+    login on.
     """
 
     judge: Callable[[str, bytes, str], Awaitable[bool | None]]

@@ -231,7 +231,7 @@ _FAILURES: Final = {
     "417": ("ExpectationFailed", "`Expect` asks for something else than `100-continue`."),
     "421": (
         "MisdirectedRequest",
-        "A user of `loopback_users` asks for a host that is no name of the broker's machine.",
+        "The host in a request of a loopback user is not known to be the broker's machine.",
     ),
     "503": ("Unavailable", "Too many ask at once: try again after `Retry-After` seconds."),
 }

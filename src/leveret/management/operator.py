@@ -75,7 +75,7 @@ class Operator:
     settings: Callable[[], Mapping[str, object]] = dict
     #: The end of the log.
     recent: RecentLog = field(default_factory=RecentLog)
-    #: The slices of all requests.
+    #: The turns that the slices of all requests take.
     slices: Slices = field(default_factory=Slices)
     #: The backups that are made over HTTP, where they can be.
     backups: Backups | None = None

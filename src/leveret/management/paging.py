@@ -107,7 +107,7 @@ class Wanted:
 
     @property
     def end(self) -> int | None:
-        """The place behind the page's last row; None where all is wanted."""
+        """The position after the page's last row; None for the whole list."""
         return None if self.page is None else self.page * self.page_size
 
     def only(self, row: Row) -> object:
@@ -243,7 +243,7 @@ async def sorted_in_slices(
 ) -> list[Item]:
     """Return the items sorted, or the first `count`, in slices between which others are served.
 
-    Without a key they are compared as they are, which takes half the time.
+    Without a key the items themselves are compared, which takes half the time.
     """
     itself: Any = key
     runs: list[list[Item]] = []
@@ -255,7 +255,7 @@ async def sorted_in_slices(
             await next_slice()
     if len(runs) < 2:
         return runs[0] if runs else []
-    # To merge them as lists would be one slice at the end, as long as all of them.
+    # Merging whole lists would make the last slice as long as all others together.
     ordered: list[Item] = []
     merged = islice(heapq.merge(*runs, key=itself, reverse=reverse), count)
     while part := list(islice(merged, _SORTED_AT_ONCE)):

@@ -5,8 +5,8 @@ starting.  The rights are RabbitMQ's.  What a route does with a queue or an exch
 itself, as AMQP does (`gate.may_read` and the like); what a list may show, by `gate.seen_vhosts` and
 `gate.only_of`.
 
-`HEAVY` has the routes whose work or answer grows with what clients made, of which a user has a few
-answered at once (`gate.Gate.heavy`).
+`HEAVY` has the routes whose work or answer grows with the number of objects or messages; only a few
+such requests of a user are answered at once (`gate.Gate.heavy`).
 
 They are stricter than RabbitMQ's in a few places, mostly because more hangs on them here: who may
 change global parameters (they hold the limits of users), who may set limits and operator policies
@@ -268,9 +268,9 @@ RIGHTS: Final = {
     **_FACTS,
 }  # fmt: skip
 
-#: The routes whose work or answer grows with what clients made.  Not among them is what waits for
-#: something (chunks of a stream, files of a backup, lines of the log), which has limits of its own,
-#: and what the core does as a long operation of its own (the deletion of a vhost).
+#: The routes whose work or answer grows with the number of objects or messages.  Routes that wait
+#: for something (chunks of a stream, files of a backup, lines of the log) are left out, because
+#: they have limits of their own, and so are long operations of the core (deleting a vhost).
 HEAVY: Final = frozenset({
     "GET /api/overview",
     "GET /metrics/per-object",
@@ -347,7 +347,7 @@ def right_of(method: str, path: str) -> Right:
 
 
 def is_heavy(method: str, path: str) -> bool:
-    """Tell whether a route's work grows with what clients made."""
+    """Return whether the work of a route grows with the number of objects or messages."""
     return _named(method, path) in HEAVY
 
 

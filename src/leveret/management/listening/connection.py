@@ -113,7 +113,7 @@ class HttpConnection(JsonErrors):
             logger=connections.logger,
             # Who is idle for too long is cut off here, by a clock that knows of pauses.
             keepalive_timeout=2 * connections.idle_seconds + 3600,
-            # A connection that ends before the body of its request has come lingers below.
+            # If the body of the request has not arrived, the transport lingers.
             lingering_time=0,
             auto_decompress=False,
             access_log=None,  # type: ignore[arg-type]  # None logs nothing
@@ -215,7 +215,7 @@ class HttpConnection(JsonErrors):
     def _wait_for_request(self, seconds: float) -> None:
         self._quiet()
         if self.transport is not None:
-            # Else it is lost, and what answered it has heard of that later.
+            # Otherwise the connection is lost, and its handler is about to notice.
             self._idle = Alarm(self._connections.clock, seconds, self._abort)
 
     def pause_writing(self) -> None:
@@ -277,7 +277,7 @@ class OperatorConnections:
 class OperatorConnection(JsonErrors):
     """One connection of the operator, whose requests may take their time.
 
-    Without a request it goes for another one where there are too many.
+    A connection without a request is closed if there are too many.
     """
 
     def __init__(self, connections: OperatorConnections, network: str) -> None:
@@ -293,21 +293,21 @@ class OperatorConnection(JsonErrors):
         self.slot = Slot(network, self._expel)
 
     def _expel(self) -> None:
-        """Leave the place to another connection, which waits for it."""
+        """Drop the connection to make room for another one."""
         if self.transport is not None:
             self.transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take the connection."""
+        """Begin to wait for a request."""
         super().connection_made(transport)
         self.ended()
 
     def begun(self) -> None:
-        """Hear that a whole request is at hand."""
+        """Keep the slot while a request is answered."""
         self._admission.busy(self.slot)
 
     def ended(self) -> None:
-        """Hear that the request at hand is answered; the next one is waited for."""
+        """Let the slot go to other connections again: the request is answered."""
         self._admission.idle(self.slot)
 
     def connection_lost(self, exc: BaseException | None) -> None:

@@ -27,16 +27,16 @@ Accept = Callable[[socket.socket, Admission, Make, bool], Callable[[], None]]
 class Doors:
     """The doors of a broker.
 
-    `clock` stands still while the process does.  `accept` is for those of the machine itself and
-    for metrics, `accept_users` for the users' ones, which may come through a proxy.  `accept_tls`
-    accepts connections of users that begin with TLS; None where there are no certificates.
+    `clock` stands still while the process is suspended.  `accept` is for the Unix socket and for
+    metrics, `accept_users` for connections of users, which may come through a proxy, and
+    `accept_tls` for those that begin with TLS; it is None without certificates.
     """
 
     accept: Accept
     clock: Clock
     accept_users: Accept
     accept_tls: Accept | None = None
-    #: How many connections there may be at once: of users, of Prometheus, and on the Unix socket.
+    #: How many connections may be open at once: of users, of Prometheus, and on the Unix socket.
     users_places: int = HTTP_CONNECTIONS_MAX
     metrics_places: int = METRICS_CONNECTIONS_MAX
     operator_places: int = OPERATOR_CONNECTIONS_MAX

@@ -104,7 +104,7 @@ class HttpListeners:
 
     @property
     def admissions(self) -> list[Admission]:
-        """The places of each listener."""
+        """The connection slots of each listener."""
         return [listener.admission for listener in self._started]
 
     @property

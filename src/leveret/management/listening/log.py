@@ -1,7 +1,7 @@
 """The log of the web framework: each of its complaints is one line of the broker's log.
 
-The framework quotes what it could not read, and that may be a header with a password.  So its texts
-are neither logged nor sent: what was wrong is told by the type of the exception.
+The framework quotes what it cannot parse, which may be a header with a password.  Its texts are
+therefore neither logged nor sent: the type of the exception says what is wrong.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from leveret.escaping import unquoted
 #: Takes a level and a text.
 Log = Callable[[str, str], None]
 
-#: What is said of a request that cannot be read.
+#: The reasons for which a request cannot be parsed.
 _UNREADABLE: Final = {
     faults.LineTooLong: "the request line or a header is too long",
     faults.InvalidHeader: "a header is malformed",
-    faults.InvalidURLError: "the target in the request line is no URL",
-    faults.BadHttpMethod: "the request line does not begin with a method of HTTP",
+    faults.InvalidURLError: "the target in the request line is not a URL",
+    faults.BadHttpMethod: "the request line does not begin with an HTTP method",
     faults.BadStatusLine: "the request line is malformed",
     faults.ContentLengthError: "the body is not as long as Content-Length says",
     faults.TransferEncodingError: "the body is not encoded as Transfer-Encoding says",
 }
 
-#: The framework's text where it names all that is wrong, and quotes nothing.
+#: A text of the framework that says everything and quotes nothing.
 _NO_HOST: Final = "Missing 'Host' header in request."
 
 
 def unreadable(fault: faults.HttpProcessingError) -> str:
-    """Return why a request cannot be read, in words that quote nothing of it."""
+    """Return why a request cannot be parsed, without quoting it."""
     if fault.message == _NO_HOST:
         return "the header Host is missing"
     return _UNREADABLE.get(type(fault), "the head or the body of the request is malformed")

@@ -26,7 +26,7 @@ _CREDENTIALS: Final = struct.Struct("3i")
 
 
 class ForeignSocket(PermissionError):
-    """A socket that a user listens on who has no business there; the text says who it is."""
+    """Another user listens on the socket; the text says which one."""
 
 
 def credentials(sock: socket.socket) -> tuple[int, int]:
@@ -52,7 +52,7 @@ def _address(path: Path) -> Iterator[str]:
 def connect(path: Path, seconds: float) -> socket.socket:
     """Return a connection to the socket at `path`.
 
-    Raises: OSError, of which ForeignSocket is one: nothing is sent to a user who can be no broker.
+    Raises: OSError, including ForeignSocket: nothing is sent to a user who cannot be the broker.
     """
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     sock.settimeout(seconds)
@@ -68,10 +68,10 @@ def connect(path: Path, seconds: float) -> socket.socket:
 
 
 def check_listener(path: Path, user: int, me: int) -> None:
-    """Check that the user who listens at `path` can be the broker that `me` asks.
+    """Check that `user`, who listens at `path`, can be the user of the broker that `me` asks.
 
-    A broker's socket is for its own user, and for root, who may ask every broker: that of the
-    directory's owner, and any one where the owner alone can put a socket.
+    Allowed are root and `me`; if `me` is root, also the owner of the directory, and any user in a
+    directory to which only its owner may write.
 
     Raises: ForeignSocket; OSError.
     """
@@ -83,9 +83,9 @@ def check_listener(path: Path, user: int, me: int) -> None:
             return
     raise ForeignSocket(
         errno.EACCES,
-        f"uid {user} listens there, who is not root, uid {me} or the owner of the directory: "
-        f"nothing was sent, because somebody may have replaced the broker's socket; see who may "
-        f"write to the directory",
+        f"the user that listens on this socket (uid {user}) is not root, uid {me} or the owner of "
+        f"the directory and may have replaced the broker's socket, so nothing was sent: check who "
+        f"may write to the directory",
         str(path),
     )
 

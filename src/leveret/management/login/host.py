@@ -1,10 +1,10 @@
-"""Which hosts a request may be for whose user may come from the broker's own machine only.
+"""The check of the host in requests of loopback users, against DNS rebinding.
 
-A page of any site can have its name lead to 127.0.0.1 once it is loaded (DNS rebinding).  Then the
-browser takes the broker for that site, so no header tells it from the broker's own page, and the
-request comes from the broker's own machine.  What the page knows is the password that everybody
-knows, guest's.  But it has to ask for its own name: so such a user has to ask for a name that
-leads to this machine by right.  It does not load the framework.
+Any site can make its own name resolve to 127.0.0.1 after its page was loaded.  The browser then
+takes the broker for that site: no header distinguishes the page from the broker's own, the request
+comes from the broker's machine, and the page knows the password of guest as everybody does.  But
+its requests name its own host.  Requests of loopback users must therefore name a host that is
+known to be this machine.  The module does not load the framework.
 """
 
 from __future__ import annotations
@@ -19,44 +19,44 @@ from urllib.parse import urlsplit
 if TYPE_CHECKING:
     from aiohttp import web
 
-#: A name or an IPv4 address, or an IPv6 address in brackets, and perhaps a port.
+#: A name, an IPv4 address or an IPv6 address in brackets, with an optional port.
 _HOST: Final = re.compile(
     r"(?P<name>[^:\[\]@/]*)(:[0-9]{0,5})?|\[(?P<address>[^\]]*)\](:[0-9]{0,5})?"
 )
 
-#: How much of a wrong one is shown.
+#: How many characters of a refused host are shown.
 _SHOWN_CHARACTERS: Final = 100
 
 
 class Misdirected(Exception):
-    """A request for a host that its user may not ask for (421); the text says what to do."""
+    """A request names a host that its user may not use (421); the text says what to do."""
 
 
 def own_names(*more: str) -> frozenset[str]:
-    """Return the names of this machine, and those that are given, as `check_host` compares them."""
+    """Return the names of this machine and `more` names, in the form that `check_host` compares."""
     name = socket.gethostname()
     return frozenset(_plain(one) for one in (name, name.partition(".")[0], *more) if one)
 
 
 def check_host(request: web.Request, user: str, names: Iterable[str]) -> None:
-    """Check that a request is for this machine by an address, as localhost, or by one of `names`.
+    """Check that a request names an address, localhost, or one of `names` as its host.
 
-    No browser sends a request without a host.
+    A request without a host passes: no browser sends one.
 
     Raises: Misdirected (421).
     """
     for host in _hosts(request):
         if not _is_ours(host, names):
             raise Misdirected(
-                f"user '{user}' may come from the broker's own machine only (loopback_users), and "
-                f"this asks for '{host[:_SHOWN_CHARACTERS]}', which could be any site's name for "
-                "it: ask for localhost or an address, add the name to the setting http_hosts, or "
+                f"user '{user}' may connect from the broker's machine only (loopback_users), and "
+                f"the host '{host[:_SHOWN_CHARACTERS]}' of this request is not known to be that "
+                "machine: use localhost or an address, add the name to the setting http_hosts, or "
                 "use another user"
             )
 
 
 def _hosts(request: web.Request) -> list[str]:
-    """Return what a request names: in its header, and in its target where that is a whole URL."""
+    """Return the hosts of a request: in its header, and in its target if that is a whole URL."""
     found = [request.headers.get("Host", "")]
     target = request.raw_path
     if not target.startswith("/"):
@@ -82,5 +82,5 @@ def _is_ours(host: str, names: Iterable[str]) -> bool:
 
 
 def _plain(name: str) -> str:
-    """Return a name in small letters, without the dot of the root."""
+    """Return a name in lower case, without a final dot."""
     return name.lower().removesuffix(".")

@@ -1,1 +1,1 @@
-"""What requests over HTTP take: slices of the loop and memory, and steps that change something."""
+"""What HTTP requests use: slices of the event loop, memory, and steps that change the broker."""

@@ -1,9 +1,8 @@
-"""The memory of requests: one share for all that are read and answered at a time.
+"""The memory of requests: one share for all that are being read or answered.
 
-Who has logged in may send a body and may ask for much, and 64 requests of a user are let in at
-once.  A body is booked by the length that it is announced with, from before it is read; what an
-answer holds until it is sent (bodies of messages, the rows of a list that is put in order) is
-booked as it is gathered.  Small requests are booked and never refused.
+A user may have 64 requests open, with large bodies or large answers.  A body is booked by its
+announced length, before it is read; what an answer holds until it is sent (bodies of messages, the
+rows of a sorted list) is booked as it is gathered.  Small requests are booked and never refused.
 
 Invariants: beyond the share there is at most one large request, and beyond half of it at most one
 of each user; what was booked is booked out.
@@ -27,7 +26,7 @@ class RequestShare:
         self._large: Final[Counter[str]] = Counter()
 
     def take(self, user: str, size: int, held: int = 0) -> bool:
-        """Book bytes for a request of a user that holds `held`; return False without room."""
+        """Book bytes for a request that holds `held`; return False if there is no room."""
         whole, before = held + size, _large_part(held)
         if whole > HTTP_BODY_SMALL_BYTES:
             most = int(self._accounts.request_bytes_max)
@@ -42,7 +41,7 @@ class RequestShare:
         return (all_large > 0 and all_large + whole > most) or (own > 0 and own + whole > most // 2)
 
     def give_back(self, user: str, size: int) -> None:
-        """Book out all that a request held."""
+        """Book out the `size` that a request held."""
         self._accounts.request_bytes -= size
         if size > HTTP_BODY_SMALL_BYTES:
             self._large[user] -= size
@@ -55,7 +54,7 @@ def _large_part(held: int) -> int:
 
 
 class Booking:
-    """What one request holds of the share."""
+    """The part of the share that one request holds."""
 
     def __init__(self, share: RequestShare, user: str) -> None:
         self._share: Final = share
@@ -63,13 +62,13 @@ class Booking:
         self.size = 0
 
     def add(self, size: int) -> bool:
-        """Book so many bytes more; return False, and book nothing, where they have no room now."""
+        """Book `size` more bytes; return False, and book nothing, if there is no room now."""
         if not self._share.take(self._user, size, self.size):
             return False
         self.size += size
         return True
 
     def end(self) -> None:
-        """Give all of it back."""
+        """Book out everything."""
         self._share.give_back(self._user, self.size)
         self.size = 0

@@ -1,12 +1,12 @@
 """The slices of all HTTP requests: one in each turn of the event loop, and users take turns.
 
-A request that is long does its work in slices of a few milliseconds.  `next_slice` ends one and
-waits for the next.  Whatever the number of requests, the loop runs one slice between two looks at
-its sockets, so that a neighbour waits for one of them and not for one of each request; and a user
-with 64 long requests gets no more of the loop than a user with one.
+A long request does its work in slices of a few milliseconds; `next_slice` ends one and waits for
+the next.  However many requests there are, the event loop runs one slice before it serves its
+sockets again, so that other clients wait for one slice and not for one of each request, and a user
+with 64 long requests gets no more time than a user with one.
 
-A request's handler does not know whose slice it runs: `Slices.of` says so around it.  Work that
-belongs to no request, such as the samples, gives way to the loop alone.
+`Slices.of` sets the user for the handler inside it.  In work that belongs to no request, such as
+sampling, `next_slice` only lets the event loop run.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from typing import Final
 
 
 class Slices:
-    """The slices of one broker's requests."""
+    """The turns of one broker's requests."""
 
     def __init__(self) -> None:
-        #: Those that wait for a slice, by user; the user whose turn is next comes first.
+        #: The requests that wait for a slice, by user; the user whose turn is next comes first.
         self._waiting: Final[dict[str, deque[asyncio.Future[None]]]] = {}
-        #: Whether this turn of the loop has had its slice.
+        #: Whether a slice was given in this turn of the event loop.
         self._taken = False
-        #: How many slices there were.
+        #: How many slices were given.
         self.count = 0
 
     @contextmanager
     def of(self, user: str) -> Iterator[None]:
-        """Count what is done in the block as a user's."""
+        """Have slices in the block count as the user's."""
         token = _ASKING.set((self, user))
         try:
             yield
@@ -51,13 +51,13 @@ class Slices:
         await turn
 
     def _next(self) -> None:
-        """Give the next turn of the loop to who comes next in it."""
+        """Give the next slice, to the user whose turn it is."""
         while self._waiting:
             user = next(iter(self._waiting))
             line = self._waiting.pop(user)
             turn = line.popleft()
             if line:
-                # The user's next request waits for all other users.
+                # The user's other requests wait until the other users have had a slice.
                 self._waiting[user] = line
             # The request may have ended while it waited.
             if not turn.done():
@@ -72,7 +72,7 @@ _ASKING: Final[ContextVar[tuple[Slices, str] | None]] = ContextVar("asking", def
 
 
 async def next_slice() -> None:
-    """End a slice of work; return when the loop has served others and it is one's turn again."""
+    """End a slice; return when others were served and it is this request's turn again."""
     asking = _ASKING.get()
     if asking is None:
         await asyncio.sleep(0)

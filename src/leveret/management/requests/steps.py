@@ -17,8 +17,7 @@ Answer = TypeVar("Answer")
 class Steps(Generic[Answer]):
     """`work`, awaited once.
 
-    `changed` tells whether one of its steps began to change anything, be it only that a channel was
-    opened for it.
+    `changed` says whether a step has begun to change anything, even if it only opened a channel.
     """
 
     def __init__(self, work: Awaitable[Answer], turn: Turn) -> None:
@@ -40,8 +39,8 @@ class Steps(Generic[Answer]):
                 return answer
             finally:
                 self.changed = self.changed or self._counts() != before
-                # An exception that leaves here has this frame in its traceback: together they would
-                # keep the request with its answer until the collector finds them.
+                # The traceback of an exception refers to this frame: the cycle would keep the
+                # request and its answer in memory until the garbage collector finds it.
                 thrown = None
             try:
                 value = yield waited
@@ -51,5 +50,5 @@ class Steps(Generic[Answer]):
     def _counts(self) -> tuple[int, int, bool, int]:
         turn = self._turn
         journal = turn.journal
-        # A long operation that was begun will change something.
+        # A long operation that has begun will change something.
         return int(turn.changes), int(journal.unsynced_bytes), journal.in_tx, len(turn.works)

@@ -51,8 +51,8 @@ SLICE_ROWS: Final = 100
 SLICE_VALUES: Final = 2048
 _CHARACTERS_PER_VALUE: Final = 512
 
-#: What a row takes that is kept to be put in order: what it is sorted by, and the snapshot that it
-#: is made of (of a queue 1,900 bytes).
+#: The memory that a row of a sorted list takes: its sort key, and the snapshot that it is made
+#: from (1,900 bytes for a queue).
 GATHERED_ROW_BYTES: Final = 2_000
 
 #: The clock that peers are judged by; it stands still while the process does.
@@ -310,7 +310,7 @@ async def _ordered_rows(
     take: Callable[[int], Awaitable[list[Stats]]],
     row: Callable[[Stats], Row],
 ) -> web.StreamResponse:
-    """Answer with what `take` gives in the order, and of the page, that is wanted."""
+    """Answer with the wanted page of what `take` returns, in the wanted order."""
     gathered: list[tuple[object, str, Stats]] = []
     sorts = (*wanted.sort, *DEFAULT_SORTS)
     slices = RowSlices()
@@ -336,9 +336,9 @@ async def answer_with(
     total: int,
     row: Callable[[Stats], Row],
 ) -> web.StreamResponse:
-    """Answer with a list in its order: all of it, or the page that is wanted.
+    """Answer with a sorted list: all of it, or the wanted page.
 
-    `ordered` has the `found` items, or those up to the end of the page.
+    `ordered` holds all `found` items, or at least those up to the end of the page.
 
     Raises: PageOutOfRange (400 in HTTP).
     """
@@ -354,45 +354,45 @@ async def answer_with(
 
 
 class RowWriter:
-    """Writes the rows of a list as they are made, a slice at a time: no list is in memory whole."""
+    """Writes the rows of a list in slices, as they are made, so that no list is in memory whole."""
 
     def __init__(self, request: web.Request, wanted: Wanted) -> None:
         self.response: Final = web.StreamResponse(headers=JSON_HEADERS)
         self._request = request
         self._wanted = wanted
         self._slices = RowSlices()
-        #: What is not sent yet, and its size.
-        self._part = ""
+        #: JSON that is not sent yet, and how many rows were written.
+        self._unsent = ""
         self._count = 0
 
     async def begin(self) -> bool:
-        """Begin the answer; return False where the request asks for its head alone."""
-        self._part = "[" if self._wanted.page is None else '{"items": ['
+        """Begin the answer; return False for a HEAD request, which has no body."""
+        self._unsent = "[" if self._wanted.page is None else '{"items": ['
         return await begins(self._request, self.response)
 
     async def add(self, row: Row) -> None:
         """Write a row with the columns that are wanted."""
         text = json.dumps(self._wanted.only(row), ensure_ascii=False)
-        self._part += f",{text}" if self._count else text
+        self._unsent += f",{text}" if self._count else text
         self._count += 1
-        # Rows may have long arguments, and a peer that reads nothing makes us hold what waits.
-        if len(self._part) >= HTTP_WRITE_BYTES_MAX:
+        # Rows may be long, and what is written to a client that does not read stays in memory.
+        if len(self._unsent) >= HTTP_WRITE_BYTES_MAX:
             await self.flush()
         await self._slices.made(row, len(text))
 
     async def flush(self) -> None:
-        """Send what was written, and let others have their turn."""
-        part, self._part = self._part, ""
+        """Send what was written, and end the slice."""
+        part, self._unsent = self._unsent, ""
         await self.response.write(part.encode())
         await next_slice()
 
     async def end(self, found: int = 0, total: int = 0) -> None:
-        """End the answer; of a page, say that it is of `found` rows, and these of `total`."""
-        self._part += "]"
+        """End the answer; a page gets the numbers of `found` rows and of all rows (`total`)."""
+        self._unsent += "]"
         if self._wanted.page is not None:
             head = json.dumps(self._wanted.paged(self._count, found, total))
-            self._part += f", {head[1:]}"
-        await self.response.write(self._part.encode())
+            self._unsent += f", {head[1:]}"
+        await self.response.write(self._unsent.encode())
         await self.response.write_eof()
 
 

@@ -92,7 +92,7 @@ def _age(query: Mapping[str, str], name: str) -> Age | None:
 
 
 def rates_known(series: Series | None, now_ms: int) -> bool:
-    """Tell whether rates are more than the 0 that stands for one that is not known yet."""
+    """Return whether rates are known, so that a rate of 0 means that nothing happened."""
     return series is not None and series.has_rates(now_ms)
 
 

@@ -1,9 +1,9 @@
 """Looking at the broker's counts every five seconds, for rates and histories.
 
 Counts are plain numbers in the core, which nobody there reads; a timer of the loop reads them, a
-slice at a time.  Who scrapes metrics meanwhile shares the walk over all queues (`Walks`).  A broker
-with few queues has all of them sampled, so that whoever looks finds rates.  With more, who asks for
-a rate has it kept for some minutes, and when nobody asks any more, nothing is sampled and nothing
+slice at a time.  A scrape of metrics meanwhile shares the walk over all queues (`Walks`).  If there
+are few queues, all of them are sampled, so that rates are known at the first request.  With more, a
+rate is sampled for some minutes after it was requested, and without requests nothing is sampled or
 kept.  Queues have a series each, of which there are so many at most: a history for those that are
 looked at alone, and enough for a rate for those that are listed.
 """
@@ -130,7 +130,7 @@ class Sampler:
     def queue(self, vhost: str, name: str, detailed: bool = False) -> Series | None:
         """Return the series of a queue, which is kept from now on; None if there are too many.
 
-        `detailed` asks for a history; where there was none, it begins with what a rate needed.
+        `detailed` asks for a history; a new one begins with the samples that the rate had.
         """
         self._ask()
         key = (vhost, name)
@@ -161,11 +161,11 @@ class Sampler:
 
     @property
     def summed_ms(self) -> int:
-        """The wall time that the last sums are of."""
+        """The wall time of the last sums."""
         return self._wall_ms() if self._found is None else self._found.wall_ms
 
     def start(self) -> None:
-        """Sample before anybody asks, where there are few queues."""
+        """Begin to sample unasked, if there are few queues."""
         self._work = asyncio.get_running_loop().create_task(self._run())
 
     def now_ms(self) -> int:
@@ -190,7 +190,7 @@ class Sampler:
         return now_ms - known.wall_ms >= SAMPLE_SECONDS * 1000 or now_ms < known.wall_ms
 
     async def _run(self) -> None:
-        """Look every five seconds, until nobody has asked for a while and there are many queues."""
+        """Sample every five seconds, while there are few queues or somebody asks for rates."""
         kept = int(SAMPLES_KEPT_SECONDS / SAMPLE_SECONDS)
         while self._watches_all() or self._ticks - self._asked <= kept:
             await self.sample()
@@ -202,7 +202,7 @@ class Sampler:
         self.ordered = None
 
     def _watches_all(self) -> bool:
-        """Have all queues sampled, if they are few; tell whether they are."""
+        """Sample all queues if they are few; return whether they are."""
         vhosts = self._broker.vhosts
         most = self._unasked_max
         if len(vhosts) > most or sum(len(one.queues.by_name) for one in vhosts.values()) > most:

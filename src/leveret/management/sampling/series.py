@@ -25,7 +25,7 @@ DETAILED: Final[tuple[Grain, ...]] = ((5_000, 121),)
 #: What is kept of a queue that is listed: enough for a rate.
 LISTED: Final[tuple[Grain, ...]] = ((5_000, 3),)
 
-#: A shorter time between two looks says little of a rate.
+#: Over a shorter time, a rate would say little.
 _RATE_MS_MIN: Final = 1_000
 
 
@@ -78,21 +78,20 @@ class Series:
             ring.add(now_ms, values)
 
     def carry_on(self, other: Series) -> None:
-        """Begin with the finest samples of another series of the same counts."""
+        """Copy the finest samples of another series of the same counts."""
         self._rings[0].times.extend(other._rings[0].times)
         self._rings[0].values.extend(other._rings[0].values)
         self._last, self.changed_ms = other._last, other.changed_ms
 
     def has_rates(self, now_ms: int) -> bool:
-        """Tell whether a rate is known: there are two samples, or one of a second ago."""
+        """Return whether a rate is known: there are two samples, or one that is a second old."""
         times = self._rings[0].times
         return len(times) > 1 or (len(times) == 1 and now_ms - times[0] >= _RATE_MS_MIN)
 
     def rate(self, names: Sequence[str], now: int, now_ms: int) -> float:
-        """Return by how much the sum of some counts grew in a second, 0 while that is not known.
+        """Return the growth of the sum of some counts in a second; 0 if it is not known yet.
 
-        It is that of the last two samples, or until there are two, what the sum has grown to `now`
-        since the first one.
+        It is measured between the last two samples, or from the only one to `now`.
         """
         if not self.has_rates(now_ms):
             return 0.0

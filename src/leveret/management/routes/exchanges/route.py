@@ -15,7 +15,7 @@ from leveret.management.routes.shared import exchange_of, found_vhost, json_resp
 async def route(request: web.Request) -> web.Response:
     """Return what a message with a routing key and headers would reach.  Nothing is published.
 
-    `left` says whether there is more than the steps that are told.
+    `left` is true if there are more steps than the answer has.
     """
     body = await object_of(request)
     routing_key = text_of(body, "routing_key")

@@ -135,7 +135,7 @@ async def read(request: web.Request) -> web.StreamResponse:
         before = item.sequence
         if len(shown) % MESSAGES_AT_ONCE == 0:
             await next_slice()
-    # What was not taken from the page may leave the queue while the answer is sent.
+    # Drop the other messages: they may leave the queue, and be freed, while the answer is sent.
     del page
     return await answer_messages(
         request, shown, '{"items": [', f'], "after": {"null" if last is None else int(last)}}}'

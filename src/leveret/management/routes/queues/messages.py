@@ -46,8 +46,8 @@ _ACK_MODES: Final = (
 async def get(request: web.Request) -> web.StreamResponse:
     """Return up to `count` messages; `ackmode` says what becomes of them.
 
-    An answer has `HTTP_MESSAGES_BYTES_MAX` at most, or one message that is larger: the one that
-    has no room any more goes back, and is the first of the next answer.
+    An answer has at most `HTTP_MESSAGES_BYTES_MAX`, or one larger message.  The first message that
+    has no room is requeued.
     """
     body = await object_of(request)
     ack_mode = text_of(body, "ackmode")
@@ -64,7 +64,7 @@ async def get(request: web.Request) -> web.StreamResponse:
     name = name_of(request, "name")
     may_read(request, name)
     queue = vhost.queues.existing(name, None)
-    # What the first one takes is known before anything is taken, and is booked or refused.
+    # The first message may be large: book its size before getting it.
     booked = _first_bytes(queue)
     book(request, booked)
     rows: list[Shown] = []
@@ -94,7 +94,7 @@ async def get(request: web.Request) -> web.StreamResponse:
 
 
 def _first_bytes(queue: Queue) -> int:
-    """Return the size of the message that is got first; 0 where it is not known."""
+    """Return the size of the first message, or 0 if it is unknown."""
     if not isinstance(queue, WaitingQueue):
         return 0
     first = browse(queue, BrowseFilter(), None, 1).items

@@ -1,4 +1,4 @@
-"""Messages in an answer: their bodies are written in pieces, so that none is there twice.
+"""Messages in an answer: their bodies are written in pieces, so that no body is copied whole.
 
 Properties are decoded one message at a time, when it is written.  A header of a name and nothing
 takes 4 bytes in a message, 120 once decoded, and 1 µs to be shown: 4 MiB of them held the loop for
@@ -26,8 +26,8 @@ from leveret.management.requests.slices import next_slice
 from leveret.management.routes.shared import JSON_HEADERS, Row, RowSlices
 from leveret.wire.properties import decode_properties
 
-#: Bytes of a body that are written, or looked at, in one slice (about a millisecond); a piece of
-#: base64 is whole.
+#: How many bytes of a body are written or examined in one slice (about a millisecond): a multiple
+#: of 3, so that base64 can be encoded piece by piece.
 PIECE_BYTES: Final = 3 * 65_536
 
 #: The control characters that JSON writes in six characters, and how many of them a text may have:
@@ -38,9 +38,9 @@ _CONTROLS_MAX: Final = 65_536
 
 @dataclass(frozen=True)
 class Shown:
-    """A message of an answer: its fields, its properties, and what is shown of its body.
+    """A message of an answer: its fields, its properties, and the part of its body that is shown.
 
-    `auto` says that it may be text; else it is base64.
+    `auto` allows text; otherwise the payload is base64.
     """
 
     row: Row
@@ -50,19 +50,19 @@ class Shown:
 
 
 def shown_properties(properties: bytes) -> Row:
-    """Return the properties that a message has."""
+    """Return the properties that are set, by name."""
     decoded = decode_properties(properties)
     names = [name for name in decoded.FIELDS if getattr(decoded, name) is not None]
     return {name: plain(getattr(decoded, name)) for name in names}
 
 
 def cut(body: bytes, truncate: int) -> bytes:
-    """Return what is shown of a body; all of it where `truncate` is below 0."""
+    """Return the first `truncate` bytes of a body, or all of it if that is negative."""
     return body if truncate < 0 else body[:truncate]
 
 
 class Room:
-    """The room of one answer for messages: `HTTP_MESSAGES_BYTES_MAX`, or one that is larger."""
+    """The room of one answer: `HTTP_MESSAGES_BYTES_MAX`, or one larger message."""
 
     def __init__(self) -> None:
         self._size = 0
@@ -73,7 +73,7 @@ class Room:
         return self._size >= HTTP_MESSAGES_BYTES_MAX
 
     def takes(self, size: int) -> bool:
-        """Take a message of so many bytes, and return whether it has room; the first one has."""
+        """Count a message of `size` bytes if it has room, and return whether it has."""
         if self._any and self._size + size > HTTP_MESSAGES_BYTES_MAX:
             return False
         self._any = True
@@ -84,7 +84,7 @@ class Room:
 async def answer_messages(
     request: web.Request, messages: Iterable[Shown], begin: str = "[", end: str = "]"
 ) -> web.StreamResponse:
-    """Answer with messages in an array, between what JSON has around it."""
+    """Answer with an array of messages, between the JSON of `begin` and `end`."""
     response = web.StreamResponse(headers=JSON_HEADERS)
     await response.prepare(request)
     writer = _Writer(response, begin)
@@ -102,7 +102,7 @@ class _Writer:
     def __init__(self, response: web.StreamResponse, begin: str) -> None:
         self._response = response
         self._slices = RowSlices()
-        self._part = begin
+        self._unsent = begin
 
     async def add(self, message: Shown, separator: str) -> None:
         """Write a message."""
@@ -114,28 +114,28 @@ class _Writer:
             "payload_encoding": "string" if text else "base64",
         }
         head = json.dumps(fields, ensure_ascii=False)
-        self._part += f'{separator}{head[:-1]}, "payload": "'
+        self._unsent += f'{separator}{head[:-1]}, "payload": "'
         decoder = codecs.getincrementaldecoder("utf-8")()
         for at in range(0, len(payload), PIECE_BYTES):
             piece = payload[at : at + PIECE_BYTES]
             if text:
                 decoded = decoder.decode(piece)
-                self._part += json.dumps(decoded, ensure_ascii=False)[1:-1]
+                self._unsent += json.dumps(decoded, ensure_ascii=False)[1:-1]
             else:
-                self._part += base64.b64encode(piece).decode()
-            if len(piece) == PIECE_BYTES or len(self._part) >= HTTP_WRITE_BYTES_MAX:
+                self._unsent += base64.b64encode(piece).decode()
+            if len(piece) == PIECE_BYTES or len(self._unsent) >= HTTP_WRITE_BYTES_MAX:
                 await self._flush()
-        self._part += '"}'
+        self._unsent += '"}'
         await self._slices.made(fields, len(head) + len(payload))
 
     async def _flush(self) -> None:
-        part, self._part = self._part, ""
+        part, self._unsent = self._unsent, ""
         await self._response.write(part.encode())
         await next_slice()
 
     async def end(self, end: str) -> None:
         """Write the end of the answer."""
-        await self._response.write((self._part + end).encode())
+        await self._response.write((self._unsent + end).encode())
         await self._response.write_eof()
 
 

@@ -44,8 +44,8 @@ _FIGURES_AT_ONCE: Final = 2_000
 #: Rows from either end of a list up to which only those are kept that may be on the page.
 _KEPT_ROWS_MAX: Final = 5_000
 
-#: What the name of a queue takes with its vhost's, and its figures with these, while a list is put
-#: in order.
+#: The memory that a queue takes while a list is sorted: its name and its vhost's, and these with
+#: its figures.
 _NAME_BYTES: Final = 150
 _FIGURES_BYTES: Final = 250
 
@@ -73,7 +73,7 @@ async def queues(request: web.Request) -> web.StreamResponse:
 async def _page(
     request: web.Request, wanted: Wanted, shown: Callable[[QueueStats], Row]
 ) -> web.StreamResponse:
-    """Answer with a page in the order of vhosts and names: its queues alone are looked at."""
+    """Answer with a page in the order of vhosts and names, and read only the queues of the page."""
     names = await _in_order(request)
     found = await filtered(wanted, names, _name_of) if wanted.name else names
     return await _of_page(request, wanted, found, len(names), shown)
@@ -106,7 +106,7 @@ async def _in_order(request: web.Request) -> list[tuple[str, str]]:
 async def _sorted_page(
     request: web.Request, wanted: Wanted, shown: Callable[[QueueStats], Row]
 ) -> web.StreamResponse:
-    """Answer with a page in the order of some figures: of each queue these alone are kept."""
+    """Answer with a page in the order of some figures, and keep only these of each queue."""
     broker = request.app[BROKER]
     take = taking(request, partial(QueueFigures, broker, wanted.sort))
     kept = Kept(wanted.begin + wanted.page_size, wanted.reverse, _KEPT_ROWS_MAX)
@@ -160,12 +160,12 @@ async def _answer(
     total: int,
     shown: Callable[[QueueStats], Row],
 ) -> web.StreamResponse:
-    """Answer with the queues of a page, of as many as were found and there are."""
+    """Answer with the queues of a page, and the numbers of found and of all queues."""
     broker = request.app[BROKER]
     rows = RowWriter(request, wanted)
     if await rows.begin():
         for of, name in page:
-            # One that was deleted meanwhile is left out.
+            # The queue may have been deleted meanwhile.
             if (stats := queue_stats(broker, of, name)) is not None:
                 await rows.add(shown(stats))
         await rows.end(found, total)

@@ -14,7 +14,7 @@ stream of its name it is (`Leveret-Stream-Id`), where it begins (`Leveret-First-
 (`Leveret-Next-Offset`), and up to which offset the answer goes (`Leveret-End-Offset`): a reader
 asks on from there.  A chunk that is damaged, so that not even its header is true, is left out.
 
-An answer is booked as one part of a chunk, and refused (503) where requests have no room for it.
+An answer is booked as one part of a chunk; it is refused (503) if requests have no room for that.
 
 Invariants: only what is synced is sent; an answer holds one part of a chunk in memory, however slow
 its reader is; an answer that cannot go on ends with its connection, never as if it were whole.
@@ -90,11 +90,11 @@ async def chunks(request: web.Request) -> web.StreamResponse:
     )
     if wish.wait_ms and wish.offset < wish.end:
         await _wait(stream, wish)
-        # All who wait for a message go on at once.
+        # All requests that waited for the message continue at once.
         await next_slice()
     if stream.deleted:
         raise NotFound(f"the stream '{stream.name}' was deleted")
-    # The part that is held while its reader takes its time; who waits for a message holds nothing.
+    # The part in memory while the client reads it; a request that waits for messages holds none.
     book(request, HTTP_WRITE_BYTES_MAX)
     end = int(end_of_parts(stream, wish.offset, wish.end, wish.bytes_max))
     stats = StreamStats(stream)

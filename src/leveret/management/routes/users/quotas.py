@@ -25,7 +25,7 @@ async def quotas(request: web.Request) -> web.StreamResponse:
         while judged := list(islice(left, count)):
             if rows := [row for rows in judged for row in rows]:
                 return rows
-            # Users without limits, who have nothing.
+            # Users without limits and without objects have no rows.
             await next_slice()
         return []
 
@@ -33,7 +33,7 @@ async def quotas(request: web.Request) -> web.StreamResponse:
 
 
 def _quotas(broker: Broker) -> Iterator[list[Row]]:
-    """Give the rows of each user and vhost, which may be none."""
+    """Yield the rows of each user and each vhost; a list may be empty."""
     for name in list(broker.users.by_name):
         yield user_quotas(broker, name) if name in broker.users.by_name else []
     for name in list(broker.vhosts):

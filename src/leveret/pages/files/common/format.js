@@ -17,7 +17,7 @@ export function number(value) {
   return Number.isInteger(count) || Math.abs(count) >= 100 ? GROUPED.format(count) : TENTHS.format(count);
 }
 
-/** Text that stands for one of some things or for several: `counted(1, "queue")` is "1 queue". */
+/** Return a count with its noun, in the plural unless it is 1: `counted(2, "queue")` is "2 queues". */
 export function counted(count, word, plural = `${word}s`) {
   return `${number(count)} ${count === 1 ? word : plural}`;
 }
@@ -40,7 +40,7 @@ export function bytes(value) {
   return `${TENTHS.format(count / 1024)} TiB`;
 }
 
-/** Return the rate of some `…_details` in a row, null while the broker knows none. */
+/** Return the rate of the `…_details` of a row, or null if the broker does not know it yet. */
 export const rateKnown = (row, details) => (row.rates_known === false ? null : details?.rate);
 
 /** Return how many in a second. */
