@@ -106,28 +106,34 @@ def _quotient(quota: str, period: str) -> int | None:
 
 
 def _number(path: Path) -> int | None:
-    """Return the number in a file, or None if there is none (`max`)."""
+    """Return the number in a file, or None if there is none, such as `max`, or it is below 0."""
     try:
-        return int(_text(path))
+        number = int(_text(path))
     except ValueError:
         return None
+    return number if number >= 0 else None
 
 
 def _text(path: Path) -> str:
-    """Return the text of a file; an empty text if it cannot be read."""
+    """Return the text of a file; an empty text if it cannot be read.
+
+    Its lines end with line feeds alone: the name of a mount may have anything else in it, and
+    whoever may mount, such as a user of FUSE, chooses it.
+    """
     try:
-        return path.read_text(errors="surrogateescape").strip()
-    except OSError:
+        return path.read_bytes().decode("utf-8", "surrogateescape").strip(" \n")
+    except (OSError, ValueError):
         return ""
 
 
 def _groups(root: Path, controller: str) -> Iterator[Path]:
     """Yield the directories of the groups of this process, each before its parent."""
-    mounts = _text(root / "proc/self/mountinfo").splitlines()
-    for line in _text(root / "proc/self/cgroup").splitlines():
-        _, controllers, path = line.split(":", 2)
+    mounts = _text(root / "proc/self/mountinfo").split("\n")
+    for line in _text(root / "proc/self/cgroup").split("\n"):
+        hierarchy, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
         # Version 2 has one line, which names no controllers.
-        if controllers and controller not in controllers.split(","):
+        if not hierarchy or (controllers and controller not in controllers.split(",")):
             continue
         for top, shown in _mounted(mounts, controller if controllers else ""):
             # In a container, its own group may be the top of the mount, and the path of the
@@ -145,8 +151,10 @@ def _mounted(mounts: list[str], controller: str) -> Iterator[tuple[PurePosixPath
     """
     for line in mounts:
         # The optional fields before " - " vary in number.
-        mount, _, system = line.partition(" - ")
-        fields, (kind, *_, options) = mount.split(" "), system.split(" ")
+        fields, system = (part.split(" ") for part in (line + " - ").split(" - ")[:2])
+        if len(fields) < 5 or len(system) < 3:
+            continue
+        kind, options = system[0], system[2]
         version_1 = kind == "cgroup" and controller in options.split(",")
         if version_1 if controller else kind == "cgroup2":
             shown, top = (

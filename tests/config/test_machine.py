@@ -114,6 +114,14 @@ def tree(root: Path, groups: str, mounts: str, files: dict[str, str]) -> Path:
             "memory.max",
             id="escaped",
         ),
+        pytest.param(
+            "cut off\n0::/\n",
+            # A user of FUSE mounts under any name; the kernel escapes blanks and line feeds alone.
+            "40 23 0:41 / /home/u/\r\f\v\x1c\x85\u2028 rw - fuse.x x rw\ncut off\n" + VERSION_2,
+            {"memory.max": str(400 * MIB), "memory.high": "-1"},
+            "memory.max",
+            id="strange-names",
+        ),
     ],
 )
 def test_the_least_limit_of_memory_upwards_is_found(
