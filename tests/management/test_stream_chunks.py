@@ -12,7 +12,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from aiohttp import web
 
 from core import Node, Peer
 from http_streams import bodies, split
@@ -20,9 +19,11 @@ from leveret.broker.stream.stream import Stream
 from leveret.limits import HTTP_WRITE_BYTES_MAX
 from leveret.management.api import make_runner
 from leveret.management.chunk_source import ChunkSource
+from leveret.management.listening.connection import OperatorConnections
 from leveret.management.metrics.totals import Walks
 from leveret.management.operator import Operator
 from leveret.management.sampling.sampler import Sampler
+from leveret.session.admission import Admission
 from leveret.store.segments.segments import ChunkRef, moved_ref, read_part_if_readable
 from raw_codec import method, publish
 
@@ -97,12 +98,14 @@ def asked(node: Node, reads: Reads) -> tuple[bytes, http.client.HTTPMessage]:
             node.broker, operator, ChunkSource(reads.read), node.clock, lambda *_: None
         )
         await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
+        assert runner.server is not None
+        connections = OperatorConnections(runner.server, Admission(8), lambda *_: None)
+        loop = asyncio.get_running_loop()
+        listener = await loop.create_server(lambda: connections.make("")[0], "127.0.0.1", 0)
         try:
-            port = runner.addresses[0][1]
-            return await asyncio.to_thread(ask, port)
+            return await asyncio.to_thread(ask, listener.sockets[0].getsockname()[1])
         finally:
+            listener.close()
             await runner.cleanup()
 
     return asyncio.run(run())

@@ -169,7 +169,7 @@ def test_openssl_reads_few_records_without_content(pki: Pki, asks: bool, content
         taken = link.read(flood)
         assert taken - sum(map(len, link.upper.parts)) == TLS_EMPTY_RECORDS_MAX + 1
         (line,) = link.said
-        assert "its TLS records carry no content (more than 16 of them at once" in line
+        assert "its TLS records carry no content (more than 16 at once" in line
         await link.upper.lost.wait()
 
     linked(pki, scene)
