@@ -343,7 +343,7 @@ class Settings(BaseSettings):
         le=2**62,
         description="How much memory messages, definitions and connections may use before "
         "publishers are blocked. By default 40 % of the memory of the machine or the control group "
-        "(container, systemd unit), less 64 MiB for the program itself.",
+        "(container, systemd unit) that remains after 64 MiB for the program itself.",
     )
     message_bytes_max: Size = Field(
         default_factory=_message_bytes,
