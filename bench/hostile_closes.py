@@ -23,20 +23,7 @@ UPDATES: Final = 1000
 CLOSED: Final = 200
 PIECE: Final = bytes(262_144)
 
-#: What a client sends until it has logged in, without a look at the answers.
-LOGIN: Final = (
-    raw.PROTOCOL_HEADER,
-    raw.method(
-        0,
-        "connection.start-ok",
-        client_properties={},
-        mechanism="PLAIN",
-        response="\0stranger\0stranger",
-        locale="en_US",
-    ),
-    raw.method(0, "connection.tune-ok", channel_max=1, frame_max=131_072, heartbeat=0),
-    raw.method(0, "connection.open", vhost="/"),
-)
+LOGIN: Final = raw.blind_login("stranger")
 
 
 def attack_key_updates(target: Target) -> None:

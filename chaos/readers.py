@@ -24,6 +24,7 @@ from chaos.harmed import TOLD_MAX, WORKER_TASKS, scratch, workers
 from command_process import run_leveret
 from flipped_disk import (
     FLIP_BYTES,
+    HARMS,
     Flip,
     Specimen,
     differences,
@@ -43,16 +44,6 @@ SPECIMENS: Final = 8
 
 #: One of so many cases runs in processes.
 WHOLE_EACH: Final = 250
-
-HARMS: Final[tuple[tuple[tuple[str, ...], int], ...]] = (
-    (("journal",), 1),
-    (("segments",), 1),
-    (("state",), 1),
-    (("journal", "segments"), 1),
-    (("segments",), 3),
-    (("state",), 3),
-    (("state", "journal", "segments"), 2),
-)
 
 
 class Trial:

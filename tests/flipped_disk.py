@@ -28,6 +28,17 @@ from raw_codec import method, publish
 
 FLIP_BYTES: Final = 16
 
+#: Folders that are damaged together, and in how many places each.
+HARMS: Final[tuple[tuple[tuple[str, ...], int], ...]] = (
+    (("journal",), 1),
+    (("segments",), 1),
+    (("state",), 1),
+    (("journal", "segments"), 1),
+    (("segments",), 3),
+    (("state",), 3),
+    (("state", "journal", "segments"), 2),
+)
+
 #: Stands beside the kinds of records for the number of queues in a record of a message.
 COUNT: Final = -1
 CLASSIC: Final = ("plain", "holes", "urgent", "fan")

@@ -52,6 +52,7 @@ __all__ = [
     "Login",
     "Method",
     "Typed",
+    "blind_login",
     "bound_queue",
     "connect",
     "content",
@@ -129,6 +130,21 @@ class Login:
         if self.response is not None:
             return self.response
         return f"\0{self.user}\0{self.password}".encode()
+
+
+def blind_login(user: str) -> tuple[bytes, ...]:
+    """Return what a client sends to log in, with its name as its password, and to open `/`.
+
+    It does not depend on the answers.
+    """
+    response = f"\0{user}\0{user}"
+    fields = {"client_properties": {}, "mechanism": "PLAIN", "response": response}
+    return (
+        PROTOCOL_HEADER,
+        method(0, "connection.start-ok", **fields, locale="en_US"),
+        method(0, "connection.tune-ok", channel_max=1, frame_max=131_072, heartbeat=0),
+        method(0, "connection.open", vhost="/"),
+    )
 
 
 class Connection:

@@ -12,6 +12,7 @@ import pytest
 from core import Node, Peer
 from leveret.broker.core.quotas import Counting, Use
 from raw_codec import method, publish
+from uncollected import no_collector, objects_of
 
 #: A queue of each kind, with what adds parts to it.
 ARGUMENTS: list[dict[str, Any]] = [
@@ -34,18 +35,13 @@ ROOMS = ("queue", "classic", "stream", "backlog")
 
 @pytest.fixture(autouse=True)
 def _no_collector() -> Iterator[None]:
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
+    with no_collector():
+        yield
 
 
 def in_memory() -> Counter[str]:
     """How many objects of queues there are, by their types."""
-    places = tuple(f"leveret.broker.{room}." for room in ROOMS)
-    # A type that Cython made can have a descriptor where the name of its module should be.
-    kinds = [type(one) for one in gc.get_objects()]
-    return Counter(kind.__name__ for kind in kinds if str(kind.__module__).startswith(places))
+    return objects_of(*(f"leveret.broker.{room}." for room in ROOMS))
 
 
 def declared(peer: Peer, name: str) -> None:

@@ -6,7 +6,6 @@ old is nearly never collected.
 
 from __future__ import annotations
 
-import gc
 import tracemalloc
 from collections import Counter
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ from leveret.broker.admin.definitions_import import import_definitions
 from leveret.broker.recovery.queue import RestoredQueue
 from leveret.errors import PreconditionFailed
 from leveret.store.disks.recording import RecordingDisk
+from uncollected import no_collector, objects_of
 
 #: Queues, and half as many bindings more.
 MANY = 400
@@ -31,11 +31,9 @@ BAD: dict[str, Any] = {"name": "bad", "vhost": "/", "arguments": {"x-max-length"
 
 @pytest.fixture(autouse=True)
 def _no_collector() -> Iterator[None]:
-    gc.collect()
-    gc.disable()
-    yield
-    tracemalloc.stop()
-    gc.enable()
+    with no_collector():
+        yield
+        tracemalloc.stop()
 
 
 def definitions(*more: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
@@ -56,8 +54,7 @@ def definitions(*more: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
 
 def in_memory() -> Counter[str]:
     """How many objects of the broker there are, by their types."""
-    kinds = [type(one) for one in gc.get_objects()]
-    return Counter(kind.__name__ for kind in kinds if str(kind.__module__).startswith("leveret."))
+    return objects_of("leveret.")
 
 
 def taken(node: Node, found: dict[str, list[dict[str, Any]]]) -> None:

@@ -11,23 +11,13 @@ from hypothesis import strategies as st
 
 from flipped_disk import (
     FLIP_BYTES,
+    HARMS,
     Flip,
     Specimen,
     differences,
     flips,
     running_differences,
     specimen,
-)
-
-#: Folders that are damaged together, and in how many places each.
-HARMS = (
-    (("journal",), 1),
-    (("segments",), 1),
-    (("state",), 1),
-    (("journal", "segments"), 1),
-    (("segments",), 3),
-    (("state",), 3),
-    (("state", "journal", "segments"), 2),
 )
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
-import gc
 import json
 import socket
 import struct
@@ -21,6 +20,7 @@ from leveret.app.embedded import Handles
 from leveret.client.blocking import connect
 from leveret.management.sampling.recent_log import Line
 from leveret.testing import Broker
+from uncollected import no_collector, objects_of
 
 #: Where the objects of a request and its connection are defined.
 ROOMS = ("aiohttp.", "leveret.management.", "leveret.server.direct.", "leveret.session.")
@@ -75,8 +75,7 @@ def broker() -> Iterator[Broker]:
 
 def in_memory() -> Counter[str]:
     """How many objects of requests there are, by their types."""
-    kinds = [type(one) for one in gc.get_objects()]
-    found = Counter(kind.__name__ for kind in kinds if str(kind.__module__).startswith(ROOMS))
+    found = objects_of(*ROOMS)
     # The log is kept.
     del found[Line.__name__]
     return found
@@ -117,10 +116,6 @@ def cut_off(broker: Broker, case: str) -> Counter[str]:
 @pytest.mark.parametrize("case", CASES)
 def test_it_leaves_nothing(broker: Broker, case: str) -> None:
     cut_off(broker, case)
-    gc.collect()
-    gc.disable()
-    try:
+    with no_collector():
         before = in_memory()
         assert cut_off(broker, case) - before == Counter()
-    finally:
-        gc.enable()

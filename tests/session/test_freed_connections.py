@@ -5,7 +5,6 @@ It may have been there for long, and what is old is nearly never collected.
 
 from __future__ import annotations
 
-import gc
 from collections import Counter
 from collections.abc import Callable, Iterator
 
@@ -13,6 +12,7 @@ import pytest
 
 from core import Node, Peer
 from raw_codec import method, publish
+from uncollected import no_collector, objects_of
 
 #: Where the objects of a connection are defined.
 ROOMS = ("leveret.session.", "leveret.wire.")
@@ -20,16 +20,13 @@ ROOMS = ("leveret.session.", "leveret.wire.")
 
 @pytest.fixture(autouse=True)
 def _no_collector() -> Iterator[None]:
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
+    with no_collector():
+        yield
 
 
 def in_memory() -> Counter[str]:
     """How many objects of connections there are, by their types."""
-    kinds = [type(one) for one in gc.get_objects()]
-    return Counter(kind.__name__ for kind in kinds if str(kind.__module__).startswith(ROOMS))
+    return objects_of(*ROOMS)
 
 
 def idle(peer: Peer) -> None:

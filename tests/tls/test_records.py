@@ -211,20 +211,7 @@ def broker(pki: Pki) -> Iterator[Broker]:
         yield made
 
 
-#: What a client sends until it has logged in, without a look at the answers.
-LOGIN = (
-    raw.PROTOCOL_HEADER,
-    raw.method(
-        0,
-        "connection.start-ok",
-        client_properties={},
-        mechanism="PLAIN",
-        response="\0guest\0guest",
-        locale="en_US",
-    ),
-    raw.method(0, "connection.tune-ok", channel_max=1, frame_max=131_072, heartbeat=0),
-    raw.method(0, "connection.open", vhost="/"),
-)
+LOGIN = raw.blind_login("guest")
 
 
 @pytest.mark.parametrize("login", [(), LOGIN], ids=["before", "after"])
