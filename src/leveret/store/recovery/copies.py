@@ -25,16 +25,24 @@ from mypy_extensions import i64, mypyc_attr
 from leveret.chunk import NEVER, Chunk, ChunkDamaged, RecordDamaged
 from leveret.limits import SLICE_MESSAGES
 from leveret.message import Message
+from leveret.store.damage import Damage
 from leveret.store.disk import Disk, StorageFailure
 from leveret.store.format import JOURNAL_DIR, STATE_DIR
 from leveret.store.journal.files import journal_number, journal_path
 from leveret.store.journal.scan import JournalScan
 from leveret.store.records.ranges import RangeSet
-from leveret.store.records.record import CHUNK, QUEUE, SNAPSHOT, is_group_header
+from leveret.store.records.record import (
+    CHUNK,
+    QUEUE,
+    RECORD_HEADER_BYTES,
+    SNAPSHOT,
+    SPILL,
+    is_group_header,
+)
 from leveret.store.recovery.apply import Applier
 from leveret.store.recovery.replay import Replay
 from leveret.store.recovery.unseen import Unseen
-from leveret.store.segments.chunk_record import read_chunk_ref
+from leveret.store.segments.chunk_record import CHUNK_REF_BYTES, read_chunk_ref
 from leveret.store.segments.segments import ChunkRef, check_chunk
 from leveret.store.segments.walk import read_what_can_be
 from leveret.store.snapshot import (
@@ -45,6 +53,9 @@ from leveret.store.snapshot import (
 )
 from leveret.wire.buffer import read_i64_le
 from leveret.wire.properties import property_expiration, property_priority
+
+#: A record of the journal that says where a chunk is has at least so many bytes.
+_SPILL_BYTES_MIN: Final = RECORD_HEADER_BYTES + 8 + CHUNK_REF_BYTES
 
 
 @final
@@ -57,6 +68,10 @@ class Copy:
         self.count: Final[i64] = count
         self.expiry_ms: Final[i64] = expiry_ms
         self.priority: Final[i64] = priority
+
+
+#: A chunk's owner, file, position, size, first and last sequence.
+ChunkPlace = tuple[int, int, int, int, int, int]
 
 
 @final
@@ -81,6 +96,8 @@ class Copies(Replay):
         #: The sequence of a queue from which on an undamaged journal has every recorded message.
         self._journaled_from: dict[int, i64] = {}
         self._whole = True
+        #: The places of chunks that damaged journal records seem to name.
+        self.spills_hit: list[ChunkPlace] = []
         #: The first group of each journal file with which a snapshot begins.
         self._first_groups: dict[i64, i64] = {}
 
@@ -171,6 +188,8 @@ class Copies(Replay):
                 self._whole = False
                 if number >= self._needed_file and damage.group <= self._durable:
                     self.unseen.damaged(damage, scan.data)
+                    if may_name_chunk(damage):
+                        self.spills_hit.append(_place_in(damage, scan.data))
         return len(scan.damages)
 
     def _group_before(self, data: bytes, number: i64, group: i64) -> i64:
@@ -259,6 +278,29 @@ class Copies(Replay):
     def chunk(self, queue_id: i64, ref: ChunkRef) -> bool:
         """Do nothing: only snapshots have these records."""
         return False
+
+
+def may_name_chunk(damage: Damage) -> bool:
+    """Return whether a damaged record of the journal seems to have said where a chunk is."""
+    return damage.records == 1 and damage.kind == SPILL and damage.size >= _SPILL_BYTES_MIN
+
+
+def place_of(queue_id: i64, ref: ChunkRef) -> ChunkPlace:
+    """Return what identifies a chunk."""
+    return (
+        int(queue_id),
+        int(ref.file_number),
+        int(ref.position),
+        int(ref.size),
+        int(ref.first),
+        int(ref.last),
+    )
+
+
+def _place_in(damage: Damage, data: bytes) -> ChunkPlace:
+    """Return where a damaged record says that a chunk is; some of it may be wrong."""
+    start: i64 = damage.position + RECORD_HEADER_BYTES
+    return place_of(read_i64_le(data, start), read_chunk_ref(data, start + 8))
 
 
 def expiry_of(message: Message) -> i64:

@@ -39,10 +39,10 @@ from leveret.store.journal.scan import JournalScan
 from leveret.store.records.ranges import RangeSet
 from leveret.store.records.record import ACKED, CHUNK, END, SNAPSHOT
 from leveret.store.recovery.apply import Applier
-from leveret.store.recovery.copies import Copies, apply_rows, group_before
+from leveret.store.recovery.copies import Copies, apply_rows, group_before, may_name_chunk
 from leveret.store.recovery.lost_rows import LostRows
 from leveret.store.recovery.replay import Replay
-from leveret.store.recovery.strays import Strays, may_name_chunks
+from leveret.store.recovery.strays import Strays
 from leveret.store.segments.chunk_record import read_chunk_ref
 from leveret.store.segments.segments import (
     ChunkRef,
@@ -423,7 +423,7 @@ class Recovery:
             for damage in self._found
             if damage.path.startswith(JOURNAL_DIR) and damage.group <= self._durable
         ]
-        if not self.report.state_whole or any(may_name_chunks(damage) for damage in places):
+        if not self.report.state_whole or any(may_name_chunk(damage) for damage in places):
             for _ in self._adopt():
                 yield
         for _ in self._verify():

@@ -1,9 +1,12 @@
 """Chunks that nothing refers to, because the record that did is damaged.
 
-They are searched for only if a journal record that may have named a chunk is damaged, or if all
-snapshots are: their messages may have no other copies.
+They are searched for only if a journal record that named a chunk is damaged, or if all snapshots
+are: their messages may have no other copies.
 
-Invariants: it only reads; messages that an intact record removes do not come back.
+Invariants: it only reads; messages that an intact record removes do not come back.  If a snapshot
+is whole, a chunk is used only if it matches what is left of a damaged record: the messages of other
+chunks may have been consumed, or a crash may have left them before they were recorded, so that
+their sequences were used again.
 """
 
 from __future__ import annotations
@@ -18,18 +21,13 @@ from leveret.store.damage import Damage
 from leveret.store.disk import Disk
 from leveret.store.format import SEGMENTS_DIR
 from leveret.store.records.ranges import RangeSet
-from leveret.store.records.record import SPILL, is_kind
 from leveret.store.recovery.copies import Copies, apply_rows, row_of
 from leveret.store.recovery.replay import Replay
 from leveret.store.segments.segments import ChunkRef, segment_number, segment_path
 from leveret.store.segments.walk import SegmentWalk
 
-
-def may_name_chunks(damage: Damage) -> bool:
-    """Return whether a damaged place of the journal may have held a reference to a chunk."""
-    unknown = damage.records is None or not is_kind(damage.kind)
-    return damage.records != 0 and (damage.kind == SPILL or unknown)
-
+#: A damaged record names a chunk if this many of the figures that identify the chunk match.
+_MATCHING_MIN: Final = 3
 
 #: The report on a damaged place at which no snapshot and no record names a chunk.
 UNTOLD: Final = "no snapshot says what was here"
@@ -85,7 +83,16 @@ class Strays:
         state = self._replay.state(owner)
         if state is None:
             return self._everything
-        return not state.deleted and (self._everything or state.definition is not None)
+        return not state.deleted and (self._everything or self._was_named(chunk, number, position))
+
+    def _was_named(self, chunk: Chunk, number: i64, position: i64) -> bool:
+        """Return whether a damaged record of the journal named a chunk."""
+        figures = (chunk.owner, number, position, chunk.size, chunk.first, chunk.last)
+        place = [int(figure) for figure in figures]
+        for hit in self._copies.spills_hit:
+            if sum(1 for a, b in zip(hit, place, strict=True) if a == b) >= _MATCHING_MIN:
+                return True
+        return False
 
     def _adopt(self, chunk: Chunk, ref: ChunkRef) -> None:
         owner = chunk.owner

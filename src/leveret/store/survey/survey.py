@@ -39,9 +39,9 @@ from leveret.store.journal.files import journal_number
 from leveret.store.journal.scan import JournalScan
 from leveret.store.records.record import ACKED, CHUNK, END, SNAPSHOT
 from leveret.store.recovery.apply import Applier
-from leveret.store.recovery.copies import Copies, group_before
+from leveret.store.recovery.copies import Copies, group_before, may_name_chunk
 from leveret.store.recovery.recovery import NO_STATE, journal_tells_all, verified_from
-from leveret.store.recovery.strays import Strays, may_name_chunks
+from leveret.store.recovery.strays import Strays
 from leveret.store.segments.chunk_record import read_chunk_ref
 from leveret.store.segments.segments import ChunkRef, segment_number
 from leveret.store.segments.walk import read_what_can_be
@@ -150,7 +150,7 @@ class Survey:
         strays: list[tuple[int, ChunkRef]] = []
         untold: set[tuple[int, int]] | None = None if self.state_whole else set()
         if self.identity.seed is not None and (
-            not self.state_whole or any(may_name_chunks(damage) for damage in places)
+            not self.state_whole or any(may_name_chunk(damage) for damage in places)
         ):
             for _ in self._adopt(strays, untold):
                 yield
