@@ -153,6 +153,31 @@ def test_a_session_whose_peer_does_not_read_its_end_is_dropped() -> None:
         assert broker.connections() == 0
 
 
+async def ending_and_lingering(handles: object) -> tuple[bool, bool]:
+    """Return whether the transport of the only connection ends, and whether its time counts."""
+    assert isinstance(handles, Handles)
+    (shell,) = handles._engine.runner.shells  # noqa: SLF001 (as above)
+    assert isinstance(shell, ClientProtocol)
+    admission = shell._listener.admission  # noqa: SLF001 (as above)
+    return shell._transport.is_closing(), shell.slot in admission.lingering  # noqa: SLF001
+
+
+def test_a_peer_that_ends_its_side_and_does_not_read_has_no_more_time_than_others() -> None:
+    """The loop alone would wait for it for ever, and close the socket for nobody."""
+    with Broker() as broker, raw.Connection("127.0.0.1", broker.port) as connection:
+        connection.handshake()
+        connection.open_channel(1)
+        connection.declare(1, "q", exclusive=True)
+        connection.send(*(raw.publish(1, "", "q", bytes(100_000)) for _ in range(200)))
+        connection.call(1, "basic.consume", queue="q", no_ack=True)
+        while broker._call(unsent_and_finished)[0] == 0:  # noqa: SLF001 (as above)
+            pass
+        connection.socket.shutdown(socket.SHUT_WR)
+        while not (found := broker._call(ending_and_lingering))[0]:  # noqa: SLF001 (as above)
+            pass
+        assert found == (True, True)
+
+
 @pytest.mark.parametrize(
     ("listener", "request_", "answer"),
     [

@@ -166,6 +166,15 @@ class ClientProtocol(asyncio.Protocol, ClientSocket):
         except Exception as bug:  # noqa: BLE001 (else the loop would end the connection alone)
             self._runner.broken(bug)
 
+    def eof_received(self) -> None:
+        """End with a peer that has ended its side: it has as long as a closed one to read the rest.
+
+        The loop would send the rest to it however long that takes, and nothing could end that.
+        """
+        # Nothing more is delivered: it would not be sent.
+        self.pause_writing()
+        self._close()
+
     def pause_writing(self) -> None:
         """Hear that the transport holds more than it should."""
         self._full = True
