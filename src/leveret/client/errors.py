@@ -6,7 +6,8 @@ classes here are for what has no reply code, or happened before one could be sen
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from copyreg import __newobj__  # type: ignore[attr-defined]  # typeshed does not know it
+from typing import TYPE_CHECKING, Any
 
 from leveret.errors import NoRoute
 from leveret.sizes import counted
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
 
 class ClientError(Exception):
     """Any error of this library that is not a broker's reply."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # By default, unpickling would pass the text to a constructor that takes something else.
+        return __newobj__, (type(self),), {"args": self.args, **self.__dict__}
 
 
 class ConnectionLost(ClientError, ConnectionError):

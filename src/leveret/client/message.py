@@ -12,7 +12,7 @@ import logging
 from abc import abstractmethod
 from datetime import datetime
 from types import TracebackType
-from typing import Final, final
+from typing import Any, Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
@@ -294,3 +294,15 @@ class ReturnedMessage(Content):
     def __repr__(self) -> str:
         where = f"{self.exchange!r} {self.routing_key!r}"
         return f"<ReturnedMessage {self.reply_code} {self.reply_text} {where}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Compiled classes are not pickled by themselves, and errors hold these messages.
+        fields = (self.reply_code, self.reply_text, self.exchange, self.routing_key)
+        return returned, (*fields, self.raw_properties, self.body)
+
+
+def returned(
+    code: int, text: str, exchange: str, routing_key: str, raw_properties: bytes, body: bytes
+) -> ReturnedMessage:
+    """Return the message of a basic.return with these fields."""
+    return ReturnedMessage(BasicReturn(code, text, exchange, routing_key), raw_properties, body)
