@@ -469,7 +469,10 @@ def _errors_as_json(log: Log, *, names: bool = False) -> Middleware:
             # The client is gone; nobody hears an answer.
             raise
         except web.HTTPException as fault:
-            body = {"error": fault.reason.lower().replace(" ", "_"), "reason": fault.reason}
+            # Of a body that is too large, the text has the limit.
+            is_large = isinstance(fault, web.HTTPRequestEntityTooLarge)
+            reason = fault.text if is_large else fault.reason
+            body = {"error": fault.reason.lower().replace(" ", "_"), "reason": reason}
             return json_response(body, fault.status, dict(fault.headers))
         except Exception as bug:  # noqa: BLE001 (it is judged by what the request changed)
             log("error", f"{request.method} {named(request)}: {unquoted(bug)}")
