@@ -72,7 +72,7 @@ def processors(root: Path = ROOT) -> Bound:
 def threads(root: Path = ROOT) -> Bound:
     """Return how many threads may exist, including those of other processes in the group."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NPROC)
-    least = Bound(1 << 30, _MACHINE)
+    least = Bound(1 << 30, "no limit")
     # This limit does not apply to root.
     if soft != resource.RLIM_INFINITY and os.geteuid() != 0:
         least = Bound(soft, "ulimit -u")

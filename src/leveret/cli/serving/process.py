@@ -169,7 +169,7 @@ def _tell_limits(node: Node) -> None:
     if not set_by_user and settings.message_bytes_max < MESSAGE_BYTES_MAX:
         node.log.info(
             "message_bytes_max is lowered to an eighth of memory_bytes_max: larger messages are "
-            "refused unless the process is given more memory",
+            "refused unless memory_bytes_max is raised",
             message_bytes_max=settings.message_bytes_max,
         )
     machine.check_threads(threads)
