@@ -412,7 +412,8 @@ CHOICES_PER_QUEUE_MAX: Final = 1024
 #: It is done at once, some 0.1 µs each; the fan-out to 100,000 queues stays below.
 ROUTING_LOOKS_MAX: Final = 131_072
 
-#: Bindings, places in patterns and conditions on headers that are looked at in about a microsecond.
+#: How many bindings, places in patterns and conditions on headers are compared in one step, about a
+#: microsecond.
 LOOKS_PER_STEP: Final = 8
 
 #: Queues that a message is published to at once: more have it in parts of at least so many, between

@@ -185,7 +185,7 @@ def test_clients_that_take_all_places_leave_the_operators_theirs(tmp_path: Path)
             for path in (overview, "/api/health/checks/alarms", "/api/aliveness-test/%2F"):
                 assert user.get(path)[0] == 200
         publish_all(held[0])
-        # Somebody who leaves his connections on the Unix socket idle does not keep others out.
+        # A user with idle connections on the Unix socket does not keep others out.
         idle = [Api(broker.data_dir / "management.sock") for _ in range(DESCRIPTORS)]
         for one in idle:
             assert one.answer(overview)[0] == 200

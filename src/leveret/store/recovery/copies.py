@@ -54,7 +54,7 @@ from leveret.store.snapshot import (
 from leveret.wire.buffer import read_i64_le
 from leveret.wire.properties import property_expiration, property_priority
 
-#: A record of the journal that says where a chunk is has at least so many bytes.
+#: The least size of a journal record that refers to a chunk.
 _SPILL_BYTES_MIN: Final = RECORD_HEADER_BYTES + 8 + CHUNK_REF_BYTES
 
 
