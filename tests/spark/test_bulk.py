@@ -273,6 +273,9 @@ def test_harmed_messages_are_missing(tmp_path: Path, name: str) -> None:
         data = path.read_bytes()
         at = data.index(b"<001000>")
         path.write_bytes(data[:at] + b"[" + data[at + 1 :])
+        # As checkpoints do one day: the broker would read the message from there.
+        for journal in (tmp_path / "broker" / "journal").iterdir():
+            journal.unlink()
         options = parse_options(live.options | {"transport": "bulk"})
         whole = OffsetRange(name, 0, 5000)
         with open_transport(options, name, ROW) as way:
