@@ -126,7 +126,7 @@ class Unseen:
         if state is None or size <= 0:
             return
         lost = state.unaccounted(first, span.last)
-        chosen = self._likely(span)
+        chosen = self._likely(span, replay)
         for number in chosen:
             bound = _bound(self.places[number])
             cost = lost if bound is None else min(bound, lost)
@@ -155,14 +155,22 @@ class Unseen:
         self._charged.setdefault(number, set()).add(queue_id)
         self.lost[queue_id] = self.lost.get(queue_id, 0) + cost
 
-    def _likely(self, span: Span) -> list[int]:
-        """Return the places that may have named a span's sequences, places of messages first."""
+    def _likely(self, span: Span, replay: Replay) -> list[int]:
+        """Return the places that may have named a span's sequences, the likeliest first."""
         numbers = list(range(int(span.begin), int(span.end) + 1))
         likely = [number for number in numbers if _may_publish(self.places[number])]
         queue_id = int(span.queue_id)
         named = [number for number in likely if queue_id in self._targets.get(number, [])]
-        likely = named + [number for number in likely if number not in named]
+        others = [number for number in likely if number not in named]
+        # A record whose queues are all known named these queues, and no other.
+        known = [number for number in others if self._knows_queues(number, replay)]
+        likely = named + [number for number in others if number not in known] + known
         return likely or [number for number in numbers if self.places[number].records == 1]
+
+    def _knows_queues(self, number: int, replay: Replay) -> bool:
+        """Return whether a damaged record names only queues that exist."""
+        queues = self._targets.get(number, [])
+        return bool(queues) and all(replay.state(queue_id) is not None for queue_id in queues)
 
 
 def _targets(damage: Damage, data: bytes) -> list[int]:
