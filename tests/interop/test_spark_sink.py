@@ -87,7 +87,8 @@ def test_what_only_leveret_has_is_refused(
     assert bodies(channel, name) == []
 
 
-def test_publishing_ids_are_refused(rabbit: RabbitMQ, name: str) -> None:
+def test_publishing_ids_are_refused(rabbit: RabbitMQ, channel: Channel, name: str) -> None:
+    channel.queue_declare(name)
     options = {"uri": rabbit.uri, "queue": name, "publisherName": "p"}
     with pytest.raises(OptionError, match="the column 'publishing_id': RabbitMQ does not"):
         sink_for(options, ids(1)).save([[ids(1)]])
