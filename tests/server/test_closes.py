@@ -131,13 +131,18 @@ async def unsent_and_finished(handles: object) -> tuple[int, bool]:
     return shell._transport.get_write_buffer_size(), shell.connection.finished  # noqa: SLF001
 
 
+def consume_unread(connection: raw.Connection) -> None:
+    """Open a connection and have 20 MB delivered to it, which nothing reads."""
+    connection.handshake()
+    connection.open_channel(1)
+    connection.declare(1, "q", exclusive=True)
+    connection.send(*(raw.publish(1, "", "q", bytes(100_000)) for _ in range(200)))
+    connection.call(1, "basic.consume", queue="q", no_ack=True)
+
+
 def test_a_session_whose_peer_does_not_read_its_end_is_dropped() -> None:
     with Broker() as broker, raw.Connection("127.0.0.1", broker.port) as connection:
-        connection.handshake()
-        connection.open_channel(1)
-        connection.declare(1, "q", exclusive=True)
-        connection.send(*(raw.publish(1, "", "q", bytes(100_000)) for _ in range(200)))
-        connection.call(1, "basic.consume", queue="q", no_ack=True)
+        consume_unread(connection)
 
         def look() -> tuple[int, bool]:
             return broker._call(unsent_and_finished)  # noqa: SLF001 (as above)
@@ -165,11 +170,7 @@ async def ending_and_lingering(handles: object) -> tuple[bool, bool]:
 def test_a_peer_that_ends_its_side_and_does_not_read_has_no_more_time_than_others() -> None:
     """The loop alone would wait for it for ever, and close the socket for nobody."""
     with Broker() as broker, raw.Connection("127.0.0.1", broker.port) as connection:
-        connection.handshake()
-        connection.open_channel(1)
-        connection.declare(1, "q", exclusive=True)
-        connection.send(*(raw.publish(1, "", "q", bytes(100_000)) for _ in range(200)))
-        connection.call(1, "basic.consume", queue="q", no_ack=True)
+        consume_unread(connection)
         while broker._call(unsent_and_finished)[0] == 0:  # noqa: SLF001 (as above)
             pass
         connection.socket.shutdown(socket.SHUT_WR)
