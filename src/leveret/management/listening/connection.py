@@ -116,6 +116,8 @@ class HttpConnection(JsonErrors):
             # If the body of the request has not arrived, the transport lingers.
             lingering_time=0,
             auto_decompress=False,
+            # Whoever is refused has sent little more of a body than one read takes.
+            read_bufsize=16_384,
             access_log=None,  # type: ignore[arg-type]  # None logs nothing
         )
         self._connections = connections

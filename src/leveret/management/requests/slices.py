@@ -1,9 +1,11 @@
-"""The slices of all HTTP requests: one in each turn of the event loop, and users take turns.
+"""The slices of all HTTP requests: one in two turns of the event loop; users take turns.
 
 A long request does its work in slices of a few milliseconds; `next_slice` ends one and waits for
 the next.  However many requests there are, the event loop runs one slice before it serves its
 sockets again, so that other clients wait for one slice and not for one of each request, and a user
-with 64 long requests gets no more time than a user with one.
+with 64 long requests gets no more time than a user with one.  Every second turn has no slice: what
+another client sent during a slice is routed in the turn that follows, and its deliveries and
+confirms leave in the next, before another slice.
 
 `Slices.of` sets the user for the handler inside it.  In work that belongs to no request, such as
 sampling, `next_slice` only lets the event loop run.
@@ -44,11 +46,16 @@ class Slices:
         if not self._taken:
             self._taken = True
             self.count += 1
-            asyncio.get_running_loop().call_soon(self._next)
+            self._rest()
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(user, deque()).append(turn)
         await turn
+
+    def _rest(self) -> None:
+        """Have the next slice begin after a turn without one."""
+        loop = asyncio.get_running_loop()
+        loop.call_soon(loop.call_soon, self._next)
 
     def _next(self) -> None:
         """Give the next slice, to the user whose turn it is."""
@@ -63,7 +70,7 @@ class Slices:
             if not turn.done():
                 self.count += 1
                 turn.set_result(None)
-                asyncio.get_running_loop().call_soon(self._next)
+                self._rest()
                 return
         self._taken = False
 

@@ -165,7 +165,7 @@ class Lingering(asyncio.Protocol):
         raw.set_protocol(self)
         # Makes `resume_writing` mean that everything is sent.
         raw.set_write_buffer_limits(0)
-        raw.resume_reading()
+        self._read_later()
         if raw.get_write_buffer_size() == 0:
             # The caller of `close` may not expect the protocol to be called at once.
             self._loop.call_soon(self.resume_writing)
@@ -191,6 +191,9 @@ class Lingering(asyncio.Protocol):
         if self._dropped > LINGER_BYTES_MAX:
             self._raw.abort()
             return
+        self._read_later()
+
+    def _read_later(self) -> None:
         self._raw.pause_reading()
         pause_ms = LINGER_READ_MS * len(self.admission.lingering)
         self._read = self._loop.call_later(pause_ms / 1000, self._resume)
