@@ -89,12 +89,25 @@ class RabbitMQ:
         """The version of the installed package's server."""
         return SCRIPT.resolve().parent.parent.name.removeprefix("rabbitmq_server-")
 
-    def start(self) -> Self:
-        """Start the node and wait until it serves.  Raises: RabbitMQError."""
+    def _require(self) -> None:
+        """Refuse to start a server that is not here.  Raises: RabbitMQError."""
         if not installed():
             raise RabbitMQError(
                 "rabbitmq-server is not installed (apt-get install rabbitmq-server)"
             )
+
+    def _command(self, directory: Path, command: list[str]) -> list[str]:
+        """Return the command line that runs a command of the package for a node's directory."""
+        del directory
+        return command
+
+    def _seen(self, directory: Path) -> Path:
+        """Return the path under which the node sees its directory."""
+        return directory
+
+    def start(self) -> Self:
+        """Start the node and wait until it serves.  Raises: RabbitMQError."""
+        self._require()
         if self._directory is None:
             self._directory = Path(tempfile.mkdtemp(prefix="bench-rabbitmq-", dir=self.parent))
         (self._directory / "enabled_plugins").write_text(f"[{','.join(self.plugins)}].\n")
@@ -104,7 +117,7 @@ class RabbitMQ:
         self._ready.clear()
         self.lines.clear()
         self.port, distribution, epmd = free_ports(3)
-        environment = self._environment(self._directory, distribution, epmd)
+        environment = self._environment(self._seen(self._directory), distribution, epmd)
         self._surroundings = environment
         self._spawn(["epmd", "-address", "127.0.0.1", "-port", str(epmd)], environment)
         server = self._spawn([str(SCRIPT)], environment, stdout=subprocess.PIPE)
@@ -128,9 +141,10 @@ class RabbitMQ:
 
     def evaluate(self, expression: str) -> str:
         """Return what an Erlang expression gives on the running node.  Raises: RabbitMQError."""
+        assert self._directory is not None
         command = [str(CONTROL), "--node", "bench@localhost", "eval", expression]
         ended = subprocess.run(
-            command,
+            self._command(self._directory, command),
             env=self._surroundings,
             capture_output=True,
             text=True,
@@ -185,8 +199,9 @@ class RabbitMQ:
     def _spawn(
         self, command: list[str], environment: dict[str, str], stdout: int = subprocess.DEVNULL
     ) -> subprocess.Popen[str]:
+        assert self._directory is not None
         process = subprocess.Popen(
-            command,
+            self._command(self._directory, command),
             stdin=subprocess.DEVNULL,
             stdout=stdout,
             stderr=subprocess.STDOUT,
@@ -208,9 +223,9 @@ class RabbitMQ:
         self._ready.set()  # the end of the output: start looks at what it says
 
 
-def main() -> int:
+def serve(broker: RabbitMQ) -> int:
     """Run a node until interrupted and say where it is: to run tests against it by hand."""
-    with RabbitMQ() as broker:
+    with broker:
         sys.stdout.write(f"LEVERET_TEST_URI={broker.uri} LEVERET_TEST_BROKER=rabbitmq\n")
         sys.stdout.flush()
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -221,4 +236,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(serve(RabbitMQ()))
