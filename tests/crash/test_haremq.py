@@ -12,6 +12,27 @@ KILLS = 5
 MESSAGES = 200
 
 
+def test_a_message_without_properties_outlives_a_kill_in_a_durable_queue(tmp_path: Path) -> None:
+    need_own_broker()
+    with BrokerProcess(tmp_path / "data", flags=["--haremq-port", "0"]) as broker:
+        with HareClient(hare_port(broker)) as client:
+            assert client.open()
+            assert client.exchange("x", 2, durable=True)
+            assert client.queue("q", durable=True)
+            assert client.bind("x", "q")
+            fields = {"exchange_name": "x", "body": "bare"}
+            assert client.call("basicPublishRequest", **fields).ok
+            # These say of themselves that a restart may lose them.
+            assert client.call("basicPublishRequest", **fields, properties={"id": "lost"}).ok
+            broker.kill()
+        broker.start()
+        with HareClient(hare_port(broker)) as client:
+            assert client.open()
+            assert client.consume("q")
+            assert client.publish("x", "last")
+            assert [push.body for push in client.pushes(2)] == ["bare", "last"]
+
+
 def test_confirmed_durable_messages_outlive_kills(tmp_path: Path) -> None:
     need_own_broker()
     kept: list[str] = []

@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 
 from core import Node
-from hare import HarePeer, frame, make
+from hare import HarePeer, frame, frame_of, make
 from leveret.limits import (
     HAREMQ_ANSWERS_WAITING_MAX,
     HAREMQ_ID_BYTES_MAX,
     HAREMQ_LISTED_MAX,
     HAREMQ_REFUSALS_LOGGED_MAX,
+    HAREMQ_REQUEST_BYTES_MAX,
     HAREMQ_UNACKED_MAX,
     OUTPUT_BYTES_HIGH,
     OUTPUT_BYTES_MAX,
@@ -436,6 +437,23 @@ def test_a_delivery_mode_other_than_durable_is_transient(
     setup_queue(hare, durable=True)
     assert hare.publish("x", "transient", mode=mode)
     assert not node.classic("q").ready.waiting()[0].message.persistent
+
+
+@pytest.mark.parametrize("behind", [b"", b"\x0a\x01r"], ids=["as protobuf writes it", "otherwise"])
+@pytest.mark.parametrize("size", [4, HAREMQ_REQUEST_BYTES_MAX], ids=["short", "long"])
+@pytest.mark.parametrize(
+    ("properties", "persistent"),
+    [(b"", True), (b"\x2a\x00", False), (b"\x2a\x02\x10\x02", True)],
+    ids=["absent", "empty", "durable"],
+)
+def test_a_message_whose_properties_were_left_out_is_as_durable_as_its_queue(
+    hare: HarePeer, node: Node, properties: bytes, persistent: bool, size: int, behind: bytes
+) -> None:
+    setup_queue(hare, durable=True)
+    fields = make("basicPublishRequest", rid="r", cid="c1", exchange_name="x", body="b" * size)
+    message = fields.SerializeToString() + properties + behind
+    hare.send(frame_of("basicPublishRequest", message))
+    assert node.classic("q").ready.waiting()[0].message.persistent == persistent
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 
 from leveret.errors import FrameError
+from leveret.wire.haremq.fields import DURABLE
 from leveret.wire.haremq.frames import (
     ACK,
     BIND,
@@ -112,13 +113,15 @@ def _declare_queue(found: Any, rid: bytes, cid: bytes) -> Request:
 
 def _publish(found: Any, rid: bytes, cid: bytes) -> Request:
     properties = found.properties
+    # Properties that were left out are not empty ones: the queue alone decides.
+    mode = int(properties.delivery_mode) if found.HasField("properties") else DURABLE
     return Publish(
         rid,
         cid,
         found.exchange_name.encode(),
         found.body.encode(),
         properties.id.encode(),
-        int(properties.delivery_mode),
+        mode,
         properties.routing_key.encode(),
     )
 

@@ -88,6 +88,11 @@ class PublishFields(FieldScan):
             at = self.take(data, at, end, _FIELD_4)
         self.body = self.first
         self.body_end = self.last
+        if at == end:
+            # Properties that were left out are not empty ones: the queue alone decides.
+            self.id = self.id_end = self.routing_key = self.routing_key_end = end
+            self.delivery_mode = DURABLE
+            return True
         if at >= 0:
             at = self.take(data, at, end, _FIELD_5)
         return at == end and self._find_properties(data, self.first, self.last)
