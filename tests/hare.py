@@ -35,18 +35,18 @@ def make(name: str, **fields: Any) -> Any:
     return classes()[name](**fields)
 
 
-def frame_of(name: str, message: bytes) -> bytes:
+def frame_of(name: str, message: bytes, package: str = "hare_mq.") -> bytes:
     """Return the frame of an encoded message."""
-    raw = f"hare_mq.{name}".encode() + b"\0"
+    raw = f"{package}{name}".encode() + b"\0"
     covered = len(raw).to_bytes(4, "big") + raw + message
     return (
         (len(covered) + 4).to_bytes(4, "big") + covered + zlib.adler32(covered).to_bytes(4, "big")
     )
 
 
-def frame(name: str, **fields: Any) -> bytes:
+def frame(name: str, package: str = "hare_mq.", **fields: Any) -> bytes:
     """Return the frame of a message."""
-    return frame_of(name, make(name, **fields).SerializeToString())
+    return frame_of(name, make(name, **fields).SerializeToString(), package)
 
 
 @dataclass
@@ -66,8 +66,9 @@ class Got:
 class Inbox:
     """Takes bytes of the broker and finds the messages in them."""
 
-    def __init__(self) -> None:
+    def __init__(self, package: str = "hare_mq.") -> None:
         self._data = b""
+        self._package = package
         self.writes = 0
         self.got: list[Got] = []
 
@@ -83,9 +84,9 @@ class Inbox:
             assert zlib.adler32(covered) == int.from_bytes(checksum, "big")
             name_size = int.from_bytes(covered[:4], "big")
             name = covered[4 : 4 + name_size]
-            assert name.startswith(b"hare_mq.")
+            assert name.startswith(self._package.encode())
             assert name.endswith(b"\0")
-            short = name[8:-1].decode()
+            short = name[len(self._package) : -1].decode()
             message = classes()[short].FromString(covered[4 + name_size :])
             self.got.append(Got(short, message, self.writes))
             self._data = self._data[4 + size :]
@@ -157,10 +158,12 @@ class HarePeer(HareRequests):
         *,
         host: str = "127.0.0.1",
         user: str = "guest",
+        package: str = "hare_mq.",
     ) -> None:
         self.node = node
         self.shared = shared or HareShared(ProtobufCodec(), user, "/")
-        self.inbox = Inbox()
+        self.package = package
+        self.inbox = Inbox(package)
         self.reads = True
         self.waiting: list[bytes] = []
         address = PeerAddress(host, 40_000, "127.0.0.1", 7000, host.startswith("127."))
@@ -184,7 +187,7 @@ class HarePeer(HareRequests):
         rid = self.rid()
         cid = fields.pop("cid", self.cid)
         before = len(self.inbox.got)
-        self.send(frame(name, rid=rid, cid=cid, **fields))
+        self.send(frame(name, self.package, rid=rid, cid=cid, **fields))
         if not self._answers(rid, before):
             self.node.sync()
         (answer,) = self._answers(rid, before)

@@ -133,7 +133,11 @@ INPUT_BYTES_BLOCKED_MAX: Final = 16_384
 HAREMQ_FRAME_BYTES_MIN: Final = 10
 HAREMQ_FRAME_BYTES_MAX: Final = 64 * 1024 * 1024
 
-#: The same for all requests but a publish: as much as a frame of AMQP has by default, for their
+#: The name of a request with its package and a NUL: the longest of HareMQ's own has 31 bytes.  Each
+#: answer repeats the package.
+HAREMQ_NAME_BYTES_MAX: Final = 128
+
+#: The frame of any request but a publish: as much as a frame of AMQP has by default, for
 #: arguments, and 4 KiB for ids and names.  They are decoded at once, and nobody has logged in.
 HAREMQ_REQUEST_BYTES_MAX: Final = 135_168
 

@@ -39,10 +39,12 @@ from leveret.wire.haremq.fields import (
 )
 from leveret.wire.haremq.frames import (
     ACK,
+    HARE_MQ,
     LONG_PUBLISH,
     OPEN_CHANNEL,
     PUBLISH,
     REQUESTS,
+    UNKNOWN,
     HareFrameReader,
     joined_checksum,
 )
@@ -111,13 +113,14 @@ def test_answers_are_written(vector: dict[str, Any]) -> None:
     }
     w = BytesWriter()
     if name_of(vector) == "basicCommonResponse":
-        write_common(w, identity_of(fields["rid"], fields["cid"]), fields["ok"])
+        write_common(w, HARE_MQ, identity_of(fields["rid"], fields["cid"]), fields["ok"])
     elif name_of(vector) == "basicQueryResponse":
-        write_query(w, identity_of(fields["rid"], fields["cid"]), fields["body"])
+        write_query(w, HARE_MQ, identity_of(fields["rid"], fields["cid"]), fields["body"])
     else:
         properties = fields["properties"]
         write_push(
             w,
+            HARE_MQ,
             push_prefix(fields["cid"], fields["consumer_tag"]),
             fields["body"],
             properties["id"].encode(),
@@ -234,11 +237,17 @@ def test_a_push_is_written_as_protobuf_writes_it(
 ) -> None:
     w = BytesWriter()
     write_push(
-        w, push_prefix(cid.encode(), tag.encode()), body.encode(), id.encode(), 2, key.encode()
+        w,
+        HARE_MQ,
+        push_prefix(cid.encode(), tag.encode()),
+        body.encode(),
+        id.encode(),
+        2,
+        key.encode(),
     )
     properties = {"id": id, "delivery_mode": 2, "routing_key": key}
-    message = {"cid": cid, "consumer_tag": tag, "body": body, "properties": properties}
-    assert w.getvalue() == frame("basicConsumeResponse", **message)
+    message: dict[str, Any] = {"cid": cid, "consumer_tag": tag, "body": body}
+    assert w.getvalue() == frame("basicConsumeResponse", **message, properties=properties)
 
 
 # -- bad frames ------------------------------------------------------------------------------------
@@ -269,7 +278,7 @@ def test_a_long_body_becomes_the_text_that_a_short_one_does(pieces: list[bytes])
     ids = {"cid": "c", "consumer_tag": "t"}
     expected = frame("basicConsumeResponse", **ids, body=found.decode(), properties=properties)
     if found:
-        first, last = push_around(push_prefix(b"c", b"t"), text, b"i", 2, b"k")
+        first, last = push_around(HARE_MQ, push_prefix(b"c", b"t"), text, b"i", 2, b"k")
         assert first + found + last == expected
 
 
@@ -433,9 +442,29 @@ def test_a_wrong_checksum_is_refused() -> None:
     assert "checksum" in refused(GOOD[:-1] + bytes((GOOD[-1] ^ 1,)))
 
 
-def test_an_unknown_type_is_refused() -> None:
-    assert "unknown type" in refused(frame_of("openChannel", b""))
-    assert "unknown type" in refused(frame_of("basicCommonResponse", b""))
+@pytest.mark.parametrize("name", ["openChannel", "basicCommonResponse"])
+def test_an_unknown_type_is_found_with_its_name(name: str) -> None:
+    reader = HareFrameReader()
+    reader.feed(GOOD + frame_of(name, b"message"))
+    assert reader.next()
+    assert reader.next()
+    assert (reader.kind, reader.name.decode()) == (UNKNOWN, f"hare_mq.{name}")
+    assert reader.data[reader.start : reader.end] == b"message"
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [("x" * 119, ""), ("x" * 120, "may have 128"), ("x y", "impossible"), ("\n", "impossible")],
+    ids=["the longest", "one byte longer", "a space", "a line feed"],
+)
+def test_a_name_that_cannot_be_is_refused(name: str, why: str) -> None:
+    data = frame_of(name, b"")
+    if why:
+        assert why in refused(data)
+    else:
+        reader = HareFrameReader()
+        reader.feed(data)
+        assert reader.next()
 
 
 def test_a_name_without_its_nul_is_refused() -> None:

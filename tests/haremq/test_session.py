@@ -54,6 +54,77 @@ def setup_queue(hare: HarePeer, queue: str = "q", **fields: Any) -> None:
     assert hare.bind("x", queue)
 
 
+# -- packages of other names -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("package", ["Fy_mq.", "bitmq.", "my.own.mq.", "p" * 100 + ".", ""])
+def test_the_first_frame_names_the_package_of_the_connection(
+    hare: HarePeer, node: Node, package: str
+) -> None:
+    setup_queue(hare)
+    peer = HarePeer(node, hare.shared, package=package)
+    assert peer.open("other")
+    assert peer.publish("x", "short")
+    assert peer.publish("x", "long" * HAREMQ_REQUEST_BYTES_MAX)
+    assert not peer.publish("none", "")
+    assert "exists queues: q" in peer.call("basicQueryRequest").message.body
+    assert peer.consume("q")
+    assert [len(body) for body in peer.bodies()] == [5, 4 * HAREMQ_REQUEST_BYTES_MAX]
+
+
+def test_a_long_publish_may_be_the_first_frame(node: Node) -> None:
+    peer = HarePeer(node, package="bitmq.")
+    assert not peer.publish("x", "long" * HAREMQ_REQUEST_BYTES_MAX)
+
+
+@pytest.mark.parametrize("unbind", ["queueUnBindRequest", "queueUnbindRequest"])
+def test_a_bind_and_an_unbind_have_two_names(hare: HarePeer, unbind: str) -> None:
+    assert hare.exchange("x", FANOUT)
+    assert hare.queue("q")
+    names = {"rid": "r", "cid": "c1", "exchange_name": "x", "queue_name": "q"}
+    bind = make("bindRequest", **names, binding_key="key").SerializeToString()
+    for name, message in (
+        ("queueBindRequest", bind),
+        (unbind, make("unbindRequest", **names).SerializeToString()),
+    ):
+        hare.send(frame_of(name, message))
+        answer = hare.inbox.got[-1]
+        assert (answer.message.rid, answer.ok) == ("r", True)
+        listed = hare.call("basicQueryRequest").message.body
+        assert ("x<-->q, binding_key: key" in listed) == (name == "queueBindRequest")
+
+
+@pytest.mark.parametrize(
+    ("first", "name"),
+    [
+        ("hare_mq.openChannelRequest", "hare_mq.basicGetRequest"),
+        ("hare_mq.openChannelRequest", "Fy_mq.openChannelRequest"),
+        ("hare_mq.openChannelRequest", "hare_mq.basicCommonResponse"),
+        ("Fy_mq.openChannelRequest", "hare_mq.openChannelRequest"),
+        # Its exchange types and delivery modes have other numbers.
+        ("hz_mq.closeRequest", "hz_mq.openChannelRequest"),
+        ("other.closeRequest", "other.openChannelRequst"),
+    ],
+)
+def test_a_request_that_is_not_known_is_answered_and_ends_nothing(
+    node: Node, first: str, name: str
+) -> None:
+    package = first[: first.index(".") + 1]
+    peer = HarePeer(node, package=package)
+    message = make("openChannelRequest", rid="r", cid="c").SerializeToString()
+    for one in (first, name):
+        peer.send(frame_of(one, message, ""))
+    answers = [(got.name, got.message.rid, got.message.cid, got.ok) for got in peer.inbox.got]
+    is_open = first.endswith(".openChannelRequest")
+    assert answers == [("basicCommonResponse", "r", "c", ok) for ok in (is_open, False)]
+    level, line = peer.connection.log[-1]
+    assert level == "warning"
+    assert (
+        line == f"{name} refused: it is no request of the package '{package[:-1]}' that is served"
+    )
+    assert peer.open("goes on") == (package != "hz_mq.")
+
+
 # -- both protocols see the same -------------------------------------------------------------------
 
 

@@ -133,7 +133,7 @@ def test_hostile_bytes_end_their_connection_alone(process: BrokerProcess, hare: 
     for bad in (
         (2**31 - 1).to_bytes(4, "big"),
         good[:-1] + bytes((good[-1] ^ 1,)),
-        frame_of("unknownRequest", b""),
+        frame_of("unknownRequest", b"\xff"),
         frame_of("openChannelRequest", b"\xff"),
     ):
         with HareClient(hare_port(process)) as hostile:

@@ -70,6 +70,9 @@ HARE_CHANNEL_BYTES: Final = 350
 HARE_CONSUMER_BYTES: Final = 150
 HARE_UNACKED_BYTES: Final = 250
 
+#: The names of a HareMQ connection's answers where its package is not HareMQ's own.
+HARE_PACKAGE_BYTES: Final = 1_000
+
 #: What the object of a decimal or a timestamp takes in a table takes beside what
 #: `sys.getsizeof` tells of it.
 _VALUE_BYTES: Final = 64

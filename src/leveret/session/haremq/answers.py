@@ -17,6 +17,7 @@ from leveret.session.client_session import ClientSession
 from leveret.session.states import HALT_SYNC
 from leveret.wire.buffer import BytesWriter
 from leveret.wire.haremq.fields import write_common, write_query
+from leveret.wire.haremq.frames import HARE_MQ
 
 
 @final
@@ -38,6 +39,8 @@ class Answers(SyncWaiter):
         self._connection = connection
         self._turn = connection.turn
         self._output = output
+        #: The package of their names.
+        self.package = HARE_MQ
         self._waiting: list[_Waiting] = []
         self._count: i64 = 0
         #: Counts all answers that were written, and all that were given.
@@ -57,11 +60,11 @@ class Answers(SyncWaiter):
 
     def answer(self, identity: bytes, ok: bool, group: i64) -> None:
         """Answer a request that journaled into `group` (0: nothing)."""
-        write_common(self._place(group), identity, ok)
+        write_common(self._place(group), self.package, identity, ok)
 
     def answer_query(self, identity: bytes, body: bytes) -> None:
         """Answer a query."""
-        write_query(self._place(0), identity, body)
+        write_query(self._place(0), self.package, identity, body)
 
     def _place(self, group: i64) -> BytesWriter:
         """Return where the next answer is written to."""

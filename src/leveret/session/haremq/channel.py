@@ -54,6 +54,7 @@ from leveret.wire.haremq.fields import (
     push_prefix,
     write_push,
 )
+from leveret.wire.haremq.frames import HARE_MQ
 from leveret.wire.properties import MESSAGE_ID, property_place
 
 #: The longest text of a push; the rest of its frame is a few ids and names.
@@ -173,6 +174,8 @@ class HareOutput:
 
     def __init__(self) -> None:
         self.writer = BytesWriter()
+        #: The package of the pushes' names.
+        self.package = HARE_MQ
         #: What comes before what is in `writer`, and how many bytes that is.
         self._parts: list[bytes | memoryview] = []
         self.parts_bytes: i64 = 0
@@ -342,6 +345,7 @@ class HareChannel(DeliveryChannel):
         connection.turn.steps += 2 * len(message.body) // CONTENT_BYTES_PER_STEP
         write_push(
             output.writer,
+            output.package,
             consumer.prefix,
             self._text(message.body),
             message_id,
@@ -386,14 +390,15 @@ class HareChannel(DeliveryChannel):
             self._note_long(delivery)
             return
         message = delivery.message
+        output = self._output
         first, last = push_around(
+            output.package,
             consumer.prefix,
             text,
             message_id,
             DURABLE if message.persistent else UNDURABLE,
             self._text(message.address.routing_key),
         )
-        output = self._output
         output.writer.write(first)
         for part in text.parts():
             output.add_apart(part)

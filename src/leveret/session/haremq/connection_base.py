@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, final
 
 from mypy_extensions import i64
 
+from leveret.broker.core.accounts import HARE_PACKAGE_BYTES
 from leveret.limits import HAREMQ_REFUSALS_LOGGED_MAX
 from leveret.session.client_session import ClientSession
 from leveret.session.haremq.answers import Answers
 from leveret.session.haremq.channel import HareChannel, HareConsumer, HareDeliveries, HareOutput
-from leveret.wire.haremq.frames import REQUESTS
+from leveret.wire.haremq.frames import REQUESTS, Package
 
 if TYPE_CHECKING:
     from leveret.broker.node.broker import Broker
@@ -52,6 +53,12 @@ class HareConnectionBase(ClientSession):
         self.starting: list[tuple[i64, HareConsumer]] = []
         self._refusals: i64 = 0
 
+    def take_package(self, package: Package) -> None:
+        """Answer with messages of the package that the client's first frame named."""
+        if package is not self.output.package:
+            self.output.package = self.answers.package = package
+            self.account.book(HARE_PACKAGE_BYTES)
+
     def add_channel(self, cid: bytes) -> None:
         """Open a channel."""
         vhost = self.vhost
@@ -69,9 +76,13 @@ class HareConnectionBase(ClientSession):
 
     def refuse(self, identity: bytes, kind: i64, text: str) -> None:
         """Answer that a request was not done, and say why in the log."""
+        self.refuse_named(identity, REQUESTS[int(kind)], text)
+
+    def refuse_named(self, identity: bytes, name: str, text: str) -> None:
+        """Do as `refuse` does for a request of any name."""
         self._refusals += 1
         if self._refusals <= HAREMQ_REFUSALS_LOGGED_MAX:
             more = "; the next ones are not logged"
             end = more if self._refusals == HAREMQ_REFUSALS_LOGGED_MAX else ""
-            self.log.append(("warning", f"{REQUESTS[int(kind)]} refused: {text}{end}"))
+            self.log.append(("warning", f"{name} refused: {text}{end}"))
         self.answers.answer(identity, False, 0)

@@ -25,7 +25,14 @@ from leveret.session.haremq.connection_base import HareConnectionBase
 from leveret.session.haremq.publisher import HarePublisher
 from leveret.session.states import HALT_OUTPUT
 from leveret.wire.haremq.fields import AckFields, PublishFields, is_text
-from leveret.wire.haremq.frames import ACK, LONG_PUBLISH, PUBLISH, HareFrameReader
+from leveret.wire.haremq.frames import (
+    ACK,
+    LONG_PUBLISH,
+    OPEN_CHANNEL,
+    PUBLISH,
+    UNKNOWN,
+    HareFrameReader,
+)
 from leveret.wire.haremq.long_publish import NO_TEXT, TWO_BODIES, LongPublish
 from leveret.wire.haremq.requests import Ack, Consume, Publish, Request
 
@@ -58,7 +65,9 @@ class HareInput:
             connection.current.begin(connection.published)
             if not reader.next():
                 return
-            self.asked = True
+            if not self.asked:
+                self.asked = True
+                connection.take_package(reader.package)
             kind = reader.kind
             data = reader.data
             if kind == PUBLISH and self._publish_fields.find(data, reader.start, reader.end):
@@ -67,6 +76,8 @@ class HareInput:
                 self._take_ack(data)
             elif kind == LONG_PUBLISH:
                 self._take_long_publish(reader.take_long())
+            elif kind == UNKNOWN:
+                self._refuse_unknown(data[reader.start : reader.end])
             else:
                 message = data[reader.start : reader.end]
                 self._take(self._codec.decode(int(kind), message))
@@ -134,6 +145,21 @@ class HareInput:
         if not (is_text(rid) and is_text(cid) and is_text(queue) and is_text(message_id)):
             raise FrameError("a string of a basicAckRequest is not UTF-8")
         self._ack(data[self.reader.start : fields.cid_end], cid, queue, message_id)
+
+    def _refuse_unknown(self, message: bytes) -> None:
+        """Refuse a request that is none of those known: a client waits for its answer for ever.
+
+        Raises: FrameError (501) for what cannot be read, or has ids that are too long.
+        """
+        # Every request begins with the fields of this one.
+        request = self._codec.decode(OPEN_CHANNEL, message)
+        _check_ids(request.rid, request.cid)
+        name = self.reader.name.decode("ascii", "replace")
+        package = self.reader.package.prefix.decode("ascii", "replace").removesuffix(".")
+        self._connection.refuse_named(
+            request.identity, name, f"it is no request of the package '{package}' that is served"
+        )
+        self._connection.spend(DEFINING_METHOD_STEPS + len(message) // TABLE_BYTES_PER_STEP)
 
     def _take(self, request: Request) -> None:
         """Take a decoded request.  Raises: FrameError (501) for ids that are too long."""

@@ -17,7 +17,7 @@ from mypy_extensions import i64
 
 from leveret.wire.buffer import BytesWriter
 from leveret.wire.haremq.body_text import BodyText
-from leveret.wire.haremq.frames import HareFrameWriter
+from leveret.wire.haremq.frames import Package
 from leveret.wire.haremq.scan import FieldScan
 
 #: Tags: the number of a field, and 2 for bytes with a length or 0 for a number.
@@ -31,10 +31,6 @@ _NUMBER_2: Final = 0x10
 #: The delivery modes of a message that a restart may lose, and of one that it may not.
 UNDURABLE: Final = 1
 DURABLE: Final = 2
-
-_COMMON: Final = HareFrameWriter("basicCommonResponse")
-_QUERY: Final = HareFrameWriter("basicQueryResponse")
-_PUSH: Final = HareFrameWriter("basicConsumeResponse")
 
 
 def is_text(raw: bytes) -> bool:
@@ -184,32 +180,43 @@ def push_prefix(cid: bytes, consumer_tag: bytes) -> bytes:
     return identity_of(cid, consumer_tag)
 
 
-def write_common(w: BytesWriter, identity: bytes, ok: bool) -> None:
+def write_common(w: BytesWriter, package: Package, identity: bytes, ok: bool) -> None:
     """Write a basicCommonResponse; `identity` is that of its request."""
-    _COMMON.write(w, identity + b"\x18\x01" if ok else identity)
+    package.common.write(w, identity + b"\x18\x01" if ok else identity)
 
 
-def write_query(w: BytesWriter, identity: bytes, body: bytes) -> None:
+def write_query(w: BytesWriter, package: Package, identity: bytes, body: bytes) -> None:
     """Write a basicQueryResponse; `identity` is that of its request."""
     message = BytesWriter()
     message.write(identity)
     write_field(message, _FIELD_3, body)
-    _QUERY.write(w, message.getvalue())
+    package.query.write(w, message.getvalue())
 
 
 def write_push(
-    w: BytesWriter, prefix: bytes, body: bytes, message_id: bytes, mode: i64, routing_key: bytes
+    w: BytesWriter,
+    package: Package,
+    prefix: bytes,
+    body: bytes,
+    message_id: bytes,
+    mode: i64,
+    routing_key: bytes,
 ) -> None:
     """Write a basicConsumeResponse; `prefix` is what `push_prefix` made."""
     message = BytesWriter()
     message.write(prefix)
     write_field(message, _FIELD_3, body)
     _write_properties(message, message_id, mode, routing_key)
-    _PUSH.write(w, message.getvalue())
+    package.push.write(w, message.getvalue())
 
 
 def push_around(
-    prefix: bytes, body: BodyText, message_id: bytes, mode: i64, routing_key: bytes
+    package: Package,
+    prefix: bytes,
+    body: BodyText,
+    message_id: bytes,
+    mode: i64,
+    routing_key: bytes,
 ) -> tuple[bytes, bytes]:
     """Return what stands before and behind a long body in the frame of its basicConsumeResponse."""
     before = BytesWriter()
@@ -217,7 +224,7 @@ def push_around(
     write_field_head(before, _FIELD_3, body.bytes)
     behind = BytesWriter()
     _write_properties(behind, message_id, mode, routing_key)
-    return _PUSH.around(before.getvalue(), body.bytes, body.checksum, behind.getvalue())
+    return package.push.around(before.getvalue(), body.bytes, body.checksum, behind.getvalue())
 
 
 def _write_properties(w: BytesWriter, message_id: bytes, mode: i64, routing_key: bytes) -> None:

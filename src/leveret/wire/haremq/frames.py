@@ -5,6 +5,10 @@
 All numbers are big-endian.  `length` counts everything after itself, the name's length the NUL too,
 and the checksum (seed 1) everything between `length` and itself.  A frame that is not so is an
 error, and nothing that follows it can be read.
+
+A name is that of a message behind its protobuf package: `hare_mq.openChannelRequest`.  Other
+brokers share the messages and have packages of their own, so a connection's first frame names the
+package of all its messages, the answers included.
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ from leveret.errors import FrameError
 from leveret.limits import (
     HAREMQ_FRAME_BYTES_MAX,
     HAREMQ_FRAME_BYTES_MIN,
+    HAREMQ_NAME_BYTES_MAX,
     HAREMQ_REQUEST_BYTES_MAX,
 )
 from leveret.wire.buffer import BytesWriter, read_i32_be, write_i32_be
@@ -25,6 +30,9 @@ from leveret.wire.frames import PieceReader
 from leveret.wire.haremq.long_publish import LongPublish
 
 # -- the requests of a client ----------------------------------------------------------------------
+
+#: A frame that is whole and names no request that is served.
+UNKNOWN: Final = 0
 
 OPEN_CHANNEL: Final = 1
 CLOSE_CHANNEL: Final = 2
@@ -43,8 +51,12 @@ QUERY: Final = 13
 #: A publish that is longer than other requests may be.
 LONG_PUBLISH: Final = 14
 
-#: The package of all messages, as their names begin.
+#: HareMQ's own package.
 PACKAGE: Final = "hare_mq"
+
+#: A package whose messages look the same and mean something else: its exchange types and delivery
+#: modes begin with 0, so that a fanout exchange would be a direct one and durable messages be lost.
+_OTHERWISE: Final = b"hz_mq."
 
 #: The name of each request.
 REQUESTS: Final = {
@@ -63,12 +75,13 @@ REQUESTS: Final = {
     QUERY: "basicQueryRequest",
 }
 
+#: The kinds of requests by their names without the package, some of which have others elsewhere.
 _KINDS: Final[dict[bytes, int]] = {
-    f"{PACKAGE}.{name}".encode(): kind for kind, name in REQUESTS.items()
+    **{name.encode(): kind for kind, name in REQUESTS.items()},
+    b"queueBindRequest": BIND,
+    b"queueUnBindRequest": UNBIND,
+    b"queueUnbindRequest": UNBIND,
 }
-
-#: The longest of these names, with its NUL.
-_NAME_BYTES_MAX: Final = max(len(name) for name in _KINDS) + 1
 
 #: The sizes of both lengths, of one of them, and of the checksum.
 _HEAD_BYTES: Final = 8
@@ -76,18 +89,98 @@ _LENGTH_BYTES: Final = 4
 _CHECKSUM_BYTES: Final = 4
 
 
+# -- writing ---------------------------------------------------------------------------------------
+
+#: The modulus of adler32.
+_ADLER: Final[i64] = 65_521
+
+
+def joined_checksum(first: i64, second: i64, second_bytes: i64) -> i64:
+    """Return the adler32 of two texts one behind the other, of which each has its own."""
+    before: i64 = first & 0xFFFF
+    low: i64 = (before + (second & 0xFFFF) - 1) % _ADLER
+    high: i64 = ((first >> 16) + (second >> 16) + second_bytes % _ADLER * (before - 1)) % _ADLER
+    return high << 16 | low
+
+
+@final
+class HareFrameWriter:
+    """Writes the frames of messages of one name, behind the package."""
+
+    def __init__(self, name: str, prefix: bytes = f"{PACKAGE}.".encode()) -> None:
+        raw = prefix + name.encode() + b"\0"
+        head = BytesWriter()
+        write_i32_be(head, i32(len(raw)))
+        head.write(raw)
+        self._head: Final = head.getvalue()
+        self._checksum: Final = zlib.adler32(self._head)
+
+    def write(self, w: BytesWriter, message: bytes) -> None:
+        """Write the frame of an encoded message."""
+        head = self._head
+        size: i64 = len(head) + len(message) + _CHECKSUM_BYTES
+        write_i32_be(w, i32(size))
+        w.write(head)
+        w.write(message)
+        checksum: i64 = i64(zlib.adler32(message, self._checksum))
+        write_i32_be(w, i32(checksum))
+
+    def around(
+        self, before: bytes, part_bytes: i64, part_checksum: i64, behind: bytes
+    ) -> tuple[bytes, bytes]:
+        """Return what stands before and behind a long part of a message in the frame.
+
+        `before` and `behind` are the rest of the message; the part has an adler32 of its own.
+        """
+        head = self._head
+        size: i64 = len(head) + len(before) + part_bytes + len(behind) + _CHECKSUM_BYTES
+        first = BytesWriter()
+        write_i32_be(first, i32(size))
+        first.write(head)
+        first.write(before)
+        checksum: i64 = i64(zlib.adler32(before, self._checksum))
+        checksum = joined_checksum(checksum, part_checksum, part_bytes)
+        checksum = i64(zlib.adler32(behind, int(checksum)))
+        last = BytesWriter()
+        last.write(behind)
+        write_i32_be(last, i32(checksum))
+        return first.getvalue(), last.getvalue()
+
+
+@final
+class Package:
+    """The package of a connection's messages: what their names begin with, and its answers."""
+
+    def __init__(self, prefix: bytes) -> None:
+        """`prefix` has the dot at its end, and is empty where there is no package."""
+        self.prefix: Final = prefix
+        self.common: Final = HareFrameWriter("basicCommonResponse", prefix)
+        self.query: Final = HareFrameWriter("basicQueryResponse", prefix)
+        self.push: Final = HareFrameWriter("basicConsumeResponse", prefix)
+
+
+HARE_MQ: Final = Package(f"{PACKAGE}.".encode())
+
+
+# -- reading ---------------------------------------------------------------------------------------
+
+
 @final
 class HareFrameReader(PieceReader):
     """Finds the frames of requests in pieces of input.
 
     `feed` a piece, then call `next` until it is False; while it is True, `kind` is one of the
-    requests above and its message is `data[start:end]`; or `LONG_PUBLISH`, which `take_long`
-    returns.  While nothing is to be parsed, `hold` takes the pieces instead.
+    requests above, or `UNKNOWN` with its `name`, and its message is `data[start:end]`; or
+    `LONG_PUBLISH`, which `take_long` returns.  While nothing is to be parsed, `hold` takes the
+    pieces instead.  The first frame sets `package`.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.kind: i64 = 0
+        self.package = HARE_MQ
+        self._begun = False
+        self.kind: i64 = UNKNOWN
+        self.name = b""
         self.start: i64 = 0
         self.end: i64 = 0
         #: A long publish that is not whole, and one that was found.
@@ -98,8 +191,8 @@ class HareFrameReader(PieceReader):
         """Move to the next frame if it is whole.
 
         Raises: FrameError (501) for lengths that cannot be, as soon as they are there, a request
-        that is too long, as soon as its name is there, a wrong checksum, or a name that is none of
-        a request; and as `LongPublish.take`.
+        that is too long, as soon as its name is there, a wrong checksum, or a name that no message
+        of protobuf can have; and as `LongPublish.take`.
         """
         if self._missing > 0:
             return False
@@ -123,36 +216,64 @@ class HareFrameReader(PieceReader):
         name_size: i64 = i64(read_i32_be(data, at + _LENGTH_BYTES))
         if name_size < 2 or name_size > length - _LENGTH_BYTES - _CHECKSUM_BYTES:
             raise FrameError(f"a frame of {length} bytes announces a name of {name_size} bytes")
-        if name_size > _NAME_BYTES_MAX:
-            raise FrameError(f"no type has a name of {name_size} bytes")
+        if name_size > HAREMQ_NAME_BYTES_MAX:
+            raise FrameError(
+                f"a type has a name of {name_size} bytes; it may have {HAREMQ_NAME_BYTES_MAX}"
+            )
         size = length + _LENGTH_BYTES
         if length > HAREMQ_REQUEST_BYTES_MAX:
             # Long ones are refused before they are gathered.
             if there < _HEAD_BYTES + name_size:
                 self.wait_for(_HEAD_BYTES + name_size - there, there)
                 return False
-            _check_is_publish(data[at + _HEAD_BYTES : at + _HEAD_BYTES + name_size - 1], length)
+            name = data[at + _HEAD_BYTES : at + _HEAD_BYTES + name_size - 1]
+            if self._kind_of(name) != PUBLISH:
+                raise FrameError(
+                    f"a frame of {length} bytes of the type {name[:64]!r}; all but publishes have "
+                    f"up to {HAREMQ_REQUEST_BYTES_MAX}"
+                )
             # Also where all of it has come: what is taken must not depend on that.
             return self._begin_long(at, _HEAD_BYTES + name_size, size)
         if there < size:
             self.wait_for(size - there, there)
             return False
+        self._take_whole(at, _HEAD_BYTES + name_size, size)
+        return True
+
+    def _take_whole(self, at: i64, head: i64, size: i64) -> None:
+        """Take a frame of `size` bytes that is there.  Raises: FrameError (501)."""
+        data = self.data
         end = at + size - _CHECKSUM_BYTES
         checksum: i64 = i64(zlib.adler32(data[at + _LENGTH_BYTES : end]))
         if checksum != i64(read_i32_be(data, end)) & 0xFFFF_FFFF:
             raise FrameError("a frame's checksum does not fit its bytes")
-        start = at + _HEAD_BYTES + name_size
-        name = data[at + _HEAD_BYTES : start - 1]
+        start = at + head
         if data[start - 1] != 0:
             raise FrameError("a frame's name does not end with a NUL")
-        kind = _KINDS.get(name)
-        if kind is None:
-            raise FrameError(f"a frame of the unknown type {name[:64]!r}")
-        self.kind = kind
+        self.kind = self._kind_of(data[at + _HEAD_BYTES : start - 1])
         self.start = start
         self.end = end
         self.position = end + _CHECKSUM_BYTES
-        return True
+
+    def _kind_of(self, name: bytes) -> i64:
+        """Return the kind of a request; the first one's package is that of the connection.
+
+        Raises: FrameError (501) for a name that no message can have.
+        """
+        if not self._begun:
+            self._begun = True
+            prefix = name[: name.rfind(b".") + 1]
+            if prefix != self.package.prefix:
+                _check_name(name)
+                self.package = Package(prefix)
+        prefix = self.package.prefix
+        kind: i64 = UNKNOWN
+        if name.startswith(prefix) and prefix != _OTHERWISE:
+            kind = _KINDS.get(name[len(prefix) :], UNKNOWN)
+        if kind == UNKNOWN:
+            _check_name(name)
+            self.name = name
+        return kind
 
     def hold(self, piece: bytes) -> None:
         """Take more input that is not parsed before `take_held`.
@@ -216,13 +337,10 @@ class HareFrameReader(PieceReader):
         self.long = None
 
 
-def _check_is_publish(name: bytes, length: i64) -> None:
-    """Refuse a long frame of another request.  Raises: FrameError (501)."""
-    if _KINDS.get(name) != PUBLISH:
-        raise FrameError(
-            f"a frame of {length} bytes of the type {name[:64]!r}; all but publishes have up to "
-            f"{HAREMQ_REQUEST_BYTES_MAX}"
-        )
+def _check_name(name: bytes) -> None:
+    """Refuse a name that no message of protobuf can have.  Raises: FrameError (501)."""
+    if not name.replace(b".", b"").replace(b"_", b"").isalnum():
+        raise FrameError(f"a frame of the impossible type {name[:64]!r}")
 
 
 def _check_length(length: i64) -> None:
@@ -232,59 +350,3 @@ def _check_length(length: i64) -> None:
             f"a frame announces {length} bytes, not {HAREMQ_FRAME_BYTES_MIN} to "
             f"{HAREMQ_FRAME_BYTES_MAX}"
         )
-
-
-#: The modulus of adler32.
-_ADLER: Final[i64] = 65_521
-
-
-def joined_checksum(first: i64, second: i64, second_bytes: i64) -> i64:
-    """Return the adler32 of two texts one behind the other, of which each has its own."""
-    before: i64 = first & 0xFFFF
-    low: i64 = (before + (second & 0xFFFF) - 1) % _ADLER
-    high: i64 = ((first >> 16) + (second >> 16) + second_bytes % _ADLER * (before - 1)) % _ADLER
-    return high << 16 | low
-
-
-@final
-class HareFrameWriter:
-    """Writes the frames of messages of one name."""
-
-    def __init__(self, name: str) -> None:
-        raw = f"{PACKAGE}.{name}".encode() + b"\0"
-        head = BytesWriter()
-        write_i32_be(head, i32(len(raw)))
-        head.write(raw)
-        self._head: Final = head.getvalue()
-        self._checksum: Final = zlib.adler32(self._head)
-
-    def write(self, w: BytesWriter, message: bytes) -> None:
-        """Write the frame of an encoded message."""
-        head = self._head
-        size: i64 = len(head) + len(message) + _CHECKSUM_BYTES
-        write_i32_be(w, i32(size))
-        w.write(head)
-        w.write(message)
-        checksum: i64 = i64(zlib.adler32(message, self._checksum))
-        write_i32_be(w, i32(checksum))
-
-    def around(
-        self, before: bytes, part_bytes: i64, part_checksum: i64, behind: bytes
-    ) -> tuple[bytes, bytes]:
-        """Return what stands before and behind a long part of a message in the frame.
-
-        `before` and `behind` are the rest of the message; the part has an adler32 of its own.
-        """
-        head = self._head
-        size: i64 = len(head) + len(before) + part_bytes + len(behind) + _CHECKSUM_BYTES
-        first = BytesWriter()
-        write_i32_be(first, i32(size))
-        first.write(head)
-        first.write(before)
-        checksum: i64 = i64(zlib.adler32(before, self._checksum))
-        checksum = joined_checksum(checksum, part_checksum, part_bytes)
-        checksum = i64(zlib.adler32(behind, int(checksum)))
-        last = BytesWriter()
-        last.write(behind)
-        write_i32_be(last, i32(checksum))
-        return first.getvalue(), last.getvalue()
