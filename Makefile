@@ -141,7 +141,7 @@ clean: ## remove what the targets made
 .venv/.runtime .venv-pure/.runtime: %/.runtime: pyproject.toml tools/requirements.py
 	@[ -n "$(PYTHON)" ] || { echo "Leveret needs Python 3.11 or later; name one by PYTHON=…" >&2; exit 1; }
 	@[ -x $*/bin/python ] || tools/phase "$*: making the environment" $(VENV) $*
-	@$*/bin/python tools/requirements.py > $*/requirements.txt
+	@$*/bin/python tools/requirements.py haremq > $*/requirements.txt
 	@tools/phase "$*: installing what Leveret needs" $(call install,$*,$*/requirements.txt)
 	@touch $@
 

@@ -30,8 +30,17 @@ def test_without_the_setting_there_is_no_listener_and_no_protobuf(
 def test_without_protobuf_the_extra_is_named(tmp_path: Path, without_protobuf: list[str]) -> None:
     flags = ["--haremq-port", "0"]
     broker = BrokerProcess(tmp_path / "data", wrapper=without_protobuf, flags=flags)
-    with pytest.raises(BrokerProcessError, match="install the extra `haremq`"):
+    with pytest.raises(BrokerProcessError, match="install the extra `haremq`") as caught:
         broker.start()
+    # It is said before anything else begins: no client of HTTP or AMQP got through.
+    assert "listening" not in str(caught.value)
+    assert "recovered" not in str(caught.value)
+
+
+def test_what_make_serve_and_make_demo_install_has_protobuf() -> None:
+    makefile = (Path(__file__).parents[2] / "Makefile").read_text()
+    recipe = makefile.partition("%/.runtime:")[2].partition("\n\n")[0]
+    assert "tools/requirements.py haremq" in recipe
 
 
 def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:

@@ -48,10 +48,28 @@ from leveret.session.client_session import ClientSession
 from leveret.session.haremq.connection_base import HareShared
 from leveret.session.settings import RABBITMQ_VERSION, SessionSettings
 from leveret.store.listing import read_some
+from leveret.wire.haremq.requests import HareCodec
 
 
 class CannotListen(Exception):
     """An address cannot be listened on, or what that needs is missing; the text says why."""
+
+
+def make_hare_codec(settings: Settings) -> HareCodec | None:
+    """Return what decodes HareMQ's requests, if its clients are listened for.
+
+    Raises: CannotListen without its extra.
+    """
+    if settings.haremq_port is None:
+        return None
+    try:
+        from leveret.server.haremq.protobuf_codec import ProtobufCodec
+    except ImportError as error:
+        raise CannotListen(
+            f"haremq_port needs the protobuf package ({error}): install the extra `haremq`, or "
+            "leave the setting out"
+        ) from None
+    return ProtobufCodec()
 
 
 class Listeners:
@@ -61,9 +79,13 @@ class Listeners:
     """
 
     def __init__(
-        self, ground: Ground, engine: Engine, certificates: Certificates | None = None
+        self,
+        ground: Ground,
+        engine: Engine,
+        certificates: Certificates | None = None,
+        codec: HareCodec | None = None,
     ) -> None:
-        """TLS is listened for where there are `certificates`."""
+        """TLS is listened for where there are `certificates`, HareMQ where there is a `codec`."""
         self._ground = ground
         self._engine = engine
         self._quiet = Quiet(ground.clock)
@@ -116,7 +138,7 @@ class Listeners:
         self.port = 0
         self.tls_port = 0
         self.haremq_port = 0
-        self.haremq = None if ground.settings.haremq_port is None else self._make_haremq()
+        self.haremq = None if codec is None else self._make_haremq(codec)
 
     @property
     def admissions(self) -> list[Admission]:
@@ -336,21 +358,14 @@ class Listeners:
                 user=settings.haremq_user,
             )
 
-    def _make_haremq(self) -> HareListener:
-        """Return the listener for HareMQ's clients.  Raises: CannotListen without its extra."""
-        try:
-            from leveret.server.haremq.protobuf_codec import ProtobufCodec
-        except ImportError as error:
-            raise CannotListen(
-                f"haremq_port needs the protobuf package ({error}): install the extra `haremq`, or "
-                "leave the setting out"
-            ) from None
+    def _make_haremq(self, codec: HareCodec) -> HareListener:
+        """Return the listener for HareMQ's clients."""
         settings = self._ground.settings
         return HareListener(
             self._engine.runner,
             self._ground.broker,
             self._session_settings(),
-            HareShared(ProtobufCodec(), settings.haremq_user, settings.haremq_vhost),
+            HareShared(codec, settings.haremq_user, settings.haremq_vhost),
             self.admission,
             self._log_connection,
             self._say,

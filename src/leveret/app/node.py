@@ -19,7 +19,7 @@ from leveret.app.certificates import make_certificates
 from leveret.app.engine import Engine
 from leveret.app.first_records import journal_start
 from leveret.app.ground import Ground
-from leveret.app.listeners import CannotListen, Listeners
+from leveret.app.listeners import CannotListen, Listeners, make_hare_codec
 from leveret.app.parts import Parts
 from leveret.app.recovery import recover
 from leveret.app.reload import reload_settings
@@ -30,6 +30,7 @@ from leveret.limits import CERTIFICATES_CHECK_SECONDS, LINGER_STOP_MS, STORE_FIL
 from leveret.server.closing.lingering import end_lingering
 from leveret.server.descriptors import TooFewDescriptors
 from leveret.server.opening.certificates import Certificates
+from leveret.wire.haremq.requests import HareCodec
 
 #: Dead letters that were dropped are told of so often at most.
 LETTERS_TOLD_MS: Final = 60_000
@@ -69,6 +70,7 @@ class Node:
         self._listeners: Listeners | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._certificates: Certificates | None = None
+        self._codec: HareCodec | None = None
         #: How many dropped dead letters the log knows of, and when it may be told of more.
         self._letters_told = 0
         self._letters_tell_at_ms = 0
@@ -106,6 +108,7 @@ class Node:
         asyncio.get_running_loop().set_exception_handler(self._handle_exception)
         # Before recovery, which takes long where there is much.
         self._certificates = make_certificates(self.settings, self._say)
+        self._codec = make_hare_codec(self.settings)
         recovered = recover(self._ground)
         engine = self._engine = Engine(self._ground, recovered)
         engine.start()
@@ -124,7 +127,7 @@ class Node:
     async def _listen(self, engine: Engine) -> None:
         """Listen for clients.  Raises: CannotListen; TooFewDescriptors."""
         try:
-            self._listeners = Listeners(self._ground, engine, self._certificates)
+            self._listeners = Listeners(self._ground, engine, self._certificates, self._codec)
             await self._listeners.start()
         except (CannotListen, TooFewDescriptors):
             # The journal records the start.  Without a record of the stop, the next start would
