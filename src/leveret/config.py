@@ -42,6 +42,7 @@ from pydantic_settings import (
 )
 
 from leveret import limits, machine
+from leveret.session.settings import RABBITMQ_VERSION
 from leveret.sizes import read_size
 
 #: What a variable of the environment begins with.
@@ -87,6 +88,9 @@ MEMORY_SHARE: Final = 0.4
 #: The largest settings file; a device that never ends is none.
 _FILE_BYTES_MAX: Final = 1024 * 1024
 
+#: A version as RabbitMQ writes it, in numbers that every client can hold.
+_VERSION: Final = re.compile(r"[0-9]{1,4}\.[0-9]{1,4}\.[0-9]{1,4}")
+
 #: pydantic's note that a computed default could not be computed because another value is wrong.
 _FOLLOWS: Final = "default_factory_not_called"
 
@@ -129,6 +133,15 @@ def memory_share(total: int) -> int:
     """Return the default of `memory_bytes_max` for a process that may use `total` bytes."""
     # If little more than the program fits in, take a share of the whole.
     return int(max(total - limits.PROGRAM_BYTES, total // 4) * MEMORY_SHARE)
+
+
+def _three_numbers(value: str) -> str:
+    """Check that a version is one that clients of RabbitMQ can compare."""
+    if not _VERSION.fullmatch(value):
+        raise ValueError(
+            "should be three numbers, such as 3.13.7 or 4.3.6, each of four digits at most"
+        )
+    return value
 
 
 def _power_of_two(number: int) -> int:
@@ -190,6 +203,7 @@ def _message_bytes(data: dict[str, Any]) -> int:
 
 Size = Annotated[int, BeforeValidator(_size)]
 EventSample = Annotated[int, AfterValidator(_power_of_two)]
+Version = Annotated[str, AfterValidator(_three_numbers)]
 Name = Annotated[str, StringConstraints(min_length=1), AfterValidator(_short_string)]
 MetricsPrefix = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z_][a-zA-Z0-9_]{0,31}$")]
 TransportSecurity = Annotated[
@@ -317,7 +331,12 @@ class Settings(BaseSettings):
     compatibility: Literal["rabbitmq", "leveret"] = Field(
         "rabbitmq",
         description="How the broker identifies itself. Clients such as kombu adapt to product "
-        "and version, so it reports RabbitMQ 3.13.7 unless this is `leveret`.",
+        "and version, so it reports RabbitMQ and `rabbitmq_version` unless this is `leveret`.",
+    )
+    rabbitmq_version: Version = Field(
+        RABBITMQ_VERSION,
+        description="The version of RabbitMQ that clients, the HTTP API and metrics report. "
+        "The behaviour of the broker does not depend on it, but that of clients may.",
     )
     heartbeat_seconds: int = Field(
         limits.HEARTBEAT_SECONDS,

@@ -333,7 +333,7 @@ def test_checks_pass(run: Run, broker: BrokerProcess) -> None:
     run("check_protocol_listener", "amqp")
     assert "fully booted and running" in run("check_running")
     assert run("ping").splitlines()[-1] == "Ping succeeded"
-    assert re.fullmatch(r"3\.\d+\.\d+\n", run("version"))
+    assert run("version") == run("server_version") == "3.13.7\n"
 
 
 def test_checks_fail(
@@ -343,12 +343,17 @@ def test_checks_fail(
     assert (code, "No active listener" in err) == (exits.UNAVAILABLE, True)
     for nobody in ("ping", "check_running", "status"):
         assert code_of(capsys, nobody, "--data-dir", str(tmp_path))[0] == exits.UNAVAILABLE
-    with BrokerProcess(tmp_path, settings={"disk_free_bytes_min": "900TB"}):
+    assert code_of(capsys, "version", "--data-dir", str(tmp_path))[:2] == (0, "3.13.7\n")
+    settings = {"disk_free_bytes_min": "900TB", "rabbitmq_version": "4.3.6"}
+    with BrokerProcess(tmp_path, settings=settings):
         monkeypatch.setenv("LEVERET_DATA_DIR", str(tmp_path))
         for alarmed in ("check_alarms", "check_local_alarms", "node_health_check"):
             code, _, err = code_of(capsys, alarmed)
             assert (code, "alarms in effect" in err) == (exits.UNAVAILABLE, True)
         assert json.loads(run("alarms", "--formatter", "json"))["local"] == ["disk"]
+        assert run("version") == run("server_version") == "4.3.6\n"
+        status = json.loads(run("status", "--formatter", "json"))
+        assert status["rabbitmq_version"] == "4.3.6"
 
 
 def test_a_status_for_programs_has_rabbitmqs_names(run: Run, broker: BrokerProcess) -> None:

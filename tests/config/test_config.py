@@ -135,6 +135,20 @@ def test_a_message_takes_an_eighth_of_memory_at_most(file: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "value", ["", "4", "4.3", "4.3.6.1", "4.3.6-rc.1", "v4.3.6", "4.3.6\n", "4.3.60000", "٤.3.6"]
+)
+def test_the_reported_version_is_three_numbers(value: str) -> None:
+    assert load({}).rabbitmq_version == "3.13.7"
+    assert load({"rabbitmq_version": "4.3.6"}).rabbitmq_version == "4.3.6"
+    with pytest.raises(ConfigError) as caught:
+        load({"rabbitmq_version": value})
+    assert str(caught.value) == (
+        "rabbitmq_version: should be three numbers, such as 3.13.7 or 4.3.6, each of four digits "
+        "at most (flag --rabbitmq-version)"
+    )
+
+
+@pytest.mark.parametrize(
     ("value", "good"),
     [
         ("", True),

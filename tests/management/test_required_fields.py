@@ -6,11 +6,17 @@ of another type, makes a whole command fail.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import pytest
+
+from broker_process import BrokerProcess
 from http_api import Api
-from leveret.client.blocking import Channel, Connection
+from leveret.client.blocking import Channel, Connection, connect
+from leveret.session.settings import RABBITMQ_VERSION
+from metrics_text import scrape
 
 NUMBER = (int, float)
 
@@ -203,9 +209,41 @@ def test_what_is_gone_is_not_found(api: Api) -> None:
         assert api.answer(f"/api/{path}")[0] == 404
 
 
+def reported_versions(broker: BrokerProcess) -> list[object]:
+    """Return the version of RabbitMQ from each place where a broker reports it."""
+    with connect(broker.uri) as connection:
+        found = [connection.server_properties["version"]]
+    api = Api(broker.data_dir / "management.sock")
+    overview = ok(api, "/api/overview")
+    found += [overview["rabbitmq_version"], overview["management_version"], ok(api, "/api/version")]
+    (node,) = ok(api, "/api/nodes")
+    found += [node["rabbitmq_version"], *[each["version"] for each in node["applications"]]]
+    for definitions in ("/api/definitions", "/api/definitions/%2F"):
+        _, file, _ = api.answer(definitions)
+        assert isinstance(file, dict)
+        found += [file["rabbit_version"], file["rabbitmq_version"]]
+    api.close()
+    metrics = scrape(broker)
+    (build,) = [dict(labels) for name, labels in metrics.samples if name == "rabbitmq_build_info"]
+    return [*found, build["rabbitmq_version"], build["prometheus_plugin_version"]]
+
+
+@pytest.mark.parametrize("compatibility", ["rabbitmq", "leveret"])
+def test_every_place_reports_the_version_that_is_set(tmp_path: Path, compatibility: str) -> None:
+    settings = {"rabbitmq_version": "4.3.6", "compatibility": compatibility}
+    with BrokerProcess(tmp_path, settings=settings) as broker:
+        in_connection, *others = reported_versions(broker)
+    assert (in_connection == "4.3.6") is (compatibility == "rabbitmq")
+    assert others == ["4.3.6"] * 11
+
+
+def test_the_version_that_is_reported_by_default(broker: BrokerProcess) -> None:
+    assert RABBITMQ_VERSION == "3.13.7"
+    assert set(reported_versions(broker)) == {"3.13.7"}
+
+
 def test_who_asks_and_what_the_broker_is(api: Api) -> None:
     assert ok(api, "/api/whoami")["tags"] == ["administrator"]
-    assert ok(api, "/api/version") == ok(api, "/api/overview")["rabbitmq_version"]
     assert ok(api, "/api/extensions") == []
     check([{"name": str, "state": str, "stability": str}], ok(api, "/api/feature-flags"), "flag")
     assert ok(api, "/api/deprecated-features") == ok(api, "/api/deprecated-features/used") == []

@@ -46,7 +46,7 @@ from leveret.server.quiet import Quiet
 from leveret.session.admission import Admission, network_of
 from leveret.session.client_session import ClientSession
 from leveret.session.haremq.connection_base import HareShared
-from leveret.session.settings import RABBITMQ_VERSION, SessionSettings
+from leveret.session.settings import SessionSettings
 from leveret.store.listing import read_some
 from leveret.wire.haremq.requests import HareCodec
 
@@ -115,6 +115,7 @@ class Listeners:
             recent=ground.parts.recent,
             backups=self._backups,
             hsts=ground.settings.https_hsts,
+            rabbitmq_version=ground.settings.rabbitmq_version,
         )
         chunks = ChunkSource(engine.runner.read_part)
         doors = self._make_doors(limits)
@@ -213,9 +214,7 @@ class Listeners:
         settings = self._ground.settings
         if not settings.metrics:
             return None
-        compatible = settings.compatibility == "rabbitmq"
-        version = RABBITMQ_VERSION if compatible else __version__
-        return Scrapes(self._sampler.walks, settings.metrics_prefix, version)
+        return Scrapes(self._sampler.walks, settings.metrics_prefix, settings.rabbitmq_version)
 
     def _start_metrics(self) -> None:
         """Listen for Prometheus, and warn where others than ours may ask too."""
@@ -260,6 +259,7 @@ class Listeners:
             consumer_timeout_ms=settings.consumer_timeout_ms,
             http_port=self.http.port,
             https_port=self.http.tls_port,
+            rabbitmq_version=settings.rabbitmq_version,
         )
 
     async def start(self) -> None:

@@ -18,6 +18,7 @@ from leveret.management.listening.address import ListenAddress
 from leveret.management.requests.slices import Slices
 from leveret.management.sampling.recent_log import RecentLog
 from leveret.management.sampling.sampler import Sampler
+from leveret.session.settings import RABBITMQ_VERSION
 
 if TYPE_CHECKING:
     from leveret.management.backup.backups import Backups
@@ -81,6 +82,8 @@ class Operator:
     backups: Backups | None = None
     #: What answers over TLS say in `Strict-Transport-Security`; nothing where it is empty.
     hsts: str = ""
+    #: The version of RabbitMQ that the broker reports.
+    rabbitmq_version: str = RABBITMQ_VERSION
     #: When it was made, in seconds of a monotonic clock.
     started: float = field(default_factory=time.monotonic)
 

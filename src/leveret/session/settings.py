@@ -17,7 +17,7 @@ from leveret.limits import (
     MESSAGE_BYTES_MAX,
 )
 
-#: The RabbitMQ that a compatible broker says it is.
+#: The version of RabbitMQ that the broker reports by default.
 RABBITMQ_VERSION: Final = "3.13.7"
 
 
@@ -49,8 +49,11 @@ class SessionSettings:
         http_port: int = 0,
         tls_port: int = 0,
         https_port: int = 0,
+        rabbitmq_version: str = RABBITMQ_VERSION,
     ) -> None:
         self.version = version
+        #: The version of RabbitMQ that clients are told.
+        self.rabbitmq_version = rabbitmq_version
         self.frame_bytes_max: i64 = frame_bytes_max
         self.channels_max: i64 = channels_max
         self.heartbeat_seconds: i64 = heartbeat_seconds
@@ -71,8 +74,8 @@ class SessionSettings:
     def server_properties(self) -> dict[str, object]:
         """Return what the broker says of itself in connection.start.
 
-        Compatible, it names RabbitMQ 3.13.7: kombu and others choose the meaning of basic.qos by
-        product and version, and these are the semantics that they find here.
+        Compatible, it names RabbitMQ and `rabbitmq_version`: kombu and others choose by product
+        and version what basic.qos means.
         """
         capabilities: dict[str, object] = {
             "publisher_confirms": True,
@@ -92,7 +95,7 @@ class SessionSettings:
             "information": "Licensed under the Apache License 2.0",
             "platform": f"Leveret {self.version}" if self.compatible else "Python",
             "product": "RabbitMQ" if self.compatible else "Leveret",
-            "version": RABBITMQ_VERSION if self.compatible else self.version,
+            "version": self.rabbitmq_version if self.compatible else self.version,
         }
         if self.http_port > 0:
             # An addition of Leveret: clients that read streams in bulk find the listener by it.

@@ -81,16 +81,24 @@ def cluster_status(line: Line, broker: Target) -> int:
     return exits.OK
 
 
-def version(_line: Line, _broker: Target) -> int:
-    """Print the version of RabbitMQ that these commands and the API are like."""
+def version(line: Line, broker: Target) -> int:
+    """Print what `server_version` does, or the default while no broker answers.
+
+    RabbitMQ's tools print their own version, and so need no broker.
+    """
     from leveret.session.settings import RABBITMQ_VERSION
 
+    try:
+        return server_version(line, broker)
+    except exits.Failure as failure:
+        if failure.code != exits.UNAVAILABLE:
+            raise
     output.say(RABBITMQ_VERSION)
     return exits.OK
 
 
 def server_version(_line: Line, broker: Target) -> int:
-    """Print what a broker says that its version of RabbitMQ is."""
+    """Print the version of RabbitMQ that a broker reports."""
     output.say(str(one_of(broker, "overview").get("rabbitmq_version", "")))
     return exits.OK
 

@@ -143,7 +143,7 @@ def _node_values(
     build = (
         scrapes.version,
         f"Python {platform.python_version()}",
-        __version__,
+        scrapes.version,
         _LIBRARY_VERSION,
         "Leveret",
         __version__,

@@ -119,7 +119,7 @@ class Scrapes:
     def __init__(self, walks: Walks, prefix: str, version: str) -> None:
         self.walks: Final = walks
         #: What RabbitMQ's names begin with unless a request asks otherwise, and the version of
-        #: RabbitMQ that the broker says it is.
+        #: RabbitMQ that the broker reports.
         self.prefix: Final = prefix
         self.version: Final = version
         self._since_ms: Final = walks.clock.monotonic_ms()

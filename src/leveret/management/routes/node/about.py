@@ -15,7 +15,6 @@ from leveret.management.routes.shared import (
     row_response,
     rows_response,
 )
-from leveret.session.settings import RABBITMQ_VERSION
 
 #: Feature flags of RabbitMQ whose behaviour this broker has.
 _FLAGS: Final = {
@@ -30,9 +29,9 @@ _FLAGS: Final = {
 }
 
 
-async def version(_request: web.Request) -> web.Response:
-    """Return the version of RabbitMQ whose API this is."""
-    return json_response(RABBITMQ_VERSION)
+async def version(request: web.Request) -> web.Response:
+    """Return the version of RabbitMQ that the broker reports."""
+    return json_response(request.app[OPERATOR].rabbitmq_version)
 
 
 async def extensions(_request: web.Request) -> web.Response:

@@ -15,7 +15,12 @@ from aiohttp import web
 from leveret import machine
 from leveret.broker.node.broker import Broker
 from leveret.broker.topology.exchanges import EXCHANGE_TYPES
-from leveret.management.routes.node.identity import check_node, node_name
+from leveret.management.routes.node.identity import (
+    RUNTIME,
+    RUNTIME_VERSION,
+    check_node,
+    node_name,
+)
 from leveret.management.routes.node.overview import churn
 from leveret.management.routes.shared import (
     BROKER,
@@ -63,6 +68,9 @@ def _node(request: web.Request) -> Row:
         "name": node_name(),
         "type": "disc",
         "running": True,
+        "rabbitmq_version": operator.rabbitmq_version,
+        "erlang_version": RUNTIME_VERSION,
+        "erlang_full_version": RUNTIME,
         "being_drained": False,
         "partitions": [],
         "os_pid": str(os.getpid()),
@@ -79,7 +87,9 @@ def _node(request: web.Request) -> Row:
         "exchange_types": [
             {"name": name, "description": "", "enabled": True} for name in EXCHANGE_TYPES
         ],
-        "applications": [],
+        "applications": [
+            {"name": "rabbit", "description": "RabbitMQ", "version": operator.rabbitmq_version}
+        ],
         "contexts": [],
         "config_files": [],
         "log_files": [],

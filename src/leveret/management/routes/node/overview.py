@@ -39,7 +39,6 @@ from leveret.management.sampling.rates import (
 )
 from leveret.management.sampling.sampler import CHURN, CLIENT_COUNTS, Sampler, churn_counts
 from leveret.management.sampling.series import Series
-from leveret.session.settings import RABBITMQ_VERSION
 from leveret.wire.buffer import BUILD
 
 #: The protocols of the web.
@@ -109,7 +108,7 @@ def _of_queues(request: web.Request, sums: QueueSums, series: Series | None) -> 
     ages = asked_ages(request.query)
     summed_ms = request.app[OPERATOR].sampler.summed_ms
     return {
-        **_product(),
+        **_product(request.app[OPERATOR].rabbitmq_version),
         "cluster_name": cluster_name(request),
         "node": node_name(),
         "queue_totals": lengths(sums.ready, sums.unacked, series, ages, summed_ms),
@@ -125,11 +124,11 @@ def _done(request: web.Request, sums: QueueSums, sampler: Sampler) -> Row:
     return broker_stats(counts, sampler.totals, ages, sampler.summed_ms)
 
 
-def _product() -> Row:
+def _product(rabbitmq_version: str) -> Row:
     """Return what the broker is and what its API offers."""
     return {
-        "management_version": RABBITMQ_VERSION,
-        "rabbitmq_version": RABBITMQ_VERSION,
+        "management_version": rabbitmq_version,
+        "rabbitmq_version": rabbitmq_version,
         "product_name": "Leveret",
         "product_version": __version__,
         "build": BUILD,

@@ -22,7 +22,6 @@ from leveret.management.routes.shared import (
     begins,
     json_response,
 )
-from leveret.session.settings import RABBITMQ_VERSION
 
 #: Rows that are made at once: each may have thousands of values.
 _ROWS_AT_ONCE: Final = 20
@@ -32,7 +31,8 @@ async def export(request: web.Request) -> web.StreamResponse:
     """Return the definitions of the broker or of a vhost, written slice by slice."""
     broker = request.app[BROKER]
     vhost = request.match_info.get("vhost")
-    writer = DefinitionsWriter(RABBITMQ_VERSION, {} if vhost is None else vhost_head(broker, vhost))
+    version = request.app[OPERATOR].rabbitmq_version
+    writer = DefinitionsWriter(version, {} if vhost is None else vhost_head(broker, vhost))
     exported = DefinitionsExport(broker, vhost)
     response = web.StreamResponse(headers={"Content-Type": "application/json"})
     if not await begins(request, response):
