@@ -6,6 +6,7 @@ exhaust a stack.
 
 from __future__ import annotations
 
+import unicodedata
 from typing import ClassVar, Final, final
 
 from mypy_extensions import i64
@@ -20,11 +21,30 @@ ALTERNATIVES: Final = 2
 REPEAT: Final = 3
 ASSERTION: Final = 4
 LOOK: Final = 5
+ATOMIC: Final = 6
+
+#: What `_group_kind` returns beside a lookaround's number.
+_PLAIN: Final = -1
+_OPTIONS: Final = -2
+_ATOMIC: Final = -3
 
 _LAST: Final = 0x10FFFF
 _DIGITS: Final = [(48, 57)]
 _WORDS: Final = [(48, 57), (65, 90), (95, 95), (97, 122)]
 _SPACES: Final = [(9, 13), (32, 32)]
+_HORIZONTAL: Final = [
+    (9, 9), (32, 32), (0xA0, 0xA0), (0x1680, 0x1680), (0x180E, 0x180E), (0x2000, 0x200A),
+    (0x202F, 0x202F), (0x205F, 0x205F), (0x3000, 0x3000),
+]  # fmt: skip
+_VERTICAL: Final = [(10, 13), (0x85, 0x85), (0x2028, 0x2029)]
+#: The escapes that stand for a class; a capital letter stands for all other characters.
+_CLASSES: Final[dict[str, list[tuple[int, int]]]] = {
+    "d": _DIGITS,
+    "w": _WORDS,
+    "s": _SPACES,
+    "h": _HORIZONTAL,
+    "v": _VERTICAL,
+}
 #: Ranges of a set that a character is compared with in one step of a walk.
 _RANGES_PER_STEP: Final = 8
 #: POSIX classes as they stand in brackets: `[[:alpha:]]`.
@@ -44,19 +64,56 @@ _POSIX: Final[dict[str, list[tuple[int, int]]]] = {
     "word": [(48, 57), (65, 90), (95, 95), (97, 122)],
     "xdigit": [(48, 57), (65, 70), (97, 102)],
 }
-_CONTROLS: Final = {"a": 7, "e": 27, "f": 12, "n": 10, "r": 13, "t": 9, "v": 11}
+_CONTROLS: Final = {"a": 7, "e": 27, "f": 12, "n": 10, "r": 13, "t": 9}
+_HEXADECIMAL: Final = "0123456789abcdefABCDEF"
+_OCTAL: Final = "01234567"
+
+#: Unicode's general categories: their first letters, and the second ones of each.
+_CATEGORIES: Final = {
+    "C": "cfnos",
+    "L": "lmotu",
+    "M": "cen",
+    "N": "dlo",
+    "P": "cdefios",
+    "S": "ckmo",
+    "Z": "lps",
+}
+
+#: The names that `\\p{…}` takes: Unicode's general categories, `L&` for letters with a case, and
+#: PCRE's own.  Each is the beginnings of the categories that it stands for.
+_PROPERTIES: Final[dict[str, tuple[str, ...]]] = {
+    **{
+        first + second: (first + second,)
+        for first, seconds in _CATEGORIES.items()
+        for second in ("", *seconds)
+    },
+    "L&": ("Ll", "Lt", "Lu"),
+    "Any": ("",),
+    "Xan": ("L", "N"),
+    "Xwd": ("L", "N", "Mn", "Pc"),
+}
 
 
 @final
 class CharacterSet:
-    """Ranges of characters, or all others; with `fold` upper and lower case are one."""
+    """Ranges of characters and Unicode's properties, or all others.
+
+    With `fold`, upper and lower case are one.
+    """
 
     def __init__(self, ranges: list[tuple[int, int]], negated: bool, fold: bool) -> None:
         self._ranges = ranges
         self._negated = negated
         self._fold = fold
+        #: Beginnings of categories, and whether all others are meant.
+        self._properties: list[tuple[tuple[str, ...], bool]] = []
         #: What a look at it adds to the steps of a walk: nothing for a set of a few ranges.
-        self.steps: Final[i64] = len(ranges) * (3 if fold else 1) // _RANGES_PER_STEP
+        self.steps: i64 = len(ranges) * (3 if fold else 1) // _RANGES_PER_STEP
+
+    def add_properties(self, properties: list[tuple[tuple[str, ...], bool]]) -> None:
+        """Add characters by their categories."""
+        self._properties += properties
+        self.steps += len(properties) * (3 if self._fold else 1)
 
     def has(self, code: int) -> bool:
         """Tell whether the character of that code is in the set."""
@@ -72,6 +129,11 @@ class CharacterSet:
         for first, last in self._ranges:
             if first <= code <= last:
                 return True
+        if self._properties:
+            category = unicodedata.category(chr(code))
+            for beginnings, others in self._properties:
+                if category.startswith(beginnings) != others:
+                    return True
         return False
 
 
@@ -79,8 +141,9 @@ class CharacterSet:
 class Node:
     """A part of a pattern.
 
-    `least` and `most` bound a repeat (`most` -1: no bound); `least` is an assertion's letter, and
-    of a lookaround 1 for a negated and 2 for one that looks back, added.
+    `least` and `most` bound a repeat (`most` -1: no bound), which is `lazy` if it prefers less;
+    `least` is an assertion's letter, and of a lookaround 1 for a negated and 2 for one that looks
+    back, added.
     """
 
     def __init__(self, kind: int, children: list[Node], least: int = 0, most: int = 0) -> None:
@@ -88,7 +151,21 @@ class Node:
         self.children = children
         self.least = least
         self.most = most
+        self.lazy = False
         self.characters: CharacterSet | None = None
+        #: Whether it can match nothing, and whether it repeats such a part without an end.
+        self.may_be_empty: bool = self._may_be_empty()
+        self.repeats_nothing: bool = kind == REPEAT and most < 0 and children[0].may_be_empty
+        if kind != LOOK and any(child.repeats_nothing for child in children):
+            self.repeats_nothing = True
+
+    def _may_be_empty(self) -> bool:
+        parts = [child.may_be_empty for child in self.children]
+        if self.kind == ALTERNATIVES:
+            return any(parts)
+        if self.kind == REPEAT:
+            return self.least == 0 or parts[0]
+        return self.kind != SET and (self.kind in (ASSERTION, LOOK) or all(parts))
 
 
 @final
@@ -98,11 +175,15 @@ class PatternParser:
     #: `\\A` and `^`, `\\z`, `\\Z` and `$`, `\\b`, `\\B`.
     ASSERTIONS: ClassVar[str] = "AzZbB"
 
+    # A name is searched from its beginning once, so `\\G`, where the search begins, is `\\A`.
+
     def __init__(self, text: str) -> None:
         self._text = text
         self._place = 0
         self._depth = 0
         self._fold = False
+        #: Whether repeats prefer less and `?` has them prefer more.
+        self._lazy = False
 
     def parse(self) -> Node:
         """Return the tree of the whole pattern.  Raises: PreconditionFailed (406)."""
@@ -148,12 +229,13 @@ class PatternParser:
         bounds = self._bounds()
         if bounds is None:
             return atom
-        if self._take("+"):
-            raise self._bad("possessive repeats are not supported")
-        self._take("?")  # lazy: which of several ways is taken makes no difference here
+        repeat = Node(REPEAT, [atom], bounds[0], bounds[1])
+        possessive = self._take("+")
+        if not possessive:
+            repeat.lazy = self._take("?") != self._lazy
         if self._bounds() is not None:
             raise self._bad("a repeat of a repeat")
-        return Node(REPEAT, [atom], bounds[0], bounds[1])
+        return self._atomic(repeat) if possessive else repeat
 
     def _bounds(self) -> tuple[int, int] | None:
         """Return the least and most of a repeat that is next (most -1: no bound)."""
@@ -167,9 +249,10 @@ class PatternParser:
         if self._peek() != "{" or end < 0:
             return None
         least, comma, most = self._text[self._place + 1 : end].partition(",")
-        if not _is_number(least) or (most and not _is_number(most)):
+        least, most = least.strip(" "), most.strip(" ")
+        if not (least or most) or any(one and not _is_number(one) for one in (least, most)):
             return None  # not a repeat: the brace stands for itself
-        lower = int(least)
+        lower = int(least) if least else 0
         upper = lower if not comma else int(most) if most else -1
         if max(lower, upper) > PATTERN_REPEATS_MAX or -1 < upper < lower:
             raise self._bad(f"a repeat has bounds in order, up to {PATTERN_REPEATS_MAX},")
@@ -205,25 +288,32 @@ class PatternParser:
         self._depth += 1
         if self._depth > PATTERN_DEPTH_MAX:
             raise self._bad(f"groups nest at most {PATTERN_DEPTH_MAX} deep,")
-        fold = self._fold
+        fold, lazy = self._fold, self._lazy
         self._place += 1
-        look = -1
+        kind = _PLAIN
         if self._take("*"):
             raise self._bad("verbs are not supported")
         if self._take("?"):
             if self._take("#"):
                 self._comment()
                 return None
-            look = self._group_kind()
-            if look == -2:
+            kind = self._group_kind()
+            if kind == _OPTIONS:
                 self._depth -= 1
                 return None
         inner = self._alternatives()
         if not self._take(")"):
             raise self._bad("missing closing parenthesis")
         self._depth -= 1
-        self._fold = fold
-        return inner if look < 0 else Node(LOOK, [inner], look)
+        self._fold, self._lazy = fold, lazy
+        if kind == _ATOMIC:
+            return self._atomic(inner)
+        return inner if kind == _PLAIN else Node(LOOK, [inner], kind)
+
+    def _atomic(self, inner: Node) -> Node:
+        if inner.repeats_nothing:
+            raise self._bad("an atomic group that repeats what may be empty without an end")
+        return Node(ATOMIC, [inner])
 
     def _comment(self) -> None:
         end = self._text.find(")", self._place)
@@ -235,24 +325,31 @@ class PatternParser:
     def _group_kind(self) -> int:
         """Read what stands behind `(?`.
 
-        Return a lookaround's number, -1 for another group, -2 for options that stand alone.
+        Return a lookaround's number, or `_ATOMIC`, `_OPTIONS` (they stand alone) or `_PLAIN`.
         """
-        for mark, look in (("=", 0), ("!", 1), ("<=", 2), ("<!", 3)):
+        for mark, look in (("=", 0), ("!", 1), ("<=", 2), ("<!", 3), (">", _ATOMIC)):
             if self._take(mark):
                 return look
-        if self._take(":"):
-            return -1
+        # `|` gives the groups of each alternative the same numbers, which nothing here asks for.
+        if self._take(":") or self._take("|"):
+            return _PLAIN
         for opening, closing in (("P<", ">"), ("<", ">"), ("'", "'")):
             if self._take(opening):
                 end = self._text.find(closing, self._place)
                 if end < 0 or not self._text[self._place : end].isidentifier():
                     raise self._bad("a group's name")
                 self._place = end + 1
-                return -1
+                return _PLAIN
         return self._options()
 
     def _options(self) -> int:
-        """Read options up to `:` or `)`; of them only `i` changes what a name matches."""
+        """Read options up to `:` or `)`.
+
+        `i` folds cases, `U` exchanges greedy and lazy; the others that are taken say nothing here:
+        a name has no line ends (`s`, `m`), and groups have no numbers (`n`, `J`).
+        """
+        if self._take("^"):
+            self._fold = False
         on = True
         while True:
             option = self._peek()
@@ -261,11 +358,13 @@ class PatternParser:
                 on = False
             elif option == "i":
                 self._fold = on
+            elif option == "U":
+                self._lazy = on
             elif option == ":":
-                return -1
+                return _PLAIN
             elif option == ")":
-                return -2
-            elif option != "s":  # a name has no line ends, so `s` says nothing
+                return _OPTIONS
+            elif not option or option not in "smnJ":
                 raise self._bad("a group of this kind is not supported")
 
     # -- characters --------------------------------------------------------------------------------
@@ -277,29 +376,63 @@ class PatternParser:
         if letter and letter in self.ASSERTIONS:
             self._place += 1
             return Node(ASSERTION, [], ord(letter))
+        if letter == "G":
+            self._place += 1
+            return Node(ASSERTION, [], ord("A"))
+        if letter in ("K", "E"):
+            # Where a match begins is not asked for, and an `\\E` without its `\\Q` means nothing.
+            self._place += 1
+            return Node(SEQUENCE, [])
         if letter == "Q":
-            return self._quoted()
+            return Node(SEQUENCE, [self._set([(c, c)], False) for c in self._quoted()])
+        if letter == "N" and not self._text.startswith("{", self._place + 1):
+            self._place += 1
+            return self._set([(10, 10)], True)
+        if letter in ("p", "P"):
+            node = self._set([], False)
+            self._add_properties(node, [self._property()])
+            return node
         ranges, negated = self._escaped()
         return self._set(ranges, negated)
 
-    def _quoted(self) -> Node:
-        """Return the literal between backslash Q and backslash E."""
+    def _add_properties(self, node: Node, properties: list[tuple[tuple[str, ...], bool]]) -> None:
+        assert node.characters is not None
+        node.characters.add_properties(properties)
+
+    def _quoted(self) -> list[int]:
+        """Return the codes of the literal between backslash Q and backslash E."""
         begin = self._place + 1
         end = self._text.find("\\E", begin)
         literal = self._text[begin:] if end < 0 else self._text[begin:end]
         self._place = len(self._text) if end < 0 else end + 2
-        return Node(SEQUENCE, [self._set([(ord(c), ord(c))], False) for c in literal])
+        return [ord(character) for character in literal]
+
+    def _property(self) -> tuple[tuple[str, ...], bool]:
+        """Return the categories that a property stands for, and whether it means all others."""
+        others = self._peek() == "P"
+        self._place += 1
+        if self._take("{"):
+            end = self._text.find("}", self._place)
+            name = self._text[self._place : end] if end >= 0 else ""
+            self._place += len(name) + 1
+            if name.startswith("^"):
+                name = name[1:]
+                others = not others
+        else:
+            name = self._peek()
+            self._place += 1
+        found = _PROPERTIES.get(name)
+        if found is None:
+            raise self._bad(f"of Unicode's properties only categories are known, not '{name}',")
+        return found, others
 
     def _escaped(self) -> tuple[list[tuple[int, int]], bool]:
         """Return the ranges that an escape stands for, and whether it means all others."""
         letter = self._peek()
         self._place += 1
-        if letter in ("d", "D"):
-            return _DIGITS, letter == "D"
-        if letter in ("w", "W"):
-            return _WORDS, letter == "W"
-        if letter in ("s", "S"):
-            return _SPACES, letter == "S"
+        ranges = _CLASSES.get(letter.lower())
+        if ranges is not None:
+            return ranges, letter.isupper()
         code = self._escaped_code(letter)
         return [(code, code)], False
 
@@ -308,11 +441,27 @@ class PatternParser:
             return _CONTROLS[letter]
         if letter == "x":
             return self._hexadecimal()
-        if letter == "0":
-            return 0
+        if letter and letter in _OCTAL:
+            return self._octal()
+        if letter == "c" and " " <= self._peek() <= "~":
+            self._place += 1
+            return ord(self._text[self._place - 1].upper()) ^ 64
         if not letter or (letter.isascii() and letter.isalnum()):
             raise self._bad(f"the escape '\\{letter}' is not supported")
         return ord(letter)
+
+    def _octal(self) -> int:
+        """Return the code that `0`, `0d`, `0dd` or `ddd` names; the first digit was read."""
+        begin = self._place - 1
+        digits = ""
+        for character in self._text[begin : begin + 3]:
+            if character not in _OCTAL:
+                break
+            digits += character
+        if digits[0] != "0" and len(digits) < 3:
+            raise self._bad("a reference back is not supported")
+        self._place = begin + len(digits)
+        return int(digits, 8)
 
     def _hexadecimal(self) -> int:
         """Return the code that `hh` or `{h…}` names."""
@@ -323,7 +472,7 @@ class PatternParser:
         else:
             digits = self._text[self._place : self._place + 2]
             after = self._place + 2
-        if not digits or len(digits) > 6 or not all(c in "0123456789abcdefABCDEF" for c in digits):
+        if not digits or len(digits) > 6 or not all(c in _HEXADECIMAL for c in digits):
             raise self._bad("a hexadecimal code")
         code = int(digits, 16)
         if code > _LAST:
@@ -336,19 +485,30 @@ class PatternParser:
         self._place += 1
         negated = self._take("^")
         ranges: list[tuple[int, int]] = []
+        properties: list[tuple[tuple[str, ...], bool]] = []
         first = True
         while first or self._peek() != "]":
             first = False
             if not self._peek():
                 raise self._bad("missing closing bracket")
-            self._bracket_item(ranges)
+            if self._text.startswith(("\\p", "\\P"), self._place):
+                self._place += 1
+                properties.append(self._property())
+            else:
+                self._bracket_item(ranges)
         self._place += 1
-        return self._set(ranges, negated)
+        node = self._set(ranges, negated)
+        self._add_properties(node, properties)
+        return node
 
     def _bracket_item(self, ranges: list[tuple[int, int]]) -> None:
         """Add a character, a range or a class to `ranges`."""
         if self._take("[:"):
             ranges += self._posix()
+            return
+        if self._text.startswith("\\Q", self._place):
+            self._place += 1
+            ranges += [(code, code) for code in self._quoted()]
             return
         found = self._bracket_ranges()
         ranges += found

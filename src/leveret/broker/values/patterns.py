@@ -2,12 +2,17 @@ r"""Patterns of policies and permissions: regular expressions that answer in bou
 
 RabbitMQ's patterns are PCRE, and the commonest of them, `^(?!amq\.).*`, looks ahead, so a matcher
 without lookaround will not do; one that goes back and tries again, as Python's does, can be made to
-run for years by `(a+)+$`.  This one walks all ways at once (a state machine): its cost is states
-times characters, and a lookaround is one more such walk.
+run for years by `(a+)+$`.  This one tries the ways in the same order, but never continues twice
+from the same state at the same place: what follows failed the first time, and would fail again.
+Its cost is therefore states times characters, and a lookaround is one more such walk.  So is an
+atomic group or a possessive repeat: the first way through it is the only one, and what follows
+cannot change it.
 
-It is no whole PCRE.  Only whether a pattern is found is asked, never where, so greedy and lazy are
-the same and groups capture nothing.  Refused are back references, recursion, conditions, atomic
-groups, possessive repeats and Unicode properties.  `\w`, `\d`, `\s` and `\b` are of ASCII.
+It is no whole PCRE.  Only whether a pattern is found is asked, never where, so groups capture
+nothing.  Refused are back references, recursion, conditions, verbs (`(*…)`), the option `x`, `\R`,
+`\X`, `\C`, of Unicode's properties all but the categories, and inside an atomic group a repeat
+without an end of what may be empty (`(?>(a?)*)`): where it ends depends in PCRE on the way to it.
+`\w`, `\d`, `\s` and `\b` are of ASCII.
 
 Invariants: a match ends after `PATTERN_STEPS_MAX` steps and then answers no, as PCRE's own limit
 does in RabbitMQ; what a pattern may cost is known when it is made.
@@ -22,6 +27,7 @@ from mypy_extensions import i64
 from leveret.broker.values.pattern_parser import (
     ALTERNATIVES,
     ASSERTION,
+    ATOMIC,
     LOOK,
     REPEAT,
     SEQUENCE,
@@ -34,22 +40,21 @@ from leveret.errors import PreconditionFailed
 from leveret.limits import PATTERN_CHARACTERS_MAX, PATTERN_STATES_MAX, PATTERN_STEPS_MAX
 
 #: What a state does: take a character of a set, go on at two places, go on elsewhere, judge the
-#: place, judge a lookaround, end.
+#: place, judge a lookaround, pass an atomic group, end.
 _TAKE: Final = 0
 _SPLIT: Final = 1
 _JUMP: Final = 2
 _ASSERT: Final = 3
 _LOOK: Final = 4
 _FOUND: Final = 5
+_ATOM: Final = 6
 
 #: The memory of a state in bytes, and of the set of one that takes a character.
 _STATE_BYTES: Final = 80
 _SET_BYTES: Final = 200
 
-#: States that a walk makes itself ready for in one step.
-_STATES_PER_STEP: Final = 64
-
-#: What a lookaround takes at a place beside its states: it is a walk of its own, and remembered.
+#: What a lookaround or an atomic group takes at a place beside its states: it is a walk of its own,
+#: and remembered.
 _LOOK_STEPS: Final = 12
 
 #: Characters of a name in which a plain text is searched for in one step.
@@ -110,11 +115,15 @@ class Pattern:
         self._second: list[int] = []
         self._sets: list[CharacterSet | None] = []
         self._emitted: i64 = 0
+        #: Whether the states that are being made are those of an atomic group.
+        self._atomic = False
         self._steps: i64 = 0
         self._limit: i64 = PATTERN_STEPS_MAX
         #: Steps of all walks so far: the cost, in a unit that is the same on every machine.
         self.walked: i64 = 0
-        self._looked: dict[tuple[int, int], bool] = {}
+        #: Where the walks of lookarounds and atomic groups ended (-1: nowhere), by their state and
+        #: the place where they began.
+        self._ends: dict[tuple[int, int], int] = {}
         self._emit(PatternParser(text).parse())
         self._state(_FOUND)
         #: True for those that are found at the beginning alone, such as `^orders\\.`.
@@ -140,13 +149,13 @@ class Pattern:
         self._steps = 0
         self._limit = min(limit, PATTERN_STEPS_MAX)
         try:
-            return self._walk(0, name, 0, len(name), not self._anchored, False)
+            return self._walk(0, name, 0, not self._anchored, -1) >= 0
         except _TooManySteps:
             return False
         finally:
             self.walked += self._steps
-            if self._looked:
-                self._looked = {}
+            if self._ends:
+                self._ends = {}
 
     # -- making the states -------------------------------------------------------------------------
 
@@ -176,12 +185,15 @@ class Pattern:
             self._emit_repeat(node)
         elif kind == ASSERTION:
             self._state(_ASSERT, node.least)
-        elif kind == LOOK:
-            look = self._state(_LOOK, 0, node.least)
+        elif kind in (LOOK, ATOMIC):
+            inner = self._state(_LOOK if kind == LOOK else _ATOM, 0, node.least)
+            outer = self._atomic
+            self._atomic = kind == ATOMIC
             for child in node.children:
                 self._emit(child)
+            self._atomic = outer
             self._state(_FOUND)
-            self._first[look] = len(self._operations)
+            self._first[inner] = len(self._operations)
 
     def _emit_alternatives(self, node: Node) -> None:
         ends: list[int] = []
@@ -202,98 +214,94 @@ class Pattern:
         child = node.children[0]
         for _ in range(node.least):
             self._emit(child)
-        if node.most < 0:
-            split = self._state(_SPLIT)
-            self._first[split] = split + 1
-            self._emit(child)
-            self._state(_JUMP, split)
-            self._second[split] = len(self._operations)
-            return
         splits: list[int] = []
-        for _ in range(node.most - node.least):
-            split = self._state(_SPLIT)
-            self._first[split] = split + 1
-            splits.append(split)
+        for _ in range(node.most - node.least if node.most >= 0 else 1):
+            inner = len(self._operations) + 1
+            splits.append(self._state(_SPLIT, inner, inner))
             self._emit(child)
+        if node.most < 0:
+            self._state(_JUMP, splits[0])
+        # The way that is preferred is the first one of a state.  It matters in an atomic group
+        # alone; elsewhere the shortest way ends soonest.
+        behind = self._first if node.lazy or not self._atomic else self._second
         for split in splits:
-            self._second[split] = len(self._operations)
+            behind[split] = len(self._operations)
 
     # -- walking -----------------------------------------------------------------------------------
 
-    def _walk(
-        self, entry: int, text: str, begin: int, end: int, floating: bool, exact: bool
-    ) -> bool:
-        """Tell whether the states from `entry` find an end between `begin` and `end`.
+    def _walk(self, entry: int, text: str, begin: int, floating: bool, exact: int) -> int:
+        """Return where the first way through the states from `entry` ends; -1 where none does.
 
-        `floating` lets them begin anywhere; `exact` wants their end to be `end`.
+        It begins at `begin`, or with `floating` at the first place from there on where it can;
+        `exact`, if it is not -1, is where it has to end.
         """
-        marks = [-1] * len(self._operations)
-        self._steps += len(marks) // _STATES_PER_STEP
-        here: list[int] = []
-        place = begin
-        while True:
-            if floating or place == begin:
-                self._follow(entry, text, place, marks, here)
-            found = False
-            following: list[int] = []
-            for state in here:
-                if self._operations[state] == _FOUND:
-                    found = True
-            if found and (not exact or place == end):
-                return True
-            if place >= end or not (here or floating):
-                return False
-            code = ord(text[place])
-            for state in here:
-                characters = self._sets[state]
-                if characters is None:
+        size = len(text)
+        last = size if exact < 0 else exact
+        seen: set[int] = set()
+        # A state at a place is one number.
+        width = size + 1
+        for start in range(begin, (last if floating else begin) + 1):
+            pending = [entry * width + start]
+            while pending:
+                at = pending.pop()
+                if at in seen:
                     continue
-                self._steps += characters.steps
-                if characters.has(code):
-                    self._follow(state + 1, text, place + 1, marks, following)
-            here = following
-            place += 1
-
-    def _follow(self, entry: int, text: str, place: int, marks: list[int], into: list[int]) -> None:
-        """Add to `into` all states that are reached from `entry` without taking a character."""
-        pending = [entry]
-        while pending:
-            state = pending.pop()
-            if marks[state] == place:
-                continue
-            marks[state] = place
-            self._steps += 1
-            if self._steps > self._limit:
-                raise _TooManySteps
-            operation = self._operations[state]
-            if operation in (_TAKE, _FOUND):
-                into.append(state)
-            elif operation == _SPLIT:
-                pending.append(self._second[state])
-                pending.append(self._first[state])
-            elif operation == _JUMP:
-                pending.append(self._first[state])
-            elif operation == _ASSERT:
+                seen.add(at)
                 self._steps += 1
-                if _holds(self._first[state], text, place):
-                    pending.append(state + 1)
-            elif self._look(state, text, place):
-                pending.append(self._first[state])
+                if self._steps > self._limit:
+                    raise _TooManySteps
+                state, place = at // width, at % width
+                operation = self._operations[state]
+                if operation == _TAKE:
+                    characters = self._sets[state]
+                    if characters is not None and place < last:
+                        self._steps += characters.steps
+                        if characters.has(ord(text[place])):
+                            pending.append(at + width + 1)
+                elif operation == _FOUND:
+                    if exact < 0 or place == exact:
+                        return place
+                else:
+                    self._follow(operation, state, place, text, pending)
+        return -1
 
-    def _look(self, state: int, text: str, place: int) -> bool:
-        """Tell whether a lookaround holds at `place`; each is judged once there."""
-        known = self._looked.get((state, place))
+    def _follow(
+        self, operation: int, state: int, place: int, text: str, pending: list[int]
+    ) -> None:
+        """Add to `pending` where a state that takes no character goes on; the last one is next."""
+        width = len(text) + 1
+        if operation == _SPLIT:
+            pending.append(self._second[state] * width + place)
+            pending.append(self._first[state] * width + place)
+        elif operation == _JUMP:
+            pending.append(self._first[state] * width + place)
+        elif operation == _ASSERT:
+            self._steps += 1
+            if _holds(self._first[state], text, place):
+                pending.append((state + 1) * width + place)
+        elif operation == _LOOK:
+            kind = self._second[state]
+            found = self._end(state, text, place, kind & 2 != 0) >= 0
+            if found != bool(kind & 1):
+                pending.append(self._first[state] * width + place)
+        else:
+            end = self._end(state, text, place, False)
+            if end >= 0:
+                pending.append(self._first[state] * width + end)
+
+    def _end(self, state: int, text: str, place: int, back: bool) -> int:
+        """Return where a lookaround or an atomic group that begins at `place` ends, or -1.
+
+        `back` looks for one that ends there.  Each is walked once at a place.
+        """
+        known = self._ends.get((state, place))
         if known is not None:
             return known
         self._steps += _LOOK_STEPS
-        kind = self._second[state]
-        if kind & 2:
-            found = self._walk(state + 1, text, 0, place, True, True)
-        else:
-            found = self._walk(state + 1, text, place, len(text), False, False)
-        holds = found != bool(kind & 1)
-        self._looked[state, place] = holds
-        return holds
+        begin = 0 if back else place
+        found = self._walk(state + 1, text, begin, back, place if back else -1)
+        self._ends[state, place] = found
+        return found
 
 
 def _holds(assertion: int, text: str, place: int) -> bool:
