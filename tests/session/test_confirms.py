@@ -44,13 +44,14 @@ PLACES = {
     "full": ("", "full", "basic.nack", False),
     "both": ("fan", "", "basic.nack", True),
     "nowhere": ("", "nowhere", "basic.ack", False),
+    "returned": ("", "nowhere", "basic.ack", False),
 }
 
 
 def put(place: str) -> bytes:
     """A persistent publish to one of the places."""
     exchange, key = PLACES[place][:2]
-    return publish(1, exchange, key, b"x", delivery_mode=2)
+    return publish(1, exchange, key, b"x", mandatory=place == "returned", delivery_mode=2)
 
 
 class Book:
@@ -67,12 +68,17 @@ class Book:
 
     def take(self, got: list[Method]) -> None:
         """Read confirms as a client does: `multiple` is all that are open up to the tag."""
+        returned = [number for number, place in enumerate(self.published, 1) if place == "returned"]
         for one in got:
+            if one.name == "basic.return":
+                continue
             assert one.name in ("basic.ack", "basic.nack")
             tag = one.delivery_tag
             tags = [open_ for open_ in self.open if open_ == tag or (one.multiple and open_ < tag)]
             assert tag in tags, "a confirm of what is not open"
             assert one.multiple == (len(tags) > 1)
+            # None stands for publishes on both sides of a return.
+            assert not any(tags[0] < number <= tag for number in returned)
             for number in tags:
                 self.open.remove(number)
                 self.outcomes[number] = one.name
@@ -130,6 +136,36 @@ def test_runs_of_a_kind_share_a_confirm(node: Node, peer: Peer) -> None:
     peer.send(*[put(place) for place in ("open", "nowhere", "full", "full", "full", "open")])
     got = [(one.name, one.delivery_tag, one.multiple) for one in peer.take()]
     assert got == [("basic.ack", 2, True), ("basic.nack", 5, True), ("basic.ack", 6, False)]
+
+
+def answers(peer: Peer) -> list[tuple[str, int, bool]]:
+    """What the client reads: confirms with their tag, and returns."""
+    return [
+        (one.name, one.fields.get("delivery_tag", 0), one.fields.get("multiple", False))
+        for one in peer.take()
+    ]
+
+
+def test_what_is_settled_before_a_return_is_confirmed_before_it(peer: Peer) -> None:
+    """php-amqp's `waitForConfirm` reads one answer after the other, and counts on each."""
+    peer.send(*[put(place) for place in ("nowhere", "open", "returned", "open", "returned")])
+    assert answers(peer) == [
+        ("basic.ack", 2, True), ("basic.return", 0, False),
+        ("basic.ack", 4, True), ("basic.return", 0, False),
+        ("basic.ack", 5, False),
+    ]  # fmt: skip
+
+
+def test_what_waits_for_its_sync_is_not_confirmed_with_what_was_returned(
+    node: Node, peer: Peer
+) -> None:
+    peer.send(*[put(place) for place in ("kept", "kept", "returned", "both", "returned", "kept")])
+    assert answers(peer) == [("basic.return", 0, False)] * 2
+    node.sync()
+    assert answers(peer) == [
+        ("basic.ack", 2, True), ("basic.ack", 3, False), ("basic.nack", 4, False),
+        ("basic.ack", 6, True),
+    ]  # fmt: skip
 
 
 def test_a_nack_waits_for_what_comes_before_it(node: Node, peer: Peer) -> None:

@@ -1,7 +1,9 @@
 """The confirms of a channel: which publishes are settled, and which have been confirmed.
 
 A publish that a journal record holds is settled when the record's group is synced, one that needs
-no record at once.  Confirms leave in the order of the publishes.
+no record at once.  Confirms leave in the order of the publishes.  None stands both for a publish
+before a returned one and for a later one: who reads one answer after the other (php-amqp's
+`waitForConfirm`) then finds one before the return and one behind it.
 
 Invariants: `confirmed <= settled <= published`; a confirm is written only for what is settled.
 """
@@ -70,6 +72,8 @@ class Confirms(PublishCounter):
         self._unsynced: list[tuple[i64, i64]] = []
         #: Publishes that a queue refused and that have no basic.nack yet: (first, last), in order.
         self._refused: list[tuple[i64, i64]] = []
+        #: The last publish before each that was returned while some had no confirm, in order.
+        self._bounds: list[i64] = []
         #: What tells the client how far it came if the connection is lost, where it asks for that.
         self.progress: ChannelProgress | None = None
 
@@ -125,7 +129,13 @@ class Confirms(PublishCounter):
             refused.append((number, number))
 
     def return_next(self) -> None:
-        """Note that the publish which is counted next goes back to the client."""
+        """Note that the publish which is counted next goes back to the client.
+
+        What is settled before it is confirmed before it.
+        """
+        self._write_settled()
+        if self._confirmed < self._published:
+            self._bounds.append(self._published)
         if self.progress is not None:
             self.progress.not_taken(self._published + 1, RETURNED)
 
@@ -177,18 +187,32 @@ class Confirms(PublishCounter):
     def write(self) -> None:
         """Write the confirms of all publishes that were settled since the last call."""
         self._listed = False
+        self._write_settled()
+
+    def _write_settled(self) -> None:
         if self._ended:
             return
-        while self._refused and self._refused[0][0] <= self._settled:
+        bounds = self._bounds
+        if bounds:
+            done: i64 = 0
+            size: i64 = len(bounds)
+            while done < size and bounds[done] <= self._settled:
+                self._write_up_to(bounds[done])
+                done += 1
+            del bounds[:done]
+        self._write_up_to(self._settled)
+
+    def _write_up_to(self, settled: i64) -> None:
+        while self._refused and self._refused[0][0] <= settled:
             first, last = self._refused[0]
             self._confirm(first - 1, False)
-            if last > self._settled:
-                self._refused[0] = (self._settled + 1, last)
-                last = self._settled
+            if last > settled:
+                self._refused[0] = (settled + 1, last)
+                last = settled
             else:
                 del self._refused[0]
             self._confirm(last, True)
-        self._confirm(self._settled, False)
+        self._confirm(settled, False)
 
     def _confirm(self, last: i64, refused: bool) -> None:
         """Write one basic.ack, or nack, for the publishes up to `last` that are not confirmed yet.
@@ -215,3 +239,4 @@ class Confirms(PublishCounter):
         self._ended = True
         self._unsynced = []
         self._refused = []
+        self._bounds = []
