@@ -11,6 +11,7 @@ import json
 import os
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final
 
 from celery import Celery, Task
@@ -60,6 +61,12 @@ def hold(self: Task, reply: str) -> str:
     return "not reached"
 
 
+def wait(self: Task, reply: str, gate: str) -> None:
+    """Say that it has begun, and end when somebody writes to the named pipe `gate`."""
+    tell(self.app, reply, "begun")
+    Path(gate).read_bytes()
+
+
 def journey(self: Task) -> dict[str, Any]:
     """Return what the message says of its way: its exchange, its key and its dead letters."""
     deaths = vars(self.request).get("x-death", [])
@@ -83,11 +90,12 @@ def make_app(configuration: dict[str, Any], *, current: bool = False) -> Celery:
     made = Celery("interop", set_as_current=current)
     made.conf.update(configuration)
     plain: list[Callable[..., Any]] = [add, total, fail]
-    bound: list[Callable[..., Any]] = [flaky, note, hold, journey]
+    bound: list[Callable[..., Any]] = [flaky, note, hold, wait, journey]
     for function in plain:
         made.task(function, name=function.__name__)
     for function in bound:
         made.task(function, name=function.__name__, bind=True)
+    made.task(wait, name="wait_then_ack", bind=True, acks_late=True)
     return made
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import json
+import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -30,11 +31,15 @@ from kombu.transport.native_delayed_delivery import (
 
 from broker_process import BrokerProcess
 from brokers import Broker, need_own_broker, unique
+from http_api import Api
 from interop.celery_app import CONFIGURATION, READY, make_app
 from interop.worker_process import WorkerProcess
 
 #: How long a result may take; a worker's start is part of the first one.
 SECONDS_MAX = 120
+
+#: Versions of RabbitMQ by which kombu takes prefetch for the channel, and for each consumer.
+VERSIONS = ("3.13.7", "4.3.6")
 
 #: A worker that is there at once and leaves at once: one thread, and no talk with its neighbours.
 QUICK = ("--pool=threads", "--concurrency=1", "--without-mingle", "--without-gossip")
@@ -59,7 +64,11 @@ class Side:
         return WorkerProcess(
             self.directory / name,
             [*command, "--loglevel=INFO", *options],
-            {CONFIGURATION: json.dumps(self.configuration), READY: self.ready_queue(name)},
+            {
+                CONFIGURATION: json.dumps(self.configuration),
+                READY: self.ready_queue(name),
+                "AUTOSCALE_KEEPALIVE": "86400",  # no process ends because it was idle
+            },
         )
 
     def ready_queue(self, name: str) -> str:
@@ -160,17 +169,6 @@ def test_retries_with_a_countdown(side: Side) -> None:
     assert got(side.send("flaky", 2)) == 2
 
 
-def test_countdown_and_eta_hold_no_others_up(side: Side) -> None:
-    """More tasks wait in the worker than it may prefetch: it raises its prefetch for each."""
-    held = [side.send("add", i, 1, countdown=3600) for i in range(2)]
-    soon = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=1)
-    later = side.send("add", 2, 1, eta=soon)
-    assert got(side.send("add", 20, 1)) == 21
-    assert got(later) == 3
-    assert dt.datetime.now(dt.UTC) >= soon
-    assert not any(result.ready() for result in held)
-
-
 def test_revoke(side: Side, name: str) -> None:
     """The worker has answered that it knows of the revoke before the task is sent to it."""
     revoked = uuid()
@@ -246,24 +244,186 @@ def test_late_ack_of_a_killed_worker(broker: Broker, tmp_path: Path, name: str) 
             assert second.stop() == 0
 
 
-def test_tasks_outlive_a_killed_broker(tmp_path: Path) -> None:
-    """Tasks that were confirmed run after the broker was killed, and its worker connects again."""
-    need_own_broker()
+@dataclass
+class Reported:
+    """A broker that reports a version of RabbitMQ, and its only worker."""
+
+    process: BrokerProcess
+    side: Side
+    #: Whether kombu sets the prefetch of the whole channel, which also changes for consumers that
+    #: are there. From 4.0 on it sets that of new consumers.
+    by_channel: bool
+
+    @property
+    def queue(self) -> str:
+        """The queue of the worker's tasks."""
+        return str(self.side.configuration["task_default_queue"])
+
+    def command(self, name: str, **arguments: object) -> Any:
+        """Send the worker a command of its remote control; return its answer."""
+        (answer,) = self.side.app.control.broadcast(
+            name, arguments=arguments, reply=True, timeout=SECONDS_MAX, limit=1
+        )
+        (found,) = answer.values()
+        return found
+
+    def autoscale(self, processes_max: int) -> None:
+        """Set how many processes the worker may have, and see that it has no more."""
+        while True:
+            assert "ok" in self.command("autoscale", max=processes_max, min=1)
+            if len(self.command("stats")["pool"]["processes"]) <= processes_max:
+                return
+
+    def add_queue(self, queue: str) -> None:
+        """Let tasks be sent to another queue."""
+        self.side.app.amqp.queues.add(queue, exchange=queue, routing_key=queue)
+
+    def consume(self, queue: str) -> None:
+        """Have the worker consume another queue."""
+        assert "ok" in self.command("add_consumer", queue=queue, exchange=queue, routing_key=queue)
+
+    def unacked(self) -> int:
+        """Return how many tasks the worker has taken and not acked."""
+        api = Api(self.process.data_dir / "management.sock")
+        _, queue, _ = api.answer(f"/api/queues/%2F/{self.queue}")
+        api.close()
+        assert isinstance(queue, dict)
+        return int(queue["messages_unacknowledged"])
+
+    def waiting(self, queue: str) -> str | None:
+        """Return the id of the next task that waits in the broker, and leave it there."""
+        with Connection(self.process.uri) as connection:
+            channel = connection.default_channel
+            message = channel.basic_get(queue)
+            if message is None:
+                return None
+            channel.basic_reject(message.delivery_tag, requeue=True)
+            return str(message.headers["id"])
+
+
+class Gated:
+    """A task that has a process to itself until its gate is opened."""
+
+    def __init__(self, side: Side, task: str, reply: str) -> None:
+        self.gate = side.directory / uuid()
+        os.mkfifo(self.gate)
+        self.result = side.send(task, reply, str(self.gate))
+
+    def open(self) -> None:
+        """Let the task end, as soon as it has begun."""
+        self.gate.write_bytes(b"")
+        got(self.result)
+
+
+@contextlib.contextmanager
+def started(version: str, directory: Path) -> Iterator[Reported]:
+    """Start a broker that reports a version, and a worker of one or two processes."""
+    options = ("--autoscale=2,1", "--without-mingle", "--without-gossip")
     with (
-        BrokerProcess(tmp_path / "data") as process,
-        opened(Broker(process.uri), tmp_path) as side,
+        BrokerProcess(directory / "data", settings={"rabbitmq_version": version}) as process,
+        opened(Broker(process.uri), directory) as side,
+        side.worker("scaled", *options) as worker,
     ):
         process.flags = ["--port", str(process.port)]  # where it comes back
-        results = [side.send("add", i, i) for i in range(20)]
-        process.crash()
-        with side.worker("main", *QUICK) as worker:
-            assert [got(result) for result in results] == [2 * i for i in range(20)]
-            process.crash()
-            assert got(side.send("add", 1, 1)) == 2
-            assert worker.stop() == 0
+        yield Reported(process, side, by_channel=version == VERSIONS[0])
+        assert worker.stop() == 0
 
 
-@pytest.mark.parametrize("kind", ["classic", "quorum"])
+@pytest.fixture(scope="module")
+def each_version(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Reported]]:
+    """A worker for each version; a start takes seconds, so they start at the same time."""
+    need_own_broker()
+    with contextlib.ExitStack() as stack:
+        found = {
+            version: stack.enter_context(started(version, tmp_path_factory.mktemp("reported")))
+            for version in VERSIONS
+        }
+        for one in found.values():
+            one.side.wait_until_ready("scaled")
+        yield found
+
+
+@pytest.fixture(params=VERSIONS)
+def reported(request: pytest.FixtureRequest, each_version: dict[str, Reported]) -> Reported:
+    """The worker at a broker that reports a version of RabbitMQ."""
+    return each_version[request.param]
+
+
+def test_tasks_with_an_eta_hold_others_up_from_4_0_on(reported: Reported, name: str) -> None:
+    """Tasks that wait for their time fill the prefetch, and the worker raises it for each of them.
+
+    This works for the channel. A consumer keeps its prefetch: no further task of its queue comes.
+    """
+    side = reported.side
+    soon = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=0.5)
+    assert got(side.send("add", 1, 2, eta=soon)) == 3
+    assert dt.datetime.now(dt.UTC) >= soon
+    prefetch_count = reported.command("stats")["prefetch_count"]
+    reported.add_queue(name)
+    reported.consume(name)
+    held = [side.send("add", 1, 1, countdown=3600, queue=name) for _ in range(prefetch_count)]
+    while reported.command("stats")["prefetch_count"] < 2 * prefetch_count:
+        pass
+    next_one = side.send("note", f"{name}.reply", "next", queue=name)
+    if reported.by_channel:
+        assert side.heard(f"{name}.reply", 1) == ["next"]
+    else:
+        assert reported.waiting(name) == next_one.id
+    assert not any(result.ready() for result in held)
+    reported.command("cancel_consumer", queue=name)
+
+
+def test_autoscale_beyond_the_first_maximum_has_no_effect_from_4_0_on(
+    reported: Reported, name: str
+) -> None:
+    """The worker prefetches as many tasks as it may have processes, and starts one for each.
+
+    When its maximum is raised, it raises the prefetch: of the channel, but not of a consumer.
+    """
+    reported.autoscale(3)
+    tasks = [Gated(reported.side, "wait_then_ack", name) for _ in range(3)]
+    if reported.by_channel:
+        assert reported.side.heard(name, 3) == ["begun"] * 3
+    else:
+        assert reported.side.heard(name, 2) == ["begun"] * 2
+        assert reported.waiting(reported.queue) == tasks[2].result.id
+    for task in tasks:
+        task.open()
+    reported.autoscale(2)
+
+
+def test_a_worker_that_lost_a_killed_broker_takes_fewer_tasks_before_4_0(
+    reported: Reported, name: str
+) -> None:
+    """The worker connects again, and tasks that were confirmed run.
+
+    While a process is busy, it prefetches one task less, and raises the prefetch of the channel as
+    tasks end. It could not raise that of a consumer, and so prefetches a task for each process.
+    """
+    side = reported.side
+    reply = f"{name}.reply"
+    running, done = (Gated(side, "wait", reply) for _ in range(2))
+    assert side.heard(reply, 2) == ["begun"] * 2  # in two processes
+    done.open()
+    while reported.unacked():
+        pass  # until the broker has the ack of the task that runs
+    reported.add_queue(name)
+    confirmed = [side.send("add", i, i, queue=name) for i in range(20)]
+    reported.process.crash()
+    first, second = (Gated(side, "wait_then_ack", reply) for _ in range(2))
+    assert side.heard(reply, 1) == ["begun"]
+    assert reported.waiting(reported.queue) == (second.result.id if reported.by_channel else None)
+    for task in (running, first, second):
+        task.open()
+    tasks = [Gated(side, "wait_then_ack", reply) for _ in range(2)]
+    assert side.heard(reply, 3) == ["begun"] * 3  # with `second`
+    for task in tasks:
+        task.open()
+    reported.consume(name)
+    assert [got(result) for result in confirmed] == [2 * i for i in range(20)]
+
+
+@pytest.mark.parametrize("kind", ["quorum", pytest.param("classic", marks=pytest.mark.thorough)])
 @pytest.mark.usefixtures("no_delayed_delivery")
 def test_native_delayed_delivery(broker: Broker, tmp_path: Path, kind: str) -> None:
     """A countdown of 3 s waits 2 s in one queue of Celery's 28 and 1 s in another, in no worker.
