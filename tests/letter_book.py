@@ -123,6 +123,7 @@ class LetterBook:
         one = self.known(found)
         headers = dict(found.values["headers"])
         count = headers.pop("x-delivery-count", 0)
+        headers.pop("x-acquired-count", None)
         if found.values | {"headers": headers} != one.values:
             self.fail(f"altered: {found}, sent {one}", one.id)
         if one.buried or DURABLE in (one.rejected, one.exceeded):
@@ -143,6 +144,7 @@ class LetterBook:
         """Judge a message that `dead` gave: its one death, and that nothing else changed."""
         one = self.known(found)
         headers = dict(found.values["headers"])
+        headers.pop("x-acquired-count", None)
         headers.pop("x-delivery-count", None)
         deaths = headers.pop("x-death", [])
         if len(deaths) != 1:

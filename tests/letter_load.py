@@ -178,7 +178,7 @@ class Worker(Pumped):
             one.exceeded = max(one.exceeded, SENT)
         else:
             one.returns_sent = max(one.returns_sent, count + 1)
-        return method(1, "basic.nack", delivery_tag=tag, requeue=True)
+        return method(1, "basic.reject", delivery_tag=tag, requeue=True)
 
 
 # -- what a restart shows --------------------------------------------------------------------------

@@ -545,8 +545,15 @@ DEAD_LETTER_RETRY_MS: Final = 1000
 #: delayed retry is set.
 DELAYED_RETRY_MS: Final = 1000
 
-#: How often a message of a quorum queue may come back where nothing else is set (RabbitMQ 4).
+#: How often deliveries of a message of a quorum queue may fail where nothing else is set (RabbitMQ
+#: 4).
 DELIVERY_LIMIT_QUORUM: Final = 20
+
+#: How many returns of a message are counted that were no failures, and how many failures.  Records
+#: and chunks hold both in 31 bits, of which the greatest number means something else.  A greater
+#: delivery limit is none.
+RETURNS_COUNTED_MAX: Final = 0xFFFF
+FAILURES_COUNTED_MAX: Final = 0x7FFE
 
 #: The longest expiration of a message, in ms: ten years, as RabbitMQ.
 EXPIRATION_MS_MAX: Final = 315_360_000_000

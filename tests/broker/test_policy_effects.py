@@ -122,7 +122,7 @@ def test_a_delivery_limit_by_policy(node: Node, peer: Peer) -> None:
     put(peer, b"m")
     for _ in range(2):
         tag = peer.call_get("q").delivery_tag
-        peer.send(method(1, "basic.nack", delivery_tag=tag, requeue=True))
+        peer.send(method(1, "basic.reject", delivery_tag=tag, requeue=True))
     assert (waiting(node, "q"), waiting(node, "dead")) == ([], [b"m"])
 
 

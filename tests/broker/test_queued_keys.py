@@ -110,7 +110,7 @@ def test_what_dies_may_come_again(node: Node, letters: bool, end: str) -> None:
         node.tick(1001)
     else:
         tag = peer.call_get("q").delivery_tag
-        peer.send(method(1, "basic.nack", delivery_tag=tag, requeue=end == "limit"))
+        peer.send(method(1, "basic.reject", delivery_tag=tag, requeue=end == "limit"))
     node.run()
     assert b"sa" not in known(node)
     put(peer, "a")

@@ -199,11 +199,11 @@ def test_the_delivery_limit_counts_on(node: Node) -> None:
     arguments = {"x-delayed-retry-type": "all", "x-delayed-retry-min": 10, "x-delivery-limit": 2}
     peer.declare("q", arguments=arguments)
     put(peer, b"1")
-    for _ in range(2):
-        nack(peer, peer.call_get("q").delivery_tag)
-        node.tick(20)
-    nack(peer, peer.call_get("q").delivery_tag)
-    assert counts(node) == (0, 0, 0)
+    for how, waits in ("reject", 1), ("nack", 1), ("reject", 1), ("nack", 1), ("reject", 0):
+        tag = peer.call_get("q").delivery_tag
+        peer.send(method(1, f"basic.{how}", delivery_tag=tag, requeue=True))
+        assert counts(node) == (0, waits, 0)
+        node.tick(50)
 
 
 def test_the_type_alone_is_enough_and_a_policy_says_it_too(node: Node) -> None:

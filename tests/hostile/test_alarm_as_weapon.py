@@ -545,7 +545,7 @@ def test_how_often_they_came_back_outlives_a_restart() -> None:
     take_all(consumer, 4000)
     deliveries = [one.method for one in consumer.heard if one.method.name == "basic.deliver"]
     headers = [decode_properties(one.properties)["headers"] for one in deliveries]
-    assert {int(one["x-delivery-count"]) for one in headers} == {2}
+    assert {int(one["x-acquired-count"]) for one in headers} == {2}
 
 
 @pytest.mark.parametrize("mode", [1, 2])

@@ -187,8 +187,14 @@ def take(channel: Channel, queue: str, count: int, *, is_stream: bool = False) -
 
 
 def record(message: Message) -> Row:
-    """Return a message as JSON."""
+    """Return a message as JSON; how often it came back stands in `x-delivery-count`.
+
+    The builds of 06a8cc1's time counted all returns there, which are in `x-acquired-count` now.
+    """
     properties = message.properties
+    headers = dict(properties.headers or {})
+    if "x-acquired-count" in headers:
+        headers["x-delivery-count"] = headers.pop("x-acquired-count")
     return {
         "exchange": message.exchange,
         "routing_key": message.routing_key,
@@ -198,9 +204,7 @@ def record(message: Message) -> Row:
             for name in BasicProperties.FIELDS
             if name != "headers" and (value := getattr(properties, name)) is not None
         },
-        "headers": {
-            name: _header(name, value) for name, value in (properties.headers or {}).items()
-        },
+        "headers": {name: _header(name, value) for name, value in headers.items()},
         "body": message.body.decode("latin-1"),
     }
 

@@ -43,7 +43,7 @@ class Publish:
 
 @dataclass
 class Settle:
-    """Deliveries that are settled at the commit; `how` is ack, reject or requeue."""
+    """Deliveries that are settled at the commit; `how` is ack, reject, requeue or fail."""
 
     deliveries: dict[int, Delivery]
     how: str

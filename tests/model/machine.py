@@ -401,10 +401,12 @@ class Machine(RuleBasedStateMachine):
 
     def settle_one(self, at: At, tag: int, *, multiple: bool, how: str) -> None:
         """Settle by the method that fits."""
-        command = functools.partial(self.model.settle, at, tag, multiple=multiple, how=how)
+        is_nack = multiple or tag % 2
+        outcome = "fail" if how == "requeue" and not is_nack else how
+        command = functools.partial(self.model.settle, at, tag, multiple=multiple, how=outcome)
         if how == "ack":
             self.call(at, command, "basic.ack", delivery_tag=tag, multiple=multiple)
-        elif multiple or tag % 2:
+        elif is_nack:
             self.call(
                 at, command, "basic.nack", delivery_tag=tag, multiple=multiple,
                 requeue=how == "requeue",

@@ -83,7 +83,8 @@ class Message:
 class Entry:
     """A message in a queue.
 
-    `count` is how often it came back, `uncertain` that a crash hides whether it was handed out.
+    `count` is how often it came back, `failures` how often of these because a delivery failed,
+    `uncertain` that a crash hides whether it was handed out.
     `tie` tells the entries that came in one moment from different queues: their order is open.
     """
 
@@ -93,6 +94,7 @@ class Entry:
     expires_ms: int | None
     tie: tuple[int, str] | None = None
     count: int = 0
+    failures: int = 0
     uncertain: bool = False
     out: bool = False
     holder: Consumer | None = None

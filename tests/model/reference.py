@@ -383,7 +383,9 @@ class Reference(Topology):
                 return f"{name} is {got.fields[name]}"
         properties = message.properties
         if entry.count and queue.argument("delivery-limit") is not None:
-            headers = {**message.headers, "x-delivery-count": entry.count}
+            headers = {**message.headers, "x-acquired-count": entry.count}
+            if entry.failures:
+                headers["x-delivery-count"] = entry.failures
             properties = {**properties, "headers": headers}
         try:
             self.same_content(got, message.body, properties)
@@ -425,21 +427,23 @@ class Reference(Topology):
             if delivery.consumer is not None:
                 delivery.consumer.unacked -= 1
         deliveries = [one for one in deliveries if not one.queue.deleted]
-        if how == "requeue":
-            self._requeue(deliveries)
+        if how in ("requeue", "fail"):
+            self._requeue(deliveries, failed=how == "fail")
             return
         for delivery in deliveries:
             delivery.queue.entries.remove(delivery.entry)
             if how == "reject":
                 self._die(delivery.queue, delivery.entry.message, "rejected")
 
-    def _requeue(self, deliveries: list[Delivery]) -> None:
+    def _requeue(self, deliveries: list[Delivery], *, failed: bool) -> None:
         for delivery in deliveries:
             delivery.entry.out = False
             delivery.entry.count += 1
+            delivery.entry.failures += failed
         for queue in dict.fromkeys(delivery.queue for delivery in deliveries):
             limit = queue.argument("delivery-limit")
-            for entry in [one for one in queue.ready() if limit is not None and one.count > limit]:
+            ready = queue.ready() if limit is not None else []
+            for entry in [one for one in ready if one.failures > limit]:
                 queue.entries.remove(entry)
                 self._die(queue, entry.message, "delivery_limit")
             self._settle_down(queue, patient=True)
@@ -509,7 +513,7 @@ class Reference(Topology):
             held = {tag: one for settle in channel.settles
                     for tag, one in settle.deliveries.items()}  # fmt: skip
             deliveries = sorted((channel.unacked | held).items())
-            self._settle([delivery for _, delivery in deliveries], "requeue")
+            self._settle([delivery for _, delivery in deliveries], "fail")
         self.bury()
 
     def lose(self, connection: int) -> None:

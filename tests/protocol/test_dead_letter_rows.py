@@ -119,7 +119,7 @@ def test_b67_requeue_makes_room_before_what_comes_behind_it(whole: Client, name:
 
 @pytest.mark.parametrize("limit", [0, 2])
 def test_b63_delivery_limit(connection: raw.Connection, name: str, limit: int) -> None:
-    """63: x-delivery-count tells how often it came back; one time too many and it dies."""
+    """63: x-delivery-count tells how often it failed; one time too many and it dies."""
     to = connection.declare(1, name + "-to", exclusive=True).queue
     arguments = dlx("", to, **{"x-delivery-limit": limit, "x-queue-type": "quorum"})
     connection.declare(1, name, durable=True, arguments=arguments)
@@ -132,7 +132,7 @@ def test_b63_delivery_limit(connection: raw.Connection, name: str, limit: int) -
         else:
             assert "headers" not in raw.decode_properties(got.properties)
         assert got.redelivered == (count > 0)
-        connection.send(raw.method(1, "basic.nack", delivery_tag=got.delivery_tag, requeue=True))
+        connection.send(raw.method(1, "basic.reject", delivery_tag=got.delivery_tag, requeue=True))
     connection.call(1, "basic.consume", queue=to, no_ack=True)
     letter = connection.expect(1, "basic.deliver")
     assert headers_of(letter)["x-death"][0]["reason"] == "delivery_limit"

@@ -10,8 +10,15 @@ from typing import Any
 import pytest
 
 from core import Node, Peer, all_waiting, held
-from leveret.limits import DEAD_LETTER_RETRY_MS, SLICE_MESSAGES
+from leveret.limits import (
+    DEAD_LETTER_RETRY_MS,
+    FAILURES_COUNTED_MAX,
+    RETURNS_COUNTED_MAX,
+    SLICE_MESSAGES,
+)
 from leveret.store.disks.recording import RecordingDisk
+from leveret.store.records.record import RETAINED_COUNT
+from leveret.store.records.returns import MAYBE_DELIVERED, acquisitions, failures, once_more
 from raw_codec import decode_properties, method, publish
 
 
@@ -264,6 +271,77 @@ def test_the_history_of_a_letter_counts_on_after_a_restart(node: Node, peer: Pee
         peer.send(method(1, "basic.nack", delivery_tag=got.delivery_tag, requeue=True))
 
 
+def returned(node: Node, peer: Peer, how: str) -> Peer:
+    """Take the message of `q` and give it back; return a peer whose channel is open."""
+    consumes = how.startswith("cancel")
+    if consumes:
+        peer.call(1, "basic.consume", queue="q", consumer_tag="c")
+        tag = peer.expect(1, "basic.deliver").delivery_tag
+        peer.call(1, "basic.cancel", consumer_tag="c")
+    else:
+        tag = peer.call_get("q").delivery_tag
+    multiple = how.endswith("all")
+    if "nack" in how:
+        peer.send(method(1, "basic.nack", delivery_tag=tag, multiple=multiple, requeue=True))
+    elif how == "reject":
+        peer.send(method(1, "basic.reject", delivery_tag=tag, requeue=True))
+    elif how == "recover":
+        peer.call(1, "basic.recover", requeue=True)
+    elif how == "failure":
+        peer.send(method(1, "basic.ack", delivery_tag=99))
+        peer.expect(1, "channel.close")
+    elif how.endswith("close"):
+        peer.call(1, "channel.close")
+    else:
+        peer.lose()
+    node.sync()
+    return peer if "nack" in how or how in ("reject", "recover") else node.connect()
+
+
+@pytest.mark.parametrize("restart", [False, True])
+@pytest.mark.parametrize(
+    ("how", "fails"),
+    [
+        *[(how, False) for how in ("nack", "nack all", "recover", "cancel, nack")],
+        *[(how, True) for how in ("reject", "close", "failure", "lose", "cancel, close")],
+    ],
+)
+def test_only_a_failed_delivery_counts(
+    node: Node, peer: Peer, how: str, fails: bool, restart: bool
+) -> None:
+    """As RabbitMQ 4.3: a nack and a recover count for no limit; a reject and a lost channel do."""
+    limit = 2 if fails else 0
+    letters(peer, "q", **{"x-queue-type": "quorum", "x-delivery-limit": limit})
+    peer.send(put("q", b"m"))
+    for count in range(1, 3):
+        peer = returned(node, peer, how)
+        if restart:
+            node.take_checkpoint()
+            node = reborn(node)
+            peer = node.connect()
+        got = peer.call_get("q")
+        expected = {"x-acquired-count": 2 * count - 1}
+        if fails:
+            expected["x-delivery-count"] = count
+        assert decode_properties(got.properties)["headers"] == expected
+        peer.send(method(1, "basic.nack", delivery_tag=got.delivery_tag, requeue=True))
+    returned(node, peer, how)
+    assert waiting(node, "dead") == ([b"m"] if fails else [])
+
+
+def test_counts_have_a_greatest() -> None:
+    """Both fit a record, beside the count that says that a message was acked and is kept."""
+    count = MAYBE_DELIVERED
+    for number in range(RETURNS_COUNTED_MAX + 2):
+        count = once_more(count, failed=False)
+        assert acquisitions(count) == min(number + 1, RETURNS_COUNTED_MAX)
+    for number in range(FAILURES_COUNTED_MAX + 2):
+        count = once_more(count, failed=True)
+        assert failures(count) == min(number + 1, FAILURES_COUNTED_MAX)
+    assert acquisitions(count) == RETURNS_COUNTED_MAX + FAILURES_COUNTED_MAX
+    assert count < RETAINED_COUNT
+
+
 @pytest.mark.parametrize("checkpoint", [False, True])
 def test_delivery_counts_last(node: Node, peer: Peer, checkpoint: bool) -> None:
     letters(peer, "q", **{"x-delivery-limit": 2})
@@ -272,7 +350,7 @@ def test_delivery_counts_last(node: Node, peer: Peer, checkpoint: bool) -> None:
         got = peer.call_get("q")
         headers = decode_properties(got.properties).get("headers", {})
         assert headers.get("x-delivery-count", 0) == count
-        peer.send(method(1, "basic.nack", delivery_tag=got.delivery_tag, requeue=True))
+        peer.send(method(1, "basic.reject", delivery_tag=got.delivery_tag, requeue=True))
         node.sync()
         if checkpoint:
             node.take_checkpoint()
@@ -346,6 +424,6 @@ def test_a_crash_is_no_return_of_a_message(node: Node, peer: Peer) -> None:
         got = again.call_get("q")
         headers = decode_properties(got.properties).get("headers", {})
         assert (got.redelivered, headers.get("x-delivery-count")) == (True, count)
-        again.send(method(1, "basic.nack", delivery_tag=got.delivery_tag, requeue=True))
+        again.send(method(1, "basic.reject", delivery_tag=got.delivery_tag, requeue=True))
     assert waiting(again.node, "q") == []
     assert waiting(again.node, "dead") == [b"m"]

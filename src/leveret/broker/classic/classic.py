@@ -31,7 +31,6 @@ from leveret.broker.classic.waiting import WaitingOwner
 from leveret.broker.core.accounts import MarkAccount
 from leveret.broker.core.turn import Turn
 from leveret.broker.queue.consumers import ASKED_PER_STEP
-from leveret.broker.queue.returns import is_redelivered, known_returns
 from leveret.broker.values.death_reasons import (
     REASON_DELIVERY_LIMIT,
     REASON_REJECTED,
@@ -44,6 +43,13 @@ from leveret.clock import NO_DEADLINE
 from leveret.limits import SLICE_MESSAGES, STEPS_PER_SLICE
 from leveret.message import Message
 from leveret.store.records.record import is_retained
+from leveret.store.records.returns import (
+    acquisitions,
+    failures,
+    is_redelivered,
+    known_returns,
+    once_more,
+)
 
 #: Messages that are expired, and dropped, between two looks at the steps that a get has taken.
 _GET_MESSAGES: Final = SLICE_MESSAGES // 32
@@ -79,7 +85,7 @@ class ClassicQueue(ConsumedQueue):
         settings = self.settings
         self._know_keys(settings.queued_keys(self.queued_keys))
         intake.configure()
-        self.adds_headers = settings.delivery_limit >= 0
+        self.adds_headers = settings.delivery_limit >= 0 or self.kind == "quorum"
         self.retained = retention_of(self, self.retained)
         if self.expiry is not None or settings.message_ttl_ms >= 0:
             if self.expiry is None:
@@ -368,22 +374,22 @@ class ClassicQueue(ConsumedQueue):
         self._discard(sequence, message, known_returns(count), REASON_REJECTED)
 
     def requeue(self, sequence: i64, message: Message, count: i64, failed: bool = False) -> None:
-        """Put a message back into its place, unless it was returned too often (behaviour 63)."""
+        """Put a message back into its place, unless it failed too often (behaviour 63)."""
         if self.deleted:
             self.turn.release_deleted(message.size)
             return
         self._take_back(sequence, message)
-        count = known_returns(count)
+        count = once_more(count, failed)
         limit = self.settings.delivery_limit
-        if 0 <= limit <= count:
+        if 0 <= limit < failures(count):
             self._discard(sequence, message, count, REASON_DELIVERY_LIMIT)
             return
         if self.recorded and message.persistent:
-            self.turn.journal.requeue(self.queue_id, sequence, count + 1)
+            self.turn.journal.requeue(self.queue_id, sequence, count)
         if (sequence & self.turn.event_mask) == 0:
-            note_event(self, REQUEUED, sequence, message, count + 1)
-        item = Returned(sequence, message, count + 1)
-        delay_ms = self.settings.retry_delay_ms(count + 1, failed)
+            note_event(self, REQUEUED, sequence, message, count)
+        item = Returned(sequence, message, count)
+        delay_ms = self.settings.retry_delay_ms(acquisitions(count), failed)
         if delay_ms == 0:
             self.put_back(item)
             return

@@ -12,13 +12,17 @@ from leveret.broker.queue.queue import Queue
 from leveret.broker.values.death_reasons import REASON_EXPIRED
 from leveret.broker.values.event_names import DEAD_LETTERED, DROPPED, EXPIRED, LETTERS_DROPPED
 from leveret.message import Message
+from leveret.store.records.returns import acquisitions
 
 
 def note_event(
     queue: Queue, event: str, sequence: i64, message: Message | None, count: i64 = 0
 ) -> None:
-    """Record an event of a traced message of a queue, or of the queue itself."""
-    _note(queue, event, sequence, message, "", count)
+    """Record an event of a traced message of a queue, or of the queue itself.
+
+    `count` says how often the message was returned, as `returns` has it.
+    """
+    _note(queue, event, sequence, message, "", acquisitions(count))
 
 
 def note_death(queue: Queue, sequence: i64, message: Message, reason: str, count: i64) -> None:
@@ -26,7 +30,7 @@ def note_death(queue: Queue, sequence: i64, message: Message, reason: str, count
     event = EXPIRED if reason == REASON_EXPIRED else DROPPED
     if queue.settings.dead_letter_exchange is not None:
         event = DEAD_LETTERED
-    _note(queue, event, sequence, message, reason, count)
+    _note(queue, event, sequence, message, reason, acquisitions(count))
 
 
 def note_dropped_copies(

@@ -30,11 +30,11 @@ from leveret.broker.classic.chunked import ChunkedQueue
 from leveret.broker.classic.purging import Purging
 from leveret.broker.classic.tracing import note_event
 from leveret.broker.core.turn import Turn
-from leveret.broker.queue.returns import MAYBE_DELIVERED
 from leveret.broker.values.deduplication import QueuedKeys
 from leveret.broker.values.event_names import DELETED, DELIVERED, PURGED
 from leveret.broker.values.queue_attributes import QueueAttributes
 from leveret.message import Message
+from leveret.store.records.returns import MAYBE_DELIVERED
 
 
 class WaitingQueue(ChunkedQueue):

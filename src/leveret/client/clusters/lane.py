@@ -30,8 +30,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("leveret.client")
 
-#: Where the broker says how often a message of a quorum queue has come back.
-_DELIVERY_COUNT = "x-delivery-count"
+#: Where the broker says how often a message of a quorum queue has come back: the first where it has
+#: it (RabbitMQ from 4.3 on, which counts only failures in the second).
+_COUNTS = ("x-acquired-count", "x-delivery-count")
 
 
 class Lane:
@@ -109,10 +110,10 @@ class Lane:
         attempt = 1
         if self._partition is None:
             try:
-                count = message.headers.get(_DELIVERY_COUNT)
+                counts = [message.headers.get(name) for name in _COUNTS]
             except AmqpError:
-                count = None  # the handler sees the error when it looks at the properties
-            attempt += count if isinstance(count, int) else 0
+                counts = []  # the handler sees the error when it looks at the properties
+            attempt += next((count for count in counts if isinstance(count, int)), 0)
         return ClusterMessage(message, attempt, self._partition)
 
     def _settle(self, received: ClusterMessage, message: Message, outcome: Outcome) -> bool:

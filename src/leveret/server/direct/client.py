@@ -43,6 +43,7 @@ from leveret.wire.frames import (
 from leveret.wire.method import Method
 from leveret.wire.methods import (
     BasicGetOk,
+    BasicNack,
     BasicPublish,
     BasicReturn,
     ChannelClose,
@@ -155,6 +156,8 @@ class DirectClient(ClientSocket):
         self._begun: Method | None = None
         self._properties = b""
         self._ended = False
+        #: Whether the channel is open.
+        self._open = False
         runner.add(connection, self)
 
     # -- as the runner knows it --------------------------------------------------------------------
@@ -199,6 +202,7 @@ class DirectClient(ClientSocket):
         self._send(0, ConnectionOpen(vhost))
         await self._expect(ConnectionOpenOk)
         await self.request(ChannelOpen(), ChannelOpenOk)
+        self._open = True
         # Publishes use frames of the usual size, as other clients do.
         self._connection.output.body_bytes_max = _ANY_BYTES
 
@@ -248,17 +252,25 @@ class DirectClient(ClientSocket):
 
     async def close_channel(self) -> None:
         """Close the channel; all that was sent before is done then.  Raises: AmqpError."""
+        self._return_all()
         await self.request(ChannelClose(200, "", 0, 0), ChannelCloseOk)
 
     def close(self) -> None:
         """End the connection; what it holds unacked is requeued."""
         if self._connection.awaits_reply():
+            self._return_all()
             # In order, so that it is no connection that was lost.
             self._send(0, ConnectionClose(200, "", 0, 0))
         self._connection.lost()
         self._connection.log.clear()
         self._runner.remove(self._connection)
         self._runner.run()
+
+    def _return_all(self) -> None:
+        """Requeue what is unacked: were it left to the end of the channel, it would have failed."""
+        if self._open:
+            self._open = False
+            self._send(_CHANNEL, BasicNack(0, True, True))
 
     # -- bytes -------------------------------------------------------------------------------------
 
@@ -298,6 +310,7 @@ class DirectClient(ClientSocket):
         answer = self._answers.popleft()
         method = answer.method
         if isinstance(method, ChannelClose):
+            self._open = False
             raise error_for(method.reply_code, method.reply_text, True)
         if isinstance(method, ConnectionClose):
             raise error_for(method.reply_code, method.reply_text, False)

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64
 
 from leveret.broker.queue.consumer import Consumer, DeliveryChannel
-from leveret.broker.queue.returns import is_redelivered
 from leveret.errors import PreconditionFailed
 from leveret.limits import (
     CONTENT_BYTES_PER_STEP,
@@ -30,6 +29,7 @@ from leveret.session.channel.transaction import Transaction
 from leveret.session.channel.unacked import ACK, REQUEUE, RETRY, Unacked, UnackedList
 from leveret.session.connection_base import ConnectionBase
 from leveret.session.states import HALT_COMMIT
+from leveret.store.records.returns import is_redelivered
 from leveret.wire.content.output import content_steps
 from leveret.wire.methods import BasicCancel
 

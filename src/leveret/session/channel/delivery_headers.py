@@ -1,10 +1,12 @@
 """The headers that a queue adds to its deliveries.
 
 A stream's delivery carries its offset and the time it was taken, that of a super stream's partition
-also the partition's name; a queue's with a delivery limit how often the message came back.
+also the partition's name; that of a quorum queue, or of a queue with a delivery limit, how often
+the message came back, and how often because a delivery had failed.
 
-Source: RabbitMQ's `x-stream-offset` and `x-delivery-count`; `x-stream-timestamp`, in milliseconds
-since the Unix epoch, and `x-stream-name` are ours.  The property bytes are spliced, not decoded.
+Source: RabbitMQ's `x-stream-offset`, `x-acquired-count` and `x-delivery-count`;
+`x-stream-timestamp`, in milliseconds since the Unix epoch, and `x-stream-name` are ours.  The
+property bytes are spliced, not decoded.
 """
 
 from __future__ import annotations
@@ -14,23 +16,24 @@ from typing import Final
 from mypy_extensions import i64
 
 from leveret.broker.queue.consumer import Source
-from leveret.broker.queue.returns import known_returns
 from leveret.message import Message
+from leveret.store.records.returns import acquisitions, failures
 from leveret.wire.buffer import BytesWriter, write_i64_be
 from leveret.wire.edit import edit_headers
 
 #: Names of entries with the type letter of a 64-bit integer behind them.
 _OFFSET: Final = b"\x0fx-stream-offsetl"
 _TIMESTAMP: Final = b"\x12x-stream-timestampl"
-_COUNT: Final = b"\x10x-delivery-countl"
+_ACQUIRED: Final = b"\x10x-acquired-countl"
+_FAILED: Final = b"\x10x-delivery-countl"
 
 _NAMES_OF_STREAMS: Final = [b"x-stream-offset", b"x-stream-timestamp"]
 _NAMES_OF_PARTITIONS: Final = [*_NAMES_OF_STREAMS, b"x-stream-name"]
-_NAMES_OF_COUNTS: Final = [b"x-delivery-count"]
+_NAMES_OF_COUNTS: Final = [b"x-acquired-count", b"x-delivery-count"]
 
 
 def with_delivery_headers(queue: Source, message: Message, sequence: i64, count: i64) -> bytes:
-    """Return the property bytes of a delivery; `count` is how often it was handed out before."""
+    """Return the property bytes of a delivery; `count` says how often it was returned."""
     w = BytesWriter()
     if queue.has_offsets:
         w.write(_OFFSET)
@@ -42,9 +45,11 @@ def with_delivery_headers(queue: Source, message: Message, sequence: i64, count:
             w.write(entry)
             return edit_headers(message.properties, _NAMES_OF_PARTITIONS, {}, w.getvalue())
         return edit_headers(message.properties, _NAMES_OF_STREAMS, {}, w.getvalue())
-    returns = known_returns(count)
-    if returns > 0:
-        w.write(_COUNT)
-        write_i64_be(w, returns)
+    if count > 0:
+        w.write(_ACQUIRED)
+        write_i64_be(w, acquisitions(count))
+        if failures(count) > 0:
+            w.write(_FAILED)
+            write_i64_be(w, failures(count))
         return edit_headers(message.properties, _NAMES_OF_COUNTS, {}, w.getvalue())
     return message.properties

@@ -7,7 +7,6 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from leveret.broker.classic.classic import ClassicQueue
-from leveret.broker.queue.returns import is_redelivered
 from leveret.errors import NotImplementedFault, PreconditionFailed, ResourceLocked
 from leveret.limits import TABLE_BYTES_PER_STEP, UNACKED_PER_CHANNEL_MAX
 from leveret.session.channel.channel import TX, Channel
@@ -17,6 +16,7 @@ from leveret.session.channel.unacked import ACK, REJECT, REQUEUE, RETRY
 from leveret.session.client_session import ClientWork
 from leveret.session.commands.consume import consume
 from leveret.session.commands.queue import queue_name
+from leveret.store.records.returns import is_redelivered
 from leveret.wire.content.output import content_steps
 from leveret.wire.method import Method
 from leveret.wire.methods import (

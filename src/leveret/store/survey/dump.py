@@ -32,8 +32,10 @@ from leveret.store.records.record import (
     SNAPSHOT,
     Damaged,
     is_group_header,
+    is_retained,
     kind_name,
 )
+from leveret.store.records.returns import acquisitions, failures
 from leveret.store.recovery.apply import Applier
 from leveret.store.recovery.replay import Replay
 from leveret.store.segments.chunk_record import read_chunk_ref
@@ -78,13 +80,8 @@ class _Collector(Replay):
 
     def requeue(self, queue_id: i64, sequence: i64, delivery_count: i64) -> None:
         """Add a count."""
-        count = int(delivery_count)
-        fields: Fields = {
-            "queue": int(queue_id),
-            "sequence": int(sequence),
-            "delivery_count": count,
-        }
-        self.operations.append(fields)
+        fields: Fields = {"queue": int(queue_id), "sequence": int(sequence)}
+        self.operations.append(fields | _count_fields(delivery_count))
 
     def purge(self, queue_id: i64, below_sequence: i64) -> None:
         """Add a purge."""
@@ -289,11 +286,18 @@ def _chunk(chunk: Chunk) -> Iterator[Fields]:
             row.update(_message_fields(chunk.message(index)))
         except RecordDamaged:
             row["damaged"] = "it does not check"
-        row["delivery_count"] = int(chunk.delivery_count(index))
+        row.update(_count_fields(chunk.delivery_count(index)))
         row["priority"] = int(chunk.priority(index))
         if chunk.expiry_ms(index) != NEVER:
             row["expiry_ms"] = int(chunk.expiry_ms(index))
         yield row
+
+
+def _count_fields(count: i64) -> Fields:
+    """Return how often a message was returned; of one that is kept after its ack, that it is."""
+    if is_retained(count):
+        return {"retained": True}
+    return {"acquired_count": int(acquisitions(count)), "delivery_count": int(failures(count))}
 
 
 def _message_fields(message: Message) -> Fields:

@@ -32,9 +32,16 @@ from leveret.management.routes.shared import (
     found_vhost,
     name_of,
 )
-from leveret.wire.methods import BasicAck, BasicGet, BasicGetEmpty, BasicGetOk, BasicReject
+from leveret.wire.methods import (
+    BasicAck,
+    BasicGet,
+    BasicGetEmpty,
+    BasicGetOk,
+    BasicNack,
+    BasicReject,
+)
 
-#: What becomes of messages; the closing channel requeues what is neither acked nor rejected.
+#: What becomes of messages; what is neither acked nor rejected returns as by basic.nack.
 _ACK_MODES: Final = (
     "ack_requeue_true",
     "ack_requeue_false",
@@ -76,7 +83,7 @@ async def get(request: web.Request) -> web.StreamResponse:
                 break
             size = len(answer.properties) + len(answer.body)
             if not room.takes(size):
-                channel.send(BasicReject(answer.method.delivery_tag, True))
+                channel.send(BasicNack(answer.method.delivery_tag, False, True))
                 break
             book(request, max(0, size - booked))
             booked = max(0, booked - size)

@@ -10,7 +10,6 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from leveret.broker.classic.classic import ClassicQueue
 from leveret.broker.queue.queue import Queue
 from leveret.errors import NotFound, PreconditionFailed
 from leveret.management.audit import PARTLY_DONE
@@ -70,21 +69,6 @@ class _Wish:
         if self.to == source:
             raise PreconditionFailed("the field 'to' must be another queue")
 
-    def check_limit(self, source: Queue) -> None:
-        """Check that what is left out can go back to its place.
-
-        Each return counts for the delivery limit, so that messages that nobody meant would be
-        dropped at it.
-
-        Raises: PreconditionFailed (400 in HTTP).
-        """
-        chooses = bool(self.reason or self.queue)
-        if chooses and isinstance(source, ClassicQueue) and source.settings.delivery_limit >= 0:
-            raise PreconditionFailed(
-                f"queue '{source.name}' has a delivery limit, for which the messages that 'reason' "
-                "and 'queue' leave out would count as returned: move all, or take the limit away"
-            )
-
     def fits(self, properties: BasicProperties) -> bool:
         """Tell whether a message is meant."""
         if not self.reason and not self.queue:
@@ -104,7 +88,7 @@ async def move(request: web.Request) -> web.Response:
     as redelivered.
 
     Raises: NotFound (404) for either queue; PreconditionFailed (400 in HTTP) for a message that the
-    other queue refuses, where those before it have been moved, and for what `check_limit` refuses.
+    other queue refuses, where those before it have been moved.
     """
     body = await object_of(request)
     vhost = found_vhost(request)
@@ -114,7 +98,6 @@ async def move(request: web.Request) -> web.Response:
     may_write(request, Name(""), "exchange")
     source = vhost.queues.existing(name, None)
     vhost.queues.existing(wish.to, None)
-    wish.check_limit(source)
     if request.app[BROKER].blocked:
         reason = f"publishers are blocked: {request.app[BROKER].blocked_reason}"
         answer = {"error": "service_unavailable", "reason": reason}
