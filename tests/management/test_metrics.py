@@ -133,6 +133,32 @@ FURTHER = {
             "rabbitmq_channel_messages_unacked",
             "rabbitmq_channel_messages_unconfirmed",
             "rabbitmq_channel_prefetch",
+            "rabbitmq_channel_messages_uncommitted",
+            "rabbitmq_channel_acks_uncommitted",
+            "process_start_time_seconds",
+            "rabbitmq_queue_messages_ready_ram",
+            "rabbitmq_queue_messages_unacked_ram",
+            "rabbitmq_queue_process_memory_bytes",
+            "rabbitmq_queue_messages_published_total",
+            "rabbitmq_queue_exchange_messages_published_total",
+            *(
+                f"rabbitmq_{of}_{name}_total"
+                for of in ("queue", "channel")
+                for name in (
+                    "get",
+                    "get_ack",
+                    "get_empty",
+                    "messages_acked",
+                    "messages_delivered",
+                    "messages_delivered_ack",
+                    "messages_redelivered",
+                )
+            ),
+            *(
+                f"rabbitmq_{of}_messages_{name}_total"
+                for of in ("channel", "exchange")
+                for name in ("published", "confirmed", "unroutable_dropped", "unroutable_returned")
+            ),
             "rabbitmq_alarms_memory_used_watermark",
             "rabbitmq_alarms_free_disk_space_watermark",
             "rabbitmq_alarms_file_descriptor_limit",
@@ -273,6 +299,20 @@ def test_each_thing_that_happens_is_counted(broker: BrokerProcess) -> None:
     assert grown("global_messages_delivered", queue_type="rabbit_stream_queue") == 0
     # What its consumer had besides comes back to the queue when the consumer ends its channel.
     assert grown("global_messages_redelivered", **classic) >= 1
+    for of in ("channel", "queue"):
+        assert grown(f"{of}_get") == 1
+        assert grown(f"{of}_get_ack") == 2
+        assert grown(f"{of}_get_empty") == 1
+        assert grown(f"{of}_messages_delivered_ack") == consumed
+        assert grown(f"{of}_messages_delivered") == 0
+        assert grown(f"{of}_messages_redelivered") >= 1
+        assert grown(f"{of}_messages_acked") == 1
+    for of in ("channel", "exchange"):
+        assert grown(f"{of}_messages_published") == 7
+        assert grown(f"{of}_messages_confirmed") == 5
+        assert grown(f"{of}_messages_unroutable_dropped") == 1
+        assert grown(f"{of}_messages_unroutable_returned") == 1
+    assert grown("queue_messages_published") == grown("queue_exchange_messages_published") == 5
     dead = {"queue_type": "rabbit_classic_queue", "dead_letter_strategy": "disabled"}
     assert grown("global_messages_dead_lettered_rejected", **dead) == 1
     assert grown("queues_created") == grown("queues_declared") == 2
@@ -332,8 +372,9 @@ def test_names_that_clients_chose_stay_text(broker: BrokerProcess) -> None:
             found = Metrics(text)
             own = [dict(labels) for _, labels in found.samples if dict(labels).get("queue") == name]
             assert own
-            assert all(row["vhost"] == "/" for row in own)
-            assert not {one for one in found.names if not one.startswith(("rabbitmq", "leveret"))}
+            assert all("/" in (row.get("vhost"), row.get("queue_vhost")) for row in own)
+            known = ("rabbitmq", "leveret", "process_start_time_seconds")
+            assert not {one for one in found.names if not one.startswith(known)}
         connection.channel().queue_delete(name)
 
 
@@ -348,6 +389,14 @@ def test_each_object_has_its_entry(broker: BrokerProcess) -> None:
         queue = {"vhost": "/", "queue": "entry"}
         assert found.value("rabbitmq_queue_messages", **queue) == 1
         assert found.value("rabbitmq_queue_consumers", **queue) == 1
+        assert found.value("rabbitmq_queue_messages_delivered_ack_total", **queue) == 1
+        assert found.value("rabbitmq_queue_exchange_messages_published_total", **queue) == 1
+        assert found.value("rabbitmq_queue_info", queue_type="rabbit_classic_queue", **queue) == 1
+        published = "rabbitmq_queue_messages_published_total"
+        assert found.value(published, queue_vhost="/", queue="entry") == 1
+        assert found.labels[published] == {"queue_vhost", "queue"}
+        # Alerts on these have one answer, whichever path Prometheus asks.
+        assert found.labels["rabbitmq_channel_messages_unroutable_dropped_total"] == set()
         assert found.labels["rabbitmq_connection_channels"] == {"connection"}
         assert found.labels["rabbitmq_channel_consumers"] == {"channel"}
         assert found.value("rabbitmq_consumer_prefetch") >= 7
@@ -374,6 +423,7 @@ def test_families_and_vhosts_are_chosen(broker: BrokerProcess, api: Api) -> None
         "rabbitmq_detailed_queue_messages_ready",
         "rabbitmq_detailed_queue_messages_unacked",
         "rabbitmq_detailed_queue_messages",
+        "rabbitmq_detailed_queue_info",
         "leveret_metrics_objects_omitted",
     }
     vhosts = {
@@ -384,6 +434,10 @@ def test_families_and_vhosts_are_chosen(broker: BrokerProcess, api: Api) -> None
     assert vhosts == {"other"}
     consumers = scrape(broker, "/metrics/detailed", family="queue_consumer_count")
     assert "rabbitmq_detailed_queue_consumers" in consumers.names
+    for family, series in table.SUMS.items():
+        answer = scrape(broker, "/metrics/detailed", family=family)
+        known = {one.full_name("rabbitmq_detailed_") for one in series.values()}
+        assert answer.names == known | {"rabbitmq_identity_info"}
     assert api.change("DELETE", "/api/vhosts/other") == 204
 
 
@@ -461,7 +515,7 @@ def test_the_page_has_every_series_with_its_type_and_labels() -> None:
     found = {
         (row[0], row[1], tuple(re.findall(r"`(\w+)`", row[2])))
         for row in re.findall(
-            r"^\| `((?:rabbitmq|leveret)_\w+)` \| (\w+) \| (.*?) \|", PAGE, re.MULTILINE
+            r"^\| `((?:rabbitmq|leveret|process)_\w+)` \| (\w+) \| (.*?) \|", PAGE, re.MULTILINE
         )
     }
     kinds = {table.UNTYPED: "untyped"}

@@ -29,6 +29,9 @@ class ChannelLevels:
         self.consumers: i64 = 0
         self.unacked: i64 = 0
         self.unconfirmed: i64 = 0
+        #: Publishes and acks that wait for a tx.commit.
+        self.uncommitted: i64 = 0
+        self.acks_uncommitted: i64 = 0
         #: The limits of channels, and of their consumers, on what is unacked.
         self.prefetch: i64 = 0
         self.consumer_prefetch: i64 = 0
@@ -40,6 +43,8 @@ class ChannelLevels:
         self.consumers += len(channel.consumers)
         self.unacked += channel.unacked.count
         self.unconfirmed += channel.confirms.unconfirmed()
+        self.uncommitted += len(channel.transaction.publishes)
+        self.acks_uncommitted += len(channel.transaction.settles)
         self.prefetch += channel.prefetch_count
         self.consumer_prefetch += channel.prefetch_next
 

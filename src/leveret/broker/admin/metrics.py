@@ -45,6 +45,9 @@ class QueueLevels:
         #: Of all, those in memory.
         self.ram: i64 = 0
         self.ram_bytes: i64 = 0
+        #: Of these messages, those that wait for an ack; and the memory that is booked for all.
+        self.unacked_ram: i64 = 0
+        self.booked: i64 = 0
         #: Messages of queues that are only on the disk.
         self.paged_out: i64 = 0
         #: Queues whose consumers can take a message now, or have nothing to wait for.
@@ -61,6 +64,7 @@ class QueueLevels:
         """Add what a queue or a stream holds."""
         self.queues += 1
         self.consumers += len(queue.consumers)
+        self.booked += queue.booked
         retried: i64 = queue.retry_count()
         ready: i64 = queue.ready_count() + retried
         unacked = queue.unacked_count
@@ -90,6 +94,7 @@ class QueueLevels:
         self.persistent += i64(int(share * float(ready + unacked)))
         self.persistent_bytes += i64(int(share * float(ready_bytes + unacked_bytes)))
         self.paged_out += queue.ready_count() - queue.memory_count()
+        self.unacked_ram += unacked
         self.ram += queue.memory_count() + queue.retry_count() + unacked
         self.ram_bytes += queue.memory_bytes() + queue.retry_bytes() + unacked_bytes
 
@@ -226,11 +231,14 @@ def _of(by_kind: dict[str, QueueCounts], kind: str) -> QueueCounts:
 
 @final
 class QueueRow:
-    """One queue, with what is in it."""
+    """One queue, with what is in it and what it did."""
 
     def __init__(self, vhost: str, queue: Queue) -> None:
         self.vhost: Final = vhost
         self.name: Final = str(queue.name)
+        self.kind: Final = queue.kind
+        self.counts: Final = QueueCounts()
+        queue.add_counts(self.counts)
         self.levels: Final = QueueLevels()
         self.levels.add(queue)
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import platform
 import socket
+import time
 from collections.abc import Container, Iterator, Mapping
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Final
 
 from leveret import __version__
-from leveret.broker.core.counts import SIZE_CLASSES, Deaths
+from leveret.broker.core.counts import SIZE_CLASSES, Deaths, QueueCounts
 from leveret.management.metrics import series as table
 from leveret.management.metrics.series import Series
 from leveret.management.metrics.text import Histogram, Sample, clean, histogram, pieces
@@ -19,7 +20,6 @@ from leveret.wire.buffer import BUILD
 
 if TYPE_CHECKING:
     from leveret.broker.admin.metrics import QueueLevels
-    from leveret.broker.core.counts import QueueCounts
     from leveret.broker.node.broker import Broker
     from leveret.session.metrics import ChannelLevels
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _AMQP: Final = ("amqp091",)
 
 #: The types of queues as RabbitMQ's metrics name them.
-_TYPES: Final = {
+QUEUE_TYPES: Final = {
     "classic": "rabbit_classic_queue",
     "quorum": "rabbit_quorum_queue",
     "stream": "rabbit_stream_queue",
@@ -81,14 +81,25 @@ def aggregated(
     `counts` is what the sockets have to tell (`Operator.counts`).  For the endpoint `per-object`
     what each object has of its own is left out.
     """
-    values = {
-        **_node_values(broker, scrapes, counts, endpoint),
-        **_global_values(broker, totals),
-        **_object_values(totals),
-        **_own_values(broker, counts, totals),
-    }
+    values = all_values(broker, scrapes, counts, totals, endpoint)
     # The values are of one moment, before an answer begins.
     return _texts(broker, values, prefix, table.OF_OBJECTS if endpoint == PER_OBJECT else ())
+
+
+def all_values(
+    broker: Broker,
+    scrapes: Scrapes,
+    counts: Mapping[str, int],
+    totals: Totals,
+    endpoint: str,
+) -> Values:
+    """Return the values of all series but histograms, in sums where objects have their own."""
+    return {
+        **_node_values(broker, scrapes, counts, endpoint),
+        **_global_values(broker, totals),
+        **_object_values(broker, totals),
+        **_own_values(broker, counts, totals),
+    }
 
 
 def _texts(broker: Broker, values: Values, prefix: str, apart: Container[str]) -> Iterator[bytes]:
@@ -151,6 +162,7 @@ def _node_values(
     )
     numbers: dict[str, float] = {
         "erlang_uptime_seconds": scrapes.uptime_seconds(),
+        "process_start_time_seconds": time.time() - scrapes.uptime_seconds(),
         "connections": int(told.connections_opened - told.connections_closed),
         "channels": int(told.channels_opened - told.channels_closed),
         "connections_opened_total": int(told.connections_opened),
@@ -236,7 +248,7 @@ def _global_values(broker: Broker, totals: Totals) -> Values:
     }
     found: Values = {name: [(_AMQP, int(number))] for name, number in numbers.items()}
     for kind, counts in totals.queues.items():
-        labels = (*_AMQP, _TYPES[kind])
+        labels = (*_AMQP, QUEUE_TYPES[kind])
         for name, number in _deliveries(counts).items():
             found.setdefault(name, []).append((labels, number))
     found.update(_dead_letters(broker))
@@ -272,27 +284,58 @@ def _dead_letters(broker: Broker) -> Values:
             }
             for reason, number in numbers.items():
                 name = f"global_messages_dead_lettered_{reason}_total"
-                found.setdefault(name, []).append(((_TYPES[kind], strategy), int(number)))
-    confirmed = (_TYPES["quorum"], "at_least_once"), int(told.letters_confirmed)
+                found.setdefault(name, []).append(((QUEUE_TYPES[kind], strategy), int(number)))
+    confirmed = (QUEUE_TYPES["quorum"], "at_least_once"), int(told.letters_confirmed)
     found["global_messages_dead_lettered_confirmed_total"] = [confirmed]
     return found
 
 
-def _object_values(totals: Totals) -> Values:
-    """Return the sums over queues, connections and channels."""
-    levels, links, channels = totals.levels, totals.links, totals.channels
+def _object_values(broker: Broker, totals: Totals) -> Values:
+    """Return the sums over queues, connections, channels and exchanges."""
+    told, levels, links, channels = broker.turn.counts, totals.levels, totals.links, totals.channels
+    done = QueueCounts()
+    for counts in totals.queues.values():
+        done.add(counts)
     numbers = {
         "consumers": levels.consumers,
         "queues": levels.queues,
         **queue_numbers(levels),
+        **queue_deliveries("queue", done),
+        **queue_publishes(done),
         "connection_incoming_bytes_total": links.received_bytes,
         "connection_outgoing_bytes_total": links.sent_bytes,
         "connection_incoming_packets_total": links.received_packets,
         "connection_outgoing_packets_total": links.sent_packets,
         "connection_channels": channels.channels,
         **channel_numbers(channels),
+        **queue_deliveries("channel", done),
     }
+    for of in ("channel", "exchange"):
+        numbers[f"{of}_messages_published_total"] = links.published
+        numbers[f"{of}_messages_confirmed_total"] = links.confirmed
+        numbers[f"{of}_messages_unroutable_returned_total"] = told.unroutable_returned
+        numbers[f"{of}_messages_unroutable_dropped_total"] = told.unroutable_dropped
     return {name: _one(int(number)) for name, number in numbers.items()}
+
+
+def queue_deliveries(of: str, counts: QueueCounts) -> dict[str, int]:
+    """Return what went out of one queue, or of all, by the names of queues or of channels."""
+    return {
+        f"{of}_get_ack_total": int(counts.got - counts.got_no_ack),
+        f"{of}_get_total": int(counts.got_no_ack),
+        f"{of}_messages_delivered_ack_total": int(counts.delivered),
+        f"{of}_messages_delivered_total": int(counts.delivered_no_ack),
+        f"{of}_messages_redelivered_total": int(counts.redelivered),
+        f"{of}_messages_acked_total": int(counts.acked),
+        f"{of}_get_empty_total": int(counts.got_nothing),
+    }
+
+
+def queue_publishes(counts: QueueCounts) -> dict[str, int]:
+    """Return what came into one queue, or into all."""
+    published = int(counts.published)
+    names = ("queue_messages_published_total", "queue_exchange_messages_published_total")
+    return dict.fromkeys(names, published)
 
 
 def queue_numbers(levels: QueueLevels) -> dict[str, int]:
@@ -311,6 +354,9 @@ def queue_numbers(levels: QueueLevels) -> dict[str, int]:
         "queue_messages_persistent_bytes": levels.persistent_bytes,
         "queue_messages_ram": levels.ram,
         "queue_messages_ram_bytes": levels.ram_bytes,
+        "queue_messages_ready_ram": levels.ram - levels.unacked_ram,
+        "queue_messages_unacked_ram": levels.unacked_ram,
+        "queue_process_memory_bytes": levels.booked,
     }
     if levels.head >= 0:
         found["queue_head_message_timestamp"] = levels.head
@@ -323,6 +369,8 @@ def channel_numbers(levels: ChannelLevels) -> dict[str, int]:
         "channel_consumers": levels.consumers,
         "channel_messages_unacked": levels.unacked,
         "channel_messages_unconfirmed": levels.unconfirmed,
+        "channel_messages_uncommitted": levels.uncommitted,
+        "channel_acks_uncommitted": levels.acks_uncommitted,
         "channel_prefetch": levels.prefetch,
         "consumer_prefetch": levels.consumer_prefetch,
     }

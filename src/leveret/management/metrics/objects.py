@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Final
 from leveret.broker.admin.metrics import QueueRows
 from leveret.limits import SCRAPE_OBJECTS_MAX, SCRAPE_SLICE
 from leveret.management.metrics import series as table
-from leveret.management.metrics.aggregated import channel_numbers, queue_numbers
+from leveret.management.metrics.aggregated import (
+    QUEUE_TYPES,
+    channel_numbers,
+    queue_deliveries,
+    queue_numbers,
+    queue_publishes,
+)
 from leveret.management.metrics.series import Series
 from leveret.management.metrics.text import Sample, pieces
 from leveret.management.metrics.totals import in_slices
@@ -23,8 +29,13 @@ _OF_QUEUES: Final = (
     "queue_coarse_metrics",
     "queue_consumer_count",
     "queue_metrics",
+    "queue_delivery_metrics",
+    "channel_queue_exchange_metrics",
+    "queue_exchange_metrics",
     "stream_consumer_metrics",
 )
+#: The families with which the types of queues are told.
+_WITH_TYPE: Final = ("queue_coarse_metrics", "queue_consumer_count", "queue_metrics")
 _OF_LINKS: Final = ("connection_coarse_metrics", "connection_metrics", "channel_metrics")
 
 #: The labels of an object, and its values by their series.
@@ -69,6 +80,8 @@ class Objects:
             entries = self._entries(family)
             for one in series.values():
                 yield from _series(one, prefix, entries)
+        if any(family in _WITH_TYPE for family in self._families):
+            yield from pieces(table.QUEUE_INFO["queue_info"], prefix, self._infos())
         omitted = table.ACCOUNT["leveret_metrics_objects_omitted"]
         yield from pieces(omitted, prefix, self._omitted())
 
@@ -85,6 +98,10 @@ class Objects:
     def _entries(self, family: str) -> Callable[[], Iterator[_Entry]]:
         if family == "stream_consumer_metrics":
             return self._readers
+        if family == "queue_delivery_metrics":
+            return self._of_deliveries
+        if family in ("channel_queue_exchange_metrics", "queue_exchange_metrics"):
+            return self._of_publishes
         if family in _OF_QUEUES:
             return self._of_queues
         return self._of_channels if family == "channel_metrics" else self._of_connections
@@ -93,6 +110,21 @@ class Objects:
         assert self._queues is not None
         for row in self._queues.rows:
             yield (row.vhost, row.name), queue_numbers(row.levels)
+
+    def _of_deliveries(self) -> Iterator[_Entry]:
+        assert self._queues is not None
+        for row in self._queues.rows:
+            yield (row.vhost, row.name), queue_deliveries("queue", row.counts)
+
+    def _of_publishes(self) -> Iterator[_Entry]:
+        assert self._queues is not None
+        for row in self._queues.rows:
+            yield (row.vhost, row.name), queue_publishes(row.counts)
+
+    def _infos(self) -> Iterator[Sample]:
+        assert self._queues is not None
+        for row in self._queues.rows:
+            yield (row.vhost, row.name, QUEUE_TYPES[row.kind], "leader"), 1
 
     def _readers(self) -> Iterator[_Entry]:
         assert self._queues is not None

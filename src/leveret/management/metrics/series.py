@@ -6,7 +6,7 @@ otherwise); ours have their whole name.  What is emitted is in this table, and a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 GAUGE: Final = "gauge"
@@ -22,6 +22,9 @@ DEAD: Final = ("queue_type", "dead_letter_strategy")
 #: What the names of ours begin with.
 OWN: Final = "leveret_"
 
+#: What names that keep their beginning begin with: ours, and one that every process has.
+_WHOLE: Final = (OWN, "process_start_time_")
+
 
 @dataclass(frozen=True)
 class Series:
@@ -34,7 +37,7 @@ class Series:
 
     def full_name(self, prefix: str) -> str:
         """Return the name with a prefix, where it is one of RabbitMQ's."""
-        return self.name if self.name.startswith(OWN) else prefix + self.name
+        return self.name if self.name.startswith(_WHOLE) else prefix + self.name
 
 
 def _named(*series: Series) -> dict[str, Series]:
@@ -67,6 +70,7 @@ NODE: Final = _named(
         BUILD,
     ),
     Series("erlang_uptime_seconds", GAUGE, "Seconds since the broker began to listen"),
+    Series("process_start_time_seconds", GAUGE, "When that was, of the Unix epoch"),
     Series("connections", GAUGE, "Open connections of clients that are in a vhost"),
     Series("channels", GAUGE, "Open channels"),
     Series("consumers", GAUGE, "Consumers of queues and streams"),
@@ -204,6 +208,11 @@ QUEUE: Final = _named(
     Series("queue_messages_persistent_bytes", GAUGE, "Bytes of these", _QUEUE),
     Series("queue_messages_ram", GAUGE, "Messages in memory", _QUEUE),
     Series("queue_messages_ram_bytes", GAUGE, "Bytes of these", _QUEUE),
+    Series("queue_messages_ready_ram", GAUGE, "Messages in memory that wait", _QUEUE),
+    Series("queue_messages_unacked_ram", GAUGE, "Messages in memory that wait for an ack", _QUEUE),
+    Series(
+        "queue_process_memory_bytes", GAUGE, "Memory that the broker books for messages", _QUEUE
+    ),
 )
 #: The oldest timestamp that a publisher gave a first message; it is left out where there is none.
 QUEUE_HEAD: Final = _named(
@@ -212,6 +221,46 @@ QUEUE_HEAD: Final = _named(
         GAUGE,
         "The property timestamp of the first message, of the Unix epoch in seconds",
         _QUEUE,
+    ),
+)
+
+#: What queues did.  The names are RabbitMQ's: `ack` stands for what is to be acknowledged.
+QUEUE_DELIVERY: Final = _named(
+    Series("queue_get_ack_total", COUNTER, "Answers to basic.get, to be acknowledged", _QUEUE),
+    Series("queue_get_total", COUNTER, "Answers to basic.get, not to be acknowledged", _QUEUE),
+    Series(
+        "queue_messages_delivered_ack_total",
+        COUNTER,
+        "Deliveries to consumers that acknowledge",
+        _QUEUE,
+    ),
+    Series(
+        "queue_messages_delivered_total",
+        COUNTER,
+        "Deliveries to consumers that do not acknowledge",
+        _QUEUE,
+    ),
+    Series("queue_messages_redelivered_total", COUNTER, "Repeated deliveries", _QUEUE),
+    Series("queue_messages_acked_total", COUNTER, "Deliveries acknowledged", _QUEUE),
+    Series("queue_get_empty_total", COUNTER, "basic.get that found nothing", _QUEUE),
+)
+QUEUE_PUBLISHED: Final = _named(
+    Series(
+        "queue_messages_published_total",
+        COUNTER,
+        "Copies of messages that queues and streams took, dead letters included",
+        ("queue_vhost", "queue"),
+    ),
+)
+QUEUE_EXCHANGE: Final = _named(
+    Series("queue_exchange_messages_published_total", COUNTER, "The same", _QUEUE),
+)
+QUEUE_INFO: Final = _named(
+    Series(
+        "queue_info",
+        GAUGE,
+        "1 for each queue, with its type; it is the leader of its only member",
+        (*_QUEUE, "queue_type", "membership"),
     ),
 )
 
@@ -234,9 +283,48 @@ CHANNEL: Final = _named(
     Series("channel_consumers", GAUGE, "Consumers of channels", _CHANNEL),
     Series("channel_messages_unacked", GAUGE, "Deliveries that wait for an ack", _CHANNEL),
     Series("channel_messages_unconfirmed", GAUGE, "Publishes that wait for a confirm", _CHANNEL),
+    Series("channel_messages_uncommitted", GAUGE, "Publishes that wait for a tx.commit", _CHANNEL),
+    Series("channel_acks_uncommitted", GAUGE, "Acks that wait for a tx.commit", _CHANNEL),
     Series("channel_prefetch", GAUGE, "Most unacked of all consumers of a channel", _CHANNEL),
     Series("consumer_prefetch", GAUGE, "Most unacked of each of a channel's consumers", _CHANNEL),
 )
+
+#: What channels did, in all: a count for each channel and exchange would cost each message.
+CHANNEL_EXCHANGE: Final = _named(
+    Series("channel_messages_published_total", COUNTER, "Messages from publishers"),
+    Series("channel_messages_confirmed_total", COUNTER, "Of these, confirmed by basic.ack"),
+    Series(
+        "channel_messages_unroutable_returned_total",
+        COUNTER,
+        "Messages with mandatory that were returned because no queue was bound for them",
+    ),
+    Series(
+        "channel_messages_unroutable_dropped_total",
+        COUNTER,
+        "Messages without mandatory that no queue was bound for",
+    ),
+)
+CHANNEL_QUEUE: Final = _named(
+    Series("channel_get_ack_total", COUNTER, "Answers to basic.get, to be acknowledged"),
+    Series("channel_get_total", COUNTER, "Answers to basic.get, not to be acknowledged"),
+    Series(
+        "channel_messages_delivered_ack_total", COUNTER, "Deliveries to consumers that acknowledge"
+    ),
+    Series(
+        "channel_messages_delivered_total",
+        COUNTER,
+        "Deliveries to consumers that do not acknowledge",
+    ),
+    Series("channel_messages_redelivered_total", COUNTER, "Repeated deliveries"),
+    Series("channel_messages_acked_total", COUNTER, "Deliveries acknowledged"),
+    Series("channel_get_empty_total", COUNTER, "basic.get that found nothing"),
+)
+EXCHANGE: Final = {
+    one.name.replace("channel", "exchange"): replace(
+        one, name=one.name.replace("channel", "exchange")
+    )
+    for one in CHANNEL_EXCHANGE.values()
+}
 
 _KIND: Final = ("kind",)
 
@@ -301,13 +389,37 @@ PER_OBJECT: Final = {
     "queue_coarse_metrics": QUEUE_COARSE,
     "queue_consumer_count": _named(QUEUE["queue_consumers"]),
     "queue_metrics": {**QUEUE, **QUEUE_HEAD},
+    "queue_delivery_metrics": QUEUE_DELIVERY,
+    "channel_queue_exchange_metrics": QUEUE_PUBLISHED,
+    "queue_exchange_metrics": QUEUE_EXCHANGE,
     "connection_coarse_metrics": CONNECTION_COARSE,
     "connection_metrics": CONNECTION,
     "channel_metrics": CHANNEL,
     "stream_consumer_metrics": STREAM_CONSUMER,
 }
 
-#: The names of these.
+
+def _of_node(*beginnings: str) -> dict[str, Series]:
+    return {name: one for name, one in NODE.items() if name.startswith(beginnings)}
+
+
+#: The families without an entry for each object, whichever path asks for them.
+SUMS: Final = {
+    "channel_exchange_metrics": CHANNEL_EXCHANGE,
+    "channel_queue_metrics": CHANNEL_QUEUE,
+    "exchange_metrics": EXCHANGE,
+    "connection_churn_metrics": _of_node("connections_", "channels_", "queues_"),
+    "node_coarse_metrics": _of_node(
+        "process_open_fds", "process_resident", "disk_space_available_bytes"
+    ),
+    "node_metrics": _of_node(
+        "process_max_fds", "resident", "disk_space_available_limit", "erlang_uptime"
+    ),
+    "node_persister_metrics": _of_node("io_"),
+    "auth_attempt_metrics": _of_node("auth_"),
+}
+
+#: The names of those with entries.
 OF_OBJECTS: Final = frozenset(name for family in PER_OBJECT.values() for name in family)
 
 #: All that `/metrics` has, in its order.
@@ -317,10 +429,16 @@ AGGREGATED: Final = {
     **QUEUE_COARSE,
     **QUEUE,
     **QUEUE_HEAD,
+    **QUEUE_DELIVERY,
+    **QUEUE_PUBLISHED,
+    **QUEUE_EXCHANGE,
     **CONNECTION_COARSE,
     **CONNECTION,
     **CHANNEL,
+    **CHANNEL_EXCHANGE,
+    **CHANNEL_QUEUE,
+    **EXCHANGE,
     **LEVERET,
 }
 
-EVERY: Final = {**AGGREGATED, **STREAM_CONSUMER, **ACCOUNT, **MEMORY}
+EVERY: Final = {**AGGREGATED, **QUEUE_INFO, **STREAM_CONSUMER, **ACCOUNT, **MEMORY}

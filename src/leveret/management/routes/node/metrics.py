@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Iterator
 from http import HTTPStatus
+from itertools import chain
 from typing import Final
 
 from aiohttp import web
@@ -22,6 +23,7 @@ from leveret.management.metrics.aggregated import (
     PER_OBJECT,
     Values,
     aggregated,
+    all_values,
     identity,
     memory_parts,
 )
@@ -110,6 +112,13 @@ async def detailed(request: web.Request) -> web.StreamResponse:
     broker = request.app[BROKER]
     objects = Objects(broker, families, vhosts or None)
     head = _known(_IDENTITY, {"identity_info": identity(broker, DETAILED)}, prefix)
+    named = [family for name, family in table.SUMS.items() if name in families]
+    if named:
+        scrapes = _scrapes(request)
+        totals = await scrapes.walks.totals()
+        found = all_values(broker, scrapes, request.app[OPERATOR].counts(), totals, DETAILED)
+        parts = [_known(family, found, f"{prefix}detailed_") for family in named]
+        head = chain(head, *parts)
     return await _answer_objects(request, objects, f"{prefix}detailed_", head)
 
 
