@@ -39,6 +39,17 @@ def test_records_writes_and_syncs_are_counted(api: Api, channel: Channel) -> Non
     assert after["records_per_sync"] == round(after["records_written"] / after["io_sync_count"], 2)
 
 
+def test_what_the_node_uses_and_did_has_rates(api: Api) -> None:
+    """The fields that Datadog's integration asks for."""
+    found = node(api)
+    for name in (
+        *("mem_used", "fd_used", "sockets_used", "proc_used", "disk_free", "context_switches"),
+        *("io_read_count", "io_read_bytes", "io_write_count", "io_write_bytes", "io_sync_count"),
+    ):
+        assert isinstance(found[name], int)
+        assert isinstance(found[f"{name}_details"]["rate"], float)
+
+
 def test_a_node_is_found_by_its_name(api: Api, broker: BrokerProcess) -> None:
     found = node(api)
     assert found["name"].startswith("leveret@")

@@ -59,6 +59,21 @@ def test_few_queues_are_sampled_before_anybody_asks() -> None:
     assert asyncio.run(watched()) == set()
 
 
+def test_what_the_node_uses_has_rates() -> None:
+    node = Node()
+    used = {"fd_used": 10}
+
+    async def rate() -> float:
+        sampler = Sampler(Walks(node.broker, node.clock), lambda: used)
+        await sampler.sample()
+        used["fd_used"] = 25
+        node.clock.advance(5_000)
+        await sampler.sample()
+        return sampler.totals.rate(("fd_used",), 25, sampler.now_ms())
+
+    assert asyncio.run(rate()) == 3.0
+
+
 def read(api: Api, path: str) -> Any:
     """Return what a path holds."""
     status, body, _ = api.answer(path)

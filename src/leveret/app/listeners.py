@@ -97,7 +97,7 @@ class Listeners:
         if certificates is not None:
             name = LoginName(ground.settings.tls_login_from)
             self._tls = Tls(self._openings, certificates.context, name)
-        self._sampler = Sampler(Walks(ground.broker, ground.clock))
+        self._sampler = Sampler(Walks(ground.broker, ground.clock), self._counts)
         self._backups = self._make_backups()
         operator = Operator(
             engine.runner.now,

@@ -11,6 +11,7 @@ looked at alone, and enough for a rate for those that are listed.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from leveret.broker.admin.stats import QueueNames
@@ -25,6 +26,7 @@ from leveret.limits import (
 from leveret.management.metrics.totals import Totals, Walks
 from leveret.management.requests.slices import next_slice
 from leveret.management.sampling.answers import SharedAnswers
+from leveret.management.sampling.node import NODE_COUNTS, node_counts
 from leveret.management.sampling.series import DETAILED, LISTED, TOTALS, Series
 
 #: How often the counts are looked at.
@@ -51,7 +53,7 @@ CLIENT_COUNTS: Final = ("client_publish", "confirm", "return_unroutable", "drop_
 _NEXT_MS: Final = int(SAMPLE_SECONDS * 900)
 
 #: What a sample of the totals has.
-TOTAL_NAMES: Final = (*QUEUE_COUNTS, *CHURN, *CLIENT_COUNTS)
+TOTAL_NAMES: Final = (*QUEUE_COUNTS, *CHURN, *CLIENT_COUNTS, *NODE_COUNTS)
 
 
 def churn_counts(broker: Broker) -> list[int]:
@@ -88,11 +90,14 @@ class Sampler:
     def __init__(
         self,
         walks: Walks,
+        sockets: Callable[[], Mapping[str, int]] = dict,
         rates_max: int = RATES_MAX,
         histories_max: int = HISTORIES_MAX,
         unasked_max: int = UNASKED_QUEUES_MAX,
     ) -> None:
+        """`sockets` returns what the sockets have to tell (`Operator.counts`)."""
         self.walks: Final = walks
+        self._sockets = sockets
         self._broker = walks.broker
         wall_ms = self._wall_ms = walks.clock.wall_ms
         self._rates_max = rates_max
@@ -120,7 +125,7 @@ class Sampler:
 
     async def sums(self) -> QueueSums:
         """Return the sums over all queues: new ones, or those of a moment ago if they are many."""
-        self._ask()
+        self.ask()
         now_ms = self._wall_ms()
         known = self._found
         if known is None or known.sums.queues <= SLICE_QUEUES or self._is_old(known, now_ms):
@@ -132,7 +137,7 @@ class Sampler:
 
         `detailed` asks for a history; a new one begins with the samples that the rate had.
         """
-        self._ask()
+        self.ask()
         key = (vhost, name)
         known = self.queues.get(key)
         if known is not None and (known.series.detailed or not detailed):
@@ -154,6 +159,12 @@ class Sampler:
         self.queues[key] = _Watched(series, self._ticks)
         series.add(self._wall_ms(), counts)
         return series
+
+    def ask(self) -> None:
+        """Sample for some minutes more."""
+        self._asked = self._ticks
+        if self._work is None or self._work.done():
+            self._work = asyncio.get_running_loop().create_task(self._run())
 
     def client_counts(self) -> list[int]:
         """Return what clients did, by the names of `CLIENT_COUNTS`, as the last sums found it."""
@@ -179,12 +190,6 @@ class Sampler:
             self._work = None
 
     # -- sampling ----------------------------------------------------------------------------------
-
-    def _ask(self) -> None:
-        """Sample for some minutes more."""
-        self._asked = self._ticks
-        if self._work is None or self._work.done():
-            self._work = asyncio.get_running_loop().create_task(self._run())
 
     def _is_old(self, known: Totals, now_ms: int) -> bool:
         return now_ms - known.wall_ms >= SAMPLE_SECONDS * 1000 or now_ms < known.wall_ms
@@ -221,6 +226,7 @@ class Sampler:
         found = await self._take_totals(self._sampled_ms + _NEXT_MS)
         self._sampled_ms = found.wall_ms
         done = found.sums.counts() + churn_counts(self._broker) + self._client_counts
+        done += node_counts(self._broker, self._sockets())
         self.totals.add(found.wall_ms, done)
         for seen, (key, watched) in enumerate(list(self.queues.items()), 1):
             counts = queue_counts(self._broker, *key)

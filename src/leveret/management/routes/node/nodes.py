@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import resource
-import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -30,6 +29,8 @@ from leveret.management.routes.shared import (
     rows_response,
     shared_response,
 )
+from leveret.management.sampling.node import NODE_COUNTS, node_counts
+from leveret.management.sampling.sampler import Sampler
 
 #: The parts of a node's memory that RabbitMQ tells apart and that have no counterpart here.
 _OTHER_BUCKETS: Final = (
@@ -62,7 +63,8 @@ def _node(request: web.Request) -> Row:
     broker = request.app[BROKER]
     operator = request.app[OPERATOR]
     turn = broker.turn
-    io = turn.io
+    io, reader = turn.io, turn.reader
+    counts = operator.counts()
     damage = turn.damage
     return {
         "name": node_name(),
@@ -77,7 +79,6 @@ def _node(request: web.Request) -> Row:
         "uptime": int((time.monotonic() - operator.started) * 1000),
         "run_queue": 0,
         "processors": machine.processors().amount,
-        "proc_used": threading.active_count(),
         "proc_total": machine.threads().amount,
         "rates_mode": "basic",
         "enabled_plugins": ["rabbitmq_management"],
@@ -95,14 +96,10 @@ def _node(request: web.Request) -> Row:
         "log_files": [],
         "cluster_links": [],
         **_memory_alarm(broker),
-        "context_switches": _context_switches(),
-        "disk_free": int(broker.disk_free_bytes),
         "disk_free_limit": int(broker.disk_free_bytes_min),
         "disk_free_alarm": broker.disk_alarm,
-        "io_write_count": int(io.writes),
-        "io_write_bytes": int(io.bytes_written),
+        "io_read_avg_time": round(int(reader.read_ns) / max(1, int(reader.reads)) / 1e6, 4),
         "io_write_avg_time": round(io.write_ms, 4),
-        "io_sync_count": int(io.syncs),
         "io_sync_avg_time": round(io.sync_ms, 4),
         "records_written": int(io.records),
         "records_per_sync": round(io.records_per_sync, 2),
@@ -110,7 +107,8 @@ def _node(request: web.Request) -> Row:
         "letters_dropped_copies": int(turn.letters_dropped.copies),
         "letters_dropped_memory": int(turn.letters_dropped.memory),
         **churn(broker, operator.sampler),
-        **operator.counts(),
+        **counts,
+        **_with_rates(broker, operator.sampler, counts),
         "store_damages": int(damage.places),
         "store_damages_known": int(damage.known),
         "store_records_lost": int(damage.records_lost),
@@ -123,7 +121,6 @@ def _memory_alarm(broker: Broker) -> Row:
     """Return what the memory alarm counts."""
     accounts = broker.turn.accounts
     return {
-        "mem_used": int(broker.memory_bytes()),
         "mem_messages": int(broker.message_bytes()),
         "mem_definitions": int(accounts.definition_bytes),
         "mem_connections": int(accounts.connection_bytes),
@@ -133,10 +130,14 @@ def _memory_alarm(broker: Broker) -> Row:
     }
 
 
-def _context_switches() -> int:
-    """Return how often another process has had the processor in place of this one."""
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_nvcsw + used.ru_nivcsw
+def _with_rates(broker: Broker, sampler: Sampler, counts: Mapping[str, int]) -> Row:
+    """Return what the node uses and did, each with its rate."""
+    sampler.ask()
+    found: Row = {}
+    for name, number in zip(NODE_COUNTS, node_counts(broker, counts), strict=True):
+        found[name] = number
+        found[f"{name}_details"] = {"rate": sampler.totals.rate((name,), number, sampler.now_ms())}
+    return found
 
 
 def _memory(request: web.Request) -> dict[str, int]:

@@ -1,0 +1,45 @@
+"""What the node as a process uses and did, by RabbitMQ's names: sampled with the totals."""
+
+from __future__ import annotations
+
+import resource
+import threading
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from leveret.broker.node.broker import Broker
+
+#: The names, in the order of `node_counts`.
+NODE_COUNTS: Final = (
+    "mem_used",
+    "fd_used",
+    "sockets_used",
+    "proc_used",
+    "disk_free",
+    "context_switches",
+    "io_read_count",
+    "io_read_bytes",
+    "io_write_count",
+    "io_write_bytes",
+    "io_sync_count",
+)
+
+
+def node_counts(broker: Broker, counts: Mapping[str, int]) -> list[int]:
+    """Return the counts of a node; `counts` is what the sockets have to tell."""
+    io, reader = broker.turn.io, broker.turn.reader
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return [
+        int(broker.memory_bytes()),
+        counts.get("fd_used", 0),
+        counts.get("sockets_used", 0),
+        threading.active_count(),
+        int(broker.disk_free_bytes),
+        used.ru_nvcsw + used.ru_nivcsw,
+        int(reader.reads),
+        int(reader.bytes_read),
+        int(io.writes),
+        int(io.bytes_written),
+        int(io.syncs),
+    ]
