@@ -28,7 +28,9 @@ ROOMS = ("aiohttp.", "leveret.management.", "leveret.server.direct.", "leveret.s
 #: Linger for no time: the broker gets a reset.
 RESET = struct.pack("ii", 1, 0)
 
-#: Turns of the loop in which all is done that an end of a connection causes.
+#: Looks at the memory, between which the loop has turns, until a request must be gone: what waited
+#: for the disk hears of it from a thread.
+LOOKS = 50
 TURNS = 20
 
 
@@ -94,9 +96,13 @@ async def left(handles: object) -> Counter[str]:
     await handles._engine.runner.durable()  # noqa: SLF001 (as above)
     while listeners.admission.slots:  # noqa: ASYNC110 (nothing says so)
         await asyncio.sleep(0)
-    for _ in range(TURNS):
-        await asyncio.sleep(0)
-    return in_memory()
+    for _ in range(LOOKS):
+        for _turn in range(TURNS):
+            await asyncio.sleep(0)
+        found = in_memory()
+        if not found["Request"]:
+            break
+    return found
 
 
 def cut_off(broker: Broker, case: str) -> Counter[str]:
