@@ -541,10 +541,6 @@ TIMERS_PER_TURN: Final = 256
 #: After this a letter that no queue took is offered again (dead-letter strategy at-least-once).
 DEAD_LETTER_RETRY_MS: Final = 1000
 
-#: How long a message that came back waits the first time, where only the type of its queue's
-#: delayed retry is set.
-DELAYED_RETRY_MS: Final = 1000
-
 #: How often deliveries of a message of a quorum queue may fail where nothing else is set (RabbitMQ
 #: 4).
 DELIVERY_LIMIT_QUORUM: Final = 20

@@ -55,13 +55,14 @@ def again(node: Node, crash: bool) -> Node:
 
 
 @pytest.mark.parametrize("mode", [1, 2])
-def test_the_delay_grows_with_the_returns_up_to_the_most(node: Node, mode: int) -> None:
+def test_the_delay_grows_with_the_failures_up_to_the_most(node: Node, mode: int) -> None:
     peer = declare(node)
     put(peer, b"m", mode=mode)
     peer.call(1, "basic.consume", queue="q")
-    for delay in (1000, 2000, 2500, 2500):
+    hows = {"nack": [1000, 1000], "reject": [1000, 2000, 2500, 2500]}
+    for how, delay in [(how, delay) for how, delays in hows.items() for delay in delays]:
         got = peer.expect(1, "basic.deliver")
-        nack(peer, got.delivery_tag)
+        peer.send(method(1, f"basic.{how}", delivery_tag=got.delivery_tag, requeue=True))
         assert counts(node) == (0, 1, 0)
         node.tick(delay - 1)
         assert peer.take() == []
@@ -206,19 +207,29 @@ def test_the_delivery_limit_counts_on(node: Node) -> None:
         node.tick(50)
 
 
-def test_the_type_alone_is_enough_and_a_policy_says_it_too(node: Node) -> None:
+@pytest.mark.parametrize("how", ["nack", "reject"])
+@pytest.mark.parametrize(("most", "delay"), [({}, 200), ({"max": 0}, 200), ({"max": 150}, 150)])
+def test_without_a_most_the_delay_is_always_the_least(
+    node: Node, most: dict[str, int], delay: int, how: str
+) -> None:
+    """As RabbitMQ 4.3; a policy says it too, and without a least nothing is delayed."""
     peer = node.connect()
     peer.declare("q")
-    definition: dict[str, object] = {"delayed-retry-type": "returned"}
+    definition: dict[str, object] = {"delayed-retry-type": "all", "delayed-retry-min": 200}
+    definition |= {f"delayed-retry-{name}": value for name, value in most.items()}
     node.vhost.policies.set(make_policy("p", "^q$", definition))
     put(peer, b"1")
-    nack(peer, peer.call_get("q").delivery_tag)
-    node.tick(999)
-    assert counts(node) == (0, 1, 0)
-    node.vhost.policies.clear("p")
-    node.tick(1)
-    assert counts(node) == (1, 0, 0)
-    nack(peer, peer.call_get("q").delivery_tag)
+    for _ in range(3):
+        tag = peer.call_get("q").delivery_tag
+        peer.send(method(1, f"basic.{how}", delivery_tag=tag, requeue=True))
+        node.tick(delay - 1)
+        assert counts(node) == (0, 1, 0)
+        node.tick(1)
+        assert counts(node) == (1, 0, 0)
+    del definition["delayed-retry-min"]
+    node.vhost.policies.set(make_policy("p", "^q$", definition))
+    tag = peer.call_get("q").delivery_tag
+    peer.send(method(1, f"basic.{how}", delivery_tag=tag, requeue=True))
     assert counts(node) == (1, 0, 0)
 
 

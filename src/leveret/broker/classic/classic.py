@@ -43,13 +43,7 @@ from leveret.clock import NO_DEADLINE
 from leveret.limits import SLICE_MESSAGES, STEPS_PER_SLICE
 from leveret.message import Message
 from leveret.store.records.record import is_retained
-from leveret.store.records.returns import (
-    acquisitions,
-    failures,
-    is_redelivered,
-    known_returns,
-    once_more,
-)
+from leveret.store.records.returns import failures, is_redelivered, known_returns, once_more
 
 #: Messages that are expired, and dropped, between two looks at the steps that a get has taken.
 _GET_MESSAGES: Final = SLICE_MESSAGES // 32
@@ -389,7 +383,7 @@ class ClassicQueue(ConsumedQueue):
         if (sequence & self.turn.event_mask) == 0:
             note_event(self, REQUEUED, sequence, message, count)
         item = Returned(sequence, message, count)
-        delay_ms = self.settings.retry_delay_ms(acquisitions(count), failed)
+        delay_ms = self.settings.retry_delay_ms(failures(count), failed)
         if delay_ms == 0:
             self.put_back(item)
             return

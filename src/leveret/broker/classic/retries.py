@@ -2,8 +2,9 @@
 
 A queue with `x-delayed-retry-type` delays what comes back: `failed` what basic.reject gives back or
 a channel leaves behind that ends, `returned` what basic.nack or basic.recover gives back, `all`
-both.  The delay grows with the number of returns: so many times `x-delayed-retry-min`, but not more
-than `x-delayed-retry-max`.  A message that would expire before is not kept beyond that.
+both.  The delay grows with the number of failures: so many times `x-delayed-retry-min`, at least
+once, but not more than `x-delayed-retry-max`, or without it always `x-delayed-retry-min`.  A
+message that would expire before is not kept beyond that.
 
 What waits here lies in memory, in the queue's `out` for a checkpoint, and in the journal as one
 that came back, with a record that says when it is due.  After a restart such a message may lie in

@@ -16,10 +16,8 @@ from leveret.broker.values.arguments import Arguments, age_seconds, int_argument
 from leveret.broker.values.deduplication import Deduplication, QueuedKeys
 from leveret.limits import (
     DEDUPLICATION_KEYS,
-    DELAYED_RETRY_MS,
     DELIVERY_LIMIT_QUORUM,
     SHORT_STRING_BYTES_MAX,
-    TTL_MS_MAX,
 )
 
 #: What stands for a setting that is not there.
@@ -87,15 +85,16 @@ class QueueSettings:
         self.retain_acked_ms: i64 = age_seconds(age) * 1000 if isinstance(age, str) else UNSET
         self.retain_acked_bytes: i64 = int_argument(merged, "x-retain-acked-bytes")
 
-    def retry_delay_ms(self, count: i64, failed: bool) -> i64:
-        """Return how long a message waits that came back for the `count`-th time; 0 for not."""
-        if not (self.retries_failed if failed else self.retries_returned):
+    def retry_delay_ms(self, failures: i64, failed: bool) -> i64:
+        """Return how long a message waits that came back and has failed so often; 0 for not.
+
+        Without a most it is always the least, and without a least nothing is delayed.
+        """
+        least: i64 = self.retry_min_ms
+        if least <= 0 or not (self.retries_failed if failed else self.retries_returned):
             return 0
-        least: i64 = DELAYED_RETRY_MS if self.retry_min_ms < 0 else self.retry_min_ms
-        most: i64 = TTL_MS_MAX if self.retry_max_ms < 0 else self.retry_max_ms
-        if least > 0 and count > most // least:
-            return most
-        return min(least * count, most)
+        most: i64 = self.retry_max_ms
+        return min(least * max(failures, 1), most if most > 0 else least)
 
     def retains(self) -> bool:
         """Tell whether acked messages are kept."""
