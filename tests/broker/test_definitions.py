@@ -7,7 +7,9 @@ internal exchange that it does not export.
 
 from __future__ import annotations
 
+import base64
 import copy
+import hashlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,7 @@ from core import Node
 from leveret.broker.admin.definitions import export_definitions, export_vhost
 from leveret.broker.admin.definitions_import import ImportReport, import_definitions
 from leveret.broker.node.parameters import ParameterComponent
-from leveret.broker.node.users import ARGON2, User
+from leveret.broker.node.users import ARGON2, MD5, User
 from leveret.broker.policy.policy import effective_definition, make_policy, restored_policy
 from leveret.broker.topology.exchanges import EXCHANGE_TYPES
 from leveret.broker.values.queue_attributes import QueueAttributes
@@ -198,7 +200,6 @@ BAD: list[tuple[dict[str, Any], str]] = [
     (bad("users", name="w", password_hash="!"), "users[1] 'w': password_hash is not base 64"),
     (bad("users", name="w", password_hash="QUJD"), "users[1] 'w': the password hash is none of"),
     (bad("users", name="w", password_hash=None), "neither a password_hash nor a password"),
-    (bad("users", name="w", hashing_algorithm="md5", password_hash="QQ=="), "unknown hashing"),
     (bad("users", name="w", tags=[5]), "users[1] 'w': tags are a list of texts"),
     (bad("users", name="w", limits={"max-channels": "a"}), "max-channels in limits should be a"),
     (bad("users", name="w", limits={"x": 1}), "users[1] 'w': Unrecognised term 'x'"),
@@ -507,6 +508,29 @@ def test_b75_hashes_are_kept(node: Node) -> None:
     user = other.broker.users.by_name["own"]
     assert user.definition() == node.broker.users.by_name["own"].definition()
     assert other.broker.users.verify("guest", b"guest")
+
+
+def test_a_user_whose_hash_is_of_another_kind_refuses_nothing(node: Node) -> None:
+    """Exports of RabbitMQ 3.5 have MD5 and name no algorithm; plugins have algorithms of theirs."""
+    md5 = b"salt" + hashlib.md5(b"saltpass", usedforsecurity=False).digest()
+    old = base64.b64encode(md5).decode()
+    given = {
+        **SMALL,
+        "users": [
+            {"name": "u", "password_hash": old, "tags": "management"},
+            {"name": "odd", "password_hash": old, "hashing_algorithm": "scrypt", "tags": []},
+        ],
+    }
+    report = load(node, given)
+    users = node.broker.users
+    assert users.verify("u", b"pass")
+    assert "q" in node.broker.vhosts["v"].queues.by_name
+    assert report.kept == ["users[1] 'odd': no password: 'scrypt' is no hashing algorithm here"]
+    assert users.get("odd").password_hash == b""
+    # One who is there keeps the password.
+    users.put(User("odd", md5, [], MD5))
+    assert load(node, given).kept == report.kept
+    assert users.verify("odd", b"pass")
 
 
 def test_a_password_in_clear_text_is_hashed_once(node: Node) -> None:

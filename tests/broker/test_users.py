@@ -10,7 +10,16 @@ import pytest
 
 from core import Node
 from leveret.broker.node.access import Access
-from leveret.broker.node.users import ARGON2, SHA256, SHA512, User, Users, check_hash, hash_password
+from leveret.broker.node.users import (
+    ARGON2,
+    MD5,
+    SHA256,
+    SHA512,
+    User,
+    Users,
+    check_hash,
+    hash_password,
+)
 from leveret.broker.values.permission import CONFIGURE, READ, WRITE
 from leveret.errors import AccessRefused, AmqpError, NotFound, PreconditionFailed
 from leveret.limits import (
@@ -323,8 +332,15 @@ def test_rabbitmqs_hash_of_its_documentation() -> None:
     assert not user.verify_fast(b"test13")
 
 
-def test_sha512_is_taken_too() -> None:
-    user = User("u", b"salt" + hashlib.sha512(b"saltpass").digest(), [], SHA512)
+@pytest.mark.parametrize(
+    ("algorithm", "digest"),
+    [
+        (SHA512, hashlib.sha512(b"saltpass").digest()),
+        (MD5, hashlib.md5(b"saltpass", usedforsecurity=False).digest()),
+    ],
+)
+def test_rabbitmqs_other_hashes_are_taken_too(algorithm: str, digest: bytes) -> None:
+    user = User("u", b"salt" + digest, [], algorithm)
     check_hash(user.algorithm, user.password_hash)
     assert user.verify_fast(b"pass")
     assert not user.verify_fast(b"salt")

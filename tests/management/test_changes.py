@@ -169,6 +169,7 @@ def test_parameters(api: Api) -> None:
     [
         ("/api/users/x", {"password": 1}, "the field 'password' must be text"),
         ("/api/users/x", {"password_hash": "?"}, "base 64"),
+        ("/api/users/x", {"password": "p", "password_hash": ""}, "not both"),
         ("/api/permissions/%2F/guest", {"configure": ".*"}, "the field 'write' must be text"),
         ("/api/policies/%2F/x", {"pattern": "("}, "'definition' must be an object"),
         ("/api/policies/%2F/x", {"pattern": "(", "definition": {"expires": 1}}, ""),

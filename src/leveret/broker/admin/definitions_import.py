@@ -33,7 +33,14 @@ from leveret.broker.node.parameters import (
     ParameterComponent,
     policy_of,
 )
-from leveret.broker.node.users import SALT_BYTES, SHA256, User, hash_password
+from leveret.broker.node.users import (
+    SALT_BYTES,
+    SHA256,
+    User,
+    can_verify,
+    default_algorithm,
+    hash_password,
+)
 from leveret.broker.policy.policy import Policy
 from leveret.broker.queue.queue import Queue
 from leveret.broker.topology.binding import Binding, binding_identity
@@ -511,7 +518,11 @@ class _Import:
                 found = base64.b64decode(entry.text("password_hash"), validate=True)
             except (binascii.Error, ValueError):
                 raise entry.bad("password_hash is not base 64") from None
-            return found, entry.optional_text("hashing_algorithm") or SHA256
+            algorithm = entry.optional_text("hashing_algorithm") or default_algorithm(found)
+            if can_verify(algorithm):
+                return found, algorithm
+            self._kept(entry, f"no password: '{algorithm[:64]}' is no hashing algorithm here")
+            return (b"", SHA256) if known is None else (known.password_hash, known.algorithm)
         if entry.fields.get("password") is None:
             if known is None:
                 raise entry.bad("there is neither a password_hash nor a password")

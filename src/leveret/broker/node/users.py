@@ -1,7 +1,8 @@
 """Users: who may log in, with what password, and what each may do in which vhost.
 
 A password is kept as a hash only.  Own ones are Argon2id; those of RabbitMQ, four bytes of salt and
-a SHA-2 of salt and password, are taken as they are, so that hashes move freely.  What is slow (to
+a SHA-2 (until version 3.5 an MD5) of salt and password, are taken as they are, so that hashes move
+freely.  What is slow (to
 hash or to verify Argon2id) is not done here: a shell does it in a thread and hands in the result.
 
 Every change is journaled and reaches the connections that are there: the deletion of a user closes
@@ -59,10 +60,14 @@ _LOOKED_AT_PER_STEP: Final = 16
 #: The tag of users who may list the vhosts.
 ADMINISTRATOR: Final = "administrator"
 
-#: The names of the ways to hash: RabbitMQ's two, and Argon2id in its usual text form.
+#: The names of the ways to hash: RabbitMQ's, and Argon2id in its usual text form.
+MD5: Final = "rabbit_password_hashing_md5"
 SHA256: Final = "rabbit_password_hashing_sha256"
 SHA512: Final = "rabbit_password_hashing_sha512"
 ARGON2: Final = "leveret_password_hashing_argon2id"
+
+#: The bytes of RabbitMQ's hashes with their salt.
+_SALTED_BYTES: Final = {MD5: SALT_BYTES + 16, SHA256: SALT_BYTES + 32, SHA512: SALT_BYTES + 64}
 
 MAX_CONNECTIONS: Final = "max-connections"
 
@@ -88,25 +93,33 @@ def hash_password(salt: bytes, password: bytes) -> bytes:
     return salt + hashlib.sha256(salt + password).digest()
 
 
+def default_algorithm(password_hash: bytes) -> str:
+    """Return the algorithm of a hash of RabbitMQ's that names none, as before version 3.6."""
+    return MD5 if len(password_hash) == _SALTED_BYTES[MD5] else SHA256
+
+
+def can_verify(algorithm: str) -> bool:
+    """Tell whether hashes of an algorithm can be verified."""
+    return algorithm == ARGON2 or algorithm in _SALTED_BYTES
+
+
 def check_hash(algorithm: str, password_hash: bytes) -> None:
     """Check that a hash is one that can be verified; an empty one is: nobody logs in with it.
 
     Raises: PreconditionFailed (406).
     """
-    if algorithm not in (SHA256, SHA512, ARGON2):
+    if not can_verify(algorithm):
         raise PreconditionFailed(
-            f"unknown hashing algorithm '{algorithm[:64]}': use {SHA256}, {SHA512} or {ARGON2}"
+            f"unknown hashing algorithm '{algorithm[:64]}': use {_either((*_SALTED_BYTES, ARGON2))}"
         )
     if not password_hash:
         return
     if len(password_hash) > PASSWORD_HASH_BYTES_MAX:
         raise PreconditionFailed(f"a password hash has at most {PASSWORD_HASH_BYTES_MAX} bytes")
-    if algorithm == SHA256:
-        right = len(password_hash) == SALT_BYTES + 32
-    elif algorithm == SHA512:
-        right = len(password_hash) == SALT_BYTES + 64
-    else:
+    if algorithm == ARGON2:
         right = _is_bounded_argon2(password_hash)
+    else:
+        right = len(password_hash) == _SALTED_BYTES[algorithm]
     if not right:
         raise PreconditionFailed(f"the password hash is none of {algorithm}")
 
@@ -198,6 +211,8 @@ class User:
         salt = known[:SALT_BYTES]
         if self.algorithm == SHA512:
             found = hashlib.sha512(salt + password).digest()
+        elif self.algorithm == MD5:
+            found = hashlib.md5(salt + password, usedforsecurity=False).digest()
         else:
             found = hashlib.sha256(salt + password).digest()
         return hmac.compare_digest(salt + found, known)
