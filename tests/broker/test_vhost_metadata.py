@@ -27,6 +27,20 @@ def declare(vhost: Vhost, name: str, **arguments: object) -> str:
     return vhost.queues.declare(None, Name(name), QueueAttributes(True, arguments=given)).kind
 
 
+@pytest.mark.parametrize("restarted", RESTARTS)
+def test_the_maker_of_a_vhost_gets_all_permissions_in_it(
+    node: Node, restarted: Callable[[Node], Node]
+) -> None:
+    node.broker.put_vhost("made", {}, {}, "guest")
+    # To change what is there gives nobody anything.
+    node.broker.users.clear_permission("guest", "/")
+    node.broker.put_vhost("/", {"description": "changed"}, {}, "guest")
+    permissions = restarted(node).broker.users.permissions
+    assert [key for key in permissions if key[0] == "guest"] == [("guest", "made")]
+    given = permissions["guest", "made"]
+    assert (given.configure, given.write, given.read) == (".*", ".*", ".*")
+
+
 # -- limits ----------------------------------------------------------------------------------------
 
 

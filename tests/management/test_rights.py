@@ -192,6 +192,8 @@ def test_an_administrator_administers(world: World, broker: BrokerProcess) -> No
     rights = dict.fromkeys(("configure", "write", "read"), ".*")
     assert user.ask("PUT", f"/api/permissions/{world.other}/{name}", rights)[0] == CREATED
     assert user.ask("PUT", f"/api/vhosts/{name}")[0] == CREATED
+    # The user who makes a vhost may use it at once.
+    assert user.ask("PUT", f"/api/queues/{name}/q", {})[0] == CREATED
     assert user.ask("DELETE", f"/api/vhosts/{name}")[0] == NO_CONTENT
     assert user.ask("DELETE", f"/api/users/{name}")[0] == NO_CONTENT
     who = f"by user '{world.names['administrator']}' from 127.0.0.1:"

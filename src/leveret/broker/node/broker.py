@@ -112,10 +112,13 @@ class Broker:
         vhost = self.vhosts.get(name)
         return self.put_vhost(name, {}, {}) if vhost is None else vhost
 
-    def put_vhost(self, name: str, metadata: Arguments, limits: Arguments) -> Vhost:
+    def put_vhost(
+        self, name: str, metadata: Arguments, limits: Arguments, maker: str = ""
+    ) -> Vhost:
         """Create or change the vhost `name` by one record, and return it.
 
-        What `metadata` does not name stays, and the limits too where `limits` is empty.
+        What `metadata` does not name stays, and the limits too where `limits` is empty.  The user
+        `maker` gets all permissions in a new vhost, as in RabbitMQ.
 
         Raises: PreconditionFailed (406) for a name, metadata or limits that cannot be, or too many
         vhosts; then nothing is changed.
@@ -134,6 +137,18 @@ class Broker:
         check_limits(limits)
         numbers = {limit: most for limit, most in limits.items() if isinstance(most, int)}
         record = vhost_record(name, merged_metadata({}, metadata), numbers)
+        if not maker:
+            return self._make_vhost(name, record)
+        self.users.check_new_permission()
+        self.turn.journal.begin_tx()
+        try:
+            vhost = self._make_vhost(name, record)
+            self.users.set_permission(maker, name, ".*", ".*", ".*")
+        finally:
+            self.turn.journal.end_tx()
+        return vhost
+
+    def _make_vhost(self, name: str, record: Arguments) -> Vhost:
         self.turn.journal.define("vhost", record)
         vhost = self.restore_vhost(name)
         vhost.metadata.restore(record)

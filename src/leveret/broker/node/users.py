@@ -355,6 +355,10 @@ class Users:
         self.keep_permission(user, vhost, permission)
         self._changed(user, vhost)
 
+    def check_new_permission(self) -> None:
+        """Check that there is room for a short permission.  Raises: PreconditionFailed (406)."""
+        self._check_room(_memory(Permission(".*", ".*", ".*")), 0)
+
     def clear_permission(self, user: str, vhost: str) -> None:
         """Remove a user's permission for a vhost.  Raises: NotFound (404) if he had none."""
         self._check_there(user, vhost)

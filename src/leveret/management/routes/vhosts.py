@@ -8,6 +8,7 @@ from aiohttp import web
 
 from leveret.broker.vhost.vhost import Vhost
 from leveret.management.bodies import number_of, object_of
+from leveret.management.gate import access_of
 from leveret.management.requests.slices import next_slice
 from leveret.management.routes.node.identity import node_name
 from leveret.management.routes.shared import (
@@ -44,7 +45,10 @@ async def vhost(request: web.Request) -> web.Response:
 
 
 async def put(request: web.Request) -> web.Response:
-    """Make a vhost, or change the metadata of the one that is there."""
+    """Make a vhost, or change the metadata of the one that is there.
+
+    The user who makes one gets all permissions in it.
+    """
     body = await object_of(request)
     if isinstance(tags := body.get("tags"), str):
         body["tags"] = [tag.strip() for tag in tags.split(",") if tag.strip()]
@@ -53,8 +57,9 @@ async def put(request: web.Request) -> web.Response:
     new = name not in broker.vhosts
     if new:
         check_new(name, "vhost")
+    access = access_of(request)
     async with request.app[OPERATOR].changing():
-        broker.put_vhost(name, body, {})
+        broker.put_vhost(name, body, {}, "" if access is None else access.user)
     return web.Response(status=201 if new else 204)
 
 
