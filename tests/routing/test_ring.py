@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
+import statistics
+from bisect import bisect_left
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -70,6 +74,42 @@ def test_the_ends_of_the_ring_meet() -> None:
 def test_equal_weights_get_about_equal_shares() -> None:
     counts = Counter(owners(ring_of({"a": 10, "b": 10, "c": 10, "d": 10})))
     assert all(abs(counts[name] - 5000) < 500 for name in "abcd")
+
+
+DOCS = Path(__file__).parents[2] / "docs" / "reference" / "broker" / "exchanges.md"
+
+
+def worst_share(names: list[str], weight: int) -> float:
+    """How far the worst share is from its due, in percent: the lengths of all arcs."""
+    points = sorted(
+        (ring_hash(b"%s\0%d" % (name.encode(), number)), owner)
+        for owner, name in enumerate(names)
+        for number in range(weight * RING_POINTS_PER_WEIGHT)
+    )
+    # That is where the ring has them, too.
+    ring = ring_of(dict.fromkeys(names, weight))
+    for value in VALUES[:50]:
+        _, owner = points[bisect_left(points, (value, 0)) % len(points)]
+        assert ring.find(value) == names[owner]
+    shares = [0] * len(names)
+    before = points[-1][0] - (1 << 64)
+    for point, owner in points:
+        shares[owner] += point - before
+        before = point
+    return max(abs(share * len(names) / (1 << 64) - 1) for share in shares) * 100
+
+
+@pytest.mark.parametrize(("weight", "exchanges"), [(1, 60), (10, 10)])
+def test_shares_are_as_uneven_as_the_docs_say(weight: int, exchanges: int) -> None:
+    (row,) = re.findall(rf"^\| {weight} \|(.*)\|$", DOCS.read_text(), re.MULTILINE)
+    said = [[int(number) for number in re.findall(r"\d+", cell)] for cell in row.split("|")]
+    for size, (usual, rare) in zip((2, 4, 8, 16), said, strict=True):
+        worst = sorted(
+            worst_share([f"exchange {number} queue {queue}" for queue in range(size)], weight)
+            for number in range(exchanges)
+        )
+        assert statistics.median(worst) == pytest.approx(usual, abs=1)
+        assert worst[exchanges * 19 // 20 - 1] == pytest.approx(rare, abs=3)
 
 
 def test_shares_follow_weights() -> None:
