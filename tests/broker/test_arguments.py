@@ -102,6 +102,17 @@ DIFFERENT: list[tuple[dict[str, Any], dict[str, Any], str]] = [
         "'x-message-ttl' for {}: received none but current is the value '1' of type 'signedint'",
     ),
     (
+        {"x-consumer-timeout": 1000}, {"x-consumer-timeout": 2000},
+        "'x-consumer-timeout' for {}: received '2000' but current is '1000'",
+    ),
+    (
+        {"x-consumer-timeout": 1000}, {},
+        (
+            "'x-consumer-timeout' for {}: received none but current is the value '1000' of type "
+            "'signedint'"
+        ),
+    ),
+    (
         {}, {"x-dead-letter-exchange": "d"},
         (
             "'x-dead-letter-exchange' for {}: received the value 'd' of type 'longstr' "

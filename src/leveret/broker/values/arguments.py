@@ -166,6 +166,7 @@ _COMPARED: Final = (
     "x-queue-mode",
     "x-single-active-consumer",
     "x-delivery-limit",
+    "x-consumer-timeout",
     "x-max-age",
     "x-stream-max-segment-size-bytes",
     "x-deduplication-header",
