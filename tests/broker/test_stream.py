@@ -240,6 +240,17 @@ def test_what_a_reader_must_bring(node: Node, peer: Peer) -> None:
     assert other.expect(1, "channel.close").code == 406
 
 
+def test_a_prefetch_of_the_channel_is_enough(node: Node, peer: Peer) -> None:
+    """As in RabbitMQ 4.3, which takes it for the consumer's; here all of the channel share it."""
+    put(peer, *[b"%d" % number for number in range(10)])
+    reader = node.connect()
+    reader.call(1, "basic.qos", prefetch_count=3, **{"global": True})
+    reader.call(1, "basic.consume", queue="s", arguments={"x-stream-offset": "first"})
+    assert numbers(reader) == [0, 1, 2]
+    reader.send(method(1, "basic.ack", delivery_tag=2, multiple=True))
+    assert numbers(reader) == [3, 4]
+
+
 @pytest.mark.parametrize("bad", ["durable", "exclusive", "auto_delete"])
 def test_a_stream_is_durable_and_shared(node: Node, bad: str) -> None:
     peer = node.connect()

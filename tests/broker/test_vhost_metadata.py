@@ -105,6 +105,7 @@ def test_a_default_type_is_for_queues_that_name_none(vhost: Vhost) -> None:
     vhost.metadata.set({"default_queue_type": "quorum"})
     assert declare(vhost, "q") == "quorum"
     assert vhost.queues.by_name["q"].arguments == {"x-queue-type": "quorum"}, "as RabbitMQ shows it"
+    assert declare(vhost, "empty", x_queue_type="") == "quorum", "an empty type is none"
     assert declare(vhost, "c", x_queue_type="classic") == "classic"
     assert declare(vhost, "q") == "quorum"
     assert declare(vhost, "q", x_queue_type="quorum") == "quorum"

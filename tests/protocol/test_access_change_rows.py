@@ -331,7 +331,5 @@ def test_b06_user_limit_of_channels_counts_what_is_open(node: Node) -> None:
     two.call(2, "channel.open")
     one.send(method(1, "channel.open"))
     got = one.expect(0, "connection.close")
-    text = (
-        "number of channels opened for user 'u' has reached the maximum allowed user limit of (2)"
-    )
+    text = "number of channels opened for user 'u' has reached the maximum allowed user limit of 2"
     assert (got.code, got.text) == (530, f"NOT_ALLOWED - {text}")

@@ -131,7 +131,7 @@ def test_b06_user_limit_of_channels_is_530(client: Client) -> None:
     second.expect_connection_close(
         530,
         "NOT_ALLOWED - number of channels opened for user 'few-channels' has reached the maximum "
-        "allowed user limit of (2)",
+        "allowed user limit of 2",
     )
     first.open_channel(2)
 

@@ -241,7 +241,7 @@ class Broker:
         if count >= most:
             raise NotAllowed(
                 f"number of channels opened for user '{user}' has reached the maximum allowed "
-                f"user limit of ({most})"
+                f"user limit of {most}"
             )
 
     def put_user(self, user: User) -> None:

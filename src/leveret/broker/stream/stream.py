@@ -359,11 +359,9 @@ class Stream(Queue):
         for an offset that is none, a filter that is none, or the id of another stream.
         """
         if consumer.no_ack:
-            raise NotImplementedFault(
-                f"automatic acknowledgement not supported by stream queues {where}"
-            )
-        if consumer.prefetch_count <= 0:
-            raise PreconditionFailed(f"consumer prefetch count is not set for '{where}'")
+            raise NotImplementedFault(f"automatic acknowledgement not supported by stream {where}")
+        if consumer.prefetch_count <= 0 and consumer.channel.prefetch_count <= 0:
+            raise PreconditionFailed(f"consumer prefetch count is not set for stream {where}")
         wanted = consumer.arguments.get(STREAM_ID, self.stream_id)
         if wanted != self.stream_id:
             raise PreconditionFailed(

@@ -53,7 +53,6 @@ _STRINGS: Final = (
     "x-dead-letter-routing-key",
     "x-overflow",
     "x-queue-type",
-    "x-queue-mode",
     "x-max-age",
     "x-dead-letter-strategy",
     "x-queue-leader-locator",
@@ -69,6 +68,8 @@ KNOWN: Final = (
     *QUEUE_NUMBERS,
     *_STRINGS,
     "x-single-active-consumer",
+    # It has no effect, and so any value, as in RabbitMQ 4.3.
+    "x-queue-mode",
     "x-queue-version",
     "x-max-in-memory-length",
     "x-max-in-memory-bytes",
@@ -274,9 +275,6 @@ def _check_choices(arguments: Arguments, where: str) -> None:
     overflow = arguments.get("x-overflow")
     if isinstance(overflow, str) and overflow not in _OVERFLOWS:
         raise _invalid("x-overflow", where, "invalid_overflow")
-    mode = arguments.get("x-queue-mode")
-    if isinstance(mode, str) and mode not in ("default", "lazy"):
-        raise _invalid("x-queue-mode", where, f"\"unsupported queue mode '{mode}'\"")
     version = arguments.get("x-queue-version", 1)
     if not is_int(version):
         raise _invalid("x-queue-version", where, f'"expected integer, got {type_name(version)}"')
@@ -365,10 +363,11 @@ def check_equivalent(current: Arguments, received: Arguments, where: str) -> Non
     Raises: PreconditionFailed (406).
     """
     for name in _COMPARED:
-        mine = current.get(name)
-        theirs = received.get(name)
-        if name != "x-queue-type" or (mine or "classic") != (theirs or "classic"):
-            check_same(name, where, theirs, mine)
+        if name == "x-queue-type":
+            # RabbitMQ 4.3 names the type that a declare without one asks for.
+            check_same(name, where, received.get(name, "classic"), current.get(name, "classic"))
+        else:
+            check_same(name, where, received.get(name), current.get(name))
 
 
 def check_same(name: str, where: str, received: object, current: object) -> None:

@@ -22,6 +22,9 @@ class QueueAttributes:
         self.exclusive = exclusive
         self.auto_delete = auto_delete
         self.arguments: Arguments = {} if arguments is None else arguments
+        if self.arguments.get("x-queue-type") == "":
+            # In RabbitMQ 4.3 an empty type is no type: the vhost's default applies.
+            self.arguments = {k: v for k, v in self.arguments.items() if k != "x-queue-type"}
 
     def with_arguments(self, arguments: Arguments) -> QueueAttributes:
         """Return the same attributes with other arguments."""

@@ -34,7 +34,8 @@ EXCHANGE_TYPES: Final[dict[str, type[Exchange]]] = {
 def check_exchange_type(kind: str) -> None:
     """Refuse a type that there is not.  Raises: PreconditionFailed (406, behaviour 32)."""
     if kind not in EXCHANGE_TYPES and kind != DELAYED_TYPE:
-        raise PreconditionFailed(f"unknown exchange type '{kind}'")
+        why = "unknown" if kind else "invalid"
+        raise PreconditionFailed(f"{why} exchange type '{kind}'")
 
 
 def make_exchange(
