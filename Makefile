@@ -77,7 +77,7 @@ pages: .venv/.spark .venv/.built ## every view of the pages in a browser, at bot
 orders: setup ## each test file alone, then all tests in random orders (ARGS="--seed 7 tests/routing")
 	LEVERET_EXPECT_BUILD=compiled .venv/bin/python tools/orders.py $(ARGS) -- --hypothesis-profile=ci -m "not (differential or pages_more or toolchains)"
 
-differential: .venv/.deps .venv/.built ## the same scripts on RabbitMQ and on Leveret (ARGS="-k tx")
+differential: .venv/.deps .venv/.built ## the same scripts on two releases of RabbitMQ and on Leveret (ARGS="-k tx")
 	.ci/packages rabbitmq-server
 	LEVERET_EXPECT_BUILD=compiled .venv/bin/python $(PYTEST) tests/differential tests/house/test_differences.py $(ARGS)
 

@@ -1,13 +1,17 @@
-"""Fixtures of the differential test: both brokers, one of each for all scripts; its figures."""
+"""Fixtures of the differential test: the brokers, one of each for all scripts; its figures."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 import pytest
+from rabbitmq import RabbitMQError
+from rabbitmq_next import NextRabbitMQ
 
 from differential import expected, pair
 from differential.stage import Host
+
+_next = pytest.StashKey[str]()
 
 
 @pytest.fixture(scope="session")
@@ -18,25 +22,56 @@ def rabbitmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
 
 
 @pytest.fixture(scope="session")
+def rabbitmq_next(
+    tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
+) -> Iterator[Host | None]:
+    """The RabbitMQ of Debian's next release; None where it cannot be had: the summary says why."""
+    try:
+        running = pair.rabbitmq(tmp_path_factory.mktemp("next"), NextRabbitMQ)
+        host = running.__enter__()
+    except RabbitMQError as error:
+        pytestconfig.stash[_next] = f"Debian's next RabbitMQ was NOT compared: {error}"
+        yield None
+        return
+    known = (
+        ""
+        if expected.is_recorded(host)
+        else (f", whose differences are only shown: those of {expected.RECORDED} are recorded")
+    )
+    pytestconfig.stash[_next] = f"Debian's next RabbitMQ is {host.version}{known}"
+    yield host
+    running.__exit__(None, None, None)
+
+
+@pytest.fixture(scope="session")
 def leveret(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
     """Leveret."""
     with pair.leveret(tmp_path_factory.mktemp("leveret")) as host:
         yield host
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say how much was compared and what differed."""
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    """Say how much was compared, with which versions, and what differed."""
     played = [
         dict(report.user_properties)
         for report in terminalreporter.getreports("passed") + terminalreporter.getreports("failed")
-        if "differences" in dict(report.user_properties)
+        if "versions" in dict(report.user_properties)
     ]
-    if not played:
-        return
-    lines, differences, faults = (
-        sum(int(str(one[name])) for one in played) for name in ("lines", "differences", "faults")
-    )
-    terminalreporter.write_line(
-        f"{len(played)} scripts, {lines} lines of RabbitMQ's compared, {differences} differences, "
-        f"{faults} of them not as listed in {len(expected.read())} reasons"
-    )
+    versions = sorted({str(v) for one in played for v in str(one["versions"]).split()})
+    for version in versions:
+        lines, differences, faults = (
+            sum(int(str(one.get(f"{name} {version}", 0))) for one in played)
+            for name in ("lines", "differences", "faults")
+        )
+        terminalreporter.write_line(
+            f"{len(played)} scripts, {lines} lines of RabbitMQ {version}'s compared, "
+            f"{differences} differences, {faults} of them not as listed in "
+            f"{len(expected.read())} reasons"
+        )
+        for one in played:
+            if shown := one.get(f"shown {version}"):
+                terminalreporter.write_line(str(shown))
+    if _next in config.stash:
+        terminalreporter.write_line(config.stash[_next])

@@ -1,6 +1,6 @@
-"""The two brokers that are compared, on this machine: Debian's RabbitMQ and Leveret.
+"""The brokers that are compared, on this machine: two releases of RabbitMQ, and Leveret.
 
-Both are new and empty and are gone afterwards.  Both are managed over HTTP, RabbitMQ on a loopback
+All are new and empty and are gone afterwards.  All are managed over HTTP, RabbitMQ on a loopback
 port by its management plugin, Leveret on the Unix socket in its data directory.
 """
 
@@ -54,13 +54,13 @@ def asker(connect: Connect) -> Callable[[str, str, Any], tuple[int, Any]]:
 
 
 @contextlib.contextmanager
-def rabbitmq(directory: Path) -> Iterator[Host]:
-    """Run RabbitMQ."""
+def rabbitmq(directory: Path, kind: type[RabbitMQ] = RabbitMQ) -> Iterator[Host]:
+    """Run a RabbitMQ: the one that is installed, or that of Debian's next release."""
     (port,) = free_ports(1)
     configuration = f"management.tcp.ip = 127.0.0.1\nmanagement.tcp.port = {port}\n"
-    with RabbitMQ(directory, PLUGINS, configuration) as broker:
+    with kind(directory, PLUGINS, configuration) as broker:
         api = asker(lambda: http.client.HTTPConnection("127.0.0.1", port, ANSWER_SECONDS_MAX))
-        yield Host("rabbitmq", broker.uri, api)
+        yield Host("rabbitmq", broker.uri, api, broker.version)
 
 
 def over_tcp(host: Host) -> Host:
@@ -68,7 +68,7 @@ def over_tcp(host: Host) -> Host:
     _, overview = host.api("GET", "/api/overview", None)
     (port,) = [one["port"] for one in overview["listeners"] if one["protocol"] == "http"]
     api = asker(lambda: http.client.HTTPConnection("127.0.0.1", port, ANSWER_SECONDS_MAX))
-    return Host(host.name, host.uri, api)
+    return Host(host.name, host.uri, api, host.version)
 
 
 @contextlib.contextmanager

@@ -72,11 +72,12 @@ END: Final = Heard("(end)")
 
 @dataclass
 class Host:
-    """One of the two brokers: where it is and what manages it."""
+    """One of the brokers: where it is, what manages it, and RabbitMQ's version."""
 
     name: str
     uri: str
     api: Callable[[str, str, Any], tuple[int, Any]]
+    version: str = ""
 
 
 class Stage:

@@ -1,4 +1,7 @@
-"""The same scripts on RabbitMQ and on Leveret: every difference must be an expected one."""
+"""The same scripts on RabbitMQ and on Leveret: every difference must be an expected one.
+
+A script is played once on Leveret, and beside it on each RabbitMQ that is there.
+"""
 
 from __future__ import annotations
 
@@ -23,22 +26,34 @@ EXPECTED = expected.read()
 
 @pytest.mark.parametrize("script", SCRIPTS.values(), ids=SCRIPTS.keys())
 def test_no_unexpected_difference(
-    script: Script, rabbitmq: Host, leveret: Host, record_property: Callable[[str, int], None]
+    script: Script,
+    rabbitmq: Host,
+    rabbitmq_next: Host | None,
+    leveret: Host,
+    record_property: Callable[[str, object], None],
 ) -> None:
-    with ThreadPoolExecutor(2) as pool:
-        theirs, ours = pool.map(script.run, (rabbitmq, leveret))
-    found = differences(theirs, ours)
-    faults = expected.judge(script.name, found, EXPECTED)
-    record_property("lines", len(theirs))
-    record_property("differences", len(found))
-    record_property("faults", len(faults))
-    if faults:
-        pytest.fail("\n".join([*faults, "= RabbitMQ:", *theirs]), pytrace=False)
+    others = [rabbitmq] if rabbitmq_next is None else [rabbitmq, rabbitmq_next]
+    with ThreadPoolExecutor(len(others) + 1) as pool:
+        ours, *theirs = pool.map(script.run, (leveret, *others))
+    failures = []
+    for host, said in zip(others, theirs, strict=True):
+        found = differences(expected.levelled(host, script.name, said, ours), ours)
+        faults = expected.judge(host, script.name, found, EXPECTED)
+        record_property(f"lines {host.version}", len(said))
+        record_property(f"differences {host.version}", len(found))
+        record_property(f"faults {host.version}", len(faults))
+        if faults and expected.is_recorded(host):
+            failures += [*faults, f"= RabbitMQ {host.version}:", *said]
+        elif faults:
+            record_property(f"shown {host.version}", "\n".join(faults))
+    record_property("versions", " ".join(host.version for host in others))
+    if failures:
+        pytest.fail("\n".join(failures), pytrace=False)
 
 
 def test_every_expected_difference_has_its_script() -> None:
-    named = {name for places in EXPECTED.values() for name, _ in places}
-    assert named <= set(SCRIPTS)
+    named = {place.script for places in EXPECTED.values() for place in places}
+    assert named | {one.script for one in expected.EVERYWHERE} <= set(SCRIPTS)
 
 
 #: Behaviours that no script on this machine can show.

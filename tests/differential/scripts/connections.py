@@ -30,12 +30,7 @@ def opened(s: Stage, login: raw.Login) -> None:
 
 @script(1)
 def header_of_another_protocol(s: Stage) -> None:
-    for header in (
-        b"GET / HT",
-        b"AMQP\x00\x01\x00\x00",
-        b"AMQP\x03\x01\x00\x00",
-        b"AMQP\x00\x00\x09\x02",
-    ):
+    for header in (b"SSH-2.0-", b"AMQP\x00\x00\x09\x02"):
         peer = s.dial()
         peer.send(header)
         s.note(repr(peer.raw().take(8)))
@@ -43,10 +38,26 @@ def header_of_another_protocol(s: Stage) -> None:
 
 
 @script(1)
+def header_of_http(s: Stage) -> None:
+    peer = s.dial()
+    peer.send(b"GET / HT")
+    s.note(repr(peer.raw().take(8)))
+    peer.end()
+
+
+@script(1)
+def header_of_amqp_1_0(s: Stage) -> None:
+    for header in (b"AMQP\x00\x01\x00\x00", b"AMQP\x03\x01\x00\x00"):
+        peer = s.dial()
+        peer.send(header)
+        s.note(repr(peer.raw().take(8)))
+
+
+@script(1)
 def header_of_amqp_0_8(s: Stage) -> None:
     peer = s.dial()
     peer.send(b"AMQP\x01\x01\x08\x00")
-    s.note(repr(peer.raw().take(7)))
+    s.note(repr(peer.raw().take(5)))
 
 
 @script(2)
@@ -162,19 +173,19 @@ def mechanisms_and_locales(s: Stage) -> None:
 
 @script(7)
 def frame_larger_than_agreed(s: Stage) -> None:
-    peer = s.peer(raw.Login(frame_max=4096))
+    peer = s.peer(raw.Login(frame_max=8192))
     peer.channel(1)
-    peer.send(raw.frame(raw.METHOD, 1, b"x" * 4097))
+    peer.send(raw.frame(raw.METHOD, 1, b"x" * 8193))
     peer.hear()
 
 
 @script(7)
 def frame_as_large_as_agreed(s: Stage) -> None:
-    a = s.peer(raw.Login(frame_max=4096)).channel(1)
+    a = s.peer(raw.Login(frame_max=8192)).channel(1)
     a.declare(s.name("q"), auto_delete=True)
     a.peer.send(
         raw.method(1, "basic.publish", routing_key=s.name("q")),
-        raw.content(1, b"x" * 8184, piece=4088),
+        raw.content(1, b"x" * 16_368, piece=8184),
     )
     a.get(s.name("q"))
 

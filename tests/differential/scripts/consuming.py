@@ -385,6 +385,23 @@ def single_active_consumer_by_priority(s: Stage) -> None:
     a.delivered()
 
 
+@script(61, 62)
+def single_active_consumer_by_priority_of_a_quorum_queue(s: Stage) -> None:
+    a = s.channel()
+    queue = s.name("q")
+    a.declare(
+        queue,
+        durable=True,
+        arguments={"x-single-active-consumer": True, "x-queue-type": "quorum"},
+    )
+    a.get(queue)
+    a.consume(queue, "low", arguments={"x-priority": 1})
+    a.consume(queue, "high", arguments={"x-priority": 5})
+    a.publish("", queue, "1")
+    a.delivered()
+    a.call("queue.delete", queue=queue)
+
+
 @script(62)
 def consumer_priority(s: Stage) -> None:
     a, queue = filled(s)

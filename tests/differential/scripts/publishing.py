@@ -75,6 +75,15 @@ def body_too_large(s: Stage) -> None:
     a.sync()
 
 
+@script(20)
+def body_of_17_mib(s: Stage) -> None:
+    a = s.channel()
+    a.declare(s.name("q"), exclusive=True)
+    a.confirm()
+    a.publish("", s.name("q"), b"x" * (17 * 1024 * 1024))
+    a.confirmed()
+
+
 @script(21)
 def expiration_invalid(s: Stage) -> None:
     a = s.channel()

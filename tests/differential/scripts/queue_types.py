@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import raw
 from differential.script import script
 from differential.stage import Channel, Stage
 from raw import Typed
@@ -69,6 +70,42 @@ def quorum_delivery_limit(s: Stage) -> None:
     a.delivered()
     delete(s, a)
     a.hear()
+
+
+@script(63)
+def quorum_delivery_limit_by_default(s: Stage) -> None:
+    a = s.channel()
+    queue = s.name("q")
+    a.declare(queue, durable=True, arguments=QUORUM)
+    a.confirm()
+    a.publish("", queue, "x")
+    a.confirmed()
+    a.consume(queue)
+    for _ in range(21):
+        tag = a.peer.next_on(1).tag
+        a.peer.send(raw.method(1, "basic.reject", delivery_tag=tag, requeue=True))
+    a.sync()
+    a.close()
+    a.get(queue)
+    delete(s, a)
+
+
+@script(46)
+def arguments_of_other_types(s: Stage) -> None:
+    """Arguments that not all releases of RabbitMQ have, and where they have no meaning."""
+    a = s.channel()
+    for number, (kind, name, value) in enumerate((
+        ("stream", "x-queue-mode", "lazy"), ("quorum", "x-queue-version", 2),
+        ("stream", "x-queue-version", 2), ("quorum", "x-queue-leader-locator", "x"),
+        ("classic", "x-dead-letter-strategy", "at-least-once"),
+        ("quorum", "x-delayed-retry-type", "x"), ("classic", "x-delayed-retry-type", "all"),
+        ("quorum", "x-delivery-limit", -2), ("stream", "x-stream-filter-size-bytes", 3),
+        ("classic", "x-stream-filter-size-bytes", 32),
+        ("quorum", "x-quorum-initial-group-size", 0),
+    )):  # fmt: skip
+        queue = f"{name}-{number}"
+        a.declare(s.name(queue), durable=True, arguments={"x-queue-type": kind, name: value})
+        delete(s, a, queue)
 
 
 @script(63)
