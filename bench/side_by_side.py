@@ -3,8 +3,9 @@
     .venv/bin/python bench/side_by_side.py [--seconds 5] [--rounds 3] [--only durable] [--json]
 
 The broker measured is the one installed for the Python that runs this; `--pure-python PATH` puts
-another build beside it.  A figure is the median of the rounds; within a round the sides take turns
-scenario by scenario, so that a change of the machine's mood meets all of them.
+another build beside it, and `--rabbitmq both` the RabbitMQ of Debian's next release.  A figure is
+the median of the rounds; within a round the sides take turns scenario by scenario, so that a change
+of the machine's mood meets all of them.
 
     .venv/bin/python bench/side_by_side.py --other PATH --rounds 7 [--instructions 20000]
 
@@ -29,6 +30,7 @@ from typing import Any, Final
 import builds
 import instructions
 import rabbitmq
+import rabbitmq_next
 import sides
 
 
@@ -90,6 +92,13 @@ SCENARIOS: Final = [
         perf=["-s", "16", "-a", "-l", "-r", "10000"],
     ),
 ]  # fmt: skip
+
+#: Which RabbitMQ each choice runs; ratios are to the last one.
+RABBITS: Final[dict[str, list[type[rabbitmq.RabbitMQ]]]] = {
+    "installed": [rabbitmq.RabbitMQ],
+    "next": [rabbitmq_next.NextRabbitMQ],
+    "both": [rabbitmq_next.NextRabbitMQ, rabbitmq.RabbitMQ],
+}
 
 #: The columns that have a meaning of their own.
 LEVERET: Final = "Leveret"
@@ -225,7 +234,8 @@ def syncs(rows: list[dict[str, Any]]) -> str:
 #: What a reader of the table must know of its durable rows.
 SYNC_NOTE: Final = (
     "Both sync before they confirm: Leveret the journal of the node (sync = always), once\n"
-    "for all that has gathered; RabbitMQ 3.10.8 that of the queue (strace shows the fsync)."
+    "for all that has gathered; RabbitMQ 3.10.8 that of the queue (strace shows the fsync).\n"
+    "Classic queues of RabbitMQ 4.3.6 confirm without a sync, its quorum queues with one."
 )
 
 
@@ -256,6 +266,12 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--cpus", choices=["one", "all"], default="all", help="a broker's cores")
     parser.add_argument("--pure-python", metavar="PATH", help="a Python with another build")
     parser.add_argument("--no-rabbitmq", action="store_true", help="leave RabbitMQ out")
+    parser.add_argument(
+        "--rabbitmq",
+        choices=list(RABBITS),
+        default="installed",
+        help="which RabbitMQ: Debian's, that of Debian's next release (downloaded), or both",
+    )
     parser.add_argument(
         "--other",
         metavar="PATH",
@@ -305,9 +321,14 @@ def start_all(
         where = f" at {python}" if name == OTHER else ""
         versions.append(f"{name}: {sides.version(python)}{where}")
         started.append(stack.enter_context(sides.leveret(python, name, options.dir, broker)))
-    if rabbitmq.installed() and not options.no_rabbitmq and not options.other:
+    for kind in [] if options.no_rabbitmq or options.other else RABBITS[options.rabbitmq]:
+        if kind is rabbitmq.RabbitMQ and not rabbitmq.installed():
+            continue
         say("starting RabbitMQ")
-        started.append(stack.enter_context(sides.rabbit(options.dir, broker)))
+        try:
+            started.append(stack.enter_context(sides.rabbit(options.dir, broker, kind)))
+        except rabbitmq.RabbitMQError as error:
+            say(f"a RabbitMQ is left out: {error}")
     return started, versions
 
 

@@ -251,9 +251,11 @@ def leveret(
 
 
 @contextlib.contextmanager
-def rabbit(directory: Path, cpus: set[int]) -> Iterator[Side]:
-    """Run Debian's RabbitMQ."""
-    broker = rabbitmq.RabbitMQ(directory)
+def rabbit(
+    directory: Path, cpus: set[int], kind: type[rabbitmq.RabbitMQ] = rabbitmq.RabbitMQ
+) -> Iterator[Side]:
+    """Run Debian's RabbitMQ, or that of Debian's next release."""
+    broker = kind(directory)
     try:
         with placed(cpus):
             broker.start()
