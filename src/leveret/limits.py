@@ -32,7 +32,7 @@ TABLE_ENTRIES_MAX: Final = 4096
 #: 128 KiB of arguments by default, and every checkpoint writes each definition again.
 DEFINITION_BYTES_MAX: Final = 1024 * 1024
 
-#: The largest body by default, as in RabbitMQ 3.x (4.x: 16 MiB): real programs send 20 MB.
+#: The largest body by default, as in RabbitMQ 3.10 (4.3: 16 MiB): real programs send 20 MB.
 MESSAGE_BYTES_MAX: Final = 128 * 1024 * 1024
 
 #: A message may take this part of `memory_bytes_max`.  A broker holds a second copy of a body while

@@ -1,6 +1,6 @@
 """Filters of a stream's consumers: by filter value, routing key and headers.
 
-Sources: RabbitMQ 3.13's `x-stream-filter` and `x-stream-match-unfiltered`; the rest is ours.
+Sources: RabbitMQ 4.3's `x-stream-filter` and `x-stream-match-unfiltered`; the rest is ours.
 """
 
 from __future__ import annotations

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+from typing import Final
+
 from differential import expected
+
+ROOT: Final = Path(__file__).parents[2]
+
+#: The versions that `make differential` runs, and their releases.
+RUN: Final = {"3.10", "3.10.8", "4.3", "4.3.6"}
+CLAIM: Final = re.compile(r"\b[Aa]s (?:in |with |for )?RabbitMQ(?:'s)? (\d+(?:\.\d+)*)")
 
 
 def test_the_page_explains_every_expected_difference() -> None:
@@ -24,3 +34,17 @@ def test_the_page_says_which_releases_do_as_leveret_does() -> None:
         if column != expected.SAME
     }
     assert said == recorded
+
+
+def test_only_versions_that_are_run_are_named_as_examples() -> None:
+    """That something is 'as in' a RabbitMQ can be seen only of one that scripts are played on."""
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "tests").rglob("*.md")]
+    sources = [*(ROOT / "src").rglob("*.py"), *(ROOT / "tests").rglob("*.py")]
+    assert len(pages) > 30
+    found = [
+        f"{path.relative_to(ROOT)}: {claim[0]}"
+        for path in (*pages, *sources)
+        for claim in CLAIM.finditer(path.read_text())
+        if claim[1] not in RUN
+    ]
+    assert found == []

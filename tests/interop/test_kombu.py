@@ -114,7 +114,7 @@ def test_qos_is_chosen_by_the_product(connection: Connection) -> None:
 
 
 def test_arguments_of_celerys_event_queues(connection: Connection, name: str) -> None:
-    """Transient, shared, auto-delete, with expires and TTL: RabbitMQ 4.3 refuses these, 3.x not."""
+    """Transient, shared, auto-delete, with expires and TTL: RabbitMQ deprecates such queues."""
     exchange = Exchange(name, "fanout", auto_delete=True, durable=False)
     queue = Queue(
         name, exchange, durable=False, auto_delete=True, expires=60, message_ttl=10, max_priority=5

@@ -234,7 +234,7 @@ def test_b14_update_secret_changes_nothing_that_is_stored(node: Node) -> None:
 
 
 def test_b73_deleted_vhost_closes_its_connections(node: Node) -> None:
-    """73: 320, in RabbitMQ 4's words; other vhosts go on."""
+    """73: 320, in RabbitMQ 4.3's words; other vhosts go on."""
     gone = node.connect_as("u", vhost="v")
     gone.declare("q")
     gone.call(1, "basic.consume", queue="q", consumer_tag="c")

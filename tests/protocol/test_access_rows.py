@@ -1,7 +1,7 @@
 """Behaviours 3, 6, 14, 19, 46 and 74: what a user may do, and what he is told of what he may not.
 
 The broker starts on a directory with users in it, so these tests are not for another broker.  The
-texts are RabbitMQ 4's; 3.10.8 says the same without the word for what was asked for.
+texts are RabbitMQ 4.3's; 3.10.8 says the same without the word for what was asked for.
 """
 
 from __future__ import annotations
@@ -350,7 +350,7 @@ def test_b74_topic_permission_on_publish(client: Client) -> None:
 
 @pytest.mark.parametrize("header", ["CC", "BCC"])
 def test_b74_topic_permission_on_copies(client: Client, header: str) -> None:
-    """74: the keys in CC and BCC are judged as the message's own (RabbitMQ 3 lets them through)."""
+    """74: the keys in CC and BCC are judged as the message's own (not in RabbitMQ 3.10)."""
     connection = client(login("topical"))
     for keys in (["topical.a", "topical.b"], ["topical.c", "x"]):
         headers = {header: keys}

@@ -115,7 +115,7 @@ def test_b61_after_a_cancel_unacked_messages_come_first(
 def test_b61_a_higher_priority_becomes_active(
     connection: raw.Connection, name: str, broker: Broker
 ) -> None:
-    """61: as in RabbitMQ 4: as soon as the one before it holds nothing."""
+    """61: as in RabbitMQ 4.3's quorum queues: as soon as the one before it holds nothing."""
     if broker.is_rabbitmq:
         pytest.skip("RabbitMQ 3.10 keeps the first one until it ends")
     declare_single(connection, name)

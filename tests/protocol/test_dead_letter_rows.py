@@ -269,7 +269,7 @@ def test_b70_key_of_the_queue(connection: raw.Connection, name: str) -> None:
 
 
 def test_b71_publishers_own_is_not_believed(connection: raw.Connection, name: str) -> None:
-    """71: a forged history neither counts nor stops a message (as RabbitMQ 4)."""
+    """71: a forged history neither counts nor stops a message (as RabbitMQ 4.3)."""
     queue, to = pair(connection, name)
     forged = [
         {"queue": queue, "reason": "rejected", "count": 99},

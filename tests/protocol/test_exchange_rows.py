@@ -67,7 +67,7 @@ def test_b31_passive_declare_of_a_reserved_name_that_is_not_there_is_404(
 
 
 def test_b32_unknown_type(connection: raw.Connection, name: str, broker: Broker) -> None:
-    """32: 406 of the channel as in RabbitMQ 4; 3.10 closes the connection with 503."""
+    """32: 406 of the channel as in RabbitMQ 4.3; 3.10 closes the connection with 503."""
     connection.send(raw.method(1, "exchange.declare", exchange=name, type="x-no-such"))
     if broker.is_rabbitmq:
         connection.expect_connection_close(503, "unknown exchange type 'x-no-such'", DECLARE)

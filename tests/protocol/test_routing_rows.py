@@ -216,7 +216,7 @@ def test_b40_message_without_headers(connection: raw.Connection, exchanges: Exch
 def test_b40_an_integer_is_no_float(
     connection: raw.Connection, exchanges: Exchanges, broker: Broker
 ) -> None:
-    """40: 1 is not 1.0 in RabbitMQ 4, which compares by =:=; 3.10 compares by ==."""
+    """40: 1 is not 1.0 in RabbitMQ 4.3, which compares by =:=; 3.10 compares by ==."""
     exchange = exchanges("headers")
     queue = bound_queue(connection, exchange, "", a=1)
     publish_headers(connection, exchange, {"a": 1.0}, {"a": 1})

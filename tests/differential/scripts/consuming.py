@@ -402,6 +402,53 @@ def single_active_consumer_by_priority_of_a_quorum_queue(s: Stage) -> None:
     a.call("queue.delete", queue=queue)
 
 
+@script(61, 62)
+def single_active_consumer_gives_way_in_a_quorum_queue(s: Stage) -> None:
+    """One of a higher priority takes over when all messages of the active one are acked."""
+    a = s.channel()
+    queue = s.name("q")
+    arguments = {"x-single-active-consumer": True, "x-queue-type": "quorum"}
+    a.declare(queue, durable=True, arguments=arguments)
+    a.confirm()
+    for body in "1234":
+        a.publish("", queue, body)
+    a.confirmed()
+    a.qos(2)
+    a.consume(queue, "low")
+    a.delivered(2)
+    a.consume(queue, "high", arguments={"x-priority": 1})
+    a.ack(1)
+    a.ack(2)
+    a.delivered(2)
+    a.call("queue.delete", queue=queue)
+
+
+@script(61)
+def single_active_consumer_of_a_quorum_queue(s: Stage) -> None:
+    """The next consumer begins while the one before it holds a message."""
+    a = s.channel()
+    queue = s.name("q")
+    arguments = {"x-single-active-consumer": True, "x-queue-type": "quorum"}
+    a.declare(queue, durable=True, arguments=arguments)
+    a.consume(queue, "1")
+    a.consume(queue, "2")
+    a.confirm()
+    a.publish("", queue, "1")
+    a.confirmed()
+    a.delivered()
+    a.cancel("1")
+    a.publish("", queue, "2")
+    a.confirmed()
+    a.count(queue)
+    a.rest()
+    a.ack(1)
+    a.publish("", queue, "3")
+    a.confirmed()
+    a.count(queue, 0)
+    a.rest()
+    a.call("queue.delete", queue=queue)
+
+
 @script(62)
 def consumer_priority(s: Stage) -> None:
     a, queue = filled(s)

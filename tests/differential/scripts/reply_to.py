@@ -54,6 +54,23 @@ def mandatory_reply(s: Stage) -> None:
 
 
 @script(65)
+def reply_in_a_transaction(s: Stage) -> None:
+    a, b = s.channel(), s.channel()
+    a.declare(s.name("q"), exclusive=True)
+    a.consume(REPLY_TO, "replies", no_ack=True)
+    a.publish("", s.name("q"), "ask", reply_to=REPLY_TO)
+    reply_to = a.get(s.name("q")).properties["reply_to"].value
+    b.call("tx.select")
+    b.publish("", reply_to, "rolled back")
+    b.call("tx.rollback")
+    b.publish("", reply_to, "committed")
+    b.call("tx.commit")
+    a.delivered()
+    a.sync()
+    a.rest()
+
+
+@script(65)
 def with_ack(s: Stage) -> None:
     s.channel().consume(REPLY_TO)
 

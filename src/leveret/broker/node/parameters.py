@@ -387,7 +387,7 @@ def policy_value(policy: Policy) -> Arguments:
 
 
 def as_table(value: object, what: str) -> Arguments:
-    """Return a JSON object; a list of pairs, as RabbitMQ 3 exports some, is taken for one.
+    """Return a JSON object; a list of pairs is taken for one: RabbitMQ exports an empty one as [].
 
     Raises: PreconditionFailed (406) for anything else.
     """

@@ -9,7 +9,7 @@ clients must judge again; who does so here finds nothing to drop.
 Invariant: a filter changes nothing of a message, and what it remembers of the last ones changes no
 verdict.
 
-Source: RabbitMQ 3.13's `x-stream-filter` and `x-stream-match-unfiltered`; the rest is ours.
+Source: RabbitMQ 4.3's `x-stream-filter` and `x-stream-match-unfiltered`; the rest is ours.
 """
 
 from __future__ import annotations

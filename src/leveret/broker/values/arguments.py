@@ -36,7 +36,7 @@ QUEUE_NUMBERS: Final[dict[str, tuple[int, int]]] = {
     "x-max-length": (0, _INTEGER_MAX),
     "x-max-length-bytes": (0, _INTEGER_MAX),
     "x-max-priority": (0, 255),
-    # RabbitMQ 4's way to say that a quorum queue has none is -1.
+    # RabbitMQ 4.3's way to say that a quorum queue has none is -1.
     "x-delivery-limit": (-1, _INTEGER_MAX),
     "x-stream-max-segment-size-bytes": (0, _INTEGER_MAX),
     "x-consumer-timeout": (0, _INTEGER_MAX),

@@ -3,7 +3,7 @@
 They come from one table, the queue's arguments as its policies changed them: who made which entry
 is not known here.  Values were checked before (`arguments`, `policy`).
 
-Source: behaviours 46 and 63 to 69; a quorum queue's delivery limit is RabbitMQ 4's.
+Source: behaviours 46 and 63 to 69; a quorum queue's delivery limit is RabbitMQ 4.3's.
 """
 
 from __future__ import annotations

@@ -178,7 +178,7 @@ def _text(row: Mapping[str, object], key: str, where: str) -> str:
 
 
 def _arguments(row: Mapping[str, object], where: str) -> dict[str, object]:
-    """Return the arguments of a row; RabbitMQ 3 writes an empty table as a list."""
+    """Return the arguments of a row; old exports of RabbitMQ have [] for an empty table."""
     value = row.get("arguments", {})
     if isinstance(value, dict):
         return value

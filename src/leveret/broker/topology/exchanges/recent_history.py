@@ -5,9 +5,9 @@ It keeps the last `x-recent-history-length` messages, 20 by default, but none th
 exchange routes them on from there.
 
 The history lies in memory, within the share of all that is kept there (`retention.py`), and begins
-empty after a restart, as with RabbitMQ 3.  It takes messages as a queue does, so that one of a
-transaction comes in with the commit, but it is no queue of the vhost and does not count as a
-destination: what only the history took is unroutable.
+empty after a restart, as in RabbitMQ 3.10 (4.3 keeps it).  It takes messages as a queue does, so
+that one of a transaction comes in with the commit, but it is no queue of the vhost and does not
+count as a destination: what only the history took is unroutable.
 
 Source: RabbitMQ's plugin of that name.
 """
