@@ -29,8 +29,9 @@ class Address:
     `wire` is both as AMQP short strings, ready to be copied into a delivery.
 
     A few messages have an address of their own, with what the broker alone knows of their way:
-    `blind` is the header BCC as entries of a table, and `letters_left` how many more copies dead-
-    lettering may make by itself (ALL_LETTERS: it has made none).  No client is shown either.
+    `blind` is the header BCC as entries of a table, or what says that CC is void (`copies`), and
+    `letters_left` how many more copies dead-lettering may make by itself (ALL_LETTERS: it has made
+    none).  No client is shown either.
     """
 
     __slots__ = ("blind", "blind_bytes", "exchange", "letters_left", "routing_key", "wire")

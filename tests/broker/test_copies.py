@@ -8,12 +8,24 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from leveret.broker.values.copies import copy_keys, without_bcc
+from leveret.broker.values.copies import (
+    blind_copies,
+    blind_entries,
+    carbon_copies,
+    copy_keys,
+    without_bcc,
+)
 from leveret.broker.values.expiration import check_expiration, expiration_ms
 from leveret.broker.values.special_headers import COPIES, NUMBERED, special_headers
 from leveret.errors import PreconditionFailed
 from leveret.limits import EXPIRATION_MS_MAX
-from leveret.wire.properties import NO_PROPERTIES, BasicProperties, decode_properties
+from leveret.message import Address, Message
+from leveret.wire.properties import (
+    NO_PROPERTIES,
+    BasicProperties,
+    decode_properties,
+    property_headers,
+)
 from wire_strategies import tables
 
 short = st.text(max_size=60)
@@ -96,3 +108,19 @@ def test_an_expiration_is_a_whole_number(text: str) -> None:
 def test_without_an_expiration_there_is_nothing_to_check() -> None:
     assert expiration_ms(NO_PROPERTIES) == -1
     check_expiration(NO_PROPERTIES)
+
+
+@pytest.mark.parametrize("name", [b"CC", b"BCC"])
+def test_of_a_header_given_twice_the_first_counts(name: bytes) -> None:
+    """As in RabbitMQ 4.3; the second is not even judged."""
+    entry = bytes([len(name)]) + name
+    first = entry + b"A\x00\x00\x00\x06S\x00\x00\x00\x01a"
+    for second in (entry + b"A\x00\x00\x00\x06S\x00\x00\x00\x01b", entry + b"I\x00\x00\x00\x01"):
+        size = len(first + second).to_bytes(4)
+        raw = b"\x20\x00" + size + first + second
+        assert copy_keys(raw) == ["a"]
+        blind = blind_entries(raw)
+        assert blind_copies(Address(b"", b"", blind)) == (["a"] if name == b"BCC" else [])
+        assert property_headers(without_bcc(raw)) == ({} if blind else property_headers(raw))
+        message = Message(Address(b"", b""), raw, b"", 0, False)
+        assert carbon_copies(message) == ([] if name == b"BCC" else ["a"])

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import pytest
 
-from core import UUID, Node, Peer
+from core import UUID, Node, Peer, all_waiting
 from hostile_node import HostileNode, Tally, prepare
 from hostile_requests import good, key_of, routes
 from leveret.store.disks.recording import RecordingDisk
@@ -198,7 +198,9 @@ def test_a_letter_goes_to_the_blind_keys_too(reason: str, restart: str) -> None:
         assert (death["reason"], death["routing-keys"]) == (reason, ["first", "open"])
 
 
-def test_a_key_of_the_queue_counts_alone_and_is_the_last_of_them() -> None:
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_key_of_the_queue_counts_alone_and_is_the_last_of_them(restart: bool) -> None:
+    """As RabbitMQ 4.3: CC stays in the headers, and neither this death nor the next follows it."""
     node = Node()
     peer = _declared(node, {"x-message-ttl": 1000, "x-dead-letter-routing-key": "first"})
     again = {"x-message-ttl": 1000, "x-dead-letter-exchange": "dlx"}
@@ -207,7 +209,13 @@ def test_a_key_of_the_queue_counts_alone_and_is_the_last_of_them() -> None:
     peer.call(1, "queue.bind", queue="first", exchange="dlx", routing_key="first")
     peer.send(publish(1, "amq.direct", "first", b"m", headers=HEADERS, delivery_mode=2))
     node.tick(2000)
+    if restart:
+        node.sync()
+        node.take_checkpoint()
+        node = Node(RecordingDisk(node.crashed(no_chance)[0]), clock=node.clock)
     assert [node.classic(name).ready_count() for name in ("first", "open", SECRET)] == [1, 0, 0]
+    headers = decode_properties(all_waiting(node.classic("first"))[0].message.properties)["headers"]
+    assert (headers["CC"], "BCC" in headers) == (["open"], False)
     node.tick(2000)
     assert [node.classic(name).ready_count() for name in ("first", "open", SECRET)] == [0, 0, 0]
 

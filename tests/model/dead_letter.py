@@ -34,8 +34,6 @@ def died(queue: Queue, message: Message, reason: str, exchange: str, now_ms: int
         for header in [one for one in headers if one.startswith(DEATH_HEADERS)]:
             del headers[header]
         _tell_of("first", headers, new, message.exchange)
-    if key is not None:
-        headers.pop("CC", None)
     headers["x-death"] = [death.entry() for death in deaths]
     _tell_of("last", headers, new, message.exchange)
     hidden = () if key is not None else message.hidden

@@ -33,7 +33,7 @@ from leveret.broker.core.effects import DeadMessage
 from leveret.broker.core.timers import Timed
 from leveret.broker.queue.host import QueueHost
 from leveret.broker.queue.target import Target
-from leveret.broker.values.copies import blind_copies, carbon_copies
+from leveret.broker.values.copies import CC_VOID, blind_copies, carbon_copies, has_copies
 from leveret.broker.values.death_reasons import REASON_MAXLEN, REASON_REJECTED
 from leveret.broker.values.letters import COPIES, MEMORY, shared
 from leveret.limits import (
@@ -371,7 +371,7 @@ class DeadLetter(DeadMessage):
         message = self.message
         headers = property_headers(message.properties) or {}
         keys = [message.address.routing_key.decode("utf-8", "surrogateescape")]
-        keys += carbon_copies(headers)
+        keys += carbon_copies(message)
         deaths = read_deaths(headers) if message.died else []
         death = Death(
             self.died_in(),
@@ -412,8 +412,6 @@ class DeadLetter(DeadMessage):
         for death in deaths:
             death.write(w)
         patch_length(w, start, i64(len(w)) - start - 4)
-        if self.queue.settings.dead_letter_routing_key is not None:
-            drop.append(b"CC")
         properties = edit_headers(message.properties, drop, {}, w.getvalue())
         return without_property(properties, EXPIRATION)
 
@@ -425,7 +423,7 @@ class DeadLetter(DeadMessage):
         own_key = self.queue.settings.dead_letter_routing_key
         if own_key is not None:
             routing_key = own_key.encode("utf-8", "surrogateescape")
-            blind = b""
+            blind = CC_VOID if has_copies(properties) else b""
         name = exchange.encode("utf-8", "surrogateescape")
         if blind:
             address = Address(name, routing_key, blind, letters_left)

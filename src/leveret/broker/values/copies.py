@@ -3,7 +3,9 @@
 A message goes wherever its routing key, or one of these, leads, once to each queue.  CC stays in
 the message's headers.  BCC is taken out of them when the message comes in and kept in its address,
 which no way out of the broker shows: a dead letter and a delayed message are routed by it again.
-The property bytes are searched, not decoded.
+A dead letter that got a routing key of its queue's goes where that leads and nowhere else, now and
+later: its address says so, and CC in its headers only tells where the message was published to.
+Of a CC or BCC that comes twice the first counts.  The property bytes are searched, not decoded.
 
 Source: RabbitMQ's sender-selected distribution.  RabbitMQ skips what is no string in such an
 array; here it is refused, because a copy that nobody gets is a mistake.
@@ -11,6 +13,7 @@ array; here it is refused, because a copy that nobody gets is a mistake.
 
 from __future__ import annotations
 
+import contextlib
 from typing import Final
 
 from mypy_extensions import i64
@@ -29,6 +32,10 @@ BCC: Final = b"BCC"
 #: The names as they stand in a table.
 _CC_ENTRY: Final = b"\x02CC"
 _BCC_ENTRY: Final = b"\x03BCC"
+
+#: What an address has in place of BCC where CC in the headers leads nowhere any more: a CC that is
+#: void, which no message can be published with.
+CC_VOID: Final = b"\x02CCV"
 
 #: The flag of the headers, in the first byte of properties.
 _HEADERS: Final = 0x20
@@ -79,10 +86,15 @@ def copy_keys(properties: bytes) -> list[str]:
 def _keys_in(entries: bytes, position: i64, end: i64) -> list[str]:
     """Return the routing keys in the entries of a table that lie from `position` to `end`."""
     keys: list[str] = []
+    has_cc = has_bcc = False
     while position < end:
         value: i64 = position + 1 + i64(entries[position])
         name = entries[position + 1 : value]
-        if name in (CC, BCC):
+        if name == CC and not has_cc:
+            has_cc = True
+            _read_keys(entries, value, name, keys)
+        elif name == BCC and not has_bcc:
+            has_bcc = True
             _read_keys(entries, value, name, keys)
         position = value_end(entries, value)
     return keys
@@ -96,17 +108,41 @@ def has_copies(properties: bytes) -> bool:
     return properties.find(_CC_ENTRY) >= 0 or properties.find(_BCC_ENTRY) >= 0
 
 
-def carbon_copies(headers: dict[str, object]) -> list[str]:
+def carbon_copies(message: Message) -> list[str]:
     """Return the keys in the CC of a message that was taken; what is no text is passed over."""
-    copies = headers.get("CC")
-    if not isinstance(copies, list):
-        return []
-    return [key for key in copies if isinstance(key, str)]
+    keys: list[str] = []
+    properties = message.properties
+    if message.address.blind == CC_VOID or not has_copies(properties):
+        return keys
+    at = find_property(properties, HEADERS)
+    position: i64 = at + 4
+    end: i64 = position + i64(read_i32_be(properties, at))
+    while position < end:
+        value: i64 = position + 1 + i64(properties[position])
+        after = value_end(properties, value)
+        if properties[position + 1 : value] == CC:
+            if properties[value] == _ARRAY:
+                _read_texts(properties, value + 5, after, keys)
+            break
+        position = after
+    return keys
+
+
+def _read_texts(data: bytes, position: i64, end: i64, keys: list[str]) -> None:
+    """Append the texts among the values from `position` to `end` to `keys`."""
+    while position < end:
+        after = value_end(data, position)
+        if data[position] == _STRING:
+            with contextlib.suppress(UnicodeDecodeError):
+                keys.append(data[position + 5 : after].decode("utf-8"))
+        position = after
 
 
 def blind_copies(address: Address) -> list[str]:
     """Return the keys in the BCC that a message was published with."""
-    return _keys_in(address.blind, 0, address.blind_bytes) if address.blind_bytes else []
+    if address.blind_bytes == 0 or address.blind == CC_VOID:
+        return []
+    return _keys_in(address.blind, 0, address.blind_bytes)
 
 
 def blind_entries(properties: bytes) -> bytes:

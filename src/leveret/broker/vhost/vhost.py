@@ -39,7 +39,6 @@ from leveret.large_dict import LargeDict
 from leveret.limits import HISTORY_COPIES_MAX, TABLE_BYTES_PER_STEP
 from leveret.message import Message
 from leveret.wire.numbered import Numbered, read_numbered
-from leveret.wire.properties import property_headers
 
 __all__ = ["DUPLICATE", "KNOWN", "RECORDED", "REJECTED", "StagingRoom", "Vhost"]
 
@@ -166,7 +165,7 @@ class Vhost(VhostState):
         key = message.address.routing_key.decode("utf-8", "surrogateescape")
         copies = blind_copies(message.address)
         if has_copies(message.properties):
-            copies = carbon_copies(property_headers(message.properties) or {}) + copies
+            copies = carbon_copies(message) + copies
         return self.route_copies(found, key, copies, message.properties).targets
 
     # -- messages ---------------------------------------------------------------------------------
