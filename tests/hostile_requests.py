@@ -33,7 +33,7 @@ from leveret.management.rights import USER, right_of
 NAMES: Final = {
     "vhost": "h", "user": "u", "name": "q", "queue": "q", "exchange": "e",
     "component": "vhost-limits",
-    "id": "1", "consumer": "reader", "sink": "sink", "publisher": "p",
+    "id": "1", "pattern": "x", "consumer": "reader", "sink": "sink", "publisher": "p",
     "connection": "127.0.0.1:5 -> 127.0.0.1:5672", "channel": "127.0.0.1:5 -> 127.0.0.1:5672 (1)",
     "source": "e", "destination": "q", "kind": "q", "props": "~", "end": "source",
     "backup": "b", "path": "format",

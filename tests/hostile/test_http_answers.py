@@ -44,6 +44,12 @@ SMALL: Final = {
     "GET /api/health/checks/certificate-expiration/{within}/{unit}",
     "GET /api/health/checks/node-is-quorum-critical",
     "GET /api/health/checks/node-is-mirror-sync-critical",
+    "GET /api/health/checks/metadata-store/initialized",
+    "GET /api/health/checks/metadata-store/initialized/with-data",
+    "GET /api/health/checks/reached-target-cluster-size",
+    "GET /api/health/checks/quorum-queues-without-elected-leaders/all-vhosts",
+    "GET /api/health/checks/quorum-queues-without-elected-leaders/vhost/{vhost}",
+    "GET /api/healthchecks/node", "GET /api/auth/attempts/{name}/source",
 }  # fmt: skip
 
 

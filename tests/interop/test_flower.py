@@ -102,8 +102,6 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     with BrokerProcess(tmp_path_factory.mktemp("data"), settings=settings) as process:
         with HttpUser(http_port(process)) as user:
             assert user.ask("PUT", "/api/vhosts/tasks")[0] == 201
-            rights = {"configure": ".*", "write": ".*", "read": ".*"}
-            assert user.ask("PUT", "/api/permissions/tasks/guest", rights)[0] == 201
         yield process
 
 

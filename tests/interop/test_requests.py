@@ -35,7 +35,7 @@ def tool(broker: BrokerProcess) -> Iterator[Tool]:
         tool = Tool(user)
         tool.put(f"vhosts/{path(VHOST)}", {"description": "", "tags": "", "tracing": False}, 201)
         everything = {"configure": ".*", "write": ".*", "read": ".*"}
-        tool.put(f"permissions/{path(VHOST)}/guest", everything, 201)
+        tool.put(f"permissions/{path(VHOST)}/guest", everything, 204)
         yield tool
         tool.delete(f"vhosts/{path(VHOST)}")
 
@@ -156,6 +156,7 @@ def test_terraform_keeps_vhosts_and_users(tool: Tool) -> None:
     tool.put(where, topic, 201)
     assert tool.get(where) == [{"user": "terra", "vhost": VHOST, **topic}]
     tool.delete(where)
+    tool.missing(where)
     tool.delete("users/terra")
     tool.missing("users/terra")
 

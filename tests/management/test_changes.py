@@ -113,7 +113,15 @@ def test_user_limits_and_topic_permissions(api: Api) -> None:
         {"user": "bob", "vhost": "/", **topic}
     ]
     assert api.change("DELETE", "/api/topic-permissions/%2F/bob/amq.topic") == 204
+    assert api.ask("GET", "/api/topic-permissions/%2F/bob")[0] == NOT_FOUND
+    assert api.ask("GET", "/api/users/bob/topic-permissions") == (200, [])
     api.change("DELETE", "/api/users/bob")
+
+
+@pytest.mark.parametrize("of", ["users", "vhosts"])
+@pytest.mark.parametrize("what", ["permissions", "topic-permissions"])
+def test_there_are_no_permissions_of_nobody(api: Api, of: str, what: str) -> None:
+    assert api.ask("GET", f"/api/{of}/nobody/{what}")[0] == NOT_FOUND
 
 
 @pytest.mark.parametrize("kind", ["policies", "operator-policies"])

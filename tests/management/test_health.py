@@ -24,6 +24,12 @@ from http_api import Api
         "certificate-expiration/1/months",
         "protocol-listener/amqp091",
         "protocol-listener/amqp",
+        "protocol-listener/mqtt,amqp",
+        "metadata-store/initialized",
+        "metadata-store/initialized/with-data",
+        "reached-target-cluster-size",
+        "quorum-queues-without-elected-leaders/all-vhosts",
+        "quorum-queues-without-elected-leaders/vhost/%2F/pattern/a.*",
     ],
 )
 def test_all_is_well(api: Api, check: str) -> None:
@@ -58,6 +64,26 @@ def test_what_cannot_be_asked(api: Api, check: str) -> None:
     status, body, _ = api.answer(f"/api/health/checks/{check}")
     assert isinstance(body, dict)
     assert (status, body["error"]) == (400, "bad_request")
+
+
+def test_what_older_tools_ask_is_answered(api: Api) -> None:
+    """AMQPStorm and plugins of Nagios ask healthchecks/node; 4.3 has these routes still."""
+    status, rows, _ = api.answer("/api/nodes")
+    assert isinstance(rows, list)
+    node = rows[0]["name"]
+    for path in ("healthchecks/node", f"healthchecks/node/{node}"):
+        assert api.answer(f"/api/{path}")[:2] == (200, {"status": "ok"})
+    status, attempts, _ = api.answer(f"/api/auth/attempts/{node}")
+    assert status == 200
+    assert isinstance(attempts, list)
+    assert {row["protocol"] for row in attempts} == {"http", "amqp091"}
+    assert api.answer(f"/api/auth/attempts/{node}/source")[:2] == (200, [])
+    for path in ("healthchecks/node/none", "auth/attempts/none", "auth/attempts/none/source"):
+        assert api.answer(f"/api/{path}")[0] == 404
+    assert api.answer("/api/all-configuration")[1] == api.answer("/api/definitions")[1]
+    assert api.ask("POST", "/api/all-configuration", {"vhosts": [{"name": "/"}]})[0] == 200
+    assert api.change("POST", "/api/rebalance/queues") == 204
+    assert api.change("POST", f"/api/vhosts/%2F/start/{node}") == 204
 
 
 def test_a_vhost_is_alive(api: Api) -> None:

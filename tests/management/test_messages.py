@@ -39,6 +39,17 @@ def got(api: Api, queue: str, body: object) -> list[dict[str, Any]]:
     return rows
 
 
+@pytest.mark.parametrize("properties", [[], {"headers": []}])
+def test_an_empty_list_is_an_empty_object(
+    api: Api, channel: Channel, properties: dict[str, object]
+) -> None:
+    """PHP writes an empty table so."""
+    channel.queue_declare("q.php")
+    sent = {**message("q.php", "x"), "properties": properties}
+    assert api.ask("POST", PUBLISH, sent) == (200, {"routed": True})
+    channel.queue_delete("q.php")
+
+
 def test_a_message_comes_back_as_it_was_published(api: Api, channel: Channel) -> None:
     channel.queue_declare("q.http", durable=True)
     headers = {"n": 1, "t": "x", "l": [True, None]}

@@ -246,6 +246,8 @@ def test_who_asks_and_what_the_broker_is(api: Api) -> None:
     assert ok(api, "/api/whoami")["tags"] == ["administrator"]
     assert ok(api, "/api/extensions") == []
     check([{"name": str, "state": str, "stability": str}], ok(api, "/api/feature-flags"), "flag")
+    assert api.change("PUT", "/api/feature-flags/quorum_queue/enable", {}) == 204
+    assert api.ask("PUT", "/api/feature-flags/none/enable", {})[0] == 400
     assert ok(api, "/api/deprecated-features") == ok(api, "/api/deprecated-features/used") == []
     before = ok(api, "/api/cluster-name")["name"]
     assert api.change("PUT", "/api/cluster-name", {"name": "rabbits"}) == 204

@@ -49,7 +49,7 @@ def test_one_is_declared_shown_and_deleted(api: Api, channel: Channel) -> None:
         {"partitions": 0},
         {"partitions": 1025},
         {"partitions": "3"},
-        {"partitions": 2, "arguments": []},
+        {"partitions": 2, "arguments": [1]},
         {"partitions": 2, "arguments": {"x-max-length": 5}},
         {"partitions": 2, "arguments": {"x-queue-type": "classic"}},
         {"partitions": 2, "arguments": {"y": 2**70}},

@@ -80,8 +80,13 @@ def number_said(value: int) -> str:
 
 
 def table_of(body: Mapping[str, object], name: str) -> dict[str, object]:
-    """Return a field that is an object.  Raises: PreconditionFailed (400 in HTTP)."""
+    """Return a field that is an object; an empty list, as PHP writes an empty one, is one too.
+
+    Raises: PreconditionFailed (400 in HTTP).
+    """
     value = body.get(name)
+    if value == []:
+        return {}
     if not isinstance(value, dict):
         raise PreconditionFailed(f"the field '{name}' must be an object")
     return value
@@ -101,11 +106,8 @@ def flag_of(body: Mapping[str, object], name: str) -> bool:
 
 
 def table_or_none(body: Mapping[str, object], name: str) -> dict[str, object] | None:
-    """Return a field that is an object; None without, or for an empty list, as PHP writes it.
+    """Return a field that is an object; None without.
 
     Raises: PreconditionFailed (400 in HTTP).
     """
-    value = body.get(name)
-    if value is None or value == []:
-        return None
-    return table_of(body, name)
+    return None if body.get(name) is None else table_of(body, name)

@@ -79,7 +79,11 @@ BODIES: Final[dict[str, Body]] = {
     "PUT /api/operator-policies/{vhost}/{name}": _POLICY,
     "PUT /api/parameters/{component}/{vhost}/{name}": _VALUE,
     "PUT /api/global-parameters/{name}": _VALUE,
+    "POST /api/all-configuration": _NONE,
     "POST /api/definitions": _NONE,
+    "PUT /api/feature-flags/{name}/enable": _NONE,
+    "POST /api/rebalance/queues": _NONE,
+    "POST /api/vhosts/{vhost}/start/{name}": _NONE,
     "POST /api/definitions/{vhost}": _NONE,
     "PUT /api/queues/{vhost}/{name}": (
         {"durable": FLAG, "auto_delete": FLAG, "arguments": TABLE},
@@ -165,8 +169,9 @@ BODIES: Final[dict[str, Body]] = {
 
 #: Of the paths that end in no name, those whose answer is one object, or no JSON.
 _OBJECTS: Final = re.compile(
-    r"/api/(overview|version|whoami|auth|cluster-name|config/effective|definitions|openapi\.json)$"
-    r"|\}/memory$|/(relative|offset|chunks)$|/api/(health|aliveness-test)/|^/metrics"
+    r"/api/(overview|version|whoami|auth|cluster-name|config/effective|definitions|all-configuration"
+    r"|openapi\.json)$"
+    r"|\}/memory$|/(relative|offset|chunks)$|/api/(health|healthchecks|aliveness-test)/|^/metrics"
 )
 
 #: Paths that end in a name and answer with a list all the same: of a vhost, a user, a component.
@@ -174,7 +179,7 @@ _LISTS_OF: Final = re.compile(
     r"/api/(queues|exchanges|bindings|consumers|policies|operator-policies|vhost-limits|user-limits"
     r"|streams|super-streams|sinks)/\{(vhost|user)\}$|/parameters/\{component\}(/\{vhost\})?$"
     r"|/username/\{user\}$|/\{kind\}/\{destination\}$|/bindings/\{end\}$|/publishers/\{vhost\}"
-    r"/\{queue\}$|/topic-permissions/\{vhost\}/\{user\}$"
+    r"/\{queue\}$|/topic-permissions/\{vhost\}/\{user\}$|/auth/attempts/\{name\}$"
 )
 
 _PART: Final = re.compile(r"\{(\w+)\}")

@@ -75,6 +75,9 @@ _NODE: Final = {
     "GET /api/memory": MONITORING,
     "GET /api/nodes/{name}/memory": MONITORING,
     "GET /api/nodes/{name}/memory/relative": MONITORING,
+    "GET /api/auth/attempts/{name}": MONITORING,
+    "GET /api/auth/attempts/{name}/source": MONITORING,
+    "POST /api/rebalance/queues": ADMINISTRATION,
     "GET /api/cluster-name": LOOKING,
     "PUT /api/cluster-name": ADMINISTRATION,
     "GET /api/config/effective": ADMINISTRATION,
@@ -170,6 +173,7 @@ _VHOSTS: Final = {
     "GET /api/vhosts/{vhost}": LOOKING,
     "PUT /api/vhosts/{vhost}": ADMINISTRATION,
     "DELETE /api/vhosts/{vhost}": ADMINISTRATION,
+    "POST /api/vhosts/{vhost}/start/{name}": ADMINISTRATION,
     "POST /api/vhosts/{vhost}/deletion/protection": ADMINISTRATION,
     "DELETE /api/vhosts/{vhost}/deletion/protection": ADMINISTRATION,
     "GET /api/vhost-limits": LOOKING,
@@ -235,17 +239,22 @@ _SETTINGS: Final = {
     "GET /api/global-parameters/{name}": POLICIES,
     "PUT /api/global-parameters/{name}": ADMINISTRATION,
     "DELETE /api/global-parameters/{name}": ADMINISTRATION,
+    "GET /api/all-configuration": ADMINISTRATION,
+    "POST /api/all-configuration": ADMINISTRATION,
     "GET /api/definitions": ADMINISTRATION,
     "GET /api/definitions/{vhost}": ADMINISTRATION,
     "POST /api/definitions": ADMINISTRATION,
     "POST /api/definitions/{vhost}": ADMINISTRATION,
 }
 
+_LEADERS: Final = "GET /api/health/checks/quorum-queues-without-elected-leaders"
+
 _FACTS: Final = {
     "GET /api/openapi.json": LOOKING,
     "GET /api/version": LOOKING,
     "GET /api/extensions": LOOKING,
     "GET /api/feature-flags": LOOKING,
+    "PUT /api/feature-flags/{name}/enable": ADMINISTRATION,
     "GET /api/deprecated-features": LOOKING,
     "GET /api/deprecated-features/used": LOOKING,
     "GET /api/health/checks/alarms": LOOKING,
@@ -260,6 +269,15 @@ _FACTS: Final = {
     "GET /api/aliveness-test/{vhost}": MANAGEMENT,
     "GET /api/health/checks/node-is-quorum-critical": LOOKING,
     "GET /api/health/checks/node-is-mirror-sync-critical": LOOKING,
+    "GET /api/health/checks/metadata-store/initialized": LOOKING,
+    "GET /api/health/checks/metadata-store/initialized/with-data": LOOKING,
+    "GET /api/health/checks/reached-target-cluster-size": LOOKING,
+    f"{_LEADERS}/all-vhosts": LOOKING,
+    f"{_LEADERS}/all-vhosts/pattern/{{pattern}}": LOOKING,
+    f"{_LEADERS}/vhost/{{vhost}}": LOOKING,
+    f"{_LEADERS}/vhost/{{vhost}}/pattern/{{pattern}}": LOOKING,
+    "GET /api/healthchecks/node": LOOKING,
+    "GET /api/healthchecks/node/{name}": LOOKING,
 }
 
 #: What each route asks for.
@@ -331,6 +349,8 @@ HEAVY: Final = frozenset({
     "GET /api/parameters/{component}",
     "GET /api/parameters/{component}/{vhost}",
     "GET /api/global-parameters",
+    "GET /api/all-configuration",
+    "POST /api/all-configuration",
     "GET /api/definitions",
     "GET /api/definitions/{vhost}",
     "POST /api/definitions",

@@ -10,7 +10,7 @@ from leveret.broker.vhost.vhost import Vhost
 from leveret.management.bodies import number_of, object_of
 from leveret.management.gate import access_of
 from leveret.management.requests.slices import next_slice
-from leveret.management.routes.node.identity import node_name
+from leveret.management.routes.node.identity import check_node, node_name
 from leveret.management.routes.shared import (
     BROKER,
     OPERATOR,
@@ -68,6 +68,13 @@ async def delete(request: web.Request) -> web.Response:
     operator = request.app[OPERATOR]
     operator.begin()
     await operator.ended(request.app[BROKER].delete_vhost(request.match_info["vhost"]))
+    return web.Response(status=204)
+
+
+async def start(request: web.Request) -> web.Response:
+    """Start a vhost on a node: one that is there runs.  Raises: NotFound (404)."""
+    check_node(request)
+    found_vhost(request)
     return web.Response(status=204)
 
 
@@ -148,6 +155,7 @@ ROUTES: Final = (
     web.get("/api/vhosts/{vhost}", vhost),
     web.put("/api/vhosts/{vhost}", put),
     web.delete("/api/vhosts/{vhost}", delete),
+    web.post("/api/vhosts/{vhost}/start/{name}", start),
     web.post("/api/vhosts/{vhost}/deletion/protection", protect),
     web.delete("/api/vhosts/{vhost}/deletion/protection", protect),
     web.get("/api/vhost-limits", limits),

@@ -9,7 +9,7 @@ from typing import Any, Final
 from aiohttp import web
 
 from leveret.errors import PreconditionFailed
-from leveret.management.bodies import object_of, table_of, text_of
+from leveret.management.bodies import object_of, table_of, table_or_none, text_of
 from leveret.management.gate import may_write
 from leveret.management.requests.slices import next_slice
 from leveret.management.routes.shared import (
@@ -92,6 +92,8 @@ def properties_of(given: Mapping[str, object]) -> bytes:
     fields: dict[str, Any] = {
         name: value for name, value in given.items() if name in BasicProperties.FIELDS
     }
+    if "headers" in fields:
+        fields["headers"] = table_or_none(fields, "headers")
     try:
         return BasicProperties(**fields).encode()
     except (TypeError, ValueError, OverflowError) as wrong:

@@ -6,6 +6,7 @@ from typing import Final
 
 from aiohttp import web
 
+from leveret.errors import PreconditionFailed
 from leveret.management.bodies import object_of, text_of
 from leveret.management.routes.node.identity import CLUSTER_NAME, cluster_name
 from leveret.management.routes.shared import (
@@ -18,10 +19,13 @@ from leveret.management.routes.shared import (
 
 #: Feature flags of RabbitMQ whose behaviour this broker has.
 _FLAGS: Final = {
+    "detailed_queues_endpoint": "A list of queues with all their fields",
     "direct_exchange_routing_v2": "Routing by an index of binding keys",
     "drop_unroutable_metric": "Unroutable messages that were dropped are counted",
     "empty_basic_get_metric": "Gets from empty queues are counted",
     "implicit_default_bindings": "Queues are bound to the default exchange",
+    "quorum_queue": "Queues of the type quorum",
+    "stream_filtering": "Consumers of streams that get only what they ask for",
     "stream_queue": "Queues of the type stream",
     "stream_single_active_consumer": "One active consumer in each partition of a super stream",
     "user_limits": "Limits of connections and channels for each user",
@@ -55,6 +59,13 @@ async def feature_flags(request: web.Request) -> web.StreamResponse:
     return await rows_response(request, rows)
 
 
+async def enable_flag(request: web.Request) -> web.Response:
+    """Enable a feature flag: those that there are, are.  Raises: PreconditionFailed (400)."""
+    if request.match_info["name"] not in _FLAGS:
+        raise PreconditionFailed("unsupported")
+    return web.Response(status=204)
+
+
 async def deprecated_features(request: web.Request) -> web.StreamResponse:
     """Return the deprecated features: there are none."""
     return await rows_response(request, [])
@@ -83,6 +94,7 @@ ROUTES: Final = (
     web.get("/api/version", version),
     web.get("/api/extensions", extensions),
     web.get("/api/feature-flags", feature_flags),
+    web.put("/api/feature-flags/{name}/enable", enable_flag),
     web.get("/api/deprecated-features", deprecated_features),
     web.get("/api/deprecated-features/used", deprecated_features),
     web.get("/api/cluster-name", name),

@@ -1,4 +1,4 @@
-"""`/api/health/checks/…` and `/api/aliveness-test`: one question each, for who starts brokers anew.
+"""`/api/health/checks/…` and their older forms: one question each, for whoever restarts brokers.
 
 An answer is 200 with `{"status": "ok"}`, or 503 with `{"status": "failed", "reason": …}`.
 """
@@ -12,7 +12,7 @@ from typing import Final
 from aiohttp import web
 
 from leveret.errors import PreconditionFailed
-from leveret.management.routes.node.identity import node_name
+from leveret.management.routes.node.identity import check_node, node_name
 from leveret.management.routes.shared import BROKER, OPERATOR, Row, found_vhost, json_response
 
 #: Other names under which protocols are asked for, and RabbitMQ's name of the listener.
@@ -83,13 +83,15 @@ async def port_listener(request: web.Request) -> web.Response:
 
 
 async def protocol_listener(request: web.Request) -> web.Response:
-    """Tell whether the broker listens for a protocol."""
-    asked = request.match_info["protocol"].lower()
-    protocol = _PROTOCOLS.get(asked, asked)
+    """Tell whether the broker listens for one of some protocols (with commas)."""
+    asked = request.match_info["protocol"].lower().split(",")
+    wanted = [_PROTOCOLS.get(name, name) for name in asked]
     protocols = [one.protocol for one in request.app[OPERATOR].addresses()]
-    if protocol in protocols:
-        return _ok(protocol=protocol)
-    return _failed("No active listener", missing=protocol, protocols=protocols)
+    for protocol in wanted:
+        if protocol in protocols:
+            return _ok(protocol=protocol, protocols=protocols)
+    missing = wanted[0] if len(wanted) == 1 else wanted
+    return _failed("No active listener", missing=missing, protocols=protocols)
 
 
 async def certificate_expiration(request: web.Request) -> web.Response:
@@ -132,6 +134,20 @@ async def below_connection_limit(request: web.Request) -> web.Response:
     return _failed("node connection limit is reached", current=used, limit=room)
 
 
+async def node(request: web.Request) -> web.Response:
+    """Tell whether a node is healthy, as RabbitMQ did before 4.0: always 200, and no alarm."""
+    if "name" in request.match_info:
+        check_node(request)
+    found = await alarms(request)
+    found.set_status(HTTPStatus.OK)
+    return found
+
+
+async def always(_request: web.Request) -> web.Response:
+    """Tell that definitions, the leaders of queues and all nodes are there: there is one node."""
+    return _ok()
+
+
 async def never_critical(_request: web.Request) -> web.Response:
     """Tell that nothing hangs on this node alone: there are no others that it could leave alone."""
     return _ok(reason="single node cluster")
@@ -144,6 +160,7 @@ async def aliveness(request: web.Request) -> web.Response:
 
 
 _CHECKS: Final = "/api/health/checks"
+_LEADERS: Final = f"{_CHECKS}/quorum-queues-without-elected-leaders"
 
 ROUTES: Final = (
     web.get(f"{_CHECKS}/alarms", alarms),
@@ -157,5 +174,14 @@ ROUTES: Final = (
     web.get(f"{_CHECKS}/below-node-connection-limit", below_connection_limit),
     web.get(f"{_CHECKS}/node-is-quorum-critical", never_critical),
     web.get(f"{_CHECKS}/node-is-mirror-sync-critical", never_critical),
+    web.get(f"{_CHECKS}/metadata-store/initialized", always),
+    web.get(f"{_CHECKS}/metadata-store/initialized/with-data", always),
+    web.get(f"{_CHECKS}/reached-target-cluster-size", always),
+    web.get(f"{_LEADERS}/all-vhosts", always),
+    web.get(f"{_LEADERS}/all-vhosts/pattern/{{pattern}}", always),
+    web.get(f"{_LEADERS}/vhost/{{vhost}}", always),
+    web.get(f"{_LEADERS}/vhost/{{vhost}}/pattern/{{pattern}}", always),
     web.get("/api/aliveness-test/{vhost}", aliveness),
+    web.get("/api/healthchecks/node", node),
+    web.get("/api/healthchecks/node/{name}", node),
 )

@@ -198,6 +198,36 @@ async def relative_memory(request: web.Request) -> web.Response:
     return row_response(request, {"memory": {**shares, "total": 100}})
 
 
+async def login_attempts(request: web.Request) -> web.StreamResponse:
+    """Return how many logins were judged, by their protocol, since the start."""
+    check_node(request)
+    counts = request.app[OPERATOR].counts()
+    rows: list[Row] = []
+    for name, protocol in (("http", "http"), ("amqp", "amqp091")):
+        accepted = counts.get(f"{name}_logins_accepted", 0)
+        refused = counts.get(f"{name}_logins_refused", 0)
+        rows.append(
+            {
+                "protocol": protocol,
+                "auth_attempts": accepted + refused,
+                "auth_attempts_failed": refused,
+                "auth_attempts_succeeded": accepted,
+            }
+        )
+    return await rows_response(request, rows)
+
+
+async def login_sources(request: web.Request) -> web.StreamResponse:
+    """Return the same for each address and user: as in RabbitMQ by default, nothing is kept."""
+    check_node(request)
+    return await rows_response(request, [])
+
+
+async def nothing_to_move(_request: web.Request) -> web.Response:
+    """Spread the leaders of queues over the nodes: they are all on the one that there is."""
+    return web.Response(status=204)
+
+
 def _with_total(found: Mapping[str, int]) -> Row:
     rss = _resident_bytes()
     used = sum(found.values())
@@ -210,4 +240,7 @@ ROUTES: Final = (
     web.get("/api/nodes/{name}", node),
     web.get("/api/nodes/{name}/memory", memory),
     web.get("/api/nodes/{name}/memory/relative", relative_memory),
+    web.get("/api/auth/attempts/{name}", login_attempts),
+    web.get("/api/auth/attempts/{name}/source", login_sources),
+    web.post("/api/rebalance/queues", nothing_to_move),
 )

@@ -93,6 +93,9 @@ async def _uploaded(request: web.Request) -> bytes:
 
 ROUTES: Final = (
     web.get("/api/definitions", export),
+    # The name that RabbitMQ 2 had for them.
+    web.get("/api/all-configuration", export),
+    web.post("/api/all-configuration", take),
     web.get("/api/definitions/{vhost}", export),
     web.post("/api/definitions", take),
     web.post("/api/definitions/{vhost}", take),

@@ -15,6 +15,7 @@ from leveret.management.routes.shared import (
     OPERATOR,
     Row,
     as_it_is,
+    found_vhost,
     in_slices,
     json_response,
     stream_rows,
@@ -27,8 +28,15 @@ Given = TypeVar("Given")
 def _wanted(
     request: web.Request, found: Mapping[tuple[str, str], Given]
 ) -> list[tuple[tuple[str, str], Given]]:
-    """Return what the path asks for of what each user has in each vhost."""
+    """Return what the path asks for of what each user has in each vhost.
+
+    Raises: NotFound (404) for a user or a vhost that is not there.
+    """
     user, vhost = request.match_info.get("user"), request.match_info.get("vhost")
+    if user is not None:
+        request.app[BROKER].users.get(user)
+    if vhost is not None:
+        found_vhost(request)
     items = list(found.items())
     if user is not None:
         items = [item for item in items if item[0][0] == user]
@@ -78,9 +86,14 @@ async def topic_permissions(request: web.Request) -> web.StreamResponse:
     """Return all topic permissions, or those of a vhost, a user, or a user in a vhost."""
     found: dict[tuple[str, str], dict[str, TopicPermission]]
     found = request.app[BROKER].users.topic_permissions
+    wanted = _wanted(request, found)
+    path = request.match_info
+    if not wanted and "user" in path and "vhost" in path:
+        who = f"user '{path['user']}'"
+        raise NotFound(f"{who} has no topic permissions in vhost '{path['vhost']}'")
     rows: Iterator[Row] = (
         permission.definition(user, vhost, exchange)
-        for (user, vhost), of_user in _wanted(request, found)
+        for (user, vhost), of_user in wanted
         for exchange, permission in list(of_user.items())
     )
     return await stream_rows(request, in_slices(rows), as_it_is)
