@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import typer
 import typer.main
@@ -13,28 +11,9 @@ from pydantic import BaseModel
 
 from leveret.cli import app
 from leveret.config import Settings
+from names_of import commands_of, settings_of
 
 DOCS = Path(__file__).parents[2] / "docs"
-
-
-def commands_of(group: Any, path: str) -> Iterator[str]:
-    """Yield every command below a group, with the words that lead to it."""
-    for name, command in group.commands.items():
-        if getattr(command, "hidden", False):
-            continue
-        if hasattr(command, "commands"):
-            yield from commands_of(command, f"{path} {name}")
-        else:
-            yield f"{path} {name}"
-
-
-def settings_of(model: Any) -> Iterator[str]:
-    """Yield the name of every setting, also of those inside others."""
-    for name, field in model.model_fields.items():
-        if hasattr(field.annotation, "model_fields"):
-            yield from settings_of(field.annotation)
-        else:
-            yield name
 
 
 def documentation() -> str:
