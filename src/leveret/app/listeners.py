@@ -79,13 +79,9 @@ class Listeners:
     """
 
     def __init__(
-        self,
-        ground: Ground,
-        engine: Engine,
-        certificates: Certificates | None = None,
-        codec: HareCodec | None = None,
+        self, ground: Ground, engine: Engine, tls: Certificates | None, codec: HareCodec | None
     ) -> None:
-        """TLS is listened for where there are `certificates`, HareMQ where there is a `codec`."""
+        """TLS is listened for where there are certificates, HareMQ where there is a codec."""
         self._ground = ground
         self._engine = engine
         self._quiet = Quiet(ground.clock)
@@ -94,9 +90,9 @@ class Listeners:
         self.admission = Admission(limits.clients)
         self._openings = Openings(ground.settings.handshake_seconds, self._say)
         self._tls: Tls | None = None
-        if certificates is not None:
+        if tls is not None:
             name = LoginName(ground.settings.tls_login_from)
-            self._tls = Tls(self._openings, certificates.context, name)
+            self._tls = Tls(self._openings, tls.context, name)
         self._sampler = Sampler(Walks(ground.broker, ground.clock), self._counts)
         self._backups = self._make_backups()
         operator = Operator(
