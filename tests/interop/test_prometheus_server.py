@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 import pytest
+import yaml
 
 from broker_process import BrokerProcess
 from leveret.client import Returned
@@ -146,10 +147,12 @@ class Prometheus:
         rules = DEPLOY / "prometheus" / "alerts.yaml"
         self._bell = BellServer(("127.0.0.1", 0), Bell)
         bell = f"127.0.0.1:{self._bell.server_port}"
+        deployed = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yml").read_text())
         jobs = [
-            {"job_name": name, "static_configs": [{"targets": [one]}]}
-            for name, one in (("leveret", target), ("bell", bell))
+            {**job, "scrape_interval": "200ms", "static_configs": [{"targets": [target]}]}
+            for job in deployed["scrape_configs"]
         ]
+        jobs.append({"job_name": "bell", "static_configs": [{"targets": [bell]}]})
         scrapes = {"scrape_interval": "200ms", "evaluation_interval": "200ms"}
         config = {"global": scrapes, "rule_files": [str(rules)], "scrape_configs": jobs}
         file = folder / "prometheus.json"
@@ -289,9 +292,13 @@ def test_each_query_of_our_dashboard_has_data(watched: Prometheus) -> None:
 
 
 def test_the_scrape_is_good_and_the_rules_can_be_computed(watched: Prometheus) -> None:
+    # The queue `standing`, of which the alerts about single queues are told.
+    of_queues = ("messages_ready", "consumers", 'info{queue_type="rabbit_classic_queue"}')
+    assert watched.wait_for([f"rabbitmq_detailed_queue_{name}" for name in of_queues]) == []
     targets = watched.ask("targets")["activeTargets"]
-    (target,) = [one for one in targets if one["labels"]["job"] == "leveret"]
-    assert (target["health"], target["lastError"]) == ("up", "")
+    ours = [one for one in targets if one["labels"]["job"] != "bell"]
+    assert {one["labels"]["job"] for one in ours} == {"leveret", "leveret-queues"}
+    assert [(one["health"], one["lastError"]) for one in ours] == [("up", "")] * 2
     rules = watched.rules()
     assert len(rules) >= 10
     assert {rule["name"]: rule.get("lastError") for rule in rules if rule["health"] != "ok"} == {}

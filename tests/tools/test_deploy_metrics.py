@@ -6,11 +6,14 @@ import json
 import re
 from pathlib import Path
 
+import yaml
+
 from leveret.management.metrics import series as table
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 ALERTS = DEPLOY / "prometheus" / "alerts.yaml"
 DASHBOARD = DEPLOY / "grafana" / "leveret.json"
+JOBS = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yml").read_text())["scrape_configs"]
 
 #: What Prometheus makes itself of each scrape.
 BUILTIN = {"up"}
@@ -25,7 +28,12 @@ def emitted() -> set[str]:
         name = one.full_name("rabbitmq_")
         ends = ("_bucket", "_count", "_sum") if one.kind == table.HISTOGRAM else ("",)
         names.update(name + end for end in ends)
-    return names
+    (queues,) = (job for job in JOBS if job["job_name"] == "leveret-queues")
+    detailed = dict(table.QUEUE_INFO)
+    for family in queues["params"]["family"]:
+        detailed.update(table.PER_OBJECT[family])
+    names.update(one.full_name("rabbitmq_detailed_") for one in detailed.values())
+    return names | set(table.ACCOUNT)
 
 
 def expressions() -> list[str]:
