@@ -442,8 +442,8 @@ class Reference(Topology):
             delivery.entry.failures += failed
         for queue in dict.fromkeys(delivery.queue for delivery in deliveries):
             limit = queue.argument("delivery-limit")
-            ready = queue.ready() if limit is not None else []
-            for entry in [one for one in ready if one.failures > limit]:
+            over = [] if limit is None else [e for e in queue.ready() if e.failures > limit]
+            for entry in over:
                 queue.entries.remove(entry)
                 self._die(queue, entry.message, "delivery_limit")
             self._settle_down(queue, patient=True)

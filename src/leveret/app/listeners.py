@@ -95,27 +95,9 @@ class Listeners:
             self._tls = Tls(self._openings, tls.context, name)
         self._sampler = Sampler(Walks(ground.broker, ground.clock), self._counts)
         self._backups = self._make_backups()
-        operator = Operator(
-            engine.runner.now,
-            engine.runner.durable,
-            engine.authenticator.hash,
-            lambda: engine.hold_files(True),
-            lambda: engine.hold_files(False).cancel(),
-            ground.ending.broken,
-            self._sampler,
-            self._counts,
-            self._scrapes(),
-            self._addresses,
-            self._open_direct,
-            self._effective,
-            recent=ground.parts.recent,
-            backups=self._backups,
-            hsts=ground.settings.https_hsts,
-            rabbitmq_version=ground.settings.rabbitmq_version,
-        )
         chunks = ChunkSource(engine.runner.read_part)
         doors = self._make_doors(limits)
-        self.http = HttpListeners(ground.broker, operator, chunks, doors, self._say)
+        self.http = HttpListeners(ground.broker, self._make_operator(), chunks, doors, self._say)
         self._keeper: Keeper | None = None
         self._start_http()
         self._amqp_settings = self._session_settings()
@@ -204,6 +186,28 @@ class Listeners:
         )
         allowed = self._ground.settings.http_backup
         return Backups(source, durable, self._ground.clock, self._say, allowed, is_loopback)
+
+    def _make_operator(self) -> Operator:
+        """Return what the routes of the HTTP API need to read and change the broker."""
+        ground, engine = self._ground, self._engine
+        return Operator(
+            engine.runner.now,
+            engine.runner.durable,
+            engine.authenticator.hash,
+            lambda: engine.hold_files(True),
+            lambda: engine.hold_files(False).cancel(),
+            ground.ending.broken,
+            self._sampler,
+            self._counts,
+            self._scrapes(),
+            self._addresses,
+            self._open_direct,
+            self._effective,
+            recent=ground.parts.recent,
+            backups=self._backups,
+            hsts=ground.settings.https_hsts,
+            rabbitmq_version=ground.settings.rabbitmq_version,
+        )
 
     def _scrapes(self) -> Scrapes | None:
         """Return what makes the totals of metrics; None where there are none."""
