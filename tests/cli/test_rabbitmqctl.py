@@ -354,6 +354,8 @@ def test_checks_fail(
         assert run("version") == run("server_version") == "4.3.6\n"
         status = json.loads(run("status", "--formatter", "json"))
         assert status["rabbitmq_version"] == "4.3.6"
+        cluster = json.loads(run("cluster_status", "--formatter", "json"))
+        assert [one["rabbitmq_version"] for one in cluster["versions"].values()] == ["4.3.6"]
 
 
 def test_a_status_for_programs_has_rabbitmqs_names(run: Run, broker: BrokerProcess) -> None:

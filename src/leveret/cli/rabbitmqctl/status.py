@@ -70,6 +70,13 @@ def cluster_status(line: Line, broker: Target) -> int:
             "partitions": {},
             "alarms": [{"node": name, "resource": alarm} for alarm in alarms_of(node)],
             "listeners": {name: listeners_of(broker)},
+            "versions": {
+                name: {
+                    "rabbitmq_name": "RabbitMQ",
+                    "rabbitmq_version": node.get("rabbitmq_version"),
+                    "erlang_version": node.get("erlang_version"),
+                }
+            },
         }
         output.say_json(found)
         return exits.OK
