@@ -170,7 +170,7 @@ class HareFrameReader(PieceReader):
     """Finds the frames of requests in pieces of input.
 
     `feed` a piece, then call `next` until it is False; while it is True, `kind` is one of the
-    requests above, or `UNKNOWN` with its `name`, and its message is `data[start:end]`; or
+    requests above, or `UNKNOWN`, `name` is its whole name, and its message is `data[start:end]`; or
     `LONG_PUBLISH`, which `take_long` returns.  While nothing is to be parsed, `hold` takes the
     pieces instead.  The first frame sets `package`.
     """
@@ -180,7 +180,9 @@ class HareFrameReader(PieceReader):
         self.package = HARE_MQ
         self._begun = False
         self.kind: i64 = UNKNOWN
+        #: The name of the last frame, and its kind: most frames are like the one before.
         self.name = b""
+        self._name_kind: i64 = UNKNOWN
         self.start: i64 = 0
         self.end: i64 = 0
         #: A long publish that is not whole, and one that was found.
@@ -260,6 +262,8 @@ class HareFrameReader(PieceReader):
 
         Raises: FrameError (501) for a name that no message can have.
         """
+        if name == self.name:
+            return self._name_kind
         if not self._begun:
             self._begun = True
             prefix = name[: name.rfind(b".") + 1]
@@ -272,7 +276,8 @@ class HareFrameReader(PieceReader):
             kind = _KINDS.get(name[len(prefix) :], UNKNOWN)
         if kind == UNKNOWN:
             _check_name(name)
-            self.name = name
+        self.name = name
+        self._name_kind = kind
         return kind
 
     def hold(self, piece: bytes) -> None:
