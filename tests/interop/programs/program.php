@@ -102,8 +102,33 @@ function wait_until_deleted(AMQPQueue $queue): void
     $connection->setReadTimeout(0);
 }
 
+// A confirm, a return and a confirm: `waitForConfirm` hands on what comes next, and counts nothing.
+function expect_a_return_between_confirms(AMQPConnection $connection): void
+{
+    $got = [];
+    $channel = new AMQPChannel($connection);
+    $channel->confirmSelect();
+    $channel->setConfirmCallback(function ($tag, $multiple) use (&$got) {
+        $got[] = $multiple ? "up to $tag" : "$tag";
+        return false;
+    });
+    $channel->setReturnCallback(function () use (&$got) {
+        $got[] = 'returned';
+        return false;
+    });
+    $exchange = new AMQPExchange($channel);
+    $exchange->publish('dropped', 'no such queue');
+    $exchange->publish('returned', 'no such queue', AMQP_MANDATORY);
+    foreach (['1', 'returned', '2'] as $answer) {
+        $channel->waitForConfirm(60.0);
+        expect(end($got) === $answer, "$answer, not " . implode(', ', $got));
+    }
+    $channel->close();
+}
+
 $channel = dial();
 say('connected');
+expect_a_return_between_confirms($channel->getConnection());
 
 $numbers = array_map('strval', range(0, MESSAGES - 1));
 $queue = queue($channel);
