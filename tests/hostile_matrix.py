@@ -324,7 +324,7 @@ def _furnish_settings(node: Node) -> None:
     policy = make_policy("canary-policy", "^none$", {"max-length": 5}, operator=True)
     vhost.policies.set_operator(policy)
     vhost.metadata.set_limits({"max-queues": 1000})
-    broker.parameters.set(VHOST, "canary-component", "canary-parameter", 1)
+    broker.parameters.set(VHOST, "canary-component", "canary-parameter", 1, True)
     broker.parameters.set_global("canary-global", 1)
     users.put(User("canary-user", b"", []))
     users.set_limits("canary-user", {"max-channels": 5})

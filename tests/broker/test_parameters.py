@@ -84,6 +84,7 @@ def test_operator_policies_and_limits_are_parameters(node: Node, parameters: Par
 @pytest.mark.parametrize(
     ("component", "name", "value", "text"),
     [
+        ("shovel", "s", {}, "component shovel not found"),
         ("shovel", "", {}, "name has 1 to 255 bytes"),
         ("shovel", "s", {"uri": 2**70}, "cannot be kept"),
         ("shovel", "s", "x" * PARAMETER_BYTES_MAX, "at most 65536 bytes"),

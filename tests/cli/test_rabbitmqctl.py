@@ -169,7 +169,6 @@ def test_every_list_has_its_columns(run: Run, broker: BrokerProcess, name: str, 
     run("set_topic_permissions", "guest", "amq.topic", ".*", ".*")
     run("set_policy", "p", "^no$", '{"max-length": 5}')
     run("set_operator_policy", "p", "^no$", '{"max-length": 5}')
-    run("set_parameter", "shovel", "s", '{"src-queue": "a"}')
     run("set_global_parameter", "g", '"x"')
     run("set_vhost_limits", '{"max-queues": 5000}')
     run("set_user_limits", "guest", '{"max-channels": 500}')

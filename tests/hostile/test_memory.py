@@ -343,7 +343,7 @@ def test_the_account_says_what_parameters_take(node: Node, place: str) -> None:
         for number in range(100):
             value = {f"{number}-{key}": [f"v{key}"] * 3 for key in range(50)}
             if place == "vhost":
-                parameters.set("/", "shovel", f"p-{number}", value)
+                parameters.set("/", "shovel", f"p-{number}", value, True)
             else:
                 parameters.set_global(f"p-{number}", value)
 
@@ -454,7 +454,7 @@ def test_policies_and_parameters_are_refused_beyond_the_share_and_booked_out(nod
     for _ in range(2):
         policies.set(policy)
         policies.set_operator(make_policy("o", "^o", {"max-length": 1}, 0, "queues", True, False))
-        parameters.set("/", "shovel", "s", {"uri": "v" * 100})
+        parameters.set("/", "shovel", "s", {"uri": "v" * 100}, True)
         parameters.set_global("g", "v" * 100)
     held = total(node)
     node = Node(RecordingDisk(node.stop()))
@@ -467,7 +467,7 @@ def test_policies_and_parameters_are_refused_beyond_the_share_and_booked_out(nod
         lambda: policies.set(
             make_policy("q", "ab" * 400, {"max-length": 1}, 0, "all", False, False)
         ),
-        lambda: parameters.set("/", "shovel", "t", large),
+        lambda: parameters.set("/", "shovel", "t", large, True),
         lambda: parameters.set_global("h", large),
     ]
     for setter in setters:

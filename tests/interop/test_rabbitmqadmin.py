@@ -211,13 +211,17 @@ def test_each_list_and_format(broker: BrokerProcess, admin: Admin) -> None:
 def test_parameters_limits_and_operator_policies(admin: Admin) -> None:
     admin("declare", "operator_policy", "name=o", "pattern=^a", 'definition={"max-length":1}')
     admin("declare", "vhost_limit", "vhost=/", "name=max-queues", "value=1000")
-    upstream = ["component=federation-upstream", "name=up"]
-    admin("declare", "parameter", *upstream, 'value={"uri":"amqp://localhost"}')
+    limits = ["component=vhost-limits", "name=limits"]
+    refused = ["component=federation-upstream", "name=up", 'value={"uri":"amqp://localhost"}']
+    assert "component federation-upstream not found" in admin.refused(
+        "declare", "parameter", *refused
+    )
     assert [row["name"] for row in admin.rows("list", "operator_policies")] == ["o"]
     assert admin.rows("list", "vhost_limits") == [{"vhost": "/", "value": {"max-queues": 1000}}]
-    assert "up" in [row["name"] for row in admin.rows("list", "parameters")]
-    admin("delete", "parameter", *upstream)
+    assert "limits" in [row["name"] for row in admin.rows("list", "parameters")]
     admin("delete", "vhost_limit", "vhost=/", "name=max-queues")
+    admin("declare", "parameter", *limits, 'value={"max-queues":1000}')
+    admin("delete", "parameter", *limits)
     admin("delete", "operator_policy", "name=o")
     assert admin.rows("list", "operator_policies") == []
 

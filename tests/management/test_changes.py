@@ -157,16 +157,6 @@ def test_parameters(api: Api) -> None:
     assert found["value"] == value
     assert api.change("DELETE", path) == 204
     assert api.ask("GET", path)[0] == NOT_FOUND
-    shovel = "/api/parameters/shovel/%2F/move"
-    assert api.change("PUT", shovel, {"value": {"src-queue": "a"}}) == 201
-    assert api.ask("GET", shovel)[1] == {
-        "vhost": "/",
-        "component": "shovel",
-        "name": "move",
-        "value": {"src-queue": "a"},
-        "running": False,
-    }
-    assert api.change("DELETE", shovel) == 204
     assert api.change("PUT", "/api/global-parameters/note", {"value": [1, "two"]}) == 201
     assert api.ask("GET", "/api/global-parameters/note")[1] == {"name": "note", "value": [1, "two"]}
     assert api.change("DELETE", "/api/global-parameters/note") == 204

@@ -198,13 +198,21 @@ def test_the_settings_in_effect_hold_no_secret(api: Api) -> None:
     assert "port" in found
 
 
-def test_federation_and_shovels_are_kept_and_do_not_run(api: Api) -> None:
+def test_federation_and_shovels_are_refused_but_in_definitions(api: Api) -> None:
+    value = {"uri": "amqp://there"}
     for component in ("federation-upstream", "shovel"):
         path = f"/api/parameters/{component}/%2F/up"
-        assert api.change("PUT", path, {"value": {"uri": "amqp://there"}}) == 201
+        status, answer = api.ask("PUT", path, {"value": value})
+        assert (status, f"component {component} not found" in str(answer)) == (400, True)
+        entry = {"vhost": "/", "component": component, "name": "up", "value": value}
+        status, report = api.ask("POST", "/api/definitions", {"parameters": [entry]})
+        assert (status, f"no component '{component}'" in str(report)) == (200, True)
         row = ok(api, path)
-        assert (row["value"], row["running"]) == ({"uri": "amqp://there"}, False)
+        assert (row["value"], row["running"]) == (value, False)
         assert api.change("DELETE", path) == 204
+    # The policy of the same feature has the same answer.
+    policy = {"pattern": "^q", "definition": {"federation-upstream-set": "all"}}
+    assert api.ask("PUT", "/api/policies/%2F/up", policy)[0] == 400
 
 
 def test_samples_are_shown_where_they_are_asked_for(api: Api) -> None:

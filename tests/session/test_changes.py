@@ -35,7 +35,7 @@ def peer() -> Peer:
     node.broker.users.set_topic_permission("other", "/", "amq.topic", ".*", ".*")
     node.vhost.policies.set(policy("p", "^nothing$"))
     node.broker.parameters.set_global("known", "value")
-    node.broker.parameters.set("/", "federation", "known", {"uri": "x"})
+    node.broker.parameters.set("/", "federation", "known", {"uri": "x"}, True)
     peer.declare("q")
     peer.declare("s", arguments=STREAM)
     peer.declare("kept", arguments={"x-retain-acked": "1h"})
@@ -173,7 +173,9 @@ CHANGES: dict[str, Callable[[Peer], object]] = {
     "clear user limits": lambda peer: peer.node.broker.users.clear_limits("other"),
     "set_policy": lambda peer: peer.node.vhost.policies.set(policy("new", ".*")),
     "clear_policy": lambda peer: peer.node.vhost.policies.clear("p"),
-    "set parameter": lambda peer: peer.node.broker.parameters.set("/", "shovel", "n", {"a": 1}),
+    "set parameter": lambda peer: peer.node.broker.parameters.set(
+        "/", "shovel", "n", {"a": 1}, True
+    ),
     "clear parameter": lambda peer: peer.node.broker.parameters.clear("/", "federation", "known"),
     "set_global": lambda peer: peer.node.broker.parameters.set_global("new", 1),
     "clear_global": lambda peer: peer.node.broker.parameters.clear_global("known"),

@@ -3,8 +3,8 @@
 A component is a part of the broker that is configured while it runs.  Two are always there:
 `operator_policy`, whose values are operator policies, and `vhost-limits`; others are added to
 `components` by whoever looks at their values.  Parameters of any other component, such as
-RabbitMQ's `shovel`, are kept and exported, and nothing runs for them.  Policies are not set this
-way, as in RabbitMQ.
+RabbitMQ's `shovel`, are refused, except in definitions: those are kept and exported, and nothing
+runs for them.  Policies are not set this way, as in RabbitMQ.
 Global parameters belong to no component, and any name may have any value but
 `default_user_limits`, whose value is an object of limits.
 
@@ -86,7 +86,7 @@ class Parameters:
     ) -> None:
         """Judge a parameter as `set` does, and set nothing; the vhost need not be there.
 
-        Raises: PreconditionFailed (406) for a bad name or value.
+        Raises: PreconditionFailed (406) for a bad name or value, or an unknown component.
         """
         if component == "policy":
             raise PreconditionFailed("policies may not be set using this method")
@@ -100,16 +100,21 @@ class Parameters:
             known = self.components.get(component)
             if known is not None:
                 known.check(vhost, name, value)
+            elif not others:
+                raise PreconditionFailed(
+                    f"Validation failed: component {component} not found: nothing here runs its "
+                    "parameters"
+                )
 
     def set(
         self, vhost_name: str, component: str, name: str, value: object, others: bool = False
     ) -> None:
         """Set a parameter of a vhost; it applies at once.
 
-        `others` allows keys that are not known here in an operator policy.
+        `others` allows what is not known here: components, and keys in an operator policy.
 
         Raises: NotFound (404) without the vhost; PreconditionFailed (406) for a bad name or value,
-        or one too many, in number or in memory.
+        an unknown component, or one too many, in number or in memory.
         """
         vhost = self._vhost(vhost_name)
         self.check(vhost_name, component, name, value, others)

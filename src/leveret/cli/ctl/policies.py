@@ -7,7 +7,6 @@ from typing import Annotated, Final
 import typer
 
 from leveret.cli.ctl.asking import Format, Vhost, json_of, target
-from leveret.cli.printing import output
 
 Name = Annotated[str, typer.Argument(metavar="NAME")]
 Pattern = Annotated[str, typer.Argument(help="A regular expression for names.")]
@@ -94,15 +93,7 @@ def set_parameter(
 ) -> None:
     """Set a parameter of a component."""
     body = {"value": json_of(value, "VALUE")}
-    broker = target(context)
-    broker.ask("PUT", "parameters", component, vhost, name, body=body)
-    found = broker.ask("GET", "parameters", component, vhost, name)
-    if isinstance(found, dict) and found.get("running") is False:
-        output.say(
-            f"kept without effect: there is no component '{component}' here; "
-            f"to take it away: leveret ctl clear_parameter {component} {name}",
-            err=True,
-        )
+    target(context).ask("PUT", "parameters", component, vhost, name, body=body)
 
 
 def clear_parameter(

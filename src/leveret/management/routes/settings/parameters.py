@@ -75,7 +75,7 @@ async def parameter(request: web.Request) -> web.Response:
 
 
 async def put(request: web.Request) -> web.Response:
-    """Set a parameter of a vhost; one of a component that is not here has no effect."""
+    """Set a parameter of a vhost.  Raises: PreconditionFailed (400) for an unknown component."""
     value = await _value(request)
     path = request.match_info
     _check_component(request)
