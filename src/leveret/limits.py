@@ -426,6 +426,10 @@ LOOKS_PER_STEP: Final = 8
 FAN_OUT_COPIES: Final = 2048
 FAN_OUT_RECORDED_BYTES: Final = 16 * 1024 * 1024
 
+#: Messages returned to a publisher, while earlier publishes of the channel wait for their sync, on
+#: whose two sides confirms are kept apart: that many are written at once after the sync.
+CONFIRMS_APART_MAX: Final = 1024
+
 #: Words in a topic key; the matching cost is bounded by it (a short string holds 256 at most).
 TOPIC_WORDS_MAX: Final = 256
 

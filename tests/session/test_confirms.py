@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core import Node, Peer
+from leveret.limits import CONFIRMS_APART_MAX
 from raw import Method
 from raw_codec import method, publish
 
@@ -166,6 +167,18 @@ def test_what_waits_for_its_sync_is_not_confirmed_with_what_was_returned(
         ("basic.ack", 2, True), ("basic.ack", 3, False), ("basic.nack", 4, False),
         ("basic.ack", 6, True),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("more", [0, 1], ids=["as many", "one more"])
+def test_so_many_returns_keep_confirms_apart_until_a_sync(
+    node: Node, peer: Peer, more: int
+) -> None:
+    peer.send(put("kept"), *[put("returned")] * (CONFIRMS_APART_MAX + more))
+    assert answers(peer) == [("basic.return", 0, False)] * (CONFIRMS_APART_MAX + more)
+    node.sync()
+    apart = [("basic.ack", tag, False) for tag in range(1, CONFIRMS_APART_MAX + 1)]
+    last = ("basic.ack", CONFIRMS_APART_MAX + 1 + more, more > 0)
+    assert answers(peer) == [*apart, last]
 
 
 def test_a_nack_waits_for_what_comes_before_it(node: Node, peer: Peer) -> None:

@@ -17,6 +17,7 @@ from mypy_extensions import i64
 from leveret.broker.core.counts import LinkCounts
 from leveret.broker.node.publish_sessions import ChannelProgress, PublishCounter
 from leveret.broker.vhost.vhost import DUPLICATE, RECORDED, REJECTED
+from leveret.limits import CONFIRMS_APART_MAX
 from leveret.session.connection_base import ConnectionBase
 from leveret.store.journal.journal import Journal
 from leveret.wire.content.publish_marks import NACKED, RETURNED
@@ -134,7 +135,7 @@ class Confirms(PublishCounter):
         What is settled before it is confirmed before it.
         """
         self._write_settled()
-        if self._confirmed < self._published:
+        if self._confirmed < self._published and len(self._bounds) < CONFIRMS_APART_MAX:
             self._bounds.append(self._published)
         if self.progress is not None:
             self.progress.not_taken(self._published + 1, RETURNED)
