@@ -12,27 +12,6 @@ KILLS = 5
 MESSAGES = 200
 
 
-def test_a_message_without_properties_outlives_a_kill_in_a_durable_queue(tmp_path: Path) -> None:
-    need_own_broker()
-    with BrokerProcess(tmp_path / "data", flags=["--haremq-port", "0"]) as broker:
-        with HareClient(hare_port(broker)) as client:
-            assert client.open()
-            assert client.exchange("x", 2, durable=True)
-            assert client.queue("q", durable=True)
-            assert client.bind("x", "q")
-            fields = {"exchange_name": "x", "body": "bare"}
-            assert client.call("basicPublishRequest", **fields).ok
-            # These say of themselves that a restart may lose them.
-            assert client.call("basicPublishRequest", **fields, properties={"id": "lost"}).ok
-            broker.kill()
-        broker.start()
-        with HareClient(hare_port(broker)) as client:
-            assert client.open()
-            assert client.consume("q")
-            assert client.publish("x", "last")
-            assert [push.body for push in client.pushes(2)] == ["bare", "last"]
-
-
 def test_confirmed_durable_messages_outlive_kills(tmp_path: Path) -> None:
     need_own_broker()
     kept: list[str] = []
@@ -43,6 +22,12 @@ def test_confirmed_durable_messages_outlive_kills(tmp_path: Path) -> None:
                 assert client.exchange("x", 3, durable=True)
                 assert client.queue("q", durable=True)
                 assert client.bind("x", "q", "a.#")
+                assert client.queue("bare", durable=True)
+                assert client.bind("x", "bare")
+                bare = {"exchange_name": "x", "body": f"bare {kill}"}
+                assert client.call("basicPublishRequest", **bare).ok
+                # Properties that name no mode say that a restart may lose the message.
+                assert client.call("basicPublishRequest", **bare, properties={"id": "lost"}).ok
                 for number in range(MESSAGES):
                     body = f"{kill}:{number}"
                     # What is transient may be lost; it must not stand in the way.
@@ -57,6 +42,14 @@ def test_confirmed_durable_messages_outlive_kills(tmp_path: Path) -> None:
             assert [push.body for push in client.pushes(len(kept))] == kept
             for one in kept:
                 assert client.ack("q", one)
+            assert client.open("c2")
+            assert client.consume("bare")
+            assert client.publish("x", "bare last")
+            pushed = client.pushes(len(kept) + KILLS + 1)[len(kept) :]
+            assert [push.body for push in pushed] == [
+                *(f"bare {n}" for n in range(KILLS)),
+                "bare last",
+            ]
         broker.restart()
         with HareClient(hare_port(broker)) as client:
             assert client.open()
