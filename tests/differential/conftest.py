@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 
 import pytest
@@ -26,21 +27,20 @@ def rabbitmq_next(
     tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
 ) -> Iterator[Host | None]:
     """The RabbitMQ of Debian's next release; None where it cannot be had: the summary says why."""
-    try:
-        running = pair.rabbitmq(tmp_path_factory.mktemp("next"), NextRabbitMQ)
-        host = running.__enter__()
-    except RabbitMQError as error:
-        pytestconfig.stash[_next] = f"Debian's next RabbitMQ was NOT compared: {error}"
-        yield None
-        return
-    known = (
-        ""
-        if expected.is_recorded(host)
-        else (f", whose differences are only shown: those of {expected.RECORDED} are recorded")
-    )
-    pytestconfig.stash[_next] = f"Debian's next RabbitMQ is {host.version}{known}"
-    yield host
-    running.__exit__(None, None, None)
+    with contextlib.ExitStack() as stack:
+        try:
+            one = pair.rabbitmq(tmp_path_factory.mktemp("next"), NextRabbitMQ)
+            host = stack.enter_context(one)
+        except RabbitMQError as error:
+            pytestconfig.stash[_next] = f"Debian's next RabbitMQ was NOT compared: {error}"
+            yield None
+            return
+        pytestconfig.stash[_next] = f"Debian's next RabbitMQ is {host.version}"
+        if not expected.is_recorded(host):
+            pytestconfig.stash[_next] += (
+                f": its differences fail nothing, because those of {expected.RECORDED} are recorded"
+            )
+        yield host
 
 
 @pytest.fixture(scope="session")

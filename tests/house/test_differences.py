@@ -6,7 +6,10 @@ import re
 from pathlib import Path
 from typing import Final
 
+import pytest
+
 from differential import expected
+from differential.stage import Host
 
 ROOT: Final = Path(__file__).parents[2]
 
@@ -34,6 +37,23 @@ def test_the_page_says_which_releases_do_as_leveret_does() -> None:
         if column != expected.SAME
     }
     assert said == recorded
+
+
+@pytest.mark.parametrize(
+    ("version", "release", "is_recorded"),
+    [
+        ("3.10.8", "3.10", True),
+        ("4.3.6", "4.3", True),
+        ("4.3.7", "4.3", False),
+        ("4.4.0", "4.3", False),
+        ("4.0.5", "4.3", False),
+    ],
+)
+def test_other_versions_are_compared_with_the_last_release_and_fail_nothing(
+    version: str, release: str, is_recorded: bool
+) -> None:
+    host = Host("rabbitmq", "", lambda *_: (404, None), version)
+    assert (expected.release(host), expected.is_recorded(host)) == (release, is_recorded)
 
 
 def test_only_versions_that_are_run_are_named_as_examples() -> None:

@@ -125,6 +125,67 @@ def quorum_dead_letter(s: Stage) -> None:
     delete(s, a)
 
 
+def quorum(s: Stage, a: Channel, *bodies: str, **arguments: Any) -> str:
+    """A quorum queue with these messages."""
+    queue = s.name("q")
+    named = {name.replace("_", "-"): value for name, value in arguments.items()}
+    a.declare(queue, durable=True, arguments=QUORUM | named)
+    a.confirm()
+    for body in bodies:
+        a.publish("", queue, body)
+    if bodies:
+        a.confirmed()
+    return queue
+
+
+@script(59)
+def quorum_requeue_order(s: Stage) -> None:
+    a = s.channel()
+    queue = quorum(s, a, "1", "2", "3", "4")
+    a.consume(queue)
+    a.delivered(3)
+    a.cancel()
+    a.nack(3)
+    a.nack(1)
+    a.bodies(queue)
+    delete(s, a)
+
+
+@script(52)
+def quorum_exclusive_consumer(s: Stage) -> None:
+    a = s.channel()
+    queue = quorum(s, a)
+    a.consume(queue, "1", exclusive=True)
+    a.consume(queue, "2")
+    delete(s, a)
+
+
+@script(67)
+def quorum_reject_publish(s: Stage) -> None:
+    a = s.channel()
+    queue = quorum(s, a, "1", x_max_length=1, x_overflow="reject-publish")
+    for body in "23":
+        a.publish("", queue, body)
+        a.confirmed()
+    delete(s, a)
+
+
+@script(68)
+def quorum_dead_letter_to_a_quorum_queue(s: Stage) -> None:
+    a = s.channel()
+    dead = s.name("dead")
+    a.declare(dead, durable=True, arguments=QUORUM)
+    to = {"x_dead_letter_exchange": "", "x_dead_letter_routing_key": dead}
+    queue = quorum(s, a, "x", **to)
+    a.consume(queue)
+    (got,) = a.delivered()
+    a.reject(got.tag, requeue=False)
+    a.consume(dead, "dead", no_ack=True)
+    a.delivered()
+    delete(s, a, "dead")
+    delete(s, a)
+
+
 @script(57, 63)
 def quorum_publish_and_get(s: Stage) -> None:
     a = s.channel()
