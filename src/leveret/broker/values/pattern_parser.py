@@ -92,6 +92,8 @@ _PROPERTIES: Final[dict[str, tuple[str, ...]]] = {
     "Xan": ("L", "N"),
     "Xwd": ("L", "N", "Mn", "Pc"),
 }
+#: Those of one case, which are one where cases are folded.
+_CASES: Final = (("Ll",), ("Lt",), ("Lu",))
 
 
 @final
@@ -121,7 +123,9 @@ class CharacterSet:
         if not found and self._fold:
             character = chr(code)
             for other in (character.lower(), character.upper()):
-                if len(other) == 1 and self._in(ord(other)):
+                # The upper case of a dotless i is an ASCII letter, but no such letter's case.
+                one = len(other) == 1 and other.isascii() == character.isascii()
+                if one and self._in(ord(other)):
                     found = True
         return found != self._negated
 
@@ -178,7 +182,7 @@ class PatternParser:
     # A name is searched from its beginning once, so `\\G`, where the search begins, is `\\A`.
 
     def __init__(self, text: str) -> None:
-        self._text = text
+        self._text = _unquoted(text)
         self._place = 0
         self._depth = 0
         self._fold = False
@@ -226,6 +230,8 @@ class PatternParser:
 
     def _repeated(self, atom: Node) -> Node:
         """Return `atom` with the repeats that follow it."""
+        while self._take("(?#"):
+            self._comment()
         bounds = self._bounds()
         if bounds is None:
             return atom
@@ -296,6 +302,7 @@ class PatternParser:
         if self._take("?"):
             if self._take("#"):
                 self._comment()
+                self._depth -= 1
                 return None
             kind = self._group_kind()
             if kind == _OPTIONS:
@@ -320,7 +327,6 @@ class PatternParser:
         if end < 0:
             raise self._bad("missing closing parenthesis")
         self._place = end + 1
-        self._depth -= 1
 
     def _group_kind(self) -> int:
         """Read what stands behind `(?`.
@@ -379,12 +385,10 @@ class PatternParser:
         if letter == "G":
             self._place += 1
             return Node(ASSERTION, [], ord("A"))
-        if letter in ("K", "E"):
-            # Where a match begins is not asked for, and an `\\E` without its `\\Q` means nothing.
+        if letter == "K":
+            # Where a match begins is not asked for.
             self._place += 1
             return Node(SEQUENCE, [])
-        if letter == "Q":
-            return Node(SEQUENCE, [self._set([(c, c)], False) for c in self._quoted()])
         if letter == "N" and not self._text.startswith("{", self._place + 1):
             self._place += 1
             return self._set([(10, 10)], True)
@@ -398,14 +402,6 @@ class PatternParser:
     def _add_properties(self, node: Node, properties: list[tuple[tuple[str, ...], bool]]) -> None:
         assert node.characters is not None
         node.characters.add_properties(properties)
-
-    def _quoted(self) -> list[int]:
-        """Return the codes of the literal between backslash Q and backslash E."""
-        begin = self._place + 1
-        end = self._text.find("\\E", begin)
-        literal = self._text[begin:] if end < 0 else self._text[begin:end]
-        self._place = len(self._text) if end < 0 else end + 2
-        return [ord(character) for character in literal]
 
     def _property(self) -> tuple[tuple[str, ...], bool]:
         """Return the categories that a property stands for, and whether it means all others."""
@@ -424,6 +420,8 @@ class PatternParser:
         found = _PROPERTIES.get(name)
         if found is None:
             raise self._bad(f"of Unicode's properties only categories are known, not '{name}',")
+        if self._fold and found in _CASES:
+            found = _PROPERTIES["L&"]
         return found, others
 
     def _escaped(self) -> tuple[list[tuple[int, int]], bool]:
@@ -506,10 +504,6 @@ class PatternParser:
         if self._take("[:"):
             ranges += self._posix()
             return
-        if self._text.startswith("\\Q", self._place):
-            self._place += 1
-            ranges += [(code, code) for code in self._quoted()]
-            return
         found = self._bracket_ranges()
         ranges += found
         single = len(found) == 1 and found[0][0] == found[0][1]
@@ -542,6 +536,32 @@ class PatternParser:
             raise self._bad("an unknown class")
         self._place = end + 2
         return _others(ranges) if name.startswith("^") else ranges
+
+
+def _unquoted(text: str) -> str:
+    r"""Return a pattern with each character of its `\Q…\E` escaped by itself.
+
+    A repeat behind such a literal repeats its last character.
+    """
+    if "\\Q" not in text and "\\E" not in text:
+        return text
+    parts: list[str] = []
+    place = 0
+    while place < len(text):
+        pair = text[place : place + 2]
+        if pair == "\\Q":
+            end = text.find("\\E", place + 2)
+            literal = text[place + 2 :] if end < 0 else text[place + 2 : end]
+            parts += [one if one.isalnum() else "\\" + one for one in literal]
+            place = len(text) if end < 0 else end + 2
+        elif pair.startswith("\\"):
+            if pair != "\\E":
+                parts.append(pair)
+            place += 2
+        else:
+            parts.append(text[place])
+            place += 1
+    return "".join(parts)
 
 
 def _others(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
