@@ -389,8 +389,8 @@ class Settings(BaseSettings):
         0,
         ge=0,
         le=2**40,
-        description="How long a delivery may stay unacked before its channel is closed; 0 means "
-        "no limit. A queue's `x-consumer-timeout` takes precedence.",
+        description="How long a delivery may stay unacked before its consumer is cancelled; 0 "
+        "means no limit. The `x-consumer-timeout` of a queue or a consumer takes precedence.",
     )
     publisher_expiry_ms: int = Field(
         limits.PUBLISHER_EXPIRY_MS,

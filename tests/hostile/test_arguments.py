@@ -54,7 +54,8 @@ OTHER_NUMBERS: Final[dict[str, tuple[int, int]]] = {
 #: Names in the source that are no number that a client gives to be honoured: names, words, ages and
 #: switches, types of exchanges, headers of the broker's own, and what has no effect here.
 NO_NUMBERS: Final = {
-    "alternate-exchange", "hash-header", "hash-property", "x-browse", "x-cancel-on-ha-failover",
+    "alternate-exchange", "hash-header", "hash-property", "x-acquired-count", "x-browse",
+    "x-cancel-on-ha-failover",
     "x-consistent-hash", "x-dead-letter-exchange", "x-dead-letter-routing-key",
     "x-dead-letter-strategy", "x-death", "x-deduplication-header", "x-deduplication-scope",
     "x-delayed-message", "x-delayed-retry-type", "x-delayed-type", "x-delivery-count",

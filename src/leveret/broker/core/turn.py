@@ -114,6 +114,9 @@ class Link(TurnTaker):
     def force(self, text: str) -> None:
         """Close the connection for the operator or the broker (320)."""
 
+    def delivered(self) -> None:
+        """Take note that deliveries may have been written, where acks have a time limit."""
+
     def superseded(self) -> None:
         """Take note that its client has made another connection: this one is lost."""
 
@@ -297,7 +300,7 @@ class Turn(WorkAccount):
         self.waiters.add(waiter, group)
 
     def limit_acks(self, timeout_ms: i64) -> None:
-        """Note that a queue limits how long its deliveries may stay unacked."""
+        """Note that there is such a limit for how long a delivery may stay unacked."""
         if timeout_ms > 0 and (
             self.consumer_timeout_ms_min == 0 or timeout_ms < self.consumer_timeout_ms_min
         ):
@@ -553,8 +556,11 @@ class Turn(WorkAccount):
             del woken[limit:]
         else:
             self.woken = []
+        limits = self.consumer_timeout_ms_min > 0
         for link in woken:
             link.woken = False
+            if limits:
+                link.delivered()
         return woken
 
     def take_wanted(self) -> list[ChunkWanted]:

@@ -16,7 +16,7 @@ from mypy_extensions import i64, mypyc_attr
 from leveret.broker.core.accounts import CONSUMER_BYTES, table_bytes
 from leveret.broker.core.cancels import Cancellable
 from leveret.broker.core.turn import Dispatcher, Link, Turn
-from leveret.broker.values.arguments import type_name
+from leveret.broker.values.arguments import check_count, int_argument, type_name
 from leveret.broker.values.queue_settings import QueueSettings
 from leveret.errors import PreconditionFailed
 from leveret.limits import UNACKED_PER_CHANNEL_MAX
@@ -143,6 +143,10 @@ class Consumer(Cancellable):
         #: `x-priority`: of several consumers the higher ones get messages first.
         self.priority: int = 0
         self.prefix = b""
+        #: `x-consumer-timeout`: how long its deliveries may stay unacked; negative for the queue's.
+        self.ack_limit_ms: i64 = -1
+        #: True once it was ended because an ack was late.
+        self.timed_out = False
 
     def cancel(self) -> None:
         """Tell the channel that the queue was deleted."""
@@ -163,6 +167,18 @@ class Consumer(Cancellable):
         if room.bytes >= room.limit and not room.reserve():
             return False
         return channel.prefetch_count == 0 or channel.unacked_count < channel.prefetch_count
+
+
+def consumer_ack_limit_ms(arguments: dict[str, object], where: str) -> i64:
+    """Return a consumer's `x-consumer-timeout`, -1 without one; `where` names the queue.
+
+    Raises: PreconditionFailed (406) for what is no number from 0.
+    """
+    name = "x-consumer-timeout"
+    if name not in arguments:
+        return -1
+    check_count(arguments[name], name, where)
+    return int_argument(arguments, name)
 
 
 def consumer_priority(arguments: dict[str, object], where: str) -> int:

@@ -248,14 +248,15 @@ def check_queue_arguments(arguments: Arguments, where: str) -> None:
             )
     for name in QUEUE_NUMBERS:
         if name in arguments:
-            _check_count(arguments[name], name, where)
+            check_count(arguments[name], name, where)
     for name in _STRINGS:
         if name in arguments and not isinstance(arguments[name], str):
             raise _not_a_string(name, where, type_name(arguments[name]))
     _check_choices(arguments, where)
 
 
-def _check_count(value: object, name: str, where: str) -> None:
+def check_count(value: object, name: str, where: str) -> None:
+    """Check the number of an argument.  Raises: PreconditionFailed (406)."""
     if not isinstance(value, int) or isinstance(value, bool):
         raise _invalid(name, where, f'"expected integer, got {type_name(value)}"')
     least, most = QUEUE_NUMBERS[name]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
+from leveret.broker.backlog.window import TAKEN
 from leveret.broker.queue.consumer import Consumer, DeliveryChannel
 from leveret.errors import PreconditionFailed
 from leveret.limits import (
@@ -25,6 +26,7 @@ from leveret.session.channel.confirms import ConfirmBatch, Confirms
 from leveret.session.channel.consumer_timeout import ConsumerTimeout
 from leveret.session.channel.content import Content
 from leveret.session.channel.delivery_headers import with_delivery_headers
+from leveret.session.channel.returned import ReturnedSource
 from leveret.session.channel.transaction import Transaction
 from leveret.session.channel.unacked import ACK, REQUEUE, RETRY, Unacked, UnackedList
 from leveret.session.connection_base import ConnectionBase
@@ -71,6 +73,8 @@ class Channel(DeliveryChannel):
         self.delivery_tag: i64 = 0
         self.unacked = UnackedList()
         self.consumer_timeout = ConsumerTimeout(self.unacked)
+        #: What stands for the queues of deliveries whose acks were late.
+        self._returned: ReturnedSource | None = None
         self.confirms = Confirms(connection, number, batch)
         self.content = Content(connection)
         self.transaction = Transaction(connection)
@@ -179,6 +183,8 @@ class Channel(DeliveryChannel):
             self.room.bytes += message.size + MESSAGE_OVERHEAD_BYTES
             if self.room.bytes > self.room.limit:
                 self.room.overdraw()
+            if self.connection.turn.consumer_timeout_ms_min > 0:
+                self.connection.wake()
         return tag
 
     def cancelled(self, consumer: Consumer) -> None:
@@ -192,6 +198,43 @@ class Channel(DeliveryChannel):
         self.take_consumer(consumer.tag)
         if self.connection.capabilities.cancel_notify and not self.closing:
             self.connection.send(self.number, BasicCancel(consumer.tag, True))
+
+    def time_out(self, late: list[Unacked]) -> Unacked | None:
+        """End the consumers that are late with acks, and return the deliveries to their queues.
+
+        It returns one that the client cannot be told of by a basic.cancel, and changes nothing
+        then: a consumer that it has cancelled, a basic.get, a client without the capability.
+        """
+        for unacked in late:
+            consumer = unacked.consumer
+            if consumer is None or not (consumer.timed_out or self._may_cancel(consumer)):
+                return unacked
+        turn = self.connection.turn
+        turn.changes += 1
+        turn.steps += len(late)
+        for unacked in late:
+            consumer = unacked.consumer
+            if consumer is not None and not consumer.timed_out:
+                consumer.timed_out = True
+                self.vhost.queues.unsubscribe(consumer)
+                self.cancelled(consumer)
+        for unacked in late:
+            self._give_up(unacked)
+        return None
+
+    def _may_cancel(self, consumer: Consumer) -> bool:
+        """Return whether the client has the consumer, and can be told that it was cancelled."""
+        is_there = self.consumers.get(consumer.tag) is consumer
+        return is_there and self.connection.capabilities.cancel_notify
+
+    def _give_up(self, unacked: Unacked) -> None:
+        """Return a delivery to its queue, but take a late ack of it, which does nothing."""
+        unacked.queue.requeue(unacked.sequence, unacked.message, unacked.count)
+        self.room.bytes -= unacked.message.size
+        if self._returned is None:
+            self._returned = ReturnedSource(self.connection.turn)
+        unacked.queue = self._returned
+        unacked.message = TAKEN
 
     # -- acks -------------------------------------------------------------------------------------
 

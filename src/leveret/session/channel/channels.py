@@ -8,12 +8,11 @@ from mypy_extensions import i64
 
 from leveret.broker.core.accounts import CHANNEL_BYTES
 from leveret.errors import NotAllowed
+from leveret.session.channel.ack_clock import AckClock
 from leveret.session.channel.channel import Channel
 from leveret.session.channel.confirms import ConfirmBatch
-from leveret.session.channel.consumer_timeout import timed_out
 from leveret.session.channel.resuming import Resuming
 from leveret.session.connection_base import ConnectionBase
-from leveret.session.states import HALT_SYNC, HALT_TURN, HALT_WORK
 
 
 @final
@@ -24,6 +23,8 @@ class Channels:
         self._connection = connection
         self._batch = ConfirmBatch()
         self.by_number: dict[i64, Channel] = {}
+        #: Looks at the time limits for acks.
+        self.acks = AckClock(connection, self.by_number)
         #: What has deliveries go on to all consumers, once it was needed.
         self._resuming: Resuming | None = None
         #: The channel of the last publish, while it is there.
@@ -63,6 +64,7 @@ class Channels:
         Nothing is written to them any more.
         """
         channels = [channel for channel in self.by_number.values() if not channel.closing]
+        self.acks.end()
         self._connection.account.book(-CHANNEL_BYTES * len(self.by_number))
         self._connection.turn.counts.channels_closed += len(self.by_number)
         self.by_number.clear()
@@ -103,20 +105,3 @@ class Channels:
         if resuming is None:
             resuming = self._resuming = Resuming(self._connection.turn, self.by_number)
         resuming.begin()
-
-    def check_consumer_timeouts(self, now_ms: i64) -> None:
-        """Close the channels that hold a delivery for too long (monotonic ms)."""
-        connection = self._connection
-        default = connection.settings.consumer_timeout_ms
-        shortest: i64 = connection.turn.consumer_timeout_ms_min
-        if shortest == 0 or 0 < default < shortest:
-            shortest = default
-        for channel in list(self.by_number.values()):
-            if shortest == 0 or connection.halted & (HALT_SYNC | HALT_WORK | HALT_TURN):
-                # A reply that waits belongs to a channel, which must be there still.
-                return
-            if not channel.closing:
-                newest = channel.delivery_tag
-                timeout = channel.consumer_timeout.exceeded(newest, now_ms, default, shortest)
-                if timeout > 0:
-                    connection.fail_channel(channel.number, timed_out(channel.number, timeout))

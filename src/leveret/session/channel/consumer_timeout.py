@@ -1,15 +1,16 @@
-"""The time limit for acks: a channel whose oldest delivery waits too long is closed with 406.
+"""The time limit for acks: a consumer one of whose deliveries waits too long for its ack is ended.
 
-Deliveries carry no time: that would cost every one of them.  Instead each look at the clock notes
-the time and the newest delivery tag of a channel; a delivery is as old as the first note that has
-its tag.  So a channel is closed late by as much as notes lie apart: a second, or a 64th of the
-shortest timeout where that is longer.  Where thousands of deliveries are old, but their queues have
-longer timeouts than others, each look goes on where the one before it ended: a minute later, if
-there are a million.
+Deliveries carry no time: that would cost every one of them.  Instead each note says how far the
+deliveries of a channel had come at a time; a delivery is as old as the first note that has its tag.
+The connection notes the time when deliveries were written (`ack_clock.py`), but not more often than
+in a 64th of the shortest limit, and very many notes are thinned out in proportion to their age.  So
+a limit takes effect late by a 32nd of it at most, and never early.  Where thousands of deliveries
+are old, but their queues have longer limits than others, each look goes on where the one before it
+ended: a minute later, if there are a million.
 
 Invariants: notes grow in time and tag; a channel without unacked deliveries has none.
 
-Source: behaviour 64; the text is RabbitMQ's.
+Source: behaviour 64, and RabbitMQ 4.3's quorum queues; the text is RabbitMQ's.
 """
 
 from __future__ import annotations
@@ -18,13 +19,15 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from leveret.clock import NO_DEADLINE
 from leveret.errors import PreconditionFailed
 from leveret.session.channel.unacked import Unacked, UnackedList
 
-_NOTES_PER_TIMEOUT: Final = 64
-_NOTES_APART_MS: Final = 1000
+#: Notes of one channel: more are thinned out, in proportion to their age.
+_NOTES_MAX: Final = 256
+_PARTS: Final = 64
 
-#: Deliveries that one look at the clock goes through.
+#: Deliveries that one look goes through.
 _LOOKED_AT: Final = 16_384
 
 
@@ -34,39 +37,15 @@ class ConsumerTimeout:
 
     def __init__(self, unacked: UnackedList) -> None:
         self._unacked = unacked
-        #: Times (monotonic ms) with the newest tag of that moment.
+        #: Times (ms of `turn.now_ms`) with the newest tag of that moment.
         self.notes: list[tuple[int, int]] = []
+        self._notes_max: i64 = _NOTES_MAX
         #: The tag from which on the next look goes through the deliveries.
         self._next_tag: i64 = 0
+        #: When one of the deliveries may exceed its limit, as far as the last look has found.
+        self.next_ms: i64 = NO_DEADLINE
 
-    def exceeded(self, newest_tag: i64, now_ms: i64, default: i64, shortest: i64) -> i64:
-        """Return the timeout that one of the deliveries exceeded, or 0.
-
-        `default` is the timeout where a queue has none of its own, `shortest` the shortest that
-        any has.
-        """
-        self._note(newest_tag, now_ms, shortest)
-        notes = self.notes
-        if not notes or now_ms - notes[0][0] < shortest:
-            # The oldest is too young.
-            self._next_tag = 0
-            return 0
-        found = self._unacked.from_tag(self._next_tag, _LOOKED_AT)
-        note: i64 = 0
-        for unacked in found:
-            while note < len(notes) and notes[note][1] < unacked.tag:
-                note += 1
-            age: i64 = now_ms - notes[note][0] if note < len(notes) else 0
-            if age < shortest:
-                self._next_tag = 0
-                return 0
-            timeout = _timeout(unacked, default)
-            if 0 < timeout <= age:
-                return timeout
-        self._next_tag = found[-1].tag + 1 if len(found) == _LOOKED_AT else 0
-        return 0
-
-    def _note(self, newest_tag: i64, now_ms: i64, shortest: i64) -> None:
+    def note(self, newest_tag: i64, now_ms: i64) -> None:
         """Note how far the channel's deliveries have come, and forget what all are past."""
         notes = self.notes
         oldest = self._unacked.oldest()
@@ -79,9 +58,65 @@ class ConsumerTimeout:
                 break
             past += 1
         del notes[:past]
-        apart: i64 = max(shortest // _NOTES_PER_TIMEOUT, _NOTES_APART_MS)
-        if not notes or (newest_tag > notes[-1][1] and now_ms - notes[-1][0] >= apart):
-            notes.append((now_ms, newest_tag))
+        if notes and notes[-1][0] == now_ms:
+            notes.pop()
+        if not notes or newest_tag > notes[-1][1]:
+            notes.append((int(now_ms), int(newest_tag)))
+            if len(notes) > self._notes_max:
+                self._thin_out(now_ms)
+
+    def _thin_out(self, now_ms: i64) -> None:
+        """Keep so many notes that a delivery seems younger than it is by a 64th at most."""
+        notes = self.notes
+        kept = [notes[0]]
+        place: i64 = 1
+        last: i64 = len(notes) - 1
+        while place < last:
+            apart: i64 = notes[place + 1][0] - kept[-1][0]
+            if apart > (now_ms - notes[place + 1][0]) // _PARTS:
+                kept.append(notes[place])
+            place += 1
+        kept.append(notes[last])
+        self.notes = kept
+        self._notes_max = max(_NOTES_MAX, 2 * i64(len(kept)))
+
+    def late(self, now_ms: i64, default: i64, shortest: i64) -> list[Unacked]:
+        """Return deliveries that exceed their limits, the oldest first; sets `next_ms`.
+
+        `default` is the limit where neither consumer nor queue has one, `shortest` the shortest
+        that any has.
+        """
+        notes = self.notes
+        late: list[Unacked] = []
+        self.next_ms = NO_DEADLINE
+        first_tag = self._next_tag
+        self._next_tag = 0
+        if not notes or now_ms - notes[0][0] < shortest:
+            # The oldest is too young.
+            self._look_again(notes[0][0] + shortest if notes else NO_DEADLINE)
+            return late
+        found = self._unacked.from_tag(first_tag, _LOOKED_AT)
+        note: i64 = 0
+        for unacked in found:
+            while note < len(notes) and notes[note][1] < unacked.tag:
+                note += 1
+            given_ms: i64 = notes[note][0] if note < len(notes) else now_ms
+            if now_ms - given_ms < shortest:
+                self._look_again(given_ms + shortest)
+                return late
+            limit = limit_of(unacked, default)
+            if 0 < limit <= now_ms - given_ms:
+                late.append(unacked)
+            elif limit > 0:
+                self._look_again(given_ms + limit)
+        if len(found) == _LOOKED_AT:
+            self._next_tag = found[-1].tag + 1
+        return late
+
+    def _look_again(self, time_ms: i64) -> None:
+        """Have the next look at that time, unless it is earlier."""
+        if self.next_ms == NO_DEADLINE or time_ms < self.next_ms:
+            self.next_ms = time_ms
 
 
 def timed_out(number: i64, timeout_ms: i64) -> PreconditionFailed:
@@ -93,7 +128,15 @@ def timed_out(number: i64, timeout_ms: i64) -> PreconditionFailed:
     )
 
 
-def _timeout(unacked: Unacked, default: i64) -> i64:
-    """Return the timeout of one delivery, 0 for none: its queue's own, else the setting."""
+def limit_of(unacked: Unacked, default: i64) -> i64:
+    """Return the limit of one delivery, 0 for none: its consumer's own, its queue's, the setting.
+
+    What was returned because its ack was late, or went with its queue, has none.
+    """
+    if unacked.queue.deleted:
+        return 0
+    consumer = unacked.consumer
+    if consumer is not None and consumer.ack_limit_ms >= 0:
+        return consumer.ack_limit_ms
     own = unacked.queue.settings.consumer_timeout_ms
     return default if own < 0 else own

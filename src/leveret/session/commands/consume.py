@@ -8,7 +8,12 @@ from mypy_extensions import i64
 
 from leveret.broker.admin.super_stream import PartitionAccess
 from leveret.broker.classic.browse import make_browser
-from leveret.broker.queue.consumer import Consumer, Source, consumer_priority
+from leveret.broker.queue.consumer import (
+    Consumer,
+    Source,
+    consumer_ack_limit_ms,
+    consumer_priority,
+)
 from leveret.broker.stream.group import READER_NAME, group_of
 from leveret.broker.stream.stream import TELL_STREAM_ID, Stream
 from leveret.broker.stream.super_reader import SuperReading
@@ -92,6 +97,7 @@ def _subscribe(channel: Channel, method: BasicConsume, name: Name, queue: Source
         raise PreconditionFailed(f"a channel has at most {CONSUMERS_PER_CHANNEL_MAX} consumers")
     where = channel.vhost.queue_label(name)
     priority = consumer_priority(method.arguments, where)
+    ack_limit_ms = consumer_ack_limit_ms(method.arguments, where)
     if method.arguments.get("x-browse", False) is not False:
         queue = make_browser(queue, method.arguments["x-browse"], where)
     if READER_NAME in method.arguments and isinstance(queue, Stream):
@@ -106,6 +112,8 @@ def _subscribe(channel: Channel, method: BasicConsume, name: Name, queue: Source
         method.arguments,
     )
     consumer.priority = priority
+    consumer.ack_limit_ms = ack_limit_ms
+    connection.turn.limit_acks(ack_limit_ms)
     consumer.prefix = deliver_prefix(tag)
     queue.subscribe(consumer, where)
     channel.add_consumer(consumer)

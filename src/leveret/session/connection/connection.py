@@ -85,6 +85,7 @@ class Connection(ConnectionBase):
         now_ms: i64,
     ) -> None:
         super().__init__(broker, settings, tokens, peer, now_ms)
+        self.turn.limit_acks(settings.consumer_timeout_ms)
         #: A 541 that closes the connection when the publishes before it are confirmed.
         self._fault: InternalError | None = None
         #: True once what it held is being released.
@@ -236,6 +237,11 @@ class Connection(ConnectionBase):
             self.end_halt(HALT_OUTPUT)
             self.run()
 
+    def delivered(self) -> None:
+        """Note when deliveries were written whose acks have a time limit."""
+        if self.unacked.bytes > 0:
+            self.channels.acks.delivered()
+
     # -- calls of the broker and the shell ---------------------------------------------------------
 
     def access_changed(self, last: i64) -> None:
@@ -293,7 +299,8 @@ class Connection(ConnectionBase):
             if self.settle_unacked():
                 self.channels.resume_deliveries()
             self.publisher.cache.forget_stale()
-            self.channels.check_consumer_timeouts(now_ms)
+            if self.turn.consumer_timeout_ms_min > 0 and self.unacked.bytes > 0:
+                self.channels.acks.due(self.turn.now_ms)
             self.heartbeat.tick(now_ms)
 
     def resumed(self) -> None:

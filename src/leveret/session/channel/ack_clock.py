@@ -1,0 +1,89 @@
+"""When the channels of a connection look at their time limits for acks.
+
+Invariant: while a delivery may exceed its limit, the clock is set to the earliest moment of that,
+or to one before it.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from leveret.broker.core.timers import Timed
+from leveret.clock import NO_DEADLINE
+from leveret.session.channel.channel import Channel
+from leveret.session.channel.consumer_timeout import limit_of, timed_out
+from leveret.session.connection_base import ConnectionBase
+from leveret.session.states import HALT_SYNC, HALT_TURN, HALT_WORK
+
+#: How often at most the time of deliveries is noted: so often in the shortest limit, and not more
+#: often than after so many ms.
+_NOTES_PER_LIMIT: Final = 64
+_NOTES_APART_MS: Final = 10
+
+
+@final
+class AckClock(Timed):
+    """Ends the consumers of one connection that are late with an ack."""
+
+    def __init__(self, connection: ConnectionBase, channels: dict[i64, Channel]) -> None:
+        super().__init__()
+        self._connection: Final = connection
+        self._channels: Final = channels
+        self._noted_ms: i64 = 0
+
+    def delivered(self) -> None:
+        """Note when deliveries were written: at once, or soon if that was just done."""
+        turn = self._connection.turn
+        following = self._noted_ms + self._apart()
+        if turn.now_ms >= following or turn.now_ms == self._noted_ms:
+            self._note(turn.now_ms)
+            self._set(turn.now_ms + turn.consumer_timeout_ms_min)
+        else:
+            self._set(following)
+
+    def _apart(self) -> i64:
+        limit: i64 = self._connection.turn.consumer_timeout_ms_min
+        return max(limit // _NOTES_PER_LIMIT, _NOTES_APART_MS)
+
+    def _note(self, now_ms: i64) -> None:
+        self._noted_ms = now_ms
+        channels = self._channels
+        self._connection.turn.steps += len(channels) >> 3
+        for channel in channels.values():
+            channel.consumer_timeout.note(channel.delivery_tag, now_ms)
+
+    def _set(self, time_ms: i64) -> None:
+        """Look at that time, unless a look is due before it."""
+        if self.deadline_ms == NO_DEADLINE or time_ms < self.deadline_ms:
+            self._connection.turn.timers.set(self, time_ms)
+
+    def due(self, now_ms: i64) -> None:
+        """Note the time, and end the consumers that are late by now."""
+        connection = self._connection
+        shortest: i64 = connection.turn.consumer_timeout_ms_min
+        if shortest == 0:
+            return
+        if now_ms >= self._noted_ms + self._apart():
+            self._note(now_ms)
+        default = connection.settings.consumer_timeout_ms
+        for channel in list(self._channels.values()):
+            if connection.halted & (HALT_SYNC | HALT_WORK | HALT_TURN):
+                # A reply that waits belongs to a channel, which must be there still.
+                self._set(now_ms + self._apart())
+                return
+            if channel.closing:
+                continue
+            limits = channel.consumer_timeout
+            late = limits.late(now_ms, default, shortest)
+            if limits.next_ms != NO_DEADLINE:
+                self._set(limits.next_ms)
+            fatal = channel.time_out(late) if late else None
+            if fatal is not None:
+                error = timed_out(channel.number, limit_of(fatal, default))
+                connection.fail_channel(channel.number, error)
+
+    def end(self) -> None:
+        """Look no more: the connection has ended."""
+        self._connection.turn.timers.cancel(self)
