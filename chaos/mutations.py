@@ -206,7 +206,8 @@ def mutated(chance: random.Random, whole: list[Frames]) -> bytes:
         elif how == 5 and at > 0:
             classes = struct.pack(">HH", *chance.choice(list(NAMES)))
             frames[at] = frames[at][:7] + classes + frames[at][11:]
-        else:
+        elif frames[at]:
+            # A bite before may have taken all of it.
             frames[at] = bitten(chance, frames[at])
         if not frames:
             frames = [raw.PROTOCOL_HEADER]
