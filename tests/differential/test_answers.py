@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
+from rabbitmq import RabbitMQError
 
-from differential import answers
+from differential import answers, parity
+from differential.expected import RECORDED
 from differential.pair import over_tcp
 from differential.stage import Host
 
@@ -28,6 +31,26 @@ def test_no_answer_differs_without_a_reason(
     record_property("fields", len(theirs))
     if faults:
         pytest.fail("\n".join(faults), pytrace=False)
+
+
+def test_all_that_rabbitmq_has_is_on_the_page(
+    tmp_path: Path, record_property: Callable[[str, int], None]
+) -> None:
+    """Routes, fields, keys of definitions and metrics of the RabbitMQ of Debian's next release."""
+    try:
+        version, found = parity.compared(tmp_path)
+    except RabbitMQError as error:
+        pytest.skip(f"NOT compared: {error}")
+    _, faults = parity.explained(found, parity.reasons())
+    faults += [f"nothing fits: {one}" for one in parity.unused(found)]
+    page = parity.PAGE.read_text()
+    names = {parity.named(one) for one in found} - {""}
+    faults += [f"not on the page: {name}" for name in sorted(names) if f"`{name}`" not in page]
+    record_property("found", len(found))
+    if faults and version != RECORDED:
+        pytest.skip(f"RabbitMQ {version} is newer than {RECORDED}: " + "\n".join(faults))
+    if faults:
+        pytest.fail("\n".join([*faults, "after reasons, parity.py --write"]), pytrace=False)
 
 
 def test_what_lacks_a_reason_and_what_is_gone_are_told() -> None:

@@ -245,6 +245,12 @@ def test_the_version_that_is_reported_by_default(broker: BrokerProcess) -> None:
 def test_who_asks_and_what_the_broker_is(api: Api) -> None:
     assert ok(api, "/api/whoami")["tags"] == ["administrator"]
     assert ok(api, "/api/extensions") == []
+    for row in (ok(api, "/api/overview"), ok(api, "/api/nodes")[0]):
+        assert "x-delayed-message" in [one["name"] for one in row["exchange_types"]]
+    assert ok(api, "/api/vhosts/%2F")["protected_from_deletion"] is False
+    _, definitions, _ = api.answer("/api/definitions")
+    assert isinstance(definitions, dict)
+    assert definitions["rabbitmq_definition_format"] == "cluster"
     check([{"name": str, "state": str, "stability": str}], ok(api, "/api/feature-flags"), "flag")
     assert api.change("PUT", "/api/feature-flags/quorum_queue/enable", {}) == 204
     assert api.ask("PUT", "/api/feature-flags/none/enable", {})[0] == 400

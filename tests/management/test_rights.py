@@ -195,6 +195,9 @@ def test_an_administrator_administers(world: World, broker: BrokerProcess) -> No
     # The user who makes a vhost may use it at once.
     assert user.ask("PUT", f"/api/queues/{name}/q", {})[0] == CREATED
     assert user.ask("DELETE", f"/api/vhosts/{name}")[0] == NO_CONTENT
+    # Administrators may know that there is no such vhost, whatever they ask of it.
+    for path in (f"queues/{name}/q", f"queues/{name}/q/contents", f"exchanges/{name}/x"):
+        assert user.ask("DELETE", f"/api/{path}")[0] == NOT_FOUND
     assert user.ask("DELETE", f"/api/users/{name}")[0] == NO_CONTENT
     who = f"by user '{world.names['administrator']}' from 127.0.0.1:"
     assert broker.expect_line(f"administrative change: PUT /api/users/{name} {who}")

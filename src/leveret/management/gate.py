@@ -559,8 +559,17 @@ def looking(request: web.Request) -> Iterator[None]:
 
 
 def _ask(request: web.Request, ask: Callable[[], None]) -> None:
-    """Check a right, and remember that the request rests on it.  Raises: AccessRefused (403)."""
-    ask()
+    """Check a right, and remember that the request rests on it.
+
+    Raises: AccessRefused (403); NotFound (404) for an administrator where there is no such vhost.
+    """
+    try:
+        ask()
+    except AccessRefused:
+        visit: Visit = request[VISIT]
+        with contextlib.suppress(AccessRefused):
+            visit.gate.check_vhost(visit.access.user, visit.access.vhost)
+        raise
     request[VISIT].asked.append(ask)
 
 

@@ -59,7 +59,10 @@ def vhost_head(broker: Broker, name: str) -> Arguments:
     return {
         "rabbitmq_definition_format": "single_virtual_host",
         "original_vhost_name": name,
+        "explanation": f"Definitions of virtual host '{name}'",
+        "description": vhost.metadata.description,
         "metadata": vhost.metadata.fields(),
+        "limits": dict(vhost.metadata.limits),
     }
 
 

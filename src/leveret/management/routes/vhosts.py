@@ -139,6 +139,7 @@ async def _row(vhost: Vhost) -> Row:
     metadata = vhost.metadata.fields()
     return {
         "name": vhost.name,
+        "protected_from_deletion": vhost.metadata.protected,
         **metadata,
         "metadata": metadata,
         "tracing": False,

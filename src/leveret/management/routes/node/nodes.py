@@ -13,14 +13,13 @@ from aiohttp import web
 
 from leveret import machine
 from leveret.broker.node.broker import Broker
-from leveret.broker.topology.exchanges import EXCHANGE_TYPES
 from leveret.management.routes.node.identity import (
     RUNTIME,
     RUNTIME_VERSION,
     check_node,
     node_name,
 )
-from leveret.management.routes.node.overview import churn
+from leveret.management.routes.node.overview import churn, exchange_types
 from leveret.management.routes.shared import (
     BROKER,
     OPERATOR,
@@ -85,9 +84,7 @@ def _node(request: web.Request) -> Row:
         "auth_mechanisms": [
             {"name": name, "description": "", "enabled": True} for name in ("PLAIN", "AMQPLAIN")
         ],
-        "exchange_types": [
-            {"name": name, "description": "", "enabled": True} for name in EXCHANGE_TYPES
-        ],
+        "exchange_types": exchange_types(),
         "applications": [
             {"name": "rabbit", "description": "RabbitMQ", "version": operator.rabbitmq_version}
         ],

@@ -11,6 +11,7 @@ from leveret import __version__
 from leveret.broker.admin.stats import Totals
 from leveret.broker.admin.totals import QUEUE_COUNTS, QueueSums
 from leveret.broker.node.broker import Broker
+from leveret.broker.topology.exchange import DELAYED_TYPE
 from leveret.broker.topology.exchanges import EXCHANGE_TYPES
 from leveret.management.gate import only_of, seen_vhosts
 from leveret.management.requests.slices import next_slice
@@ -140,9 +141,7 @@ def _product(rabbitmq_version: str) -> Row:
             "basic": [600],
             "detailed": [600],
         },
-        "exchange_types": [
-            {"name": name, "description": "", "enabled": True} for name in EXCHANGE_TYPES
-        ],
+        "exchange_types": exchange_types(),
         "statistics_db_event_queue": 0,
         "disable_stats": False,
         "enable_queue_totals": False,
@@ -151,6 +150,12 @@ def _product(rabbitmq_version: str) -> Row:
         "cluster_tags": {},
         "node_tags": {},
     }
+
+
+def exchange_types() -> list[Row]:
+    """Return the types of exchanges as RabbitMQ shows them."""
+    names = (*EXCHANGE_TYPES, DELAYED_TYPE)
+    return [{"name": name, "description": "", "enabled": True} for name in names]
 
 
 def churn(broker: Broker, sampler: Sampler) -> Row:

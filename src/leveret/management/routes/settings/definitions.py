@@ -11,10 +11,12 @@ from aiohttp import web
 
 from leveret.broker.admin.definitions import DefinitionsExport, vhost_head
 from leveret.broker.admin.definitions_import import Importing
+from leveret.broker.values.arguments import Arguments
 from leveret.errors import PreconditionFailed
 from leveret.limits import HTTP_WRITE_BYTES_MAX
 from leveret.management.definitions import DefinitionsWriter, read_in_slices
 from leveret.management.requests.slices import next_slice
+from leveret.management.routes.node.identity import cluster_name
 from leveret.management.routes.shared import (
     BROKER,
     OPERATOR,
@@ -32,7 +34,8 @@ async def export(request: web.Request) -> web.StreamResponse:
     broker = request.app[BROKER]
     vhost = request.match_info.get("vhost")
     version = request.app[OPERATOR].rabbitmq_version
-    writer = DefinitionsWriter(version, {} if vhost is None else vhost_head(broker, vhost))
+    head = _head(request) if vhost is None else vhost_head(broker, vhost)
+    writer = DefinitionsWriter(version, head)
     exported = DefinitionsExport(broker, vhost)
     response = web.StreamResponse(headers={"Content-Type": "application/json"})
     if not await begins(request, response):
@@ -54,6 +57,16 @@ async def export(request: web.Request) -> web.StreamResponse:
     await response.write(writer.end())
     await response.write_eof()
     return response
+
+
+def _head(request: web.Request) -> Arguments:
+    """Return what the definitions of the whole broker have before their sections."""
+    name = cluster_name(request)
+    return {
+        "rabbitmq_definition_format": "cluster",
+        "original_cluster_name": name,
+        "explanation": f"Definitions of cluster '{name}'",
+    }
 
 
 async def take(request: web.Request) -> web.Response:
