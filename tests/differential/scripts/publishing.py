@@ -85,6 +85,15 @@ def body_of_17_mib(s: Stage) -> None:
 
 
 @script(21)
+def expiration_forms(s: Stage) -> None:
+    a = s.channel()
+    a.declare(s.name("q"), exclusive=True)
+    for value in ("60000", "+60000", "0060000"):
+        a.publish("", s.name("q"), value, expiration=value)
+        a.get(s.name("q"))
+
+
+@script(21)
 def expiration_invalid(s: Stage) -> None:
     a = s.channel()
     for value in ("abc", "-1", "1.5", "", " 5", "5 ", "+5", "0x5", "5000000000", "99999999999999"):

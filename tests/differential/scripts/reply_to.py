@@ -130,6 +130,19 @@ def other_methods(s: Stage) -> None:
 
 
 @script(65)
+def methods_on_an_address(s: Stage) -> None:
+    a, b = s.channel(), s.channel()
+    a.declare(s.name("q"), exclusive=True)
+    a.consume(REPLY_TO, "replies", no_ack=True)
+    a.publish("", s.name("q"), "ask", reply_to=REPLY_TO)
+    reply_to = a.get(s.name("q")).properties["reply_to"].value
+    b.bind(reply_to, "amq.direct", s.name("k"))
+    b.get(reply_to)
+    b.consume(reply_to, "c", no_ack=True)
+    b.call("queue.purge", queue=reply_to)
+
+
+@script(65)
 def forged_token(s: Stage) -> None:
     a = s.channel()
     a.consume(REPLY_TO, "1", no_ack=True)
