@@ -484,6 +484,22 @@ class FifoPages(Pages):
             if window is not None:
                 parts.append(window.part())
 
+    def forget(self) -> None:
+        """Forget all pages, which the queue keeps otherwise from now on."""
+        self._end()
+        self.counts = {}
+        self.away_count = 0
+        self.away_bytes = 0
+        self.count = 0
+
+    def are_whole(self) -> bool:
+        """Return whether each page that is only on disk is all of its chunk."""
+        for page in self.away():
+            stored = page.stored
+            if stored is None or page.start > stored.ref.first or page.last < stored.ref.last:
+                return False
+        return True
+
     def memory_count(self) -> i64:
         """Return how many messages wait in memory, without the tail."""
         return self.front.count() + self.count - self.away_count

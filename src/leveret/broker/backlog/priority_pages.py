@@ -21,6 +21,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from leveret.broker.backlog.fifo_pages import FifoPages
 from leveret.broker.backlog.owner import BacklogOwner
 from leveret.broker.backlog.page import Page, PageOwner
 from leveret.broker.backlog.pages import Pages
@@ -30,7 +31,6 @@ from leveret.broker.backlog.stored import StoredChunks
 from leveret.broker.backlog.window import Returned, sequence_of
 from leveret.broker.queue.queue import Queue
 from leveret.broker.values.expiration import deadline_of, own_expiry
-from leveret.broker.values.priority import level_of
 from leveret.chunk import NEVER, ROW_BYTES, Chunk, ChunkBuilder, RecordDamaged
 from leveret.limits import (
     CHUNK_RECORDS_MAX,
@@ -38,6 +38,7 @@ from leveret.limits import (
     PAGES_AHEAD,
     PAGES_AHEAD_BYTES,
 )
+from leveret.store.records.levels import highest_level, level_in, level_of, stored_level
 from leveret.store.records.ranges import RangeSet
 from leveret.store.segments.segments import ChunkRef
 
@@ -68,8 +69,9 @@ def has_level(levels: int, level: int) -> bool:
 class PriorityPage(Page):
     """A run of messages: first those that its chunk is to hold, then those on disk."""
 
-    def __init__(self, owner: PageOwner, first: i64, last: i64) -> None:
+    def __init__(self, owner: PageOwner, first: i64, last: i64, level_set: i64) -> None:
         super().__init__(owner, first, last)
+        self._level_set: i64 = level_set
         #: The messages of the chunk, until it is written.
         self.rows: list[Returned] = []
         #: The levels of what waits on the disk, as a set of bits; those that are asked for.
@@ -79,8 +81,21 @@ class PriorityPage(Page):
         self.skipped = RangeSet()
 
     def note_level(self, level: i64) -> None:
-        """Add the level of a waiting message."""
-        self.levels |= level_bit(level)
+        """Add the level of a waiting message, as its row tells it."""
+        self.levels |= level_bit(level_in(level, self._level_set))
+
+    def take_over(self, page: Page) -> None:
+        """Hold what a page on the disk holds of the same chunk."""
+        self.stored = page.stored
+        self.waiting = page.waiting
+        self.size = page.size
+        self.bodies = page.bodies
+        self.min_expiry = page.min_expiry
+        self.min_timestamp = page.min_timestamp
+        self.restored = page.restored
+        self.reported = page.reported
+        for sequence in page.absent:
+            self.skipped.add(sequence, sequence)
 
     def skip(self, sequences: list[tuple[int, bool]]) -> None:
         """Set `skipped`: for each row of `levels` in order, whether it is not the page's."""
@@ -107,6 +122,14 @@ class PriorityPages(Pages):
         self.unwritten: i64 = 0
         #: The first page that holds each level.
         self.lowest: dict[i64, PriorityPage] = {}
+
+    def levels(self) -> i64:
+        """Return the queue's levels."""
+        return self.priorities.level_set
+
+    def _level_in(self, chunk: Chunk, index: i64) -> i64:
+        """Return the level of a row of a chunk."""
+        return level_in(chunk.priority(index), self.priorities.level_set)
 
     # -- filling ----------------------------------------------------------------------------------
 
@@ -182,9 +205,9 @@ class PriorityPages(Pages):
         builder = ChunkBuilder(queue.queue_id, False, True)
         for item in rows:
             message = item.message
-            level = level_of(message, self.priorities.priority_max)
+            level = stored_level(message, self.priorities.level_set)
             builder.add(item.sequence, message, item.count, own_expiry(message), level)
-        page = PriorityPage(self, builder.first, builder.last)
+        page = PriorityPage(self, builder.first, builder.last, self.levels())
         page.rows = rows
         page.min_expiry = builder.min_expiry
         page.min_timestamp = builder.min_timestamp
@@ -219,7 +242,7 @@ class PriorityPages(Pages):
         away: list[bool] = []
         levels: list[i64] = []
         for item in rows:
-            level = level_of(item.message, ready.priority_max)
+            level = level_of(item.message, ready.level_set)
             levels.append(level)
             # What came back has an entry in a heap, and stays.
             waits = item.count == 0 and ready.at.get(item.sequence) is item
@@ -251,7 +274,7 @@ class PriorityPages(Pages):
         stored = page.stored
         assert stored is not None
         stored.pinned = True
-        for level in range(self.priorities.priority_max + 1):
+        for level in range(highest_level(self.priorities.level_set) + 1):
             if has_level(page.levels, level) and level not in self.lowest:
                 self.lowest[level] = page
 
@@ -336,7 +359,7 @@ class PriorityPages(Pages):
         # Each level of a chunk is read for itself, and every row is looked at.
         self.queue.turn.steps += chunk.count // _ROWS_PER_STEP
         for index in range(chunk.count):
-            level = chunk.priority(index)
+            level = self._level_in(chunk, index)
             if not has_level(page.levels, level):
                 continue
             waits = self._waits(page, chunk, index)
@@ -414,7 +437,7 @@ class PriorityPages(Pages):
         place = self._place(page)
         lost = page.levels & ~left
         page.levels = left
-        for level in range(self.priorities.priority_max + 1):
+        for level in range(highest_level(self.priorities.level_set) + 1):
             if has_level(lost, level) and self.lowest.get(level) is page:
                 self._list_next(level, place)
         if left == 0:
@@ -447,6 +470,37 @@ class PriorityPages(Pages):
                 high = middle
         return low
 
+    def take_over(self, fifo: FifoPages) -> None:
+        """Go on with the pages of a queue that kept no levels; what it had in memory is there.
+
+        All of them are whole chunks, whose rows have the usual level.
+        """
+        self.active = True
+        self.counts = fifo.counts
+        for item in self.priorities.at.values():
+            if self.counts:
+                item.count = max(item.count, self.take_count(item.sequence))
+        for before in fifo.items[fifo.head :]:
+            before.listed = False
+        for before in fifo.away():
+            page = PriorityPage(self, before.first, before.last, self.levels())
+            page.take_over(before)
+            page.note_level(0)
+            self.ready.size += page.size
+            self.ready.bodies += page.bodies
+            self._list(page)
+            self.items.append(page)
+            self._count_as_away(page)
+        fifo.forget()
+        self._raise_highest()
+        self.priorities.begin_tail()
+
+    def _raise_highest(self) -> None:
+        """Note that there may be messages of the levels that lie on the disk."""
+        ready = self.priorities
+        for level in self.lowest:
+            ready.highest = max(ready.highest, level)
+
     # -- all --------------------------------------------------------------------------------------
 
     def _decode(self, page: Page, data: bytes) -> list[Returned]:
@@ -458,7 +512,9 @@ class PriorityPages(Pages):
             return found
         broken: list[int] = []
         for index in range(chunk.count):
-            if has_level(page.levels, chunk.priority(index)) and self._waits(page, chunk, index):
+            if has_level(page.levels, self._level_in(chunk, index)) and self._waits(
+                page, chunk, index
+            ):
                 item = self._row(chunk, index)
                 if item is not None:
                     found.append(item)
@@ -503,13 +559,12 @@ class PriorityPages(Pages):
         for page in restored:
             assert isinstance(page, PriorityPage)
             self._list(page)
-        for level in self.lowest:
-            ready.highest = max(ready.highest, level)
+        self._raise_highest()
         # Begun once more when the next sequence is known.
         ready.begin_tail()
 
     def restored_page(self, ref: ChunkRef) -> PriorityPage:
         """Return a page of an earlier start, whose rows are to be counted."""
-        page = PriorityPage(self, ref.first, ref.last)
+        page = PriorityPage(self, ref.first, ref.last, self.levels())
         page.restore(ref)
         return page

@@ -246,7 +246,7 @@ class ClassicQueue(ConsumedQueue):
             # To write a header into the properties, or to retain a message, takes as long as the
             # rest of its delivery.
             self.turn.steps += handed
-        elif self.settings.priority_max > 0:
+        elif self.levels > 0:
             self.turn.steps += handed >> 1
         return more and ready.first() != NOTHING
 
@@ -505,6 +505,12 @@ class ClassicQueue(ConsumedQueue):
             self.note_deadline(deadline_of(item.message, ttl), item.sequence)
         if self.look_at_limits():
             self.schedule()
+
+    def restore_levels(self) -> None:
+        """Keep the levels of messages, as before a restart."""
+        super().restore_levels()
+        if self.intake is not None:
+            self.intake.follow_levels()
 
     def restore_retries(self, times: dict[i64, i64]) -> None:
         """Continue the delays of returned messages; called after `restore`."""

@@ -30,6 +30,7 @@ from leveret.broker.values.expiration import EXPIRATION_FLAG, deadline_of
 from leveret.broker.values.queue_settings import DROP_HEAD, REJECT_PUBLISH_DLX
 from leveret.limits import BODY_APART_BYTES, DEDUPLICATION_KEYS_MAX, SLICE_MESSAGES
 from leveret.message import Message
+from leveret.store.records.levels import PRIORITY_FLAG, is_usual
 
 
 @final
@@ -40,7 +41,7 @@ class ClassicTarget(Target):
         records_from = RECORDS_PERSISTENT if queue.recorded else RECORDS_NONE
         super().__init__(queue.turn, queue.name, queue.queue_id, records_from)
         self._queue: Final = queue
-        self._ready: Final = queue.ready
+        self._ready = queue.ready
         #: True if messages beyond the limits are refused.
         self.rejects = False
         #: True while the queue exceeds limits that were set later.
@@ -62,7 +63,7 @@ class ClassicTarget(Target):
     def note_more_steps(self) -> None:
         """Note what a message is beside being kept: a deadline, a level, and a drop for it."""
         queue = self._queue
-        more = queue.special or queue.settings.priority_max > 0
+        more = queue.special or queue.levels > 0
         self.more_steps = (1 if more else 0) + (1 if self.bounded else 0)
 
     def _take_window(self, window: Deduplication | None) -> None:
@@ -87,6 +88,9 @@ class ClassicTarget(Target):
         queue = self._queue
         if not queue.scheduled:
             queue.schedule()
+        flags: i64 = message.properties[0]
+        if flags & PRIORITY_FLAG != 0 and queue.may_have_levels:
+            self._begin_levels(message)
         sequence = self._ready.append(message)
         if (sequence & turn.event_mask) == 0:
             note_event(queue, ROUTED, sequence, message)
@@ -94,12 +98,22 @@ class ClassicTarget(Target):
             queue.bound_window()
             if self.share is not None:
                 self.share.note()
-        expires = message.properties[0] & EXPIRATION_FLAG != 0
+        expires = flags & EXPIRATION_FLAG != 0
         if expires or self.more_steps > 0:
             turn.steps += 1
             if expires or queue.special:
                 queue.note_deadline(deadline_of(message, queue.settings.message_ttl_ms), sequence)
         return sequence
+
+    def _begin_levels(self, message: Message) -> None:
+        """Have the queue keep levels if the message has another one than those before it."""
+        if not is_usual(message) and self._queue.begin_levels():
+            self.follow_levels()
+
+    def follow_levels(self) -> None:
+        """Put messages where the queue keeps them, which has changed."""
+        self._ready = self._queue.ready
+        self.note_more_steps()
 
     # -- at once ----------------------------------------------------------------------------------
 

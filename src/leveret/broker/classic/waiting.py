@@ -34,7 +34,12 @@ from leveret.broker.values.deduplication import QueuedKeys
 from leveret.broker.values.event_names import DELETED, DELIVERED, PURGED
 from leveret.broker.values.queue_attributes import QueueAttributes
 from leveret.message import Message
+from leveret.store.records.levels import STRICT
 from leveret.store.records.returns import MAYBE_DELIVERED
+
+#: Messages in memory that get their levels in the time of a step, and pages that are looked at.
+_SORTED_PER_STEP: Final = 4
+_PAGES_PER_STEP: Final = 64
 
 
 class WaitingQueue(ChunkedQueue):
@@ -43,8 +48,11 @@ class WaitingQueue(ChunkedQueue):
     def __init__(self, turn: Turn, queue_id: i64, name: str, attributes: QueueAttributes) -> None:
         super().__init__(turn, queue_id, name, attributes)
         self._kind = "quorum" if attributes.arguments.get("x-queue-type") == "quorum" else "classic"
-        level = self.settings.priority_max
-        self.ready: Ready = PriorityReady(level) if level > 0 else Ready()
+        #: The levels of its priorities as `levels.py` knows them; 0 while it keeps none.
+        self.levels: i64 = max(self.settings.priority_max, 0)
+        self.ready: Ready = PriorityReady(self.levels) if self.levels > 0 else Ready()
+        #: True for a quorum queue before a message with another level than usual has come.
+        self.may_have_levels = self._kind == "quorum" and self.settings.priority_max < 0
         #: Persistent messages that do not wait and are not gone, by their sequences.
         self.out = MessageTable()
         #: What is left of the last purge that took more than a slice.
@@ -79,6 +87,46 @@ class WaitingQueue(ChunkedQueue):
         """Return the sequence that the next message gets."""
         return self.ready.next_sequence()
 
+    # -- priorities -------------------------------------------------------------------------------
+
+    def begin_levels(self) -> bool:
+        """Keep the levels of messages from now on; return False where that cannot be done yet.
+
+        What waits has one level: a deep queue's pages stay where they are.  A page that is a part
+        of its chunk has to be read before.
+        """
+        ready = self.ready
+        fifo = ready.fifo
+        if fifo is not None:
+            self.turn.steps += ready.page_count() // _PAGES_PER_STEP
+            if not fifo.are_whole():
+                return False
+        waiting = ready.waiting()
+        self.turn.steps += len(waiting) // _SORTED_PER_STEP
+        self._have_levels()
+        self.ready.fill(waiting, ready.next_sequence())
+        if fifo is not None and (fifo.active or fifo.counts):
+            pages = self._pages()
+            assert isinstance(pages, PriorityPages)
+            pages.take_over(fifo)
+        if self.recorded:
+            self.turn.journal.define("levels", self.levels_definition())
+        return True
+
+    def _have_levels(self) -> None:
+        self.levels = STRICT
+        self.ready = PriorityReady(STRICT)
+        self.may_have_levels = False
+
+    def restore_levels(self) -> None:
+        """Keep the levels of messages, as before a restart; called before all else is restored."""
+        if self.may_have_levels:
+            self._have_levels()
+
+    def levels_definition(self) -> dict[str, object]:
+        """Return the record of a quorum queue that keeps levels."""
+        return {"id": int(self.queue_id)}
+
     # -- pages ------------------------------------------------------------------------------------
 
     def backlog_owner(self) -> BacklogOwner:
@@ -111,7 +159,7 @@ class WaitingQueue(ChunkedQueue):
 
         Those of a queue with priorities stay.
         """
-        return self.settings.priority_max <= 0 and self._pages().evict()
+        return self.levels <= 0 and self._pages().evict()
 
     def settle_pages(self, boundary: i64) -> bool:
         """Write the tail of a deep queue, so that a checkpoint finds it in chunks."""

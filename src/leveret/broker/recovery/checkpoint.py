@@ -30,10 +30,10 @@ from leveret.broker.stream.offsets import consumer_record
 from leveret.broker.stream.stream import Stream
 from leveret.broker.values.deduplication import KEYS_PER_RECORD
 from leveret.broker.values.expiration import own_expiry
-from leveret.broker.values.priority import level_of
 from leveret.broker.vhost.vhost import Vhost
 from leveret.limits import SLICE_MESSAGES
 from leveret.store.checkpoint.checkpoint import CheckpointOutput, CheckpointSource, NewChunk
+from leveret.store.records.levels import STRICT, stored_level
 
 #: How much is an item, beside a message: ranges of what is gone, looks at what may be in a chunk,
 #: keys of deduplication, and messages of a run, which is sorted at once.
@@ -139,6 +139,8 @@ class BrokerCheckpoint(CheckpointSource):
         out.define("queue", queue.definition(vhost.name))
         if isinstance(queue, WaitingQueue) and queue.redelivered_below > 0:
             out.define("redelivered", queue.redelivered_definition())
+        if isinstance(queue, WaitingQueue) and queue.levels == STRICT:
+            out.define("levels", queue.levels_definition())
         if isinstance(queue, ChunkedQueue):
             yield
             yield from self._hand_over_messages(out, queue)
@@ -301,6 +303,8 @@ def _hand_over_unstored(
     queue_id = queue.queue_id
     boundary = queue.boundary
     stored = queue.stored
+    # Messages that came before it kept any are of one level.
+    levels: i64 = queue.levels if isinstance(queue, WaitingQueue) else 0
     last: i64 = 0
     looked = 0
     for item in runs[0] if len(runs) == 1 else merge(*runs, key=sequence_of):
@@ -316,7 +320,7 @@ def _hand_over_unstored(
             out.close_chunk()
         last = sequence
         message = item.message
-        level = level_of(message, queue.settings.priority_max)
+        level = stored_level(message, levels)
         out.message(queue_id, sequence, message, item.count, own_expiry(message), level)
         yield
 

@@ -47,7 +47,7 @@ def restore_chunks(
         if pages is not None and not in_memory:
             page = pages.restored_page(ref)
         if page is None or dead > 0 or by_level:
-            levels = queue.settings.priority_max if by_level else 0
+            levels = pages.levels() if pages is not None else 0
             data = queue.turn.reader.read(queue.queue_id, ref, levels)
             live = min(ref.persistent, ref.last - ref.first + 1 - dead)
             chunk = open_chunk(queue, ref, data, live)

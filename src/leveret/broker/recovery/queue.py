@@ -21,6 +21,8 @@ class RestoredQueue(QueueState[Returned]):
     def __init__(self, queue_id: i64) -> None:
         super().__init__(queue_id)
         self.redelivered_below: i64 = 0
+        #: Whether it is a quorum queue that keeps the levels of messages.
+        self.has_levels = False
         #: When returned messages are due for their next try.
         self.retries: dict[i64, i64] = {}
         #: The owners of the names of consumers, if they are recorded.

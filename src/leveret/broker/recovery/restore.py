@@ -124,6 +124,8 @@ class Restore(Replay):
         elif kind == "redelivered":
             queue = self._queue(number(definition, "id"))
             queue.redelivered_below = max(queue.redelivered_below, number(definition, "below"))
+        elif kind == "levels":
+            self._queue(number(definition, "id")).has_levels = True
         elif kind in OWNED_KINDS:
             self._owned(kind, definition)
 
@@ -402,6 +404,8 @@ class Restore(Replay):
         queue.target.publishers = publishers
         if publishers is not None:
             publishers.restored()
+        if restored.has_levels and isinstance(queue, WaitingQueue):
+            queue.restore_levels()
         if isinstance(queue, ChunkedQueue):
             restore_chunks(
                 queue, restored.refs(), restored.dead, restored.messages, restored.counts
@@ -423,11 +427,15 @@ class Restore(Replay):
                 queue.redelivered_below = max(queue.redelivered_below, restored.redelivered_below)
             if isinstance(queue, ClassicQueue):
                 queue.restore_retries(restored.retries)
-                window = queue.deduplication()
-                if window is not None:
-                    self.keys.give(queue.queue_id, window)
-                if queue.queued_keys is not None:
-                    self.keys.give_queued(queue, queue.queued_keys)
+                self._give_keys(queue)
+
+    def _give_keys(self, queue: ClassicQueue) -> None:
+        """Give a queue the keys by which it knows messages again."""
+        window = queue.deduplication()
+        if window is not None:
+            self.keys.give(queue.queue_id, window)
+        if queue.queued_keys is not None:
+            self.keys.give_queued(queue, queue.queued_keys)
 
     def _identify(self, stream: Stream) -> None:
         """Give a stream an id and journal it, because it has none or an uncertain one.

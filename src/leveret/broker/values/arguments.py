@@ -26,6 +26,9 @@ QUEUE_TYPES: Final = ("classic", "quorum", "stream")
 #: whole everywhere.
 NUMBER_MAX: Final = 2**53 - 1
 
+#: The argument of classic queues that quorum queues of earlier releases may have.
+MAX_PRIORITY: Final = "x-max-priority"
+
 #: What a record and the core hold of an integer.
 _INTEGER_MAX: Final = 2**63 - 1
 
@@ -102,6 +105,8 @@ _NOT_OF_TYPE: Final = {
         "x-quorum-initial-group-size",
     ),
     "quorum": (
+        # It has 32 levels, without an argument.
+        MAX_PRIORITY,
         "x-queue-mode",
         "x-max-age",
         "x-stream-max-segment-size-bytes",
@@ -363,7 +368,11 @@ def check_equivalent(current: Arguments, received: Arguments, where: str) -> Non
 
     Raises: PreconditionFailed (406).
     """
+    is_quorum = current.get("x-queue-type") == "quorum"
     for name in _COMPARED:
+        if is_quorum and name == MAX_PRIORITY:
+            # As in RabbitMQ: a program may still declare it, or may not any more.
+            continue
         if name == "x-queue-type":
             # RabbitMQ 4.3 names the type that a declare without one asks for.
             check_same(name, where, received.get(name, "classic"), current.get(name, "classic"))

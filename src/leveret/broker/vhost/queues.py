@@ -23,6 +23,7 @@ from leveret.broker.queue.queue import Queue, queue_identity, queue_record
 from leveret.broker.queue.quota import count_no_more, count_queue, give_queue
 from leveret.broker.stream.stream import STREAM_ID_FIELD, Stream
 from leveret.broker.values.arguments import (
+    MAX_PRIORITY,
     STAGING_SINK,
     check_equivalent,
     check_queue_arguments,
@@ -137,7 +138,10 @@ class Queues:
         try:
             if use is not None:
                 use.check_queues(name, 1)
-            queue = self._create(link, name, self._metadata.typed(attributes), owner)
+            typed = self._metadata.typed(attributes)
+            if typed is not attributes:
+                check_queue_arguments(typed.arguments, self._vhost.queue_label(name))
+            queue = self._create(link, name, typed, owner)
             self._turn.counts.queues_declared += 1
             return queue
         finally:
@@ -272,7 +276,10 @@ class Queues:
             raise differs("durable", where, attributes.durable, current.durable)
         if current.auto_delete != attributes.auto_delete:
             raise differs("auto_delete", where, attributes.auto_delete, current.auto_delete)
-        check_queue_arguments(attributes.arguments, where)
+        received = dict(attributes.arguments)
+        if current.kind == "quorum":
+            received.pop(MAX_PRIORITY, None)
+        check_queue_arguments(received, where)
         wanted = self._metadata.typed_as(current, attributes.arguments)
         check_equivalent(current.arguments, wanted, where)
 

@@ -30,6 +30,7 @@ IDENTITY: Final[dict[str, list[str]]] = {
     "exchange": ["vhost", "name"],
     "queue": ["id"],
     "redelivered": ["id"],
+    "levels": ["id"],
     "retry": ["id", "sequence"],
     "stream_id": ["id"],
     # The owner of a name that clients use.

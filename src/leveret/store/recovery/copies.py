@@ -52,7 +52,7 @@ from leveret.store.snapshot import (
     state_path,
 )
 from leveret.wire.buffer import read_i64_le
-from leveret.wire.properties import property_expiration, property_priority
+from leveret.wire.properties import property_expiration
 
 #: The least size of a journal record that refers to a chunk.
 _SPILL_BYTES_MIN: Final = RECORD_HEADER_BYTES + 8 + CHUNK_REF_BYTES
@@ -309,12 +309,6 @@ def expiry_of(message: Message) -> i64:
     if text is None or not text.isdecimal():
         return NEVER
     return message.timestamp_ms + int(text)
-
-
-def level_of(message: Message, levels: i64) -> i64:
-    """Return a message's priority in a queue with priorities from 0 to `levels`."""
-    priority = property_priority(message.properties) if levels > 0 else None
-    return 0 if priority is None else min(i64(priority), levels)
 
 
 def group_before(data: bytes, seed: int, number: i64, group: i64) -> i64:

@@ -17,7 +17,8 @@ from mypy_extensions import i64
 from leveret.chunk import Chunk, ChunkBuilder, ChunkDamaged, ChunkLayout
 from leveret.limits import CHUNK_RECORDS_MAX
 from leveret.store.disk import Disk, StorageFailure
-from leveret.store.recovery.copies import Copies, expiry_of, level_of
+from leveret.store.records.levels import stored_level
+from leveret.store.recovery.copies import Copies, expiry_of
 from leveret.store.recovery.lost_rows import LostRows
 from leveret.store.segments.segments import (
     ChunkRef,
@@ -148,7 +149,7 @@ def _rebuilt(owner: i64, ref: ChunkRef, copies: Copies, levels: i64) -> bytes:
             builder.add_lost(sequence)
         else:
             message = copy.message
-            level = level_of(message, levels)
+            level = stored_level(message, levels)
             builder.add(sequence, message, max(copy.count, 0), expiry_of(message), level)
         sequence += 1
     return builder.build()

@@ -34,7 +34,8 @@ from leveret.store.format import FORMAT_PATH, open_format
 from leveret.store.journal.files import JournalFiles
 from leveret.store.journal.journal import Journal
 from leveret.store.records.fields import number
-from leveret.store.recovery.copies import expiry_of, level_of, readable_chunk
+from leveret.store.records.levels import stored_level
+from leveret.store.recovery.copies import expiry_of, readable_chunk
 from leveret.store.recovery.recovery import RecoveryReport
 from leveret.store.segments.segments import ChunkRef
 from leveret.store.survey.holdings import Holding
@@ -42,6 +43,9 @@ from leveret.store.survey.survey import Survey
 
 #: The queue for messages that no record explains, as at a start: this prefix and the queue's id.
 ORPHANS: Final = "leveret.recovered."
+
+#: Kinds of definitions that are written with the queue that they are of.
+_OF_QUEUES: Final = ("redelivered", "levels", "deduplication", "retry")
 
 
 @final
@@ -97,11 +101,11 @@ class Salvage(CheckpointSource):
             highest = max(highest, int(queue_id))
         out.counter("queue_id", highest)
         out.counter("user_number", holdings.counters.get("user_number", 0))
-        own = ("queue", "binding", "redelivered", "deduplication", "stream_id", "retry")
+        own = ("queue", "binding", *_OF_QUEUES, "stream_id")
         for kind, definition in holdings.catalog.others_than(*own):
             out.define(kind, definition)
             yield
-        for kind, definition in holdings.catalog.all_of("redelivered", "deduplication", "retry"):
+        for kind, definition in holdings.catalog.all_of(*_OF_QUEUES):
             own_of = self._own.setdefault(number(definition, "id"), [])
             own_of.append((kind, definition))
         for queue in holdings.living():
@@ -211,7 +215,7 @@ def rows_of(disk: Disk, queue: Holding) -> Iterator[Row]:
                 done = sequence
                 count = queue.counts.get(sequence, 0)
                 message = held.message
-                level = level_of(message, _levels(queue))
+                level = stored_level(message, _levels(queue))
                 yield Row(sequence, message, count, expiry_of(message), level)
         elif heap:
             found, slot = heapq.heappop(heap)
