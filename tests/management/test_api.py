@@ -91,6 +91,19 @@ def test_a_queue_is_shown_with_its_messages(api: Api, channel: Channel) -> None:
     assert queue["message_stats"]["ack"] == 1
 
 
+def test_a_quorum_queue_tells_when_what_comes_back_goes(api: Api, channel: Channel) -> None:
+    delayed = {"x-delayed-retry-type": "failed", "x-delayed-retry-min": 200}
+    for arguments, limit, retry in (
+        ({}, 20, "disabled"),
+        ({"x-delivery-limit": -1, **delayed}, "unlimited", "failed (min: 200ms, max: 200ms)"),
+    ):
+        kind = {"x-queue-type": "quorum"}
+        channel.queue_declare("q.limits", durable=True, arguments={**kind, **arguments})
+        queue = ok(api, "/api/queues/%2F/q.limits")
+        assert (queue["delivery_limit"], queue["delayed_retry"]) == (limit, retry)
+        channel.queue_delete("q.limits")
+
+
 def test_what_a_queue_retains_and_drops_is_counted_apart(api: Api, channel: Channel) -> None:
     arguments = {"x-retain-acked": "1h", "x-deduplication-header": "id"}
     channel.queue_declare("q.retains", arguments=arguments)

@@ -26,6 +26,7 @@ from leveret.broker.staging.staging import StagingQueue, staging_of
 from leveret.broker.topology.binding import Binding
 from leveret.broker.topology.exchange import Exchange
 from leveret.broker.values.delay import due_ms
+from leveret.broker.values.queue_settings import QueueSettings
 from leveret.broker.vhost.vhost import Vhost
 from leveret.message import Message
 
@@ -87,6 +88,19 @@ class QueueStats:
         self.rewound: Final = int(queue.rewound)
         self.retained_count: Final = int(queue.retained_count())
         self.retained_bytes: Final = int(queue.retained_bytes())
+        #: How often a message may come back (below 0: without a limit), and what then delays it.
+        self.delivery_limit: Final = int(queue.settings.delivery_limit)
+        self.delayed_retry: Final = _delayed_retry(queue.settings)
+
+
+def _delayed_retry(settings: QueueSettings) -> str:
+    """Return what of that which comes back is delayed, and by how much, as RabbitMQ writes it."""
+    least, most = int(settings.retry_min_ms), int(settings.retry_max_ms)
+    failed, returned = settings.retries_failed, settings.retries_returned
+    if least <= 0 or not (failed or returned):
+        return "disabled"
+    kind = "all" if failed and returned else "failed" if failed else "returned"
+    return f"{kind} (min: {least}ms, max: {most if most > 0 else least}ms)"
 
 
 def _head_timestamp(queue: Queue) -> int | None:

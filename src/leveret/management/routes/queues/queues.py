@@ -267,6 +267,10 @@ def _places(stats: QueueStats) -> Row:
     if stats.kind != "classic":
         node = node_name()
         found |= {"leader": node, "members": [node], "online": [node]}
+    if stats.kind == "quorum":
+        limit = stats.delivery_limit
+        found["delivery_limit"] = limit if limit >= 0 else "unlimited"
+        found["delayed_retry"] = stats.delayed_retry
     if stats.kind == "stream":
         # What is in a stream is on the disk, and its readers' blocks are nobody's messages.
         return found
