@@ -1,7 +1,6 @@
-"""When the channels of a connection look at their time limits for acks.
+"""The timer of one connection for the time limits for acks.
 
-Invariant: while a delivery may exceed its limit, the clock is set to the earliest moment of that,
-or to one before it.
+Invariant: while a delivery can exceed its limit, the timer is set to no later than that moment.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ from leveret.session.channel.consumer_timeout import limit_of, timed_out
 from leveret.session.connection_base import ConnectionBase
 from leveret.session.states import HALT_SYNC, HALT_TURN, HALT_WORK
 
-#: How often at most the time of deliveries is noted: so often in the shortest limit, and not more
-#: often than after so many ms.
+#: The time of deliveries is noted at most so often within the shortest limit, and at most once in
+#: so many ms.
 _NOTES_PER_LIMIT: Final = 64
 _NOTES_APART_MS: Final = 10
 
@@ -34,7 +33,7 @@ class AckClock(Timed):
         self._noted_ms: i64 = 0
 
     def delivered(self) -> None:
-        """Note when deliveries were written: at once, or soon if that was just done."""
+        """Note that deliveries were written: now, or later if the last note is too recent."""
         turn = self._connection.turn
         following = self._noted_ms + self._apart()
         if turn.now_ms >= following or turn.now_ms == self._noted_ms:
@@ -55,12 +54,12 @@ class AckClock(Timed):
             channel.consumer_timeout.note(channel.delivery_tag, now_ms)
 
     def _set(self, time_ms: i64) -> None:
-        """Look at that time, unless a look is due before it."""
+        """Set the timer to `time_ms`, unless it fires before that."""
         if self.deadline_ms == NO_DEADLINE or time_ms < self.deadline_ms:
             self._connection.turn.timers.set(self, time_ms)
 
     def due(self, now_ms: i64) -> None:
-        """Note the time, and end the consumers that are late by now."""
+        """Note the deliveries so far, and end the consumers whose acks are late."""
         connection = self._connection
         shortest: i64 = connection.turn.consumer_timeout_ms_min
         if shortest == 0:
@@ -70,7 +69,7 @@ class AckClock(Timed):
         default = connection.settings.consumer_timeout_ms
         for channel in list(self._channels.values()):
             if connection.halted & (HALT_SYNC | HALT_WORK | HALT_TURN):
-                # A reply that waits belongs to a channel, which must be there still.
+                # A reply that waits belongs to a channel, which must not close before it.
                 self._set(now_ms + self._apart())
                 return
             if channel.closing:
@@ -85,5 +84,5 @@ class AckClock(Timed):
                 connection.fail_channel(channel.number, error)
 
     def end(self) -> None:
-        """Look no more: the connection has ended."""
+        """Stop the timer: the connection has ended."""
         self._connection.turn.timers.cancel(self)

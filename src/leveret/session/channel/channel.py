@@ -73,7 +73,7 @@ class Channel(DeliveryChannel):
         self.delivery_tag: i64 = 0
         self.unacked = UnackedList()
         self.consumer_timeout = ConsumerTimeout(self.unacked)
-        #: What stands for the queues of deliveries whose acks were late.
+        #: Takes the place of the queue in deliveries whose acks were late.
         self._returned: ReturnedSource | None = None
         self.confirms = Confirms(connection, number, batch)
         self.content = Content(connection)
@@ -200,10 +200,11 @@ class Channel(DeliveryChannel):
             self.connection.send(self.number, BasicCancel(consumer.tag, True))
 
     def time_out(self, late: list[Unacked]) -> Unacked | None:
-        """End the consumers that are late with acks, and return the deliveries to their queues.
+        """End the consumers of `late` deliveries, and return these to their queues.
 
-        It returns one that the client cannot be told of by a basic.cancel, and changes nothing
-        then: a consumer that it has cancelled, a basic.get, a client without the capability.
+        Changes nothing and returns the first for which no basic.cancel can be sent, if there is
+        one: it is of a basic.get, of a consumer that the client has cancelled, or the client lacks
+        the capability.
         """
         for unacked in late:
             consumer = unacked.consumer
@@ -223,12 +224,12 @@ class Channel(DeliveryChannel):
         return None
 
     def _may_cancel(self, consumer: Consumer) -> bool:
-        """Return whether the client has the consumer, and can be told that it was cancelled."""
+        """Return whether the consumer exists and a basic.cancel can be sent for it."""
         is_there = self.consumers.get(consumer.tag) is consumer
         return is_there and self.connection.capabilities.cancel_notify
 
     def _give_up(self, unacked: Unacked) -> None:
-        """Return a delivery to its queue, but take a late ack of it, which does nothing."""
+        """Return a delivery to its queue; a late ack of it is accepted and ignored."""
         unacked.queue.requeue(unacked.sequence, unacked.message, unacked.count)
         self.room.bytes -= unacked.message.size
         if self._returned is None:

@@ -2,8 +2,8 @@
 
 A publish that a journal record holds is settled when the record's group is synced, one that needs
 no record at once.  Confirms leave in the order of the publishes.  None stands both for a publish
-before a returned one and for a later one: who reads one answer after the other (php-amqp's
-`waitForConfirm`) then finds one before the return and one behind it.
+before a returned one and for a later one: a client that waits for one answer after the other
+(php-amqp's `waitForConfirm`) then finds a confirm before the return and one after it.
 
 Invariants: `confirmed <= settled <= published`; a confirm is written only for what is settled.
 """
@@ -73,7 +73,8 @@ class Confirms(PublishCounter):
         self._unsynced: list[tuple[i64, i64]] = []
         #: Publishes that a queue refused and that have no basic.nack yet: (first, last), in order.
         self._refused: list[tuple[i64, i64]] = []
-        #: The last publish before each that was returned while some had no confirm, in order.
+        #: No confirm goes past one of these: the last publish before each returned one that came
+        #: while earlier ones had no confirm, in order.
         self._bounds: list[i64] = []
         #: What tells the client how far it came if the connection is lost, where it asks for that.
         self.progress: ChannelProgress | None = None
@@ -130,10 +131,7 @@ class Confirms(PublishCounter):
             refused.append((number, number))
 
     def return_next(self) -> None:
-        """Note that the publish which is counted next goes back to the client.
-
-        What is settled before it is confirmed before it.
-        """
+        """Note that the next publish is returned; confirm what was settled before it."""
         self._write_settled()
         if self._confirmed < self._published and len(self._bounds) < CONFIRMS_APART_MAX:
             self._bounds.append(self._published)

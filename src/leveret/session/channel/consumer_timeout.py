@@ -1,12 +1,12 @@
-"""The time limit for acks: a consumer one of whose deliveries waits too long for its ack is ended.
+"""The time limit for acks: which deliveries of a channel have been unacked for too long.
 
-Deliveries carry no time: that would cost every one of them.  Instead each note says how far the
-deliveries of a channel had come at a time; a delivery is as old as the first note that has its tag.
-The connection notes the time when deliveries were written (`ack_clock.py`), but not more often than
-in a 64th of the shortest limit, and very many notes are thinned out in proportion to their age.  So
-a limit takes effect late by a 32nd of it at most, and never early.  Where thousands of deliveries
-are old, but their queues have longer limits than others, each look goes on where the one before it
-ended: a minute later, if there are a million.
+Deliveries carry no time: that would cost every one of them.  Instead, a note holds the newest
+delivery tag of a channel at one time, and a delivery is as old as the first note that covers its
+tag.  The connection makes notes when deliveries are written (`ack_clock.py`), at most one in a 64th
+of the shortest limit, and when there are very many they are thinned out in proportion to their age.
+So a limit takes effect late by a 32nd of it at most, and never early.  If thousands of deliveries
+are older than the shortest limit but have longer limits of their own, each check continues where
+the one before it ended: with a million of them, a check of all takes a minute.
 
 Invariants: notes grow in time and tag; a channel without unacked deliveries has none.
 
@@ -23,11 +23,12 @@ from leveret.clock import NO_DEADLINE
 from leveret.errors import PreconditionFailed
 from leveret.session.channel.unacked import Unacked, UnackedList
 
-#: Notes of one channel: more are thinned out, in proportion to their age.
+#: Notes of one channel before they are thinned out, and the part of its age that the time of a
+#: delivery may be off by afterwards.
 _NOTES_MAX: Final = 256
 _PARTS: Final = 64
 
-#: Deliveries that one look goes through.
+#: Deliveries that one check goes through.
 _LOOKED_AT: Final = 16_384
 
 
@@ -40,13 +41,13 @@ class ConsumerTimeout:
         #: Times (ms of `turn.now_ms`) with the newest tag of that moment.
         self.notes: list[tuple[int, int]] = []
         self._notes_max: i64 = _NOTES_MAX
-        #: The tag from which on the next look goes through the deliveries.
+        #: The first tag that the next check goes through.
         self._next_tag: i64 = 0
-        #: When one of the deliveries may exceed its limit, as far as the last look has found.
+        #: The earliest time at which a delivery can exceed its limit, as the last check found.
         self.next_ms: i64 = NO_DEADLINE
 
     def note(self, newest_tag: i64, now_ms: i64) -> None:
-        """Note how far the channel's deliveries have come, and forget what all are past."""
+        """Note the newest tag, and drop the notes that cover only settled deliveries."""
         notes = self.notes
         oldest = self._unacked.oldest()
         if oldest is None:
@@ -66,7 +67,7 @@ class ConsumerTimeout:
                 self._thin_out(now_ms)
 
     def _thin_out(self, now_ms: i64) -> None:
-        """Keep so many notes that a delivery seems younger than it is by a 64th at most."""
+        """Drop notes, so that a delivery seems younger than it is by at most a 64th of its age."""
         notes = self.notes
         kept = [notes[0]]
         place: i64 = 1
@@ -114,7 +115,7 @@ class ConsumerTimeout:
         return late
 
     def _look_again(self, time_ms: i64) -> None:
-        """Have the next look at that time, unless it is earlier."""
+        """Have the next check no later than at `time_ms`."""
         if self.next_ms == NO_DEADLINE or time_ms < self.next_ms:
             self.next_ms = time_ms
 
@@ -131,7 +132,7 @@ def timed_out(number: i64, timeout_ms: i64) -> PreconditionFailed:
 def limit_of(unacked: Unacked, default: i64) -> i64:
     """Return the limit of one delivery, 0 for none: its consumer's own, its queue's, the setting.
 
-    What was returned because its ack was late, or went with its queue, has none.
+    A delivery that was returned because its ack was late, or whose queue was deleted, has none.
     """
     if unacked.queue.deleted:
         return 0

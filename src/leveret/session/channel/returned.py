@@ -1,6 +1,6 @@
-"""What stands for the queue of a delivery that was returned to it because its ack was late.
+"""Takes the place of the queue in deliveries that were returned because their acks were late.
 
-The client may still settle the delivery, once: it knows nothing of the return before it reads the
+The client may still settle such a delivery, once: it does not know of the return until it reads the
 basic.cancel of its consumer.
 """
 
@@ -18,26 +18,26 @@ from leveret.message import Message
 
 @final
 class ReturnedSource(Source):
-    """A source to which a delivery means nothing any more."""
+    """A source that ignores what becomes of its deliveries."""
 
     def __init__(self, turn: Turn) -> None:
         super().__init__(turn, "", QueueSettings({}))
         self.deleted = True
-        # It has nothing to deliver, and is not to be asked.
+        # As if it were scheduled already: nothing schedules it again.
         self.scheduled = True
 
     def subscribe(self, consumer: Consumer, where: str) -> None:
-        """Nobody knows of it."""
+        """Do nothing: no client can name it."""
 
     def unsubscribe(self, consumer: Consumer) -> None:
-        """It has no consumers."""
+        """Do nothing: it has no consumers."""
 
     def dispatch(self, limit: i64) -> bool:
         """Deliver nothing."""
         return False
 
     def ack(self, sequence: i64, message: Message) -> None:
-        """Do nothing: the message is in its queue, or another consumer has it."""
+        """Do nothing: the message is back in its queue, or with another consumer."""
 
     def reject(self, sequence: i64, message: Message, count: i64) -> None:
         """Do nothing, as for an ack."""

@@ -238,7 +238,7 @@ class Connection(ConnectionBase):
             self.run()
 
     def delivered(self) -> None:
-        """Note when deliveries were written whose acks have a time limit."""
+        """Note that deliveries were written, for the time limits of their acks."""
         if self.unacked.bytes > 0:
             self.channels.acks.delivered()
 

@@ -1,14 +1,13 @@
 """How often a message was returned to its queue, as deliveries, records and chunks carry it.
 
-Two numbers are kept of each message: how often it was returned because its delivery failed (it was
+Each message has two counts: how often it was returned because its delivery failed (it was
 rejected, or its channel ended), and how often for another reason (basic.nack, basic.recover, or an
-ack that came too late).  Only the failures count for a delivery limit.  Both are in one number,
-because it goes with each message through the queue, the delivery, the list of the unacked messages,
-the journal and the chunks: the failures lie above the low 16 bits.  An earlier release counted all
-returns alike, which are the low bits here, and so no failures.
+ack that came too late).  Only failures count towards a delivery limit.  One number holds both, so
+that queues, deliveries, the journal and chunks carry one field: the failures are above the low 16
+bits.  Earlier releases counted all returns alike in the low bits; these count as other returns.
 
-A crash hides whether a message was handed out.  Such a message is marked as redelivered, though no
-return of it is known.  Only the functions here tell all this apart.
+After a crash it is not known whether a message was delivered.  It is then marked as redelivered,
+though no return of it is known.  Only this module knows the layout of the number.
 
 Source: RabbitMQ 4.3's quorum queues, for what counts as a failure.
 """
@@ -24,7 +23,7 @@ from leveret.limits import FAILURES_COUNTED_MAX, RETURNS_COUNTED_MAX
 #: The count of a message that may have been delivered, and of which no return is known.
 MAYBE_DELIVERED: Final = -1
 
-#: One failure, and where they begin in the number.
+#: What one failure adds to the number, and how far failures are shifted in it.
 _FAILURE: Final[i64] = 1 << 16
 _FAILURE_BITS: Final[i64] = 16
 
@@ -40,7 +39,7 @@ def known_returns(count: i64) -> i64:
 
 
 def once_more(count: i64, failed: bool) -> i64:
-    """Return the count of a message that is returned once more; each number has a greatest."""
+    """Return the count after one more return; each of the two counts stops at its maximum."""
     count = known_returns(count)
     if failed:
         return count + _FAILURE if failures(count) < FAILURES_COUNTED_MAX else count
