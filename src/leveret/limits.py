@@ -133,7 +133,7 @@ INPUT_BYTES_BLOCKED_MAX: Final = 16_384
 HAREMQ_FRAME_BYTES_MIN: Final = 10
 HAREMQ_FRAME_BYTES_MAX: Final = 64 * 1024 * 1024
 
-#: The name of a request with its package and a NUL: the longest of HareMQ's own has 31 bytes.  Each
+#: The name of a request with its package and a NUL; the longest of HareMQ's own has 31 bytes.  Each
 #: answer repeats the package.
 HAREMQ_NAME_BYTES_MAX: Final = 128
 
@@ -426,15 +426,15 @@ LOOKS_PER_STEP: Final = 8
 FAN_OUT_COPIES: Final = 2048
 FAN_OUT_RECORDED_BYTES: Final = 16 * 1024 * 1024
 
-#: Messages returned to a publisher, while earlier publishes of the channel wait for their sync, on
-#: whose two sides confirms are kept apart: that many are written at once after the sync.
+#: Returned messages of a channel whose earlier publishes wait for a sync, that keep the confirms
+#: before and after them apart: so many confirms are written at once after the sync.
 CONFIRMS_APART_MAX: Final = 1024
 
 #: Words in a topic key; the matching cost is bounded by it (a short string holds 256 at most).
 TOPIC_WORDS_MAX: Final = 256
 
 #: Points that a unit of weight has on the ring of a consistent-hash exchange.  With weights of 1
-#: the worst of 4 queues is usually 11 % off its share, the worst of 16 by 19 %.  Another number
+#: the worst of 4 queues is usually 11 % off its share, the worst of 16 queues 19 %.  Another number
 #: would move values of existing exchanges to other queues, past messages that wait there.
 RING_POINTS_PER_WEIGHT: Final = 100
 
@@ -546,13 +546,12 @@ TIMERS_PER_TURN: Final = 256
 #: After this a letter that no queue took is offered again (dead-letter strategy at-least-once).
 DEAD_LETTER_RETRY_MS: Final = 1000
 
-#: How often deliveries of a message of a quorum queue may fail where nothing else is set (RabbitMQ
-#: 4).
+#: How often deliveries of a message of a quorum queue may fail by default, as in RabbitMQ 4.3.
 DELIVERY_LIMIT_QUORUM: Final = 20
 
-#: How many returns of a message are counted that were no failures, and how many failures.  Records
-#: and chunks hold both in 31 bits, of which the greatest number means something else.  A greater
-#: delivery limit is none.
+#: The highest counts of a message's returns that were not failures, and of its failures.  Records
+#: and chunks hold both in 31 bits, whose greatest number means something else.  A greater delivery
+#: limit has no effect.
 RETURNS_COUNTED_MAX: Final = 0xFFFF
 FAILURES_COUNTED_MAX: Final = 0x7FFE
 

@@ -525,7 +525,7 @@ def test_a_user_whose_hash_is_of_another_kind_refuses_nothing(node: Node) -> Non
     users = node.broker.users
     assert users.verify("u", b"pass")
     assert "q" in node.broker.vhosts["v"].queues.by_name
-    assert report.kept == ["users[1] 'odd': no password: 'scrypt' is no hashing algorithm here"]
+    assert report.kept == ["users[1] 'odd': no password: the algorithm 'scrypt' is not supported"]
     assert users.get("odd").password_hash == b""
     # One who is there keeps the password.
     users.put(User("odd", md5, [], MD5))

@@ -120,7 +120,8 @@ def test_a_request_that_is_not_known_is_answered_and_ends_nothing(
     level, line = peer.connection.log[-1]
     assert level == "warning"
     assert (
-        line == f"{name} refused: it is no request of the package '{package[:-1]}' that is served"
+        line
+        == f"{name} refused: the package '{package[:-1]}' has no such request, or is not supported"
     )
     assert peer.open("goes on") == (package != "hz_mq.")
 

@@ -1,9 +1,9 @@
 """Users: who may log in, with what password, and what each may do in which vhost.
 
-A password is kept as a hash only.  Own ones are Argon2id; those of RabbitMQ, four bytes of salt and
-a SHA-2 (until version 3.5 an MD5) of salt and password, are taken as they are, so that hashes move
-freely.  What is slow (to
-hash or to verify Argon2id) is not done here: a shell does it in a thread and hands in the result.
+A password is kept as a hash only.  New hashes are Argon2id; those of RabbitMQ, four bytes of salt
+and a SHA-2 (until version 3.5 an MD5) of salt and password, are kept as they are, so that hashes
+can be moved between brokers.  Argon2id is slow, so a shell hashes and verifies in a thread and
+hands in the result.
 
 Every change is journaled and reaches the connections that are there: the deletion of a user closes
 his, a change of what he may do is looked at by each of his at once.  Whoever changes something

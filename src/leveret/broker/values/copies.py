@@ -1,14 +1,14 @@
 """The headers CC and BCC: more routing keys of a message (behaviour 23).
 
-A message goes wherever its routing key, or one of these, leads, once to each queue.  CC stays in
-the message's headers.  BCC is taken out of them when the message comes in and kept in its address,
-which no way out of the broker shows: a dead letter and a delayed message are routed by it again.
-A dead letter that got a routing key of its queue's goes where that leads and nowhere else, now and
-later: its address says so, and CC in its headers only tells where the message was published to.
-Of a CC or BCC that comes twice the first counts.  The property bytes are searched, not decoded.
+A message goes wherever its routing key or one of these leads, once to each queue.  CC stays in the
+message's headers.  BCC is removed from them when the message is published and kept in its address,
+which no client sees: a dead letter and a delayed message are routed by it again.  A dead letter
+with the dead letter routing key of its queue goes only where that leads, now and later: its address
+says so, and CC in its headers only tells where the message was published to.  If CC or BCC is given
+twice, the first counts.  The property bytes are searched, not decoded.
 
-Source: RabbitMQ's sender-selected distribution.  RabbitMQ skips what is no string in such an
-array; here it is refused, because a copy that nobody gets is a mistake.
+Source: RabbitMQ's sender-selected distribution.  RabbitMQ skips a value in such an array that is
+not a string; here it is refused, because a copy that nobody gets is a mistake.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ BCC: Final = b"BCC"
 _CC_ENTRY: Final = b"\x02CC"
 _BCC_ENTRY: Final = b"\x03BCC"
 
-#: What an address has in place of BCC where CC in the headers leads nowhere any more: a CC that is
+#: What an address has in place of BCC when CC in the headers no longer routes: a CC of the type
 #: void, which no message can be published with.
 CC_VOID: Final = b"\x02CCV"
 
@@ -109,7 +109,7 @@ def has_copies(properties: bytes) -> bool:
 
 
 def carbon_copies(message: Message) -> list[str]:
-    """Return the keys in the CC of a message that was taken; what is no text is passed over."""
+    """Return the keys in the CC of a message that was published; skip what is not text."""
     keys: list[str] = []
     properties = message.properties
     if message.address.blind == CC_VOID or not has_copies(properties):
@@ -163,7 +163,7 @@ def blind_entries(properties: bytes) -> bytes:
 
 
 def blinded(message: Message) -> Message:
-    """Return a message whose BCC is in its address; an older build kept some in the headers."""
+    """Return the message with its BCC in its address; earlier releases kept it in the headers."""
     blind = blind_entries(message.properties)
     if not blind:
         return message
@@ -207,7 +207,7 @@ def _read_keys(data: bytes, place: i64, name: bytes, keys: list[str]) -> None:
 
 
 def _unacceptable(name: bytes, kind: int) -> PreconditionFailed:
-    """Return the error of a value of a type that stands for no routing key."""
+    """Return the error for a value whose type cannot be a routing key."""
     return PreconditionFailed(
         f'invalid message: {{unacceptable_type_in_header,"{name.decode()}",'
         f"{_NAMES.get(chr(kind), 'unknown')}}}"

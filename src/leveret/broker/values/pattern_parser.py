@@ -1,4 +1,4 @@
-"""Reads a regular expression into a tree; see `patterns` for what is taken and what is refused.
+"""Reads a regular expression into a tree; see `patterns` for what is supported.
 
 Invariants: groups nest at most `PATTERN_DEPTH_MAX` deep, so that no later walk over the tree can
 exhaust a stack.
@@ -92,7 +92,7 @@ _PROPERTIES: Final[dict[str, tuple[str, ...]]] = {
     "Xan": ("L", "N"),
     "Xwd": ("L", "N", "Mn", "Pc"),
 }
-#: Those of one case, which are one where cases are folded.
+#: The categories of one case, which are equal where cases are folded.
 _CASES: Final = (("Ll",), ("Lt",), ("Lu",))
 
 
@@ -109,7 +109,7 @@ class CharacterSet:
         self._fold = fold
         #: Beginnings of categories, and whether all others are meant.
         self._properties: list[tuple[tuple[str, ...], bool]] = []
-        #: What a look at it adds to the steps of a walk: nothing for a set of a few ranges.
+        #: Steps that a comparison with it adds to a walk: none for a set of a few ranges.
         self.steps: i64 = len(ranges) * (3 if fold else 1) // _RANGES_PER_STEP
 
     def add_properties(self, properties: list[tuple[tuple[str, ...], bool]]) -> None:
@@ -123,7 +123,7 @@ class CharacterSet:
         if not found and self._fold:
             character = chr(code)
             for other in (character.lower(), character.upper()):
-                # The upper case of a dotless i is an ASCII letter, but no such letter's case.
+                # RabbitMQ folds bytes, so the ASCII upper case of a dotless i does not count.
                 one = len(other) == 1 and other.isascii() == character.isascii()
                 if one and self._in(ord(other)):
                     found = True
@@ -178,8 +178,6 @@ class PatternParser:
 
     #: `\\A` and `^`, `\\z`, `\\Z` and `$`, `\\b`, `\\B`.
     ASSERTIONS: ClassVar[str] = "AzZbB"
-
-    # A name is searched from its beginning once, so `\\G`, where the search begins, is `\\A`.
 
     def __init__(self, text: str) -> None:
         self._text = _unquoted(text)
@@ -261,7 +259,9 @@ class PatternParser:
         lower = int(least) if least else 0
         upper = lower if not comma else int(most) if most else -1
         if max(lower, upper) > PATTERN_REPEATS_MAX or -1 < upper < lower:
-            raise self._bad(f"a repeat has bounds in order, up to {PATTERN_REPEATS_MAX},")
+            raise self._bad(
+                f"the bounds of a repeat are out of order or above {PATTERN_REPEATS_MAX}"
+            )
         self._place = end + 1
         return (lower, upper)
 
@@ -293,7 +293,7 @@ class PatternParser:
     def _group(self) -> Node | None:
         self._depth += 1
         if self._depth > PATTERN_DEPTH_MAX:
-            raise self._bad(f"groups nest at most {PATTERN_DEPTH_MAX} deep,")
+            raise self._bad(f"groups are nested more than {PATTERN_DEPTH_MAX} deep")
         fold, lazy = self._fold, self._lazy
         self._place += 1
         kind = _PLAIN
@@ -319,7 +319,7 @@ class PatternParser:
 
     def _atomic(self, inner: Node) -> Node:
         if inner.repeats_nothing:
-            raise self._bad("an atomic group that repeats what may be empty without an end")
+            raise self._bad("an atomic group has an unlimited repeat of what can be empty")
         return Node(ATOMIC, [inner])
 
     def _comment(self) -> None:
@@ -336,14 +336,14 @@ class PatternParser:
         for mark, look in (("=", 0), ("!", 1), ("<=", 2), ("<!", 3), (">", _ATOMIC)):
             if self._take(mark):
                 return look
-        # `|` gives the groups of each alternative the same numbers, which nothing here asks for.
+        # `|` numbers the groups of each alternative alike; groups have no numbers here.
         if self._take(":") or self._take("|"):
             return _PLAIN
         for opening, closing in (("P<", ">"), ("<", ">"), ("'", "'")):
             if self._take(opening):
                 end = self._text.find(closing, self._place)
                 if end < 0 or not self._text[self._place : end].isidentifier():
-                    raise self._bad("a group's name")
+                    raise self._bad("the name of a group is not valid")
                 self._place = end + 1
                 return _PLAIN
         return self._options()
@@ -351,8 +351,8 @@ class PatternParser:
     def _options(self) -> int:
         """Read options up to `:` or `)`.
 
-        `i` folds cases, `U` exchanges greedy and lazy; the others that are taken say nothing here:
-        a name has no line ends (`s`, `m`), and groups have no numbers (`n`, `J`).
+        `i` folds cases, `U` exchanges greedy and lazy; the other supported ones have no effect: a
+        name has no line ends (`s`, `m`), and groups have no numbers (`n`, `J`).
         """
         if self._take("^"):
             self._fold = False
@@ -371,7 +371,7 @@ class PatternParser:
             elif option == ")":
                 return _OPTIONS
             elif not option or option not in "smnJ":
-                raise self._bad("a group of this kind is not supported")
+                raise self._bad("this kind of group or option is not supported")
 
     # -- characters --------------------------------------------------------------------------------
 
@@ -383,10 +383,11 @@ class PatternParser:
             self._place += 1
             return Node(ASSERTION, [], ord(letter))
         if letter == "G":
+            # Where the search begins: a name is searched once, from its beginning.
             self._place += 1
             return Node(ASSERTION, [], ord("A"))
         if letter == "K":
-            # Where a match begins is not asked for.
+            # It sets where the match begins, which nothing here asks for.
             self._place += 1
             return Node(SEQUENCE, [])
         if letter == "N" and not self._text.startswith("{", self._place + 1):
@@ -419,7 +420,7 @@ class PatternParser:
             self._place += 1
         found = _PROPERTIES.get(name)
         if found is None:
-            raise self._bad(f"of Unicode's properties only categories are known, not '{name}',")
+            raise self._bad(f"the property '{name}' is not supported, only general categories are")
         if self._fold and found in _CASES:
             found = _PROPERTIES["L&"]
         return found, others
@@ -457,7 +458,7 @@ class PatternParser:
                 break
             digits += character
         if digits[0] != "0" and len(digits) < 3:
-            raise self._bad("a reference back is not supported")
+            raise self._bad("back references are not supported")
         self._place = begin + len(digits)
         return int(digits, 8)
 
@@ -470,13 +471,11 @@ class PatternParser:
         else:
             digits = self._text[self._place : self._place + 2]
             after = self._place + 2
-        if not digits or len(digits) > 6 or not all(c in _HEXADECIMAL for c in digits):
-            raise self._bad("a hexadecimal code")
-        code = int(digits, 16)
-        if code > _LAST:
-            raise self._bad("a hexadecimal code")
+        valid = 0 < len(digits) <= 6 and all(one in _HEXADECIMAL for one in digits)
+        if not valid or int(digits, 16) > _LAST:
+            raise self._bad("a hexadecimal code is not valid")
         self._place = after
-        return code
+        return int(digits, 16)
 
     def _bracket(self) -> Node:
         """Return a set in brackets."""
@@ -513,7 +512,7 @@ class PatternParser:
         self._place += 1
         to = self._bracket_ranges()
         if len(to) != 1 or to[0][0] != to[0][1] or to[0][0] < found[0][0]:
-            raise self._bad("a range of characters out of order")
+            raise self._bad("a range of characters is out of order")
         ranges.append((found[0][0], to[0][0]))
 
     def _bracket_ranges(self) -> list[tuple[int, int]]:
@@ -533,7 +532,7 @@ class PatternParser:
         name = self._text[self._place : end] if end >= 0 else ""
         ranges = _POSIX.get(name.removeprefix("^"))
         if ranges is None:
-            raise self._bad("an unknown class")
+            raise self._bad(f"the class '[:{name}:]' does not exist")
         self._place = end + 2
         return _others(ranges) if name.startswith("^") else ranges
 

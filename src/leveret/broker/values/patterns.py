@@ -1,18 +1,17 @@
 r"""Patterns of policies and permissions: regular expressions that answer in bounded time.
 
 RabbitMQ's patterns are PCRE, and the commonest of them, `^(?!amq\.).*`, looks ahead, so a matcher
-without lookaround will not do; one that goes back and tries again, as Python's does, can be made to
-run for years by `(a+)+$`.  This one tries the ways in the same order, but never continues twice
-from the same state at the same place: what follows failed the first time, and would fail again.
-Its cost is therefore states times characters, and a lookaround is one more such walk.  So is an
-atomic group or a possessive repeat: the first way through it is the only one, and what follows
-cannot change it.
+without lookaround will not do; a backtracking one, such as Python's, can be made to run for years
+by `(a+)+$`.  This one tries the ways in the same order, but never continues twice from the same
+state at the same place: what follows failed the first time, and would fail again.  Its cost is
+therefore states times characters.  A lookaround is one more such walk, and so is an atomic group or
+a possessive repeat: the first way through it is final, whatever follows.
 
-It is no whole PCRE.  Only whether a pattern is found is asked, never where, so groups capture
-nothing.  Refused are back references, recursion, conditions, verbs (`(*…)`), the option `x`, `\R`,
-`\X`, `\C`, of Unicode's properties all but the categories, and inside an atomic group a repeat
-without an end of what may be empty (`(?>(a?)*)`): where it ends depends in PCRE on the way to it.
-`\w`, `\d`, `\s` and `\b` are of ASCII.
+This is not all of PCRE.  A match only tells whether a pattern is found, not where, so groups
+capture nothing.  Refused are back references, recursion, conditions, verbs (`(*…)`), the option
+`x`, `\R`, `\X`, `\C`, properties of Unicode other than categories, and, inside an atomic group,
+unlimited repeats of something that can be empty (`(?>(a?)*)`), because where PCRE ends those
+depends on the way to them.  `\w`, `\d`, `\s` and `\b` are about ASCII.
 
 Invariants: a match ends after `PATTERN_STEPS_MAX` steps and then answers no, as PCRE's own limit
 does in RabbitMQ; what a pattern may cost is known when it is made.
@@ -53,8 +52,8 @@ _ATOM: Final = 6
 _STATE_BYTES: Final = 80
 _SET_BYTES: Final = 200
 
-#: What a lookaround or an atomic group takes at a place beside its states: it is a walk of its own,
-#: and remembered.
+#: Steps of a lookaround or an atomic group at a place, beside those of its states: it is a walk of
+#: its own, whose end is remembered.
 _LOOK_STEPS: Final = 12
 
 #: Characters of a name in which a plain text is searched for in one step.
@@ -76,7 +75,7 @@ _compiled: dict[str, Pattern] = {}
 def compile_pattern(text: str) -> Pattern:
     """Return the pattern that `text` writes.
 
-    Raises: PreconditionFailed (406) when it is no regular expression, or not one that is taken.
+    Raises: PreconditionFailed (406) when it is not a regular expression, or an unsupported one.
     """
     pattern = _compiled.get(text)
     if pattern is None:
@@ -88,7 +87,7 @@ def compile_pattern(text: str) -> Pattern:
 
 
 def compile_steps(text: str) -> i64:
-    """Return the steps of work that it takes to compile a pattern, or to find that it is none.
+    """Return the steps of work that it takes to compile a pattern, or to refuse it.
 
     A character takes up to 2.4 µs, and a repeat makes many states of few characters.
     """
@@ -221,8 +220,8 @@ class Pattern:
             self._emit(child)
         if node.most < 0:
             self._state(_JUMP, splits[0])
-        # The way that is preferred is the first one of a state.  It matters in an atomic group
-        # alone; elsewhere the shortest way ends soonest.
+        # A state tries its first way first.  The order matters in an atomic group only; elsewhere
+        # leaving the repeat first ends the walk soonest.
         behind = self._first if node.lazy or not self._atomic else self._second
         for split in splits:
             behind[split] = len(self._operations)

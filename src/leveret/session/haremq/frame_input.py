@@ -147,7 +147,7 @@ class HareInput:
         self._ack(data[self.reader.start : fields.cid_end], cid, queue, message_id)
 
     def _refuse_unknown(self, message: bytes) -> None:
-        """Refuse a request that is none of those known: a client waits for its answer for ever.
+        """Refuse an unknown request: without an answer, its client would wait for ever.
 
         Raises: FrameError (501) for what cannot be read, or has ids that are too long.
         """
@@ -157,7 +157,9 @@ class HareInput:
         name = self.reader.name.decode("ascii", "replace")
         package = self.reader.package.prefix.decode("ascii", "replace").removesuffix(".")
         self._connection.refuse_named(
-            request.identity, name, f"it is no request of the package '{package}' that is served"
+            request.identity,
+            name,
+            f"the package '{package}' has no such request, or is not supported",
         )
         self._connection.spend(DEFINING_METHOD_STEPS + len(message) // TABLE_BYTES_PER_STEP)
 

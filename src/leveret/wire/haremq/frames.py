@@ -3,12 +3,12 @@
     i32 length | i32 name length | name, NUL | protobuf message | u32 adler32
 
 All numbers are big-endian.  `length` counts everything after itself, the name's length the NUL too,
-and the checksum (seed 1) everything between `length` and itself.  A frame that is not so is an
-error, and nothing that follows it can be read.
+and the checksum (seed 1) everything between `length` and itself.  After a frame that does not fit
+this, nothing more can be read.
 
-A name is that of a message behind its protobuf package: `hare_mq.openChannelRequest`.  Other
-brokers share the messages and have packages of their own, so a connection's first frame names the
-package of all its messages, the answers included.
+A name is a protobuf package and a message: `hare_mq.openChannelRequest`.  Other brokers have the
+same messages in packages of their own, so the first frame of a connection sets the package of all
+its messages, answers included.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from leveret.wire.haremq.long_publish import LongPublish
 
 # -- the requests of a client ----------------------------------------------------------------------
 
-#: A frame that is whole and names no request that is served.
+#: A whole frame whose name is not that of a request below.
 UNKNOWN: Final = 0
 
 OPEN_CHANNEL: Final = 1
@@ -54,8 +54,8 @@ LONG_PUBLISH: Final = 14
 #: HareMQ's own package.
 PACKAGE: Final = "hare_mq"
 
-#: A package whose messages look the same and mean something else: its exchange types and delivery
-#: modes begin with 0, so that a fanout exchange would be a direct one and durable messages be lost.
+#: A package whose messages look the same but mean something else: its exchange types and delivery
+#: modes begin with 0, so a fanout exchange would become a direct one, and durable messages be lost.
 _OTHERWISE: Final = b"hz_mq."
 
 #: The name of each request.
@@ -75,7 +75,7 @@ REQUESTS: Final = {
     QUERY: "basicQueryRequest",
 }
 
-#: The kinds of requests by their names without the package, some of which have others elsewhere.
+#: The kinds of requests by their names without the package; some packages name two differently.
 _KINDS: Final[dict[bytes, int]] = {
     **{name.encode(): kind for kind, name in REQUESTS.items()},
     b"queueBindRequest": BIND,
@@ -105,7 +105,7 @@ def joined_checksum(first: i64, second: i64, second_bytes: i64) -> i64:
 
 @final
 class HareFrameWriter:
-    """Writes the frames of messages of one name, behind the package."""
+    """Writes the frames of messages of one name and package."""
 
     def __init__(self, name: str, prefix: bytes = f"{PACKAGE}.".encode()) -> None:
         raw = prefix + name.encode() + b"\0"
@@ -149,10 +149,10 @@ class HareFrameWriter:
 
 @final
 class Package:
-    """The package of a connection's messages: what their names begin with, and its answers."""
+    """A protobuf package: what the names of its messages begin with, and writers of answers."""
 
     def __init__(self, prefix: bytes) -> None:
-        """`prefix` has the dot at its end, and is empty where there is no package."""
+        """`prefix` ends with a dot, or is empty without a package."""
         self.prefix: Final = prefix
         self.common: Final = HareFrameWriter("basicCommonResponse", prefix)
         self.query: Final = HareFrameWriter("basicQueryResponse", prefix)
@@ -220,7 +220,7 @@ class HareFrameReader(PieceReader):
             raise FrameError(f"a frame of {length} bytes announces a name of {name_size} bytes")
         if name_size > HAREMQ_NAME_BYTES_MAX:
             raise FrameError(
-                f"a type has a name of {name_size} bytes; it may have {HAREMQ_NAME_BYTES_MAX}"
+                f"the name of a type has {name_size} bytes, more than {HAREMQ_NAME_BYTES_MAX}"
             )
         size = length + _LENGTH_BYTES
         if length > HAREMQ_REQUEST_BYTES_MAX:
@@ -258,7 +258,7 @@ class HareFrameReader(PieceReader):
         self.position = end + _CHECKSUM_BYTES
 
     def _kind_of(self, name: bytes) -> i64:
-        """Return the kind of a request; the first one's package is that of the connection.
+        """Return the kind of a request; the first one sets the package of the connection.
 
         Raises: FrameError (501) for a name that no message can have.
         """
@@ -345,7 +345,7 @@ class HareFrameReader(PieceReader):
 def _check_name(name: bytes) -> None:
     """Refuse a name that no message of protobuf can have.  Raises: FrameError (501)."""
     if not name.replace(b".", b"").replace(b"_", b"").isalnum():
-        raise FrameError(f"a frame of the impossible type {name[:64]!r}")
+        raise FrameError(f"a frame has the name {name[:64]!r}, which no protobuf message can have")
 
 
 def _check_length(length: i64) -> None:
