@@ -27,6 +27,7 @@ from aiohttp.web import RouteDef
 from hostile_values import ARGUMENTS, HUGE_TEXTS, JSON_VALUES, PATH_NAMES, QUERY_VALUES, RAW_JSON
 from leveret.management.api import routes as all_routes
 from leveret.management.rights import USER, right_of
+from leveret.management.routes.node.identity import node_name
 
 #: What a name in a path is where the example says nothing else: `prepare` makes these, and so it
 #: does what `{name}` is of routes that begin so.
@@ -123,7 +124,7 @@ EXAMPLES: Final[dict[tuple[str, str], Example]] = {
     ("PUT", "/api/vhost-limits/{vhost}/{name}"): Example({"name": "max-queues"}, {"value": 500}),
     ("PUT", "/api/users/{user}"): Example(
         {"user": "new"},
-        {"password": "p", "tags": "a", "password_hash": "", "hashing_algorithm": ""},
+        {"password": "p", "tags": "a", "password_hash": None, "hashing_algorithm": ""},
     ),
     ("PUT", "/api/user-limits/{user}"): Example({}, {"max-connections": 5, "max-channels": 5}),
     ("PUT", "/api/user-limits/{user}/{name}"): Example({"name": "max-channels"}, {"value": 5}),
@@ -143,6 +144,10 @@ EXAMPLES: Final[dict[tuple[str, str], Example]] = {
         {}, query={"prefix": "r", "family": "queue_metrics", "vhost": "/"}
     ),
     ("GET", "/metrics/memory-breakdown"): Example({}, query={"prefix": "m"}),
+    ("PUT", "/api/feature-flags/{name}/enable"): Example({"name": "stream_queue"}, {}),
+    ("POST", "/api/rebalance/queues"): Example({}, {}),
+    ("POST", "/api/vhosts/{vhost}/start/{name}"): Example({"name": node_name()}, {}),
+    ("POST", "/api/all-configuration"): Example({}, _DEFINITIONS),
     ("POST", "/api/definitions"): Example({}, _DEFINITIONS),
     ("POST", "/api/definitions/{vhost}"): Example(
         {},

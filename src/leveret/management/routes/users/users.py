@@ -134,7 +134,7 @@ async def delete_limit(request: web.Request) -> web.Response:
 
 async def _password(request: web.Request, body: Mapping[str, object]) -> tuple[bytes, str]:
     """Return the hash that a body asks for, and its algorithm."""
-    if "password" in body and "password_hash" in body:
+    if "password" in body and body.get("password_hash") is not None:
         raise PreconditionFailed("either 'password' or 'password_hash' may be given, not both")
     if "password" in body:
         password = text_of(body, "password").encode()
