@@ -33,7 +33,7 @@ def put(peer: Peer, body: bytes, priority: int | None = None, mode: int = 2) -> 
 
 
 def level(priority: int | None) -> int:
-    """The level of a message, as in RabbitMQ 4."""
+    """The level of a message, as in RabbitMQ 4.3."""
     return 4 if priority is None else min(priority, 31)
 
 

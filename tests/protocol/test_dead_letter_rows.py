@@ -253,7 +253,7 @@ def test_b70_own_key_and_copies(connection: raw.Connection, exchanges: raw.Excha
 
 
 def test_b70_key_of_the_queue(broker: Broker, connection: raw.Connection, name: str) -> None:
-    """70: with a key of the queue's the CC leads nowhere; RabbitMQ 4 keeps it in the headers."""
+    """70: with a key of the queue's the CC leads nowhere; RabbitMQ 4.3 keeps it in the headers."""
     queue, to = pair(connection, name)
     copy = connection.declare(1, name + "-copy", exclusive=True).queue
     connection.send(raw.publish(1, "", queue, b"m", headers={"CC": [copy], "k": 1}))

@@ -5,7 +5,7 @@ level 0.  A quorum queue has 32 levels, of which 4 is that of a message without 
 levels are STRICT.  Before a message of another level first comes it keeps none: its rows hold 0
 then, which later stands for level 4, and of another level one more than the level.
 
-Source: RabbitMQ 4's quorum queues.
+Source: RabbitMQ 4.3's quorum queues.
 """
 
 from __future__ import annotations
