@@ -388,6 +388,13 @@ def test_queues_come_in_beyond_the_operators_limit_and_with_any_name(node: Node)
     assert node.vhost.queues.by_name["amq.gen-x"].kind == "classic", "the file says what it is"
 
 
+def test_a_queue_of_an_empty_type_is_what_its_file_says(node: Node) -> None:
+    """RabbitMQ 4.3 exports a queue so that was declared with an empty `x-queue-type`."""
+    row = {"vhost": "/", "name": "q", "type": "quorum", "arguments": {"x-queue-type": ""}}
+    assert load(node, {"queues": [row]}).changed == {"queues": 1}
+    assert node.vhost.queues.by_name["q"].arguments == {"x-queue-type": "quorum"}
+
+
 @pytest.mark.parametrize("restart", RESTARTS)
 def test_exchanges_of_every_type_come_and_go(node: Node, restart: Callable[[Node], Node]) -> None:
     rows = [

@@ -608,7 +608,7 @@ class _Import:
         auto_delete = entry.switch("auto_delete", False)
         arguments = self._arguments(entry)
         kind = entry.optional_text("type")
-        if kind and kind != "classic" and "x-queue-type" not in arguments:
+        if kind and kind != "classic" and not arguments.get("x-queue-type"):
             arguments["x-queue-type"] = kind
         attributes = QueueAttributes(durable, False, auto_delete, arguments)
         known = vhost.queues.by_name.get(name)
