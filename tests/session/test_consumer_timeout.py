@@ -270,19 +270,24 @@ def test_a_queue_s_limit_is_there_again_after_a_restart() -> None:
     assert taker.names() == ["basic.cancel"]
 
 
-def test_one_look_does_not_go_through_all_of_very_many() -> None:
+@pytest.mark.parametrize("shares", [(16_384,), (8192, 8192)], ids=["one channel", "two"])
+def test_one_look_does_not_go_through_all_of_very_many(shares: tuple[int, ...]) -> None:
     """What may wait for ever lies before what may not: the look after that comes to it."""
-    peer = make(0, channels=(1, 2))
+    peer = make(0, channels=(1, 2, 3))
     for queue, timeout in (("never", 0), ("short", 10_000)):
         arguments = {"x-consumer-timeout": timeout}
         peer.call(1, "queue.declare", queue=queue, arguments=arguments)
-        peer.call(2, "basic.consume", queue=queue)
-    many = 16_384
-    for _ in range(many // 512):
-        put(peer, "never", 512)
+    for channel, many in enumerate(shares, 2):
+        peer.call(channel, "basic.consume", queue="never", consumer_tag=f"{channel}")
+        for _ in range(many // 512):
+            put(peer, "never", 512)
+        assert peer.names() == ["basic.deliver"] * many
+        peer.send(method(channel, "basic.cancel", consumer_tag=f"{channel}"))
+        peer.take()
+    peer.call(channel, "basic.consume", queue="short")
     put(peer, "short", 1)
-    assert peer.names() == ["basic.deliver"] * (many + 1)
-    ticks(peer, 9)
+    assert peer.names() == ["basic.deliver"]
+    ticks(peer, 10)
     assert peer.names() == []
-    ticks(peer, 2)
+    ticks(peer, 1)
     assert peer.names() == ["basic.cancel"]

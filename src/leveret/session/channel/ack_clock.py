@@ -11,6 +11,7 @@ from mypy_extensions import i64
 
 from leveret.broker.core.timers import Timed
 from leveret.clock import NO_DEADLINE
+from leveret.limits import LOOKS_PER_STEP
 from leveret.session.channel.channel import Channel
 from leveret.session.channel.consumer_timeout import limit_of, timed_out
 from leveret.session.connection_base import ConnectionBase
@@ -20,6 +21,12 @@ from leveret.session.states import HALT_SYNC, HALT_TURN, HALT_WORK
 #: so many ms.
 _NOTES_PER_LIMIT: Final = 64
 _NOTES_APART_MS: Final = 10
+
+#: Deliveries of all channels that one look goes through, and for how many the next one waits a ms
+#: more: many that may stay unacked for ever must not be gone through in each ms because one
+#: consumer somewhere has a limit of a ms.
+_LOOKED_AT: Final = 16_384
+_LOOKED_AT_PER_MS: Final = 32
 
 
 @final
@@ -31,6 +38,9 @@ class AckClock(Timed):
         self._connection: Final = connection
         self._channels: Final = channels
         self._noted_ms: i64 = 0
+        #: Where the next look begins among the channels, and when at the earliest.
+        self._first: i64 = 0
+        self._following_ms: i64 = 0
 
     def delivered(self) -> None:
         """Note that deliveries were written: now, or later if the last note is too recent."""
@@ -60,28 +70,47 @@ class AckClock(Timed):
 
     def due(self, now_ms: i64) -> None:
         """Note the deliveries so far, and end the consumers whose acks are late."""
-        connection = self._connection
-        shortest: i64 = connection.turn.consumer_timeout_ms_min
+        shortest: i64 = self._connection.turn.consumer_timeout_ms_min
         if shortest == 0:
             return
         if now_ms >= self._noted_ms + self._apart():
             self._note(now_ms)
-        default = connection.settings.consumer_timeout_ms
-        for channel in list(self._channels.values()):
-            if connection.halted & (HALT_SYNC | HALT_WORK | HALT_TURN):
+        if now_ms < self._following_ms:
+            self._set(self._following_ms)
+            return
+        channels = list(self._channels.values())
+        size: i64 = len(channels)
+        place: i64 = min(self._first, size)
+        left: i64 = _LOOKED_AT
+        while place < size and left > 0:
+            if self._connection.halted & (HALT_SYNC | HALT_WORK | HALT_TURN):
                 # A reply that waits belongs to a channel, which must not close before it.
                 self._set(now_ms + self._apart())
-                return
-            if channel.closing:
-                continue
-            limits = channel.consumer_timeout
-            late = limits.late(now_ms, default, shortest)
-            if limits.next_ms != NO_DEADLINE:
-                self._set(limits.next_ms)
-            fatal = channel.time_out(late) if late else None
-            if fatal is not None:
-                error = timed_out(channel.number, limit_of(fatal, default))
-                connection.fail_channel(channel.number, error)
+                break
+            left -= self._look(channels[place], now_ms, shortest, left)
+            if left > 0:
+                place += 1
+        self._first = place if place < size else 0
+        self._connection.turn.steps += (_LOOKED_AT - left) // LOOKS_PER_STEP
+        self._following_ms = now_ms + (_LOOKED_AT - left) // _LOOKED_AT_PER_MS
+        if left <= 0:
+            self._set(self._following_ms)
+
+    def _look(self, channel: Channel, now_ms: i64, shortest: i64, most: i64) -> i64:
+        """End the late consumers of a channel; return how many deliveries were looked at."""
+        if channel.closing:
+            return 0
+        connection = self._connection
+        default = connection.settings.consumer_timeout_ms
+        limits = channel.consumer_timeout
+        late = limits.late(now_ms, default, shortest, most)
+        if limits.next_ms != NO_DEADLINE:
+            self._set(limits.next_ms)
+        fatal = channel.time_out(late) if late else None
+        if fatal is not None:
+            error = timed_out(channel.number, limit_of(fatal, default))
+            connection.fail_channel(channel.number, error)
+        return limits.looked_at
 
     def end(self) -> None:
         """Stop the timer: the connection has ended."""

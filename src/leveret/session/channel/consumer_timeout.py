@@ -6,7 +6,7 @@ tag.  The connection makes notes when deliveries are written (`ack_clock.py`), a
 of the shortest limit, and when there are very many they are thinned out in proportion to their age.
 So a limit takes effect late by a 32nd of it at most, and never early.  If thousands of deliveries
 are older than the shortest limit but have longer limits of their own, each check continues where
-the one before it ended: with a million of them, a check of all takes a minute.
+the one before it ended: with a million of them, a check of all takes half a minute.
 
 Invariants: notes grow in time and tag; a channel without unacked deliveries has none.
 
@@ -28,9 +28,6 @@ from leveret.session.channel.unacked import Unacked, UnackedList
 _NOTES_MAX: Final = 256
 _PARTS: Final = 64
 
-#: Deliveries that one check goes through.
-_LOOKED_AT: Final = 16_384
-
 
 @final
 class ConsumerTimeout:
@@ -45,6 +42,8 @@ class ConsumerTimeout:
         self._next_tag: i64 = 0
         #: The earliest time at which a delivery can exceed its limit, as the last check found.
         self.next_ms: i64 = NO_DEADLINE
+        #: How many deliveries it went through.
+        self.looked_at: i64 = 0
 
     def note(self, newest_tag: i64, now_ms: i64) -> None:
         """Note the newest tag, and drop the notes that cover only settled deliveries."""
@@ -81,22 +80,24 @@ class ConsumerTimeout:
         self.notes = kept
         self._notes_max = max(_NOTES_MAX, 2 * i64(len(kept)))
 
-    def late(self, now_ms: i64, default: i64, shortest: i64) -> list[Unacked]:
+    def late(self, now_ms: i64, default: i64, shortest: i64, most: i64) -> list[Unacked]:
         """Return deliveries that exceed their limits, the oldest first; sets `next_ms`.
 
-        `default` is the limit where neither consumer nor queue has one, `shortest` the shortest
-        that any has.
+        At most `most` are looked at.  `default` is the limit where neither consumer nor queue has
+        one, `shortest` the shortest that any has.
         """
         notes = self.notes
         late: list[Unacked] = []
         self.next_ms = NO_DEADLINE
+        self.looked_at = 0
         first_tag = self._next_tag
         self._next_tag = 0
         if not notes or now_ms - notes[0][0] < shortest:
             # The oldest is too young.
             self._look_again(notes[0][0] + shortest if notes else NO_DEADLINE)
             return late
-        found = self._unacked.from_tag(first_tag, _LOOKED_AT)
+        found = self._unacked.from_tag(first_tag, most)
+        self.looked_at = len(found)
         note: i64 = 0
         for unacked in found:
             while note < len(notes) and notes[note][1] < unacked.tag:
@@ -110,7 +111,7 @@ class ConsumerTimeout:
                 late.append(unacked)
             elif limit > 0:
                 self._look_again(given_ms + limit)
-        if len(found) == _LOOKED_AT:
+        if self.looked_at == most:
             self._next_tag = found[-1].tag + 1
         return late
 
