@@ -115,9 +115,9 @@ def array_of(items: list[tuple[bytes, object]]) -> tuple[bytes, object]:
 
 
 def table_of(entries: list[tuple[str, tuple[bytes, object]]]) -> tuple[bytes, object]:
-    """Return a table of wire values; a key may come twice."""
+    """Return a table of wire values; of a key that comes twice the first counts."""
     raw = b"".join(short(key) + value for key, (value, _) in entries)
-    return b"F" + long(raw), {key: value for key, (_, value) in entries}
+    return b"F" + long(raw), {key: value for key, (_, value) in reversed(entries)}
 
 
 wire_scalars: st.SearchStrategy[tuple[bytes, object]] = st.one_of(

@@ -212,13 +212,13 @@ class _TableReader:
         self.position: i64 = position
 
     def table(self, end: i64) -> dict[str, object]:
-        """Return the entries up to `end`."""
+        """Return the entries up to `end`; of a key that comes twice the first, as in RabbitMQ."""
         found: dict[str, object] = {}
         while self.position < end:
             start: i64 = self.position + 1
             self.position = start + i64(self.data[self.position])
             key = self.data[start : self.position].decode("utf-8", "surrogateescape")
-            found[key] = self.value()
+            found.setdefault(key, self.value())
         return found
 
     def array(self, end: i64) -> list[object]:
