@@ -4,12 +4,12 @@
     - a1 < what RabbitMQ answers
     + a1 < what Leveret answers
 
-Each block is one place of one script.  It is of every release of RabbitMQ that is compared, or of
-the one that `@@ 3.10 queues.passive_missing` or `@@ 4.3 queues.passive_missing` names.
+Each block is one place of one script.  It holds for both releases of RabbitMQ, or for the one that
+`@@ 3.10 queues.passive_missing` or `@@ 4.3 queues.passive_missing` names.
 `docs/reference/clients/differences.md` explains each id.
 
-Those of 4.3 are recorded for one version, because Debian's next release moves: what differs in a
-newer one is shown and fails nothing.
+Those of 4.3 are recorded for one version.  Debian's next release may have a newer one, whose
+differences are shown but do not fail the test.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ class Place:
 
 @dataclass(frozen=True)
 class Everywhere:
-    """What a release does in so many places that only one script shows it.
+    """What a release does in so many scripts that only one of them records it.
 
-    In the others a line that Leveret did not say is compared after `found` is `instead`.
+    In the other scripts, `found` is replaced by `instead` in lines that Leveret did not write.
     """
 
     release: str
@@ -74,17 +74,17 @@ EVERYWHERE: Final = (
 
 
 def release(host: Host) -> str:
-    """Return which release a RabbitMQ is taken for: a newer one for the last that is recorded."""
+    """Return the release of a RabbitMQ; an unknown version counts as the newest."""
     return next((one for one in RELEASES if host.version.startswith(f"{one}.")), RELEASES[-1])
 
 
 def is_recorded(host: Host) -> bool:
-    """Return whether the differences of a RabbitMQ are recorded, so that others are faults."""
+    """Return whether the differences of a RabbitMQ are recorded, so that new ones are faults."""
     return release(host) != RELEASES[-1] or host.version == RECORDED
 
 
 def levelled(host: Host, script: str, theirs: list[str], ours: list[str]) -> list[str]:
-    """Return RabbitMQ's lines without what is everywhere."""
+    """Return RabbitMQ's lines after the replacements of `EVERYWHERE`."""
     rules = [e for e in EVERYWHERE if e.release == release(host) and e.script != script]
     same = set(ours)
     lines = []

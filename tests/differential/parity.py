@@ -4,8 +4,8 @@
 
 starts the RabbitMQ of Debian's next release and Leveret, makes the same topology on both, and asks
 both for every route, field, key of definitions and family of metrics that this RabbitMQ has.  What
-differs or is missing has its reason in `parity.toml`; those of fields that 3.10.8 has too are in
-`answers.toml`.  `--write` writes the page.
+differs or is missing has its reason in `parity.toml`, or in `answers.toml` for fields that 3.10.8
+has too.  `--write` writes the page.
 
 The lists come from RabbitMQ itself: routes from its dispatcher, methods from its answers to
 OPTIONS, fields and families from its answers.  What only Leveret has is not compared.
@@ -61,7 +61,7 @@ SCRAPED: Final = (
     "/metrics/memory-breakdown",
 )
 
-#: What the names in the paths of routes are, where they are there; `none` elsewhere.
+#: Objects that exist, for the names in the paths of routes; all other names are `none`.
 THERE: Final = {
     "vhost": "v", "user": "u", "username": "guest", "exchange": "x", "queue": "q", "source": "x",
     "destination": "q", "dtype": "q", "props": "key", "component": "vhost-limits",
@@ -69,17 +69,17 @@ THERE: Final = {
     "filter": "x", "password": "secret",
 }  # fmt: skip
 
-#: Names of routes that are of another kind than in most.
+#: What `name` is in the routes below these paths.
 NAMED: Final = {
     "/policies": "p", "/operator-policies": "o", "/vhost-limits": "max-queues",
     "/user-limits": "max-channels", "/feature-flags": "quorum_queue",
     "/global-parameters": "cluster_name",
 }  # fmt: skip
 
-#: What is never asked: it would take away what other questions are about.
+#: Never requested: it would delete what other requests are about.
 NEVER: Final = {("DELETE", "/reset"), ("DELETE", "/reset/:node")}
 
-#: The kinds of objects that a field is of, by the beginning of the question; the longest decides.
+#: The kind of object that a field belongs to, by the longest beginning of the question that fits.
 KINDS: Final = {
     "overview": "overview", "node": "node", "memory": "memory of a node",
     "cluster-name": "cluster name", "whoami": "whoami", "auth": "auth", "extensions": "extension",
@@ -217,7 +217,7 @@ def served(side: Side) -> list[tuple[re.Pattern[str], set[str]]]:
 def routes(
     rabbitmq: Side, leveret: Side, paths: Iterable[str], names: tuple[Mapping[str, str], ...]
 ) -> Iterator[Finding]:
-    """Compare the routes: their methods, and the status of each for what is not there."""
+    """Compare the routes: their methods, and the statuses for objects that exist and do not."""
     known = served(leveret)
     for path in dict.fromkeys(one.rstrip("/") for one in paths):
         allow = rabbitmq.ask("OPTIONS", filled(path, names[0]), None).allow
@@ -241,7 +241,7 @@ def routes(
 def _statuses(
     sides: tuple[Side, Side], method: str, path: str, names: tuple[Mapping[str, str], ...]
 ) -> Iterator[tuple[str, int, int]]:
-    """Give the statuses of both for what is there, if it is only looked at, and what is not."""
+    """Give both statuses for an object that exists, if the method is GET, and one that does not."""
     first, second = sides
     if method == "GET":
         one, other = (filled(path, own) for own in names)
@@ -351,7 +351,7 @@ def reasons() -> list[Reason]:
 
 
 def unused(findings: Iterable[Finding]) -> list[str]:
-    """Return the patterns of `parity.toml` that nothing fits any more."""
+    """Return the patterns of `parity.toml` that fit no finding any more."""
     said = {f"{one.state} {one.section} {one.name}" for one in findings}
     patterns = [pattern for reason in own_reasons() for pattern in reason.patterns]
     return [one for one in patterns if not any(answers.fits(one, text) for text in said)]
@@ -418,8 +418,8 @@ def page(version: str, rows: list[tuple[Finding, str]]) -> str:
     parts.append("\n## Routes\n\n" + _table([row for row in rows if row[0].section == "routes"]))
     parts.append(
         "\n## Fields\n\nFields are paths through objects; `[]` stands for each element of a list. "
-        "`(status)` is that of the HTTP answer. One is different if its value on the same topology "
-        "is, or its type; below one that is missing nothing is compared.\n"
+        "`(status)` is that of the HTTP answer. A field is different if its value or its type "
+        "differs on the same topology; below a missing field nothing is compared.\n"
     )
     kinds: dict[str, dict[str, tuple[Finding, str]]] = defaultdict(dict)
     for one, reason in rows:
@@ -454,7 +454,7 @@ def _table(rows: list[tuple[Finding, str]]) -> str:
     text = f"Equal: {', '.join(f'`{name}`' for name in equal)}.\n" if equal else ""
     if not others:
         return text
-    lines = ["| | | reason |", "|---|---|---|"]
+    lines = ["| name | Leveret | reason |", "|---|---|---|"]
     for (state, reason), names in sorted(others.items(), key=lambda item: min(item[1])):
         listed = ", ".join(f"`{name}`" for name in sorted(names))
         lines.append(f"| {listed} | {state} | {reason} |")

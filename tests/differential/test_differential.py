@@ -1,6 +1,6 @@
 """The same scripts on RabbitMQ and on Leveret: every difference must be an expected one.
 
-A script is played once on Leveret, and beside it on each RabbitMQ that is there.
+A script is played once on Leveret, and at the same time on each RabbitMQ that can be run.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def test_every_expected_difference_has_its_script() -> None:
 NOT_SHOWN: Final = {
     4: "both brokers listen on the loopback address only",
     16: "no alarm can be set off over AMQP or HTTP",
-    64: "RabbitMQ looks once a minute, at a time limit that is of the whole node",
+    64: "RabbitMQ 3.10 checks once a minute, and the time limit is of the whole node",
 }
 
 
