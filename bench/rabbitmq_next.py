@@ -7,11 +7,11 @@ then 190 MB).  Nothing is installed: the machine's package lists, packages and s
 are.  A node runs in that directory as its root, in a mount namespace that ends with it.
 
 The directory is `~/.cache/leveret/rabbitmq-next` (below XDG_CACHE_HOME where that is set), or what
-LEVERET_RABBITMQ_NEXT names.  It is made once and then used as it is; `--renew` makes it anew.
-`--run` runs a node in the foreground and says where it is.
+LEVERET_TEST_RABBITMQ_NEXT names.  It is made once; `--renew` makes it anew.  `--run` runs a node in
+the foreground and prints its addresses.
 
-Root is not required where the kernel lets users have namespaces.  What keeps it from being made or
-run is said in one sentence by `RabbitMQError`.
+Root is not required where the kernel lets users make namespaces.  RabbitMQError says in one
+sentence why the directory cannot be made or the node not run.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from rabbitmq import RabbitMQ, RabbitMQError, serve
 SUITE: Final = "testing"
 KEYS: Final = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 
-#: The server, and what its scripts call that Debian takes for granted on every machine.
+#: The server, and the programs of its scripts that no package depends on: every Debian has them.
 PACKAGES: Final = (
     "rabbitmq-server", "coreutils", "dash", "findutils", "grep", "hostname", "libc-bin", "mawk",
     "procps", "sed", "util-linux",
@@ -54,7 +54,7 @@ exec /usr/sbin/chroot "$0" "$@"
 
 def place() -> Path:
     """Return the directory that it is unpacked into."""
-    named = os.environ.get("LEVERET_RABBITMQ_NEXT")
+    named = os.environ.get("LEVERET_TEST_RABBITMQ_NEXT")
     if named:
         return Path(named)
     cache = os.environ.get("XDG_CACHE_HOME")
@@ -76,18 +76,20 @@ def namespace() -> list[str]:
 def obtain(*, renew: bool = False) -> Path:
     """Return the directory, made where it is missing.  Raises: RabbitMQError."""
     root = place()
-    _try([*namespace(), "true"], "no mount namespace can be made here, which needs root")
+    _try([*namespace(), "true"], "a mount namespace cannot be made: run this as root")
     if version(root) and not renew:
         return root
     if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
-        raise RabbitMQError("there is no apt-get to download Debian's packages with")
+        raise RabbitMQError(
+            "Debian's packages cannot be downloaded: there is no apt-get or no dpkg-deb"
+        )
     root.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="rabbitmq-next-", dir=root.parent) as made:
         new, archives = Path(made, "root"), Path(made, "archives")
         _unpack(_download(archives), new)
         if renew:
             shutil.rmtree(root, ignore_errors=True)
-        # Another process may have been faster: then its directory is there, and as good.
+        # Another process may have made the directory meanwhile, which is as good.
         with contextlib.suppress(OSError):
             new.rename(root)
     return root
@@ -125,7 +127,7 @@ def _mirror() -> str:
     lines = _try(asked, "apt does not say which mirrors it uses").split()
     found = [line for line in lines if line.rstrip("/").endswith("/debian")]
     if not found:
-        raise RabbitMQError("apt of this machine has no mirror of Debian")
+        raise RabbitMQError("apt has no mirror of Debian among its sources: add one")
     return found[0]
 
 
@@ -135,7 +137,9 @@ def _unpack(packages: Sequence[Path], root: Path) -> None:
         (root / "usr" / name).mkdir(parents=True)
         (root / name).symlink_to(f"usr/{name}")
     for package in packages:
-        _try(["dpkg-deb", "--extract", str(package), str(root)], f"{package.name} is not whole")
+        _try(
+            ["dpkg-deb", "--extract", str(package), str(root)], f"{package.name} cannot be unpacked"
+        )
     for name in ("proc", "dev", "tmp", "etc"):
         (root / name).mkdir(exist_ok=True)
     (root / "tmp").chmod(0o1777)
@@ -164,7 +168,7 @@ class NextRabbitMQ(RabbitMQ):
     def __init__(
         self, parent: Path | None = None, plugins: Sequence[str] = (), configuration: str = ""
     ) -> None:
-        """Obtain it; the parameters are those of a RabbitMQ.  Raises: RabbitMQError."""
+        """Obtain the packages; the parameters are a RabbitMQ's.  Raises: RabbitMQError."""
         super().__init__(parent, plugins, configuration)
         self.root = obtain()
 
