@@ -129,6 +129,8 @@ THEIR_HOSTS = (
     "[evil.example]",
     "2130706433",
     "localhost, evil.example",
+    # As one byte, which is no UTF-8.
+    "\xbblocalhost",
 )
 
 

@@ -115,7 +115,7 @@ def test_a_connection_is_closed(api: Api, connection: Connection) -> None:
     rows = ok(api, "/api/connections/username/guest")
     (row,) = [row for row in rows if row.get("user_provided_name") == "tester"]
     path = f"/api/connections/{quote(row['name'], safe='')}"
-    api.request("DELETE", path, headers={"X-Reason": "time to go"})
+    api.request("DELETE", path, headers={"X-Reason": "time to go \xff"})
     answer = api.getresponse()
     assert (answer.status, answer.read()) == (204, b"")
     # Until its client has answered the close it is shown as closing.

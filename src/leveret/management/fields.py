@@ -27,7 +27,7 @@ def plain(value: object) -> object:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {_name(str(key)): plain(inner) for key, inner in value.items()}
+        return {as_unicode(str(key)): plain(inner) for key, inner in value.items()}
     if isinstance(value, list):
         return [plain(inner) for inner in value]
     if isinstance(value, bytes):
@@ -51,7 +51,8 @@ def is_unicode(text: str) -> bool:
     return True
 
 
-def _name(text: str) -> str:
+def as_unicode(text: str) -> str:
+    """Return a text as UTF-8 can hold it, with a replacement for each byte that was none."""
     if is_unicode(text):
         return text
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

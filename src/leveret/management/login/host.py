@@ -16,6 +16,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
+from leveret.management.fields import as_unicode
+
 if TYPE_CHECKING:
     from aiohttp import web
 
@@ -47,11 +49,12 @@ def check_host(request: web.Request, user: str, names: Iterable[str]) -> None:
     """
     for host in _hosts(request):
         if not _is_ours(host, names):
+            shown = as_unicode(host[:_SHOWN_CHARACTERS])
             raise Misdirected(
                 f"user '{user}' may connect from the broker's machine only (loopback_users), and "
-                f"the host '{host[:_SHOWN_CHARACTERS]}' of this request is not known to be that "
-                "machine: use localhost or an address, add the name to the setting http_hosts, or "
-                "use another user"
+                f"the host '{shown}' of this request is not known to be that machine: use "
+                "localhost or an address, add the name to the setting http_hosts, or use another "
+                "user"
             )
 
 

@@ -8,7 +8,7 @@ from aiohttp import web
 
 from leveret.broker.node.closing import Closing
 from leveret.errors import NotFound
-from leveret.management.fields import plain
+from leveret.management.fields import as_unicode, plain
 from leveret.management.gate import Barred, access_of, only_of
 from leveret.management.rights import MONITORING_TAG
 from leveret.management.routes.node.identity import node_name
@@ -86,7 +86,7 @@ def _user(request: web.Request) -> str:
 
 def _reason(request: web.Request) -> str:
     """Return why connections are closed, as their clients are told."""
-    return request.headers.get("X-Reason") or "Closed via management plugin"
+    return as_unicode(request.headers.get("X-Reason", "")) or "Closed via management plugin"
 
 
 def row(stats: ConnectionStats) -> Row:
