@@ -51,7 +51,7 @@ class WaitingQueue(ChunkedQueue):
         #: The levels of its priorities as `levels.py` knows them; 0 while it keeps none.
         self.levels: i64 = max(self.settings.priority_max, 0)
         self.ready: Ready = PriorityReady(self.levels) if self.levels > 0 else Ready()
-        #: True for a quorum queue before a message with another level than usual has come.
+        #: True for a quorum queue that has had no message of a level but the usual one.
         self.may_have_levels = self._kind == "quorum" and self.settings.priority_max < 0
         #: Persistent messages that do not wait and are not gone, by their sequences.
         self.out = MessageTable()
@@ -90,10 +90,10 @@ class WaitingQueue(ChunkedQueue):
     # -- priorities -------------------------------------------------------------------------------
 
     def begin_levels(self) -> bool:
-        """Keep the levels of messages from now on; return False where that cannot be done yet.
+        """Keep the levels of messages from now on; return whether that is possible yet.
 
-        What waits has one level: a deep queue's pages stay where they are.  A page that is a part
-        of its chunk has to be read before.
+        All that waits has one level, so the pages of a deep queue stay where they are.  It is not
+        possible while a page is only a part of its chunk, until that part is read.
         """
         ready = self.ready
         fifo = ready.fifo

@@ -22,7 +22,7 @@ DEAD: Final = ("queue_type", "dead_letter_strategy")
 #: What the names of ours begin with.
 OWN: Final = "leveret_"
 
-#: What names that keep their beginning begin with: ours, and one that every process has.
+#: The beginnings of names without a prefix: ours, and one that every process exports.
 _WHOLE: Final = (OWN, "process_start_time_")
 
 
@@ -70,7 +70,7 @@ NODE: Final = _named(
         BUILD,
     ),
     Series("erlang_uptime_seconds", GAUGE, "Seconds since the broker began to listen"),
-    Series("process_start_time_seconds", GAUGE, "When that was, of the Unix epoch"),
+    Series("process_start_time_seconds", GAUGE, "When that was, in seconds since the Unix epoch"),
     Series("connections", GAUGE, "Open connections of clients that are in a vhost"),
     Series("channels", GAUGE, "Open channels"),
     Series("consumers", GAUGE, "Consumers of queues and streams"),
@@ -253,13 +253,18 @@ QUEUE_PUBLISHED: Final = _named(
     ),
 )
 QUEUE_EXCHANGE: Final = _named(
-    Series("queue_exchange_messages_published_total", COUNTER, "The same", _QUEUE),
+    Series(
+        "queue_exchange_messages_published_total",
+        COUNTER,
+        "The same as queue_messages_published_total, with other labels",
+        _QUEUE,
+    ),
 )
 QUEUE_INFO: Final = _named(
     Series(
         "queue_info",
         GAUGE,
-        "1 for each queue, with its type; it is the leader of its only member",
+        "1 for each queue, with its type; there is one member, the leader",
         (*_QUEUE, "queue_type", "membership"),
     ),
 )
@@ -289,7 +294,7 @@ CHANNEL: Final = _named(
     Series("consumer_prefetch", GAUGE, "Most unacked of each of a channel's consumers", _CHANNEL),
 )
 
-#: What channels did, in all: a count for each channel and exchange would cost each message.
+#: What all channels did: counting for each channel and exchange would make every message slower.
 CHANNEL_EXCHANGE: Final = _named(
     Series("channel_messages_published_total", COUNTER, "Messages from publishers"),
     Series("channel_messages_confirmed_total", COUNTER, "Of these, confirmed by basic.ack"),

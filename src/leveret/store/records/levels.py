@@ -1,9 +1,9 @@
-"""The level of a message in a queue with priorities, and what a chunk's row holds of it.
+"""The level of a message in a queue with priorities, and how a chunk's row stores it.
 
-A queue with `x-max-priority` has levels from 0 to that, and a message without a priority is of
-level 0.  A quorum queue has 32 levels, of which 4 is that of a message without a priority; its
-levels are STRICT.  Before a message of another level first comes it keeps none: its rows hold 0
-then, which later stands for level 4, and of another level one more than the level.
+A queue with `x-max-priority` has levels from 0 to that; a message without a priority has level 0.
+A quorum queue has the STRICT levels: 0 to 31, and 4 for a message without a priority.  It keeps no
+levels until a message of another one comes, and its rows hold 0 until then.  So 0 stands for level
+4 in its rows, and any other number for the level one less.
 
 Source: RabbitMQ 4.3's quorum queues.
 """
@@ -34,7 +34,7 @@ def highest_level(levels: i64) -> i64:
 
 
 def level_of(message: Message, levels: i64) -> i64:
-    """Return a message's level in a queue of these levels; 0 in one without."""
+    """Return a message's level in a queue with these levels; 0 if it has none."""
     if levels <= 0:
         return 0
     without: i64 = _USUAL if levels == STRICT else 0
@@ -45,18 +45,18 @@ def level_of(message: Message, levels: i64) -> i64:
 
 
 def is_usual(message: Message) -> bool:
-    """Return whether a message has the level in a quorum queue of one without a priority."""
+    """Return whether a message has the level 4 of a quorum queue, like one without a priority."""
     return level_of(message, STRICT) == _USUAL
 
 
 def stored_level(message: Message, levels: i64) -> i64:
-    """Return what a chunk's row holds of a message's level."""
+    """Return a message's level as a chunk's row stores it."""
     level = level_of(message, levels)
     return level + 1 if levels == STRICT else level
 
 
 def level_in(row: i64, levels: i64) -> i64:
-    """Return the level that a chunk's row tells."""
+    """Return the level that a chunk's row stands for."""
     if levels != STRICT:
         return row
     return _USUAL if row == 0 else row - 1
