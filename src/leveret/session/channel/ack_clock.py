@@ -22,9 +22,8 @@ from leveret.session.states import HALT_SYNC, HALT_TURN, HALT_WORK
 _NOTES_PER_LIMIT: Final = 64
 _NOTES_APART_MS: Final = 10
 
-#: Deliveries of all channels that one look goes through, and for how many the next one waits a ms
-#: more: many that may stay unacked for ever must not be gone through in each ms because one
-#: consumer somewhere has a limit of a ms.
+#: Deliveries of all channels that one check goes through, and how many of them delay the next check
+#: by a ms: a limit of 1 ms of one consumer must not have all others' deliveries checked in each ms.
 _LOOKED_AT: Final = 16_384
 _LOOKED_AT_PER_MS: Final = 32
 
