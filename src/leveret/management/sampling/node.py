@@ -1,4 +1,4 @@
-"""What the node as a process uses and did, by RabbitMQ's names: sampled with the totals."""
+"""What the process of the node uses and did, by RabbitMQ's names, sampled with the totals."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NODE_COUNTS: Final = (
 
 
 def node_counts(broker: Broker, counts: Mapping[str, int]) -> list[int]:
-    """Return the counts of a node; `counts` is what the sockets have to tell."""
+    """Return the counts of a node; `counts` is `Operator.counts()`."""
     io, reader = broker.turn.io, broker.turn.reader
     used = resource.getrusage(resource.RUSAGE_SELF)
     return [

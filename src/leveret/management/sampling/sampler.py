@@ -95,7 +95,7 @@ class Sampler:
         histories_max: int = HISTORIES_MAX,
         unasked_max: int = UNASKED_QUEUES_MAX,
     ) -> None:
-        """`sockets` returns what the sockets have to tell (`Operator.counts`)."""
+        """`sockets` returns the counts of sockets (`Operator.counts`)."""
         self.walks: Final = walks
         self._sockets = sockets
         self._broker = walks.broker

@@ -60,9 +60,10 @@ async def feature_flags(request: web.Request) -> web.StreamResponse:
 
 
 async def enable_flag(request: web.Request) -> web.Response:
-    """Enable a feature flag: those that there are, are.  Raises: PreconditionFailed (400)."""
-    if request.match_info["name"] not in _FLAGS:
-        raise PreconditionFailed("unsupported")
+    """Do nothing: every feature flag is enabled.  Raises: PreconditionFailed (400) if unknown."""
+    name = request.match_info["name"]
+    if name not in _FLAGS:
+        raise PreconditionFailed(f"there is no feature flag '{name}': GET /api/feature-flags")
     return web.Response(status=204)
 
 

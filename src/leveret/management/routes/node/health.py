@@ -83,7 +83,7 @@ async def port_listener(request: web.Request) -> web.Response:
 
 
 async def protocol_listener(request: web.Request) -> web.Response:
-    """Tell whether the broker listens for one of some protocols (with commas)."""
+    """Tell whether the broker listens for one of several protocols, separated by commas."""
     asked = request.match_info["protocol"].lower().split(",")
     wanted = [_PROTOCOLS.get(name, name) for name in asked]
     protocols = [one.protocol for one in request.app[OPERATOR].addresses()]
@@ -135,7 +135,7 @@ async def below_connection_limit(request: web.Request) -> web.Response:
 
 
 async def node(request: web.Request) -> web.Response:
-    """Tell whether a node is healthy, as RabbitMQ did before 4.0: always 200, and no alarm."""
+    """Tell in the body of a 200 whether there is an alarm, as RabbitMQ did before 4.0."""
     if "name" in request.match_info:
         check_node(request)
     found = await alarms(request)
@@ -144,7 +144,7 @@ async def node(request: web.Request) -> web.Response:
 
 
 async def always(_request: web.Request) -> web.Response:
-    """Tell that definitions, the leaders of queues and all nodes are there: there is one node."""
+    """Answer checks of the metadata store, leaders and cluster size: the one node has them all."""
     return _ok()
 
 

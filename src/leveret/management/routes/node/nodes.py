@@ -196,7 +196,7 @@ async def relative_memory(request: web.Request) -> web.Response:
 
 
 async def login_attempts(request: web.Request) -> web.StreamResponse:
-    """Return how many logins were judged, by their protocol, since the start."""
+    """Return how many logins were accepted and refused since the start, by protocol."""
     check_node(request)
     counts = request.app[OPERATOR].counts()
     rows: list[Row] = []
@@ -215,13 +215,13 @@ async def login_attempts(request: web.Request) -> web.StreamResponse:
 
 
 async def login_sources(request: web.Request) -> web.StreamResponse:
-    """Return the same for each address and user: as in RabbitMQ by default, nothing is kept."""
+    """Return no counts for each address and user: as in RabbitMQ by default, none are kept."""
     check_node(request)
     return await rows_response(request, [])
 
 
 async def nothing_to_move(_request: web.Request) -> web.Response:
-    """Spread the leaders of queues over the nodes: they are all on the one that there is."""
+    """Do nothing: there is one node, which leads all queues."""
     return web.Response(status=204)
 
 
