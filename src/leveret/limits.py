@@ -790,9 +790,9 @@ CLUSTER_PARTITIONS_MAX: Final = 256
 #: Members of a consumer cluster that have a number; more members than partitions have no work.
 CLUSTER_MEMBERS_MAX: Final = 256
 
-#: How often a message of a cluster may come back before the broker dead-letters it: a message that
-#: kills every member that gets it must end, and members are killed without its fault more often
-#: than the 20 times that are a quorum queue's default.
+#: How often deliveries of a message of a cluster may fail before the broker dead-letters it: a
+#: message that kills every member that gets it must end, but members are also killed for other
+#: reasons, more often than the 20 times of a quorum queue's default.
 CLUSTER_DELIVERIES_MAX: Final = 100
 
 # -- HTTP on TCP -----------------------------------------------------------------------------------

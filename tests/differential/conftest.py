@@ -26,7 +26,7 @@ def rabbitmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
 def rabbitmq_next(
     tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
 ) -> Iterator[Host | None]:
-    """The RabbitMQ of Debian's next release; None where it cannot be had: the summary says why."""
+    """The RabbitMQ of Debian's next release; None if it cannot be run: the summary says why."""
     with contextlib.ExitStack() as stack:
         try:
             one = pair.rabbitmq(tmp_path_factory.mktemp("next"), NextRabbitMQ)
@@ -38,7 +38,7 @@ def rabbitmq_next(
         pytestconfig.stash[_next] = f"Debian's next RabbitMQ is {host.version}"
         if not expected.is_recorded(host):
             pytestconfig.stash[_next] += (
-                f": its differences fail nothing, because those of {expected.RECORDED} are recorded"
+                f": its differences fail nothing, only those of {expected.RECORDED} are recorded"
             )
         yield host
 

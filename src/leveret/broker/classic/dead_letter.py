@@ -1,4 +1,4 @@
-"""Dead letters: messages that expired, were rejected, came back too often or had no room.
+"""Dead letters: messages that expired, were rejected, failed too often or had no room.
 
 Such a message goes to its queue's dead-letter exchange, changed as RabbitMQ changes it: the headers
 `x-death`, `x-first-death-*` and `x-last-death-*` say where it came from and why.  The hand-over is

@@ -177,7 +177,7 @@ GLOBAL: Final = _named(
     Series(
         "global_messages_dead_lettered_delivery_limit_total",
         COUNTER,
-        "Messages that came back too often",
+        "Messages whose deliveries failed too often",
         DEAD,
     ),
     Series(
