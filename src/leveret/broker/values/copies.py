@@ -86,15 +86,12 @@ def copy_keys(properties: bytes) -> list[str]:
 def _keys_in(entries: bytes, position: i64, end: i64) -> list[str]:
     """Return the routing keys in the entries of a table that lie from `position` to `end`."""
     keys: list[str] = []
-    has_cc = has_bcc = False
+    read: list[bytes] = []
     while position < end:
         value: i64 = position + 1 + i64(entries[position])
         name = entries[position + 1 : value]
-        if name == CC and not has_cc:
-            has_cc = True
-            _read_keys(entries, value, name, keys)
-        elif name == BCC and not has_bcc:
-            has_bcc = True
+        if name in (CC, BCC) and name not in read:
+            read.append(name)
             _read_keys(entries, value, name, keys)
         position = value_end(entries, value)
     return keys
