@@ -521,7 +521,8 @@ class _Import:
             algorithm = entry.optional_text("hashing_algorithm") or default_algorithm(found)
             if can_verify(algorithm):
                 return found, algorithm
-            self._kept(entry, f"no password: the algorithm '{algorithm[:64]}' is not supported")
+            kept = "no password" if known is None else "the password is unchanged"
+            self._kept(entry, f"{kept}: the algorithm '{algorithm[:64]}' is not supported")
             return (b"", SHA256) if known is None else (known.password_hash, known.algorithm)
         if entry.fields.get("password") is None:
             if known is None:
