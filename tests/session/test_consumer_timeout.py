@@ -160,6 +160,25 @@ def test_a_consumer_has_a_limit_of_its_own() -> None:
     assert peer.expect(1, "basic.cancel").consumer_tag == "long"
 
 
+def test_the_next_single_active_consumer_gets_what_the_late_one_gave_back() -> None:
+    node = Node()
+    peer = node.connect(1, 2)
+    limits = {"x-consumer-timeout": 1000, "x-single-active-consumer": True}
+    peer.declare("q", arguments=limits)
+    for channel in (1, 2):
+        consumer = {"queue": "q", "consumer_tag": f"{channel}", "no_wait": True}
+        peer.send(method(channel, "basic.consume", **consumer))
+    put(peer, "q", 2)
+    assert [one.channel for one in peer.take()] == [1, 1]
+    node.tick(1000)
+    got = [(one.name, one.channel, one.body) for one in peer.take()]
+    delivered = [("basic.deliver", 2, b"0"), ("basic.deliver", 2, b"1")]
+    assert got == [("basic.cancel", 1, b""), *delivered]
+    # Late acks change nothing for it.
+    peer.send(method(1, "basic.ack", delivery_tag=2, multiple=True))
+    assert (peer.names(), state(node)) == ([], (0, 2, 1))
+
+
 @pytest.mark.parametrize(
     ("value", "why"), [("a", '"expected integer, got longstr"'), (-1, "{value_negative,-1}")]
 )

@@ -219,8 +219,11 @@ class Channel(DeliveryChannel):
                 consumer.timed_out = True
                 self.vhost.queues.unsubscribe(consumer)
                 self.cancelled(consumer)
+        if self._returned is None:
+            self._returned = ReturnedSource(turn)
+        holder = Consumer(self, self._returned, "", False, False, 0, {})
         for unacked in late:
-            self._give_up(unacked)
+            self._give_up(unacked, holder)
         return None
 
     def _may_cancel(self, consumer: Consumer) -> bool:
@@ -228,13 +231,17 @@ class Channel(DeliveryChannel):
         is_there = self.consumers.get(consumer.tag) is consumer
         return is_there and self.connection.capabilities.cancel_notify
 
-    def _give_up(self, unacked: Unacked) -> None:
+    def _give_up(self, unacked: Unacked, holder: Consumer) -> None:
         """Return a delivery to its queue; a late ack of it is accepted and ignored."""
+        consumer = unacked.consumer
+        if consumer is not None:
+            # A queue's next single active consumer waits for what the one before it still holds.
+            consumer.unacked_count -= 1
+            holder.unacked_count += 1
+            unacked.consumer = holder
         unacked.queue.requeue(unacked.sequence, unacked.message, unacked.count)
         self.room.bytes -= unacked.message.size
-        if self._returned is None:
-            self._returned = ReturnedSource(self.connection.turn)
-        unacked.queue = self._returned
+        unacked.queue = holder.queue
         unacked.message = TAKEN
 
     # -- acks -------------------------------------------------------------------------------------
