@@ -27,6 +27,7 @@ from hypothesis.stateful import (
 from broker_model import Delivery, Model, ModelBinding, ModelMessage, Transaction
 from core import Node, Peer, all_waiting
 from leveret.store.disks.recording import Image, RecordingDisk
+from leveret.store.records.returns import acquisitions
 from leveret.wire.buffer import COMPILED
 from raw_codec import decode_properties, method, publish
 
@@ -397,7 +398,7 @@ class BrokerMachine(RuleBasedStateMachine):
             (
                 name_of(item.message.body),
                 item.message.persistent,
-                int(item.count) or int(item.sequence < real.redelivered_below),
+                int(acquisitions(item.count)) or int(item.sequence < real.redelivered_below),
             )
             for item in all_waiting(real)
         ]
