@@ -160,6 +160,22 @@ def test_a_consumer_has_a_limit_of_its_own() -> None:
     assert peer.expect(1, "basic.cancel").consumer_tag == "long"
 
 
+@pytest.mark.parametrize("whose", ["queue", "consumer"])
+def test_the_longest_limit_does_not_overflow_the_time(whose: str) -> None:
+    node = Node()
+    peer = node.connect()
+    limits = {"x-consumer-timeout": 2**63 - 1}
+    peer.declare("q", arguments=limits if whose == "queue" else {})
+    peer.declare("short", arguments={"x-consumer-timeout": 1000})
+    arguments = limits if whose == "consumer" else {}
+    peer.send(method(1, "basic.consume", queue="q", arguments=arguments, no_wait=True))
+    put(peer, "q", 1)
+    assert peer.names() == ["basic.deliver"]
+    ticks(peer, 2)
+    assert 0 < peer.connection.channels.acks.deadline_ms < 2**63
+    assert state(node) == (0, 1, 1)
+
+
 def test_the_next_single_active_consumer_gets_what_the_late_one_gave_back() -> None:
     node = Node()
     peer = node.connect(1, 2)

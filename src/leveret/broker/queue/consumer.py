@@ -16,7 +16,7 @@ from mypy_extensions import i64, mypyc_attr
 from leveret.broker.core.accounts import CONSUMER_BYTES, table_bytes
 from leveret.broker.core.cancels import Cancellable
 from leveret.broker.core.turn import Dispatcher, Link, Turn
-from leveret.broker.values.arguments import check_count, int_argument, type_name
+from leveret.broker.values.arguments import ack_limit_ms, check_count, type_name
 from leveret.broker.values.queue_settings import QueueSettings
 from leveret.errors import PreconditionFailed
 from leveret.limits import UNACKED_PER_CHANNEL_MAX
@@ -178,7 +178,7 @@ def consumer_ack_limit_ms(arguments: dict[str, object], where: str) -> i64:
     if name not in arguments:
         return -1
     check_count(arguments[name], name, where)
-    return int_argument(arguments, name)
+    return ack_limit_ms(arguments)
 
 
 def consumer_priority(arguments: dict[str, object], where: str) -> int:

@@ -240,6 +240,11 @@ def int_argument(arguments: Arguments, name: str) -> int:
     return value if isinstance(value, int) else -1
 
 
+def ack_limit_ms(arguments: Arguments) -> int:
+    """Return `x-consumer-timeout`, at most ten years so that no deadline overflows; -1 without."""
+    return min(int_argument(arguments, "x-consumer-timeout"), TTL_MS_MAX)
+
+
 def check_queue_arguments(arguments: Arguments, where: str) -> None:
     """Refuse values that no queue could honour; `where` names the queue in the error.
 

@@ -12,7 +12,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from leveret.broker.values.arguments import Arguments, age_seconds, int_argument
+from leveret.broker.values.arguments import Arguments, ack_limit_ms, age_seconds, int_argument
 from leveret.broker.values.deduplication import Deduplication, QueuedKeys
 from leveret.limits import (
     DEDUPLICATION_KEYS,
@@ -66,7 +66,7 @@ class QueueSettings:
         #: True to keep a dead letter until a queue has taken it.
         self.at_least_once = merged.get("x-dead-letter-strategy") == "at-least-once"
         self.delivery_limit: i64 = _delivery_limit(merged)
-        self.consumer_timeout_ms: i64 = int_argument(merged, "x-consumer-timeout")
+        self.consumer_timeout_ms: i64 = ack_limit_ms(merged)
         self.priority_max: i64 = int_argument(merged, "x-max-priority")
         header = merged.get("x-deduplication-header")
         #: The header by which messages are known again; None takes all.
