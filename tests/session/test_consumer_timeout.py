@@ -6,6 +6,7 @@ import pytest
 
 from core import Node, Peer
 from leveret.session.settings import SessionSettings
+from leveret.session.stats import queue_consumers
 from leveret.store.disks.recording import RecordingDisk
 from raw_codec import decode_properties, method, publish
 
@@ -152,6 +153,8 @@ def test_a_consumer_has_a_limit_of_its_own() -> None:
         arguments = {"x-consumer-timeout": limit}
         peer.send(method(1, "basic.consume", queue="q", consumer_tag=tag, arguments=arguments))
     peer.take()
+    listed = queue_consumers(node.broker, "/", "q", 2)
+    assert {one.tag: one.consumer_timeout_ms for one in listed} == {"long": 5000, "short": 500}
     node.tick(500)
     assert peer.expect(1, "basic.cancel").consumer_tag == "short"
     node.tick(4499)

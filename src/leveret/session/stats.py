@@ -191,7 +191,9 @@ class ConsumerStats:
         self.ack_required: Final = not consumer.no_ack
         self.prefetch_count: Final = int(consumer.prefetch_count)
         self.arguments: Final = consumer.arguments
-        self.consumer_timeout_ms: Final = int(source.settings.consumer_timeout_ms)
+        own = consumer.ack_limit_ms
+        limit = source.settings.consumer_timeout_ms if own < 0 else own
+        self.consumer_timeout_ms: Final = int(limit)
         active = True
         #: False where one consumer of the queue gets everything.
         self.shared = True
