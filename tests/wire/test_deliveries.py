@@ -241,8 +241,8 @@ def test_what_publishers_sent_alike_is_alike() -> None:
     assert len(set(texts(columns[0].properties))) == 1
 
 
-def test_the_brokers_headers_win_over_a_publishers() -> None:
-    """They stand behind those of the publisher, who may have put anything there."""
+def test_the_brokers_offset_is_the_last_of_two() -> None:
+    """It stands behind that of a publisher, which a broker may have left in its place."""
     for own in ("text", 7, None, {"a": 1}):
         w = BytesWriter()
         write_method(w, CHANNEL, BasicDeliver(consumer_tag="c", delivery_tag=1))
@@ -252,7 +252,9 @@ def test_the_brokers_headers_win_over_a_publishers() -> None:
         write_header(w, CHANNEL, 60, 0, raw[:2] + struct.pack(">I", size) + raw[6:] + entry)
         columns, _ = scanned([w.getvalue()])
         assert columns[0].offsets == struct.pack("<q", 9)
-        assert decode_properties(texts(columns[0].properties)[0]).headers == {"x-stream-offset": 0}
+        assert decode_properties(texts(columns[0].properties)[0]).headers == {
+            "x-stream-offset": own
+        }
 
 
 @pytest.mark.parametrize("value", [-1, -(2**62), "5", None, 1.5])
