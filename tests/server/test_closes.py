@@ -409,9 +409,6 @@ def test_so_many_bytes_are_dropped_and_one_more_ends_it() -> None:
 
 def test_all_of_them_are_read_in_turn() -> None:
     async def play(stub: Stub, lingering: Lingering) -> None:
-        # The peer may have sent a lot already, as all the others may.
-        assert not stub.is_reading()
-        await lapse(0.001)
         assert stub.is_reading()
         for _others in range(9):
             lingering.admission.lingering[Slot("", list)] = None
@@ -421,6 +418,12 @@ def test_all_of_them_are_read_in_turn() -> None:
         assert not stub.is_reading()
         await lapse(LINGER_READ_MS * 0.2 / 1000)
         assert stub.is_reading()
+        # The next one may have a lot to read already, and waits for its turn from the start.
+        Lingering(next_one := Stub(), Slot("", list), lingering.admission)
+        assert not next_one.is_reading()
+        await lapse(LINGER_READ_MS * 11.1 / 1000)
+        assert next_one.is_reading()
+        next_one.abort()
 
     assert lingered(play) == 0
 

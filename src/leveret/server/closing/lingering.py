@@ -165,7 +165,10 @@ class Lingering(asyncio.Protocol):
         raw.set_protocol(self)
         # Makes `resume_writing` mean that everything is sent.
         raw.set_write_buffer_limits(0)
-        self._read_later()
+        if len(admission.lingering) > 1:
+            self._read_later()
+        else:
+            raw.resume_reading()
         if raw.get_write_buffer_size() == 0:
             # The caller of `close` may not expect the protocol to be called at once.
             self._loop.call_soon(self.resume_writing)
