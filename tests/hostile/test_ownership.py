@@ -71,7 +71,8 @@ DEFINITIONS: Final = {
     "topic_permission": "declared", "user_limits": "declared", "policy": "declared",
     "operator_policy": "declared", "parameter": "declared", "global_parameter": "declared",
     "exchange": "declared", "queue": "declared", "binding": "declared", "redelivered": "message",
-    "levels": "message", "retry": "message", "deduplication": "message", "stream_id": "own", "start": "own",
+    "levels": "message", "retry": "message", "deduplication": "message",
+    "stream_id": "own", "start": "own",
     "sink": "used", "publisher": "used", "stream_consumer": "used",
     # Made to see whether they could be kept, and not kept.
     "arguments": "declared", "super_stream": "declared",

@@ -129,7 +129,7 @@ def test_an_address_that_is_taken_is_named(tmp_path: Path) -> None:
 def policies_made_in_haste(path: Path, port: int, login: str) -> set[str]:
     """Put policies over TCP and hang up, at once or as the answer comes; return those made."""
     body = b'{"pattern": "^x", "definition": {"max-length": 1}}'
-    for number in range(30):
+    for number in range(60):
         with socket.create_connection(("127.0.0.1", port), 60) as hasty:
             head = f"PUT /api/policies/%2F/p{number} HTTP/1.1\r\nHost: localhost\r\n"
             head += f"Authorization: {login}\r\nContent-Length: {len(body)}\r\n\r\n"
