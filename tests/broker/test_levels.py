@@ -13,6 +13,8 @@ from leveret.broker.values.queue_attributes import QueueAttributes
 from leveret.errors import PreconditionFailed
 from leveret.names import Name
 from leveret.store.disks.recording import RecordingDisk
+from leveret.store.survey.salvage import Salvage, write_salvage
+from leveret.store.survey.survey import Survey
 from paged import no_chance
 from raw_codec import method, publish
 
@@ -104,6 +106,24 @@ def test_at_random_over_restarts(window: int, seed: int) -> None:
     found = [int(body.rstrip(b"\0")) for body in drained(peer)]
     assert found == [number for _, number in sorted(waiting)]
     assert peer.node.turn.held_bytes == 0
+
+
+@WINDOWS
+def test_a_salvage_keeps_the_levels(window: int) -> None:
+    """Also those of messages that lie in the journal alone, whose rows it writes."""
+    peer = declared(window)
+    for number in range(40):
+        put(peer, b"%d" % number + bytes(2000), number % 10)
+    peer.node.sync()
+    survey = Survey(RecordingDisk(peer.node.crashed(no_chance)[0]), keep=True)
+    for _ in survey.run():
+        pass
+    saved = RecordingDisk()
+    for _ in write_salvage(saved, Salvage(survey), bytes(16), 0):
+        pass
+    peer = Node(RecordingDisk(saved.image()), window_bytes=window).connect()
+    expected = sorted(range(40), key=lambda number: (-(number % 10), number))
+    assert [int(body.rstrip(b"\0")) for body in drained(peer)] == expected
 
 
 @WINDOWS

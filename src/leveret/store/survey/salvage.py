@@ -34,7 +34,7 @@ from leveret.store.format import FORMAT_PATH, open_format
 from leveret.store.journal.files import JournalFiles
 from leveret.store.journal.journal import Journal
 from leveret.store.records.fields import number
-from leveret.store.records.levels import stored_level
+from leveret.store.records.levels import STRICT, stored_level
 from leveret.store.recovery.copies import expiry_of, readable_chunk
 from leveret.store.recovery.recovery import RecoveryReport
 from leveret.store.segments.segments import ChunkRef
@@ -118,7 +118,8 @@ class Salvage(CheckpointSource):
     def _hand_over_queue(self, out: CheckpointOutput, queue: Holding) -> Iterator[None]:
         queue_id = queue.queue_id
         out.define("queue", self._definition(queue))
-        for kind, definition in self._own.get(queue_id, []):
+        own = self._own.get(queue_id, [])
+        for kind, definition in own:
             out.define(kind, definition)
         out.queue(queue_id, queue.next_sequence)
         stream = queue.type == "stream"
@@ -129,7 +130,8 @@ class Salvage(CheckpointSource):
         for publisher, (sequence, time_ms) in queue.publishers.items():
             out.publisher_sequence(queue_id, publisher, sequence, time_ms)
         last: i64 = -1
-        for row in rows_of(self._survey.disk, queue):
+        strict = any(kind == "levels" for kind, _ in own)
+        for row in rows_of(self._survey.disk, queue, STRICT if strict else _levels(queue)):
             if stream and last >= 0 and row.sequence != last + 1:
                 # A stream counts its offsets by the ends of a chunk.
                 out.close_chunk()
@@ -194,8 +196,11 @@ class _Cursor:
         return Row(sequence, self.message, count, expiry_ms, self.chunk.priority(self._index))
 
 
-def rows_of(disk: Disk, queue: Holding) -> Iterator[Row]:
-    """Yield the live messages of a queue in order, each once, from chunks and journal."""
+def rows_of(disk: Disk, queue: Holding, levels: i64) -> Iterator[Row]:
+    """Yield the live messages of a queue in order, each once, from chunks and journal.
+
+    `levels` are the queue's, as `levels.py` knows them.
+    """
     places = sorted(queue.chunks.values(), key=_first_of, reverse=True)
     waiting = sorted(queue.messages, reverse=True)
     cursors: dict[int, _Cursor] = {}
@@ -215,7 +220,7 @@ def rows_of(disk: Disk, queue: Holding) -> Iterator[Row]:
                 done = sequence
                 count = queue.counts.get(sequence, 0)
                 message = held.message
-                level = stored_level(message, _levels(queue))
+                level = stored_level(message, levels)
                 yield Row(sequence, message, count, expiry_of(message), level)
         elif heap:
             found, slot = heapq.heappop(heap)
