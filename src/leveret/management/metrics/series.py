@@ -294,6 +294,14 @@ CHANNEL: Final = _named(
     Series("consumer_prefetch", GAUGE, "Most unacked of each of a channel's consumers", _CHANNEL),
 )
 
+
+def _sums(series: dict[str, Series], of: str, other: str) -> dict[str, Series]:
+    """Return the same series without labels, named after another kind of objects."""
+    return _named(
+        *(replace(one, name=one.name.replace(of, other, 1), labels=()) for one in series.values())
+    )
+
+
 #: What all channels did: counting for each channel and exchange would make every message slower.
 CHANNEL_EXCHANGE: Final = _named(
     Series("channel_messages_published_total", COUNTER, "Messages from publishers"),
@@ -309,27 +317,8 @@ CHANNEL_EXCHANGE: Final = _named(
         "Messages without mandatory that no queue was bound for",
     ),
 )
-CHANNEL_QUEUE: Final = _named(
-    Series("channel_get_ack_total", COUNTER, "Answers to basic.get, to be acknowledged"),
-    Series("channel_get_total", COUNTER, "Answers to basic.get, not to be acknowledged"),
-    Series(
-        "channel_messages_delivered_ack_total", COUNTER, "Deliveries to consumers that acknowledge"
-    ),
-    Series(
-        "channel_messages_delivered_total",
-        COUNTER,
-        "Deliveries to consumers that do not acknowledge",
-    ),
-    Series("channel_messages_redelivered_total", COUNTER, "Repeated deliveries"),
-    Series("channel_messages_acked_total", COUNTER, "Deliveries acknowledged"),
-    Series("channel_get_empty_total", COUNTER, "basic.get that found nothing"),
-)
-EXCHANGE: Final = {
-    one.name.replace("channel", "exchange"): replace(
-        one, name=one.name.replace("channel", "exchange")
-    )
-    for one in CHANNEL_EXCHANGE.values()
-}
+CHANNEL_QUEUE: Final = _sums(QUEUE_DELIVERY, "queue", "channel")
+EXCHANGE: Final = _sums(CHANNEL_EXCHANGE, "channel", "exchange")
 
 _KIND: Final = ("kind",)
 
