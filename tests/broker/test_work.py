@@ -6,7 +6,7 @@ import pytest
 
 from core import Node
 from leveret.broker.core.turn import Turn
-from leveret.broker.core.work import Work
+from leveret.broker.scheduler.task import Work
 from leveret.limits import STEPS_PER_SLICE, WORK_STEPS_PER_TURN
 
 

@@ -12,8 +12,8 @@ import pytest
 
 from core import Node, Peer
 from leveret.broker.admin.definitions_import import import_definitions
-from leveret.broker.core.work import EndWaiter
 from leveret.broker.node.broker import Broker
+from leveret.broker.scheduler.task import EndWaiter
 from leveret.broker.values.queue_attributes import QueueAttributes
 from leveret.broker.vhost.vhost import Vhost
 from leveret.errors import NotFound, PreconditionFailed

@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from leveret.broker.core.work import EndWaiter, WaitedWork
+from leveret.broker.scheduler.task import EndWaiter, WaitedWork
 from leveret.management.listening.address import ListenAddress
 from leveret.management.requests.slices import Slices
 from leveret.management.sampling.recent_log import RecentLog

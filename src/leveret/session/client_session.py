@@ -13,15 +13,16 @@ Invariant: nothing outside a session changes why it is halted.
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, final
 
 from mypy_extensions import i64
 
 from leveret.broker.core.counts import LinkCounts
 from leveret.broker.core.turn import Link
-from leveret.broker.core.work import Work
 from leveret.broker.node.access import Access
-from leveret.errors import ResourceFault
+from leveret.broker.scheduler.task import Task, Work
+from leveret.errors import AmqpError, ResourceFault
 from leveret.large_dict import LargeDict
 from leveret.limits import (
     ASSEMBLING_BYTES_MAX,
@@ -62,7 +63,7 @@ class ClientSession(Link):
         self.finished = False
         self.current = CurrentMethod(broker.turn)
         #: The long operation whose end it waits for.
-        self.work: ClientWork | None = None
+        self.work: ClientWork | ClientTask | None = None
         #: The client's rights; they allow nothing until a vhost is entered.
         self.access = Access(broker.users, "", "")
         self.vhost: Vhost | None = None
@@ -227,6 +228,27 @@ class ClientSession(Link):
         if not work.over:
             self.halt(HALT_WORK)
 
+    def start(self, operation: Iterator[int]) -> None:
+        """Do a long operation of the client's (`Task`), at once if it is short.
+
+        Otherwise no input is parsed before its end.  It ends with the reply to the client, if the
+        client is still there (`awaits_reply`); an AmqpError that it raises later reaches the client
+        as one that it raises at once.
+        """
+        task = ClientTask(self, operation)
+        self.work = task
+        self.turn.begin(task)
+        if not task.over:
+            self.halt(HALT_WORK)
+
+    def is_at_work(self) -> bool:
+        """Return whether a long operation of the client's is under way."""
+        return self.work is not None
+
+    def operation_failed(self, error: AmqpError) -> None:
+        """Tell the client that the long operation which it waits for has failed."""
+        raise RuntimeError("a session answers its client")
+
     def end_work(self) -> None:
         """Parse on: the operation is over."""
         self.work = None
@@ -354,6 +376,52 @@ class ClientSession(Link):
             if vhost is not None:
                 vhost.queues.drop(queue)
         return False
+
+
+@final
+class ClientTask(Task):
+    """A long operation that a client asked for; its connection parses nothing before the end.
+
+    It goes on when the connection is lost.
+    """
+
+    def __init__(self, session: ClientSession, operation: Iterator[int]) -> None:
+        super().__init__(session.turn, operation)
+        self._session = session
+        self._began = False
+        #: The method that asked for it.
+        self._channel: i64 = session.current.channel
+        self._ids: i64 = session.current.ids
+        self._error: AmqpError | None = None
+
+    def step(self, steps: i64) -> bool:
+        """Continue; an error of the first slice is raised, one of a later slice is kept."""
+        try:
+            left = super().step(steps)
+        except AmqpError as error:
+            if not self._began:
+                self._session.work = None
+                raise
+            self._error = error.with_traceback(None)
+            return False
+        self._began = True
+        return left
+
+    def ended(self) -> None:
+        """Answer where it failed, and parse on."""
+        session = self._session
+        session.turn.reply_group = self.group
+        super().ended()
+        error = self._error
+        self._error = None
+        if error is not None:
+            session.work = None
+            session.current.method(self._channel, self._ids)
+            session.operation_failed(error)
+            if session.is_at_work():
+                # What the failure leads to takes long as well, and parses on at its own end.
+                return
+        session.end_work()
 
 
 class ClientWork(Work):

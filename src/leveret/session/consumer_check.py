@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
-from leveret.broker.core.work import Work
+from leveret.broker.scheduler.task import Work
 
 if TYPE_CHECKING:
     from leveret.broker.core.turn import Turn

@@ -26,7 +26,6 @@ from mypy_extensions import i64
 
 from leveret.broker.admin.definitions_entry import Entry, entries
 from leveret.broker.admin.definitions_values import TYPED, is_same, read_typed_arguments
-from leveret.broker.core.work import WaitedWork
 from leveret.broker.node.broker import Broker
 from leveret.broker.node.parameters import (
     OPERATOR_POLICY,
@@ -43,6 +42,7 @@ from leveret.broker.node.users import (
 )
 from leveret.broker.policy.policy import Policy
 from leveret.broker.queue.queue import Queue
+from leveret.broker.scheduler.task import WaitedWork
 from leveret.broker.topology.binding import Binding, binding_identity
 from leveret.broker.topology.exchange import Exchange
 from leveret.broker.topology.exchanges import make_exchange

@@ -15,7 +15,8 @@ from leveret.broker.backlog.message_table import MessageTable
 from leveret.broker.backlog.page import Page
 from leveret.broker.backlog.stored import StoredChunk, forget_chunk
 from leveret.broker.backlog.window import Returns, Window
-from leveret.broker.core.work import Work, WorkAccount
+from leveret.broker.core.work import WorkAccount
+from leveret.broker.scheduler.task import Work
 from leveret.store.segments.spill import Spill
 
 #: Steps in which pages and chunks are let go at once; more of them are in slices.

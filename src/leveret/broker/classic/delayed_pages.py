@@ -26,8 +26,8 @@ from leveret.broker.backlog.spill_record import SpillRecord
 from leveret.broker.backlog.stored import StoredChunk, StoredChunks
 from leveret.broker.classic.delayed_memory import Delayed, DelayedMemory
 from leveret.broker.core.effects import ChunkWanted
-from leveret.broker.core.work import Work
 from leveret.broker.queue.queue import Queue
+from leveret.broker.scheduler.task import Work
 from leveret.broker.values.delay import due_ms
 from leveret.chunk import NEVER, Chunk, ChunkBuilder
 from leveret.limits import (

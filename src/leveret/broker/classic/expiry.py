@@ -20,8 +20,8 @@ from mypy_extensions import i64
 from leveret.broker.backlog.window import NOTHING
 from leveret.broker.classic.consumed import ConsumedQueue
 from leveret.broker.core.timers import Timed
-from leveret.broker.core.work import Work
 from leveret.broker.queue.deadlines import Deadlined, Deadlines
+from leveret.broker.scheduler.task import Work
 from leveret.broker.values.death_reasons import REASON_EXPIRED
 from leveret.broker.values.expiration import deadline_of
 from leveret.clock import NO_DEADLINE

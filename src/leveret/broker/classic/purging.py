@@ -16,7 +16,7 @@ from mypy_extensions import i64
 from leveret.broker.backlog.detached import Detached
 from leveret.broker.backlog.message_table import MessageTable
 from leveret.broker.backlog.window import TAKEN, Returned, Window
-from leveret.broker.core.work import Work
+from leveret.broker.scheduler.task import Work
 
 if TYPE_CHECKING:
     from leveret.broker.backlog.pages import Pages

@@ -27,7 +27,7 @@ from leveret.broker.backlog.window import Returned
 from leveret.broker.classic.consumed import ConsumedQueue
 from leveret.broker.core.retention import Keeper
 from leveret.broker.core.timers import Timed
-from leveret.broker.core.work import WaitedWork
+from leveret.broker.scheduler.task import WaitedWork
 from leveret.broker.values.expiration import deadline_of
 from leveret.broker.values.queue_settings import UNSET
 from leveret.clock import NO_DEADLINE

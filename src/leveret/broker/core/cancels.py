@@ -8,7 +8,8 @@ from typing import final
 from mypy_extensions import i64, mypyc_attr
 
 from leveret.broker.core.effects import SyncWaiter
-from leveret.broker.core.work import Work, WorkAccount
+from leveret.broker.core.work import WorkAccount
+from leveret.broker.scheduler.task import Work
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

@@ -16,13 +16,15 @@ from mypy_extensions import i64
 
 from leveret.broker.core.retention import RetentionShare
 from leveret.broker.core.unacked_share import UnackedShare
+from leveret.broker.scheduler.task import Spending
 from leveret.limits import LARGE_MESSAGE_BYTES
 
 
-class HeldMemory:
+class HeldMemory(Spending):
     """The account of the memory that messages take; sizes are bytes of bodies and properties."""
 
     def __init__(self) -> None:
+        super().__init__()
         #: Bytes and number of the messages held in memory, each counted once per queue.
         self.held_bytes: i64 = 0
         self.held_messages: i64 = 0

@@ -27,7 +27,8 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
-from leveret.broker.core.work import Work, WorkAccount
+from leveret.broker.core.work import WorkAccount
+from leveret.broker.scheduler.task import Work
 from leveret.errors import PreconditionFailed
 from leveret.limits import (
     QUOTA_RECOUNT_QUEUES,

@@ -11,6 +11,7 @@ Invariants: an object is listed at most once in each list; nothing here calls in
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64, mypyc_attr
@@ -34,6 +35,7 @@ from leveret.broker.core.stream_cache import StreamCache
 from leveret.broker.core.timers import Timers
 from leveret.broker.core.unacked_share import UnackedRoom
 from leveret.broker.core.work import WorkAccount
+from leveret.broker.scheduler.task import Task
 from leveret.broker.values.letters import LettersDropped
 from leveret.clock import NO_DEADLINE
 from leveret.limits import (
@@ -271,8 +273,6 @@ class Turn(WorkAccount):
         self.disk_short = False
         #: True when a long loop has more to do in the next turn.
         self.resume = False
-        #: The group whose sync the reply to the method at hand must wait for; 0 for none.
-        self.reply_group: i64 = 0
         #: The number of the newest consumer.
         self.consumer_number: i64 = 0
         #: The shortest `x-consumer-timeout` that any queue ever had, in ms; 0 for none.
@@ -294,6 +294,12 @@ class Turn(WorkAccount):
         """Record events with `events` from now on, or none."""
         self.events = events
         self.event_mask = NO_EVENTS if events is None else events.mask
+
+    def start(self, operation: Iterator[int]) -> Task:
+        """Do the first slice of a long operation (`Task`), and the others in later turns."""
+        task = Task(self, operation)
+        self.begin(task)
+        return task
 
     def wait(self, waiter: SyncWaiter, group: i64) -> None:
         """Call `waiter` when `group` is synced."""

@@ -10,15 +10,15 @@ another request or a checkpoint sees between two slices is a state that the brok
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections import deque
 from typing import Any, final
 
-from mypy_extensions import i64, mypyc_attr
+from mypy_extensions import i64
 
 from leveret.broker.core.counts import Counts, MessageSizes
 from leveret.broker.core.memory import HeldMemory
 from leveret.broker.core.rounds import Rounds
+from leveret.broker.scheduler.task import Work
 from leveret.limits import (
     DISPATCH_STEPS_PER_TURN,
     FREED_BYTES_PER_STEP,
@@ -38,63 +38,11 @@ _FREED_AT_ONCE: i64 = 512
 _FREED_BYTES_AT_ONCE: i64 = 1 << 25
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
-class Work:
-    """One long operation."""
-
-    @abstractmethod
-    def step(self, steps: i64) -> bool:
-        """Do about `steps` steps, count them in `Turn.steps`; return whether some are left."""
-
-    @abstractmethod
-    def ended(self) -> None:
-        """Let who waits for it continue: no step is left."""
-
-
-@mypyc_attr(allow_interpreted_subclasses=True)
-class EndWaiter:
-    """Something outside of the core that waits for the end of a long operation."""
-
-    @abstractmethod
-    def work_ended(self) -> None:
-        """Continue: the operation is over."""
-
-
-class WaitedWork(Work):
-    """A long operation whose end is told to those who wait for it."""
-
-    def __init__(self) -> None:
-        self.over = False
-        self._waiters: list[EndWaiter] = []
-
-    def tell(self, waiter: EndWaiter) -> None:
-        """Tell `waiter` when it is over, at once where it is."""
-        if self.over:
-            waiter.work_ended()
-        else:
-            self._waiters.append(waiter)
-
-    def ended(self) -> None:
-        """Tell those who wait."""
-        self.over = True
-        waiters = self._waiters
-        self._waiters = []
-        for waiter in waiters:
-            waiter.work_ended()
-
-
 class WorkAccount(HeldMemory):
     """What the core has done since the start, and the long operations that it goes on with."""
 
     def __init__(self) -> None:
         super().__init__()
-        #: How many changes of the state that clients share began, published messages apart, which
-        #: their connections count.  Who changes it counts before the first step: so one who meets
-        #: an exception that nobody expected knows whether anything may be half done.
-        self.changes: i64 = 0
-        #: Steps of work since the start: what requests cost, in a unit that is the same on every
-        #: machine.
-        self.steps: i64 = 0
         #: What metrics tell, and the sizes of what was published.
         self.counts = Counts()
         self.sizes = MessageSizes()

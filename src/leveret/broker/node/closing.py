@@ -13,7 +13,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from leveret.broker.core.turn import Link, Turn
-from leveret.broker.core.work import WaitedWork
+from leveret.broker.scheduler.task import WaitedWork
 from leveret.limits import CLOSE_STEPS
 
 #: Connections that are passed by in a step.

@@ -18,8 +18,8 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from leveret.broker.core.turn import Link, Turn
-from leveret.broker.core.work import WaitedWork
 from leveret.broker.node.closing import Closing
+from leveret.broker.scheduler.task import WaitedWork
 from leveret.broker.vhost.vhost import Vhost
 
 

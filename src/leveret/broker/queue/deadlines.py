@@ -18,7 +18,8 @@ from typing import Final, final
 
 from mypy_extensions import i64, trait
 
-from leveret.broker.core.work import Work, WorkAccount
+from leveret.broker.core.work import WorkAccount
+from leveret.broker.scheduler.task import Work
 
 #: The size of a heap from which on entries are sorted out: a queue is booked with so many.
 _SORT_OUT_AT: Final = 32

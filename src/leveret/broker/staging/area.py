@@ -15,8 +15,8 @@ from mypy_extensions import i64
 from leveret.broker.classic.waiting import WaitingQueue
 from leveret.broker.core.ownership import Owner, is_free_for, owner_fields
 from leveret.broker.core.turn import Turn
-from leveret.broker.core.work import Work
 from leveret.broker.queue.queue import Queue
+from leveret.broker.scheduler.task import Work
 from leveret.broker.staging.release import Release, Sink
 from leveret.broker.staging.sinks import Sinks
 from leveret.broker.staging.staging import StagingQueue, staging_of

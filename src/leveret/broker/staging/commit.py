@@ -27,7 +27,7 @@ from leveret.broker.classic.browse import BrowseFilter, Look
 from leveret.broker.classic.waiting import WaitingQueue
 from leveret.broker.core.ownership import Owner, check_owned, is_free_for
 from leveret.broker.core.turn import Dispatcher, Resumption
-from leveret.broker.core.work import WaitedWork
+from leveret.broker.scheduler.task import WaitedWork
 from leveret.broker.staging.area import StagingArea
 from leveret.broker.staging.release import (
     DEAD_LETTER,

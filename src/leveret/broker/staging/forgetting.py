@@ -6,7 +6,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from leveret.broker.core.work import WaitedWork
+from leveret.broker.scheduler.task import WaitedWork
 from leveret.broker.staging.claims import Claims
 from leveret.broker.staging.sinks import Sinks
 from leveret.limits import STEPS_PER_SLICE

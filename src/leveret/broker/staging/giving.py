@@ -18,8 +18,8 @@ from mypy_extensions import i64
 
 from leveret.broker.classic.waiting import WaitingQueue
 from leveret.broker.core.ownership import Owner, is_free_for, key_of
-from leveret.broker.core.work import WaitedWork
 from leveret.broker.queue.quota import give_queue
+from leveret.broker.scheduler.task import WaitedWork
 from leveret.broker.staging.area import StagingArea
 from leveret.broker.staging.claims import Claims
 from leveret.broker.staging.release import Sink

@@ -24,8 +24,8 @@ from leveret.broker.core.accounts import ROUTE_BYTES
 from leveret.broker.core.effects import SpillWaiter
 from leveret.broker.core.ownership import Owner
 from leveret.broker.core.timers import Timed
-from leveret.broker.core.work import Work
 from leveret.broker.queue.target import Destinations
+from leveret.broker.scheduler.task import Work
 from leveret.broker.topology.exchange import Exchange
 from leveret.broker.values.copies import blind_copies, blinded, copy_keys
 from leveret.broker.values.special_headers import COPIES, special_headers

@@ -30,9 +30,9 @@ from leveret.broker.core.ownership import (
 )
 from leveret.broker.core.timers import Timed
 from leveret.broker.core.turn import Turn
-from leveret.broker.core.work import Work
 from leveret.broker.queue.consumer import Consumer, Source
 from leveret.broker.queue.queue import Queue
+from leveret.broker.scheduler.task import Work
 from leveret.clock import NO_DEADLINE
 from leveret.errors import NotFound, PreconditionFailed
 from leveret.limits import (

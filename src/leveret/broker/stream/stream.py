@@ -18,11 +18,11 @@ from mypy_extensions import i64
 from leveret.broker.backlog.damage import open_chunk, report_messages
 from leveret.broker.core.effects import ChunkWanted, SyncWaiter
 from leveret.broker.core.turn import Turn
-from leveret.broker.core.work import Work
 from leveret.broker.queue.consumer import Consumer
 from leveret.broker.queue.consumers import ASKED_PER_STEP
 from leveret.broker.queue.queue import Queue
 from leveret.broker.queue.target import RECORDS_ALL, Target
+from leveret.broker.scheduler.task import Work
 from leveret.broker.stream.block import Block
 from leveret.broker.stream.filter import stream_filter
 from leveret.broker.stream.offsets import StreamOffsets

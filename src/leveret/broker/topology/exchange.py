@@ -30,7 +30,7 @@ from leveret.wire.properties import property_headers
 if TYPE_CHECKING:
     from leveret.broker.classic.delayed import DelayedMessages
     from leveret.broker.core.turn import Turn
-    from leveret.broker.core.work import WaitedWork
+    from leveret.broker.scheduler.task import WaitedWork
     from leveret.broker.topology.binding import Binding
     from leveret.message import Message
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
-from leveret.broker.core.work import WaitedWork
+from leveret.broker.scheduler.task import WaitedWork
 from leveret.limits import STEPS_PER_SLICE
 
 if TYPE_CHECKING:

@@ -16,10 +16,10 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from leveret.broker.core.turn import Turn
-from leveret.broker.core.work import Work
 from leveret.broker.policy.keys import merge_exchange_arguments, merge_queue_arguments
 from leveret.broker.policy.policy import Policy, queue_type
 from leveret.broker.queue.queue import Queue
+from leveret.broker.scheduler.task import Work
 from leveret.broker.topology.exchange import Exchange
 from leveret.broker.values.applied_policy import AppliedPolicy
 from leveret.broker.vhost.delays import Delays

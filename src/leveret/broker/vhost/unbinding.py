@@ -15,7 +15,7 @@ from typing import final
 from mypy_extensions import i64
 
 from leveret.broker.core.turn import Turn
-from leveret.broker.core.work import Work
+from leveret.broker.scheduler.task import Work
 from leveret.broker.topology.binding import Binding
 from leveret.broker.topology.exchange import Exchange
 

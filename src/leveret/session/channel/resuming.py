@@ -14,8 +14,8 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from leveret.broker.core.turn import Turn
-from leveret.broker.core.work import Work
 from leveret.broker.queue.consumer import Consumer
+from leveret.broker.scheduler.task import Work
 from leveret.session.channel.channel import Channel
 
 #: Consumers, and channels, that are looked at in the time of a step.

@@ -6,8 +6,8 @@ from typing import final
 
 from mypy_extensions import i64
 
-from leveret.broker.core.work import WaitedWork
 from leveret.broker.node.access import Access
+from leveret.broker.scheduler.task import WaitedWork
 from leveret.broker.vhost.unbinding import Unbinding
 from leveret.broker.vhost.vhost import Vhost
 from leveret.errors import AccessRefused

@@ -320,6 +320,10 @@ class Connection(ConnectionBase):
         error.class_id = int(self.current.ids >> 16)
         error.method_id = int(self.current.ids & 0xFFFF)
 
+    def operation_failed(self, error: AmqpError) -> None:
+        """Close the channel or the connection, as where the operation had failed at once."""
+        self._fail(error)
+
     def _fail(self, error: AmqpError) -> None:
         """Close the channel or the connection that an error belongs to."""
         if not self.settings.compatible:

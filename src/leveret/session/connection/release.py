@@ -12,7 +12,7 @@ from typing import final
 
 from mypy_extensions import i64
 
-from leveret.broker.core.work import Work
+from leveret.broker.scheduler.task import Work
 from leveret.session.channel.channel import Channel
 from leveret.session.channel.release import ChannelRelease
 from leveret.session.connection_base import ConnectionBase

@@ -26,9 +26,9 @@ from leveret.broker.core.accounts import (
     HARE_UNACKED_BYTES,
 )
 from leveret.broker.core.timers import Timed
-from leveret.broker.core.work import Work
 from leveret.broker.queue.consumer import Consumer, DeliveryChannel, Source
 from leveret.broker.queue.queue import Queue
+from leveret.broker.scheduler.task import Work
 from leveret.broker.vhost.vhost import Vhost
 from leveret.errors import AmqpError
 from leveret.large_dict import LargeDict

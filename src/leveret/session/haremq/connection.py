@@ -110,6 +110,10 @@ class HareConnection(HareConnectionBase):
         self._forget_input()
         self._book_memory()
 
+    def operation_failed(self, error: AmqpError) -> None:
+        """End the connection, as where the operation had failed at once."""
+        self._drop(str(error))
+
     def _forget_input(self) -> None:
         """Let go of the input where the connection has ended.
 

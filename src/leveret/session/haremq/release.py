@@ -9,7 +9,7 @@ from typing import final
 
 from mypy_extensions import i64
 
-from leveret.broker.core.work import Work
+from leveret.broker.scheduler.task import Work
 from leveret.session.haremq.channel import HareChannel, Returned
 from leveret.session.haremq.connection_base import HareConnectionBase
 

@@ -15,8 +15,8 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from leveret.broker.core.work import EndWaiter
 from leveret.broker.queue.target import Destinations
+from leveret.broker.scheduler.task import EndWaiter
 from leveret.broker.staging.area import area_of
 from leveret.broker.staging.commit import Commit, read_command
 from leveret.broker.staging.sinks import GIVE_SINK
