@@ -30,8 +30,8 @@ from leveret.client.blocking import Connection, connect
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
-from broker_process import BrokerProcess
-from http_streams import http_port
+from support.brokers.broker_process import BrokerProcess
+from support.http.http_streams import http_port
 
 CHROMIUM: Final = "/usr/bin/chromium"
 PLUGINS: Final = ("rabbitmq_management", "rabbitmq_shovel", "rabbitmq_shovel_management")

@@ -22,7 +22,6 @@ from typing import Final
 
 import sides
 
-from broker_process import BrokerProcess
 from leveret.chunk import ChunkBuilder
 from leveret.client import BasicProperties
 from leveret.client.blocking import connect
@@ -33,6 +32,7 @@ from leveret.spark.connection.http_link import HttpLink
 from leveret.spark.options.read import Options, parse_options
 from leveret.spark.transports import open_transport
 from leveret.spark.transports.bulk import chunks_of
+from support.brokers.broker_process import BrokerProcess
 
 STREAM: Final = "bench-bulk"
 BODY_BYTES: Final = 100

@@ -22,7 +22,7 @@ from typing import Final
 import backlog
 import sides
 
-from broker_process import BrokerProcess
+from support.brokers.broker_process import BrokerProcess
 
 
 @dataclass(frozen=True)

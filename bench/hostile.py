@@ -35,12 +35,12 @@ import psutil
 import sides
 from target import COLD_PASSWORD, COLD_USERS, STRANGER, TENANT, Target
 
-import raw
-from broker_process import BrokerProcess, BrokerProcessError
-from http_api import Api
 from leveret.broker.node.users import ARGON2
 from leveret.server.authentication import hash_argon2
-from secure import Pki, port_of
+from support.brokers.broker_process import BrokerProcess, BrokerProcessError
+from support.brokers.secure import Pki, port_of
+from support.http.http_api import Api
+from support.wire import raw
 
 #: How often the broker's process is looked at.
 LOOK_SECONDS: Final = 0.05

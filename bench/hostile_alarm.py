@@ -29,8 +29,8 @@ import psutil
 import sides
 from target import Target
 
-import raw
-from broker_process import BrokerProcess
+from support.brokers.broker_process import BrokerProcess
+from support.wire import raw
 
 #: What `hostile.py` starts the broker of the attack with.
 SETTINGS: Final = {"delayed-for-years": {"memory_bytes_max": "200000000"}}

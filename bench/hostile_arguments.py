@@ -7,8 +7,8 @@ import itertools
 
 from target import Target
 
-import raw
-from raw_codec import method
+from support.wire import raw
+from support.wire.raw_codec import method
 
 
 def attack_partitions(target: Target) -> None:

@@ -9,8 +9,8 @@ from typing import Final
 
 from target import Target
 
-import raw
-from openssl import TlsClient
+from support.brokers.openssl import TlsClient
+from support.wire import raw
 
 #: Scenarios whose broker listens for TLS.
 TLS: Final = frozenset({"key-updates", "key-updates-logged-in", "key-updates-https"})

@@ -12,7 +12,7 @@ from typing import Final
 
 from target import Target
 
-import raw
+from support.wire import raw
 
 #: Requests that are cut off.
 REQUESTS: Final = 3000

@@ -7,7 +7,7 @@ from typing import Any
 
 from target import Target
 
-import raw
+from support.wire import raw
 
 QUEUES = 10
 CHAIN = 400

@@ -11,7 +11,7 @@ from typing import Final
 
 from target import Target
 
-import raw
+from support.wire import raw
 
 #: Requests at once: as many as are let in.
 REQUESTS: Final = 64

@@ -8,8 +8,8 @@ from typing import Final
 
 from target import Target
 
-import raw
 from leveret.limits import TX_STEPS_MAX
+from support.wire import raw
 
 #: Requests that are sent together.
 _BATCH: Final = 1000

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from target import Target
 
-import raw
+from support.wire import raw
 
 #: Requests that are sent together.
 _BATCH: Final = 1000

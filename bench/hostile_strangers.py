@@ -15,8 +15,8 @@ from typing import Final
 
 from target import HOST, Target
 
-import raw
-from raw_codec import method
+from support.wire import raw
+from support.wire.raw_codec import method
 
 #: A soft limit that a shell may give, and the hard one with it.
 DESCRIPTORS: Final = {"half-open": 96, "half-open-http": 96}

@@ -9,7 +9,7 @@ from typing import Final
 
 from target import Target
 
-import raw
+from support.wire import raw
 
 #: Requests that are sent together, and connections of a user who opens many.
 _BATCH: Final = 2000

@@ -24,8 +24,8 @@ from typing import Final
 import psutil
 import sides
 
-import raw
-from broker_process import BrokerProcess
+from support.brokers.broker_process import BrokerProcess
+from support.wire import raw
 
 KILOBYTES_TARGET: Final = 40.0
 SECONDS_TARGET: Final = 60.0

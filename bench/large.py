@@ -28,8 +28,8 @@ from typing import Final
 import backlog
 import sides
 
-import raw
-from broker_process import BrokerProcess
+from support.brokers.broker_process import BrokerProcess
+from support.wire import raw
 
 MEBIBYTE: Final = 1024 * 1024
 

@@ -21,9 +21,9 @@ from typing import Final
 import psutil
 import sides
 
-import raw
-from broker_process import BrokerProcess
-from http_api import Api
+from support.brokers.broker_process import BrokerProcess
+from support.http.http_api import Api
+from support.wire import raw
 
 KILOBYTES_TARGET: Final = 6.0
 RESTART_SECONDS_TARGET: Final = 20.0

@@ -24,8 +24,8 @@ from typing import Final
 
 from target import COLD_PASSWORD, COLD_USERS
 
-import raw
-from raw_codec import method
+from support.wire import raw
+from support.wire.raw_codec import method
 
 CLIENTS: Final = 10
 LOGIN_SECONDS: Final = 0.5

@@ -32,9 +32,9 @@ import many
 import sides
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
-import raw
-from broker_process import BrokerProcess
-from http_streams import http_port
+from support.brokers.broker_process import BrokerProcess
+from support.http.http_streams import http_port
+from support.wire import raw
 
 CHROMIUM: Final = "/usr/bin/chromium"
 

@@ -30,10 +30,10 @@ from typing import Final
 import backlog
 import sides
 
-import raw
-from broker_process import BrokerProcess
-from http_api import Api
-from raw_codec import method
+from support.brokers.broker_process import BrokerProcess
+from support.http.http_api import Api
+from support.wire import raw
+from support.wire.raw_codec import method
 
 RATE_TARGET: Final = 0.8
 BLOCKED_SECONDS_TARGET: Final = 1.0

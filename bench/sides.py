@@ -27,9 +27,9 @@ import rabbitmq
 BENCH: Final = Path(__file__).resolve().parent
 sys.path.append(str(BENCH.parent / "tests"))
 
-import raw  # noqa: E402 (both lie beside the tests)
-from broker_process import BrokerProcess  # noqa: E402
-from http_api import Api  # noqa: E402
+from support.brokers.broker_process import BrokerProcess  # noqa: E402
+from support.http.http_api import Api  # noqa: E402
+from support.wire import raw  # noqa: E402 (both lie beside the tests)
 
 GENERATOR: Final = BENCH / "amqpload"
 

@@ -25,7 +25,7 @@ from typing import Final
 import sides  # noqa: F401  (it finds the helpers that the tests share)
 
 from leveret.client import blocking
-from secure import Pki, client_hello, port_of
+from support.brokers.secure import Pki, client_hello, port_of
 
 CUT_SECONDS_TARGET: Final = 10.0
 CONNECT_MS_TARGET: Final = 200.0

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Final
 
 import sides
 
-from broker_process import BrokerProcess
+from support.brokers.broker_process import BrokerProcess
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

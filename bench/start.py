@@ -29,7 +29,7 @@ import psutil
 import rabbitmq
 import sides
 
-from broker_process import BrokerProcess
+from support.brokers.broker_process import BrokerProcess
 
 SECONDS_TARGET: Final = 0.7
 MEGABYTES_TARGET: Final = 70

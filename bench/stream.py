@@ -33,9 +33,9 @@ import backlog
 import psutil
 import sides
 
-from broker_process import BrokerProcess
 from leveret.chunk import Chunk
 from leveret.client import Timestamp, blocking
+from support.brokers.broker_process import BrokerProcess
 
 STREAM: Final = "bench-stream"
 ARGUMENTS: Final = {"x-queue-type": "stream"}

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import raw
+from support.wire import raw
 
 #: A user without any permission, and one that may do what it likes in a vhost of its own.
 STRANGER: Final = raw.Login("stranger", "stranger")

@@ -32,9 +32,9 @@ from typing import Any, Final
 import rabbitmq
 import sides
 
-from broker_process import BrokerProcess
 from leveret.client import blocking
-from secure import Pki, client_hello, port_of, stalled, uri_of
+from support.brokers.broker_process import BrokerProcess
+from support.brokers.secure import Pki, client_hello, port_of, stalled, uri_of
 
 RATIO_TARGET: Final = 3.0
 CONNECT_MS_TARGET: Final = 100.0

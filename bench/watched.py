@@ -39,9 +39,9 @@ from typing import Any, Final
 import many
 import sides
 
-import raw
-from http_api import Api
-from secure import Pki, port_of
+from support.brokers.secure import Pki, port_of
+from support.http.http_api import Api
+from support.wire import raw
 
 OVERVIEW_SECONDS: Final = 1.0
 #: Metrics are asked for with each so many-th overview.

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from raw_codec import decode_properties, properties
+from support.wire.raw_codec import decode_properties, properties
 
 TRIED: Final = 0
 KEPT: Final = 1

@@ -20,11 +20,11 @@ from typing import Final
 
 import psutil
 
-import raw
-from broker_process import BrokerProcess, BrokerProcessError
 from chaos.board import Row
 from leveret.config import MEMORY_SHARE
-from raw_codec import METHOD, frame, header, method, publish, table
+from support.brokers.broker_process import BrokerProcess, BrokerProcessError
+from support.wire import raw
+from support.wire.raw_codec import METHOD, frame, header, method, publish, table
 
 NAME: Final = "address-space"
 RUNS: Final = 10

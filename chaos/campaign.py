@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 
 from rabbitmq import RabbitMQError
 
-import raw
-from broker_process import BrokerProcessError
 from chaos import load
 from chaos.accounts import Accounts, Counts
 from chaos.board import Row
+from support.brokers.broker_process import BrokerProcessError
+from support.wire import raw
 
 #: What a broker that breaks the rules makes the clients raise.
 BREACHES = (AssertionError, OSError, raw.Closed)

@@ -19,13 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import raw
-from broken_broker import BrokenSource, Countdown, broken
-from broker_process import BrokerProcess, BrokerProcessError
 from chaos.board import Row
 from chaos.eio import BODY, SHORT, opened, publish_until_the_end
 from chaos.eio import WINDOW as IN_FLIGHT
-from core import Node, Peer, held
 from leveret.app.ground import INTERNAL_ERROR
 from leveret.broker.recovery.checkpoint import BrokerCheckpoint
 from leveret.store.disk import ReadDisk, StorageFailure
@@ -33,7 +29,11 @@ from leveret.store.disks.faulty import Fault, FaultyDisk
 from leveret.store.disks.recording import RecordingDisk
 from leveret.store.format import STATE_DIR
 from leveret.store.survey.survey import Survey
-from raw_codec import method, publish
+from support.brokers.broken_broker import BrokenSource, Countdown, broken
+from support.brokers.broker_process import BrokerProcess, BrokerProcessError
+from support.node.core import Node, Peer, held
+from support.wire import raw
+from support.wire.raw_codec import method, publish
 
 NAME: Final = "checkpoints"
 RUNS: Final = 120

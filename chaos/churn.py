@@ -24,11 +24,11 @@ from typing import Any, Final
 
 import psutil
 
-import raw
-from broker_process import BrokerProcess
 from chaos.board import Row
-from http_api import Api
-from raw_codec import method
+from support.brokers.broker_process import BrokerProcess
+from support.http.http_api import Api
+from support.wire import raw
+from support.wire.raw_codec import method
 
 NAME: Final = "churn"
 #: Minutes.

@@ -21,11 +21,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-import raw
-from broker_process import BrokerProcess
 from chaos.board import Row, skipped
-from http_api import Api
-from raw_codec import publish
+from support.brokers.broker_process import BrokerProcess
+from support.http.http_api import Api
+from support.wire import raw
+from support.wire.raw_codec import publish
 
 NAME: Final = "clocks"
 

@@ -28,10 +28,10 @@ from typing import Final
 
 from chaos import ROOT
 from chaos.board import Row, skipped
-from cost_gauge import PLAIN, Excess, Gauge
-from cost_memory import unbooked
-from cost_requests import one_request
-from cost_worlds import World
+from support.costs.cost_gauge import PLAIN, Excess, Gauge
+from support.costs.cost_memory import unbooked
+from support.costs.cost_requests import one_request
+from support.costs.cost_worlds import World
 
 NAME: Final = "costs"
 

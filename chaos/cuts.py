@@ -19,11 +19,11 @@ from typing import Final
 
 from rabbitmq import RabbitMQ, installed
 
-from broker_process import BrokerProcess
 from chaos import campaign, mixed, rabbit
 from chaos.board import Row, skipped
 from chaos.kills import SETTINGS
 from chaos.mounts import Image, Unsupported
+from support.brokers.broker_process import BrokerProcess
 
 NAME: Final = "cuts"
 RUNS: Final = 500

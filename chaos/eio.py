@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import raw
-from broker_process import BrokerProcess, BrokerProcessError
 from chaos import strace
 from chaos.board import Row, skipped
+from support.brokers.broker_process import BrokerProcess, BrokerProcessError
+from support.wire import raw
 
 NAME: Final = "eio"
 RUNS: Final = 60

@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-import raw
-from broker_process import BrokerProcess, BrokerProcessError
 from chaos import mounts
 from chaos.board import Row, skipped
+from support.brokers.broker_process import BrokerProcess, BrokerProcessError
+from support.wire import raw
 
 NAME: Final = "enospc"
 RUNS: Final = 20

@@ -28,8 +28,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from broker_process import BrokerProcess
-from http_api import Api
 from leveret.app.node import Node
 from leveret.broker.admin.definitions import export_definitions
 from leveret.broker.node.broker import Broker
@@ -38,6 +36,8 @@ from leveret.broker.values.permission import Permission
 from leveret.config import Settings
 from leveret.management.fields import plain
 from leveret.store.disk import StorageFailure
+from support.brokers.broker_process import BrokerProcess
+from support.http.http_api import Api
 
 READER: Final = "reader"
 

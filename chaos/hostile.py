@@ -19,14 +19,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import hostile_commands
-import hostile_methods
-import hostile_requests
 from chaos.board import Row
 from chaos.harmed import scratch
-from hostile_node import Tally, run_commands, run_methods, run_requests
-from hostile_process import run_process, sample
-from hostile_values import spread
+from support.hostile import hostile_commands, hostile_methods, hostile_requests
+from support.hostile.hostile_node import Tally, run_commands, run_methods, run_requests
+from support.hostile.hostile_process import run_process, sample
+from support.hostile.hostile_values import spread
 
 NAME: Final = "hostile"
 

@@ -14,7 +14,7 @@ from typing import Final
 from chaos.forks import Boot
 from chaos.reading import Message, Reading, messages_of
 from chaos.specimen import STREAM, URGENT, Specimen
-from raw_codec import decode_properties
+from support.wire.raw_codec import decode_properties
 
 #: What the log says of damage, old or new, and of what a crash tore.
 REPORTS: Final = ("damage found", "torn end of the journal")

@@ -17,9 +17,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from broker_process import BrokerProcess
 from chaos import campaign
 from chaos.board import Row
+from support.brokers.broker_process import BrokerProcess
 
 NAME: Final = "kills"
 RUNS: Final = 1000

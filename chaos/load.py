@@ -17,10 +17,10 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Final, Protocol, Self
 
-import raw
 from chaos.accounts import Accounts, message
-from kill_load import Pumped, address, run_until
-from raw_codec import content, method
+from support.crash.kill_load import Pumped, address, run_until
+from support.wire import raw
+from support.wire.raw_codec import content, method
 
 PUBLISHERS: Final = 4
 CONSUMERS: Final = 2

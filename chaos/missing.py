@@ -11,11 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from broker_process import BrokerProcess, BrokerProcessError
 from chaos.board import Row
 from chaos.harm import MISSING, Harm
 from chaos.harmed import scratch, try_all
 from chaos.specimen import Specimen, copied, made
+from support.brokers.broker_process import BrokerProcess, BrokerProcessError
 
 NAME: Final = "missing"
 

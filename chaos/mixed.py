@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from broker_process import BrokerProcess, BrokerProcessError
 from chaos.board import Row
 from chaos.campaign import BREACHES
-from kill_book import Violation
-from kill_scenario import DEEP, SHORT, Scenario
-from ledger import Ledger
+from support.brokers.broker_process import BrokerProcess, BrokerProcessError
+from support.crash.kill_book import Violation
+from support.crash.kill_scenario import DEEP, SHORT, Scenario
+from support.crash.ledger import Ledger
 
 NAME: Final = "mixed"
 RUNS: Final = 500

@@ -24,17 +24,17 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
-import raw
-from broker_process import STOP_SECONDS_MAX, BrokerProcess
 from chaos.board import Row
-from http_api import Api
 from model import strategies as some
 from model.exchange import Binding
 from model.heard import Difference
 from model.machine import CONNECTIONS, MODES, STEPS, Machine
 from model.reference import Reference
-from raw import Method
-from raw_codec import method
+from support.brokers.broker_process import STOP_SECONDS_MAX, BrokerProcess
+from support.http.http_api import Api
+from support.wire import raw
+from support.wire.raw import Method
+from support.wire.raw_codec import method
 
 NAME: Final = "model"
 #: Steps.

@@ -32,12 +32,12 @@ from urllib.parse import quote
 
 import psutil
 
-import raw
-from broker_process import BrokerProcess, BrokerProcessError
 from chaos.board import Row
-from http_api import Api
-from raw_codec import NAMES, method
-from raw_stream import Inbox
+from support.brokers.broker_process import BrokerProcess, BrokerProcessError
+from support.http.http_api import Api
+from support.wire import raw
+from support.wire.raw_codec import NAMES, method
+from support.wire.raw_stream import Inbox
 
 NAME: Final = "mutations"
 RUNS: Final = 1_000_000

@@ -33,13 +33,13 @@ from typing import Final
 
 import psutil
 
-import raw
-from broker_process import BrokerProcess
 from chaos.accounts import message, name_of
 from chaos.board import Row
-from http_api import Api
-from raw_codec import method
-from raw_stream import Inbox
+from support.brokers.broker_process import BrokerProcess
+from support.http.http_api import Api
+from support.wire import raw
+from support.wire.raw_codec import method
+from support.wire.raw_stream import Inbox
 
 NAME: Final = "network"
 

@@ -17,12 +17,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-import raw
-from broker_process import BrokerProcess
 from chaos.board import Row
 from chaos.harmed import TOLD_MAX, WORKER_TASKS, scratch, workers
-from command_process import run_leveret
-from flipped_disk import (
+from leveret.store.disks.recording import Image
+from support.brokers.broker_process import BrokerProcess
+from support.commands.command_process import run_leveret
+from support.store.flipped_disk import (
     FLIP_BYTES,
     HARMS,
     Flip,
@@ -33,8 +33,8 @@ from flipped_disk import (
     running_differences,
     specimen,
 )
-from leveret.store.disks.recording import Image
-from raw_codec import method
+from support.wire import raw
+from support.wire.raw_codec import method
 
 NAME: Final = "readers"
 RUNS: Final = 5_000

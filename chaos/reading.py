@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-import raw
-from raw_codec import decode_properties, method, publish
-from raw_stream import Inbox
+from support.wire import raw
+from support.wire.raw_codec import decode_properties, method, publish
+from support.wire.raw_stream import Inbox
 
 #: What ends every reading: nobody else publishes it.
 MARKER: Final = b"<the end of what was asked for>"

@@ -1,6 +1,6 @@
 """Our own client through a bad network and over killed brokers: it must go on by itself.
 
-Publishers with confirms and consumers with acks have a connection each (`tests/recovery_load.py`).
+Publishers with confirms and consumers with acks have a connection each (`recovery_load`).
 All of them are cut, reset or stalled at once, or the broker is killed and started again; the next
 fault comes when all of them have recovered under load.  On Leveret nothing that was confirmed is
 lost and nothing is stored twice; on RabbitMQ nothing is lost.  Topology and consumers are as
@@ -18,10 +18,10 @@ from typing import Final
 
 from rabbitmq import RabbitMQ, installed
 
-from broker_process import BrokerProcess
 from chaos.board import Row, skipped
-from cut_proxy import CutProxy
-from recovery_load import Load, bad_network
+from support.brokers.broker_process import BrokerProcess
+from support.crash.recovery_load import Load, bad_network
+from support.wire.cut_proxy import CutProxy
 
 NAME: Final = "recovery"
 

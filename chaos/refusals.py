@@ -13,12 +13,12 @@ from typing import Final
 
 from xxhash import xxh3_64_digest
 
-import raw
-from broker_process import BrokerProcess
 from chaos.board import Row
 from chaos.harmed import scratch
 from chaos.missing import contents, refusal
 from chaos.specimen import Specimen, copied, made
+from support.brokers.broker_process import BrokerProcess
+from support.wire import raw
 
 NAME: Final = "refusals"
 RUNS: Final = 3

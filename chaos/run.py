@@ -39,7 +39,7 @@ from chaos import (
     syscalls,
     tails,
 )
-from scenarios import arguments
+from support.commands.scenarios import arguments
 
 
 class Scenario(Protocol):

@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-import raw
-from raw_codec import decode_properties
+from support.wire import raw
+from support.wire.raw_codec import decode_properties
 
 EXCHANGE: Final = "x"
 DEAD: Final = "dead"

@@ -16,10 +16,10 @@ from typing import Final
 
 import psutil
 
-import raw
-from broker_process import BrokerProcess
 from chaos import strace
 from chaos.board import Row, skipped
+from support.brokers.broker_process import BrokerProcess
+from support.wire import raw
 
 NAME: Final = "slowdisk"
 

@@ -18,12 +18,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-import raw
-from broker_process import BrokerProcess
 from chaos.forks import READER, Boot, booted
 from chaos.reading import Content, Reading, read_all
-from http_api import Api
-from raw_codec import content, method, properties
+from support.brokers.broker_process import BrokerProcess
+from support.http.http_api import Api
+from support.wire import raw
+from support.wire.raw_codec import content, method, properties
 
 URGENT: Final = "urgent"
 STREAM: Final = "stream"

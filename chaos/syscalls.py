@@ -24,11 +24,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-import raw
-from broker_process import BrokerProcess, BrokerProcessError
 from chaos.board import Row, skipped
 from chaos.campaign import BREACHES
 from chaos.script import LARGE, SMALL, Script, found
+from support.brokers.broker_process import BrokerProcess, BrokerProcessError
+from support.wire import raw
 
 NAME: Final = "syscalls"
 

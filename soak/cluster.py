@@ -27,12 +27,12 @@ from typing import TYPE_CHECKING, Final
 
 import pyspark
 
-from broker_process import BrokerProcess
 from leveret.client import blocking
 from leveret.spark.installation import cache_dir
 from leveret.spark.java import find_java_home
 from leveret.spark.python import VARIABLES
 from soak import ROOT
+from support.brokers.broker_process import BrokerProcess
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

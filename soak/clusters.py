@@ -16,8 +16,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from broker_process import BrokerProcess
-from cluster_load import run
+from support.brokers.broker_process import BrokerProcess
+from support.clusters.cluster_load import run
 
 
 def main() -> int:

@@ -20,9 +20,9 @@ from typing import Final
 
 import pyarrow.parquet as pq
 
-from broker_process import BrokerProcess
 from leveret.client import blocking
 from soak import ROOT
+from support.brokers.broker_process import BrokerProcess
 
 EXAMPLE: Final = ROOT / "examples" / "declarative"
 COMMAND: Final = Path(sys.executable).with_name("spark-pipelines")

@@ -21,9 +21,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from broker_process import BrokerProcess
-from http_api import Api
 from leveret.client import BasicProperties, blocking
+from support.brokers.broker_process import BrokerProcess
+from support.http.http_api import Api
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

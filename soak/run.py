@@ -12,9 +12,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Protocol
 
-from scenarios import arguments
 from soak import board, brokers, destinations, drivers, executors, queues
 from soak.world import SoakError
+from support.commands.scenarios import arguments
 
 
 class Scenario(Protocol):

@@ -22,12 +22,12 @@ from typing import Final, Self
 import numpy as np
 import psutil
 
-from broker_process import BrokerProcess
 from leveret.client.blocking import Channel, connect
 from leveret.spark.columns.messages import STREAM_OFFSET
 from soak import ROOT, counts
 from soak.board import Row
 from soak.load import Load
+from support.brokers.broker_process import BrokerProcess
 
 #: How long a driver may take for one more batch, from its start on; and to the end of all.  With
 #: twenty processes for each core a start alone took 100 s.

@@ -18,7 +18,7 @@ import hypothesis
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-from nursery import NURSERY
+from support.brokers.nursery import NURSERY
 
 MARKED_FOLDERS = ("crash", "differential", "interop", "pages", "spark")
 ONE_BUILD_FOLDERS = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from core import Node, Peer
+from support.node.core import Node, Peer
 
 
 @pytest.fixture

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from core import Node, Peer
 from leveret.names import Name
-from raw_codec import publish
+from support.node.core import Node, Peer
+from support.wire.raw_codec import publish
 
 RESERVE = 1_000_000
 BODY = bytes(1000)

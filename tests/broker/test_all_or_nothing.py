@@ -10,7 +10,6 @@ from collections.abc import Callable
 
 import pytest
 
-from core import Node, declare_super_stream
 from leveret.broker.admin.definitions import export_definitions
 from leveret.broker.admin.definitions_import import import_definitions
 from leveret.broker.values.arguments import Arguments
@@ -20,7 +19,8 @@ from leveret.limits import DEFINITION_BYTES_MAX, PASSWORD_HASH_BYTES_MAX, TABLE_
 from leveret.management.definitions import read_definitions, write_definitions
 from leveret.names import Name
 from leveret.store.disks.recording import RecordingDisk
-from raw_codec import Typed, method
+from support.node.core import Node, declare_super_stream
+from support.wire.raw_codec import Typed, method
 
 BIG = 99_999_999_999_999_999_999
 

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core import Node, Peer
 from leveret.broker.values.arguments import age_seconds
 from leveret.limits import TTL_MS_MAX
-from raw_codec import Typed, method
+from support.node.core import Node, Peer
+from support.wire.raw_codec import Typed, method
 
 WHERE = "queue 'q' in vhost '/'"
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from core import Peer
 from leveret.broker.topology.binding import binding_identity
-from raw_codec import Typed, method, publish
+from support.node.core import Peer
+from support.wire.raw_codec import Typed, method, publish
 
 
 @pytest.fixture

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from core import Node, Peer, all_waiting
 from leveret.broker.admin.stats import QueueStats
 from leveret.broker.classic.browse import BrowseFilter, browse
 from leveret.limits import OUTPUT_BYTES_HIGH, SLICE_MESSAGES
 from leveret.store.disks.recording import RecordingDisk
-from raw_codec import method, publish
+from support.node.core import Node, Peer, all_waiting
+from support.wire.raw_codec import method, publish
 
 
 @pytest.fixture

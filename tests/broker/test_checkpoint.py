@@ -9,10 +9,10 @@ from collections.abc import Callable
 
 import pytest
 
-from core import Node, Peer, held
 from leveret.limits import SPILL_BYTES_MAX
 from leveret.store.disks.recording import RecordingDisk
-from raw_codec import method, publish
+from support.node.core import Node, Peer, held
+from support.wire.raw_codec import method, publish
 
 
 def fill(peer: Peer, count: int) -> None:

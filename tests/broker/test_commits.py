@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from core import Node, Peer
 from leveret.broker.staging.commit import COMMIT_KEY, read_command
 from leveret.broker.staging.release import Sink
 from leveret.broker.values.queue_attributes import QueueAttributes
@@ -20,8 +19,8 @@ from leveret.limits import (
 )
 from leveret.names import Name
 from leveret.store.disks.recording import RecordingDisk
-from raw_codec import method, publish
-from staged import (
+from support.node.core import Node, Peer
+from support.node.staged import (
     bodies,
     claimed,
     commit,
@@ -32,6 +31,7 @@ from staged import (
     stage_queue,
     start,
 )
+from support.wire.raw_codec import method, publish
 
 # -- what is refused -------------------------------------------------------------------------------
 

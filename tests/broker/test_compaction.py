@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from core import Node, Peer, held
 from leveret.store.disks.recording import RecordingDisk
-from raw_codec import method, publish
+from support.node.core import Node, Peer, held
+from support.wire.raw_codec import method, publish
 
 DEEP = 0
 

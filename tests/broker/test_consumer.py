@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core import Node, Peer
 from leveret.limits import OUTPUT_BYTES_HIGH, SLICE_MESSAGES
 from leveret.names import Name
-from raw_codec import method, publish
+from support.node.core import Node, Peer
+from support.wire.raw_codec import method, publish
 
 
 def put(peer: Peer, *numbers: int) -> None:

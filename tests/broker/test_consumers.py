@@ -8,11 +8,11 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core import Node
 from leveret.broker.queue.consumer import Consumer, DeliveryChannel
 from leveret.broker.queue.consumers import ConsumerPriorities, RoundRobin, SingleActive
 from leveret.message import Message
-from raw_codec import method, publish
+from support.node.core import Node
+from support.wire.raw_codec import method, publish
 
 
 class Silent(DeliveryChannel):

@@ -26,7 +26,7 @@ from leveret.wire.properties import (
     decode_properties,
     property_headers,
 )
-from wire_strategies import tables
+from support.wire.wire_strategies import tables
 
 short = st.text(max_size=60)
 keys = st.lists(short, max_size=5)

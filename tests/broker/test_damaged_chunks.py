@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from core import Node
 from leveret.broker.classic.classic import ClassicQueue
 from leveret.broker.node.broker import Broker
 from leveret.broker.recovery.restore import Restore
@@ -13,7 +12,8 @@ from leveret.names import Name
 from leveret.store.disks.recording import RecordingDisk
 from leveret.store.journal.journal import Journal
 from leveret.store.segments.segments import ChunkRef
-from raw_codec import method, publish
+from support.node.core import Node
+from support.wire.raw_codec import method, publish
 
 QUEUE_ID = 7
 

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core import Node, Peer
 from leveret.broker.policy.policy import make_policy
 from leveret.broker.values.deduplication import Deduplication, key_of, read_keys
 from leveret.message import Address, Message
 from leveret.store.disks.recording import RecordingDisk
-from raw_codec import Typed, method, properties, publish
+from support.node.core import Node, Peer
+from support.wire.raw_codec import Typed, method, properties, publish
 
 HEADER = "x-deduplication-header"
 SIZE = "x-deduplication-window-size"

@@ -16,8 +16,6 @@ from typing import Any
 
 import pytest
 
-from broker_restarts import RESTARTS
-from core import Node
 from leveret.broker.admin.definitions import export_definitions, export_vhost
 from leveret.broker.admin.definitions_import import ImportReport, import_definitions
 from leveret.broker.node.parameters import ParameterComponent
@@ -28,6 +26,8 @@ from leveret.broker.values.queue_attributes import QueueAttributes
 from leveret.errors import NotFound, PreconditionFailed
 from leveret.management.definitions import read_definitions, write_definitions
 from leveret.names import Name
+from support.brokers.broker_restarts import RESTARTS
+from support.node.core import Node
 
 RABBITMQ = Path(__file__).parent / "definitions" / "rabbitmq_3_10_8.json"
 SALT = bytes(range(16))

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from core import Node, Peer
-from delayed import bind, declare, delay, drain, listed, restarted, store_of
 from leveret.broker.policy.policy import make_policy
 from leveret.limits import DELAY_MS_MAX, SLICE_MESSAGES
 from leveret.wire.properties import property_headers
-from raw import Method
-from raw_codec import Typed, method, properties, publish
+from support.node.core import Node, Peer
+from support.node.delayed import bind, declare, delay, drain, listed, restarted, store_of
+from support.wire.raw import Method
+from support.wire.raw_codec import Typed, method, properties, publish
 
 DAY_MS = 86_400_000
 

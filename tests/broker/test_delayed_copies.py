@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from core import Node, Peer
 from leveret.store.disks.recording import RecordingDisk
-from paged import no_chance
-from raw_codec import decode_properties, method, publish
+from support.node.core import Node, Peer
+from support.node.paged import no_chance
+from support.wire.raw_codec import decode_properties, method, publish
 
 HEADERS = {"CC": ["two"], "BCC": ["three", "four"], "x-delay": 1000}
 

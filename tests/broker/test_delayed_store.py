@@ -10,8 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core import Node, Peer, held
-from delayed import (
+from leveret.broker.admin.stats import DelayedListing, DelayedStats
+from leveret.broker.backlog.detached import FREED_AT_ONCE
+from leveret.limits import DELAYED_PAGE_BYTES
+from leveret.names import Name
+from leveret.store.disks.recording import Image, RecordingDisk, crash_states
+from support.node.core import Node, Peer, held
+from support.node.delayed import (
     bind,
     declare,
     delay,
@@ -21,12 +26,7 @@ from delayed import (
     restarted,
     store_of,
 )
-from leveret.broker.admin.stats import DelayedListing, DelayedStats
-from leveret.broker.backlog.detached import FREED_AT_ONCE
-from leveret.limits import DELAYED_PAGE_BYTES
-from leveret.names import Name
-from leveret.store.disks.recording import Image, RecordingDisk, crash_states
-from raw_codec import method, properties, publish
+from support.wire.raw_codec import method, properties, publish
 
 
 @pytest.fixture

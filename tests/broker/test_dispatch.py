@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from core import Node, Peer
-from raw_codec import method, publish
+from support.node.core import Node, Peer
+from support.wire.raw_codec import method, publish
 
 
 def messages(start: int, end: int) -> bytes:

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 import leveret.limits
-from core import Node, Peer
 from leveret.broker.node.events import Events
 from leveret.broker.stream.stream import Stream
 from leveret.broker.values.event_names import EVENT_STREAM
 from leveret.broker.values.queue_attributes import QueueAttributes
 from leveret.names import Name
 from leveret.store.disks.recording import RecordingDisk
-from raw_codec import method, publish
+from support.node.core import Node, Peer
+from support.wire.raw_codec import method, publish
 
 DEAD: dict[str, object] = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from core import Node, Peer
-from raw_codec import method, publish
+from support.node.core import Node, Peer
+from support.wire.raw_codec import method, publish
 
 TYPES = ["direct", "fanout", "topic", "headers"]
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from core import Node, Peer, held
 from leveret.limits import HISTORY_MESSAGES_MAX, RING_WEIGHT_MAX, RING_WEIGHTS_MAX
 from leveret.store.disks.recording import RecordingDisk
-from raw_codec import method, properties, publish
+from support.node.core import Node, Peer, held
+from support.wire.raw_codec import method, properties, publish
 
 HASH, RANDOM, HISTORY = "x-consistent-hash", "x-random", "x-recent-history"
 

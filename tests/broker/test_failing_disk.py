@@ -14,14 +14,14 @@ from typing import TypeVar
 
 import pytest
 
-from core import Node, Peer
 from leveret.names import Name
 from leveret.store.ballast import Ballast
 from leveret.store.disk import DiskFull, StorageFailure
 from leveret.store.disks.faulty import Fault, FaultyDisk
 from leveret.store.disks.recording import Image, RecordingDisk
 from leveret.store.journal.files import JournalFiles
-from raw_codec import method, publish
+from support.node.core import Node, Peer
+from support.wire.raw_codec import method, publish
 
 PADDING = bytes(300)
 #: More calls than the script makes.

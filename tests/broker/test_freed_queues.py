@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from core import Node, Peer
 from leveret.broker.core.quotas import Counting, Use
-from raw_codec import method, publish
-from uncollected import no_collector, objects_of
+from support.node.core import Node, Peer
+from support.node.uncollected import no_collector, objects_of
+from support.wire.raw_codec import method, publish
 
 #: A queue of each kind, with what adds parts to it.
 ARGUMENTS: list[dict[str, Any]] = [

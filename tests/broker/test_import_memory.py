@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from core import Node
 from leveret.broker.admin.definitions_import import import_definitions
 from leveret.broker.recovery.queue import RestoredQueue
 from leveret.errors import PreconditionFailed
 from leveret.store.disks.recording import RecordingDisk
-from uncollected import no_collector, objects_of
+from support.node.core import Node
+from support.node.uncollected import no_collector, objects_of
 
 #: Queues, and half as many bindings more.
 MANY = 400

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from core import Node, Peer, all_waiting
 from leveret.broker.backlog.priorities import PriorityReady
 from leveret.broker.values.queue_attributes import QueueAttributes
 from leveret.errors import PreconditionFailed
@@ -15,8 +14,9 @@ from leveret.names import Name
 from leveret.store.disks.recording import RecordingDisk
 from leveret.store.survey.salvage import Salvage, write_salvage
 from leveret.store.survey.survey import Survey
-from paged import no_chance
-from raw_codec import method, publish
+from support.node.core import Node, Peer, all_waiting
+from support.node.paged import no_chance
+from support.wire.raw_codec import method, publish
 
 WINDOWS = pytest.mark.parametrize("window", [1 << 30, 20_000, 0], ids=["flat", "some", "paged"])
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from core import Node, Peer
-from raw_codec import method, publish
+from support.node.core import Node, Peer
+from support.wire.raw_codec import method, publish
 
 
 @pytest.mark.parametrize("durable", [True, False])

@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core import Node
 from leveret.broker.backlog.message_table import MessageTable
 from leveret.broker.backlog.window import Returned
 from leveret.message import Address, Message
+from support.node.core import Node
 
 #: Sequences in a few blocks, close together and far apart.
 SEQUENCES = [*range(1, 40), *range(16_380, 16_400), 10**12]

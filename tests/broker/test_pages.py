@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from core import Node, Peer, all_waiting
 from leveret.broker.classic.browse import BrowseFilter, browse
 from leveret.broker.classic.classic import ClassicQueue
 from leveret.broker.policy.policy import make_policy
 from leveret.limits import PAGES_AHEAD_BYTES
 from leveret.store.disks.recording import RecordingDisk
 from leveret.store.segments.segments import segment_path
-from paged import exact, got, no_chance
-from raw_codec import method, publish
+from support.node.core import Node, Peer, all_waiting
+from support.node.paged import exact, got, no_chance
+from support.wire.raw_codec import method, publish
 
 #: Enough small messages for several pages of a node with `window_bytes=0`.
 MANY = 30

@@ -6,10 +6,10 @@ import random
 
 import pytest
 
-from core import Node, Peer
 from leveret.store.disks.recording import RecordingDisk
-from paged import exact, got, no_chance
-from raw_codec import method, publish
+from support.node.core import Node, Peer
+from support.node.paged import exact, got, no_chance
+from support.wire.raw_codec import method, publish
 
 STEPS = 150
 

@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from broker_restarts import RESTARTS
-from core import Node
 from leveret.broker.node.parameters import ParameterComponent, Parameters
 from leveret.errors import NotFound, PreconditionFailed
 from leveret.limits import PARAMETER_BYTES_MAX, PARAMETERS_MAX
+from support.brokers.broker_restarts import RESTARTS
+from support.node.core import Node
 
 VALUES: list[object] = [
     None,

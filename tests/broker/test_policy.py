@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 import pytest
 
-from broker_restarts import RESTARTS, checkpointed, killed
-from core import Node
-from idle_queues import IdleQueue
 from leveret.broker.policy.policy import APPLY_TO, effective_definition, make_policy
 from leveret.broker.values.queue_attributes import QueueAttributes
 from leveret.broker.vhost.vhost import Vhost
 from leveret.errors import NotFound, PreconditionFailed
 from leveret.names import Name
+from support.brokers.broker_restarts import RESTARTS, checkpointed, killed
+from support.node.core import Node
+from support.node.idle_queues import IdleQueue
 
 
 class Configured(IdleQueue):

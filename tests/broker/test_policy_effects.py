@@ -10,10 +10,10 @@ from collections.abc import Callable
 
 import pytest
 
-from broker_restarts import RESTARTS
-from core import Node, Peer, all_waiting
 from leveret.broker.policy.policy import make_policy
-from raw_codec import method, publish
+from support.brokers.broker_restarts import RESTARTS
+from support.node.core import Node, Peer, all_waiting
+from support.wire.raw_codec import method, publish
 
 
 @pytest.fixture

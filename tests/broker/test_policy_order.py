@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core import Node
 from leveret.broker.policy.policy import APPLY_TO, make_policy
 from leveret.broker.values.queue_attributes import QueueAttributes
 from leveret.names import Name
+from support.node.core import Node
 
 NAMES = ["a", "ab", "b", "s"]
 #: What a pattern matches is written beside it, so that the naive judgement shares no code.

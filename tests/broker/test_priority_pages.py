@@ -15,7 +15,6 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from core import Node, Peer, all_waiting, held
 from leveret.broker.backlog.priorities import PriorityReady
 from leveret.broker.backlog.priority_pages import PriorityPage, PriorityPages
 from leveret.broker.backlog.window import Returned
@@ -23,8 +22,9 @@ from leveret.broker.classic.browse import BrowseFilter, browse
 from leveret.broker.classic.classic import ClassicQueue
 from leveret.store.disks.recording import RecordingDisk
 from leveret.store.records.record import RETAINED_COUNT
-from raw import Method
-from raw_codec import method, publish
+from support.node.core import Node, Peer, all_waiting, held
+from support.wire.raw import Method
+from support.wire.raw_codec import method, publish
 
 ARGUMENTS = {"x-max-priority": 5, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
 

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core import Node, Peer
 from leveret.broker.core.ownership import Owner
 from leveret.broker.core.turn import Turn
 from leveret.broker.queue.publishers import Publishers
@@ -23,7 +22,8 @@ from leveret.message import Address, Message
 from leveret.store.disks.recording import RecordingDisk
 from leveret.store.journal.journal import Journal
 from leveret.wire.numbered import Numbered, read_numbered
-from raw_codec import Typed, method, properties, publish
+from support.node.core import Node, Peer
+from support.wire.raw_codec import Typed, method, properties, publish
 
 STREAM = {"x-queue-type": "stream"}
 QUORUM = {"x-queue-type": "quorum"}

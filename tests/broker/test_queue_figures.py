@@ -7,11 +7,11 @@ from typing import Any, Final
 
 import pytest
 
-from core import Node
 from leveret.broker.admin.queue_figures import FIGURES, QueueFigures
 from leveret.broker.admin.stats import QueueStats, queue_stats
 from leveret.broker.policy.policy import make_policy
-from raw_codec import method, publish
+from support.node.core import Node
+from support.wire.raw_codec import method, publish
 
 OF_SNAPSHOT: Final[dict[str, Callable[[QueueStats], object]]] = {
     "name": lambda stats: stats.name,

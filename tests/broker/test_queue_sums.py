@@ -7,7 +7,6 @@ import random
 
 import pytest
 
-from core import Node, Peer, all_waiting
 from leveret.broker.admin.metrics import QueueLevels, QueueWalk
 from leveret.broker.admin.totals import QueueSums
 from leveret.broker.classic.waiting import WaitingQueue
@@ -17,7 +16,8 @@ from leveret.management.metrics.totals import Walks
 from leveret.message import Address, Message
 from leveret.names import Name
 from leveret.store.disks.recording import RecordingDisk
-from raw_codec import method, publish
+from support.node.core import Node, Peer, all_waiting
+from support.wire.raw_codec import method, publish
 
 _MESSAGE = Message(Address(b"", b"q"), b"\x10\x00\x01", b"body", 0, False)
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flipped_disk import (
+from support.store.flipped_disk import (
     FLIP_BYTES,
     HARMS,
     Flip,

@@ -24,12 +24,12 @@ from hypothesis.stateful import (
     rule,
 )
 
-from broker_model import Delivery, Model, ModelBinding, ModelMessage, Transaction
-from core import Node, Peer, all_waiting
 from leveret.store.disks.recording import Image, RecordingDisk
 from leveret.store.records.returns import acquisitions
 from leveret.wire.buffer import COMPILED
-from raw_codec import decode_properties, method, publish
+from support.node.broker_model import Delivery, Model, ModelBinding, ModelMessage, Transaction
+from support.node.core import Node, Peer, all_waiting
+from support.wire.raw_codec import decode_properties, method, publish
 
 QUEUES = st.sampled_from(["q1", "q2", "q3"])
 STREAMS = st.sampled_from(["s1", "s2"])

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from core import Node, Peer
 from leveret.broker.admin.stats import QueueStats
 from leveret.broker.classic.classic import ClassicQueue
 from leveret.broker.classic.retained import Rewinding
 from leveret.broker.policy.policy import make_policy
 from leveret.limits import RETAINED_BYTES_MAX, RETAINED_OVERHEAD_BYTES, STEPS_PER_SLICE
 from leveret.store.disks.recording import RecordingDisk
-from raw_codec import method, publish
+from support.node.core import Node, Peer
+from support.wire.raw_codec import method, publish
 
 HOUR_MS = 3_600_000
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from core import Node, Peer
 from leveret.broker.policy.policy import make_policy
 from leveret.store.disks.recording import RecordingDisk
-from paged import no_chance
-from raw_codec import method, publish
+from support.node.core import Node, Peer
+from support.node.paged import no_chance
+from support.wire.raw_codec import method, publish
 
 
 @pytest.fixture(params=[1 << 30, 0], ids=["flat", "paged"])

@@ -5,9 +5,9 @@ Of the group that was being written a crash may keep later records and lose an e
 
 from __future__ import annotations
 
-from core import Node, Peer, all_waiting
 from leveret.store.disks.recording import RecordingDisk
-from raw_codec import method, publish
+from support.node.core import Node, Peer, all_waiting
+from support.wire.raw_codec import method, publish
 
 #: Bytes of a body that the disk did not get.
 LOST = 40

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from core import Node
 from leveret.broker.admin.definitions import export_definitions
 from leveret.broker.admin.stats import QueueListing, SinkListing
 from leveret.broker.admin.totals import QueueSums
@@ -21,8 +20,8 @@ from leveret.limits import (
 )
 from leveret.wire.properties import NO_PROPERTIES, BasicProperties
 from leveret.wire.staged import read_staged, without_staged
-from raw_codec import decode_properties, method, properties, publish
-from staged import (
+from support.node.core import Node
+from support.node.staged import (
     bodies,
     checkpointed,
     claimed,
@@ -35,6 +34,7 @@ from staged import (
     start,
     stopped,
 )
+from support.wire.raw_codec import decode_properties, method, properties, publish
 
 # -- the headers -----------------------------------------------------------------------------------
 

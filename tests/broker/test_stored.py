@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from core import Node
 from leveret.broker.backlog.stored import BLOCK_CHUNKS_MAX, StoredChunk, StoredChunks
 from leveret.store.segments.segments import ChunkRef
+from support.node.core import Node
 
 #: Sequences from the beginning of one chunk to that of the next, of which a chunk has most.
 APART = 10

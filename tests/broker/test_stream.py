@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core import Node, Peer
 from leveret.broker.stream.stream import Stream
 from leveret.limits import CHUNK_BYTES_MAX, CHUNK_RECORDS_MAX
 from leveret.names import Name
 from leveret.store.disks.recording import RecordingDisk
 from leveret.wire.tables import Timestamp
-from raw import Method
-from raw_codec import Typed, decode_properties, method, publish
+from support.node.core import Node, Peer
+from support.wire.raw import Method
+from support.wire.raw_codec import Typed, decode_properties, method, publish
 
 STREAM = {"x-queue-type": "stream"}
 

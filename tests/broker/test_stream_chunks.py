@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from core import Node, Peer
 from leveret.broker.stream.chunks import StreamPart, next_part, tail_chunk
 from leveret.broker.stream.stream import Stream
 from leveret.broker.stream.watcher import StreamWatcher
 from leveret.chunk import Chunk
 from leveret.names import Name
 from leveret.store.segments.segments import read_chunk_bytes
-from raw_codec import method, publish
+from support.node.core import Node, Peer
+from support.wire.raw_codec import method, publish
 
 STREAM = {"x-queue-type": "stream"}
 

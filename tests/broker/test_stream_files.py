@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core import UUID, Node, Peer
 from leveret.broker.core.effects import ChunkReader
 from leveret.broker.stream.stream import Stream
 from leveret.clock import ManualClock
@@ -20,7 +19,8 @@ from leveret.store.journal.files import journal_path
 from leveret.store.segments.segments import ChunkRef
 from leveret.store.survey.salvage import Salvage, write_salvage
 from leveret.store.survey.survey import Survey
-from raw_codec import Typed, decode_properties, method, publish
+from support.node.core import UUID, Node, Peer
+from support.wire.raw_codec import Typed, decode_properties, method, publish
 
 STREAM = {"x-queue-type": "stream"}
 

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core import Node, Peer
 from leveret.broker.stream.filter import StreamFilter, stream_filter
 from leveret.errors import PreconditionFailed
 from leveret.limits import (
@@ -22,7 +21,8 @@ from leveret.limits import (
 )
 from leveret.message import Address, Message
 from leveret.wire.basic_properties import BasicProperties
-from raw_codec import Typed, method, publish
+from support.node.core import Node, Peer
+from support.wire.raw_codec import Typed, method, publish
 
 WHERE = "queue 's' in vhost '/'"
 

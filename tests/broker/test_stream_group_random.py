@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from core import Node, Peer
 from leveret.limits import STREAM_OFFSETS_MS
 from leveret.store.disks.recording import RecordingDisk
-from raw_codec import decode_properties, method, publish
+from support.node.core import Node, Peer
+from support.wire.raw_codec import decode_properties, method, publish
 
 STEPS = 150
 

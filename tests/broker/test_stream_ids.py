@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from core import Node, Peer
 from leveret.broker.admin.definitions import export_definitions
 from leveret.broker.admin.definitions_import import import_definitions
 from leveret.broker.vhost.ids import StreamIds
 from leveret.store.disks.recording import Image, RecordingDisk
 from leveret.store.survey.salvage import Salvage, write_salvage
 from leveret.store.survey.survey import Survey
-from raw import Method
-from raw_codec import method, publish
+from support.node.core import Node, Peer
+from support.wire.raw import Method
+from support.wire.raw_codec import method, publish
 
 STREAM = {"x-queue-type": "stream"}
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from core import Node, Peer
 from leveret.clock import ManualClock
 from leveret.store.disks.recording import RecordingDisk
-from raw_codec import Typed, method, publish
+from support.node.core import Node, Peer
+from support.wire.raw_codec import Typed, method, publish
 
 
 @pytest.fixture

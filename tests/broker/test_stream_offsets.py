@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from core import Node, Peer
 from leveret.broker.stream.offsets import StreamOffsets
 from leveret.errors import NotFound, PreconditionFailed
 from leveret.limits import STREAM_OFFSET_NAMES_MAX, STREAM_OFFSETS_MS
 from leveret.store.disks.recording import RecordingDisk
-from raw_codec import method, publish
+from support.node.core import Node, Peer
+from support.wire.raw_codec import method, publish
 
 
 @pytest.fixture

@@ -6,12 +6,12 @@ import random
 
 import pytest
 
-from core import Node, Peer
 from leveret.broker.stream.stream import Stream
 from leveret.names import Name
 from leveret.store.disks.recording import RecordingDisk
-from paged import no_chance
-from raw_codec import decode_properties, method, publish
+from support.node.core import Node, Peer
+from support.node.paged import no_chance
+from support.wire.raw_codec import decode_properties, method, publish
 
 STEPS = 150
 

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from core import Node, Peer, declare_super_stream
 from leveret.errors import PreconditionFailed
 from leveret.limits import SUPER_STREAM_PARTITIONS_MAX
 from leveret.names import Name
 from leveret.routing.murmur import partition_of
 from leveret.store.disks.recording import RecordingDisk, crash_states
-from raw import Method
-from raw_codec import decode_properties, method, publish
+from support.node.core import Node, Peer, declare_super_stream
+from support.wire.raw import Method
+from support.wire.raw_codec import decode_properties, method, publish
 
 KEYS = [f"hello{number}" for number in range(1, 11)]
 

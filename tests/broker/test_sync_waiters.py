@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from core import Node
 from leveret.broker.core.effects import SyncWaiter
 from leveret.broker.core.turn import SyncWaiters
+from support.node.core import Node
 
 
 class Waiter(SyncWaiter):

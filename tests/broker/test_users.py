@@ -8,7 +8,6 @@ from collections.abc import Callable
 
 import pytest
 
-from core import Node
 from leveret.broker.node.access import Access
 from leveret.broker.node.users import (
     ARGON2,
@@ -31,7 +30,8 @@ from leveret.limits import (
 )
 from leveret.names import Name
 from leveret.store.disks.recording import RecordingDisk
-from raw_codec import method, publish
+from support.node.core import Node
+from support.wire.raw_codec import method, publish
 
 Restart = Callable[[Node], Node]
 

@@ -6,15 +6,15 @@ from collections.abc import Callable
 
 import pytest
 
-from broker_restarts import RESTARTS
-from core import Node
 from leveret.broker.values.arguments import Arguments
 from leveret.broker.values.queue_attributes import QueueAttributes
 from leveret.broker.vhost.vhost import Vhost
 from leveret.errors import NotFound, PreconditionFailed
 from leveret.limits import VHOST_DESCRIPTION_BYTES_MAX, VHOST_TAGS_MAX
 from leveret.names import Name
-from raw_codec import method
+from support.brokers.broker_restarts import RESTARTS
+from support.node.core import Node
+from support.wire.raw_codec import method
 
 
 @pytest.fixture

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from core import Node
 from leveret.broker.core.turn import Turn
 from leveret.broker.scheduler.task import Work
 from leveret.limits import STEPS_PER_SLICE, WORK_STEPS_PER_TURN
+from support.node.core import Node
 
 
 class Counting(Work):

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker_process import BrokerProcess
-from command_process import Command
 from leveret.client.blocking import connect
+from support.brokers.broker_process import BrokerProcess
+from support.commands.command_process import Command
 
 
 @pytest.fixture(scope="module")

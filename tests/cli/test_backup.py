@@ -7,10 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from backup_load import Load
-from broker_process import BrokerProcess
-from command_process import run_leveret
-from data_dirs import (
+from leveret.cli.backup.hold import Hold
+from leveret.client.blocking import connect
+from leveret.store.listing import FOLDERS
+from support.brokers.broker_process import BrokerProcess
+from support.commands.command_process import run_leveret
+from support.store.backup_load import Load
+from support.store.data_dirs import (
     SMALL,
     Filled,
     body,
@@ -23,9 +26,6 @@ from data_dirs import (
     started,
     take_all,
 )
-from leveret.cli.backup.hold import Hold
-from leveret.client.blocking import connect
-from leveret.store.listing import FOLDERS
 
 
 @pytest.fixture(scope="module")

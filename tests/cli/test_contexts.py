@@ -12,8 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from broker_process import BrokerProcess
-from http_streams import http_port
 from leveret.cli import exits
 from leveret.cli.contexts.kept import Context, Contexts
 from leveret.cli.contexts.remote import Remote
@@ -21,6 +19,8 @@ from leveret.cli.management_client import read_body
 from leveret.cli.place import Place
 from leveret.cli.root import app
 from leveret.limits import CLI_ANSWER_BYTES_MAX
+from support.brokers.broker_process import BrokerProcess
+from support.http.http_streams import http_port
 
 #: What stands in the environment of whoever runs the tests must not count.
 VARIABLES = (

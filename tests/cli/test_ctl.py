@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from broker_process import BrokerProcess
-from brokers import unique
-from command_process import Command
 from leveret.cli import exits
 from leveret.client import BasicProperties
 from leveret.client.blocking import connect
 from leveret.errors import AmqpError
+from support.brokers.broker_process import BrokerProcess
+from support.brokers.brokers import unique
+from support.commands.command_process import Command
 
 pytestmark = pytest.mark.commands
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from broker_process import BrokerProcess
 from leveret.client import BasicProperties, blocking
 from leveret.store.format import FORMAT_VERSION
-from secure import Pki, port_of
+from support.brokers.broker_process import BrokerProcess
+from support.brokers.secure import Pki, port_of
 
 pytestmark = pytest.mark.commands
 

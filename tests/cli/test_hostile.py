@@ -20,11 +20,11 @@ import typer
 import typer.main
 from typer.testing import CliRunner
 
-from broker_process import BrokerProcess
-from command_process import COMMAND_SECONDS_MAX, Command, run_leveret
 from leveret.cli import app, exits
 from leveret.cli.root import Root
 from leveret.client.blocking import connect
+from support.brokers.broker_process import BrokerProcess
+from support.commands.command_process import COMMAND_SECONDS_MAX, Command, run_leveret
 
 pytestmark = pytest.mark.commands
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from hostile_commands import cases, commands, mixed, uncovered
-from hostile_node import Tally, run_commands
-from hostile_values import spread
+from support.hostile.hostile_commands import cases, commands, mixed, uncovered
+from support.hostile.hostile_node import Tally, run_commands
+from support.hostile.hostile_values import spread
 
 COUNT = 80
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from broker_process import BrokerProcess
-from command_process import Command, run_leveret
 from leveret.cli import exits
 from leveret.client import BasicProperties, blocking
+from support.brokers.broker_process import BrokerProcess
+from support.commands.command_process import Command, run_leveret
 
 pytestmark = pytest.mark.commands
 

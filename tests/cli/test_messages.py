@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from command_process import Command
 from leveret.cli import exits
 from leveret.client import BasicProperties, blocking
+from support.commands.command_process import Command
 
 pytestmark = pytest.mark.commands
 

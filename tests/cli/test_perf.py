@@ -10,9 +10,9 @@ import sys
 
 import pytest
 
-from broker_process import BrokerProcess
-from command_process import Command
 from leveret.cli import exits
+from support.brokers.broker_process import BrokerProcess
+from support.commands.command_process import Command
 
 
 def figures(result: subprocess.CompletedProcess[bytes]) -> dict[str, object]:

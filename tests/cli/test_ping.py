@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from broker_process import BrokerProcess
 from leveret.cli import exits
 from leveret.cli.ping import ping
 from leveret.management.listening import unix_socket
+from support.brokers.broker_process import BrokerProcess
 
 #: So long is waited for what must come, and so long for what must not.
 LONG, SHORT = 60.0, 0.05

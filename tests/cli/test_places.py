@@ -12,13 +12,13 @@ from typing import Final
 
 import pytest
 
-from broker_process import BrokerProcess
-from command_process import run_leveret
-from http_streams import http_port
 from leveret.cli import exits
 from leveret.cli.contexts.kept import Context, Contexts
 from leveret.cli.place import LINE, Place
 from leveret.cli.root import COMMANDS, NAMED_BY, app
+from support.brokers.broker_process import BrokerProcess
+from support.commands.command_process import run_leveret
+from support.http.http_streams import http_port
 
 pytestmark = pytest.mark.one_build
 

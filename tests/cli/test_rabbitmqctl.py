@@ -16,8 +16,6 @@ from pathlib import Path
 
 import pytest
 
-from broker_process import BrokerProcess
-from http_streams import http_port
 from leveret.cli import ctl, exits
 from leveret.cli.contexts.kept import Context, Contexts
 from leveret.cli.rabbitmqctl.formats import cell
@@ -26,6 +24,8 @@ from leveret.cli.rabbitmqctl.table import ASKING, ELSEWHERE, SAME
 from leveret.cli.root import app, command_of
 from leveret.client import blocking
 from leveret.errors import ConnectionForced
+from support.brokers.broker_process import BrokerProcess
+from support.http.http_streams import http_port
 
 pytestmark = pytest.mark.commands
 

@@ -16,11 +16,19 @@ from urllib.parse import quote
 
 import pytest
 
-from backup_load import Load
-from broker_process import BrokerProcess
-from command_process import run_leveret
-from cut_proxy import CutProxy
-from data_dirs import (
+from leveret.cli import exits
+from leveret.cli.backup.files import Copied, make_folders
+from leveret.cli.backup.remote import RemoteBackup
+from leveret.cli.contexts.remote import Remote
+from leveret.client.blocking import connect
+from leveret.limits import BACKUPS_MAX
+from leveret.store.listing import FOLDERS
+from support.brokers.broker_process import BrokerProcess
+from support.brokers.secure import Pki, port_of
+from support.commands.command_process import run_leveret
+from support.http.http_streams import basic
+from support.store.backup_load import Load
+from support.store.data_dirs import (
     SMALL,
     Filled,
     body,
@@ -32,15 +40,7 @@ from data_dirs import (
     started,
     take_all,
 )
-from http_streams import basic
-from leveret.cli import exits
-from leveret.cli.backup.files import Copied, make_folders
-from leveret.cli.backup.remote import RemoteBackup
-from leveret.cli.contexts.remote import Remote
-from leveret.client.blocking import connect
-from leveret.limits import BACKUPS_MAX
-from leveret.store.listing import FOLDERS
-from secure import Pki, port_of
+from support.wire.cut_proxy import CutProxy
 
 
 @pytest.fixture(scope="module")

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from broker_process import BrokerProcess, BrokerProcessError
 from leveret.client.blocking import connect
 from leveret.wire.buffer import COMPILED
+from support.brokers.broker_process import BrokerProcess, BrokerProcessError
 
 #: What the start to the first confirm may take of a processor: on a quiet machine it takes half a
 #: second, and on a busy one caches are cold.

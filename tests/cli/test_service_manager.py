@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from broker_process import BrokerProcess
 from leveret.cli.serving.service_manager import ServiceManager
+from support.brokers.broker_process import BrokerProcess
 
 #: How long a datagram may take to come on a machine under load.
 SECONDS_MAX = 60

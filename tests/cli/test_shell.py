@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from broker_process import BrokerProcess
-from command_process import Command
 from leveret.cli import exits
 from leveret.client import blocking
-from terminal import Terminal
+from support.brokers.broker_process import BrokerProcess
+from support.commands.command_process import Command
+from support.commands.terminal import Terminal
 
 pytestmark = pytest.mark.commands
 

@@ -8,9 +8,13 @@ from typing import Any
 
 import pytest
 
-from broker_process import BrokerProcess
-from command_process import run_leveret
-from data_dirs import (
+from leveret.client.blocking import Channel, connect
+from leveret.store.disk import DiskLocked, ReadDisk, RealDisk
+from leveret.store.survey.survey import Survey
+from leveret.wire.properties import BasicProperties
+from support.brokers.broker_process import BrokerProcess
+from support.commands.command_process import run_leveret
+from support.store.data_dirs import (
     SMALL,
     Filled,
     body,
@@ -24,10 +28,6 @@ from data_dirs import (
     started,
     take_all,
 )
-from leveret.client.blocking import Channel, connect
-from leveret.store.disk import DiskLocked, ReadDisk, RealDisk
-from leveret.store.survey.survey import Survey
-from leveret.wire.properties import BasicProperties
 
 pytestmark = pytest.mark.commands
 

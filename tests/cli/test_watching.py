@@ -14,9 +14,6 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from broker_process import BrokerProcess
-from command_process import Command, run_leveret
-from http_streams import http_port
 from leveret.cli import exits
 from leveret.cli.watching.figures import per_second, size, span
 from leveret.cli.watching.look import Look, rate
@@ -24,7 +21,10 @@ from leveret.cli.watching.screen import screen_of
 from leveret.cli.watching.top import PAUSES, Watch
 from leveret.client import blocking
 from leveret.wire.buffer import BUILD
-from terminal import Terminal
+from support.brokers.broker_process import BrokerProcess
+from support.commands.command_process import Command, run_leveret
+from support.commands.terminal import Terminal
+from support.http.http_streams import http_port
 
 pytestmark = pytest.mark.commands
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from brokers import running_broker, unique
-from client_peer import Peer
-from cut_proxy import CutProxy
 from leveret.client.uri import parse_uri
+from support.brokers.brokers import running_broker, unique
+from support.wire.client_peer import Peer
+from support.wire.cut_proxy import CutProxy
 
 
 @pytest.fixture(params=[False, True], ids=["whole", "bytewise"])

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from client_peer import Application, Peer, Waiter, content
 from leveret.client.message import Message
 from leveret.client.session.acks import Acks
 from leveret.client.session.channel import ChannelSession
@@ -24,6 +23,7 @@ from leveret.wire.methods import (
     ChannelClose,
     TxSelect,
 )
+from support.wire.client_peer import Application, Peer, Waiter, content
 
 
 class Acking(Application):

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from brokers import unique
 from leveret.client import (
     BasicProperties,
     Closed,
@@ -31,6 +30,7 @@ from leveret.errors import (
     PreconditionFailed,
     ResourceLocked,
 )
+from support.brokers.brokers import unique
 
 SECONDS = 60.0
 QUIET_SECONDS = 0.2

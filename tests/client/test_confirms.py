@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from client_peer import Peer, Waiter, content, frame
 from leveret.client.errors import Nacked, PublishFailed, Returned
 from leveret.client.events import CameBack, ChannelEnded, Ended, Event, Settled, Token
 from leveret.client.message import Message, ReturnedMessage
@@ -24,6 +23,7 @@ from leveret.wire.methods import (
     ConfirmSelectOk,
     ConnectionClose,
 )
+from support.wire.client_peer import Peer, Waiter, content, frame
 
 
 def confirming(peer: Peer) -> ChannelSession:

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from client_peer import Line, ScriptedBroker
 from leveret import client
 from leveret.client import ConnectionLost, Parameters, Unreachable, blocking
 from leveret.client.uri import parse_uri
 from leveret.errors import AccessRefusedHard
 from leveret.wire.methods import ConnectionClose
+from support.wire.client_peer import Line, ScriptedBroker
 
 
 def connect_blocking(*args: Any, **kwargs: Any) -> Parameters:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from client_peer import Peer, frame
 from leveret.client.errors import ConnectionLost
 from leveret.client.events import Ended, Event
 from leveret.client.uri import Parameters
 from leveret.wire.frames import HEARTBEAT
 from leveret.wire.methods import ConnectionBlocked
+from support.wire.client_peer import Peer, frame
 
 INTERVAL_MS = 10_000
 

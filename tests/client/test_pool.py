@@ -9,10 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from cut_proxy import CutProxy
 from leveret import client
 from leveret.client import Closed, ConnectionInUse, ConnectionLost, PoolExhausted, blocking
 from leveret.errors import NotFound
+from support.wire.cut_proxy import CutProxy
 
 SECONDS = 60.0
 

@@ -14,9 +14,6 @@ from typing import Final
 
 import pytest
 
-from client_peer import Waiter
-from client_twice import Twice
-from cut_proxy import CutProxy
 from leveret.client import (
     BasicProperties,
     Nacked,
@@ -41,6 +38,9 @@ from leveret.wire.methods import (
     ConnectionStart,
     ConnectionStartOk,
 )
+from support.wire.client_peer import Waiter
+from support.wire.client_twice import Twice
+from support.wire.cut_proxy import CutProxy
 
 SECONDS: Final = 60.0
 PERSISTENT: Final = BasicProperties(delivery_mode=2)

@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import pytest
 
-from client_peer import SECONDS_MAX, Line, ScriptedBroker, content, frame
 from leveret.client import ConnectionLost, Nacked
 from leveret.client.blocking import connect
 from leveret.client.blocking.publisher import BulkPublisher
@@ -24,6 +23,7 @@ from leveret.wire.methods import (
     ConnectionBlocked,
     ConnectionUnblocked,
 )
+from support.wire.client_peer import SECONDS_MAX, Line, ScriptedBroker, content, frame
 
 Script = Callable[[Line], None]
 

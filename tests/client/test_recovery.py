@@ -12,7 +12,6 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from cut_proxy import CutProxy
 from leveret.client import (
     BasicProperties,
     Channel,
@@ -33,6 +32,7 @@ from leveret.client import (
 )
 from leveret.client.blocking.link import Link
 from leveret.errors import NotFound
+from support.wire.cut_proxy import CutProxy
 
 SECONDS = 60.0
 PERSISTENT = BasicProperties(delivery_mode=2)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from client_peer import Application, Waiter, content, frame
-from client_twice import Twice
 from leveret.client import BasicProperties, DeliveryLost, Message, Nacked, Recovery
 from leveret.client.events import Settled
 from leveret.client.message import delivered
@@ -35,6 +33,8 @@ from leveret.wire.methods import (
     QueueDeleteOk,
 )
 from leveret.wire.properties import decode_properties
+from support.wire.client_peer import Application, Waiter, content, frame
+from support.wire.client_twice import Twice
 
 # -- delays ----------------------------------------------------------------------------------------
 

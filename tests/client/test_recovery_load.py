@@ -9,10 +9,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from broker_process import BrokerProcess
-from brokers import need_own_broker
-from cut_proxy import CutProxy
-from recovery_load import Load, bad_network
+from support.brokers.broker_process import BrokerProcess
+from support.brokers.brokers import need_own_broker
+from support.crash.recovery_load import Load, bad_network
+from support.wire.cut_proxy import CutProxy
 
 SECONDS = 300.0
 

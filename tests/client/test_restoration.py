@@ -12,8 +12,6 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from client_peer import TUNE, Line, ScriptedBroker, frame
-from cut_proxy import CutProxy
 from leveret.client import (
     BasicProperties,
     Connection,
@@ -38,6 +36,8 @@ from leveret.wire.methods import (
     ConfirmSelectOk,
     ConnectionTune,
 )
+from support.wire.client_peer import TUNE, Line, ScriptedBroker, frame
+from support.wire.cut_proxy import CutProxy
 
 SECONDS = 60.0
 

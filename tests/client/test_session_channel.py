@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from client_peer import Peer, Waiter, body, content, frame, header
 from leveret.client.errors import Closed, NoFreeChannel
 from leveret.client.events import Cancelled, ChannelEnded, Ended, FlowChanged, Replied
 from leveret.client.session.states import ChannelState, ConnectionState
@@ -29,6 +28,7 @@ from leveret.wire.methods import (
     QueueDeclare,
     QueueDeclareOk,
 )
+from support.wire.client_peer import Peer, Waiter, body, content, frame, header
 
 NOT_FOUND = ChannelClose(reply_code=404, reply_text="NOT_FOUND - no queue 'q' in vhost '/'")
 

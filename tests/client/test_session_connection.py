@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import pytest
 
-from client_peer import START, TUNE, Peer, Waiter, body, frame, header
 from leveret.client.errors import Closed, ConnectionLost
 from leveret.client.events import Blocked, ChannelEnded, Ended, Opened, Replied, Unblocked
 from leveret.client.session.connection import CAPABILITIES, Session
@@ -44,6 +43,7 @@ from leveret.wire.methods import (
     ConnectionUpdateSecretOk,
     QueueDeclareOk,
 )
+from support.wire.client_peer import START, TUNE, Peer, Waiter, body, frame, header
 
 
 def ended_by(peer: Peer, *data: bytes) -> Exception:

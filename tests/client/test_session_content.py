@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from client_peer import Peer, Waiter, body, content, frame, header
 from leveret.client.events import CameBack, ChannelEnded, Ended, Replied
 from leveret.client.message import Message
 from leveret.client.session.states import ConnectionState
@@ -25,6 +24,7 @@ from leveret.wire.methods import (
     ConnectionClose,
 )
 from leveret.wire.properties import BasicProperties
+from support.wire.client_peer import Peer, Waiter, body, content, frame, header
 
 DELIVER = BasicDeliver("ctag", 7, True, "exchange", "routing.key")
 PROPERTIES = BasicProperties(content_type="text/plain", headers={"a": 1})

@@ -5,14 +5,14 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from client_peer import Peer, Waiter, body, content, frame, header
 from leveret.client.events import ChannelEnded, Ended
 from leveret.client.session.connection import Session
 from leveret.client.session.states import ConnectionState
 from leveret.client.uri import Parameters
 from leveret.wire.frames import HEARTBEAT
 from leveret.wire.methods import BasicQos
-from wire_strategies import any_method
+from support.wire.client_peer import Peer, Waiter, body, content, frame, header
+from support.wire.wire_strategies import any_method
 
 FRAMES = st.one_of(
     st.builds(frame, st.integers(0, 2), any_method),

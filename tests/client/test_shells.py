@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 
 import pytest
 
-from client_peer import Line, ScriptedBroker, content, frame
 from leveret.client import (
     Channel,
     Connection,
@@ -49,6 +48,7 @@ from leveret.wire.methods import (
     ConnectionTune,
     ConnectionUnblocked,
 )
+from support.wire.client_peer import Line, ScriptedBroker, content, frame
 
 T = TypeVar("T")
 

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from client_peer import Peer, Waiter, content, frame
 from leveret.client.errors import Nacked
 from leveret.client.publish_frames import PublishFrames
 from leveret.client.session.channel import ChannelSession
@@ -14,6 +13,7 @@ from leveret.client.session.confirms import Confirms
 from leveret.client.session.tally import Tally
 from leveret.errors import PreconditionFailed
 from leveret.wire.methods import BasicAck, BasicReturn, ConfirmSelect, ConfirmSelectOk
+from support.wire.client_peer import Peer, Waiter, content, frame
 
 #: Either a number of publishes, or a confirm: sequence, multiple, acked.
 STEPS = st.lists(

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from client_peer import Line, ScriptedBroker, content, frame
 from leveret.client import blocking, connect
 from leveret.wire.methods import (
     BasicAck,
@@ -22,6 +21,7 @@ from leveret.wire.methods import (
     ConfirmSelect,
     ConfirmSelectOk,
 )
+from support.wire.client_peer import Line, ScriptedBroker, content, frame
 
 SECONDS = 60.0
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from broker_process import BrokerProcess
+from support.brokers.broker_process import BrokerProcess
 
 pytestmark = pytest.mark.commands
 

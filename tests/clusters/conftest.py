@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from brokers import Broker, running_broker, unique
+from support.brokers.brokers import Broker, running_broker, unique
 
 
 @pytest.fixture(scope="session")

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from handled import SECONDS
 from leveret import ClusterMessage, Consumer, Outcome, Producer
+from support.clusters.handled import SECONDS
 
 #: Longer than any test: batches are handed over when they are full.
 NEVER = 3600.0

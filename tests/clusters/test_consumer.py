@@ -10,9 +10,6 @@ from typing import Any
 
 import pytest
 
-from brokers import Broker
-from cut_proxy import CutProxy
-from handled import SECONDS, Handled, settled
 from leveret import (
     BlockingConsumer,
     BlockingProducer,
@@ -27,6 +24,9 @@ from leveret import (
 )
 from leveret.client import Channel, Closed, connect, parse_uri
 from leveret.client.clusters.placement import preferred
+from support.brokers.brokers import Broker
+from support.clusters.handled import SECONDS, Handled, settled
+from support.wire.cut_proxy import CutProxy
 
 KEYS = [f"key {number}" for number in range(40)]
 #: So many that each of 8 partitions gets some: of 40 keys one in thirty topics leaves one without.

@@ -7,10 +7,10 @@ import contextlib
 
 import pytest
 
-from brokers import Broker
-from handled import SECONDS, Handled
-from http_api import Api
 from leveret import Consumer, DeliveryStatus, Producer
+from support.brokers.brokers import Broker
+from support.clusters.handled import SECONDS, Handled
+from support.http.http_api import Api
 
 
 @pytest.mark.parametrize("partitions", [0, 2])

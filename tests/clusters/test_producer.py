@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from cut_proxy import CutProxy
-from handled import SECONDS
 from leveret import BlockingProducer, ClusterMismatch, DeliveryStatus, Outgoing, Producer
 from leveret.client import BasicProperties, Channel, Closed, ConnectionLost, connect, parse_uri
 from leveret.errors import NotFound
+from support.clusters.handled import SECONDS
+from support.wire.cut_proxy import CutProxy
 
 Test = Callable[[Producer, Channel], Awaitable[None]]
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from handled import SECONDS, Handled
 from leveret import ClusterMessage, Consumer, Outcome, Producer
 from leveret.client import Message, connect
 from leveret.client.clusters.topology import delays_retries
 from leveret.limits import CLUSTER_DELIVERIES_MAX
+from support.clusters.handled import SECONDS, Handled
 
 #: A delay that is over at once, where the delay itself is not what is tested.
 AT_ONCE = 0.001

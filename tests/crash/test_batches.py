@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from broker_process import BrokerProcess
-from brokers import need_own_broker
-from data_dirs import read_numbers
 from leveret.client import BasicProperties, ClientError, blocking
 from leveret.errors import AmqpError
+from support.brokers.broker_process import BrokerProcess
+from support.brokers.brokers import need_own_broker
+from support.store.data_dirs import read_numbers
 
 BATCHES = 12
 ROWS = 400

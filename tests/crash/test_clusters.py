@@ -8,12 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
-from broker_process import BrokerProcess
-from brokers import need_own_broker, unique
-from cluster_load import Ledger, run
-from cut_proxy import CutProxy
-from handled import SECONDS
 from leveret import BlockingConsumer, BlockingProducer, ClusterMessage
+from support.brokers.broker_process import BrokerProcess
+from support.brokers.brokers import need_own_broker, unique
+from support.clusters.cluster_load import Ledger, run
+from support.clusters.handled import SECONDS
+from support.wire.cut_proxy import CutProxy
 
 
 def test_members_killed_and_added_under_load(tmp_path: Path) -> None:

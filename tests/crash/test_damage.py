@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-import raw
-from broker_process import BrokerProcess
-from brokers import need_own_broker
-from http_api import Api
+from support.brokers.broker_process import BrokerProcess
+from support.brokers.brokers import need_own_broker
+from support.http.http_api import Api
+from support.wire import raw
 
 #: A journal of 64 KiB, so that a checkpoint writes chunks soon.
 SHORT = {"journal_bytes_max": "65536"}

@@ -14,10 +14,10 @@ from typing import Any, Final
 
 import pytest
 
-import raw
-from broker_process import BrokerProcess
-from brokers import need_own_broker
-from http_api import Api
+from support.brokers.broker_process import BrokerProcess
+from support.brokers.brokers import need_own_broker
+from support.http.http_api import Api
+from support.wire import raw
 
 SHORT: Final = {"journal_bytes_max": "65536"}
 VHOSTS: Final = ("%2F", "v1", "v2")

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-import raw
-from broker_process import BrokerProcess
-from brokers import need_own_broker
+from support.brokers.broker_process import BrokerProcess
+from support.brokers.brokers import need_own_broker
+from support.wire import raw
 
 #: Delays in ms, spread so that each start finds some that came due while nothing ran.
 DELAYS = [30 * number for number in range(1, 61)]

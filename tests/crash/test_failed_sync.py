@@ -17,10 +17,10 @@ from pathlib import Path
 
 import pytest
 
-import raw
-from broker_process import BrokerProcess, BrokerProcessError
-from brokers import need_own_broker
-from http_api import Api
+from support.brokers.broker_process import BrokerProcess, BrokerProcessError
+from support.brokers.brokers import need_own_broker
+from support.http.http_api import Api
+from support.wire import raw
 
 #: A journal of 64 KiB, so that checkpoints run all the time: a message takes 3 KB of it.
 SHORT = {"journal_bytes_max": "65536"}

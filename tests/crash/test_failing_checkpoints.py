@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from chaos.checkpoints import FAULTS, SETTINGS, Outcome, in_memory, one, row
 
-from brokers import need_own_broker
+from support.brokers.brokers import need_own_broker
 
 
 @pytest.fixture(autouse=True)

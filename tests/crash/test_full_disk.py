@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-import raw
-from broker_process import BrokerProcess, BrokerProcessError
-from brokers import need_own_broker
-from http_api import Api
+from support.brokers.broker_process import BrokerProcess, BrokerProcessError
+from support.brokers.brokers import need_own_broker
+from support.http.http_api import Api
+from support.wire import raw
 
 MIB = 1024 * 1024
 DISK_BYTES = 48 * MIB

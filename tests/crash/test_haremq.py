@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from broker_process import BrokerProcess
-from brokers import need_own_broker
-from hare import HareClient, hare_port
+from support.brokers.broker_process import BrokerProcess
+from support.brokers.brokers import need_own_broker
+from support.wire.hare import HareClient, hare_port
 
 KILLS = 5
 MESSAGES = 200

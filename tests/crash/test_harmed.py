@@ -19,7 +19,7 @@ from chaos.judging import Verdict, judge
 from chaos.reading import Reading, messages_of
 from chaos.specimen import Specimen, made
 
-from brokers import need_own_broker
+from support.brokers.brokers import need_own_broker
 
 
 @pytest.fixture(scope="module")

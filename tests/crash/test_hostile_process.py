@@ -8,8 +8,8 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from hostile_node import Tally
-from hostile_process import run_process, sample
+from support.hostile.hostile_node import Tally
+from support.hostile.hostile_process import run_process, sample
 
 COUNT = 300
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-import raw
-from broken_broker import BUG, broken
-from broker_process import BrokerProcess, BrokerProcessError
-from brokers import need_own_broker
-from http_api import Api
 from leveret.app.ground import INTERNAL_ERROR
+from support.brokers.broken_broker import BUG, broken
+from support.brokers.broker_process import BrokerProcess, BrokerProcessError
+from support.brokers.brokers import need_own_broker
+from support.http.http_api import Api
+from support.wire import raw
 
 #: A journal of 64 KiB, so that checkpoints run all the time: a message takes 3 KB of it.
 SHORT = {"journal_bytes_max": "65536", "journal_file_bytes": "65536"}

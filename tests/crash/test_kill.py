@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from broker_process import BrokerProcess
-from brokers import need_own_broker
-from kill_book import KEPT
-from kill_scenario import DEEP, SHORT, Scenario
-from ledger import Ledger
+from support.brokers.broker_process import BrokerProcess
+from support.brokers.brokers import need_own_broker
+from support.crash.kill_book import KEPT
+from support.crash.kill_scenario import DEEP, SHORT, Scenario
+from support.crash.ledger import Ledger
 
 KILLS = 10
 

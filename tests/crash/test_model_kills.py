@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-import letter_load
-from broker_process import BrokerProcess
-from brokers import need_own_broker
-from kill_load import run_until
-from ledger import Ledger
-from letter_book import REASONS, LetterBook
+from support.brokers.broker_process import BrokerProcess
+from support.brokers.brokers import need_own_broker
+from support.crash import letter_load
+from support.crash.kill_load import run_until
+from support.crash.ledger import Ledger
+from support.crash.letter_book import REASONS, LetterBook
 
 #: A journal of 64 KiB: a checkpoint about every 100 messages.
 SHORT = {"journal_bytes_max": "65536"}

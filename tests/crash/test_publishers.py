@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from broker_process import BrokerProcess
-from brokers import need_own_broker
-from command_process import run_leveret
-from data_dirs import read_numbers
 from leveret.client import BasicProperties, ClientError, blocking, connect
 from leveret.errors import AmqpError
+from support.brokers.broker_process import BrokerProcess
+from support.brokers.brokers import need_own_broker
+from support.commands.command_process import run_leveret
+from support.store.data_dirs import read_numbers
 
 #: Messages, kills while they are sent, and how many go out between two confirms.
 MESSAGES = 3000

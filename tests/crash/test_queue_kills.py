@@ -14,11 +14,11 @@ from typing import Any, Final
 
 import pytest
 
-import raw
-from broker_process import BrokerProcess
-from brokers import need_own_broker
-from http_api import Api
-from letter_load import browsed
+from support.brokers.broker_process import BrokerProcess
+from support.brokers.brokers import need_own_broker
+from support.crash.letter_load import browsed
+from support.http.http_api import Api
+from support.wire import raw
 
 #: A journal of 64 KiB: some checkpoints in each of these tests.
 SHORT: Final = {"journal_bytes_max": "65536"}

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from chaos.script import Script, found
 
-from broker_process import BrokerProcess
-from brokers import need_own_broker
+from support.brokers.broker_process import BrokerProcess
+from support.brokers.brokers import need_own_broker
 
 #: As short as it is there: the script makes several checkpoints.
 SETTINGS = {"journal_bytes_max": "65536", "journal_file_bytes": "65536"}

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-import raw
-from broker_process import BrokerProcess, BrokerProcessError
-from brokers import need_own_broker
+from support.brokers.broker_process import BrokerProcess, BrokerProcessError
+from support.brokers.brokers import need_own_broker
+from support.wire import raw
 
 
 @pytest.fixture(autouse=True)

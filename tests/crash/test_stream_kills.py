@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-import raw
-from broker_process import BrokerProcess
-from brokers import need_own_broker
-from raw_codec import decode_properties
-from raw_stream import Inbox
+from support.brokers.broker_process import BrokerProcess
+from support.brokers.brokers import need_own_broker
+from support.wire import raw
+from support.wire.raw_codec import decode_properties
+from support.wire.raw_stream import Inbox
 
 KILLS = 4
 WINDOW = 40

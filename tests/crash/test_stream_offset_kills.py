@@ -14,9 +14,9 @@ from typing import Final
 
 import pytest
 
-import raw
-from broker_process import BrokerProcess
-from brokers import need_own_broker
+from support.brokers.broker_process import BrokerProcess
+from support.brokers.brokers import need_own_broker
+from support.wire import raw
 
 KILLS: Final = 4
 MESSAGES: Final = 150

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-import raw
-from broker_process import BrokerProcess
-from brokers import need_own_broker
+from support.brokers.broker_process import BrokerProcess
+from support.brokers.brokers import need_own_broker
+from support.wire import raw
 
 MESSAGES = 20
 #: Longer than a test takes.

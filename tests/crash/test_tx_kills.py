@@ -13,10 +13,10 @@ from typing import Final
 
 import pytest
 
-import raw
-from broker_process import BrokerProcess
-from brokers import need_own_broker
-from letter_load import browsed
+from support.brokers.broker_process import BrokerProcess
+from support.brokers.brokers import need_own_broker
+from support.crash.letter_load import browsed
+from support.wire import raw
 
 SHORT: Final = {"journal_bytes_max": "65536"}
 KILLS: Final = 8

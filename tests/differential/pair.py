@@ -16,9 +16,9 @@ from typing import Any, Final
 
 from rabbitmq import RabbitMQ, free_ports
 
-from broker_process import BrokerProcess
 from differential.stage import Host
-from http_api import ANSWER_SECONDS_MAX, Api
+from support.brokers.broker_process import BrokerProcess
+from support.http.http_api import ANSWER_SECONDS_MAX, Api
 
 #: Those that Debian's package bundles.
 PLUGINS: Final = (

@@ -33,12 +33,12 @@ from urllib.parse import quote
 from rabbitmq import RabbitMQError, free_ports
 from rabbitmq_next import NextRabbitMQ
 
-from broker_process import BrokerProcess
 from differential import answers, pair
 from differential.stage import Host
-from http_api import ANSWER_SECONDS_MAX
-from http_streams import http_port
-from metrics_text import metrics_port
+from support.brokers.broker_process import BrokerProcess
+from support.http.http_api import ANSWER_SECONDS_MAX
+from support.http.http_streams import http_port
+from support.http.metrics_text import metrics_port
 
 REASONS: Final = Path(__file__).parent / "parity.toml"
 PAGE: Final = Path(__file__).parents[2] / "docs/reference/clients/rabbitmq-http.md"

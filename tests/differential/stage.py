@@ -18,8 +18,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-import raw
 from differential.transcript import Transcript, read_properties, show, show_fields, without_extras
+from support.wire import raw
 
 #: How long to wait for what a broker owes; RabbitMQ's silent close takes 3 s.
 SECONDS_MAX: Final = 8.0

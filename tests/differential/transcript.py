@@ -16,7 +16,7 @@ import time
 from dataclasses import dataclass
 from typing import Any, Final
 
-from raw_codec import PROPERTIES, Reader, Typed
+from support.wire.raw_codec import PROPERTIES, Reader, Typed
 
 #: A timestamp this near to the clock is one that the broker made.
 NOW_SECONDS: Final = 600

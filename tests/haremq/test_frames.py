@@ -15,7 +15,6 @@ from grpc_tools import protoc
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hare import classes, frame, frame_of, make
 from leveret.errors import FrameError
 from leveret.limits import (
     HAREMQ_FRAME_BYTES_MAX,
@@ -49,6 +48,7 @@ from leveret.wire.haremq.frames import (
     joined_checksum,
 )
 from leveret.wire.haremq.requests import Ack, Publish
+from support.wire.hare import classes, frame, frame_of, make
 
 DATA: dict[str, Any] = json.loads(Path(__file__).with_name("frames.json").read_text())
 VECTORS: list[dict[str, Any]] = DATA["vectors"]

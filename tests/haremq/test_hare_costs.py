@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from core import Node
-from cost_gauge import PLAIN, Gauge
-from hare import HarePeer, frame
 from leveret.broker.values.queue_attributes import QueueAttributes
 from leveret.limits import HAREMQ_LISTED_MAX, STEPS_PER_SLICE, STEPS_PER_TURN
 from leveret.names import Name
-from raw_codec import publish
+from support.costs.cost_gauge import PLAIN, Gauge
+from support.node.core import Node
+from support.wire.hare import HarePeer, frame
+from support.wire.raw_codec import publish
 
 #: What a request may take beyond its slice.
 SPARE = 512

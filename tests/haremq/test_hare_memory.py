@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from core import Node
-from hare import HarePeer, Inbox, frame
 from leveret.broker.core.accounts import CONNECTION_BYTES, ROUTE_BYTES
 from leveret.broker.values.queue_attributes import QueueAttributes
 from leveret.limits import ROUTE_TARGETS_CACHED_MAX
 from leveret.names import Name
-from raw_codec import publish
+from support.node.core import Node
+from support.wire.hare import HarePeer, Inbox, frame
+from support.wire.raw_codec import publish
 
 #: The account may differ from what is measured by this factor: builds and versions of Python do,
 #: and a buffer may be twice as large as what is in it.

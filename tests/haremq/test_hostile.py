@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core import Node
-from hare import HarePeer, frame, frame_of
 from leveret.limits import HAREMQ_FRAME_BYTES_MAX, HAREMQ_REQUEST_BYTES_MAX
 from leveret.session.states import HALT_SYNC
-from raw_codec import publish
+from support.node.core import Node
+from support.wire.hare import HarePeer, frame, frame_of
+from support.wire.raw_codec import publish
 
 #: Messages of one output.
 PUSHED = 400

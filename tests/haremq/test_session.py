@@ -6,8 +6,6 @@ from typing import Any
 
 import pytest
 
-from core import Node
-from hare import HarePeer, frame, frame_of, make
 from leveret.limits import (
     HAREMQ_ANSWERS_WAITING_MAX,
     HAREMQ_ID_BYTES_MAX,
@@ -19,7 +17,9 @@ from leveret.limits import (
     OUTPUT_BYTES_MAX,
 )
 from leveret.session.settings import SessionSettings
-from raw_codec import publish as amqp_publish
+from support.node.core import Node
+from support.wire.hare import HarePeer, frame, frame_of, make
+from support.wire.raw_codec import publish as amqp_publish
 
 DIRECT, FANOUT, TOPIC = 1, 2, 3
 #: A text of which HareMQ's client makes its ids.

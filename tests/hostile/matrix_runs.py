@@ -18,7 +18,7 @@ if __name__ == "__main__":
     # The helpers that all tests share lie one folder up.
     sys.path[0] = str(Path(__file__).parents[1])
 
-from hostile_matrix import Report, read_matrix, try_methods, try_routes, undeclared
+from support.hostile.hostile_matrix import Report, read_matrix, try_methods, try_routes, undeclared
 
 
 def shown(what: str, report: Report, began: float) -> int:

@@ -13,8 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from core import Node, Peer, held
-from delayed import bind, declare, delay, drain, ids, listed, store_of
 from leveret.broker.core.accounts import UNACKED_BYTES
 from leveret.broker.core.retention import Keeper, RetentionShare
 from leveret.chunk import ChunkBuilder
@@ -33,7 +31,9 @@ from leveret.store.disk import Disk, RealDisk
 from leveret.store.disks.recording import Image, RecordingDisk, crash_states
 from leveret.store.segments.segments import ChunkRef
 from leveret.store.segments.spill import SpillOwner
-from raw_codec import decode_properties, method, properties, publish
+from support.node.core import Node, Peer, held
+from support.node.delayed import bind, declare, delay, drain, ids, listed, store_of
+from support.wire.raw_codec import decode_properties, method, properties, publish
 
 KIB = b"x" * 1024
 LIMIT = 4_000_000

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from core import Node
 from leveret.limits import (
     METHOD_BYTES_PER_STEP,
     METHOD_VALUE_STEPS_MAX,
@@ -17,7 +16,8 @@ from leveret.limits import (
     STEPS_PER_SLICE,
     TABLE_BYTES_PER_STEP,
 )
-from raw_codec import Typed, method
+from support.node.core import Node
+from support.wire.raw_codec import Typed, method
 
 VALUES = 4000
 

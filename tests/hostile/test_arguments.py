@@ -16,12 +16,6 @@ from typing import Any, Final
 
 import pytest
 
-import work_account
-from core import Node, Peer
-from hostile_methods import argument_names, client_methods, encoded
-from hostile_node import HostileNode, Tally, prepare
-from hostile_requests import EXAMPLES, _places, _request, _with, good, key_of, routes
-from hostile_values import HEADERS, named_in_source
 from leveret.broker.policy.keys import POLICY_KEYS, POLICY_NUMBERS
 from leveret.broker.policy.policy import make_policy
 from leveret.broker.topology.exchanges import EXCHANGE_TYPES
@@ -31,8 +25,22 @@ from leveret.errors import PreconditionFailed
 from leveret.limits import DELAY_MS_MAX, SUPER_STREAM_PARTITIONS_MAX
 from leveret.names import Name
 from leveret.store.disks.recording import RecordingDisk
-from raw_codec import Typed, method, publish
-from work_account import Account
+from support.costs import work_account
+from support.costs.work_account import Account
+from support.hostile.hostile_methods import argument_names, client_methods, encoded
+from support.hostile.hostile_node import HostileNode, Tally, prepare
+from support.hostile.hostile_requests import (
+    EXAMPLES,
+    _places,
+    _request,
+    _with,
+    good,
+    key_of,
+    routes,
+)
+from support.hostile.hostile_values import HEADERS, named_in_source
+from support.node.core import Node, Peer
+from support.wire.raw_codec import Typed, method, publish
 
 #: What one request may cost: lines of the broker's code, and bytes above what was held before.
 LINES_MAX: Final = 60_000

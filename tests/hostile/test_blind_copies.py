@@ -13,15 +13,15 @@ from typing import Any, Final
 
 import pytest
 
-from core import UUID, Node, Peer, all_waiting
-from hostile_node import HostileNode, Tally, prepare
-from hostile_requests import good, key_of, routes
 from leveret.store.disks.recording import RecordingDisk
 from leveret.store.survey.dump import Dump
 from leveret.store.survey.identity import seed_of
 from leveret.wire.spec import METHODS
-from paged import no_chance
-from raw_codec import decode_properties, method, publish
+from support.hostile.hostile_node import HostileNode, Tally, prepare
+from support.hostile.hostile_requests import good, key_of, routes
+from support.node.core import UUID, Node, Peer, all_waiting
+from support.node.paged import no_chance
+from support.wire.raw_codec import decode_properties, method, publish
 
 #: A key that stands nowhere else.
 SECRET: Final = "blind-5b1d0c"

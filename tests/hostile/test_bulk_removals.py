@@ -10,8 +10,6 @@ from itertools import pairwise
 
 import pytest
 
-from core import Node, Peer
-from hare import HarePeer
 from leveret.broker.backlog.detached import FREED_AT_ONCE
 from leveret.broker.backlog.stored import BLOCK_CHUNKS_MAX
 from leveret.broker.core.quotas import Share, Use
@@ -31,9 +29,11 @@ from leveret.limits import (
     WORK_STEPS_PER_TURN,
 )
 from leveret.store.disks.recording import RecordingDisk
-from raw import Method
-from raw_codec import method, publish
-from work_account import Account, stop
+from support.costs.work_account import Account, stop
+from support.node.core import Node, Peer
+from support.wire.hare import HarePeer
+from support.wire.raw import Method
+from support.wire.raw_codec import method, publish
 
 
 @pytest.fixture

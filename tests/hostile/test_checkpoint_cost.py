@@ -8,8 +8,6 @@ from typing import Final, final
 
 import pytest
 
-from core import Node, Peer
-from cost_gauge import PLAIN, Gauge
 from leveret.broker.recovery.checkpoint import BrokerCheckpoint
 from leveret.limits import SLICE_MESSAGES
 from leveret.store.checkpoint.checkpoint import (
@@ -20,7 +18,9 @@ from leveret.store.checkpoint.checkpoint import (
     NewChunk,
 )
 from leveret.store.disks.recording import RecordingDisk
-from raw_codec import method, publish
+from support.costs.cost_gauge import PLAIN, Gauge
+from support.node.core import Node, Peer
+from support.wire.raw_codec import method, publish
 
 MANY: Final = 3_000
 

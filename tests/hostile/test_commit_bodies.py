@@ -11,12 +11,12 @@ from typing import Any, Final
 
 import pytest
 
-from core import Node
 from leveret.broker.staging.commit import COMMIT_KEY
 from leveret.errors import AmqpError, PreconditionFailed
 from leveret.escaping import escaped
 from leveret.limits import SHORT_STRING_BYTES_MAX
-from raw_codec import method, publish
+from support.node.core import Node
+from support.wire.raw_codec import method, publish
 
 #: What no text can hold; a surrogate that stands for a byte; what fits no reply; what is not seen.
 TEXTS: Final = ["\ud800", "a\udfff", "\udc80", "é" * 300, "x" * 5000, "\x1b[2J\n", "", "\ufffe"]

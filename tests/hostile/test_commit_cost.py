@@ -6,7 +6,6 @@ import json
 
 import pytest
 
-from core import Node, Peer
 from leveret.broker.staging.commit import COMMIT_KEY, read_command
 from leveret.broker.staging.staging import StagingQueue
 from leveret.errors import PreconditionFailed
@@ -19,8 +18,9 @@ from leveret.limits import (
     TX_COMMITS_MAX,
     WORK_STEPS_PER_TURN,
 )
-from raw_codec import method, publish
-from staged import commit, stage
+from support.node.core import Node, Peer
+from support.node.staged import commit, stage
+from support.wire.raw_codec import method, publish
 
 #: What a call may take beyond its slice: the body of the commit, and what is decided at once.
 SPARE = 512 + DEFINING_METHOD_STEPS + METHOD_STEPS

@@ -7,10 +7,6 @@ import json
 import pytest
 from chaos.costs import Score, judged
 
-from cost_gauge import PLAIN, Excess, Gauge
-from cost_http import HttpClient, http_request
-from cost_memory import unbooked
-from cost_worlds import SINK, World, bind, declare
 from leveret.broker.queue.queue import Queue
 from leveret.broker.staging.commit import COMMIT_KEY
 from leveret.broker.stream.stream import Stream
@@ -21,7 +17,11 @@ from leveret.management.routes import shared
 from leveret.names import Name
 from leveret.session.client_session import ClientSession
 from leveret.session.publish.publisher import Publisher
-from raw_codec import method, publish
+from support.costs.cost_gauge import PLAIN, Excess, Gauge
+from support.costs.cost_http import HttpClient, http_request
+from support.costs.cost_memory import unbooked
+from support.costs.cost_worlds import SINK, World, bind, declare
+from support.wire.raw_codec import method, publish
 
 #: Lines are counted in plain Python, and time in compiled code.
 pytestmark = pytest.mark.both_builds

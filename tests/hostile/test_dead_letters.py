@@ -11,11 +11,6 @@ from typing import Any, Final
 
 import pytest
 
-import raw
-from broker_process import BrokerProcess
-from core import Node, Peer, all_waiting
-from delayed import kept
-from http_api import Api
 from leveret.broker.classic.classic import ClassicQueue
 from leveret.broker.classic.dead_letter import DeadLetter
 from leveret.broker.node.events import Events
@@ -39,8 +34,13 @@ from leveret.limits import (
 from leveret.message import ALL_LETTERS, Message
 from leveret.names import Name
 from leveret.store.disks.recording import RecordingDisk
-from paged import no_chance
-from raw_codec import decode_properties, method, publish
+from support.brokers.broker_process import BrokerProcess
+from support.http.http_api import Api
+from support.node.core import Node, Peer, all_waiting
+from support.node.delayed import kept
+from support.node.paged import no_chance
+from support.wire import raw
+from support.wire.raw_codec import decode_properties, method, publish
 
 #: More turns than any of these attacks may take.
 TURNS_MAX: Final = 3_000

@@ -6,7 +6,6 @@ import json
 
 import pytest
 
-from core import Node, Peer
 from leveret.broker.admin.definitions import (
     DefinitionsExport,
     export_definitions,
@@ -22,8 +21,9 @@ from leveret.management.definitions import DefinitionsWriter, write_definitions
 from leveret.names import Name
 from leveret.store.disks.recording import RecordingDisk
 from leveret.wire.buffer import COMPILED
-from raw_codec import method
-from work_account import Account, stop
+from support.costs.work_account import Account, stop
+from support.node.core import Node, Peer
+from support.wire.raw_codec import method
 
 #: Rows that are taken at once.
 ROWS = 100

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from core import Node, Peer
-from cost_gauge import PLAIN, Gauge, GaugedNode
 from leveret.broker.classic.delayed_memory import Delayed, DelayedMemory
 from leveret.broker.classic.delayed_pages import PAGE_MESSAGES_MAX
 from leveret.message import Address, Message
-from raw_codec import method, publish
+from support.costs.cost_gauge import PLAIN, Gauge, GaugedNode
+from support.node.core import Node, Peer
+from support.wire.raw_codec import method, publish
 
 MESSAGES = 12_000
 

@@ -14,7 +14,16 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from described_requests import KINDS, NOBODY, WRONG, Asked, Described, described, plain, requests
+from support.http.described_requests import (
+    KINDS,
+    NOBODY,
+    WRONG,
+    Asked,
+    Described,
+    described,
+    plain,
+    requests,
+)
 
 pytestmark = pytest.mark.one_build
 

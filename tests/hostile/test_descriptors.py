@@ -18,19 +18,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import raw
-from broker_process import BrokerProcess, BrokerProcessError
-from core import Node
-from http_api import Api
-from http_streams import HttpUser, basic
 from leveret.cli import exits
 from leveret.cli.ping import ping
 from leveret.limits import STORE_FILES_MAX
 from leveret.session.admission import FULL, ROOM, WAIT, Admission, Slot, network_of
 from leveret.store.disk import File, RealDisk, StorageFailure
 from leveret.store.disks.wrapping import WrappedFile
-from raw_codec import PROTOCOL_HEADER, method, publish
-from secure import port_of
+from support.brokers.broker_process import BrokerProcess, BrokerProcessError
+from support.brokers.secure import port_of
+from support.http.http_api import Api
+from support.http.http_streams import HttpUser, basic
+from support.node.core import Node
+from support.wire import raw
+from support.wire.raw_codec import PROTOCOL_HEADER, method, publish
 
 #: Descriptors of the broker, and connections that strangers hold beyond them.
 DESCRIPTORS = 100

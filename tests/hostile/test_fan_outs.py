@@ -10,8 +10,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from core import Node, Peer
-from hare import HarePeer, frame
 from leveret.limits import (
     FAN_OUT_COPIES,
     STEPS_PER_ROUND,
@@ -19,7 +17,9 @@ from leveret.limits import (
 )
 from leveret.session.settings import SessionSettings
 from leveret.store.disks.recording import RecordingDisk
-from raw_codec import method, publish
+from support.node.core import Node, Peer
+from support.wire.hare import HarePeer, frame
+from support.wire.raw_codec import method, publish
 
 QUEUES = 3 * FAN_OUT_COPIES + 100
 

@@ -16,17 +16,17 @@ from pathlib import Path
 import pytest
 import uvloop
 
-import raw
-from broker_process import BrokerProcess
-from client_peer import Line, ScriptedBroker
-from client_peer import frame as wire_frame
-from core import Node, Peer
 from leveret.client.asynchronous import connect
 from leveret.clock import SLACK_MS, TICK_MS, LivedClock, ManualClock
 from leveret.session.settings import SessionSettings
 from leveret.session.states import CLOSED, CLOSING, OPEN, REFUSING_LOGIN
 from leveret.wire.methods import BasicQos, BasicQosOk, ConnectionTune
-from raw_codec import PROTOCOL_HEADER, frame, method, publish
+from support.brokers.broker_process import BrokerProcess
+from support.node.core import Node, Peer
+from support.wire import raw
+from support.wire.client_peer import Line, ScriptedBroker
+from support.wire.client_peer import frame as wire_frame
+from support.wire.raw_codec import PROTOCOL_HEADER, frame, method, publish
 
 HEARTBEAT = frame(8, 0, b"")
 

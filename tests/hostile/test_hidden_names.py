@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from core import Node
-from hostile_node import HostileNode, Tally
 from leveret.broker.node.users import User, hash_password
 from leveret.broker.values.queue_attributes import QueueAttributes
 from leveret.names import Name
-from raw_codec import method
+from support.hostile.hostile_node import HostileNode, Tally
+from support.node.core import Node
+from support.wire.raw_codec import method
 
 #: A name that is taken by each kind of thing, and one that is free.
 _KINDS = ("a", "stream", "super", "exchange", "amq.own", "amq.topic", "none", "amq.none")

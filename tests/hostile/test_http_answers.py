@@ -10,15 +10,15 @@ import tracemalloc
 from collections.abc import AsyncIterator
 from typing import Final
 
-from core import Node
 from leveret.broker.values.queue_attributes import QueueAttributes
 from leveret.limits import HTTP_HEAVY_REQUESTS_PER_USER_MAX
 from leveret.management.api import users_routes
 from leveret.management.rights import HEAVY
 from leveret.management.routes.shared import GATHERED_ROW_BYTES
 from leveret.names import Name
-from raw_codec import publish
-from users_api import KERNEL_BYTES_MAX, RIGHT, Api80, head, run, until
+from support.http.users_api import KERNEL_BYTES_MAX, RIGHT, Api80, head, run, until
+from support.node.core import Node
+from support.wire.raw_codec import publish
 
 #: What no connection's buffers hold.
 LARGE: Final = 2 * KERNEL_BYTES_MAX

@@ -18,8 +18,6 @@ from typing import Final
 
 import pytest
 
-from broker_process import BrokerProcess
-from http_api import Api
 from leveret.app.parts import SystemClock
 from leveret.broker.node.users import User, hash_password
 from leveret.broker.values.queue_attributes import QueueAttributes
@@ -27,7 +25,19 @@ from leveret.clock import LivedClock, ManualClock
 from leveret.limits import HTTP_WRITE_BYTES_MAX, LINGER_BYTES_MAX
 from leveret.management.alarm import Alarm, timeout
 from leveret.names import Name
-from users_api import KERNEL_BYTES_MAX, RIGHT, WRONG, Api80, ended, head, listening, run, until
+from support.brokers.broker_process import BrokerProcess
+from support.http.http_api import Api
+from support.http.users_api import (
+    KERNEL_BYTES_MAX,
+    RIGHT,
+    WRONG,
+    Api80,
+    ended,
+    head,
+    listening,
+    run,
+    until,
+)
 
 #: A megabyte of nothing, as each coding has it.
 CODED: Final = {

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from core import Node, Peer
 from leveret.broker.topology.exchange import Exchange
 from leveret.broker.topology.exchanges.consistent_hash import ConsistentHashExchange
 from leveret.broker.topology.exchanges.topic import TopicExchange
 from leveret.limits import RING_POINTS_PER_WEIGHT, RING_WEIGHT_MAX, STEPS_PER_SLICE
 from leveret.store.disks.recording import RecordingDisk
-from raw import publish
-from raw_codec import method
+from support.node.core import Node, Peer
+from support.wire.raw import publish
+from support.wire.raw_codec import method
 
 POINTS = RING_WEIGHT_MAX * RING_POINTS_PER_WEIGHT
 

@@ -14,10 +14,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import raw
-from broker_process import BrokerProcess
-from core import Node, Peer
-from http_api import Api
 from leveret.broker.node.users import ARGON2, User, Users
 from leveret.limits import (
     LOGIN_BACKOFF_MAX,
@@ -34,7 +30,11 @@ from leveret.server.backoff import HALVES_SECONDS, NETWORK_REFUSALS, PAIR_REFUSA
 from leveret.server.login_queue import NETWORK_KNOWN, PAIR_KNOWN, UNKNOWN, LoginQueue
 from leveret.session.authentication import Authenticator, Login
 from leveret.session.states import CLOSED
-from raw_codec import PROTOCOL_HEADER, method
+from support.brokers.broker_process import BrokerProcess
+from support.http.http_api import Api
+from support.node.core import Node, Peer
+from support.wire import raw
+from support.wire.raw_codec import PROTOCOL_HEADER, method
 
 RIGHT = hash_argon2(b"right")
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from core import Node, Peer
 from leveret.limits import (
     DISPATCH_STEPS_PER_TURN,
     HISTORY_COPIES_MAX,
     STEPS_PER_SLICE,
     TABLE_BYTES_PER_STEP,
 )
-from raw_codec import decode_properties, method, properties, publish
+from support.node.core import Node, Peer
+from support.wire.raw_codec import decode_properties, method, properties, publish
 
 #: So many headers, among them one under a name that the broker's own entry replaces.
 HEADERS = {f"h{number:03}": True for number in range(900)}

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from core import Node, Peer
 from leveret.limits import (
     COPY_KEYS_MAX,
     DEFINING_METHOD_STEPS,
@@ -21,8 +20,9 @@ from leveret.limits import (
     TX_MESSAGES_MAX,
 )
 from leveret.store.disks.recording import RecordingDisk
-from raw_codec import method, publish
-from work_account import Account, stop
+from support.costs.work_account import Account, stop
+from support.node.core import Node, Peer
+from support.wire.raw_codec import method, publish
 
 
 @pytest.fixture

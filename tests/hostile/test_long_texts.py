@@ -11,11 +11,11 @@ from typing import Final
 
 import pytest
 
-from core import Node
 from leveret.broker.values.arguments import KNOWN, QUEUE_NUMBERS
 from leveret.errors import in_plain_words
-from raw_codec import method, publish
-from staged import killed
+from support.node.core import Node
+from support.node.staged import killed
+from support.wire.raw_codec import method, publish
 
 SIZES: Final = [255, 256, 65_536]
 

@@ -6,7 +6,6 @@ import random
 
 import pytest
 
-from core import Node, Peer
 from leveret.broker.classic.classic import ClassicQueue
 from leveret.broker.queue.consumer import Consumer, DeliveryChannel
 from leveret.broker.queue.consumers import ASKED_PER_STEP
@@ -25,7 +24,8 @@ from leveret.session.stats import (
     channel_consumers,
     queue_consumers,
 )
-from raw_codec import method, publish
+from support.node.core import Node, Peer
+from support.wire.raw_codec import method, publish
 
 MANY = 2_000
 MESSAGES = 500

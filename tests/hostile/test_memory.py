@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from core import Node, Peer
 from leveret.broker.core.accounts import (
     CHANNEL_BYTES,
     CONNECTION_BYTES,
@@ -40,8 +39,9 @@ from leveret.session.haremq.channel import HareOutput
 from leveret.store.disks.recording import RecordingDisk
 from leveret.wire.content.output import FrameOutput
 from leveret.wire.numbered import Numbered
-from raw_codec import METHOD, frame, header, method, properties, publish
-from raw_stream import Inbox
+from support.node.core import Node, Peer
+from support.wire.raw_codec import METHOD, frame, header, method, properties, publish
+from support.wire.raw_stream import Inbox
 
 #: The account may differ from what is measured by this factor: builds and versions of Python do.
 FACTOR = 2

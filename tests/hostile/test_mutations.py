@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 from chaos.mutations import SETTINGS, Score, Worker, mutated, sessions
 
-from broker_process import BrokerProcess
-from brokers import need_own_broker
+from support.brokers.broker_process import BrokerProcess
+from support.brokers.brokers import need_own_broker
 
 SESSIONS = 300
 

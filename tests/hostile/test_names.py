@@ -18,14 +18,14 @@ from urllib.parse import quote
 
 import pytest
 
-import raw
-from broker_process import BrokerProcess
-from hostile_methods import argument_names, encoded
-from hostile_requests import EXAMPLES, Example, key_of, read_by, routes
-from http_api import Api
-from http_streams import HttpUser, http_port
 from leveret.wire.spec import METHODS, SERVER, MethodSpec
-from raw_codec import method, publish
+from support.brokers.broker_process import BrokerProcess
+from support.hostile.hostile_methods import argument_names, encoded
+from support.hostile.hostile_requests import EXAMPLES, Example, key_of, read_by, routes
+from support.http.http_api import Api
+from support.http.http_streams import HttpUser, http_port
+from support.wire import raw
+from support.wire.raw_codec import method, publish
 
 #: What stands in the messages of others.
 MARK: Final = "none-of-your-business"

@@ -23,14 +23,14 @@ import pytest
 import typer.main
 
 import leveret
-import raw
-from broker_process import BrokerProcess
-from command_process import run_leveret
-from http_api import Api
-from http_streams import HttpUser, http_port
 from leveret.cli import app
 from leveret.client import BasicProperties, blocking
 from leveret.escaping import escaped, escaped_json
+from support.brokers.broker_process import BrokerProcess
+from support.commands.command_process import run_leveret
+from support.http.http_api import Api
+from support.http.http_streams import HttpUser, http_port
+from support.wire import raw
 
 #: A text that forges a line, clears a screen, rings, colours and turns what follows.
 HOSTILE: Final = "a\n2026-01-01 forged \x1b[2J\x07\r\x7f\x85\x9b31m\u2028\u202eb\\"

@@ -16,11 +16,6 @@ from typing import Any, Final
 
 import pytest
 
-from broker_process import BrokerProcess
-from brokers import unique
-from core import Node, Peer
-from http_api import Api
-from http_streams import HttpUser, http_port
 from leveret.broker.core.ownership import Owner
 from leveret.broker.queue.publishers import Publishers
 from leveret.broker.staging.commit import COMMIT_KEY
@@ -43,9 +38,14 @@ from leveret.management.api import users_routes
 from leveret.session.settings import SessionSettings
 from leveret.store.records.record import is_kind, kind_name
 from leveret.wire.spec import METHODS
-from raw import Method
-from raw_codec import method, publish
-from staged import checkpointed, claimed, commit, killed, stage, stage_queue, stopped
+from support.brokers.broker_process import BrokerProcess
+from support.brokers.brokers import unique
+from support.http.http_api import Api
+from support.http.http_streams import HttpUser, http_port
+from support.node.core import Node, Peer
+from support.node.staged import checkpointed, claimed, commit, killed, stage, stage_queue, stopped
+from support.wire.raw import Method
+from support.wire.raw_codec import method, publish
 
 #: The greatest number that a batch or a message can have: what comes after it is dropped.
 HIGHEST: Final = 2**63 - 1

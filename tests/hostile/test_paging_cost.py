@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from core import Node, Peer
 from leveret.limits import (
     CHUNK_RECORDS_MAX,
     INPUT_BYTES_PER_STEP,
     MESSAGE_OVERHEAD_BYTES,
     STEPS_PER_SLICE,
 )
-from raw_codec import method, publish
+from support.node.core import Node, Peer
+from support.wire.raw_codec import method, publish
 
 COUNT = 20_000
 BATCH = 2000

@@ -12,14 +12,14 @@ from collections.abc import Callable
 
 import pytest
 
-from core import Node, Peer
-from cost_gauge import PLAIN
 from leveret.broker.classic.classic import ClassicQueue
 from leveret.broker.policy.policy import make_policy
 from leveret.broker.queue import deadlines
 from leveret.limits import STEPS_PER_SLICE, TIMED_STEPS_PER_TURN, TURN_SHARE_MIN
 from leveret.store.disks.recording import RecordingDisk
-from raw_codec import method, publish
+from support.costs.cost_gauge import PLAIN
+from support.node.core import Node, Peer
+from support.wire.raw_codec import method, publish
 
 #: Compiled code does not say which module allocates.
 pytestmark = pytest.mark.both_builds

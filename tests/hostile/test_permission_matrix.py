@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hostile_matrix import read_matrix, try_methods, try_routes, undeclared
+from support.hostile.hostile_matrix import read_matrix, try_methods, try_routes, undeclared
 
 
 def test_every_method_and_route_is_declared() -> None:

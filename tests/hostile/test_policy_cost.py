@@ -7,7 +7,6 @@ import tracemalloc
 
 import pytest
 
-from core import Node
 from leveret.broker.policy.policy import make_policy
 from leveret.broker.values.patterns import Pattern
 from leveret.limits import (
@@ -18,7 +17,8 @@ from leveret.limits import (
     STEPS_PER_TURN,
     WORK_STEPS_PER_TURN,
 )
-from raw_codec import method, publish
+from support.node.core import Node
+from support.wire.raw_codec import method, publish
 
 QUEUES = 5000
 

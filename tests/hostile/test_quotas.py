@@ -7,7 +7,6 @@ from typing import Any, Final
 
 import pytest
 
-from core import Node, Peer
 from leveret.broker.admin.definitions import export_definitions
 from leveret.broker.admin.definitions_import import import_definitions
 from leveret.broker.admin.quota_use import user_quotas, vhost_quotas
@@ -21,8 +20,9 @@ from leveret.limits import (
     RESOLVE_STEPS,
 )
 from leveret.store.disks.recording import RecordingDisk
-from raw_codec import method, publish
-from staged import commit, stage, stage_queue
+from support.node.core import Node, Peer
+from support.node.staged import commit, stage, stage_queue
+from support.wire.raw_codec import method, publish
 
 ALL: Final = {"configure": ".*", "write": ".*", "read": ".*"}
 

@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import pytest
 
-from core import Node, Peer
 from leveret.limits import (
     CHUNK_BYTES_MAX,
     CHUNK_BYTES_PER_STEP,
@@ -14,7 +13,8 @@ from leveret.limits import (
     STEPS_PER_SLICE,
     STEPS_PER_TURN,
 )
-from raw_codec import BODY, frame, header, method, publish
+from support.node.core import Node, Peer
+from support.wire.raw_codec import BODY, frame, header, method, publish
 
 COUNT = 100
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from core import Node
 from leveret.broker.stream.stream import Stream
 from leveret.limits import MESSAGES_FREED_PER_STEP, STEPS_PER_SLICE, STEPS_PER_TURN
-from raw_codec import method, publish
+from support.node.core import Node
+from support.wire.raw_codec import method, publish
 
 AGED = {
     "x-queue-type": "stream",

@@ -16,16 +16,16 @@ from pathlib import Path
 
 import pytest
 
-from core import Node, Peer
-from hostile_node import HostileNode, Tally
 from leveret.broker.node.users import User, Users, hash_password
 from leveret.broker.staging.commit import COMMIT_KEY
 from leveret.broker.stream.stream import Stream
 from leveret.broker.values.queue_attributes import QueueAttributes
 from leveret.management.gate import Gate
 from leveret.names import Name
-from raw_codec import method, publish
-from staged import stage, stage_queue
+from support.hostile.hostile_node import HostileNode, Tally
+from support.node.core import Node, Peer
+from support.node.staged import stage, stage_queue
+from support.wire.raw_codec import method, publish
 
 #: Longer than any test: an answer that comes does not come because the time is up.
 _WAIT_MS = 60_000

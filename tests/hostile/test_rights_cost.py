@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from core import Node, Peer
 from leveret.limits import STEPS_PER_SLICE, STEPS_PER_TURN
-from raw_codec import method
+from support.node.core import Node, Peer
+from support.wire.raw_codec import method
 
 CONSUMERS = 3000
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from core import Node, Peer
 from leveret.broker.topology.exchanges.modulus_hash import ModulusHashExchange
 from leveret.limits import (
     CHOICES_PER_QUEUE_MAX,
@@ -20,7 +19,8 @@ from leveret.limits import (
     TOPIC_WORDS_MAX,
 )
 from leveret.store.disks.recording import RecordingDisk
-from raw_codec import method, publish
+from support.node.core import Node, Peer
+from support.wire.raw_codec import method, publish
 
 #: A look at a binding is an eighth of a step; and the steps that go with any frame.
 ROUTING_STEPS = ROUTING_LOOKS_MAX // 8

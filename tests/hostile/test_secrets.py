@@ -23,15 +23,15 @@ from typing import Final
 
 import pytest
 
-import raw
-from broker_process import BrokerProcess
-from command_process import run_leveret
-from hostile_requests import good, key_of
-from http_streams import basic
 from leveret.client.blocking import connect
 from leveret.errors import AccessRefusedHard
 from leveret.management.api import users_routes
-from secure import Pki, port_of, read_all
+from support.brokers.broker_process import BrokerProcess
+from support.brokers.secure import Pki, port_of, read_all
+from support.commands.command_process import run_leveret
+from support.hostile.hostile_requests import good, key_of
+from support.http.http_streams import basic
+from support.wire import raw
 
 pytestmark = pytest.mark.commands
 

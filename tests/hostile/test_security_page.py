@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-import raw
-from broker_process import BrokerProcess
-from brokers import need_own_broker
+from support.brokers.broker_process import BrokerProcess
+from support.brokers.brokers import need_own_broker
+from support.wire import raw
 
 PAGE = Path(__file__).parents[2] / "docs/explanation/security.md"
 #: Each command of the page is a process.

@@ -13,10 +13,6 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
-from core import Node, Peer
-from cost_gauge import Excess, Gauge, GaugedNode, QuickPeer
-from cost_http import HttpClient
-from cost_worlds import World
 from leveret.broker.admin.stats import SinkListing
 from leveret.broker.core.accounts import ROUTE_BYTES
 from leveret.broker.core.ownership import Owner
@@ -41,8 +37,12 @@ from leveret.management.rights import USER
 from leveret.management.routes.queues.sinks import give, sinks
 from leveret.management.routes.shared import BROKER, OPERATOR
 from leveret.wire.staged import Staged
-from raw_codec import method, publish
-from staged import claimed, commit, forget, killed, stage_queue
+from support.costs.cost_gauge import Excess, Gauge, GaugedNode, QuickPeer
+from support.costs.cost_http import HttpClient
+from support.costs.cost_worlds import World
+from support.node.core import Node, Peer
+from support.node.staged import claimed, commit, forget, killed, stage_queue
+from support.wire.raw_codec import method, publish
 
 if TYPE_CHECKING:
     from leveret.management.keeper import Keeper

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from core import Node, Peer
 from leveret.broker.queue.consumers import ASKED_PER_STEP
 from leveret.limits import (
     CONTENT_BYTES_PER_STEP,
@@ -12,7 +11,8 @@ from leveret.limits import (
     SLICE_MESSAGES,
     STEPS_PER_SLICE,
 )
-from raw_codec import method, publish
+from support.node.core import Node, Peer
+from support.wire.raw_codec import method, publish
 
 READERS = 3 * SLICE_MESSAGES + 100
 

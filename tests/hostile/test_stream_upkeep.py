@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from core import Node, Peer
 from leveret.limits import (
     MEASURED_AT_ONCE,
     STEPS_PER_SLICE,
@@ -13,7 +12,8 @@ from leveret.limits import (
     TIMED_STEPS_PER_TURN,
     WORK_STEPS_PER_TURN,
 )
-from raw_codec import method, publish
+from support.node.core import Node, Peer
+from support.wire.raw_codec import method, publish
 
 NAMES = 2 * TIMED_STEPS_PER_TURN + 100
 

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from aiohttp.test_utils import make_mocked_request
 
-from core import Node, Peer
 from leveret.broker.admin.stream_stats import SuperStreamListing, SuperStreamStats
 from leveret.broker.policy.policy import make_policy
 from leveret.broker.stream.group import StreamGroup
@@ -26,7 +25,8 @@ from leveret.management.gate import ACCESS, can_read
 from leveret.management.routes.shared import permitted
 from leveret.names import Name
 from leveret.store.disks.recording import RecordingDisk
-from raw_codec import method, publish
+from support.node.core import Node, Peer
+from support.wire.raw_codec import method, publish
 
 MOST = SUPER_STREAM_PARTITIONS_MAX
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import pytest
 
-from core import Node, Peer
 from leveret.limits import (
     PATTERN_STEPS_MAX,
     PATTERN_WALK_PER_STEP,
@@ -15,7 +14,8 @@ from leveret.limits import (
     TOPIC_CHECK_STEPS_MAX,
     TX_STEPS_MAX,
 )
-from raw_codec import method, publish
+from support.node.core import Node, Peer
+from support.wire.raw_codec import method, publish
 
 #: A key of many words, and a pattern that looks at each of them.
 WORDS = "ab." * 80

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from core import Node, Peer
 from leveret.broker.values.permission import TopicPermission
-from raw_codec import method, publish
-from staged import commit, stage, stage_queue
+from support.node.core import Node, Peer
+from support.node.staged import commit, stage, stage_queue
+from support.wire.raw_codec import method, publish
 
 DLX, DLK = "x-dead-letter-exchange", "x-dead-letter-routing-key"
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from core import Node, Peer
-from cost_gauge import PLAIN, Gauge
 from leveret.limits import TX_MESSAGES_MAX, TX_STEPS_MAX
-from raw_codec import method, publish
+from support.costs.cost_gauge import PLAIN, Gauge
+from support.node.core import Node, Peer
+from support.wire.raw_codec import method, publish
 
 pytestmark = pytest.mark.both_builds
 

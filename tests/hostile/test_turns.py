@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from core import Node, Peer
 from leveret.limits import (
     CONTENT_BYTES_PER_STEP,
     DEFINING_METHOD_STEPS,
@@ -23,7 +22,8 @@ from leveret.limits import (
     STEPS_PER_TURN,
     TURN_SHARE_MIN,
 )
-from raw_codec import method, publish
+from support.node.core import Node, Peer
+from support.wire.raw_codec import method, publish
 
 #: What the frame at which a slice ends may take beyond it.
 LAST_FRAME_STEPS = 4 * (DEFINING_METHOD_STEPS + METHOD_STEPS)

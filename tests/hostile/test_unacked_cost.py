@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from core import Node, Peer
-from cost_gauge import PLAIN, Gauge
 from leveret.limits import (
     DEFINING_METHOD_STEPS,
     METHOD_STEPS,
 )
-from raw_codec import method, publish
+from support.costs.cost_gauge import PLAIN, Gauge
+from support.node.core import Node, Peer
+from support.wire.raw_codec import method, publish
 
 #: Messages that are more than a few slices.
 MANY = 20_000

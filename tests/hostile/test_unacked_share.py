@@ -10,10 +10,10 @@ import random
 
 import pytest
 
-from core import Node, Peer
 from leveret.broker.core.unacked_share import UnackedRoom, UnackedShare
 from leveret.limits import CHUNK_BYTES_MAX, MESSAGE_OVERHEAD_BYTES
-from raw_codec import method, publish
+from support.node.core import Node, Peer
+from support.wire.raw_codec import method, publish
 
 LIMIT = 4_000_000
 SHARE = LIMIT // 4

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from core import Node, Peer
 from leveret.broker.admin.definitions_import import import_definitions
 from leveret.broker.node.broker import Broker
 from leveret.broker.scheduler.task import EndWaiter
@@ -20,7 +19,8 @@ from leveret.errors import NotFound, PreconditionFailed
 from leveret.limits import CLOSE_STEPS, FLUSHES_PER_TURN, STEPS_PER_SLICE, WORK_STEPS_PER_TURN
 from leveret.names import Name
 from leveret.store.disks.recording import RecordingDisk
-from raw_codec import PROTOCOL_HEADER, method, publish
+from support.node.core import Node, Peer
+from support.wire.raw_codec import PROTOCOL_HEADER, method, publish
 
 #: Queues that are more than some slices.
 MANY = STEPS_PER_SLICE

@@ -21,7 +21,7 @@ from leveret.broker.vhost.metadata import VHOST_LIMITS
 from leveret.cli import app
 from leveret.config import Settings
 from leveret.management.api import routes
-from names_of import commands_of, settings_of
+from support.commands.names_of import commands_of, settings_of
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "leveret"

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from leveret.cli import app
 from leveret.config import Settings
-from names_of import commands_of, settings_of
+from support.commands.names_of import commands_of, settings_of
 
 DOCS = Path(__file__).parents[2] / "docs"
 

@@ -28,7 +28,7 @@ if __name__ == "__main__":
     # The helpers that all tests share lie one folder up.
     sys.path[0] = str(Path(__file__).parents[1])
 
-from broker_process import BrokerProcess
+from support.brokers.broker_process import BrokerProcess
 
 COUNTS = re.compile(r"(\d+) (passed|failed|skipped|deselected|errors?|xfailed|xpassed)")
 

@@ -14,7 +14,7 @@ import aiormq
 import pytest
 from aio_pika.abc import AbstractChannel, AbstractConnection, AbstractQueue
 
-from brokers import Broker, unique
+from support.brokers.brokers import Broker, unique
 
 HEADERS: dict[str, Any] = {
     "true": True,

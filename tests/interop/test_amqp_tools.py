@@ -8,8 +8,8 @@ import urllib.parse
 
 import pytest
 
-import raw
-from brokers import Broker
+from support.brokers.brokers import Broker
+from support.wire import raw
 
 TOOLS = [f"amqp-{tool}" for tool in ("declare-queue", "publish", "get", "consume", "delete-queue")]
 MISSING = [tool for tool in TOOLS if shutil.which(tool) is None]

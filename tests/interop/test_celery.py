@@ -29,11 +29,11 @@ from kombu.transport.native_delayed_delivery import (
     level_name,
 )
 
-from broker_process import BrokerProcess
-from brokers import Broker, need_own_broker, unique
-from http_api import Api
 from interop.celery_app import CONFIGURATION, READY, make_app
 from interop.worker_process import WorkerProcess
+from support.brokers.broker_process import BrokerProcess
+from support.brokers.brokers import Broker, need_own_broker, unique
+from support.http.http_api import Api
 
 #: How long a result may take; a worker's start is part of the first one.
 SECONDS_MAX = 120

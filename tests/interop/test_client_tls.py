@@ -12,9 +12,9 @@ import pytest
 from rabbitmq import RabbitMQ, free_ports, installed
 
 import leveret.client
-from certificates import Authority, Certificate
 from leveret.client import CertificateRefused, TlsFailed, blocking
 from leveret.errors import FrameError
+from support.brokers.certificates import Authority, Certificate
 
 SECONDS = 60.0
 

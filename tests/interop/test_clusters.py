@@ -10,9 +10,9 @@ import pika
 import pika.exceptions
 import pytest
 
-from brokers import Broker
-from handled import SECONDS, Handled
 from leveret import BlockingConsumer, BlockingProducer, ClusterMessage, Consumer
+from support.brokers.brokers import Broker
+from support.clusters.handled import SECONDS, Handled
 
 
 @contextlib.contextmanager

@@ -21,9 +21,9 @@ from dramatiq.results import Results
 from dramatiq.results.backends import StubBackend
 from pika.adapters.blocking_connection import BlockingChannel
 
-from brokers import Broker
 from interop.dramatiq_app import QUEUE, STUCK, URI, work
 from interop.worker_process import WorkerProcess
+from support.brokers.brokers import Broker
 
 #: How long anything may take.
 SECONDS_MAX = 120

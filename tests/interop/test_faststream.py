@@ -21,9 +21,9 @@ from faststream.rabbit import (
     RabbitResponse,
 )
 
-from brokers import Broker
 from interop.faststream_app import QUEUE, STUCK, URI
 from interop.worker_process import WorkerProcess
+from support.brokers.brokers import Broker
 
 #: How long anything may take.
 SECONDS_MAX = 120

@@ -20,11 +20,11 @@ from typing import IO, Self
 
 import pytest
 
-from broker_process import BrokerProcess
-from http_streams import HttpUser, http_port
 from interop.celery_app import CONFIGURATION, READY
 from interop.worker_process import TESTS
 from leveret.client.blocking import connect
+from support.brokers.broker_process import BrokerProcess
+from support.http.http_streams import HttpUser, http_port
 
 #: For what hangs: a page takes a second.
 SECONDS_MAX = 120.0

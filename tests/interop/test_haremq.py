@@ -15,10 +15,10 @@ from typing import Any
 import pika
 import pytest
 
-from broker_process import BrokerProcess
-from brokers import need_own_broker, unique
-from hare import HareClient, frame, frame_of, hare_port
-from http_api import Api
+from support.brokers.broker_process import BrokerProcess
+from support.brokers.brokers import need_own_broker, unique
+from support.http.http_api import Api
+from support.wire.hare import HareClient, frame, frame_of, hare_port
 
 FRAMES = Path(__file__).parents[1] / "haremq" / "frames.json"
 LONG_ID = ("0123-" * 31)[:155]

@@ -17,7 +17,7 @@ from kombu.message import Message
 from kombu.mixins import ConsumerMixin
 from kombu.pidbox import Mailbox
 
-from brokers import Broker
+from support.brokers.brokers import Broker
 
 #: How long anything may take.
 SECONDS_MAX = 120

@@ -12,7 +12,7 @@ import pika.exceptions
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
-from brokers import Broker, unique
+from support.brokers.brokers import Broker, unique
 
 #: What pika can express of header values: it reads floats and does not write them.
 HEADERS: dict[str, Any] = {

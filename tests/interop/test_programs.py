@@ -22,9 +22,9 @@ from typing import Any, Final, Self
 import pytest
 from rabbitmq import free_ports
 
-from broker_process import BrokerProcess
 from leveret.client.blocking import connect
-from secure import Pki
+from support.brokers.broker_process import BrokerProcess
+from support.brokers.secure import Pki
 
 PROGRAMS: Final = Path(__file__).parent / "programs"
 JARS: Final = "/usr/share/java"

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
-from brokers import Broker
 from leveret.client.blocking import connect
-from metrics_text import ask, metrics_port
+from support.brokers.brokers import Broker
+from support.http.metrics_text import ask, metrics_port
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 RULES = DEPLOY / "prometheus" / "alerts.yaml"

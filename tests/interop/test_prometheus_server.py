@@ -17,10 +17,10 @@ from typing import Any, Final, Self
 import pytest
 import yaml
 
-from broker_process import BrokerProcess
 from leveret.client import Returned
 from leveret.client.blocking import connect
-from metrics_text import metrics_port
+from support.brokers.broker_process import BrokerProcess
+from support.http.metrics_text import metrics_port
 
 DEPLOY: Final = Path(__file__).parents[2] / "deploy"
 #: How long an answer may take on a busy machine.

@@ -10,7 +10,7 @@ from typing import Any
 import amqp
 import pytest
 
-from brokers import Broker, unique
+from support.brokers.brokers import Broker, unique
 
 HEADERS: dict[str, Any] = {
     "true": True,

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from broker_process import BrokerProcess
-from http_streams import http_port
 from leveret.client.blocking import connect
 from leveret.errors import ConnectionForced
-from secure import Pki, port_of
+from support.brokers.broker_process import BrokerProcess
+from support.brokers.secure import Pki, port_of
+from support.http.http_streams import http_port
 
 PLACES = ("/usr/bin", "/usr/lib/rabbitmq/bin", "/usr/local/bin")
 SECONDS_MAX = 120

@@ -8,8 +8,8 @@ from functools import partial
 import pytest
 from rabbitmq import RabbitMQ, installed
 
-from cut_proxy import CutProxy
-from recovery_load import Load, bad_network
+from support.crash.recovery_load import Load, bad_network
+from support.wire.cut_proxy import CutProxy
 
 FAULTS = 20
 SECONDS = 300.0

@@ -14,9 +14,9 @@ from urllib.parse import quote, quote_plus, unquote
 
 import pytest
 
-from broker_process import BrokerProcess
-from http_streams import HttpUser, http_port
 from leveret.client.blocking import Channel, connect
+from support.brokers.broker_process import BrokerProcess
+from support.http.http_streams import HttpUser, http_port
 
 VHOST = "a b/c"
 

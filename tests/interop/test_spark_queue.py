@@ -12,8 +12,8 @@ from rabbitmq import RabbitMQ, installed
 
 pytest.importorskip("pyspark")
 
-from live_queue import LiveQueue
-from spark_order import Checkpoint, StreamingRun, batch_rows
+from support.spark.live_queue import LiveQueue
+from support.spark.spark_order import Checkpoint, StreamingRun, batch_rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

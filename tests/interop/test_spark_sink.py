@@ -14,8 +14,8 @@ import pyarrow as pa
 from leveret.client.blocking import Channel, connect
 from leveret.spark.options.read import OptionError
 from leveret.spark.write.link import WriteError
-from sink_order import sink_for
-from written_rows import HEADERS, bodies, consumed, drain, ids, numbers, texts
+from support.spark.sink_order import sink_for
+from support.spark.written_rows import HEADERS, bodies, consumed, drain, ids, numbers, texts
 
 
 @pytest.fixture(scope="module")

@@ -17,8 +17,8 @@ from leveret.spark.options.read import parse_options
 from leveret.spark.source import LeveretDataSource
 from leveret.spark.stream.ranges import DataLossError
 from leveret.spark.transports import open_transport
-from live_stream import LiveStream, Sent
-from spark_order import Checkpoint, StreamingRun, batch_rows
+from support.spark.live_stream import LiveStream, Sent
+from support.spark.spark_order import Checkpoint, StreamingRun, batch_rows
 
 
 @pytest.fixture(scope="module")

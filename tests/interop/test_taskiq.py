@@ -20,9 +20,9 @@ from taskiq.api import run_receiver_task
 from taskiq.brokers.inmemory_broker import InmemoryResultBackend
 from taskiq_aio_pika import AioPikaBroker, Exchange, Queue, QueueType
 
-from brokers import Broker
 from interop.taskiq_app import QUEUE, STUCK, URI, make_broker
 from interop.worker_process import WorkerProcess
+from support.brokers.brokers import Broker
 
 #: How long anything may take.
 SECONDS_MAX = 120

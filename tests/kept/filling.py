@@ -14,11 +14,11 @@ from contextlib import closing
 from typing import Any, Final
 from urllib.parse import quote
 
-from broker_process import BrokerProcess
-from http_api import Api
 from kept.declared import LONG_MS, ODD, PASSWORDS, VHOSTS, definitions
 from leveret.client import BasicProperties
 from leveret.client.blocking import Channel, connect
+from support.brokers.broker_process import BrokerProcess
+from support.http.http_api import Api
 
 #: Of these a broker pages a few hundred messages, and takes several checkpoints.
 SETTINGS: Final = {

@@ -27,11 +27,11 @@ if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).parents[1])
 
 import leveret.spark
-from broker_process import BrokerProcess
-from command_process import run_leveret
 from kept.filling import SETTINGS, Sent, fill, finish
 from kept.querying import ONE, SALES, TWO, query_half
 from kept.reading import await_due, bodies_digest, drain, look
+from support.brokers.broker_process import BrokerProcess
+from support.commands.command_process import run_leveret
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from broker_process import BrokerProcess
 from kept.declared import LONG_MS
 from kept.filling import SETTINGS
+from support.brokers.broker_process import BrokerProcess
 
 HERE: Final = Path(__file__).parent
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from broker_process import BrokerProcess
 from kept.filling import Publisher, Sent, body, uri_of
 from leveret.client import BasicProperties
 from leveret.client.blocking import connect
+from support.brokers.broker_process import BrokerProcess
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,12 +16,12 @@ from contextlib import closing
 from typing import Any, Final
 from urllib.parse import quote
 
-from broker_process import BrokerProcess
-from http_api import Api
 from kept.declared import VHOSTS
 from kept.filling import DUE, uri_of
 from leveret.client import BasicProperties, Message
 from leveret.client.blocking import Channel, connect
+from support.brokers.broker_process import BrokerProcess
+from support.http.http_api import Api
 
 #: A queue with more messages is kept as a digest of all, and its first and last one.
 WHOLE_MAX: Final = 30

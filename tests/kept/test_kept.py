@@ -13,10 +13,6 @@ from typing import Any
 
 import pytest
 
-from broker_process import BrokerProcess
-from brokers import need_own_broker
-from command_process import run_leveret
-from http_api import Api
 from kept.declared import ODD
 from kept.filling import body, commit, stage, uri_of
 from kept.opening import HERE, IDS, KEPT, Kept, unpack
@@ -25,6 +21,10 @@ from leveret.client import BasicProperties
 from leveret.client.blocking import Channel, connect
 from leveret.client.errors import Returned
 from leveret.errors import AccessRefused, PreconditionFailed
+from support.brokers.broker_process import BrokerProcess
+from support.brokers.brokers import need_own_broker
+from support.commands.command_process import run_leveret
+from support.http.http_api import Api
 
 
 @pytest.fixture(params=KEPT, ids=IDS)

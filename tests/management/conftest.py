@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker_process import BrokerProcess
-from http_api import Api
 from leveret.client.blocking import Channel, Connection, connect
+from support.brokers.broker_process import BrokerProcess
+from support.http.http_api import Api
 
 
 @pytest.fixture(scope="module")

@@ -11,9 +11,9 @@ from urllib.parse import quote
 
 import pytest
 
-from http_api import Api
 from leveret.client import BasicProperties
 from leveret.client.blocking import Channel, Connection
+from support.http.http_api import Api
 
 #: What a message without properties counts beside its body: the flags.
 PROPERTIES_BYTES = 3

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from broker_process import BrokerProcess
-from http_api import Api
 from leveret.client.blocking import connect
 from leveret.errors import AmqpError, PreconditionFailed
+from support.brokers.broker_process import BrokerProcess
+from support.http.http_api import Api
 
 BAD_REQUEST, NOT_FOUND = 400, 404
 

@@ -20,7 +20,7 @@ from leveret.app.embedded import Handles
 from leveret.client.blocking import connect
 from leveret.management.sampling.recent_log import Line
 from leveret.testing import Broker
-from uncollected import no_collector, objects_of
+from support.node.uncollected import no_collector, objects_of
 
 #: Where the objects of a request and its connection are defined.
 ROOMS = ("aiohttp.", "leveret.management.", "leveret.server.direct.", "leveret.session.")

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from brokers import unique
-from http_api import Api
 from leveret.client.blocking import Channel
 from leveret.limits import DRY_RUN_STEPS_MAX, ROUTING_LOOKS_MAX
+from support.brokers.brokers import unique
+from support.http.http_api import Api
 
 
 def told(api: Api, exchange: str, key: str, headers: dict[str, Any] | None = None) -> Any:

@@ -6,12 +6,12 @@ import re
 
 import pytest
 
-from broker_process import BrokerProcess
-from brokers import unique
-from http_api import Api
-from http_streams import HttpUser, http_port
 from leveret.management.api import routes, users_routes
 from leveret.management.rights import OPERATOR, RIGHTS, USER, right_of
+from support.brokers.broker_process import BrokerProcess
+from support.brokers.brokers import unique
+from support.http.http_api import Api
+from support.http.http_streams import HttpUser, http_port
 
 ROUTES = [
     (route.method, route.path)

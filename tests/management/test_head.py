@@ -6,9 +6,9 @@ import http.client
 
 import pytest
 
-from broker_process import BrokerProcess
-from http_streams import basic, http_port
 from leveret.client.blocking import Channel
+from support.brokers.broker_process import BrokerProcess
+from support.http.http_streams import basic, http_port
 
 EVENTS = {"Accept": "text/event-stream"}
 

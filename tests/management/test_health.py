@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from broker_process import BrokerProcess
-from http_api import Api
+from support.brokers.broker_process import BrokerProcess
+from support.http.http_api import Api
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,9 @@ import asyncio
 import random
 from pathlib import Path
 
-from hostile_node import HostileNode, Tally, prepare, run_requests
-from hostile_requests import Request, cases, good, key_of, mixed, routes, uncovered
-from hostile_values import spread
+from support.hostile.hostile_node import HostileNode, Tally, prepare, run_requests
+from support.hostile.hostile_requests import Request, cases, good, key_of, mixed, routes, uncovered
+from support.hostile.hostile_values import spread
 
 #: Requests over the Unix socket and over TCP, and how many one broker is asked.
 COUNT = 600

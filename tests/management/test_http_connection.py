@@ -17,7 +17,7 @@ from leveret.clock import Clock
 from leveret.management.listening.connection import HttpConnection, HttpConnections
 from leveret.server.acceptor import Acceptor
 from leveret.session.admission import Admission
-from virtual_loop import LoopClock, dribble, run
+from support.node.virtual_loop import LoopClock, dribble, run
 
 #: What no test waits for.
 LONG = 600.0

@@ -8,9 +8,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from broker_process import BrokerProcess
-from http_api import Api
 from leveret.wire.buffer import COMPILED
+from support.brokers.broker_process import BrokerProcess
+from support.http.http_api import Api
 
 #: What an idle broker may take of memory.
 IDLE_BYTES_MAX = 70 * 1024 * 1024

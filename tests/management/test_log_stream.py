@@ -11,10 +11,6 @@ from typing import Any, Self
 
 import pytest
 
-from broker_process import BrokerProcess
-from brokers import unique
-from http_api import Api
-from http_streams import basic, http_port
 from leveret.limits import (
     LOG_LINE_CHARACTERS_MAX,
     LOG_LINES_KEPT,
@@ -22,6 +18,10 @@ from leveret.limits import (
     LOG_TAIL_READERS_PER_USER_MAX,
 )
 from leveret.management.sampling.recent_log import RecentLog
+from support.brokers.broker_process import BrokerProcess
+from support.brokers.brokers import unique
+from support.http.http_api import Api
+from support.http.http_streams import basic, http_port
 
 STREAM = "/api/log/stream"
 EVENTS = {"Accept": "text/event-stream"}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from http_api import Api
 from leveret.client.blocking import Channel
+from support.http.http_api import Api
 
 BODY_BYTES = 1_000_000
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from broker_process import BrokerProcess
-from brokers import unique
-from http_api import Api
 from leveret.client.blocking import Channel
 from leveret.limits import HTTP_MESSAGES_BYTES_MAX
+from support.brokers.broker_process import BrokerProcess
+from support.brokers.brokers import unique
+from support.http.http_api import Api
 
 PUBLISH = "/api/exchanges/%2F/amq.default/publish"
 

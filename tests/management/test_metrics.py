@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from broker_process import BrokerProcess
-from http_api import Api
-from http_streams import HttpUser, http_port
 from leveret.client import BasicProperties, Returned
 from leveret.client.blocking import connect
 from leveret.management.metrics import series as table
 from leveret.wire.buffer import BUILD
-from metrics_text import Metrics, ask, metrics_port, scrape
+from support.brokers.broker_process import BrokerProcess
+from support.http.http_api import Api
+from support.http.http_streams import HttpUser, http_port
+from support.http.metrics_text import Metrics, ask, metrics_port, scrape
 
 PAGE = (Path(__file__).parents[2] / "docs/reference/operation/metrics.md").read_text()
 

@@ -7,7 +7,6 @@ import random
 
 import pytest
 
-from core import Node
 from leveret.broker.admin.metrics import QueueRows, QueueWalk
 from leveret.broker.queue.queue import Queue
 from leveret.broker.values.queue_attributes import QueueAttributes
@@ -17,6 +16,7 @@ from leveret.management.metrics.text import SLICE_SAMPLES, Sample, pieces
 from leveret.management.metrics.totals import Walks
 from leveret.message import Address, Message
 from leveret.names import Name
+from support.node.core import Node
 
 _MESSAGE = Message(Address(b"", b"q"), b"\x10\x00\x01", b"body", 0, False)
 

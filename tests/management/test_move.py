@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from broker_process import BrokerProcess
-from http_api import Api
 from leveret.client.blocking import Channel
 from leveret.wire.properties import BasicProperties
+from support.brokers.broker_process import BrokerProcess
+from support.http.http_api import Api
 
 
 def bodies(channel: Channel, queue: str) -> list[bytes]:

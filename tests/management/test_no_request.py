@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from broker_process import BrokerProcess
-from http_streams import http_port
 from leveret.management.listening import unix_socket
-from secure import read_all
+from support.brokers.broker_process import BrokerProcess
+from support.brokers.secure import read_all
+from support.http.http_streams import http_port
 
 
 def answered(sock: socket.socket, data: bytes) -> tuple[bytes, Any]:

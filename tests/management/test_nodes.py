@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker_process import BrokerProcess
-from http_api import Api
 from leveret.client import BasicProperties
 from leveret.client.blocking import Channel
+from support.brokers.broker_process import BrokerProcess
+from support.http.http_api import Api
 
 
 def node(api: Api) -> dict[str, Any]:

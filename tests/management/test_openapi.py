@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from hostile_requests import read_by
-from http_api import Api
 from leveret.client.blocking import Channel
 from leveret.management import api as management
 from leveret.management.openapi import BODIES, is_list
+from support.hostile.hostile_requests import read_by
+from support.http.http_api import Api
 
 PART = re.compile(r"\{(\w+)\}")
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from http_api import Api
 from leveret.client import BasicProperties
 from leveret.client.blocking import Channel
+from support.http.http_api import Api
 
 NOT_FOUND = 404
 

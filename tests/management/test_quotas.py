@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker_process import BrokerProcess
-from http_api import Api
 from leveret.broker.node.parameters import DEFAULT_USER_LIMITS
 from leveret.client import BasicProperties
 from leveret.client.blocking import Channel
@@ -17,6 +15,8 @@ from leveret.limits import (
     QUEUES_PER_USER,
 )
 from leveret.store.disk import RealDisk
+from support.brokers.broker_process import BrokerProcess
+from support.http.http_api import Api
 
 
 def quotas(api: Api, of: str, name: str) -> dict[str, dict[str, Any]]:

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from broker_process import BrokerProcess
-from http_streams import http_port
 from leveret.broker.core.accounts import Accounts
 from leveret.limits import HTTP_BODY_SMALL_BYTES, REQUEST_SHARE
 from leveret.management.requests.share import Booking, RequestShare
+from support.brokers.broker_process import BrokerProcess
+from support.http.http_streams import http_port
 
 #: The limit of the broker's memory, and what a large body takes of its share.
 MEMORY_BYTES = 8 << 20

@@ -12,11 +12,11 @@ from urllib.parse import quote
 
 import pytest
 
-from broker_process import BrokerProcess
-from http_api import Api
 from leveret.client.blocking import Channel, Connection, connect
 from leveret.session.settings import RABBITMQ_VERSION
-from metrics_text import scrape
+from support.brokers.broker_process import BrokerProcess
+from support.http.http_api import Api
+from support.http.metrics_text import scrape
 
 NUMBER = (int, float)
 

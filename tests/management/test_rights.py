@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from broker_process import BrokerProcess
-from brokers import unique
-from http_api import Api
-from http_streams import HttpUser, http_port
 from leveret.client.blocking import connect
 from leveret.limits import HTTP_BODY_BYTES_MAX
+from support.brokers.broker_process import BrokerProcess
+from support.brokers.brokers import unique
+from support.http.http_api import Api
+from support.http.http_streams import HttpUser, http_port
 
 OK, CREATED, NO_CONTENT, BAD_REQUEST, REFUSED, NOT_FOUND = 200, 201, 204, 400, 401, 404
 

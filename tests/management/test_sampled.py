@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from core import Node
-from http_api import Api
 from leveret.client import BasicProperties, Returned
 from leveret.client.blocking import Channel
 from leveret.management.metrics.totals import Walks
 from leveret.management.routes.queues.queues import SORTED
 from leveret.management.sampling.sampler import Sampler
 from leveret.management.sampling.series import DETAILED, LISTED, Series
+from support.http.http_api import Api
+from support.node.core import Node
 
 
 def test_a_series_tells_when_its_values_came() -> None:

@@ -11,10 +11,6 @@ from typing import Any
 
 import pytest
 
-from broker_process import BrokerProcess
-from brokers import unique
-from http_api import Api
-from http_streams import basic, http_port
 from leveret.clock import ManualClock
 from leveret.limits import (
     HTTP_LOGIN_BYTES_MAX,
@@ -24,7 +20,11 @@ from leveret.limits import (
     HTTP_SESSIONS_PER_USER_MAX,
 )
 from leveret.management.login.sessions import Sessions
-from secure import read_all
+from support.brokers.broker_process import BrokerProcess
+from support.brokers.brokers import unique
+from support.brokers.secure import read_all
+from support.http.http_api import Api
+from support.http.http_streams import basic, http_port
 
 PAGE = {"X-Requested-With": "leveret"}
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker_process import BrokerProcess
-from http_api import Api
-from http_streams import HttpUser, basic, http_port
 from leveret.limits import SHARED_ANSWER_MS_MAX, SHARED_ANSWERS_MAX
 from leveret.management.sampling.answers import SharedAnswers
+from support.brokers.broker_process import BrokerProcess
+from support.http.http_api import Api
+from support.http.http_streams import HttpUser, basic, http_port
 
 PAGE = {**basic("guest", "guest"), "X-Requested-With": "leveret"}
 

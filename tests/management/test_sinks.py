@@ -6,12 +6,12 @@ import json
 
 import pytest
 
-from broker_process import BrokerProcess
-from brokers import unique
-from http_api import Api
-from http_streams import HttpUser, http_port
 from leveret.client import BasicProperties
 from leveret.client.blocking import Channel, connect
+from support.brokers.broker_process import BrokerProcess
+from support.brokers.brokers import unique
+from support.http.http_api import Api
+from support.http.http_streams import HttpUser, http_port
 
 OK, NO_CONTENT, NOT_FOUND = 200, 204, 404
 

@@ -13,8 +13,6 @@ from typing import Any
 
 import pytest
 
-from core import Node, Peer
-from http_streams import bodies, split
 from leveret.broker.stream.stream import Stream
 from leveret.limits import HTTP_WRITE_BYTES_MAX
 from leveret.management.api import make_runner
@@ -25,7 +23,9 @@ from leveret.management.operator import Operator
 from leveret.management.sampling.sampler import Sampler
 from leveret.session.admission import Admission
 from leveret.store.segments.segments import ChunkRef, moved_ref, read_part_if_readable
-from raw_codec import method, publish
+from support.http.http_streams import bodies, split
+from support.node.core import Node, Peer
+from support.wire.raw_codec import method, publish
 
 #: What is done before the read of that number.
 Doings = dict[int, Callable[[], object]]

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from http_api import Api
 from leveret.client.blocking import Channel, Connection
+from support.http.http_api import Api
 
 PATH = "/api/streams/%2F/followed/consumers"
 BAD_REQUEST, NOT_FOUND = 400, 404

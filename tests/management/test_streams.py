@@ -13,12 +13,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from broker_process import BrokerProcess
-from brokers import unique
-from http_api import Api
-from http_streams import HttpUser, basic, bodies, http_port, split
 from leveret.chunk import Chunk
 from leveret.client.blocking import Channel, connect
+from support.brokers.broker_process import BrokerProcess
+from support.brokers.brokers import unique
+from support.http.http_api import Api
+from support.http.http_streams import HttpUser, basic, bodies, http_port, split
 
 #: A block of the stream goes to a file soon.
 SETTINGS = {

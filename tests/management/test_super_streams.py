@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from broker_process import BrokerProcess
-from http_api import Api
-from http_streams import basic, http_port
 from leveret.client.blocking import Channel
+from support.brokers.broker_process import BrokerProcess
+from support.http.http_api import Api
+from support.http.http_streams import basic, http_port
 
 PATH = "/api/super-streams/%2F/sales"
 BAD_REQUEST, NOT_FOUND = 400, 404

@@ -8,8 +8,8 @@ from urllib.parse import quote
 
 import pytest
 
-from http_api import Api
 from leveret.client.blocking import Connection
+from support.http.http_api import Api
 
 
 def ok(api: Api, path: str) -> Any:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from command_process import run_leveret
 from leveret.cli import exits
 from leveret.management.listening.unix_socket import (
     PATH_BYTES_MAX,
@@ -18,6 +17,7 @@ from leveret.management.listening.unix_socket import (
     connect,
     listen,
 )
+from support.commands.command_process import run_leveret
 
 #: A user that nobody is.
 STRANGER = 4711

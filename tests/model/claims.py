@@ -9,7 +9,7 @@ from collections import Counter
 from typing import Any, ClassVar
 
 from model.heard import At, Difference, Event, Heard, decoded, in_words, plain
-from raw import Method
+from support.wire.raw import Method
 
 
 class Claims:

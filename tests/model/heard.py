@@ -14,8 +14,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from raw import Method
-from raw_codec import decode_properties
+from support.wire.raw import Method
+from support.wire.raw_codec import decode_properties
 
 #: A channel: the number of its connection, and its own.
 At = tuple[int, int]

@@ -19,14 +19,14 @@ from typing import Any, ClassVar, TypeVar
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from core import Node, Peer
 from leveret.store.disks.recording import Image, RecordingDisk
 from model import strategies as some
 from model.exchange import TYPE_ARGUMENTS, Binding, Exchange
 from model.heard import At, Difference
 from model.queue import Consumer, Message, Queue
 from model.reference import Reference
-from raw_codec import method, publish
+from support.node.core import Node, Peer
+from support.wire.raw_codec import method, publish
 
 PLAIN, CONFIRM, TX = 1, 2, 3
 MODES = {PLAIN: "", CONFIRM: "confirm", TX: "tx"}

@@ -21,7 +21,7 @@ from model.heard import At, Difference, Heard, in_words
 from model.judge import judge_confirms, judge_tags
 from model.queue import Consumer, Entry, Message, Queue
 from model.topology import Topology
-from raw import Method
+from support.wire.raw import Method
 
 
 class Refused(Exception):

@@ -22,9 +22,9 @@ from playwright.sync_api import (
     sync_playwright,
 )
 
-from broker_process import BrokerProcess
-from http_api import Api
-from http_streams import http_port
+from support.brokers.broker_process import BrokerProcess
+from support.http.http_api import Api
+from support.http.http_streams import http_port
 
 #: Debian's; Playwright's own browsers are not used.
 CHROMIUM = Path("/usr/bin/chromium")

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from broker_process import BrokerProcess
-from http_api import Api
 from leveret.client import BasicProperties, blocking
 from leveret.client.blocking import Channel
 from leveret.errors import ConnectionForced
+from support.brokers.broker_process import BrokerProcess
+from support.http.http_api import Api
 
 # A list is asked for every five seconds, and the machine may be busy.
 expect.set_options(timeout=60_000)

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from broker_process import BrokerProcess
-from http_api import Api
+from support.brokers.broker_process import BrokerProcess
+from support.http.http_api import Api
 
 expect.set_options(timeout=60_000)
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
-from http_api import Api
-from page_measures import BROKEN, WIDER, serious_faults
+from support.http.http_api import Api
+from support.pages.page_measures import BROKEN, WIDER, serious_faults
 
 expect.set_options(timeout=60_000)
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from http_api import Api
+from support.http.http_api import Api
 
 expect.set_options(timeout=60_000)
 

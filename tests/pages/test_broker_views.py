@@ -9,10 +9,10 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Page, Response, expect
 
-from broker_process import BrokerProcess
-from http_api import Api
 from leveret.client import BasicProperties, blocking
-from page_measures import BROKEN, WIDER, serious_faults
+from support.brokers.broker_process import BrokerProcess
+from support.http.http_api import Api
+from support.pages.page_measures import BROKEN, WIDER, serious_faults
 
 # A list is asked for every five seconds, and the machine may be busy.
 expect.set_options(timeout=60_000)

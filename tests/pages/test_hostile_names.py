@@ -14,10 +14,10 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Page, expect
 
-from broker_process import BrokerProcess
-from http_api import Api
 from leveret.client import BasicProperties, blocking
-from page_measures import BROKEN, STANDS_OUT, WIDER, serious_faults
+from support.brokers.broker_process import BrokerProcess
+from support.http.http_api import Api
+from support.pages.page_measures import BROKEN, STANDS_OUT, WIDER, serious_faults
 
 MARKUP = "<img src=x onerror=alert(1)>"
 #: Quotes of each kind, and what HTML and addresses read as their own.

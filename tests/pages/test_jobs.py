@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Locator, expect
 
-from job_views import EMPTY, PAGES, SIZES, shown
-from page_measures import BROKEN, WIDER, serious_faults
+from support.pages.job_views import EMPTY, PAGES, SIZES, shown
+from support.pages.page_measures import BROKEN, WIDER, serious_faults
 
 
 @pytest.fixture(scope="module")

@@ -17,8 +17,8 @@ from typing import Any, Final
 import pytest
 from playwright.sync_api import Page, expect
 
-from job_views import EMPTY, PAGES, shown
-from page_measures import BROKEN, WIDER
+from support.pages.job_views import EMPTY, PAGES, shown
+from support.pages.page_measures import BROKEN, WIDER
 
 #: The width of upright A4 within its margins, in pixels.
 PAPER: Final = 703

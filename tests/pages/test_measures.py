@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from page_measures import BROKEN, STANDS_OUT, WIDER, serious_faults
+from support.pages.page_measures import BROKEN, STANDS_OUT, WIDER, serious_faults
 
 #: A page at a phone's width with a text in a box, whose style a test gives.
 PAGE = """<!doctype html><html lang="en"><title>Measured</title>

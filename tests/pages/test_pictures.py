@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from broker_process import BrokerProcess
-from http_api import Api
 from leveret.client import blocking
 from leveret.client.blocking import Channel
+from support.brokers.broker_process import BrokerProcess
+from support.http.http_api import Api
 
 expect.set_options(timeout=60_000)
 

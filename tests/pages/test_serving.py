@@ -8,11 +8,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker_process import BrokerProcess
-from http_api import Api
-from http_streams import http_port
 from leveret.management.page import POLICY
 from leveret.pages.assets import FILES, assets
+from support.brokers.broker_process import BrokerProcess
+from support.http.http_api import Api
+from support.http.http_streams import http_port
 
 ASSETS = assets()
 FILE = "/ui/vendor/htm-preact.js"

@@ -11,15 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from job_samples import (
-    HOSTILE,
-    archive_sample,
-    deadletter_sample,
-    lifecycle_sample,
-    replay_sample,
-    report_sample,
-    route_sample,
-)
 from leveret.pages.assets import FILES, hash_source
 from leveret.pipelines.archive.page import archive_page
 from leveret.pipelines.deadletter.page import deadletter_page
@@ -32,6 +23,15 @@ from leveret.pipelines.pages.rows import ROWS_SHOWN, TEXT_CHARACTERS, table
 from leveret.pipelines.replay.page import replay_page
 from leveret.pipelines.report.page import report_page
 from leveret.pipelines.route.page import route_page
+from support.pages.job_samples import (
+    HOSTILE,
+    archive_sample,
+    deadletter_sample,
+    lifecycle_sample,
+    replay_sample,
+    report_sample,
+    route_sample,
+)
 
 
 class Reader(HTMLParser):

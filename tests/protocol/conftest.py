@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 import pytest
 
-import raw
-from brokers import Broker, Client, Dial, running_broker, unique
+from support.brokers.brokers import Broker, Client, Dial, running_broker, unique
+from support.wire import raw
 
 
 @pytest.fixture(scope="session")

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import pytest
 
-from core import Node, Peer
-from raw_codec import decode_properties, method, publish
+from support.node.core import Node, Peer
+from support.wire.raw_codec import decode_properties, method, publish
 
 ALL = {"configure": ".*", "write": ".*", "read": ".*"}
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-import raw
-from brokers import Broker, Client, Dial, need_own_broker, running_broker
-from core import Node
 from leveret.broker.node.users import ARGON2, User
 from leveret.server.authentication import hash_argon2
-from prepared import prepare
+from support.brokers.brokers import Broker, Client, Dial, need_own_broker, running_broker
+from support.node.core import Node
+from support.store.prepared import prepare
+from support.wire import raw
 
 
 def make_users(node: Node) -> None:

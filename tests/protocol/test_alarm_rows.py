@@ -8,9 +8,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-import raw
-from broker_process import BrokerProcess
-from brokers import need_own_broker
+from support.brokers.broker_process import BrokerProcess
+from support.brokers.brokers import need_own_broker
+from support.wire import raw
 
 SILENT = raw.CAPABILITIES | {"connection.blocked": False}
 KIBIBYTES_64 = b"x" * 65_536

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-import raw
-from broker_process import BrokerProcess
-from brokers import Broker, Client, Dial, need_own_broker, unique
+from support.brokers.broker_process import BrokerProcess
+from support.brokers.brokers import Broker, Client, Dial, need_own_broker, unique
+from support.wire import raw
 
 SILENT = dict.fromkeys(raw.CAPABILITIES, False)
 

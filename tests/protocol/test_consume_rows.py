@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-import raw
-from brokers import Broker, Client
+from support.brokers.brokers import Broker, Client
+from support.wire import raw
 
 CONSUME = (60, 20)
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-import raw
-from brokers import Broker, Client
+from support.brokers.brokers import Broker, Client
+from support.wire import raw
 
 
 def dlx(exchange: str, key: str | None = None, **more: object) -> dict[str, Any]:

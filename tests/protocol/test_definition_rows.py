@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-import raw
-from broker_process import BrokerProcess
-from raw_codec import method, publish
+from support.brokers.broker_process import BrokerProcess
+from support.wire import raw
+from support.wire.raw_codec import method, publish
 
 EXPORTED = Path(__file__).parents[1] / "broker" / "definitions" / "rabbitmq_3_10_8.json"
 ANNA = raw.Login("anna", "anna-pass", "shop")

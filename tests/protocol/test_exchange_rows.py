@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-import raw
-from brokers import Broker, Client
-from raw import Exchanges, bound_queue
+from support.brokers.brokers import Broker, Client
+from support.wire import raw
+from support.wire.raw import Exchanges, bound_queue
 
 DECLARE, DELETE = (40, 10), (40, 20)
 KINDS = ["direct", "fanout", "topic", "headers"]

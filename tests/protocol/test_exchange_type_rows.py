@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-import raw
-from brokers import Broker, Client
-from raw import Exchanges, bound_queue
+from support.brokers.brokers import Broker, Client
+from support.wire import raw
+from support.wire.raw import Exchanges, bound_queue
 
 BIND = (50, 20)
 HASH, HISTORY = "x-consistent-hash", "x-recent-history"

@@ -6,8 +6,8 @@ dead-lettered to, a queue where its end is told.
 
 from __future__ import annotations
 
-import raw
-from brokers import Client
+from support.brokers.brokers import Client
+from support.wire import raw
 
 
 def letters(connection: raw.Connection, name: str) -> str:

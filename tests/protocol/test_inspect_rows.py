@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-import raw
-from brokers import Broker, Client
-from raw import Typed
+from support.brokers.brokers import Broker, Client
+from support.wire import raw
+from support.wire.raw import Typed
 
 PUBLISH = (60, 40)
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-import raw
-from brokers import Broker
-from raw import Typed
+from support.brokers.brokers import Broker
+from support.wire import raw
+from support.wire.raw import Typed
 
 #: One value or more for each tag that RabbitMQ knows.
 VALUES: dict[str, list[Any]] = {

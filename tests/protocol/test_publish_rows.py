@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-import raw
-from brokers import Broker, Client, need_own_broker, running_broker, unique
+from support.brokers.brokers import Broker, Client, need_own_broker, running_broker, unique
+from support.wire import raw
 
 PUBLISH = (60, 40)
 

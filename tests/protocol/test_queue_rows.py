@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-import raw
-from brokers import Broker, Client
+from support.brokers.brokers import Broker, Client
+from support.wire import raw
 
 DECLARE, PURGE, DELETE = (50, 10), (50, 30), (50, 40)
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-import raw
-from brokers import Broker, Client
-from raw import Connection
+from support.brokers.brokers import Broker, Client
+from support.wire import raw
+from support.wire.raw import Connection
 
 PUBLISH = (60, 40)
 CONSUME = (60, 20)

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-import raw
-from brokers import Broker, Client, unique
-from raw import Exchanges, bound_queue
+from support.brokers.brokers import Broker, Client, unique
+from support.wire import raw
+from support.wire.raw import Exchanges, bound_queue
 
 TOPICS = [
     ("a.b", ["a.b"], ["a", "a.c", "a.b.c", ""]),

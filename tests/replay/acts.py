@@ -13,10 +13,10 @@ from leveret.broker.node.users import User, hash_password
 from leveret.broker.policy.policy import make_policy
 from leveret.store.disk import StorageFailure
 from leveret.store.disks.recording import Image
-from raw_codec import method
 from replay.account import Holding
 from replay.drive import CONFIRM, KILLS, PLAIN, PLAIN_LIFE, TX, Drive, Life, Out, Sizes
 from replay.ledger import Commit, offset_at, queue_there, there
+from support.wire.raw_codec import method
 
 SIZES = (3, 3, 3, 40, 40, 700, 5000)
 SMALL = (3, 3, 40)

@@ -9,10 +9,10 @@ import json
 from typing import Any
 
 from leveret.broker.staging.commit import COMMIT_KEY
-from raw_codec import properties, publish
 from replay.acts import Acts
 from replay.drive import CONFIRM, REPLIES_MAX
 from replay.ledger import Sent, number_of, queue_there
+from support.wire.raw_codec import properties, publish
 
 SINKS = ("one", "two")
 

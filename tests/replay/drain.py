@@ -5,14 +5,14 @@ It is the look from outside: what `found.py` saw in the broker must be what a co
 
 from __future__ import annotations
 
-from core import Node, Peer
 from leveret.broker.classic.classic import ClassicQueue
 from leveret.clock import ManualClock
 from leveret.store.disks.recording import Image, RecordingDisk
 from leveret.store.records.record import RETAINED_COUNT
-from raw_codec import decode_properties, method
 from replay.account import Content
 from replay.found import Found, recovered
+from support.node.core import Node, Peer
+from support.wire.raw_codec import decode_properties, method
 
 PREFETCH = 7
 

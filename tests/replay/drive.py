@@ -18,7 +18,6 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from core import TURNS_MAX, UUID, Node, Peer, Slices
 from leveret.broker.core.effects import ChunkWanted
 from leveret.broker.queue.queue import Queue
 from leveret.broker.queue.target import RECORDS_ALL
@@ -31,10 +30,11 @@ from leveret.store.disk import Disk, StorageFailure
 from leveret.store.disks.faulty import Fault, FaultyDisk
 from leveret.store.disks.recording import Image, RecordingDisk
 from leveret.store.records.record import SEED_MASK
-from raw import Method
-from raw_codec import decode_properties, method, properties, publish
 from replay.account import Account, Holding
 from replay.ledger import Ledger, Place, Sent, number_of
+from support.node.core import TURNS_MAX, UUID, Node, Peer, Slices
+from support.wire.raw import Method
+from support.wire.raw_codec import decode_properties, method, properties, publish
 
 #: Channels of the one connection that publishes and of the one that consumes.
 CONFIRM, TX, PLAIN = 1, 2, 3

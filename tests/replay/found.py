@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from core import Node
-from delayed import kept as delayed_messages
 from leveret.broker.classic.browse import BrowseFilter, browse
 from leveret.broker.classic.classic import ClassicQueue
 from leveret.broker.classic.delayed import DelayedMessages
@@ -35,6 +33,8 @@ from replay.account import (
     offset_identity,
     staged_in,
 )
+from support.node.core import Node
+from support.node.delayed import kept as delayed_messages
 
 PAGE_MESSAGES = 1000
 

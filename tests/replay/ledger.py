@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from raw_codec import decode_properties
 from replay.account import (
     Account,
     Change,
@@ -23,6 +22,7 @@ from replay.account import (
     Key,
     offset_identity,
 )
+from support.wire.raw_codec import decode_properties
 
 #: Headers that dead-lettering and delaying write.
 BROKER_HEADERS = ("x-death", "x-first-death-", "x-last-death-", "x-delay", "x-staged-")

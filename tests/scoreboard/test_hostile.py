@@ -7,10 +7,10 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
-from hostile_node import HostileNode, Tally, difference, durable, exported
-from hostile_requests import Request
-from hostile_values import spread
 from leveret.broker.staging.area import area_of
+from support.hostile.hostile_node import HostileNode, Tally, difference, durable, exported
+from support.hostile.hostile_requests import Request
+from support.hostile.hostile_values import spread
 
 #: Nothing is there, so that a request for it is refused.
 ROUTE = ("PUT", "/api/user-limits/{user}")

@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from core import Node
 from leveret.broker.node.users import ARGON2, SHA256, User, Users, check_hash, hash_password
 from leveret.limits import LOGINS_REMEMBERED_MAX, LOGINS_REMEMBERED_SECONDS
 from leveret.server.authentication import (
@@ -21,7 +20,8 @@ from leveret.server.authentication import (
     verify_argon2,
 )
 from leveret.session.authentication import Login
-from raw_codec import PROTOCOL_HEADER, method
+from support.node.core import Node
+from support.wire.raw_codec import PROTOCOL_HEADER, method
 
 SLOW = hash_argon2(b"right")
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from certificates import Authority
 from leveret.server.opening.certificate_expiry import expires_of
+from support.brokers.certificates import Authority
 
 
 @pytest.mark.parametrize("days", [1, 30, 20_000])

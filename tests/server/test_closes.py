@@ -16,10 +16,6 @@ from typing import Any, Final
 import pytest
 import uvloop
 
-import hare
-import raw
-from broker_process import BrokerProcess
-from hare import hare_port
 from leveret.app.embedded import Handles
 from leveret.limits import (
     LINGER_BYTES_MAX,
@@ -34,9 +30,12 @@ from leveret.server.closing.lingering import Lingering, LingeringTransport
 from leveret.session.admission import ROOM, WAIT, Admission, Slot
 from leveret.testing import Broker
 from leveret.wire.frames import PROTOCOL_HEADER
-from secure import Pki, port_of, read_all
-from virtual_loop import lapse
-from virtual_loop import run as virtual
+from support.brokers.broker_process import BrokerProcess
+from support.brokers.secure import Pki, port_of, read_all
+from support.node.virtual_loop import lapse
+from support.node.virtual_loop import run as virtual
+from support.wire import hare, raw
+from support.wire.hare import hare_port
 
 #: What is on its way when the broker closes.
 MORE: Final = bytes(24 * 1024 * 1024)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from broker_process import BrokerProcess
 from leveret.app.directories import other_writers
+from support.brokers.broker_process import BrokerProcess
 
 PLAIN = "a port without TLS is listened on beyond this machine"
 GUEST = "the user guest has its default password"

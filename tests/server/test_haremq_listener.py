@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from broker_process import BrokerProcess, BrokerProcessError
-from hare import HareClient, hare_port
+from support.brokers.broker_process import BrokerProcess, BrokerProcessError
+from support.wire.hare import HareClient, hare_port
 
 
 @pytest.fixture

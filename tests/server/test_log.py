@@ -16,15 +16,15 @@ from pathlib import Path
 import pytest
 
 import leveret
-import raw
-from broker_process import BrokerProcess
-from command_process import run_leveret
-from http_api import Api
 from leveret.client.blocking import connect
 from leveret.config import MANAGEMENT_SOCKET
 from leveret.escaping import escaped
 from leveret.management.listening.unix_socket import connect as connect_unix
 from leveret.wire.buffer import BUILD
+from support.brokers.broker_process import BrokerProcess
+from support.commands.command_process import run_leveret
+from support.http.http_api import Api
+from support.wire import raw
 
 
 @pytest.mark.parametrize(

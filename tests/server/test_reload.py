@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-import raw
-from broker_process import BrokerProcess
-from http_api import Api
-from http_streams import HttpUser
 from leveret.app.reload import RELOADED
 from leveret.client import blocking
 from leveret.config import Settings
 from leveret.errors import PreconditionFailed
+from support.brokers.broker_process import BrokerProcess
+from support.http.http_api import Api
+from support.http.http_streams import HttpUser
+from support.wire import raw
 
 DOCS = Path(__file__).parents[2] / "docs/reference/operation/configuration.md"
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from broker_process import BrokerProcess
 from leveret.limits import SLICE_MESSAGES
 from leveret.server.start_progress import LINE_MS, StartProgress
 from leveret.store.disks.recording import RecordingDisk
 from leveret.store.recovery.recovery import Recovery
-from store_model import NOW, UUID, State, Store, message
+from support.brokers.broker_process import BrokerProcess
+from support.store.store_model import NOW, UUID, State, Store, message
 
 
 class Machine:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from broker_process import BrokerProcess
 from leveret.client.blocking import connect
 from leveret.wire.frames import PROTOCOL_HEADER
+from support.brokers.broker_process import BrokerProcess
 
 
 @pytest.fixture(scope="module")

@@ -8,11 +8,11 @@ from contextlib import ExitStack
 
 import pytest
 
-import raw
 from leveret.app.embedded import Handles
 from leveret.limits import FLUSHES_PER_TURN, STEPS_PER_SLICE
 from leveret.server.amqp import FULL_READ_BYTES, ClientProtocol
 from leveret.testing import Broker
+from support.wire import raw
 
 
 @pytest.fixture(scope="module")

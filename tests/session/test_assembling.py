@@ -6,9 +6,9 @@ import tracemalloc
 
 import pytest
 
-from core import Node, Peer
 from leveret.limits import FREED_BYTES_PER_STEP, STEPS_PER_SLICE, WORK_STEPS_PER_TURN
-from raw_codec import frame, header, method, properties, publish
+from support.node.core import Node, Peer
+from support.wire.raw_codec import frame, header, method, properties, publish
 
 MOST = 1000
 BODY = 3

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import pytest
 
-from core import Node, Peer
 from leveret.limits import OUTPUT_BYTES_HIGH, OUTPUT_BYTES_MAX, UNSYNCED_BYTES_MAX
 from leveret.names import Name
 from leveret.session.states import CLOSED
-from raw_codec import BODY as BODY_FRAME
-from raw_codec import frame, header, method, publish
+from support.node.core import Node, Peer
+from support.wire.raw_codec import BODY as BODY_FRAME
+from support.wire.raw_codec import frame, header, method, publish
 
 KIB = 1024
 BODY = bytes(10 * KIB)

@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from core import Node, Peer
-from delayed import ids
 from leveret.broker.admin.definitions import export_definitions
 from leveret.broker.classic.delayed import DelayedMessages
 from leveret.broker.node.users import User, hash_password
 from leveret.broker.policy.policy import Policy, make_policy
 from leveret.broker.stream.stream import Stream
 from leveret.names import Name
-from raw_codec import method, publish
+from support.node.core import Node, Peer
+from support.node.delayed import ids
+from support.wire.raw_codec import method, publish
 
 STREAM = {"x-queue-type": "stream"}
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from core import Node, Peer
 from leveret.session.states import CLOSED, CLOSING
-from raw_codec import HEARTBEAT, frame, method, publish
+from support.node.core import Node, Peer
+from support.wire.raw_codec import HEARTBEAT, frame, method, publish
 
 GARBAGE = b"\x09what is no frame at all"
 REFUSED = method(1, "basic.qos", prefetch_size=3)

@@ -6,8 +6,6 @@ from typing import Any
 
 import pytest
 
-from core import Node
-from durable_load import Load
 from leveret.wire.buffer import BytesWriter
 from leveret.wire.frames import FRAME_METHOD, FrameReader, write_method
 from leveret.wire.method import Method
@@ -24,7 +22,9 @@ from leveret.wire.methods import (
     TxCommit,
     decode_method,
 )
-from raw_codec import method
+from support.node.core import Node
+from support.store.durable_load import Load
+from support.wire.raw_codec import method
 
 ARGUMENTS = {"x-max-age": "1D", "x-max-length-bytes": 1 << 40, "deep": {"list": [True, None, 1]}}
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core import Node, Peer
 from leveret.limits import CONFIRMS_APART_MAX
-from raw import Method
-from raw_codec import method, publish
+from support.node.core import Node, Peer
+from support.wire.raw import Method
+from support.wire.raw_codec import method, publish
 
 
 def confirming(node: Node) -> Peer:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from core import Node, Peer
 from leveret.session.settings import SessionSettings
 from leveret.session.stats import queue_consumers
 from leveret.store.disks.recording import RecordingDisk
-from raw_codec import decode_properties, method, publish
+from support.node.core import Node, Peer
+from support.wire.raw_codec import decode_properties, method, publish
 
 TEXT = (
     "PRECONDITION_FAILED - delivery acknowledgement on channel {} timed out. Timeout value used: "

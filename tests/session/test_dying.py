@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from core import Node, Peer, all_waiting, held
 from leveret.limits import (
     DEAD_LETTER_RETRY_MS,
     FAILURES_COUNTED_MAX,
@@ -19,7 +18,8 @@ from leveret.limits import (
 from leveret.store.disks.recording import RecordingDisk
 from leveret.store.records.record import RETAINED_COUNT
 from leveret.store.records.returns import MAYBE_DELIVERED, acquisitions, failures, once_more
-from raw_codec import decode_properties, method, publish
+from support.node.core import Node, Peer, all_waiting, held
+from support.wire.raw_codec import decode_properties, method, publish
 
 
 def put(queue: str, body: bytes, **properties: Any) -> bytes:

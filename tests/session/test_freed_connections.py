@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from core import Node, Peer
-from raw_codec import method, publish
-from uncollected import no_collector, objects_of
+from support.node.core import Node, Peer
+from support.node.uncollected import no_collector, objects_of
+from support.wire.raw_codec import method, publish
 
 #: Where the objects of a connection are defined.
 ROOMS = ("leveret.session.", "leveret.wire.")

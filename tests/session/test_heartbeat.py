@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import pytest
 
-from core import Node, Peer
 from leveret.limits import HANDSHAKE_SECONDS_MAX
 from leveret.session.states import CLOSED, CLOSING, OPEN
-from raw_codec import PROTOCOL_HEADER, frame, method, publish
+from support.node.core import Node, Peer
+from support.wire.raw_codec import PROTOCOL_HEADER, frame, method, publish
 
 HEARTBEAT = frame(8, 0, b"")
 

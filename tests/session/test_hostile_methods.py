@@ -10,9 +10,9 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from hostile_methods import argument_names, cases, client_methods, mixed
-from hostile_node import Tally, run_methods
-from hostile_values import ARGUMENTS, spread
+from support.hostile.hostile_methods import argument_names, cases, client_methods, mixed
+from support.hostile.hostile_node import Tally, run_methods
+from support.hostile.hostile_values import ARGUMENTS, spread
 
 COUNT = 700
 BATCH = 200

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from core import Node, Peer
 from leveret.session.settings import SessionSettings
-from raw_codec import method, publish
+from support.node.core import Node, Peer
+from support.wire.raw_codec import method, publish
 
 
 @pytest.fixture

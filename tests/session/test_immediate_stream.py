@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from core import Node
 from leveret.session.settings import SessionSettings
-from raw_codec import method, publish
+from support.node.core import Node
+from support.wire.raw_codec import method, publish
 
 
 def test_a_stream_with_a_ready_consumer_takes_an_immediate_message() -> None:

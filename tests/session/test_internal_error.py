@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import pytest
 
-from core import Node, Peer
-from idle_queues import IdleQueue, IdleTarget
 from leveret.broker.core.effects import ChunkReader
 from leveret.broker.core.turn import Link
 from leveret.broker.queue.target import RECORDS_NONE, Target
@@ -19,7 +17,9 @@ from leveret.broker.values.queue_attributes import QueueAttributes
 from leveret.message import Message
 from leveret.session.settings import Tokens
 from leveret.store.segments.segments import ChunkRef
-from raw_codec import method, publish
+from support.node.core import Node, Peer
+from support.node.idle_queues import IdleQueue, IdleTarget
+from support.wire.raw_codec import method, publish
 
 
 class BrokenTokens(Tokens):

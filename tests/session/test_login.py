@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from core import Node, Peer
 from leveret.session.authentication import Authenticator, Login
 from leveret.session.settings import SessionSettings
-from raw_codec import PROTOCOL_HEADER, method
+from support.node.core import Node, Peer
+from support.wire.raw_codec import PROTOCOL_HEADER, method
 
 
 class Later(Authenticator):

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from core import Node, Peer
 from leveret.names import Name
 from leveret.session.settings import SessionSettings
-from raw_codec import method, publish
+from support.node.core import Node, Peer
+from support.wire.raw_codec import method, publish
 
 
 @pytest.fixture(params=[False, True], ids=["whole", "bytewise"])

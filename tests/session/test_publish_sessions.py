@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from core import Node, Peer, all_waiting
 from leveret.limits import (
     FAN_OUT_COPIES,
     PUBLISH_SESSION_CHANNELS_MAX,
@@ -22,7 +21,8 @@ from leveret.limits import (
 )
 from leveret.store.disks.recording import Image, RecordingDisk, crash_states
 from leveret.wire.content.publish_marks import RETURNED, PublishMarks, read_marks
-from raw_codec import PROTOCOL_HEADER, method, publish
+from support.node.core import Node, Peer, all_waiting
+from support.wire.raw_codec import PROTOCOL_HEADER, method, publish
 
 SESSION = "0123456789abcdef" * 2
 OTHER = "f" * 32

@@ -14,13 +14,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from core import Node, Peer
 from leveret.limits import BODY_APART_BYTES
 from leveret.names import Name
 from leveret.session.settings import SessionSettings
 from leveret.session.states import CLOSED
 from leveret.wire.buffer import COMPILED
-from raw_codec import BODY, HEADER, content, frame, header, method, properties, publish
+from support.node.core import Node, Peer
+from support.wire.raw_codec import BODY, HEADER, content, frame, header, method, properties, publish
 
 FRAME_MAX = 4096
 MESSAGE_MAX = 20_000

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import pytest
 
-from broker_restarts import stopped
-from core import Node, Peer
 from leveret.limits import OUTPUT_BYTES_HIGH
-from raw import Method
-from raw_codec import decode_properties, method, publish
+from support.brokers.broker_restarts import stopped
+from support.node.core import Node, Peer
+from support.wire.raw import Method
+from support.wire.raw_codec import decode_properties, method, publish
 
 REPLY_TO = "amq.rabbitmq.reply-to"
 LARGE = bytes(100 * 1024)

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from core import Node, Peer
-from durable_load import Load, check_promises
 from leveret.store.disk import StorageFailure
 from leveret.store.disks.faulty import Fault, FaultyDisk
 from leveret.store.disks.recording import RecordingDisk
-from raw_codec import method, publish
+from support.node.core import Node, Peer
+from support.store.durable_load import Load, check_promises
+from support.wire.raw_codec import method, publish
 
 SEEDS = range(25)
 

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker_restarts import killed
-from core import Node, Peer, all_waiting
 from leveret.limits import BODY_APART_BYTES, TX_BYTES_MAX, TX_MESSAGES_MAX, TX_SMALL_BYTES_MAX
 from leveret.names import Name
-from raw_codec import method, publish
+from support.brokers.broker_restarts import killed
+from support.node.core import Node, Peer, all_waiting
+from support.wire.raw_codec import method, publish
 
 
 @pytest.fixture

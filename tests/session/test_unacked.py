@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core import Node, Peer
 from leveret.broker.queue.queue import Queue
 from leveret.limits import UNACKED_PER_CHANNEL_MAX
 from leveret.message import Address, Message
 from leveret.names import Name
 from leveret.session.channel.unacked import Unacked, UnackedList
-from raw_codec import method, publish
+from support.node.core import Node, Peer
+from support.wire.raw_codec import method, publish
 
 #: Deliveries of a full block (`unacked._BLOCK`).
 BLOCK = 256

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from brokers import Broker, running_broker, unique
+from support.brokers.brokers import Broker, running_broker, unique
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from live_stream import LiveStream
-    from memory_stream import MemoryStream
+    from support.spark.live_stream import LiveStream
+    from support.spark.memory_stream import MemoryStream
 
 if importlib.util.find_spec("pyspark") is None:
     collect_ignore_glob = ["test_*.py"]
@@ -60,7 +60,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 @pytest.fixture
 def memory(name: str) -> Iterator[MemoryStream]:
     """A stream in memory under the test's name."""
-    from memory_stream import STREAMS, MemoryStream
+    from support.spark.memory_stream import STREAMS, MemoryStream
 
     STREAMS[name] = MemoryStream()
     yield STREAMS[name]
@@ -70,7 +70,7 @@ def memory(name: str) -> Iterator[MemoryStream]:
 @pytest.fixture
 def stream(broker: Broker, name: str) -> Iterator[LiveStream]:
     """An empty stream on the broker, bound to an exchange of its own."""
-    from live_stream import LiveStream
+    from support.spark.live_stream import LiveStream
 
     live = LiveStream(broker.uri, name, f"{name}-exchange")
     live.declare()

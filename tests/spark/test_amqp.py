@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from broker_process import BrokerProcess
-from brokers import Broker, need_own_broker
 from leveret.client import BasicProperties
 from leveret.client.blocking import connect
 from leveret.errors import AccessRefusedHard, NotFound
@@ -21,8 +19,10 @@ from leveret.spark.stream.planner import OffsetRange
 from leveret.spark.stream.ranges import read_range
 from leveret.spark.transports import open_transport
 from leveret.spark.transports.base import Bounds, Interrupted, Piece, Transport
-from live_stream import LiveStream, Sent
-from pauses import StepPause
+from support.brokers.broker_process import BrokerProcess
+from support.brokers.brokers import Broker, need_own_broker
+from support.node.pauses import StepPause
+from support.spark.live_stream import LiveStream, Sent
 
 
 def transport(stream: LiveStream, **options: str) -> Transport:

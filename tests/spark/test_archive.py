@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from leveret.client import BasicProperties
 from leveret.pipelines import archive
 from leveret.pipelines.source import read_archive
-from live_stream import LiveStream, Sent
+from support.spark.live_stream import LiveStream, Sent
 
 
 def archived(spark: SparkSession, path: Path) -> list[tuple[int, bytes]]:

@@ -11,9 +11,9 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from brokers import Broker
 from leveret.client import BasicProperties, Timestamp
-from live_stream import LiveStream, Sent
+from support.brokers.brokers import Broker
+from support.spark.live_stream import LiveStream, Sent
 
 PASSWORD_ENV = "LEVERET_SPARK_TEST_PASSWORD"
 

@@ -13,8 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from broker_process import BrokerProcess
-from brokers import need_own_broker
 from leveret.client import BasicProperties, Timestamp
 from leveret.client.blocking import connect
 from leveret.client.uri import parse_uri
@@ -32,8 +30,10 @@ from leveret.spark.transports.amqp import AmqpTransport
 from leveret.spark.transports.auto import AutoTransport
 from leveret.spark.transports.base import Bounds, Interrupted, Piece, Transport
 from leveret.spark.transports.bulk import BulkTransport
-from live_stream import LiveStream, Sent
-from pauses import StepPause
+from support.brokers.broker_process import BrokerProcess
+from support.brokers.brokers import need_own_broker
+from support.node.pauses import StepPause
+from support.spark.live_stream import LiveStream, Sent
 
 
 def transport(stream: LiveStream, **options: str) -> Transport:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from leveret.client import BasicProperties, Timestamp
 from leveret.spark.columns.messages import BatchBuilder
 from leveret.spark.columns.schema import ROW
-from memory_stream import Delivery
+from support.spark.memory_stream import Delivery
 
 
 def row(properties: BasicProperties, body: bytes = b"") -> dict[str, object]:

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from brokers import Broker, unique
 from leveret.client import BasicProperties
 from leveret.client.blocking import Channel, connect
 from leveret.pipelines import archive, deadletter, republish
@@ -21,7 +20,8 @@ from leveret.pipelines.letters import letters
 from leveret.pipelines.refusals import JobError
 from leveret.pipelines.replay.choosing import Choice
 from leveret.pipelines.replay.sending import Sent
-from live_stream import LiveStream
+from support.brokers.brokers import Broker, unique
+from support.spark.live_stream import LiveStream
 
 SCHEMA = (
     "stream string, offset bigint, timestamp timestamp, exchange string, routing_key string, "

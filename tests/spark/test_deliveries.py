@@ -19,8 +19,8 @@ from leveret.wire.buffer import BytesWriter
 from leveret.wire.content.deliveries import Columns, DeliveryScanner
 from leveret.wire.frames import FrameReader, write_body, write_header, write_method
 from leveret.wire.methods.basic import BasicDeliver
-from live_stream import LiveStream, Sent
-from memory_stream import Delivery
+from support.spark.live_stream import LiveStream, Sent
+from support.spark.memory_stream import Delivery
 
 
 def columns_of(messages: Sequence[Delivery], with_properties: bool = True) -> Columns:

@@ -10,8 +10,6 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from broker_process import BrokerProcess
-from brokers import Broker, need_own_broker
 from leveret.spark.options.read import (
     BATCH_ONLY,
     OPTION_NAMES,
@@ -21,7 +19,9 @@ from leveret.spark.options.read import (
     Options,
     parse_options,
 )
-from live_stream import LiveStream, Sent
+from support.brokers.broker_process import BrokerProcess
+from support.brokers.brokers import Broker, need_own_broker
+from support.spark.live_stream import LiveStream, Sent
 
 PAGE = Path(__file__).parents[2] / "docs/reference/spark/streams.md"
 PASSWORD_ENV = "LEVERET_SPARK_TEST_PASSWORD"

@@ -18,11 +18,11 @@ from pyspark.sql.streaming.query import StreamingQuery
 from soak.load import Load
 from soak.world import is_worker
 
-from broker_process import BrokerProcess
-from brokers import need_own_broker
 from leveret.client.blocking import connect
 from leveret.pipelines.archive.job import start_archive
-from live_stream import LiveStream
+from support.brokers.broker_process import BrokerProcess
+from support.brokers.brokers import need_own_broker
+from support.spark.live_stream import LiveStream
 
 #: Nothing tells when a query has committed: its files are looked at.
 PAUSE = threading.Event()

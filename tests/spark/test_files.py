@@ -11,9 +11,6 @@ from typing import Any
 
 import pytest
 
-from broker_process import BrokerProcess
-from brokers import need_own_broker
-from data_dirs import SMALL
 from leveret.client import BasicProperties
 from leveret.errors import NotFound
 from leveret.spark.columns.schema import ROW
@@ -22,8 +19,11 @@ from leveret.spark.source import LeveretDataSource
 from leveret.spark.stream.ranges import DataLossError
 from leveret.spark.transports import open_transport
 from leveret.spark.transports.base import Bounds
-from live_stream import LiveStream, Sent
-from spark_order import Checkpoint, StreamingRun, batch_rows
+from support.brokers.broker_process import BrokerProcess
+from support.brokers.brokers import need_own_broker
+from support.spark.live_stream import LiveStream, Sent
+from support.spark.spark_order import Checkpoint, StreamingRun, batch_rows
+from support.store.data_dirs import SMALL
 
 COUNT = 3000
 

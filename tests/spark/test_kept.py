@@ -12,8 +12,6 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from broker_process import BrokerProcess
-from brokers import need_own_broker
 from kept.filling import body, uri_of
 from kept.opening import IDS, KEPT, unpack
 from kept.querying import COPY, ONE, SALES, SELL, TWO, run_query
@@ -23,6 +21,8 @@ from leveret.spark.columns.schema import ROW
 from leveret.spark.options.read import parse_options
 from leveret.spark.stream.offsets import from_json
 from leveret.spark.transports import open_transport
+from support.brokers.broker_process import BrokerProcess
+from support.brokers.brokers import need_own_broker
 
 
 @pytest.mark.parametrize(("name", "end"), KEPT, ids=IDS)

@@ -17,7 +17,7 @@ from leveret.pipelines.lakes.files import PartitionedFiles
 from leveret.pipelines.lakes.sink import LakeWriter, Written
 from leveret.pipelines.refusals import JobError
 from leveret.pipelines.source import read_archive
-from live_stream import LiveStream
+from support.spark.live_stream import LiveStream
 
 DAY = date(2026, 11, 21)
 PARTITION_BY = ("stream", "date")

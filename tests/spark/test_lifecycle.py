@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from broker_process import BrokerProcess
-from brokers import need_own_broker
 from leveret.client import BasicProperties, blocking
 from leveret.pipelines import lifecycle
 from leveret.pipelines.lifecycle.job import EVENT_STREAM, read_events, summarize
 from leveret.pipelines.lifecycle.page import lifecycle_page
 from leveret.pipelines.lifecycle.result import Latency, Lifecycle
 from leveret.pipelines.refusals import JobError
+from support.brokers.broker_process import BrokerProcess
+from support.brokers.brokers import need_own_broker
 
 Event = dict[str, object]
 

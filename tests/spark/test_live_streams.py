@@ -11,7 +11,6 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from brokers import Broker
 from leveret.client import BasicProperties
 from leveret.client.blocking import connect
 from leveret.errors import NotFound
@@ -20,8 +19,9 @@ from leveret.spark.listener import Lag, watch_lag
 from leveret.spark.options.read import OptionError
 from leveret.spark.source import LeveretDataSource
 from leveret.spark.stream.offsets import from_json
-from live_stream import LiveStream, Sent
-from spark_order import batch_rows
+from support.brokers.brokers import Broker
+from support.spark.live_stream import LiveStream, Sent
+from support.spark.spark_order import batch_rows
 
 
 @pytest.fixture

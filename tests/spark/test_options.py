@@ -18,7 +18,7 @@ from leveret.spark.options.read import (
 )
 from leveret.spark.options.trust import TrustError, context_of
 from leveret.spark.stream.offsets import EARLIEST, LATEST, Moment
-from secure import Pki
+from support.brokers.secure import Pki
 
 URI = "amqp://someone@localhost:5672/%2F"
 LEAST = {"uri": URI, "stream": "orders"}

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from brokers import Broker
 from leveret.cli.contexts.kept import Context, Contexts
 from leveret.cli.pipeline.running import trusted_there
 from leveret.client.blocking import connect
-from live_stream import LiveStream
-from secure import Pki, port_of, uri_of
+from support.brokers.brokers import Broker
+from support.brokers.secure import Pki, port_of, uri_of
+from support.spark.live_stream import LiveStream
 
 
 def pipeline(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -14,8 +14,8 @@ from leveret.client import BasicProperties
 from leveret.spark.columns.projection import FILTER_VALUE, matching_keys
 from leveret.spark.columns.schema import KAFKA, ROW
 from leveret.spark.stream.ranges import DataLossError
-from memory_stream import STREAMS, Delivery, MemoryStream
-from spark_order import Checkpoint, StreamingRun, batch_rows
+from support.spark.memory_stream import STREAMS, Delivery, MemoryStream
+from support.spark.spark_order import Checkpoint, StreamingRun, batch_rows
 
 KEYS = ["orders.eu.created", "orders.us.created", "orders.eu.deleted", "", "logs", "orders"]
 

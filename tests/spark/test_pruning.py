@@ -24,8 +24,8 @@ from pyspark.sql.datasource import (
 from leveret.spark.options.read import parse_options
 from leveret.spark.stream.batch import BatchReader, PrunedBatchReader
 from leveret.spark.stream.pruning import pruning_of
-from memory_stream import STREAMS, MemoryStream
-from spark_order import batch_rows, make_source
+from support.spark.memory_stream import STREAMS, MemoryStream
+from support.spark.spark_order import batch_rows, make_source
 
 URI = "amqp://localhost"
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

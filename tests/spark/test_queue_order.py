@@ -19,17 +19,17 @@ from typing import Any
 
 import pytest
 
-from broker_process import BrokerProcess
-from brokers import Broker, need_own_broker
 from leveret.client import BasicProperties
 from leveret.errors import NotFound
 from leveret.spark.options.read import OptionError
 from leveret.spark.queue.spool import Spool, SpoolError
 from leveret.spark.stream.ranges import DataLossError
-from live_queue import LiveQueue, unacked
-from live_stream import LiveStream, Sent
-from queue_driver import rows_of
-from spark_order import Checkpoint, StreamingRun, batch_rows
+from support.brokers.broker_process import BrokerProcess
+from support.brokers.brokers import Broker, need_own_broker
+from support.spark.live_queue import LiveQueue, unacked
+from support.spark.live_stream import LiveStream, Sent
+from support.spark.queue_driver import rows_of
+from support.spark.spark_order import Checkpoint, StreamingRun, batch_rows
 
 MODES = pytest.mark.parametrize("mode", ["afterBatch", "spool"])
 COUNT = 5000
@@ -104,7 +104,7 @@ def test_a_running_query_gives_all_once_and_leaves_nothing_when_idle(
 def drive(options: dict[str, str], directory: Path, place: str = "never", batch: int = -1) -> int:
     """Run a driver that dies in that place of that batch; return its exit code."""
     given = {"options": options, "directory": str(directory), "place": place, "batch": batch}
-    driver = [sys.executable, "-m", "queue_driver", json.dumps(given)]
+    driver = [sys.executable, "-m", "support.spark.queue_driver", json.dumps(given)]
     path = os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])
     return subprocess.run(driver, env=os.environ | {"PYTHONPATH": path}, check=False).returncode
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from broker_process import BrokerProcess
-from brokers import Broker, need_own_broker
-from live_queue import LiveQueue, unacked
+from support.brokers.broker_process import BrokerProcess
+from support.brokers.brokers import Broker, need_own_broker
+from support.spark.live_queue import LiveQueue, unacked
 
 COUNT = 5000
 MODES = pytest.mark.parametrize("mode", ["afterBatch", "spool"])

@@ -14,8 +14,8 @@ from leveret.spark.options.read import Options, parse_options
 from leveret.spark.stream.planner import OffsetRange
 from leveret.spark.stream.ranges import DataLossError, read_range
 from leveret.spark.transports.base import Interrupted
-from memory_stream import STREAMS, MemoryStream, MemoryTransport
-from pauses import StepPause
+from support.node.pauses import StepPause
+from support.spark.memory_stream import STREAMS, MemoryStream, MemoryTransport
 
 OPTIONS = parse_options({"uri": "amqp://localhost", "stream": "ranges"})
 LENIENT = dataclasses.replace(OPTIONS, fail_on_data_loss=False)

@@ -10,8 +10,8 @@ from pyspark.sql.types import StructType
 from leveret.errors import NotFound
 from leveret.spark.columns.schema import ROW
 from leveret.spark.stream.ranges import DataLossError
-from memory_stream import STREAMS, MemoryStream
-from spark_order import Checkpoint, StreamingRun, as_json, batch_rows, make_source
+from support.spark.memory_stream import STREAMS, MemoryStream
+from support.spark.spark_order import Checkpoint, StreamingRun, as_json, batch_rows, make_source
 
 URI = "amqp://localhost"
 

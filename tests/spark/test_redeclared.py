@@ -11,8 +11,6 @@ from typing import Any
 
 import pytest
 
-from broker_process import BrokerProcess
-from brokers import Broker, need_own_broker
 from leveret.client.blocking import connect
 from leveret.errors import NotFound
 from leveret.spark.columns.schema import ROW
@@ -24,10 +22,12 @@ from leveret.spark.stream.planner import OffsetRange
 from leveret.spark.stream.ranges import DataLossError, read_range
 from leveret.spark.transports import open_transport
 from leveret.spark.transports.base import Redeclared
-from live_stream import LiveStream
-from memory_stream import STREAMS, MemoryStream
-from pauses import StepPause
-from spark_order import Checkpoint, StreamingRun
+from support.brokers.broker_process import BrokerProcess
+from support.brokers.brokers import Broker, need_own_broker
+from support.node.pauses import StepPause
+from support.spark.live_stream import LiveStream
+from support.spark.memory_stream import STREAMS, MemoryStream
+from support.spark.spark_order import Checkpoint, StreamingRun
 
 TRANSPORTS = ["auto", "bulk", "amqp"]
 

@@ -10,7 +10,6 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from brokers import Broker, unique
 from leveret.client import BasicProperties
 from leveret.client.blocking import connect
 from leveret.pipelines import Destination, archive, read_archive, replay
@@ -18,7 +17,8 @@ from leveret.pipelines.progress import Say
 from leveret.pipelines.refusals import JobError
 from leveret.pipelines.replay.choosing import Choice, header_choice, matching
 from leveret.pipelines.replay.sending import pace
-from live_stream import LiveStream, Sent
+from support.brokers.brokers import Broker, unique
+from support.spark.live_stream import LiveStream, Sent
 
 COUNT = 240
 

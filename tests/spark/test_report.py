@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from leveret.client import BasicProperties
 from leveret.pipelines import archive, report
 from leveret.pipelines.pages.bars import BANDS_MAX
-from live_stream import LiveStream, Sent
+from support.spark.live_stream import LiveStream, Sent
 
 HOSTILE = "<script>alert(1)</script>"
 

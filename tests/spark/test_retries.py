@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 
-from broker_process import BrokerProcess
-from brokers import Broker, need_own_broker
 from leveret.errors import AmqpError, NotFound
 from leveret.spark.columns.schema import ROW
 from leveret.spark.connection.retries import Pause, Retries, Unreachable, ask
@@ -25,8 +23,10 @@ from leveret.spark.transports import open_transport
 from leveret.spark.transports.base import Interrupted
 from leveret.spark.write.link import close_link, open_link
 from leveret.spark.write.options import parse_write_options
-from live_stream import LiveStream
-from pauses import StepPause
+from support.brokers.broker_process import BrokerProcess
+from support.brokers.brokers import Broker, need_own_broker
+from support.node.pauses import StepPause
+from support.spark.live_stream import LiveStream
 
 URI = "amqp://user:secret@broker.example:5673/%2F"
 

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from brokers import Broker, need_own_broker, unique
-from http_api import Api
 from leveret.client.blocking import connect
 from leveret.pipelines import read_topology, route, routed
 from leveret.pipelines.refusals import JobError
 from leveret.pipelines.route.matchers import header_text
-from live_stream import LiveStream
-from random_topology import RandomTopology, Sample
+from support.brokers.brokers import Broker, need_own_broker, unique
+from support.http.http_api import Api
+from support.node.random_topology import RandomTopology, Sample
+from support.spark.live_stream import LiveStream
 
 SCHEMA = "number int, exchange string, routing_key string, headers map<string, string>, body string"
 SAMPLES = 400

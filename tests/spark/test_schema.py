@@ -18,7 +18,7 @@ from pyspark.sql.types import (
 
 from leveret.spark.columns.messages import BatchBuilder
 from leveret.spark.columns.schema import ROW, SchemaError, check_schema, default_schema
-from memory_stream import Delivery
+from support.spark.memory_stream import Delivery
 
 
 def columns(*fields: tuple[str, DataType]) -> StructType:

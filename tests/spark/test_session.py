@@ -17,7 +17,7 @@ from leveret.spark.installation import cache_dir, class_data_options, class_data
 from leveret.spark.python import PythonError, check_python, use_this_python
 from leveret.spark.redaction import PATTERNS, hide_uris
 from leveret.spark.source import LeveretDataSource
-from live_stream import LiveStream
+from support.spark.live_stream import LiveStream
 
 
 def test_workers_run_this_python_and_times_are_utc(spark: SparkSession) -> None:

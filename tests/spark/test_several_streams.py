@@ -12,9 +12,9 @@ from leveret.errors import NotFound
 from leveret.spark.options.read import OptionError
 from leveret.spark.stream.ranges import DataLossError
 from leveret.spark.stream.streams import FRESH_SECONDS
-from memory_stream import STREAMS, MemoryStream
-from pauses import StepPause
-from spark_order import Checkpoint, StreamingRun, batch_rows
+from support.node.pauses import StepPause
+from support.spark.memory_stream import STREAMS, MemoryStream
+from support.spark.spark_order import Checkpoint, StreamingRun, batch_rows
 
 URI = "amqp://localhost"
 Orders = list[MemoryStream]

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from brokers import Broker
 from leveret.client.blocking import connect
 from leveret.spark.listener import watch_writes
 from leveret.spark.write.result import WriteResult, read_results
-from live_stream import LiveStream, Sent
+from support.brokers.brokers import Broker
+from support.spark.live_stream import LiveStream, Sent
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -15,8 +15,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from brokers import Broker
-from cut_proxy import CutProxy
 from leveret.client import BasicProperties, Message
 from leveret.client.blocking import Channel, connect
 from leveret.errors import NotFound
@@ -26,9 +24,11 @@ from leveret.spark.write.link import WriteError
 from leveret.spark.write.result import WriteResult, read_results
 from leveret.spark.write.staging import COMMIT_KEY, commit, discard
 from leveret.spark.write.task import Written
-from live_stream import LiveStream
-from sink_order import Killed, Sink, fail, kill_this_process, sink_for
-from written_rows import HEADERS, bodies, consumed, drain, numbers, texts
+from support.brokers.brokers import Broker
+from support.spark.live_stream import LiveStream
+from support.spark.sink_order import Killed, Sink, fail, kill_this_process, sink_for
+from support.spark.written_rows import HEADERS, bodies, consumed, drain, numbers, texts
+from support.wire.cut_proxy import CutProxy
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from broker_process import BrokerProcess
-from brokers import Broker, need_own_broker
-from live_stream import LiveStream, Sent
+from support.brokers.broker_process import BrokerProcess
+from support.brokers.brokers import Broker, need_own_broker
+from support.spark.live_stream import LiveStream, Sent
 
 #: The bodies of each batch, in the order in which the batches were run.
 Batches = list[tuple[int, list[int]]]

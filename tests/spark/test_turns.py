@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memory_stream import STREAMS, MemoryStream
-from spark_order import Checkpoint, StreamingRun, as_json
+from support.spark.memory_stream import STREAMS, MemoryStream
+from support.spark.spark_order import Checkpoint, StreamingRun, as_json
 
 #: Each is a query of up to ten batches.
 EXAMPLES = 12

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from broker_process import BrokerProcess
-from brokers import need_own_broker
+from support.brokers.broker_process import BrokerProcess
+from support.brokers.brokers import need_own_broker
 
 PAGE = Path(__file__).parents[2] / "docs/tutorials/first-messages.md"
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -11,8 +11,6 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
-from brokers import Broker
-from cut_proxy import CutProxy
 from leveret.client import ReturnedMessage
 from leveret.client.blocking import Channel, connect
 from leveret.spark.options.read import OptionError
@@ -20,9 +18,11 @@ from leveret.spark.transports.base import Interrupted
 from leveret.spark.write.link import Sender, WriteError, open_link
 from leveret.spark.write.options import parse_write_options
 from leveret.spark.write.rows import RowError
-from live_stream import LiveStream
-from sink_order import Killed, Sink, fail, kill_this_process, sink_for
-from written_rows import HEADERS, bodies, consumed, drain, ids, numbers, texts
+from support.brokers.brokers import Broker
+from support.spark.live_stream import LiveStream
+from support.spark.sink_order import Killed, Sink, fail, kill_this_process, sink_for
+from support.spark.written_rows import HEADERS, bodies, consumed, drain, ids, numbers, texts
+from support.wire.cut_proxy import CutProxy
 
 
 @pytest.fixture

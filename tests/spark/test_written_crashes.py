@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from broker_process import BrokerProcess
-from brokers import need_own_broker
-from cut_proxy import CutProxy
 from leveret.client.blocking import connect
 from leveret.spark.transports.base import Interrupted
-from sink_order import Sink, sink_for
-from written_rows import numbers, texts
+from support.brokers.broker_process import BrokerProcess
+from support.brokers.brokers import need_own_broker
+from support.spark.sink_order import Sink, sink_for
+from support.spark.written_rows import numbers, texts
+from support.wire.cut_proxy import CutProxy
 
 STREAM = "s"
 

@@ -26,7 +26,7 @@ from leveret.store.records.record import (
     is_kind,
 )
 from leveret.store.recovery.apply import Applier
-from store_model import Store, Told, message
+from support.store.store_model import Store, Told, message
 
 KINDS = [kind for kind in range(256) if is_kind(kind) and kind not in (SNAPSHOT, END)]
 

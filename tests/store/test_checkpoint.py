@@ -18,7 +18,7 @@ from leveret.store.recovery.recovery import NO_STATE
 from leveret.store.segments.segments import SegmentNumbers, read_chunk, segment_path
 from leveret.store.snapshot import SnapshotHead, state_path
 from leveret.wire.buffer import COMPILED
-from store_model import NOW, Source, Store, content, message
+from support.store.store_model import NOW, Source, Store, content, message
 
 STRIDE = 1 if COMPILED else 3
 

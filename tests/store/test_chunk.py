@@ -19,7 +19,7 @@ from leveret.chunk import (
 )
 from leveret.limits import CHUNK_BYTES_MAX, CHUNK_RECORDS_MAX
 from leveret.message import Address, Message
-from store_model import content
+from support.store.store_model import content
 
 ROWS = st.lists(
     st.tuples(

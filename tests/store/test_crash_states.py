@@ -21,7 +21,7 @@ import pytest
 
 from leveret.store.disks.recording import Image, RecordingDisk, crash_states
 from leveret.wire.buffer import COMPILED
-from store_model import NOW, Source, State, Store, content, message
+from support.store.store_model import NOW, Source, State, Store, content, message
 
 SEEDS = range(60 if COMPILED else 15)
 STEPS = 80

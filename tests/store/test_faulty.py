@@ -9,7 +9,7 @@ import pytest
 from leveret.store.disk import StorageFailure
 from leveret.store.disks.faulty import Fault, FaultyDisk
 from leveret.store.disks.recording import RecordingDisk
-from store_model import Store, message
+from support.store.store_model import Store, message
 
 
 def test_a_fault_hits_the_operation_it_names_and_no_other() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from leveret.store.disks.recording import Image, RecordingDisk
 from leveret.store.format import UnknownFormat, open_format
-from store_model import NOW, UUID, Store
+from support.store.store_model import NOW, UUID, Store
 
 
 def test_a_new_directory_gets_its_identity_and_keeps_it() -> None:

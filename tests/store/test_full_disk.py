@@ -18,7 +18,7 @@ from leveret.store.disks.faulty import Fault, FaultyDisk
 from leveret.store.disks.recording import Image, RecordingDisk, crash_states
 from leveret.store.journal.files import JournalFiles
 from leveret.store.journal.journal import Group
-from store_model import Store, message
+from support.store.store_model import Store, message
 
 
 def filled(room: int, ballast: int = 0) -> tuple[RecordingDisk, Store]:

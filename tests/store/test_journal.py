@@ -26,7 +26,7 @@ from leveret.store.records.record import (
     TX,
 )
 from leveret.store.recovery.apply import Applier
-from store_model import Told, content, message
+from support.store.store_model import Told, content, message
 
 SEED = 0x1234_5678_9ABC
 

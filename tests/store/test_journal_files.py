@@ -18,7 +18,7 @@ from leveret.store.disks.faulty import Fault, FaultyDisk
 from leveret.store.disks.recording import RecordingDisk, crash_states
 from leveret.store.journal.files import JournalFiles, journal_name, journal_number
 from leveret.store.journal.journal import Group, Journal
-from store_model import Store, message
+from support.store.store_model import Store, message
 
 
 def opened() -> tuple[RecordingDisk, Journal, JournalFiles]:

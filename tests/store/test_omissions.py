@@ -10,7 +10,6 @@ import itertools
 import zipfile
 from pathlib import Path
 
-from core import Node, all_waiting
 from leveret.broker.admin.definitions import export_definitions
 from leveret.broker.policy.policy import make_policy
 from leveret.broker.recovery.checkpoint import BrokerCheckpoint
@@ -19,7 +18,8 @@ from leveret.store.checkpoint.checkpoint import CheckpointOutput, CheckpointSour
 from leveret.store.disks.recording import Image, RecordingDisk
 from leveret.store.survey.salvage import Salvage, write_salvage
 from leveret.store.survey.survey import Survey
-from raw_codec import publish
+from support.node.core import Node, all_waiting
+from support.wire.raw_codec import publish
 
 #: A directory that 06a8cc1 left after some checkpoints that met a limit that cannot be written.
 SPECIMEN = Path(__file__).parent.parent / "kept" / "06a8cc1-left-out.zip"

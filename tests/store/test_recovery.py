@@ -13,7 +13,7 @@ from leveret.store.disks.recording import Image, RecordingDisk
 from leveret.store.journal.files import journal_path
 from leveret.store.recovery.recovery import Recovery, recover
 from leveret.wire.buffer import COMPILED
-from store_model import NOW, UUID, State, Store, content, message
+from support.store.store_model import NOW, UUID, State, Store, content, message
 
 #: The pure build takes every third place.
 STRIDE = 1 if COMPILED else 3

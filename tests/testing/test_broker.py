@@ -27,13 +27,13 @@ import pytest
 import structlog
 import uvloop
 
-from hare import HareClient
 from leveret.app.embedded import EmbeddedParts, embedded_settings
 from leveret.app.listeners import CannotListen
 from leveret.app.node import Node
 from leveret.config import ConfigError
 from leveret.testing import Broker, NotRunning
 from leveret.testing.thread import BrokerThread
+from support.wire.hare import HareClient
 
 
 def put(url: str, body: bytes, queue: str = "q") -> None:

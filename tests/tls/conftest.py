@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from secure import Pki
+from support.brokers.secure import Pki
 
 
 @pytest.fixture(scope="session")

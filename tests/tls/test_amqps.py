@@ -11,12 +11,12 @@ from collections.abc import Iterator
 import pytest
 
 import leveret.client
-import raw
 from leveret.client import blocking
 from leveret.limits import TLS_HANDSHAKE_BYTES_MAX
 from leveret.testing import Broker
 from leveret.wire.frames import PROTOCOL_HEADER
-from secure import Pki, handshake, read_all, uri_of
+from support.brokers.secure import Pki, handshake, read_all, uri_of
+from support.wire import raw
 
 
 @pytest.fixture(scope="module")

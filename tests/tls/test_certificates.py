@@ -17,8 +17,6 @@ from pathlib import Path
 
 import pytest
 
-from broker_process import BrokerProcess, BrokerProcessError
-from certificates import Certificate
 from leveret.client import blocking
 from leveret.limits import CERTIFICATE_FILE_BYTES_MAX, SNI_CERTIFICATES_MAX
 from leveret.server.opening.certificates import (
@@ -29,7 +27,9 @@ from leveret.server.opening.certificates import (
     read_material,
 )
 from leveret.testing import Broker
-from secure import Pki, handshake, port_of, uri_of
+from support.brokers.broker_process import BrokerProcess, BrokerProcessError
+from support.brokers.certificates import Certificate
+from support.brokers.secure import Pki, handshake, port_of, uri_of
 
 PASSPHRASE = b"correct horse"
 

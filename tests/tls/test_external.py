@@ -11,11 +11,11 @@ import aio_pika
 import pika
 import pytest
 
-import raw
 from leveret.server.opening.certificate_name import LoginFrom, LoginName, distinguished_name
 from leveret.testing import Broker
 from leveret.wire.frames import PROTOCOL_HEADER
-from secure import Pki, handshake
+from support.brokers.secure import Pki, handshake
+from support.wire import raw
 
 SUBJECT = ((("countryName", "DE"),), (("organizationName", "A, B"),), (("commonName", "orders"),))
 

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-import raw
-from broker_process import BrokerProcess
 from leveret.client import blocking
 from leveret.limits import OUTPUT_BYTES_HIGH, OUTPUT_BYTES_MAX, TLS_PIECE_BYTES
 from leveret.server.amqp import ClientProtocol
 from leveret.server.opening.handshakes import Handshake, Handshakes
 from leveret.testing import Broker
-from secure import Pki, client_hello, handshake, port_of, read_all, stalled, uri_of
+from support.brokers.broker_process import BrokerProcess
+from support.brokers.secure import Pki, client_hello, handshake, port_of, read_all, stalled, uri_of
+from support.wire import raw
 
 #: What stalled peers send: nothing, the head of a record, and a whole ClientHello.
 STALLED = 300

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from broker_process import BrokerProcess
 from leveret.client.blocking import connect
-from secure import Pki, port_of, read_all
+from support.brokers.broker_process import BrokerProcess
+from support.brokers.secure import Pki, port_of, read_all
 
 
 @pytest.fixture(scope="module")

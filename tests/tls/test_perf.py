@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from command_process import run_leveret
 from leveret.cli import exits
 from leveret.testing import Broker
-from secure import Pki, uri_of
+from support.brokers.secure import Pki, uri_of
+from support.commands.command_process import run_leveret
 
 pytestmark = pytest.mark.commands
 

@@ -8,15 +8,15 @@ from collections.abc import Iterator
 
 import pytest
 
-import raw
-from broker_process import BrokerProcess
-from http_api import Api
 from leveret.limits import PROXY_HEADER_BYTES_MAX
 from leveret.server.opening.proxy_header import SIGNATURE, BadHeader, read_header
 from leveret.session.admission import Admission, Slot
 from leveret.testing import Broker
 from leveret.wire.frames import PROTOCOL_HEADER
-from secure import Pki, port_of, read_all
+from support.brokers.broker_process import BrokerProcess
+from support.brokers.secure import Pki, port_of, read_all
+from support.http.http_api import Api
+from support.wire import raw
 
 LINE = b"PROXY TCP4 192.0.2.7 192.0.2.1 56324 5672\r\n"
 LINE_6 = b"PROXY TCP6 2001:db8::7 2001:db8::1 56324 5672\r\n"

@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import raw
 from leveret.limits import (
     TLS_EMPTY_RECORDS_MAX,
     TLS_HANDSHAKE_RECORDS_MAX,
@@ -28,8 +27,9 @@ from leveret.server.opening.records import Records
 from leveret.server.opening.tls import Tls, TlsConnection
 from leveret.session.admission import Admission, Slot
 from leveret.testing import Broker
-from openssl import TlsClient
-from secure import Pki, read_all
+from support.brokers.openssl import TlsClient
+from support.brokers.secure import Pki, read_all
+from support.wire import raw
 
 #: More than anybody needs.
 MANY = 2000

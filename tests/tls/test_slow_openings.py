@@ -11,8 +11,8 @@ from leveret.app.embedded import EmbeddedParts, embedded_settings
 from leveret.app.node import Node
 from leveret.client.asynchronous import connect
 from leveret.clock import Clock
-from secure import Pki, client_hello
-from virtual_loop import LoopClock, dribble, lapse, run
+from support.brokers.secure import Pki, client_hello
+from support.node.virtual_loop import LoopClock, dribble, lapse, run
 
 SECONDS = 10
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from leveret.wire.closing import CLOSE_FOUND, CLOSE_OK_FOUND, NOTHING_FOUND, CloseScanner
-from raw_codec import frame, method
+from support.wire.raw_codec import frame, method
 
 GARBAGE = b"\x01\x00\x00\x00\x00\xff what is no frame at all"
 

@@ -14,7 +14,7 @@ from leveret.wire.properties import (
     decode_properties,
     skim_properties,
 )
-from wire_strategies import properties_of, some_properties
+from support.wire.wire_strategies import properties_of, some_properties
 
 NAMES = st.sampled_from(["CC", "BCC", "x-death", "a", ""])
 

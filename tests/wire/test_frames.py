@@ -32,7 +32,7 @@ from leveret.wire.frames import (
 from leveret.wire.haremq.frames import HareFrameReader, HareFrameWriter
 from leveret.wire.method import Method, payload
 from leveret.wire.methods import BasicPublish, QueueDeclare, decode_method
-from wire_strategies import any_method, properties_of, some_properties, spoiled
+from support.wire.wire_strategies import any_method, properties_of, some_properties, spoiled
 
 _PUBLISH = BytesWriter()
 HareFrameWriter("basicPublishRequest").write(_PUBLISH, bytes(100_000))

@@ -13,7 +13,7 @@ from leveret.errors import FrameError, HardError, NotImplementedFault, SyntaxFau
 from leveret.wire.method import Method, payload
 from leveret.wire.methods import decode_method
 from leveret.wire.spec import METHODS
-from wire_strategies import any_method, long, short, spoiled
+from support.wire.wire_strategies import any_method, long, short, spoiled
 
 ids = st.sampled_from(
     [

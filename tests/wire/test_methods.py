@@ -20,7 +20,7 @@ from leveret.wire.methods import (
     TxSelect,
     decode_method,
 )
-from wire_strategies import any_method, short
+from support.wire.wire_strategies import any_method, short
 
 
 def decode(raw: bytes) -> Method:

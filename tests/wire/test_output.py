@@ -6,7 +6,7 @@ import pytest
 
 from leveret.limits import BODY_APART_BYTES
 from leveret.wire.content.output import FrameOutput, deliver_prefix
-from raw_stream import Inbox
+from support.wire.raw_stream import Inbox
 
 ADDRESS = b"\x02ex\x03key"
 NO_PROPERTIES = b"\x00\x00"

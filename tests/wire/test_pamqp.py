@@ -46,7 +46,7 @@ from leveret.wire.methods import decode_method
 from leveret.wire.properties import BasicProperties, decode_properties
 from leveret.wire.spec import METHODS, PROPERTIES
 from leveret.wire.tables import Timestamp, read_table, write_table
-from wire_strategies import I64, KINDS
+from support.wire.wire_strategies import I64, KINDS
 
 #: pamqp warns of recover-async, which 0-9-1 has and advises against.
 pytestmark = pytest.mark.filterwarnings("ignore:This command is deprecated:DeprecationWarning")

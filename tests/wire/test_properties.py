@@ -21,7 +21,7 @@ from leveret.wire.properties import (
     skim_properties,
 )
 from leveret.wire.spec import PROPERTIES
-from wire_strategies import (
+from support.wire.wire_strategies import (
     properties_of,
     short,
     some_properties,

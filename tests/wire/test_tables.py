@@ -24,7 +24,7 @@ from leveret.wire.tables import (
     write_entries,
     write_table,
 )
-from wire_strategies import long, short, spoiled, tables, wire_tables
+from support.wire.wire_strategies import long, short, spoiled, tables, wire_tables
 
 
 def written(table: dict[str, object]) -> bytes:

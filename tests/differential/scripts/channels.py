@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import raw
 from differential.script import script
 from differential.stage import Stage
+from support.wire import raw
 
 
 @script(11)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import raw
 from differential.script import script
 from differential.stage import Channel, Stage
+from support.wire import raw
 
 
 def filled(s: Stage, bodies: str = "", **fields: Any) -> tuple[Channel, str]:

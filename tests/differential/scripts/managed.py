@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import raw
 from differential.script import script
 from differential.stage import Stage
+from support.wire import raw
 
 VHOST = "/api/vhosts/{s}v"
 

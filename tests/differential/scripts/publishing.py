@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import raw
 from differential.script import script
 from differential.stage import Stage
-from raw import Typed
+from support.wire import raw
+from support.wire.raw import Typed
 
 
 @script(17)

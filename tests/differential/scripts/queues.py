@@ -6,7 +6,7 @@ from typing import Any
 
 from differential.script import script
 from differential.stage import Channel, Stage
-from raw import Typed
+from support.wire.raw import Typed
 
 
 @script(42)

@@ -6,7 +6,7 @@ from typing import Any
 
 from differential.script import script
 from differential.stage import Channel, Stage
-from raw import Typed
+from support.wire.raw import Typed
 
 #: Keys and patterns that meet at the borders of words.
 KEYS = ("", ".", "a", "a.", ".a", "a.b", "a..b", "a.b.c", "b", "a.b.c.d", "#", "*", "a.*", "..")

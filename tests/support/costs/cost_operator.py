@@ -1,0 +1,119 @@
+"""What an operator asks of a world: vhosts with all that is in them, definitions, rewinds.
+
+Each request is what a route of the API does between two looks at the sockets.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from leveret.broker.admin.definitions import DefinitionsExport
+from leveret.broker.admin.definitions_import import Importing
+from leveret.broker.classic.classic import ClassicQueue
+from leveret.errors import AmqpError
+from leveret.management.routes.shared import SLICE_ROWS
+
+if TYPE_CHECKING:
+    from support.costs.cost_worlds import World
+
+#: The vhosts that come and go; each has a user with permissions there, and many have none.
+_VHOSTS: Final = tuple(f"more{number}" for number in range(4))
+
+_KINDS: Final = ("direct", "fanout", "topic", "headers", "x-consistent-hash")
+
+_QUEUE_KINDS: Final[tuple[dict[str, Any], ...]] = (
+    {}, {}, {"x-queue-type": "stream"}, {"x-message-ttl": 50}, {"x-max-length": 3},
+)  # fmt: skip
+
+
+def _change(world: World, change: Callable[[], object]) -> None:
+    """Make a change as a route does: what is refused changes nothing."""
+
+    def refused_or_not() -> None:
+        with contextlib.suppress(AmqpError):
+            change()
+
+    world.node.measure("admin", refused_or_not)
+    world.node.run()
+
+
+def definitions_of(world: World, count: int) -> dict[str, object]:
+    """Definitions of a vhost with so many queues, and bindings of all to an exchange."""
+    draw = world.draw
+    durable = {"durable": True, "auto_delete": False}
+    queues = [
+        {"name": f"d{number}", "arguments": draw.choice(_QUEUE_KINDS), **durable}
+        for number in range(count)
+    ]
+    kind = draw.choice(_KINDS)
+    exchange = {"name": kind, "type": kind, "internal": False, "arguments": {}, **durable}
+    bindings = [
+        {
+            "source": kind, "destination": f"d{number}", "destination_type": "queue",
+            "routing_key": str(number % 9 + 1), "arguments": {},
+        }
+        for number in range(count)
+    ]  # fmt: skip
+    return {"queues": queues, "exchanges": [exchange], "bindings": bindings}
+
+
+def import_request(world: World) -> None:
+    """Import definitions into the vhost of all, or into one that comes and goes."""
+    broker = world.node.broker
+    name = world.draw.choice(["/", *_VHOSTS])
+    count = world.draw.choice([1, 30, world.size])
+    definitions = definitions_of(world, count)
+    if name != "/":
+        _change(world, lambda: broker.put_vhost(name, {}, {}))
+        _change(world, lambda: broker.users.set_permission("other", name, ".*", ".*", ".*"))
+    importing = Importing(broker, definitions, b"salt", name)
+    _change(world, lambda: broker.turn.begin(importing))
+
+
+def export_request(world: World) -> None:
+    """Export the definitions of the broker, or of one vhost, some rows at a time."""
+    broker = world.node.broker
+    export = DefinitionsExport(broker, world.draw.choice([None, "/"]))
+    for section in export.sections:
+        while _takes_rows(world, export, section):
+            pass
+
+
+def _takes_rows(world: World, export: DefinitionsExport, section: str) -> bool:
+    """Take some rows of a section; return whether there were any."""
+    taken: list[object] = []
+    world.node.measure("admin", lambda: taken.extend(export.take(section, SLICE_ROWS)))
+    return len(taken) > 0
+
+
+def vhost_request(world: World) -> None:
+    """Enter a vhost, or delete it with all that is in it and with its connections."""
+    draw, broker = world.draw, world.node.broker
+    name = draw.choice(_VHOSTS)
+    if draw.random() < 0.5:
+        _change(world, lambda: broker.put_vhost(name, {}, {}))
+        if draw.random() < 0.5:
+            _change(world, lambda: broker.users.set_permission("other", name, ".*", ".*", ".*"))
+        return
+    _change(world, lambda: broker.delete_vhost(name))
+
+
+def rewind_request(world: World) -> None:
+    """Put acked messages back into a queue that retains them."""
+    for queue in list(world.node.vhost.queues.by_name.values()):
+        if isinstance(queue, ClassicQueue) and queue.retained is not None:
+            _change(world, partial(queue.rewind, 0))
+            return
+
+
+def user_request(world: World) -> None:
+    """Add a user with permissions, or delete one."""
+    users = world.node.broker.users
+    name = f"u{world.draw.randrange(10)}"
+    if world.draw.random() < 0.6:
+        world.node.add_user(name, configure=".*", write=".*", read=".*")
+    else:
+        _change(world, lambda: users.delete(name))

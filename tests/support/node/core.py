@@ -1,0 +1,626 @@
+"""A broker without sockets, threads and clocks: the core with a disk in memory, driven by hand.
+
+`Node` stands where `app` and the runner stand in a process: it recovers, runs effects, and syncs
+when a test says so, so that a test holds any moment still: a group that is being written, a peer
+that does not read, a crash between two calls.  `Peer` is a client at the other end of one
+connection; it makes and reads bytes with `raw_codec`, which shares no code with Leveret.
+
+Invariants: one seed gives one run; nothing here waits; what a peer hears is kept with the length
+that the disk's trace had when it left the broker (`Heard.at`).
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from leveret.broker.admin.super_stream_declare import SuperStreamDeclare
+from leveret.broker.backlog.window import Returned
+from leveret.broker.classic.classic import ClassicQueue
+from leveret.broker.classic.waiting import WaitingQueue
+from leveret.broker.core.effects import ChunkReader, ChunkWanted
+from leveret.broker.core.turn import Link
+from leveret.broker.node.broker import Broker
+from leveret.broker.node.users import User, hash_password
+from leveret.broker.recovery.checkpoint import BrokerCheckpoint
+from leveret.broker.recovery.compaction import Compaction
+from leveret.broker.recovery.restore import Restore
+from leveret.broker.staging.area import StagingArea, area_of
+from leveret.broker.stream.stream import Stream
+from leveret.broker.values.arguments import Arguments
+from leveret.broker.vhost.ids import StreamIds
+from leveret.broker.vhost.vhost import Vhost
+from leveret.clock import ManualClock
+from leveret.limits import FLUSHES_PER_TURN, OUTPUT_BYTES_HIGH, STEPS_PER_SLICE
+from leveret.names import Name
+from leveret.session.authentication import Authenticator
+from leveret.session.connection.connection import Connection
+from leveret.session.settings import Peer as PeerAddress
+from leveret.session.settings import SessionSettings, Tokens
+from leveret.store.checkpoint.checkpoint import (
+    Checkpoint,
+    CheckpointOutput,
+    CheckpointSource,
+    CheckpointStore,
+    CheckpointWork,
+    NewChunk,
+)
+from leveret.store.checkpoint.files import CheckpointFiles
+from leveret.store.disk import Disk
+from leveret.store.disks.recording import Image, RecordingDisk, crash_states
+from leveret.store.journal.files import JournalFiles
+from leveret.store.journal.journal import Group, Journal
+from leveret.store.recovery.mending import read_best
+from leveret.store.recovery.recovery import recover
+from leveret.store.segments.segments import ChunkRef
+from leveret.store.segments.spill import SpillBatch
+from leveret.store.segments.spill_files import SpillFiles
+from support.wire.raw import CAPABILITIES, Method
+from support.wire.raw_codec import PROTOCOL_HEADER, WITH_CONTENT, method
+from support.wire.raw_stream import Inbox
+
+UUID: Final = bytes(range(16))
+
+#: What the queues of each node may hold in memory; 0 pages everything, below 0 nothing.
+WINDOW_BYTES: Final = int(os.environ.get("LEVERET_TEST_WINDOW_BYTES", "-1"))
+
+#: More turns than this without an end is a loop that never rests.
+TURNS_MAX: Final = 10_000
+
+
+def _ignore(group: int) -> None:
+    """Hear of a sealed group and do nothing."""
+
+
+def declare_super_stream(vhost: Vhost, name: Name, arguments: Arguments) -> bool:
+    """Declare a super stream as the operator, to the end; return whether it is new."""
+    wish = SuperStreamDeclare(vhost, name, arguments)
+    while wish.advance(vhost.turn.steps + STEPS_PER_SLICE):
+        pass
+    return wish.is_new
+
+
+class SeededTokens(Tokens):
+    """Tokens that a seed decides."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)
+
+    def token(self) -> str:
+        return f"{self._random.getrandbits(128):022x}"
+
+
+class Logins(Authenticator):
+    """Judges by the broker's users."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def verify(self, user: str, password: bytes) -> bool:
+        return self._broker.users.verify(user, password)
+
+
+class Slices(CheckpointSource):
+    """A broker's hand-over in slices so small that other things happen between them."""
+
+    def __init__(self, source: CheckpointSource, items: int) -> None:
+        self._source = source
+        self._items = items
+
+    def begin(self, group: int) -> None:
+        self._source.begin(group)
+
+    def step(self, out: CheckpointOutput, limit: int) -> bool:
+        return self._source.step(out, min(limit, self._items))
+
+    def chunked(self, chunk: NewChunk) -> None:
+        self._source.chunked(chunk)
+
+
+def all_waiting(queue: WaitingQueue) -> list[Returned]:
+    """Return all that waits in a queue, on the disk too, in the order of the sequences."""
+    found = {item.sequence: item for item in queue.ready.waiting()}
+    pages = queue.ready.pages
+    for page in pages.away() if pages is not None else []:
+        for sequence in range(int(page.start), int(page.last) + 1):
+            item = queue.ready.look(sequence)
+            if item is not None:
+                found[sequence] = item
+    return [found[sequence] for sequence in sorted(found)]
+
+
+def held(queue: WaitingQueue) -> list[Returned]:
+    """Return all persistent messages of a queue, handed out or not."""
+    found = {item.sequence: item for item in all_waiting(queue) if item.message.persistent}
+    found |= {item.sequence: item for item in queue.live()}
+    return [found[sequence] for sequence in sorted(found)]
+
+
+class Reader(ChunkReader):
+    """Reads chunks at once."""
+
+    def __init__(self, disk: Disk, seed: int) -> None:
+        super().__init__()
+        self._disk = disk
+        self._seed = seed
+
+    def read(self, owner: int, ref: ChunkRef, levels: int) -> bytes:
+        return read_best(self._disk, self._seed, owner, ref, levels).data
+
+
+class Node:
+    """One broker on one disk.  `recording` is the disk under a faulty one."""
+
+    def __init__(
+        self,
+        disk: Disk | None = None,
+        *,
+        seed: int = 0,
+        memory_bytes_max: int = 1 << 40,
+        settings: SessionSettings | None = None,
+        recording: RecordingDisk | None = None,
+        clock: ManualClock | None = None,
+        begin: bool = True,
+        window_bytes: int = WINDOW_BYTES,
+        stream_ids: StreamIds | None = None,
+    ) -> None:
+        """Recover, and `begin` as a start does: with a record of it, synced."""
+        self.clock = clock or ManualClock()
+        self.disk = disk if disk is not None else RecordingDisk()
+        self.recording = self.disk if isinstance(self.disk, RecordingDisk) else recording
+        self.settings = settings or SessionSettings("test")
+        self.tokens = SeededTokens(seed)
+        self.peers: dict[Link, Peer] = {}
+        self.group: Group | None = None
+        self.broker = Broker(Journal(), memory_bytes_max, stream_ids)
+        self.turn = self.broker.turn
+        #: Who judges the logins of connections to come.
+        self.logins: Authenticator = Logins(self.broker)
+        restore = Restore(self.broker)
+        self.report = recover(self.disk, restore, UUID, self.clock.wall_ms())
+        self.journal = self.turn.journal = self.report.journal()
+        self.now()
+        self.checkpoints = CheckpointStore(self.report)
+        self.spill = self.turn.spill = self.checkpoints.spill
+        self.spill_files = SpillFiles(self.disk)
+        #: True while chunks are not written, and not read, until a test says so.
+        self.hold_spill = False
+        self.hold_reads = False
+        self.wanted: list[ChunkWanted] = []
+        self.turn.reader = Reader(self.disk, self.report.seed)
+        self.turn.window_bytes = window_bytes
+        if window_bytes == 0:
+            # As deep as it gets: every page holds a few messages.
+            self.turn.window_mask = 0
+            self.turn.page_bytes = 200
+        restore.finish(not self.report.clean_stop)
+        self.orphaned = restore.orphaned
+        self.files = JournalFiles(self.disk)
+        self.sealed: Callable[[int], None] = _ignore
+        self.checkpoint_files = CheckpointFiles(self.disk)
+        self.checkpoint: Checkpoint | None = None
+        #: What found no room on the disk, and is to be written again.
+        self.work: CheckpointWork | None = None
+        self.batch: SpillBatch | None = None
+        if begin:
+            self._begin()
+
+    def _begin(self) -> None:
+        """Journal the start, and in an empty store what everybody needs."""
+        self.journal.define("start", {"version": "test", "time_ms": self.clock.wall_ms()})
+        if not self.broker.vhosts:
+            # In one record, as at a real start: a crash leaves all of it or nothing.
+            self.journal.begin_tx()
+            self.broker.add_vhost("/")
+            hashed = hash_password(b"salt", b"guest")
+            self.broker.put_user(User("guest", hashed, ["administrator"]))
+            self.broker.users.set_permission("guest", "/", ".*", ".*", ".*")
+            self.journal.end_tx()
+        self.sync()
+
+    @property
+    def vhost(self) -> Vhost:
+        """The default vhost."""
+        return self.broker.vhost("/")
+
+    @property
+    def staging(self) -> StagingArea:
+        """The staging area of the default vhost."""
+        return area_of(self.vhost)
+
+    def classic(self, name: str) -> ClassicQueue:
+        """A classic queue of the default vhost."""
+        queue = self.vhost.queues.by_name[name]
+        assert isinstance(queue, ClassicQueue)
+        return queue
+
+    def waiting(self, name: str) -> WaitingQueue:
+        """A classic queue or a staging queue of the default vhost."""
+        queue = self.vhost.queues.by_name[name]
+        assert isinstance(queue, WaitingQueue)
+        return queue
+
+    def stream(self, name: str) -> Stream:
+        """A stream of the default vhost."""
+        stream = self.vhost.queues.by_name[name]
+        assert isinstance(stream, Stream)
+        return stream
+
+    def now(self) -> int:
+        """Give the core the time; return the monotonic one."""
+        self.turn.now_ms = self.clock.wall_ms()
+        return self.clock.monotonic_ms()
+
+    def trace_length(self) -> int:
+        """How many operations the disk has recorded."""
+        return len(self.recording.trace) if self.recording is not None else 0
+
+    # -- effects -----------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Do what the core noted, until it rests; nothing is synced."""
+        for _ in range(TURNS_MAX):
+            self.broker.settle()
+            for link in self.turn.take_woken(FLUSHES_PER_TURN):
+                if link in self.peers:
+                    self.peers[link].flush()
+            if not self.hold_spill:
+                self.write_spilled()
+            reads = bool(self.turn.wanted) and not self.hold_reads
+            if self.hold_reads:
+                self.wanted += self.turn.take_wanted()
+            else:
+                self.read_wanted()
+            turn = self.turn
+            listed = turn.dispatchers or turn.woken or turn.wanted
+            spills = self.spill.waits and not self.hold_spill
+            if not (turn.resume or listed or spills or reads):
+                for peer in self.peers.values():
+                    peer.check_read()
+                return
+        raise AssertionError("the core does not rest")
+
+    def write_spilled(self) -> None:
+        """Write the chunks that queues have no memory for.  Raises: StorageFailure."""
+        while self.spill.waits or self.batch is not None:
+            # One that found no room is written again by the next call.
+            self.batch = batch = self.batch or self.spill.take()
+            self.spill_files.write(batch)
+            self.batch = None
+            self.turn.spilled(batch)
+        self.spill_files.remove(self.spill.take_unused())
+
+    def write_batch(self) -> bool:
+        """Write one batch of what waits to be spilled; tell whether there was one."""
+        if not self.spill.waits:
+            return False
+        batch = self.spill.take()
+        self.spill_files.write(batch)
+        self.turn.spilled(batch)
+        self.spill_files.remove(self.spill.take_unused())
+        self.run()
+        return True
+
+    def read_wanted(self) -> None:
+        """Read what was asked for from the disk, held back before or not."""
+        self.wanted += self.turn.take_wanted()
+        wanted, self.wanted = self.wanted, []
+        for one in wanted:
+            one.arrived(self.turn.reader.read(one.owner, one.ref, one.levels))
+
+    def begin_sync(self) -> bool:
+        """Seal what has gathered; tell whether there is a group under way."""
+        if self.group is None:
+            self.group = self.journal.seal()
+            if self.group is not None:
+                self.sealed(int(self.group.number))
+        return self.group is not None
+
+    def write(self) -> None:
+        """Write and sync the group under way, and do not say so yet.  Raises: StorageFailure."""
+        assert self.group is not None
+        self.files.write(self.group)
+
+    def end_sync(self) -> None:
+        """Tell the core that the group under way is synced."""
+        group, self.group = self.group, None
+        assert group is not None
+        self.now()
+        self.turn.synced(group.number)
+        self.run()
+
+    def sync(self) -> None:
+        """Make everything durable that was recorded.  Raises: StorageFailure."""
+        self.run()
+        for _ in range(TURNS_MAX):
+            if not self.begin_sync():
+                return
+            self.write()
+            self.end_sync()
+        raise AssertionError("there is always more to sync")
+
+    def compact(self, room: int = 1 << 62) -> int:
+        """Take a checkpoint and copy forward what lives in files that are not all alive."""
+        compaction = Compaction(self.turn, 0, 100)
+        below = int(self.spill.numbers.next)
+        source = BrokerCheckpoint(self.broker, compaction)
+        self.checkpoint = self.checkpoints.begin(self.journal, source, self.clock.wall_ms())
+        self.take_checkpoint()
+        compaction.begin(below, room)
+        self.run()
+        self.sync()
+        return int(compaction.planned)
+
+    def step_checkpoint(self, items: int = 1000) -> bool:
+        """Begin a checkpoint, or go on with it by about so many items; tell whether it is done."""
+        if self.checkpoint is None:
+            source = Slices(BrokerCheckpoint(self.broker), items)
+            now_ms = self.clock.wall_ms()
+            self.checkpoint = self.checkpoints.begin(self.journal, source, now_ms)
+        work = self.work or self.checkpoint.step()
+        if work is not None:
+            self.work = work
+            self.checkpoint_files.run(work)
+            self.work = None
+        elif self.checkpoint.done:
+            self.checkpoint = None
+            return True
+        return False
+
+    def take_checkpoint(self) -> None:
+        """Take a whole checkpoint, syncing when it waits."""
+        for _ in range(TURNS_MAX):
+            if self.step_checkpoint():
+                return
+            self.write_spilled()
+            self.sync()
+        raise AssertionError("a checkpoint without an end")
+
+    def tick(self, by_ms: int = 0) -> None:
+        """Let time pass and look at the clock, as the shell does each second."""
+        self.clock.advance(by_ms)
+        now_ms = self.now()
+        for peer in list(self.peers.values()):
+            peer.connection.tick(now_ms)
+        self.broker.tick()
+        self.run()
+
+    # -- ends --------------------------------------------------------------------------------------
+
+    def stop(self) -> Image:
+        """Stop in order; return what lies on the disk."""
+        for peer in list(self.peers.values()):
+            peer.connection.force("shutdown")
+        self.run()
+        for peer in list(self.peers.values()):
+            peer.lose()
+        self.sync()
+        self.broker.journal_stop(self.clock.wall_ms())
+        self.sync()
+        return self.image()
+
+    def image(self) -> Image:
+        """What lies on the disk, synced or not."""
+        assert self.recording is not None
+        return self.recording.image()
+
+    def crashed(self, draw: Callable[[int], int]) -> list[Image]:
+        """Images that a crash now could leave; the first has lost all that was not synced."""
+        assert self.recording is not None
+        since = self.trace_length()
+        return [state.image for state in crash_states(self.recording, draw, 2, since=since)]
+
+    # -- clients -----------------------------------------------------------------------------------
+
+    def add_user(self, name: str, *tags: str, **permission: str) -> None:
+        """Add a user whose password is the name; a permission of the default vhost, if any."""
+        users = self.broker.users
+        users.put(User(name, hash_password(b"salt", name.encode()), list(tags)))
+        if permission:
+            patterns = {"configure": "", "write": "", "read": ""} | permission
+            users.set_permission(name, "/", **patterns)
+
+    def dial(self, **capabilities: bool) -> Peer:
+        """A connection on which nothing was sent."""
+        return Peer(self, CAPABILITIES | capabilities)
+
+    def connect(self, *channels: int, heartbeat: int = 0, **capabilities: bool) -> Peer:
+        """An open connection with these channels open, or channel 1."""
+        return self._open(self.dial(**capabilities), "guest", "/", channels, heartbeat)
+
+    def connect_as(self, user: str, *channels: int, vhost: str = "/", **capabilities: bool) -> Peer:
+        """The same for another user, whose password is the name, or in another vhost."""
+        return self._open(self.dial(**capabilities), user, vhost, channels, 0)
+
+    def _open(
+        self, peer: Peer, user: str, vhost: str, channels: tuple[int, ...], heartbeat: int
+    ) -> Peer:
+        peer.login(heartbeat, user=user, vhost=vhost)
+        for channel in channels or (1,):
+            peer.call(channel, "channel.open")
+        return peer
+
+
+@dataclass
+class Heard:
+    """A method that left the broker when the disk's trace was `at` operations long."""
+
+    at: int
+    method: Method
+
+
+class Peer:
+    """The other end of one connection.  `reads` says whether it takes what the broker sends."""
+
+    def __init__(self, node: Node, capabilities: dict[str, bool]) -> None:
+        self.node = node
+        self.capabilities = capabilities
+        #: The publish session that it names.
+        self.session = ""
+        self.reads = True
+        #: Whether the shell reads the socket, as it found when it last looked.
+        self.is_read = True
+        #: Bytes that wait for a peer that does not read.
+        self.waiting = b""
+        self.heard: list[Heard] = []
+        self.inbox = Inbox()
+        self._sent_by_broker: list[bytes] = []
+        self._taken = 0
+        address = PeerAddress("127.0.0.1", 40_000 + len(node.peers), "127.0.0.1", 5672, True)
+        self.connection = Connection(
+            node.broker, node.settings, node.logins, node.tokens, address, node.now()
+        )
+        node.peers[self.connection] = self
+
+    # -- to the broker -----------------------------------------------------------------------------
+
+    def send(self, *parts: bytes) -> None:
+        """Have the broker receive bytes and do what follows from them at once."""
+        self.connection.receive(b"".join(parts), self.node.now())
+        self.node.run()
+        self.is_read = not self._holds
+
+    def login(
+        self,
+        heartbeat: int = 0,
+        frame_max: int = 131_072,
+        user: str = "guest",
+        vhost: str = "/",
+    ) -> None:
+        """Open the connection; a user's password is his name."""
+        self.ask_open(user, vhost, heartbeat=heartbeat, frame_max=frame_max)
+        self.expect(0, "connection.open-ok")
+
+    def ask_open(
+        self, user: str, vhost: str, *, heartbeat: int = 0, frame_max: int = 131_072
+    ) -> None:
+        """Do all of the handshake but its last answer."""
+        client: dict[str, Any] = {"product": "core test", "capabilities": self.capabilities}
+        if self.session:
+            client["leveret-session"] = self.session
+        self.send(PROTOCOL_HEADER)
+        self.expect(0, "connection.start")
+        self.send(
+            method(
+                0, "connection.start-ok", client_properties=client, mechanism="PLAIN",
+                response=f"\0{user}\0{user}".encode(), locale="en_US",
+            )
+        )  # fmt: skip
+        self.expect(0, "connection.tune")
+        tuned = {"channel_max": 2047, "frame_max": frame_max, "heartbeat": heartbeat}
+        opening = method(0, "connection.open", vhost=vhost)
+        self.send(method(0, "connection.tune-ok", **tuned), opening)
+
+    def call(self, channel: int, name: str, **values: Any) -> Method:
+        """Send a method, sync where the reply waits for it, and return the reply."""
+        self.send(method(channel, name, **values))
+        if not self.pending():
+            self.node.sync()
+        return self.expect(channel, name + "-ok")
+
+    def declare(self, queue: str, *, durable: bool = True, **values: Any) -> Method:
+        """Declare a queue on channel 1."""
+        return self.call(1, "queue.declare", queue=queue, durable=durable, **values)
+
+    def call_get(self, queue: str, *, no_ack: bool = False) -> Method:
+        """Get a message on channel 1; the queue must have one."""
+        self.send(method(1, "basic.get", queue=queue, no_ack=no_ack))
+        return self.expect(1, "basic.get-ok")
+
+    # -- from the broker ---------------------------------------------------------------------------
+
+    def feed(self, data: bytes) -> int:
+        """Let the broker receive bytes with no look at sockets after; return the steps it took."""
+        turn = self.connection.turn
+        before = int(turn.steps)
+        self.connection.receive(data, self.node.now())
+        return int(turn.steps) - before
+
+    def flush(self) -> None:
+        """Take what the session wrote, as a shell does for its transport."""
+        connection = self.connection
+        self.waiting += b"".join(connection.take_output())
+        if self.reads:
+            self._read()
+        connection.account.hold_output(len(self.waiting))
+        if connection.finished:
+            self.lose()
+        else:
+            connection.flushed(self.full)
+            self.is_read = not self._holds
+
+    @property
+    def _holds(self) -> bool:
+        """Whether the session is halted with so much input that no more is to be read."""
+        connection = self.connection
+        return bool(connection.halted) and not connection.reads_on()
+
+    def check_read(self) -> None:
+        """Check that the shell was told to look when it can read the socket again."""
+        assert self.is_read or self._holds, "nobody reads this socket any more"
+
+    @property
+    def sent_by_broker(self) -> bytes:
+        """All bytes that the broker has sent, which are joined only when a test asks for them."""
+        self._sent_by_broker = [b"".join(self._sent_by_broker)]
+        return self._sent_by_broker[0]
+
+    def forget_sent(self) -> None:
+        """Let go of the bytes that the broker has sent."""
+        self._sent_by_broker.clear()
+
+    @property
+    def full(self) -> bool:
+        """Whether the transport holds more than it should."""
+        return len(self.waiting) > OUTPUT_BYTES_HIGH
+
+    def read_on(self) -> None:
+        """Begin to read again."""
+        self.reads = True
+        self._read()
+        self.connection.flushed(False)
+        self.node.run()
+        self.is_read = not self._holds
+
+    def lose(self) -> None:
+        """Lose the socket."""
+        if self.node.peers.pop(self.connection, None) is not None:
+            self.connection.lost()
+            self.node.run()
+
+    def _read(self) -> None:
+        data, self.waiting = self.waiting, b""
+        self._sent_by_broker.append(data)
+        at = self.node.trace_length()
+        self.heard += [Heard(at, got) for got in self.inbox.feed(data)]
+
+    def pending(self) -> int:
+        """How many methods came that no test has taken."""
+        return len(self.heard) - self._taken
+
+    def take(self) -> list[Method]:
+        """The methods that came since the last look."""
+        new = [heard.method for heard in self.heard[self._taken :]]
+        self._taken = len(self.heard)
+        return new
+
+    def names(self) -> list[str]:
+        """The names of the methods that came since the last look."""
+        return [got.name for got in self.take()]
+
+    def expect(self, channel: int, name: str) -> Method:
+        """The next method, which must be this one."""
+        assert self.pending(), f"expected {name}, nothing came"
+        got = self.heard[self._taken].method
+        assert (got.channel, got.name) == (channel, name), f"expected {name} on {channel}: {got}"
+        self._taken += 1
+        return got
+
+    def bodies(self) -> list[bytes]:
+        """The bodies that came since the last look; nothing else may have come."""
+        got = self.take()
+        assert all(one.name in WITH_CONTENT for one in got), got
+        return [one.body for one in got]

@@ -1,0 +1,163 @@
+"""Spark's order of calls to a Python data source, replayed without a JVM.
+
+As PySpark 4.3.0 does it (read in its source and logged from an instrumented one): the source, the
+reader that reads, and every partition travel pickled; offsets travel as JSON; one reader plans for
+as long as the query runs; `commit` comes with the next batch and never for the last; `stop` never.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+from pyspark import cloudpickle
+from pyspark.sql.datasource import CaseInsensitiveDict, DataSource, Filter, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark.sql.types import StructType
+
+from leveret.spark.connection.retries import Pause
+from leveret.spark.options.read import parse_options
+from leveret.spark.queue.stream import QueueStreamReader
+from leveret.spark.stream.access import StreamAccess
+from leveret.spark.stream.batch import PrunedBatchReader
+from leveret.spark.stream.stream import StreamReader
+from support.spark.memory_stream import MemorySource, MemoryTransport, find_in_memory
+
+Offset = dict[str, Any]
+
+
+def pickled(value: Any) -> Any:
+    """Return a value as another process gets it."""
+    return cloudpickle.loads(cloudpickle.dumps(value))  # type: ignore[no-untyped-call]
+
+
+def as_json(offset: Offset) -> Offset:
+    """Return an offset as the engine stores it."""
+    stored = json.loads(json.dumps(offset))
+    assert isinstance(stored, dict)
+    return stored
+
+
+def make_source(options: Mapping[str, str], source: type[DataSource] = MemorySource) -> DataSource:
+    """Return the source as `load()` makes it."""
+    made: DataSource = pickled(source(CaseInsensitiveDict(options)))
+    return made
+
+
+def read_all(reader: Any, partitions: list[InputPartition], schema: StructType) -> list[Any]:
+    """Return the rows of partitions, each read by a reader of its own, and check their schema."""
+    expected = to_arrow_schema(schema, timezone="UTC")
+    rows: list[Any] = []
+    for partition in partitions:
+        for batch in pickled(reader).read(pickled(partition)):
+            assert isinstance(batch, pa.RecordBatch)
+            assert expected.equals(batch.schema)
+            rows += batch.to_pylist()
+    return rows
+
+
+def batch_rows(
+    options: Mapping[str, str],
+    schema: StructType | None = None,
+    filters: list[Filter] | None = None,
+    source: type[DataSource] = MemorySource,
+) -> list[Any]:
+    """Return the rows of a batch read; with `filters`, of one that Spark pushes these to."""
+    made = make_source(options, source)
+    chosen = schema or made.schema()
+    assert isinstance(chosen, StructType)
+    reader = made.reader(schema=chosen)
+    if filters is not None:
+        reader = PrunedBatchReader(
+            parse_options(made.options), chosen, StreamAccess(MemoryTransport, find_in_memory)
+        )
+        assert reader.pushFilters(filters) == filters
+    # Spark reads one partition of its own kind where a source plans none.
+    partitions = [*reader.partitions()] or [InputPartition(None)]
+    return read_all(reader, partitions, chosen)
+
+
+@dataclass
+class Checkpoint:
+    """What survives the end of a query."""
+
+    offsets: list[Offset] = field(default_factory=list)
+    commits: int = 0
+
+
+class StreamingRun:
+    """One run of a streaming query on a checkpoint."""
+
+    def __init__(
+        self,
+        options: Mapping[str, str],
+        checkpoint: Checkpoint,
+        *,
+        available_now: bool = False,
+        pause: Pause | None = None,
+        source: type[DataSource] = MemorySource,
+    ) -> None:
+        made = make_source(options, source)
+        schema = made.schema()
+        assert isinstance(schema, StructType)
+        self.schema = schema
+        self.checkpoint = checkpoint
+        self.planner: Any = made.streamReader(schema=schema)
+        assert isinstance(self.planner, StreamReader | QueueStreamReader)
+        if pause is not None:
+            self.planner = StreamReader(
+                parse_options(CaseInsensitiveDict(options)),
+                schema,
+                StreamAccess(MemoryTransport, find_in_memory, pause),
+            )
+        self.reader = made.streamReader(schema=schema)
+        self.initial = as_json(self.planner.initialOffset())
+        self.limit = self.planner.getDefaultReadLimit()
+        if available_now:
+            self.planner.prepareForTriggerAvailableNow()
+
+    def batch(self, *, crash: bool = False, unlimited: bool = False) -> list[Any] | None:
+        """Run one batch and return its rows; None when there is nothing new.
+
+        With `crash` the rows are lost before the batch is committed.
+        """
+        if not self.plan(unlimited=unlimited):
+            return None
+        rows = self.run_planned()
+        if not crash:
+            self.checkpoint.commits += 1
+        return rows
+
+    def run_planned(self) -> list[Any]:
+        """Return the rows of the batch whose offsets were written last."""
+        kept = self.checkpoint
+        start = kept.offsets[-2] if len(kept.offsets) > 1 else self.initial
+        partitions = [*self.planner.partitions(start, kept.offsets[-1])]
+        return read_all(self.reader, partitions, self.schema)
+
+    def plan(self, *, unlimited: bool = False) -> bool:
+        """Write the offsets of the next batch, if the last is committed; False: nothing new."""
+        kept = self.checkpoint
+        if len(kept.offsets) > kept.commits:
+            return True
+        start = kept.offsets[-1] if kept.offsets else self.initial
+        limit = ReadAllAvailable() if unlimited else self.limit
+        end = as_json(self.planner.latestOffset(start, limit))
+        self.planner.reportLatestOffset()
+        if end == start:
+            return False
+        kept.offsets.append(end)
+        if len(kept.offsets) > 1:
+            self.planner.commit(kept.offsets[-2])
+        return True
+
+    def all_batches(self) -> list[list[Any]]:
+        """Run until there is nothing new."""
+        found = []
+        while (rows := self.batch()) is not None:
+            found.append(rows)
+        return found

@@ -1,0 +1,306 @@
+"""A client of HareMQ's protocol for tests, over a core or a socket: frames by protobuf's package.
+
+It shares no code with what the broker reads and writes; the messages' classes are made of the
+descriptors, which `tests/haremq/test_frames.py` compares with frames of HareMQ's own programs.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import zlib
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Self
+
+from leveret.limits import OUTPUT_BYTES_HIGH
+from leveret.server.haremq.protobuf_codec import ProtobufCodec, message_classes
+from leveret.session.haremq.connection import HareConnection
+from leveret.session.haremq.connection_base import HareShared
+from leveret.session.settings import Peer as PeerAddress
+from support.brokers.broker_process import BrokerProcess
+from support.node.core import Node
+
+#: What a broker says of its listener.
+LISTENING = re.compile(r"listening for HareMQ on [\d.]+:(\d+)")
+
+#: How long a test waits for an answer that must come.
+SECONDS = 60.0
+
+classes = cache(message_classes)
+
+
+def make(name: str, **fields: Any) -> Any:
+    """Return a message; `properties` are given as a dict."""
+    return classes()[name](**fields)
+
+
+def frame_of(name: str, message: bytes, package: str = "hare_mq.") -> bytes:
+    """Return the frame of an encoded message."""
+    raw = f"{package}{name}".encode() + b"\0"
+    covered = len(raw).to_bytes(4, "big") + raw + message
+    return (
+        (len(covered) + 4).to_bytes(4, "big") + covered + zlib.adler32(covered).to_bytes(4, "big")
+    )
+
+
+def frame(name: str, package: str = "hare_mq.", **fields: Any) -> bytes:
+    """Return the frame of a message."""
+    return frame_of(name, make(name, **fields).SerializeToString(), package)
+
+
+@dataclass
+class Got:
+    """One message of the broker, and the number of the write that brought it."""
+
+    name: str
+    message: Any
+    write: int
+
+    @property
+    def ok(self) -> bool:
+        """Whether an answer says that the request was done."""
+        return bool(self.message.ok)
+
+
+class Inbox:
+    """Takes bytes of the broker and finds the messages in them."""
+
+    def __init__(self, package: str = "hare_mq.") -> None:
+        self._data = b""
+        self._package = package
+        self.writes = 0
+        self.got: list[Got] = []
+
+    def feed(self, data: bytes) -> None:
+        """Take what one write brought."""
+        self._data += data
+        self.writes += 1
+        while len(self._data) >= 4:
+            size = int.from_bytes(self._data[:4], "big")
+            if len(self._data) < 4 + size:
+                return
+            covered, checksum = self._data[4:size], self._data[size : size + 4]
+            assert zlib.adler32(covered) == int.from_bytes(checksum, "big")
+            name_size = int.from_bytes(covered[:4], "big")
+            name = covered[4 : 4 + name_size]
+            assert name.startswith(self._package.encode())
+            assert name.endswith(b"\0")
+            short = name[len(self._package) : -1].decode()
+            message = classes()[short].FromString(covered[4 + name_size :])
+            self.got.append(Got(short, message, self.writes))
+            self._data = self._data[4 + size :]
+
+
+class HareRequests:
+    """What a client asks for: `call` sends a request and returns its answer."""
+
+    cid = "c1"
+    _rids = 0
+
+    def call(self, name: str, **fields: Any) -> Got:
+        """Send a request and return its answer, which must carry its ids."""
+        raise RuntimeError("a client says how it sends")
+
+    def rid(self) -> str:
+        """Return a new id of a request."""
+        self._rids += 1
+        return f"r{self._rids}"
+
+    def open(self, cid: str = "c1") -> bool:
+        """Open a channel, which requests without another are sent on from now on."""
+        self.cid = cid
+        return self.call("openChannelRequest").ok
+
+    def exchange(self, name: str, kind: int = 1, **fields: Any) -> bool:
+        """Declare an exchange."""
+        values = {"exchange_name": name, "exchange_type": kind, **fields}
+        return self.call("declareExchangeRequest", **values).ok
+
+    def queue(self, name: str, **fields: Any) -> bool:
+        """Declare a queue."""
+        return self.call("declareQueueRequest", queue_name=name, **fields).ok
+
+    def bind(self, exchange: str, queue: str, key: str = "") -> bool:
+        """Bind a queue."""
+        names = {"exchange_name": exchange, "queue_name": queue}
+        return self.call("bindRequest", **names, binding_key=key).ok
+
+    def publish(
+        self, exchange: str, body: str, key: str = "", *, id: str = "", mode: int = 1
+    ) -> bool:
+        """Publish a message."""
+        properties = {"id": id, "delivery_mode": mode, "routing_key": key}
+        names = {"exchange_name": exchange, "body": body}
+        return self.call("basicPublishRequest", **names, properties=properties).ok
+
+    def consume(self, queue: str, *, tag: str = "t", auto_ack: bool = False, **more: Any) -> bool:
+        """Consume a queue."""
+        fields = {"consumer_tag": tag, "queue_name": queue, "auto_ack": auto_ack, **more}
+        return self.call("basicConsumeRequest", **fields).ok
+
+    def cancel(self, queue: str, tag: str = "t") -> bool:
+        """End the consumer of the channel."""
+        return self.call("basicCancelRequest", consumer_tag=tag, queue_name=queue).ok
+
+    def ack(self, queue: str, message_id: str) -> bool:
+        """Ack a message."""
+        return self.call("basicAckRequest", queue_name=queue, message_id=message_id).ok
+
+
+class HarePeer(HareRequests):
+    """A client at the other end of a session of the core; `shared` joins two of one listener."""
+
+    def __init__(
+        self,
+        node: Node,
+        shared: HareShared | None = None,
+        *,
+        host: str = "127.0.0.1",
+        user: str = "guest",
+        package: str = "hare_mq.",
+    ) -> None:
+        self.node = node
+        self.shared = shared or HareShared(ProtobufCodec(), user, "/")
+        self.package = package
+        self.inbox = Inbox(package)
+        self.reads = True
+        self.waiting: list[bytes] = []
+        address = PeerAddress(host, 40_000, "127.0.0.1", 7000, host.startswith("127."))
+        self.connection = HareConnection(
+            node.broker, node.settings, self.shared, address, node.now()
+        )
+        # To the node it is one of its peers: what it calls of them is here too.
+        node.peers[self.connection] = self  # type: ignore[assignment]
+
+    def is_open(self) -> bool:
+        """Whether the broker has not closed the connection."""
+        return self.connection in self.node.peers
+
+    def send(self, *parts: bytes) -> None:
+        """Have the broker receive bytes and do what follows from them at once."""
+        self.connection.receive(b"".join(parts), self.node.now())
+        self.node.run()
+
+    def call(self, name: str, **fields: Any) -> Got:
+        """Send a request, sync where its answer waits for it, and return the answer."""
+        rid = self.rid()
+        cid = fields.pop("cid", self.cid)
+        before = len(self.inbox.got)
+        self.send(frame(name, self.package, rid=rid, cid=cid, **fields))
+        if not self._answers(rid, before):
+            self.node.sync()
+        (answer,) = self._answers(rid, before)
+        assert answer.message.cid == cid
+        return answer
+
+    def _answers(self, rid: str, before: int) -> list[Got]:
+        """The answers to a request, which came after so many messages."""
+        return [got for got in self.inbox.got[before:] if getattr(got.message, "rid", None) == rid]
+
+    def pushes(self) -> list[Any]:
+        """The pushes so far, after the time that a new consumer must wait."""
+        for _ in range(4):
+            self.node.clock.advance(1)
+            self.node.now()
+            self.node.run()
+        return self.pushed()
+
+    def pushed(self) -> list[Any]:
+        """The pushes so far."""
+        return [got.message for got in self.inbox.got if got.name == "basicConsumeResponse"]
+
+    def bodies(self) -> list[str]:
+        """The bodies of all pushes so far."""
+        return [push.body for push in self.pushes()]
+
+    # -- as a shell --------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Take what the session wrote, as a shell does for its transport."""
+        connection = self.connection
+        self.waiting += [bytes(part) for part in connection.take_output()]
+        if self.reads:
+            self._read()
+        if connection.finished:
+            self.lose()
+        else:
+            connection.flushed(sum(map(len, self.waiting)) > OUTPUT_BYTES_HIGH)
+
+    def check_read(self) -> None:
+        """Nothing to check: nobody pauses reading here."""
+
+    def read_on(self) -> None:
+        """Begin to read again."""
+        self.reads = True
+        self._read()
+        self.connection.flushed(False)
+        self.node.run()
+
+    def _read(self) -> None:
+        for part in self.waiting:
+            self.inbox.feed(part)
+        self.waiting = []
+
+    def lose(self) -> None:
+        """Lose the socket."""
+        if self.node.peers.pop(self.connection, None) is not None:
+            self.connection.lost()
+            self.node.run()
+
+
+def hare_port(broker: BrokerProcess) -> int:
+    """Return where a broker with a free `haremq_port` listens for HareMQ's clients."""
+    found = LISTENING.search(broker.expect_line("listening for HareMQ on "))
+    assert found is not None
+    return int(found[1])
+
+
+class HareClient(HareRequests):
+    """A client with a socket."""
+
+    def __init__(self, port: int, host: str = "127.0.0.1") -> None:
+        self.socket = socket.create_connection((host, port), SECONDS)
+        self.inbox = Inbox()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.socket.close()
+
+    def call(self, name: str, **fields: Any) -> Got:
+        """Send a request and return its answer."""
+        rid = self.rid()
+        cid = fields.pop("cid", self.cid)
+        self.socket.sendall(frame(name, rid=rid, cid=cid, **fields))
+        while True:
+            for got in self.inbox.got:
+                if getattr(got.message, "rid", None) == rid:
+                    assert got.message.cid == cid
+                    return got
+            self.receive()
+
+    def receive(self) -> None:
+        """Take what comes next.  Raises: EOFError at the end."""
+        data = self.socket.recv(1 << 20)
+        if not data:
+            raise EOFError
+        self.inbox.feed(data)
+
+    def pushes(self, count: int) -> list[Any]:
+        """Wait for so many pushes in all, and return them."""
+        while True:
+            found = [got.message for got in self.inbox.got if got.name == "basicConsumeResponse"]
+            if len(found) >= count:
+                return found
+            self.receive()
+
+    def is_closed(self) -> bool:
+        """Wait for the end of the connection; return True, or what came instead."""
+        try:
+            data = self.socket.recv(1 << 20)
+        except ConnectionError:
+            return True
+        assert data == b"", data
+        return True
