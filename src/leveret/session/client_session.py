@@ -363,19 +363,14 @@ class ClientSession(Link):
         """Forget an exclusive queue that is deleted: a client may use one after the other."""
         self.exclusive_queues.pop(queue_id)
 
-    def drop_exclusive(self, last: i64) -> bool:
-        """Delete its exclusive queues (behaviour 13) until `Turn.steps` is at `last`.
-
-        Returns whether some are left.
-        """
+    def drop_exclusive(self) -> Iterator[int]:
+        """Delete its exclusive queues (behaviour 13)."""
         vhost = self.vhost
         while len(self.exclusive_queues) > 0:
-            if self.turn.steps >= last:
-                return True
             queue = self.exclusive_queues.popitem()[1]
             if vhost is not None:
                 vhost.queues.drop(queue)
-        return False
+            yield 1
 
 
 @final

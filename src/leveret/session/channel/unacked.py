@@ -83,7 +83,7 @@ class UnackedList:
 
     def oldest(self) -> Unacked | None:
         """Return the oldest delivery."""
-        return self._first[self._head] if self.count > 0 else None
+        return self._first[self._head] if self._head < len(self._first) else None
 
     def from_tag(self, tag: i64, limit: i64) -> list[Unacked]:
         """Return at most `limit` deliveries from a tag on, the oldest first."""

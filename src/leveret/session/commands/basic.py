@@ -11,7 +11,7 @@ from leveret.errors import NotImplementedFault, PreconditionFailed, ResourceLock
 from leveret.limits import TABLE_BYTES_PER_STEP, UNACKED_PER_CHANNEL_MAX
 from leveret.session.channel.channel import TX, Channel
 from leveret.session.channel.delivery_headers import with_delivery_headers
-from leveret.session.channel.release import SETTLED_AT_ONCE, SETTLED_BYTES, Settling
+from leveret.session.channel.release import SETTLED_AT_ONCE, SETTLED_BYTES, settle_up_to
 from leveret.session.channel.unacked import ACK, REJECT, REQUEUE, RETRY
 from leveret.session.client_session import ClientWork
 from leveret.session.commands.consume import consume
@@ -93,19 +93,20 @@ def _settle_up_to(channel: Channel, tag: i64, outcome: i64) -> None:
         channel.connection.turn.steps += len(settled) // _HELD_PER_STEP
         channel.transaction.hold_settle(settled, outcome)
     else:
-        _settle_slices(channel, tag, outcome, None)
+        _settle_all(channel, tag, outcome, None)
 
 
-def _settle_slices(channel: Channel, tag: i64, outcome: i64, answer: Method | None) -> None:
-    """Settle all up to a tag, many of them slice after slice, and answer, if that is wanted."""
+def _settle_all(channel: Channel, tag: i64, outcome: i64, answer: Method | None) -> None:
+    """Settle all up to a tag, and answer, if that is wanted."""
     connection = channel.connection
-    settled = channel.unacked.take_up_to(tag, SETTLED_AT_ONCE, SETTLED_BYTES)
-    connection.turn.steps += len(settled)
-    channel.settle(settled, outcome)
-    if channel.unacked.has_up_to(tag):
-        connection.perform(Settling(channel, tag, outcome, settled, answer))
-    elif answer is not None:
-        connection.send(channel.number, answer)
+    if outcome == ACK:
+        # Nearly all acks are of fewer: they need no operation that others wait for.
+        settled = channel.unacked.take_up_to(tag, SETTLED_AT_ONCE, SETTLED_BYTES)
+        connection.turn.steps += len(settled)
+        channel.ack(settled)
+        if not channel.unacked.has_up_to(tag):
+            return
+    connection.start(settle_up_to(channel, tag, outcome, answer))
 
 
 def _unknown_tag(tag: i64) -> PreconditionFailed:
@@ -225,4 +226,4 @@ def _recover(channel: Channel, method: BasicRecover | BasicRecoverAsync) -> None
         raise NotImplementedFault("requeue=false")
     channel.connection.turn.changes += 1
     answer = BasicRecoverOk() if isinstance(method, BasicRecover) else None
-    _settle_slices(channel, channel.delivery_tag, REQUEUE, answer)
+    _settle_all(channel, channel.delivery_tag, REQUEUE, answer)

@@ -40,14 +40,14 @@ from leveret.limits import (
 )
 from leveret.session.channel.channels import Channels
 from leveret.session.channel.consumer_check import ChannelConsumerCheck
-from leveret.session.channel.release import ChannelClosing
+from leveret.session.channel.release import close_channel
 from leveret.session.connection.alarm import Alarm
 from leveret.session.connection.closing import Closing, close_of
 from leveret.session.connection.frame_input import FrameInput
 from leveret.session.connection.handshake import Handshake
 from leveret.session.connection.heartbeat import Heartbeat
 from leveret.session.connection.other_protocols import spoken_by
-from leveret.session.connection.release import ConnectionRelease
+from leveret.session.connection.release import release_connection
 from leveret.session.connection_base import ConnectionBase
 from leveret.session.publish.publisher import Publisher
 from leveret.session.states import (
@@ -335,7 +335,7 @@ class Connection(ConnectionBase):
             self.log.append(("error", f"channel {channel.number}: {error}"))
             channel.confirms.write()
             close = ChannelClose(error.code, error.short_text, error.class_id, error.method_id)
-            self.perform(ChannelClosing(channel, close))
+            self.start(close_channel(channel, close))
             return
         self.close(error)
 
@@ -410,7 +410,7 @@ class Connection(ConnectionBase):
         channels = self.channels.end()
         if self.publish_session is not None:
             self.publish_session.lost(self)
-        self.turn.begin(ConnectionRelease(self, channels, answers))
+        self.turn.start(release_connection(self, channels, answers))
 
     def untie(self) -> None:
         """Replace the parts by those of the ended connection that the broker keeps."""

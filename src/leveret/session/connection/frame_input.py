@@ -20,7 +20,7 @@ from leveret.limits import (
 from leveret.session.channel.channel import Channel
 from leveret.session.channel.channels import Channels
 from leveret.session.channel.content import NO_CONTENT
-from leveret.session.channel.release import ChannelClosing
+from leveret.session.channel.release import close_channel
 from leveret.session.commands.dispatch import handle
 from leveret.session.connection.closing import Closing
 from leveret.session.connection.handshake import Handshake
@@ -183,7 +183,7 @@ class FrameInput:
             channel.confirms.write()
             channel.end_progress()
             self._channels.forget(channel)
-            connection.perform(ChannelClosing(channel, ChannelCloseOk()))
+            connection.start(close_channel(channel, ChannelCloseOk()))
             return
         turn = connection.turn
         turn.reply_group = 0
