@@ -136,6 +136,10 @@ class Channel(DeliveryChannel):
             self.connection.account.book(-consumer.bytes)
         return consumer
 
+    def awaits_reply(self) -> bool:
+        """Return whether there is still somebody to answer: the channel is open."""
+        return not self.closing and self.connection.awaits_reply()
+
     # -- deliveries -------------------------------------------------------------------------------
 
     def deliver(self, consumer: Consumer, message: Message, sequence: i64, count: i64) -> None:

@@ -41,7 +41,7 @@ def settle_up_to(channel: Channel, tag: i64, outcome: i64, answer: Method | None
     while held:
         held.popitem()[0].end_returns()
         yield 1
-    if answer is not None and channel.connection.awaits_reply() and not channel.closing:
+    if answer is not None and channel.awaits_reply():
         channel.connection.send(channel.number, answer)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final, final
+from collections.abc import Iterator
+from typing import Final
 
 from mypy_extensions import i64
 
@@ -13,7 +14,6 @@ from leveret.session.channel.channel import TX, Channel
 from leveret.session.channel.delivery_headers import with_delivery_headers
 from leveret.session.channel.release import SETTLED_AT_ONCE, SETTLED_BYTES, settle_up_to
 from leveret.session.channel.unacked import ACK, REJECT, REQUEUE, RETRY
-from leveret.session.client_session import ClientWork
 from leveret.session.commands.consume import consume
 from leveret.session.commands.queue import queue_name
 from leveret.store.records.returns import is_redelivered
@@ -138,36 +138,22 @@ def _get(channel: Channel, method: BasicGet) -> None:
         )
     queue.hand_out()
     if queue.special and not queue.prepare_get():
-        connection.perform(Getting(channel, queue, method.no_ack))
+        connection.start(_get_later(channel, queue, method.no_ack))
     else:
         _answer_get(channel, queue, method.no_ack)
 
 
-@final
-class Getting(ClientWork):
-    """Gets a message of a queue in which very many have expired, or are too many."""
-
-    def __init__(self, channel: Channel, queue: ClassicQueue, no_ack: bool) -> None:
-        super().__init__(channel.connection)
-        self._channel = channel
-        self._queue = queue
-        self._no_ack = no_ack
-
-    def advance(self, last: i64) -> bool:
-        """Drop some of them."""
-        while not self._queue.deleted and not self._queue.prepare_get():
-            if self.session.turn.steps >= last:
-                return True
-        return False
-
-    def reply(self) -> None:
-        """Answer with what is next; with nothing where the queue was deleted meanwhile."""
-        if not self.session.awaits_reply():
-            return
-        if self._queue.deleted:
-            self._channel.connection.send(self._channel.number, BasicGetEmpty())
-        else:
-            _answer_get(self._channel, self._queue, self._no_ack)
+def _get_later(channel: Channel, queue: ClassicQueue, no_ack: bool) -> Iterator[int]:
+    """Get a message of a queue in which very many have expired, or are too many."""
+    while not queue.deleted and not queue.prepare_get():
+        # It counts what it does.
+        yield 0
+    if not channel.awaits_reply():
+        return
+    if queue.deleted:
+        channel.connection.send(channel.number, BasicGetEmpty())
+    else:
+        _answer_get(channel, queue, no_ack)
 
 
 def _answer_get(channel: Channel, queue: ClassicQueue, no_ack: bool) -> None:

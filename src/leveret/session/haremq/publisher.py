@@ -7,6 +7,7 @@ queue that refuses it makes the answer `ok=false`; a message that no queue takes
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final, final
 
 from mypy_extensions import i64
@@ -22,7 +23,7 @@ from leveret.limits import (
 from leveret.message import Message
 from leveret.session.channel.confirms import group_of
 from leveret.session.haremq.connection_base import HareConnectionBase
-from leveret.session.publish.fan_out import Spreading
+from leveret.session.publish.fan_out import spread
 from leveret.session.publish.route import Route, route_of, unrefused
 from leveret.session.publish.route_cache import RouteCache
 from leveret.wire.haremq.fields import DURABLE
@@ -76,7 +77,7 @@ class HarePublisher:
         vhost = connection.vhost
         assert vhost is not None
         if len(found.targets) > FAN_OUT_COPIES:
-            connection.perform(HareFanOut(connection, vhost, message, found, identity))
+            connection.start(_fan_out(connection, vhost, message, found, identity))
             connection.check_slice()
         else:
             answer_publish(connection, identity, self._publish(vhost, message, found))
@@ -142,32 +143,21 @@ class HarePublisher:
         return route
 
 
-@final
-class HareFanOut(Spreading):
-    """One message of HareMQ on its way to thousands of queues."""
-
-    def __init__(
-        self,
-        connection: HareConnectionBase,
-        vhost: Vhost,
-        message: Message,
-        found: Destinations,
-        identity: bytes,
-    ) -> None:
-        super().__init__(connection, vhost, message, found.targets)
-        self._connection = connection
-        self._found = found
-        self._identity = identity
-
-    def reply(self) -> None:
-        """Answer the request, if anybody listens."""
-        connection = self._connection
-        turn = connection.turn
-        if turn.events is not None:
-            targets = self._found.targets
-            turn.events.published(self.vhost.name, self.message, len(targets), targets)
-        if connection.awaits_reply():
-            answer_publish(connection, self._identity, self.outcome)
+def _fan_out(
+    connection: HareConnectionBase,
+    vhost: Vhost,
+    message: Message,
+    found: Destinations,
+    identity: bytes,
+) -> Iterator[int]:
+    """Publish a message to thousands of queues, and answer the request, if anybody listens."""
+    targets = found.targets
+    outcome = yield from spread(vhost, message, targets, connection.as_owner)
+    events = connection.turn.events
+    if events is not None:
+        events.published(vhost.name, message, len(targets), targets)
+    if connection.awaits_reply():
+        answer_publish(connection, identity, outcome)
 
 
 def answer_publish(connection: HareConnectionBase, identity: bytes, outcome: i64) -> None:

@@ -9,7 +9,8 @@ beside it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
@@ -19,7 +20,7 @@ from leveret.limits import FAN_OUT_COPIES
 from leveret.message import Message
 from leveret.session.channel.channel import CONFIRM, TX, Channel
 from leveret.session.channel.transaction import TxPublish
-from leveret.session.publish.fan_out import Spreading
+from leveret.session.publish.fan_out import part_size
 from leveret.session.publish.inspect import addressed, inspect
 from leveret.session.publish.route import (
     ALREADY_TAKEN,
@@ -68,7 +69,7 @@ def accept_immediate(
     if len(found.targets) > FAN_OUT_COPIES:
         if channel.mode == CONFIRM:
             channel.confirms.begin_parts()
-        connection.perform(ImmediateFanOut(channel, message, found, route.mandatory))
+        connection.start(_fan_out(channel, message, found, route.mandatory))
         connection.check_slice()
         return
     outcome = deliver_now(channel, message, found, route.mandatory)
@@ -77,64 +78,62 @@ def accept_immediate(
     connection.check_publisher(outcome & RECORDED != 0)
 
 
-@final
-class ImmediateFanOut(Spreading):
-    """Asks thousands of queues whether they hand a message out at once, some in each slice."""
-
-    def __init__(
-        self, channel: Channel, message: Message, found: Destinations, mandatory: bool
-    ) -> None:
-        super().__init__(channel.connection, channel.vhost, message, found.targets)
-        self._channel = channel
-        self._found = found
-        self._mandatory = mandatory
-        #: How many queues have handed it out.
-        self._taken: i64 = 0
-
-    def publish_to(self, part: list[Target]) -> None:
-        """Have those hand it out that can; the first of them have it tapped."""
-        taking = [target for target in part if target.takes_now()]
-        if not taking:
-            return
-        self.session.turn.steps += len(taking)
-        taps = self._found.taps if self._taken == 0 else ()
-        self._taken += len(taking)
-        super().publish_to([*taking, *[tap for tap in taps if not tap.deleted]])
-        for target in taking:
-            if not target.deleted:
-                target.deliver_one()
-
-    def reply(self) -> None:
-        """Confirm the message, or return it, if anybody listens."""
-        channel = self._channel
-        connection = channel.connection
-        outcome = self.outcome
-        if self.known and self._taken > 0:
-            outcome |= KNOWN
-        listens = connection.awaits_reply() and not channel.closing
-        returned = _conclude(
-            channel, self.message, self._found, self._mandatory, self._taken, outcome, listens
-        )
-        if channel.mode == CONFIRM:
-            channel.confirms.end_parts(outcome, returned)
-        if listens:
-            connection.check_publisher(outcome & RECORDED != 0)
-
-
 def deliver_now(channel: Channel, message: Message, found: Destinations, mandatory: bool) -> i64:
     """Put a message into those targets that hand it out now; return what `publish` does."""
-    vhost = channel.vhost
-    taking = [target for target in found.targets if target.takes_now()]
-    outcome: i64 = 0
-    if taking:
-        targets = [*taking, *found.taps]
-        outcome = vhost.publish(message, targets, channel.connection.access.owner)
-        channel.connection.spend(len(targets))
-        for target in taking:
-            # Before the next publish, which may find no room with a consumer any more.
-            target.deliver_one()
-    _conclude(channel, message, found, mandatory, len(taking), outcome, True)
+    taken, outcome = _hand_out(channel, message, found.targets, found.taps)
+    channel.connection.check_slice()
+    _conclude(channel, message, found, mandatory, taken, outcome, True)
     return outcome
+
+
+def _fan_out(
+    channel: Channel, message: Message, found: Destinations, mandatory: bool
+) -> Iterator[int]:
+    """Have those of thousands of targets hand a message out that can do so now."""
+    targets = found.targets
+    taken: i64 = 0
+    outcome: i64 = 0
+    known: i64 = KNOWN
+    size = part_size(message, len(targets))
+    place: i64 = 0
+    while place < len(targets):
+        part = targets[place : place + size]
+        place += size
+        # The first that hand it out have it tapped.
+        some, told = _hand_out(channel, message, part, found.taps if taken == 0 else ())
+        taken += some
+        known &= told
+        outcome |= told & ~KNOWN
+        yield len(part)
+    if taken > 0:
+        outcome |= known
+    listens = channel.awaits_reply()
+    returned = _conclude(channel, message, found, mandatory, taken, outcome, listens)
+    if channel.mode == CONFIRM:
+        channel.confirms.end_parts(outcome, returned)
+    if listens:
+        channel.connection.check_publisher(outcome & RECORDED != 0)
+
+
+def _hand_out(
+    channel: Channel, message: Message, targets: list[Target], taps: Sequence[Target]
+) -> tuple[i64, i64]:
+    """Put a message into those of the targets that hand it out now, and into the taps.
+
+    Returns how many they are, and what `publish` does; that is KNOWN where there are none.
+    """
+    taking = [target for target in targets if not target.deleted and target.takes_now()]
+    if not taking:
+        return 0, KNOWN
+    connection = channel.connection
+    into = [*taking, *[tap for tap in taps if not tap.deleted]]
+    connection.turn.steps += len(into)
+    outcome = channel.vhost.publish(message, into, connection.as_owner)
+    for target in taking:
+        # Before the next publish, which may find no room with a consumer any more.
+        if not target.deleted:
+            target.deliver_one()
+    return len(taking), outcome
 
 
 def _conclude(
