@@ -6,6 +6,8 @@ journal; else the exception comes out of the core as it is, for the shell to sto
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from leveret.broker.core.effects import ChunkReader
@@ -95,8 +97,11 @@ class BrokenReader(ChunkReader):
 class BrokenLink(Link):
     """A connection that does not bear to hear of a change."""
 
-    def access_changed(self, last: int) -> None:
+    def access_changed(self) -> None:
         raise ZeroDivisionError("no link")
+
+    def check_consumers(self) -> Iterator[int]:
+        return iter(())
 
     def synced(self, group: int) -> None:
         """Wait for nothing."""

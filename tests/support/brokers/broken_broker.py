@@ -24,7 +24,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 if __name__ == "__main__":
@@ -236,8 +236,11 @@ class BrokenQueue(IdleQueue):
 class BrokenLink(Link):
     """A connection that does not bear to hear of a change."""
 
-    def access_changed(self, last: int) -> None:
+    def access_changed(self) -> None:
         raise ZeroDivisionError(BUG)
+
+    def check_consumers(self) -> Iterator[int]:
+        return iter(())
 
     def synced(self, group: int) -> None:
         """Wait for nothing."""

@@ -105,12 +105,12 @@ class Link(TurnTaker):
         """Return how many channels are open."""
 
     @abstractmethod
-    def access_changed(self, last: i64) -> None:
-        """Take note that the permissions of the user have changed.
+    def access_changed(self) -> None:
+        """Take note that the permissions of the user have changed."""
 
-        Where more follows from that than can be done until `Turn.steps` is at `last`, it is done in
-        later turns.
-        """
+    @abstractmethod
+    def check_consumers(self) -> Iterator[int]:
+        """End the consumers of queues that the user may no longer read (behaviour 74)."""
 
     @abstractmethod
     def force(self, text: str) -> None:

@@ -18,7 +18,7 @@ import hashlib
 import hmac
 import sys
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64, mypyc_attr
@@ -42,7 +42,6 @@ from leveret.limits import (
     ARGON2_ROUNDS_MAX,
     PASSWORD_HASH_BYTES_MAX,
     SHORT_STRING_BYTES_MAX,
-    STEPS_PER_SLICE,
     TOPIC_PERMISSIONS_MAX,
     USER_TAGS_MAX,
     USERS_MAX,
@@ -50,6 +49,7 @@ from leveret.limits import (
 
 if TYPE_CHECKING:
     from leveret.broker.core.turn import Link, Turn
+    from leveret.broker.scheduler.task import Task
     from leveret.broker.vhost.vhost import Vhost
 
 SALT_BYTES: Final = 4
@@ -248,6 +248,9 @@ class Users:
         self.account: Final = Account(turn.accounts)
         #: The highest number that a user ever had.
         self.last_number: i64 = 0
+        #: Connections whose permissions have changed, and what looks at their consumers.
+        self._unchecked: dict[Link, None] = {}
+        self._checking: Task | None = None
 
     def owner(self, name: str) -> Owner:
         """Return a user as an owner; an unknown user owns nothing."""
@@ -445,12 +448,24 @@ class Users:
             self._vhosts[vhost].revision += 1
         links = list(self._links)
         self.turn.steps += len(links) // _LOOKED_AT_PER_STEP
-        last = self.turn.steps + STEPS_PER_SLICE
         for link in links:
             if link.user == user and vhost in ("", link.vhost_name):
                 self.turn.steps += 1
-                link.access_changed(last)
+                link.access_changed()
+                self._unchecked[link] = None
+        if self._checking is None or self._checking.over:
+            self._checking = self.turn.start(self._check_consumers())
         self._notify_watchers(user)
+
+    def _check_consumers(self) -> Iterator[int]:
+        """Have connections end the consumers that their users may no longer have.
+
+        A connection whose permissions change meanwhile is looked at once more.
+        """
+        while self._unchecked:
+            link = next(iter(self._unchecked))
+            del self._unchecked[link]
+            yield from link.check_consumers()
 
     # -- limits -----------------------------------------------------------------------------------
 

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from typing import final
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, final
 
 from mypy_extensions import i64
 
 from leveret.broker.core.accounts import CHANNEL_BYTES
+from leveret.broker.scheduler.task import Task
+from leveret.broker.values.permission import READ
+from leveret.broker.vhost.replies import is_reply_name
 from leveret.errors import NotAllowed
 from leveret.session.channel.ack_clock import AckClock
 from leveret.session.channel.channel import Channel
 from leveret.session.channel.confirms import ConfirmBatch
-from leveret.session.channel.resuming import Resuming
 from leveret.session.connection_base import ConnectionBase
+
+if TYPE_CHECKING:
+    from leveret.broker.queue.consumer import Consumer
 
 
 @final
@@ -25,8 +31,10 @@ class Channels:
         self.by_number: dict[i64, Channel] = {}
         #: Looks at the time limits for acks.
         self.acks = AckClock(connection, self.by_number)
-        #: What has deliveries go on to all consumers, once it was needed.
-        self._resuming: Resuming | None = None
+        #: What has deliveries go on to all consumers, once it was needed, and whether it is to do
+        #: so once more.
+        self._resuming: Task | None = None
+        self._resumes_again = False
         #: The channel of the last publish, while it is there.
         self.recent: Channel | None = None
 
@@ -100,8 +108,34 @@ class Channels:
     # -- consumers ---------------------------------------------------------------------------------
 
     def resume_deliveries(self) -> None:
-        """Mark the queues of all consumers as having something to deliver: of many, in slices."""
-        resuming = self._resuming
-        if resuming is None:
-            resuming = self._resuming = Resuming(self._connection.turn, self.by_number)
-        resuming.begin()
+        """Mark the queues of all consumers as having something to deliver."""
+        self._resumes_again = True
+        if self._resuming is None or self._resuming.over:
+            self._resuming = self._connection.turn.start(self._resume())
+
+    def _resume(self) -> Iterator[int]:
+        # Once begun it comes to its end, and then begins anew where that was asked for meanwhile:
+        # so those at the end of a long list have their turn, too.
+        while self._resumes_again:
+            self._resumes_again = False
+            for channel in list(self.by_number.values()):
+                channel.offer()
+                yield 1
+
+    def check_consumers(self) -> Iterator[int]:
+        """End the consumers of queues that the user may no longer read (behaviour 74)."""
+        for channel in list(self.by_number.values()):
+            yield 1
+            for consumer in list(channel.consumers.values()):
+                yield from self._check(channel, consumer)
+
+    def _check(self, channel: Channel, consumer: Consumer) -> Iterator[int]:
+        """End a consumer, which may be gone, if the user may not read all that it reads."""
+        access = self._connection.access
+        for name in consumer.queue.names():
+            if channel.closing or channel.consumers.get(consumer.tag) is not consumer:
+                return
+            if not is_reply_name(name) and not access.allows(READ, name):
+                channel.cancelled(consumer)
+                channel.vhost.queues.unsubscribe(consumer)
+            yield 1

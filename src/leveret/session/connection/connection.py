@@ -17,6 +17,7 @@ the like as it is, and the broker must not go on.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, final
 
 from mypy_extensions import i64
@@ -39,7 +40,6 @@ from leveret.limits import (
     TABLE_BYTES_PER_STEP,
 )
 from leveret.session.channel.channels import Channels
-from leveret.session.channel.consumer_check import ChannelConsumerCheck
 from leveret.session.channel.release import close_channel
 from leveret.session.connection.alarm import Alarm
 from leveret.session.connection.closing import Closing, close_of
@@ -96,7 +96,6 @@ class Connection(ConnectionBase):
         self.closing = Closing(self)
         self.handshake = Handshake(self, authenticator, self.heartbeat, self.closing)
         self.alarms = Alarm(self)
-        self._consumer_check = ChannelConsumerCheck(self, self.channels)
         self._input = FrameInput(self, self.channels, self.publisher, self.handshake, self.closing)
         broker.links[self] = None
 
@@ -244,15 +243,21 @@ class Connection(ConnectionBase):
 
     # -- calls of the broker and the shell ---------------------------------------------------------
 
-    def access_changed(self, last: i64) -> None:
-        """Read the user's permissions again, and end what they no longer allow (behaviour 74).
+    def access_changed(self) -> None:
+        """Read the user's permissions again: what they no longer allow ends (behaviour 74).
 
-        What consumers hold unacked stays unacked, as after a cancel by the client.  What a
-        transaction holds is checked once more when it is committed.
+        What a transaction holds is checked once more when it is committed.
         """
         if self.vhost is not None and self.state == OPEN:
             self.access.forget()
-            self._consumer_check.begin(last)
+
+    def check_consumers(self) -> Iterator[int]:
+        """End the consumers of queues that the user may no longer read.
+
+        What they hold unacked stays unacked, as after a cancel by the client.
+        """
+        if self.vhost is not None and self.state == OPEN:
+            yield from self.channels.check_consumers()
 
     def channel_count(self) -> i64:
         """Return how many channels are open."""
@@ -423,5 +428,4 @@ class Connection(ConnectionBase):
         self.closing = ended.closing
         self.handshake = ended.handshake
         self.alarms = ended.alarms
-        self._consumer_check = ended._consumer_check  # noqa: SLF001 (of the same class)
-        self._input = ended._input  # noqa: SLF001 (as above)
+        self._input = ended._input  # noqa: SLF001 (of the same class)

@@ -11,18 +11,19 @@ written.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
 from leveret.broker.core.accounts import CONSUMER_BYTES
+from leveret.broker.values.permission import READ
 from leveret.errors import AmqpError, NotAllowed
 from leveret.escaping import unquoted
 from leveret.limits import INPUT_BYTES_PER_STEP
 from leveret.session.haremq.channel import HareConsumer
 from leveret.session.haremq.commands import Commands
 from leveret.session.haremq.connection_base import HareConnectionBase, HareShared
-from leveret.session.haremq.consumer_check import HareConsumerCheck
 from leveret.session.haremq.frame_input import HareInput
 from leveret.session.haremq.publisher import HarePublisher
 from leveret.session.haremq.release import HareRelease
@@ -51,7 +52,6 @@ class HareConnection(HareConnectionBase):
         super().__init__(broker, settings, shared, peer, now_ms)
         self.publisher = HarePublisher(self)
         self.commands = Commands(self)
-        self._consumer_check = HareConsumerCheck(self)
         self._input = HareInput(self, self.publisher, self.commands)
         self.reader = self._input.reader
         #: What deliveries took that wait for their ack, when it was counted last.
@@ -227,11 +227,18 @@ class HareConnection(HareConnectionBase):
         """Return how many channels are open."""
         return len(self.channels)
 
-    def access_changed(self, last: i64) -> None:
-        """Read the user's permissions again, and end consumers that they no longer allow."""
+    def access_changed(self) -> None:
+        """Read the user's permissions again: consumers that they no longer allow end."""
         if self.vhost is not None and not self.finished:
             self.access.forget()
-            self._consumer_check.begin(last)
+
+    def check_consumers(self) -> Iterator[int]:
+        """End the consumers of queues that the user may no longer read (behaviour 74)."""
+        for channel in list(self.channels.values()):
+            consumer = channel.consumer
+            if consumer is not None and not self.access.allows(READ, consumer.queue.name):
+                channel.cancel()
+            yield 1
 
     def publisher_blocked(self) -> None:
         """Read nothing more until the alarm is over: the client hears no other word of it."""
@@ -302,8 +309,7 @@ class HareConnection(HareConnectionBase):
         self.answers = ended.answers
         self.publisher = ended.publisher
         self.commands = ended.commands
-        self._consumer_check = ended._consumer_check  # noqa: SLF001 (of the same class)
-        self._input = ended._input  # noqa: SLF001 (as above)
+        self._input = ended._input  # noqa: SLF001 (of the same class)
         self.reader = ended.reader
 
     def _release(self) -> None:
