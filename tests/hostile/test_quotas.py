@@ -174,6 +174,12 @@ def test_bindings_have_a_quota(node: Node, place: str) -> None:
     assert use_of(node, place).bindings == 1
     peer.call(1, "exchange.delete", exchange="x")
     assert use_of(node, place).bindings == 0
+    peer.declare("q")
+    for kind in ("direct", "topic", "x-modulus-hash"):
+        peer.call(1, "exchange.declare", exchange="x", type=kind)
+        peer.call(1, "queue.bind", queue="q", exchange="x", routing_key="1")
+        peer.call(1, "exchange.delete", exchange="x")
+        assert use_of(node, place).bindings == 0
 
 
 @USER_AND_VHOST

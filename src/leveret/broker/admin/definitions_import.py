@@ -46,7 +46,6 @@ from leveret.broker.scheduler.task import WaitedWork
 from leveret.broker.topology.binding import Binding, binding_identity
 from leveret.broker.topology.exchange import Exchange
 from leveret.broker.topology.exchanges import make_exchange
-from leveret.broker.topology.indexing import settle
 from leveret.broker.values.arguments import Arguments, check_equivalent
 from leveret.broker.values.patterns import compile_steps
 from leveret.broker.values.queue_attributes import QueueAttributes
@@ -64,12 +63,6 @@ _OF_VHOST: Final = ("parameters", "policies", "queues", "exchanges", "bindings")
 
 #: Steps for an entry that is read, and for what is copied to the stage.
 _READ_STEPS: Final = 4
-
-#: How many steps of freeing the stage are done at a time.
-_TAKE_DOWN_STEPS: Final = 256
-
-#: Steps of an index that are done between two looks at the steps that are left.
-_INDEX_STEPS: Final = 256
 
 
 @final
@@ -242,9 +235,8 @@ class Importing(WaitedWork):
         """Wait until new bindings have all their effect."""
         turn = self._broker.turn
         for exchange in real.bound:
-            while exchange.owes() and not exchange.deleted:
-                turn.steps += 1
-                settle(turn, exchange, _INDEX_STEPS)
+            for cost in exchange.index_on():
+                turn.steps += cost
                 yield
 
 
@@ -301,11 +293,10 @@ def _take_down(broker: Broker, stage: Broker) -> Iterator[None]:
     turn = stage.turn
     for vhost in stage.vhosts.values():
         vhost.end()
-        left = True
-        while left:
-            before: i64 = turn.steps
-            left = vhost.dissolve(before + _TAKE_DOWN_STEPS)
-            broker.turn.steps += turn.steps - before
+        before: i64 = turn.steps
+        for cost in vhost.dissolve():
+            broker.turn.steps += cost + turn.steps - before
+            before = turn.steps
             yield
     # Free the records that the stage journaled.
     turn.journal.seal()

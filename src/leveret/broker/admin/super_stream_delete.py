@@ -27,8 +27,8 @@ from leveret.errors import PreconditionFailed
 
 if TYPE_CHECKING:
     from leveret.broker.node.access import Access
+    from leveret.broker.scheduler.task import Task
     from leveret.broker.stream.stream import Stream
-    from leveret.broker.vhost.unbinding import Unbinding
     from leveret.broker.vhost.vhost import Vhost
     from leveret.names import Name
 
@@ -65,7 +65,7 @@ class SuperStreamDelete:
         self._unbound: i64 = 0
         self._is_deleted = False
         #: The removal of the bindings that the parts had.
-        self.unbinding: Unbinding | None = None
+        self.unbinding: Task | None = None
         #: How many messages the partitions held.
         self.waiting: i64 = 0
 
@@ -115,12 +115,16 @@ class SuperStreamDelete:
 
     def _unbind(self, last: i64) -> bool:
         """Unbind the partitions from exchanges that choose; return whether some are left."""
+        turn = self._vhost.turn
         exchanges = self._vhost.exchanges
         streams = self._rights.streams
         while self._unbound < len(streams):
             stream = streams[self._unbound]
-            if self._is_part(stream) and exchanges.unbind_choices(stream, last):
-                return True
+            if self._is_part(stream):
+                for cost in exchanges.unbind_choices(stream):
+                    turn.steps += cost
+                    if turn.steps >= last:
+                        return True
             self._unbound += 1
         # What the delete depends on is looked at again: others may have bound some meanwhile.
         self._unbinds = False

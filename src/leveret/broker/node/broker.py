@@ -5,18 +5,20 @@ The composition root makes it, feeds it time, and runs the effects that its turn
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from mypy_extensions import i64
 
 from leveret.broker.classic.waiting import WaitingQueue
 from leveret.broker.core.turn import Link, Turn
-from leveret.broker.node.dissolving import Dissolving
+from leveret.broker.node.closing import close_links
 from leveret.broker.node.eviction import Eviction
 from leveret.broker.node.parameters import Parameters
 from leveret.broker.node.publish_sessions import PublishSessions
 from leveret.broker.node.users import ADMINISTRATOR, User, Users
 from leveret.broker.policy.keys import utf8_size
+from leveret.broker.scheduler.task import Task
 from leveret.broker.staging.area import StagingAreas, area_of
 from leveret.broker.stream.retaining import Retaining
 from leveret.broker.stream.stream import Stream
@@ -154,11 +156,11 @@ class Broker:
         vhost.metadata.restore(record)
         return vhost
 
-    def delete_vhost(self, name: str) -> Dissolving:
+    def delete_vhost(self, name: str) -> Task:
         """Delete a vhost with its contents, and close its connections (320).
 
-        It is not there any more from now on.  What is in it goes in slices, at the end of which its
-        name is free.
+        From now on nobody finds it, and nothing can be declared in it.  At the end of the task
+        nothing is left in it, and its name is free.
 
         Raises: NotFound (404); PreconditionFailed (406) for one that is protected.
         """
@@ -175,10 +177,25 @@ class Broker:
         self.dissolving[name] = vhost
         self.users.forget_vhost(name)
         self.parameters.forget_vhost(name)
+        return self.turn.start(self._dissolve(vhost))
+
+    def _dissolve(self, vhost: Vhost) -> Iterator[int]:
+        """Delete all that is in a vhost: its connections, then exchanges and queues, one by one.
+
+        A start that reads the record of the deletion completes it.  Each recorded queue is named by
+        a record of its own: a checkpoint under way may come too late to tell whose it was.
+        """
+        name = vhost.name
         links = list(self._links_of_vhosts.get(name, ()))
-        dissolving = Dissolving(self.turn, vhost, links, self.dissolving)
-        self.turn.begin(dissolving)
-        return dissolving
+        yield from close_links(links, f"vhost '{name}' is deleted", vhost=name)
+        yield from vhost.dissolve()
+        # A queue of a vhost of the same name that is made later is none of it.
+        last_queue_id = int(self.ids.last_queue_id)
+        self.turn.journal.delete("vhost", {"name": name, "last_queue_id": last_queue_id})
+        self.turn.recorded()
+        del self.dissolving[name]
+        if self.turn.events is not None:
+            self.turn.events.forget_vhost(name)
 
     def all_vhosts(self) -> list[Vhost]:
         """Return the vhosts of which anything is there, those too that are being deleted."""

@@ -31,7 +31,7 @@ from leveret.broker.core.accounts import (
 )
 from leveret.broker.core.ownership import MAX_PUBLISHERS, MAX_SINKS, MAX_STREAM_CONSUMERS, Owner
 from leveret.broker.core.quotas import QUOTAS
-from leveret.broker.node.closing import Closing
+from leveret.broker.node.closing import close_links
 from leveret.broker.policy.keys import utf8_size
 from leveret.broker.values.arguments import NUMBER_MAX, is_int
 from leveret.broker.values.patterns import compile_steps
@@ -317,7 +317,7 @@ class Users:
         user = self.get(name)
         self.put(User(name, user.password_hash, tags, user.algorithm))
 
-    def delete(self, name: str) -> Closing:
+    def delete(self, name: str) -> Task:
         """Delete a user with his permissions, and begin to close his connections (320).
 
         Raises: NotFound (404).
@@ -331,9 +331,9 @@ class Users:
         self.restore_deleted_user(name)
         self.turn.journal.delete("user", {"name": name})
         self._notify_watchers(name)
-        closing = Closing(self.turn, list(self._links), f"user '{name}' is deleted", user=name)
-        self.turn.begin(closing)
-        return closing
+        return self.turn.start(
+            close_links(list(self._links), f"user '{name}' is deleted", user=name)
+        )
 
     def has_tag(self, name: str, tag: str) -> bool:
         """Tell whether a user has a tag."""

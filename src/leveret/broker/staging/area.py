@@ -68,9 +68,9 @@ class StagingArea(StagingQueues):
         self.sinks.staged.add(queue.sink, queue.destination, queue)
         return queue
 
-    def release_some(self, last: i64) -> bool:
+    def release(self) -> Iterator[int]:
         """Forget all staging queues and sinks, because the vhost is deleted."""
-        return self.sinks.release_some(last)
+        return self.sinks.release()
 
     def _drop_lower(self, sink: Sink) -> None:
         """Delete what its owner staged for lower batches, in slices from now on."""

@@ -23,6 +23,7 @@ destination.
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from typing import Final, final
 
 from mypy_extensions import i64
@@ -251,17 +252,12 @@ class Sinks:
         }
         self.turn.journal.delete("sink", place)
 
-    def release_some(self, last: i64) -> bool:
-        """Forget sinks, because the vhost is deleted, until `Turn.steps` is at `last`.
-
-        Returns whether some are left.
-        """
+    def release(self) -> Iterator[int]:
+        """Forget all sinks, because the vhost is deleted."""
         turn = self.turn
         while self.by_place:
-            if turn.steps >= last:
-                return True
-            turn.steps += 1
             self._end_expiry(self.by_place.popitem()[1])
+            yield 1
         self.staged.clear()
         turn.free_table(self._placed)
         turn.free_table(self._adopted)
@@ -269,7 +265,6 @@ class Sinks:
         self._adopted = {}
         self.quota.clear()
         self.account.end()
-        return False
 
 
 def _memory(sink: Sink) -> i64:

@@ -11,11 +11,13 @@ What one message may cost is bounded: everything that routing looks at is counte
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
 from leveret.broker.queue.target import Destinations, Target
+from leveret.broker.scheduler.task import WAIT
 from leveret.broker.values.applied_policy import AppliedPolicy
 from leveret.broker.values.delay import delay_of
 from leveret.limits import (
@@ -30,7 +32,7 @@ from leveret.wire.properties import property_headers
 if TYPE_CHECKING:
     from leveret.broker.classic.delayed import DelayedMessages
     from leveret.broker.core.turn import Turn
-    from leveret.broker.scheduler.task import WaitedWork
+    from leveret.broker.scheduler.task import Task
     from leveret.broker.topology.binding import Binding
     from leveret.message import Message
 
@@ -89,8 +91,8 @@ class Exchange:
         self.bound_from: dict[Binding, None] = {}
         #: What the vhost has booked for the exchange and the bindings from it.
         self.booked: i64 = 0
-        #: What goes on with the index; it may be over.
-        self.indexing: WaitedWork | None = None
+        #: What does that which the index owes; it may be over.
+        self.indexing: Task | None = None
         self.deleted = False
         #: True where routing keys are matched by words, so that a vhost may ask for strict ones.
         self.has_patterns = False
@@ -132,8 +134,17 @@ class Exchange:
         """Return whether a binding that was added or removed is not all in the index yet."""
         return False
 
-    def settle_index(self, steps: i64) -> None:
-        """Go on with the index, about `steps` steps (`index_steps` counts them)."""
+    def settle_index(self) -> None:
+        """Do a small part of what the index owes (`index_steps` counts it)."""
+
+    def index_on(self, later: bool = False) -> Iterator[int]:
+        """Do all that the index owes, from the next round on where it is `later`."""
+        if later:
+            yield WAIT
+        while self.owes() and not self.deleted:
+            before = self.index_steps()
+            self.settle_index()
+            yield int(self.index_steps() - before)
 
     @abstractmethod
     def add(self, binding: Binding) -> None:

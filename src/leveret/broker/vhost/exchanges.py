@@ -7,6 +7,7 @@ its reply must wait for.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final, final
 
 from mypy_extensions import i64
@@ -16,10 +17,10 @@ from leveret.broker.core.turn import Link
 from leveret.broker.policy.keys import utf8_size
 from leveret.broker.queue.queue import Queue, queue_identity
 from leveret.broker.queue.quota import count_no_more
+from leveret.broker.scheduler.task import Task
 from leveret.broker.topology.binding import Binding, binding_identity
 from leveret.broker.topology.exchange import Exchange
 from leveret.broker.topology.exchanges import check_exchange_type, make_exchange
-from leveret.broker.topology.indexing import begin_indexing, index_later, settle_all
 from leveret.broker.values.arguments import Arguments, check_same, differs
 from leveret.broker.vhost.binding_counts import BindingCounts
 from leveret.broker.vhost.delays import Delays
@@ -34,7 +35,6 @@ from leveret.broker.vhost.new_definitions import (
 from leveret.broker.vhost.policies import Policies
 from leveret.broker.vhost.replies import is_reply_name
 from leveret.broker.vhost.state import VhostState
-from leveret.broker.vhost.unbinding import STEPS_PER_BINDING, BindingOwner, Unbinding
 from leveret.errors import AccessRefused, NotFound, PreconditionFailed
 from leveret.large_dict import LargeDict
 from leveret.limits import (
@@ -47,8 +47,13 @@ from leveret.limits import (
 from leveret.names import Name, check_new
 from leveret.routing.keys import check_strict_binding_key
 
-#: Bindings that are copied into a list in one step.
+#: A binding leaves the index of its source, which costs some µs where that is a tree.
+BINDING_STEPS: Final = 4
+
+#: Bindings that are copied into a list in one step, and those to a deleted exchange of which the
+#: source is looked at.
 _COPIED_PER_STEP: Final = 64
+_LOOKED_AT_PER_STEP: Final = 32
 
 _PREDECLARED: Final = (
     ("", "direct"),
@@ -61,8 +66,16 @@ _PREDECLARED: Final = (
 
 
 @final
-class Exchanges(BindingOwner):
-    """The exchanges of one vhost and their bindings."""
+class Exchanges:
+    """The exchanges of one vhost and their bindings.
+
+    A queue or an exchange that is deleted takes its bindings with it: a million of them are seconds
+    of work.  Its name is free at once; a binding of which one end is deleted routes nothing, and is
+    in no listing.
+
+    Invariant: an auto-delete exchange is deleted with its last binding, also in a long chain of
+    them.
+    """
 
     def __init__(
         self,
@@ -84,12 +97,10 @@ class Exchanges(BindingOwner):
         self._queue_choices: Final[dict[Queue, dict[Binding, None]]] = {}
         #: What the quotas of the vhost and of users count.
         self.counts: Final = BindingCounts(vhost)
-        #: The exchange of the deleted vhost whose bindings are being released.
-        self._releasing: Exchange | None = None
         #: The removal of bindings that began last; it may be over.
-        self.unbinding: Unbinding | None = None
-        #: What gathers the bindings of all that one request deletes; None where nothing does.
-        self._gathering: Unbinding | None = None
+        self.unbinding: Task | None = None
+        #: What one request has deleted so far, while it gathers that; else None.
+        self._gathered: list[Exchange | dict[Binding, None]] | None = None
         self.count_max: i64 = EXCHANGES_PER_VHOST_MAX
         self.bindings_max: i64 = BINDINGS_PER_EXCHANGE_MAX
         for name, kind in _PREDECLARED:
@@ -251,32 +262,57 @@ class Exchanges(BindingOwner):
         if if_unused and exchange.bindings:
             raise PreconditionFailed(f"{self._vhost.exchange_label(name)} in use")
         self._drop(exchange)
-        self._begin(exchange, {})
+        self._unbind_all(self._ends_of(exchange))
 
-    def _begin(self, exchange: Exchange | None, bindings: dict[Binding, None]) -> None:
-        """Remove bindings to what is deleted, and those of an exchange that is deleted."""
-        gathering = self._gathering
-        unbinding = Unbinding(self._turn, self) if gathering is None else gathering
-        if exchange is not None:
-            unbinding.add_exchange(exchange)
-        unbinding.add_bindings(bindings)
-        if gathering is None:
-            self.unbinding = unbinding
-            self._turn.begin(unbinding)
+    def _ends_of(self, exchange: Exchange) -> list[Exchange | dict[Binding, None]]:
+        """Return a deleted exchange with the bindings to it, those last that are to go first."""
+        bound_from = exchange.bound_from
+        exchange.bound_from = {}
+        self._turn.steps += len(bound_from) // _LOOKED_AT_PER_STEP
+        # These sources must choose another one soon.
+        chosen = {binding: None for binding in bound_from if binding.source.chooses}
+        for binding in chosen:
+            del bound_from[binding]
+        return [exchange, bound_from, chosen]
+
+    def _unbind_all(self, ends: list[Exchange | dict[Binding, None]]) -> None:
+        """Remove the bindings of what is deleted, or gather them."""
+        if self._gathered is None:
+            self.unbinding = self._turn.start(self._unbinding(ends))
+        else:
+            self._gathered += ends
+
+    def _unbinding(self, ends: list[Exchange | dict[Binding, None]]) -> Iterator[int]:
+        """Remove the bindings of what is deleted, the last first."""
+        while ends:
+            end = ends[-1]
+            if isinstance(end, Exchange):
+                if end.bindings:
+                    binding = end.bindings.popitem()[1]
+                    self.counts.count(binding, -1)
+                    # The index knows its bindings, and they know it: all of them at once would be
+                    # found to be garbage, which takes some µs for each.
+                    end.remove(binding)
+                    self.forget_destination(binding)
+                else:
+                    ends.pop()
+            elif end:
+                unused = self._take_out(end.popitem()[0])
+                if unused is not None:
+                    ends += self._ends_of(unused)
+            else:
+                ends.pop()
+            yield BINDING_STEPS
 
     def gather_unbinding(self) -> None:
-        """Gather the bindings of what is deleted from now on: a thousand slices are no slice."""
-        self._gathering = Unbinding(self._turn, self)
+        """Gather the bindings of all that is deleted from now on, to remove them by one task."""
+        self._gathered = []
 
-    def begin_gathered(self) -> Unbinding | None:
-        """Begin to remove what was gathered; return the removal, which may be over."""
-        unbinding = self._gathering
-        if unbinding is not None:
-            self._gathering = None
-            # What was deleted meanwhile is recorded.
-            unbinding.group = self._turn.reply_group
-            self.unbinding = unbinding
-            self._turn.begin(unbinding)
+    def begin_gathered(self) -> Task:
+        """Begin to remove what was gathered; return the task, which may be over."""
+        gathered = self._gathered or []
+        self._gathered = None
+        unbinding = self.unbinding = self._turn.start(self._unbinding(gathered))
         return unbinding
 
     def _drop(self, exchange: Exchange) -> None:
@@ -370,7 +406,7 @@ class Exchanges(BindingOwner):
         """
         binding = new.binding
         self._add_binding(binding)
-        begin_indexing(self._turn, binding.source)
+        self._index(binding.source, False)
         if binding.durable:
             self._turn.journal.define_made(new.definition)
             binding.define_group = self._turn.journal.group
@@ -404,8 +440,20 @@ class Exchanges(BindingOwner):
         """
         binding = self._binding(source, destination_name, to_queue, binding_key, arguments, owner)
         self._add_binding(binding)
-        settle_all(self._turn, source)
+        # Nobody is served yet.
+        for cost in source.index_on():
+            self._turn.steps += cost
         return binding
+
+    def _index(self, exchange: Exchange, later: bool) -> None:
+        """Do what the index of an exchange owes, from the next round on where it is `later`.
+
+        A binding to a consistent-hash exchange may have 100,000 points on its ring, which take some
+        15 ms to make.  It is there from the beginning, for listings and in the journal; its share
+        of the messages grows until its index is whole, and only then its client has an answer.
+        """
+        if exchange.owes() and (exchange.indexing is None or exchange.indexing.over):
+            exchange.indexing = self._turn.start(exchange.index_on(later))
 
     def _binding(
         self,
@@ -483,43 +531,28 @@ class Exchanges(BindingOwner):
         for binding in self._queue_choices.pop(queue, ()):
             # Such a source must not choose it from now on.
             del bindings[binding]
-            self._turn.steps += STEPS_PER_BINDING
+            self._turn.steps += BINDING_STEPS
             self.remove(binding, False)
         if bindings:
-            self._begin(None, bindings)
+            self._unbind_all([bindings])
 
     def choices_of(self, queue: Queue) -> i64:
         """Return how many bindings a queue has from exchanges that choose one of theirs."""
         return len(self._queue_choices.get(queue, ()))
 
-    def unbind_choices(self, queue: Queue, last: i64) -> bool:
-        """Unbind a queue from exchanges that choose one of their bindings, each with its record.
-
-        Returns whether some are left when `Turn.steps` is at `last`.
-        """
+    def unbind_choices(self, queue: Queue) -> Iterator[int]:
+        """Unbind a queue from exchanges that choose one of their bindings, each with its record."""
         while (choices := self._queue_choices.get(queue)) is not None:
-            if self._turn.steps >= last:
-                return True
-            self._turn.steps += STEPS_PER_BINDING
             binding = next(iter(choices))
             self.remove(binding, True)
             self.forget_destination(binding)
-        return False
+            yield BINDING_STEPS
 
-    def release_some(self, last: i64) -> bool:
-        """Release exchanges of the deleted vhost, whose connections are closed.
-
-        Returns whether some are left when `Turn.steps` is at `last`.
-        """
+    def release(self) -> Iterator[int]:
+        """Release the exchanges of the deleted vhost, whose connections are closed."""
         turn = self._turn
-        while self.by_name or self._releasing is not None:
-            if turn.steps >= last:
-                return True
-            if self._releasing is not None:
-                self._release_binding(self._releasing)
-                continue
-            turn.steps += QUEUE_DROP_STEPS
-            exchange = self._releasing = self.by_name.popitem()[1]
+        while self.by_name:
+            exchange = self.by_name.popitem()[1]
             exchange.deleted = True
             store = exchange.delayed
             if store is not None and store.recorded:
@@ -529,15 +562,10 @@ class Exchanges(BindingOwner):
                 count_no_more(store)
                 store.untie()
             turn.free_table(exchange.bound_from)
-        return False
-
-    def _release_binding(self, exchange: Exchange) -> None:
-        """Take a binding of an exchange that is released out of its index, if there is one."""
-        if exchange.bindings:
-            self._turn.steps += STEPS_PER_BINDING
-            exchange.remove(exchange.bindings.popitem()[1])
-        else:
-            self._releasing = None
+            yield QUEUE_DROP_STEPS
+            while exchange.bindings:
+                exchange.remove(exchange.bindings.popitem()[1])
+                yield BINDING_STEPS
 
     def end(self) -> None:
         """Drop the tables of the deleted vhost: even empty, they keep their memory."""
@@ -612,11 +640,11 @@ class Exchanges(BindingOwner):
         if binding.durable and journaled:
             self._turn.journal.delete("binding", binding.definition(self._vhost.name))
             self._vhost.removed()
-        unused = self.take_out(binding)
+        unused = self._take_out(binding)
         if unused is not None:
-            self._begin(unused, {})
+            self._unbind_all(self._ends_of(unused))
 
-    def take_out(self, binding: Binding) -> Exchange | None:
+    def _take_out(self, binding: Binding) -> Exchange | None:
         """Take a binding out of its source; return that where it is unused and was deleted."""
         source = binding.source
         if not binding.is_there():
@@ -640,7 +668,8 @@ class Exchanges(BindingOwner):
         steps = source.index_steps()
         source.remove(binding)
         self._turn.steps += source.index_steps() - steps
-        index_later(self._turn, source)
+        # One call may change a thousand.
+        self._index(source, True)
         size -= source.index_bytes()
         source.booked -= size
         self._vhost.account.book(-size)

@@ -3,23 +3,23 @@
 Whoever sets or clears one outside a connection's input lets the shell run the effects afterwards: a
 shorter length drops messages, a longer TTL moves deadlines.
 
-A change looks at all queues and exchanges, slice after slice.
+A change looks at all queues and exchanges, which may be long.
 
-Invariants: a queue's and an exchange's `policy` is the one that counts for it, unless `Governing`
-has not come to it since the last change; each change is journaled before it has an effect.
+Invariants: a queue's and an exchange's `policy` is the one that counts for it, unless `_govern` has
+not come to it since the last change; each change is journaled before it has an effect.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final, final
 
 from mypy_extensions import i64
 
-from leveret.broker.core.turn import Turn
 from leveret.broker.policy.keys import merge_exchange_arguments, merge_queue_arguments
 from leveret.broker.policy.policy import Policy, queue_type
 from leveret.broker.queue.queue import Queue
-from leveret.broker.scheduler.task import Work
+from leveret.broker.scheduler.task import Task
 from leveret.broker.topology.exchange import Exchange
 from leveret.broker.values.applied_policy import AppliedPolicy
 from leveret.broker.vhost.delays import Delays
@@ -31,6 +31,15 @@ from leveret.limits import PATTERN_WALK_PER_STEP, POLICIES_PER_VHOST_MAX, POLICI
 #: What it takes to apply a policy, in steps, and queues that are listed in one.
 _CONFIGURE_STEPS: Final = 16
 _LISTED_PER_STEP: Final = 64
+
+
+@final
+class _Change:
+    """A policy, or operator policy, that is new, or took the place of another; None: one went."""
+
+    def __init__(self, new: Policy | None, operator: bool) -> None:
+        self.new: Final = new
+        self.operator: Final = operator
 
 
 @final
@@ -53,8 +62,10 @@ class Policies:
         self.count_max: i64 = POLICIES_PER_VHOST_MAX
         self.by_name: dict[str, Policy] = {}
         self.operator_by_name: dict[str, Policy] = {}
+        #: The changes that queues and exchanges do not know of yet, by the policies' names.
+        self._changes: dict[tuple[bool, str], _Change] = {}
         #: What gives queues and exchanges their policies after a change; it may be over.
-        self._governing: Governing | None = None
+        self._governing: Task | None = None
 
     # -- setting and clearing ---------------------------------------------------------------------
 
@@ -116,23 +127,35 @@ class Policies:
     def _changed(self, name: str, new: Policy | None, operator: bool) -> None:
         """Give each queue and exchange the policy that counts now, or go on to do so."""
         self._turn.changes += 1
-        governing = self._governing
-        if governing is not None and not governing.over:
-            governing.add(name, PolicyChange(new, operator))
-            return
-        governing = self._governing = Governing(self, self._turn)
-        governing.add(name, PolicyChange(new, operator))
-        self._turn.begin(governing)
+        self._changes[operator, name] = _Change(new, operator)
+        if self._governing is None or self._governing.over:
+            self._governing = self._turn.start(self._govern())
 
-    def all_queues(self) -> list[Queue]:
-        """Return the queues that policies may apply to."""
-        return [queue for queue in self._queues.values() if not queue.hidden]
+    def _govern(self) -> Iterator[int]:
+        """Give all queues and exchanges their policies after a change.
 
-    def all_exchanges(self) -> list[Exchange]:
-        """Return the exchanges."""
-        return list(self._exchanges.values())
+        Changes that come meanwhile follow together.  A queue that is declared meanwhile has its
+        policies at once.
+        """
+        while self._changes:
+            changes = list(self._changes.values())
+            self._changes = {}
+            # The last first.
+            queues = [queue for queue in self._queues.values() if not queue.hidden]
+            exchanges = list(self._exchanges.values())
+            yield (len(queues) + len(exchanges)) // _LISTED_PER_STEP
+            while queues:
+                queue = queues.pop()
+                if not queue.deleted:
+                    self._regovern_queue(queue, changes)
+                yield 1
+            while exchanges:
+                exchange = exchanges.pop()
+                if not exchange.deleted:
+                    self._regovern_exchange(exchange, changes)
+                yield 1
 
-    def regovern_queue(self, queue: Queue, changes: list[PolicyChange]) -> None:
+    def _regovern_queue(self, queue: Queue, changes: list[_Change]) -> None:
         """Give a queue the policies that count now, after `changes`."""
         policy: AppliedPolicy | None = queue.policy
         operator: AppliedPolicy | None = queue.operator_policy
@@ -146,7 +169,7 @@ class Policies:
             queue.operator_policy = operator
             self._configure_queue(queue)
 
-    def regovern_exchange(self, exchange: Exchange, changes: list[PolicyChange]) -> None:
+    def _regovern_exchange(self, exchange: Exchange, changes: list[_Change]) -> None:
         """Give an exchange the policy that counts now, after `changes`."""
         current = exchange.policy
         found = current
@@ -172,7 +195,7 @@ class Policies:
         queue: Queue,
         current: AppliedPolicy | None,
         policies: dict[str, Policy],
-        change: PolicyChange,
+        change: _Change,
     ) -> AppliedPolicy | None:
         """Return the policy of `policies` that counts for a queue after a change of them.
 
@@ -293,71 +316,3 @@ class Policies:
         """Give each exchange its policy: after a recovery."""
         for exchange in self._exchanges.values():
             self.govern_exchange(exchange)
-
-
-@final
-class PolicyChange:
-    """A policy, or operator policy, that is new, or took the place of another; None: one went."""
-
-    def __init__(self, new: Policy | None, operator: bool) -> None:
-        self.new = new
-        self.operator = operator
-
-
-@final
-class Governing(Work):
-    """Gives all queues and exchanges their policies after one has changed.
-
-    Changes that come meanwhile follow together.  A queue that is declared meanwhile has its
-    policies at once.
-    """
-
-    def __init__(self, policies: Policies, turn: Turn) -> None:
-        self._policies = policies
-        self._turn = turn
-        self.over = False
-        #: Changes to begin with next, by the policies' names.
-        self._later: dict[tuple[bool, str], PolicyChange] = {}
-        self._changes: list[PolicyChange] = []
-        # What is still to be looked at, the last first.
-        self._queues: list[Queue] = []
-        self._exchanges: list[Exchange] = []
-
-    def add(self, name: str, change: PolicyChange) -> None:
-        """Take note of a change of the policy of that name."""
-        self._later[change.operator, name] = change
-
-    def step(self, steps: i64) -> bool:
-        """Look at some of them."""
-        turn = self._turn
-        policies = self._policies
-        turn.changes += 1
-        last = turn.steps + steps
-        while self._queues or self._exchanges or self._later:
-            if turn.steps >= last:
-                return True
-            if self._queues:
-                queue = self._queues.pop()
-                turn.steps += 1
-                if not queue.deleted:
-                    policies.regovern_queue(queue, self._changes)
-            elif self._exchanges:
-                exchange = self._exchanges.pop()
-                turn.steps += 1
-                if not exchange.deleted:
-                    policies.regovern_exchange(exchange, self._changes)
-            else:
-                self._begin()
-        return False
-
-    def _begin(self) -> None:
-        """Begin with the changes that have come."""
-        self._changes = list(self._later.values())
-        self._later = {}
-        self._queues = self._policies.all_queues()
-        self._exchanges = self._policies.all_exchanges()
-        self._turn.steps += (len(self._queues) + len(self._exchanges)) // _LISTED_PER_STEP
-
-    def ended(self) -> None:
-        """Note that nothing is left."""
-        self.over = True

@@ -10,6 +10,7 @@ Invariant: a deleted queue is in no exchange's index.
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from typing import Final, final
 
 from mypy_extensions import i64
@@ -334,19 +335,14 @@ class Queues:
         _end(queue)
         return waiting
 
-    def release_some(self, last: i64) -> bool:
-        """Release queues of the deleted vhost, whose connections are closed.
-
-        Returns whether some are left when `Turn.steps` is at `last`.
-        """
+    def release(self) -> Iterator[int]:
+        """Release the queues of the deleted vhost, whose connections are closed."""
         turn = self._turn
         while len(self.by_name) > 0:
-            if turn.steps >= last:
-                return True
             queue = self.by_name.popitem()[1]
             if isinstance(queue, Stream):
                 del self._streams[queue]
-            turn.steps += 2 * QUEUE_DROP_STEPS + len(queue.consumers)
+            cost = 2 * QUEUE_DROP_STEPS + len(queue.consumers)
             turn.counts.queues_deleted += 1
             queue.mark_deleted()
             if queue.recorded:
@@ -354,7 +350,7 @@ class Queues:
             self._exchanges.forget_queue(queue)
             queue.consumers.clear()
             _end(queue)
-        return False
+            yield cost
 
     def unsubscribe(self, consumer: Consumer) -> None:
         """Remove a consumer; delete an auto-delete queue with its last one (behaviour 48)."""

@@ -5,6 +5,7 @@ A vhost has a staging queue made as it makes any other, and knows neither sinks 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from mypy_extensions import i64, mypyc_attr
@@ -33,12 +34,9 @@ class StagingQueues:
         """Return a new queue whose arguments name a sink."""
         return ClassicQueue(turn, queue_id, name, attributes)
 
-    def release_some(self, last: i64) -> bool:
-        """Forget what is left of staging in a deleted vhost, until `Turn.steps` is at `last`.
-
-        Returns whether something is left.
-        """
-        return False
+    def release(self) -> Iterator[int]:
+        """Forget what is left of staging in a deleted vhost."""
+        return iter(())
 
 
 def staging_record(owner: Owner | None, made_ms: i64) -> dict[str, object]:

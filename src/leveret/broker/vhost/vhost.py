@@ -6,6 +6,7 @@ a class of its own in the module of that name.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final, final
 
 from mypy_extensions import i64, mypyc_attr
@@ -93,18 +94,13 @@ class Vhost(VhostState):
         self.deleted = True
         self.revision += 1
 
-    def dissolve(self, last: i64) -> bool:
-        """Release what is in the deleted vhost until `Turn.steps` is at `last`.
-
-        Returns whether something is left.
-        """
-        if self.exchanges.release_some(last) or self.queues.release_some(last):
-            return True
-        if self.staging.release_some(last):
-            return True
+    def dissolve(self) -> Iterator[int]:
+        """Release all that is in the deleted vhost."""
+        yield from self.exchanges.release()
+        yield from self.queues.release()
+        yield from self.staging.release()
         self.exchanges.end()
         self.account.end()
-        return False
 
     def bound(self, binding: Binding) -> None:
         """Publish to a new binding what its source keeps for new bindings.

@@ -7,8 +7,7 @@ from typing import final
 from mypy_extensions import i64
 
 from leveret.broker.node.access import Access
-from leveret.broker.scheduler.task import WaitedWork
-from leveret.broker.vhost.unbinding import Unbinding
+from leveret.broker.scheduler.task import Task
 from leveret.broker.vhost.vhost import Vhost
 from leveret.errors import AccessRefused
 from leveret.names import Name
@@ -77,7 +76,7 @@ def handle_exchange(channel: Channel, method: Method) -> bool:
 class _Unbound(ClientWork):
     """Waits until the bindings of what a client deleted are removed, and answers then."""
 
-    def __init__(self, channel: Channel, unbinding: Unbinding, answer: Method | None) -> None:
+    def __init__(self, channel: Channel, unbinding: Task, answer: Method | None) -> None:
         super().__init__(channel.connection)
         self._channel = channel
         self._unbinding = unbinding
@@ -95,7 +94,7 @@ class _Unbound(ClientWork):
             self._channel.connection.reply(self._channel.number, self._answer)
 
 
-def reply_when_unbound(channel: Channel, before: Unbinding | None, answer: Method | None) -> None:
+def reply_when_unbound(channel: Channel, before: Task | None, answer: Method | None) -> None:
     """Answer a delete when the bindings are removed, so that their ends are gone where they must.
 
     `before` is the last removal (`Exchanges.unbinding`) that began before the delete.
@@ -111,7 +110,7 @@ def reply_when_unbound(channel: Channel, before: Unbinding | None, answer: Metho
 class _Indexed(ClientWork):
     """Waits until what a client bound or unbound is all in the index, and answers then."""
 
-    def __init__(self, channel: Channel, indexing: WaitedWork, answer: Method | None) -> None:
+    def __init__(self, channel: Channel, indexing: Task, answer: Method | None) -> None:
         super().__init__(channel.connection)
         self._channel = channel
         self._indexing = indexing

@@ -10,7 +10,7 @@ from typing import final
 from mypy_extensions import i64
 
 from leveret.broker.topology.binding import Binding
-from leveret.broker.vhost.unbinding import STEPS_PER_BINDING
+from leveret.broker.vhost.exchanges import BINDING_STEPS
 from leveret.broker.vhost.vhost import Vhost
 from leveret.errors import AmqpError
 from leveret.names import Name
@@ -86,7 +86,7 @@ class PairUnbinding(ClientWork):
         while self._found:
             if turn.steps >= last:
                 return True
-            turn.steps += STEPS_PER_BINDING
+            turn.steps += BINDING_STEPS
             binding = self._found.pop()
             # What was removed meanwhile is gone; what has an end that is deleted goes with that.
             if binding.is_there() and not binding.has_ended():

@@ -28,8 +28,10 @@ if TYPE_CHECKING:
 _POINT_BYTES: Final = 46
 _RING_BYTES: Final = 17_000
 
-#: Units of a ring's work that take about a microsecond, and how many looks take as long as one.
+#: Units of a ring's work that take about a microsecond, that are done at once, and how many looks
+#: take as long as one.
 _WORK_PER_STEP: Final = 4
+_WORK_AT_ONCE: Final = 1024
 _LOOKS_PER_WORK: Final = 2
 
 #: What a look for a value counts at most, which may have to put parts of the ring in order before:
@@ -87,9 +89,9 @@ class ConsistentHashExchange(Exchange):
         """Return whether points of the ring are still to be made, or to be put out of the way."""
         return self.ring.owes()
 
-    def settle_index(self, steps: i64) -> None:
+    def settle_index(self) -> None:
         """Make points, and put others out of the way."""
-        self.ring.settle(steps * _WORK_PER_STEP)
+        self.ring.settle(_WORK_AT_ONCE)
 
     def index_steps(self) -> i64:
         """Return what the ring has cost so far."""

@@ -6,7 +6,7 @@ from typing import Final
 
 from aiohttp import web
 
-from leveret.broker.node.closing import Closing
+from leveret.broker.node.closing import close_links
 from leveret.errors import NotFound
 from leveret.management.fields import as_unicode, plain
 from leveret.management.gate import Barred, access_of, only_of
@@ -70,8 +70,7 @@ async def close_all(request: web.Request) -> web.Response:
     operator = request.app[OPERATOR]
     broker = request.app[BROKER]
     operator.begin()
-    closing = Closing(broker.turn, list(broker.links), reason, user=user)
-    broker.turn.begin(closing)
+    closing = broker.turn.start(close_links(list(broker.links), reason, user=user))
     await operator.ended(closing)
     return web.Response(status=204)
 
