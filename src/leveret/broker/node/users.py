@@ -463,9 +463,7 @@ class Users:
         A connection whose permissions change meanwhile is looked at once more.
         """
         while self._unchecked:
-            link = next(iter(self._unchecked))
-            del self._unchecked[link]
-            yield from link.check_consumers()
+            yield from self._unchecked.popitem()[0].check_consumers()
 
     # -- limits -----------------------------------------------------------------------------------
 

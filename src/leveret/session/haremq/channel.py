@@ -16,6 +16,7 @@ as, the answer to its request; a delivery in the register is in its channel's li
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final, final
 
 from mypy_extensions import i64
@@ -28,7 +29,6 @@ from leveret.broker.core.accounts import (
 from leveret.broker.core.timers import Timed
 from leveret.broker.queue.consumer import Consumer, DeliveryChannel, Source
 from leveret.broker.queue.queue import Queue
-from leveret.broker.scheduler.task import Work
 from leveret.broker.vhost.vhost import Vhost
 from leveret.errors import AmqpError
 from leveret.large_dict import LargeDict
@@ -286,38 +286,43 @@ class HareChannel(DeliveryChannel):
 
     def cancel(self) -> None:
         """End the consumer, and give back what it has not acked."""
-        consumer = self._set_consumer(None)
-        if consumer is None:
-            return
-        consumer.hold.end()
-        queue = consumer.queue
-        if not queue.deleted:
-            queue.unsubscribe(consumer)
-        self._give_back(False, queue)
+        self.link.turn.start(self.end(False))
 
     def cancelled(self, consumer: Consumer) -> None:
         """Forget a consumer whose queue was deleted: the protocol has no message for that."""
-        mine = self.consumer
-        if mine is not None and mine is consumer:
-            mine.hold.end()
-            self._set_consumer(None)
-            # What it holds went with the queue; all else of the channel was given back before.
-            self._give_back(False, None)
+        if self.consumer is consumer:
+            # What it holds went with the queue.
+            self.link.turn.start(self.end(False))
 
     def close(self) -> None:
         """End the consumer and give back all that is unacked."""
-        self.link.turn.begin(GivingBack(self, self.end()))
+        self.link.turn.start(self.end(True))
 
-    def end(self) -> Returned:
-        """End the consumer; return what is unacked, which is to be given back."""
-        self._connection.turn.changes += 1
+    def end(self, failed: bool) -> Iterator[int]:
+        """End the consumer and requeue what it has not acked; `failed` as `Source.requeue` has it.
+
+        Its queue delivers when all is back, so that it comes in the old order.  An auto-delete
+        queue ends then, if nobody else consumes from it.
+        """
         consumer = self._set_consumer(None)
+        if consumer is None:
+            # Each consumer takes all its deliveries with it.
+            return
+        consumer.hold.end()
+        queue = consumer.queue
         # The consumer goes first, so that nothing is handed to a channel that ends.
-        if consumer is not None:
-            consumer.hold.end()
-            if not consumer.queue.deleted:
-                consumer.queue.unsubscribe(consumer)
-        return self._take_unacked(True, None if consumer is None else consumer.queue)
+        if not queue.deleted:
+            queue.unsubscribe(consumer)
+        unacked = self._unacked
+        self._unacked = {}
+        if unacked:
+            queue.begin_returns()
+            while unacked:
+                self._give_back(unacked.popitem()[1], failed)
+                yield 1
+            queue.end_returns()
+        self._vhost.queues.end_unused(queue)
+        yield 1
 
     # -- deliveries --------------------------------------------------------------------------------
 
@@ -373,17 +378,36 @@ class HareChannel(DeliveryChannel):
         if len(delivery.message.body) > _PUSH_BODY_BYTES_MAX:
             self._note_long(delivery)
             return
-        push = LongPush(self, delivery, message_id)
-        self._connection.turn.begin(push)
-        if not push.over:
-            self._output.preparing += 1
+        pushing = self._connection.turn.start(self._push_text(delivery, message_id))
+        if not pushing.over:
             self._connection.stop_deliveries()
 
-    def end_long_push(self, delivery: HareDelivery, message_id: bytes, text: BodyText) -> None:
-        """Write a push with a long body, unless it was given back or acked meanwhile."""
+    def _push_text(self, delivery: HareDelivery, message_id: bytes) -> Iterator[int]:
+        """Make the text of a long body, and push it, unless it is given back or acked meanwhile.
+
+        What is converted is booked by the connection until it is in the output.
+        """
+        connection = self._connection
+        output = self._output
+        text = BodyText(delivery.message.body)
+        booked: i64 = 0
+        output.preparing += 1
+        while self._awaits_push(delivery) and not _is_made(text):
+            cost = text.advance()
+            connection.account.book(text.bytes_own - booked)
+            booked = text.bytes_own
+            yield int(cost)
+        connection.turn.changes += 1
+        connection.account.book(-booked)
+        if self._awaits_push(delivery):
+            self._write_long(delivery, message_id, text)
+        # The shell has deliveries go on after its next look.
+        output.preparing -= 1
+        connection.wake()
+
+    def _write_long(self, delivery: HareDelivery, message_id: bytes, text: BodyText) -> None:
+        """Write a push with a long body."""
         consumer = delivery.consumer
-        if not self.awaits_push(delivery):
-            return
         if text.garbled:
             self._note_garbled()
         if text.bytes > _PUSH_BODY_BYTES_MAX:
@@ -408,16 +432,11 @@ class HareChannel(DeliveryChannel):
             output.to_ack.append(delivery)
         self._pushed()
 
-    def awaits_push(self, delivery: HareDelivery) -> bool:
+    def _awaits_push(self, delivery: HareDelivery) -> bool:
         """Return whether a push that is being made would still mean something."""
         if self._connection.finished or self.consumer is not delivery.consumer:
             return False
         return self._deliveries.by_key.get(delivery.key) is delivery
-
-    def long_push_over(self) -> None:
-        """Deliver again: the shell says so after its next look."""
-        self._output.preparing -= 1
-        self._connection.wake()
 
     def _note_long(self, delivery: HareDelivery) -> None:
         size = len(delivery.message.body)
@@ -494,20 +513,7 @@ class HareChannel(DeliveryChannel):
         if not queue.scheduled:
             queue.schedule()
 
-    def _give_back(self, failed: bool, unused: Source | None) -> None:
-        """Requeue what is unacked; as `_take_unacked`."""
-        self.link.turn.begin(GivingBack(self, self._take_unacked(failed, unused)))
-
-    def _take_unacked(self, failed: bool, unused: Source | None) -> Returned:
-        """Return what is unacked, which is to be requeued; `failed` as `Source.requeue` has it.
-
-        The auto-delete queue `unused` ends then, if nobody else consumes from it.
-        """
-        unacked = self._unacked
-        self._unacked = {}
-        return Returned(self, unacked, failed, unused)
-
-    def give_back(self, delivery: HareDelivery, failed: bool) -> None:
+    def _give_back(self, delivery: HareDelivery, failed: bool) -> None:
         """Requeue one delivery, unless it was acked meanwhile."""
         by_key = self._deliveries.by_key
         if by_key.get(delivery.key) is delivery:
@@ -516,123 +522,10 @@ class HareChannel(DeliveryChannel):
             delivery.queue.requeue(delivery.sequence, delivery.message, delivery.count, failed)
             self._credit(delivery)
 
-    def end_unused(self, queue: Source) -> None:
-        """End an auto-delete queue that nobody consumes from any more."""
-        self._vhost.queues.end_unused(queue)
 
-
-@final
-class LongPush(Work):
-    """Makes the text of a long body, slice after slice, and pushes it.
-
-    What is converted is booked by the connection until it is in the output.
-    """
-
-    def __init__(self, channel: HareChannel, delivery: HareDelivery, message_id: bytes) -> None:
-        self._channel = channel
-        self._delivery = delivery
-        self._message_id = message_id
-        self._text = BodyText(delivery.message.body)
-        self._booked: i64 = 0
-        self._waits = False
-        self.over = False
-
-    def step(self, steps: i64) -> bool:
-        """Look at some of it."""
-        link = self._channel.link
-        turn = link.turn
-        if not self._channel.awaits_push(self._delivery):
-            return False
-        last = turn.steps + steps
-        text = self._text
-        while not text.is_over() and text.bytes <= _PUSH_BODY_BYTES_MAX:
-            if turn.steps >= last:
-                link.account.book(text.bytes_own - self._booked)
-                self._booked = text.bytes_own
-                self._waits = True
-                return True
-            turn.steps += text.advance()
-        return False
-
-    def ended(self) -> None:
-        """Push it."""
-        self.over = True
-        self._channel.link.turn.changes += 1
-        self._channel.link.account.book(-self._booked)
-        self._channel.end_long_push(self._delivery, self._message_id, self._text)
-        if self._waits:
-            self._channel.long_push_over()
-
-
-@final
-class Returned:
-    """Deliveries of a channel that are requeued.
-
-    Their queues deliver when all of them are back, so that they come in their old order.
-    """
-
-    def __init__(
-        self,
-        channel: HareChannel,
-        unacked: dict[bytes, HareDelivery],
-        failed: bool,
-        unused: Source | None,
-    ) -> None:
-        self._channel = channel
-        self._unacked = unacked
-        self._failed = failed
-        self._unused = unused
-        self._held: dict[Source, None] = {}
-        if unused is not None and unacked:
-            self._hold(unused)
-
-    def _hold(self, queue: Source) -> None:
-        if queue not in self._held:
-            self._held[queue] = None
-            queue.begin_returns()
-
-    def advance(self, last: i64) -> bool:
-        """Requeue them until `Turn.steps` is at `last`; return whether some are left."""
-        turn = self._channel.link.turn
-        while self._unacked:
-            if turn.steps >= last:
-                return True
-            turn.steps += 1
-            delivery = self._unacked.popitem()[1]
-            self._hold(delivery.queue)
-            self._channel.give_back(delivery, self._failed)
-        self._end()
-        return False
-
-    def _end(self) -> None:
-        """Let the queues deliver again, or end."""
-        turn = self._channel.link.turn
-        for queue in self._held:
-            turn.steps += 1
-            queue.end_returns()
-        self._held.clear()
-        if self._unused is not None:
-            turn.steps += 1
-            self._channel.end_unused(self._unused)
-            self._unused = None
-
-
-@final
-class GivingBack(Work):
-    """Requeues deliveries of one channel, slice after slice."""
-
-    def __init__(self, channel: HareChannel, returned: Returned) -> None:
-        self._turn = channel.link.turn
-        self._returned = returned
-
-    def step(self, steps: i64) -> bool:
-        """Requeue some of them."""
-        turn = self._turn
-        turn.changes += 1
-        return self._returned.advance(turn.steps + steps)
-
-    def ended(self) -> None:
-        """Nobody waits for it."""
+def _is_made(text: BodyText) -> bool:
+    """Return whether the text of a push is complete, or too long."""
+    return text.is_over() or text.bytes > _PUSH_BODY_BYTES_MAX
 
 
 def message_id_of(properties: bytes) -> bytes:

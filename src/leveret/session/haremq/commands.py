@@ -5,13 +5,16 @@ They ask for the same rights as the methods of AMQP that do the same, and meet t
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final, final
 
 from leveret.broker.node.access import Access
+from leveret.broker.topology.binding import Binding
 from leveret.broker.values.queue_attributes import QueueAttributes
+from leveret.broker.vhost.exchanges import BINDING_STEPS
 from leveret.broker.vhost.replies import is_reply_name
 from leveret.broker.vhost.vhost import Vhost
-from leveret.errors import AccessRefused, NotAllowed, NotFound, PreconditionFailed
+from leveret.errors import AccessRefused, AmqpError, NotAllowed, NotFound, PreconditionFailed
 from leveret.limits import SHORT_STRING_BYTES_MAX
 from leveret.names import Name, cleaned
 from leveret.session.commands.exchange import check_binding, check_declare_exchange
@@ -20,7 +23,7 @@ from leveret.session.haremq.arguments import arguments_of
 from leveret.session.haremq.channel import HareChannel, HareConsumer
 from leveret.session.haremq.connection_base import HareConnectionBase
 from leveret.session.haremq.listing import Listing
-from leveret.session.haremq.unbinding import PairUnbinding
+from leveret.wire.haremq.frames import UNBIND
 from leveret.wire.haremq.requests import (
     Bind,
     Cancel,
@@ -51,7 +54,8 @@ class Commands:
         """Begin what may take long, and is answered when it is done; return whether it is that."""
         if isinstance(request, Query):
             self._channel(request)
-            self._connection.perform(Listing(self._connection, self._vhost(), request.identity))
+            listing = Listing(self._connection, self._vhost())
+            self._connection.start(listing.answer(request.identity))
         elif isinstance(request, Unbind):
             self._channel(request)
             self._unbind(request)
@@ -180,8 +184,46 @@ class Commands:
         name = _name(request.queue_name)
         vhost = self._vhost()
         check_binding(self._access(), vhost, "queue", name, exchange, "")
+        self._connection.start(self._unbind_pair(exchange, name, request.identity))
+
+    def _unbind_pair(self, exchange: Name, queue: Name, identity: bytes) -> Iterator[int]:
+        """Remove all bindings of a queue to an exchange, and answer, if anybody listens.
+
+        Nothing is removed where the user may not remove one of them.  What others bind meanwhile
+        stays.
+        """
         connection = self._connection
-        connection.perform(PairUnbinding(connection, vhost, exchange, name, request.identity))
+        access = connection.access
+        vhost = self._vhost()
+        turn = connection.turn
+        found = vhost.queues.by_name.get(queue)
+        left = [] if found is None else vhost.exchanges.copied_bindings_to(found)
+        pair: list[Binding] = []
+        while left:
+            binding = left.pop()
+            if binding.source.name == exchange and not binding.has_ended():
+                try:
+                    check_binding(access, vhost, "queue", queue, exchange, binding.binding_key)
+                    if not pair:
+                        vhost.queues.existing(queue, connection)
+                except AmqpError as error:
+                    if connection.awaits_reply():
+                        connection.refuse(identity, UNBIND, error.text)
+                    return
+                pair.append(binding)
+            yield 1
+        while pair:
+            binding = pair.pop()
+            # What was removed meanwhile is gone; what has an end that is deleted goes with that.
+            if binding.is_there() and not binding.has_ended():
+                vhost.exchanges.remove(binding, True)
+                vhost.exchanges.forget_destination(binding)
+            yield BINDING_STEPS
+        if connection.awaits_reply():
+            # What others removed a moment ago may be in no record yet.
+            vhost.wait_for_removal()
+            group = turn.reply_group
+            connection.answers.answer(identity, True, group if turn.must_wait(group) else 0)
 
     # -- consuming ---------------------------------------------------------------------------------
 

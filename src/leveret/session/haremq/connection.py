@@ -21,12 +21,11 @@ from leveret.broker.values.permission import READ
 from leveret.errors import AmqpError, NotAllowed
 from leveret.escaping import unquoted
 from leveret.limits import INPUT_BYTES_PER_STEP
-from leveret.session.haremq.channel import HareConsumer
+from leveret.session.haremq.channel import HareChannel, HareConsumer
 from leveret.session.haremq.commands import Commands
 from leveret.session.haremq.connection_base import HareConnectionBase, HareShared
 from leveret.session.haremq.frame_input import HareInput
 from leveret.session.haremq.publisher import HarePublisher
-from leveret.session.haremq.release import HareRelease
 from leveret.session.states import HALT_ALARM, HALT_OUTPUT, HALT_SYNC
 
 if TYPE_CHECKING:
@@ -324,8 +323,16 @@ class HareConnection(HareConnectionBase):
             self.forget_channel(channel)
         self.starting = []
         self.output.ack_pushed()
-        self.turn.begin(HareRelease(self, channels))
+        self.turn.start(self._release_all(channels))
         self.answers.end()
         self.publisher.cache.forget()
         if self.assembling_bytes > 0:
             self.end_assembly(self.assembling_bytes)
+
+    def _release_all(self, channels: list[HareChannel]) -> Iterator[int]:
+        """End the channels, the newest first, and then delete the exclusive queues."""
+        while channels:
+            yield from channels.pop().end(True)
+            yield 1
+        yield from self.drop_exclusive()
+        self.holds_nothing()
