@@ -1,0 +1,205 @@
+"""The weight of the core: `tools/weight.py` counts, and what it counts does not grow.
+
+Every number and every table here may only shrink.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import pytest
+import weight
+
+#: The most that each figure may be, in `broker` and `session`.
+MOST: Final = {
+    "comparisons of spent cost with a budget": 99,
+    "classes that only continue a loop": 50,
+    "files that speak of steps": 98,
+    "files that speak of steps, slices or rounds": 122,
+    "deepest chain of classes": 8,
+    "statements": 22_850,
+}
+
+#: Bases with exactly one heir that stay, and why.
+SINGLE_BASES: Final[dict[str, str]] = {
+    "app.parts.Parts": "the broker's own parts; those of an embedded broker differ in a few",
+    "broker.core.effects.ChunkReader": "reading files is the server's business",
+    "broker.scheduler.task.Task": "a client's request replies at its end; any other task does not",
+    "broker.core.turn.Link": "the broker knows connections by it, and is below the sessions",
+    "broker.node.users.RightsWatcher": "the broker is below the HTTP API",
+    "broker.staging.commit.Commit": "the broker is below the sessions",
+    "broker.stream.watcher.StreamWatcher": "the broker is below the HTTP API",
+    "broker.vhost.ids.StreamIds": "chance is handed in; tests count",
+    "chunk.ChunkLayout": "where columns lie, apart from what stands in them",
+    "client.session.confirms.Confirms": "the tally is only for those who ask for it",
+    "client.traces.Traces": "OpenTelemetry need not be installed",
+    "errors.AccessRefused": "an error that has a cause of its own",
+    "errors.PreconditionFailed": "an error that has a cause of its own",
+    "pipelines.refusals.JobError": "an error that has a cause of its own",
+    "session.settings.Tokens": "chance is handed in; tests count",
+    "spark.connection.retries.Pause": "tests wait for nothing",
+    "spark.transports.base.Interrupted": "an error that has a cause of its own",
+    "store.disk.RealDisk": "a disk that is only read",
+    "wire.haremq.requests.HareCodec": "protobuf need not be installed",
+}
+
+#: Those that are still to be folded into their heir.
+BASES_LEFT: Final = frozenset(
+    [
+        "broker.backlog.in_memory.InMemory",
+        "broker.backlog.owner.BacklogOwner",
+        "broker.backlog.page.Page",
+        "broker.backlog.page.PageOwner",
+        "broker.backlog.ready.Ready",
+        "broker.classic.consumed.ConsumedQueue",
+        "broker.classic.delayed_pages.PagesOwner",
+        "broker.classic.waiting.WaitingOwner",
+        "broker.core.cancels.Cancellable",
+        "broker.core.effects.DeadMessage",
+        "broker.core.events.MessageEvents",
+        "broker.core.memory.HeldMemory",
+        "broker.core.quotas.Share",
+        "broker.core.rounds.TurnTaker",
+        "broker.core.stream_cache.CachedBlock",
+        "broker.core.work.WorkAccount",
+        "broker.node.parameters.ParameterComponent",
+        "broker.node.publish_sessions.PublishCounter",
+        "broker.queue.consumers.SingleActive",
+        "broker.queue.host.QueueHost",
+        "broker.queue.queue.HoldingQueue",
+        "broker.scheduler.task.Spending",
+        "broker.stream.offsets.NamedReaders",
+        "broker.topology.exchanges.random.RandomExchange",
+        "broker.values.applied_policy.AppliedPolicy",
+        "broker.values.deduplication.KeyBooking",
+        "broker.vhost.staging_queues.StagingQueues",
+        "broker.vhost.state.VhostState",
+        "broker.vhost.unbinding.BindingOwner",
+        "broker.vhost.vhost.StagingRoom",
+        "client.asynchronous.calls.CallingChannel",
+        "client.asynchronous.calls.Starting",
+        "client.asynchronous.connection.Channel",
+        "client.asynchronous.transport_connection.TransportConnection",
+        "client.blocking.calls.CallingChannel",
+        "client.blocking.calls.Waiting",
+        "client.blocking.connection.Channel",
+        "client.blocking.socket_connection.SocketConnection",
+        "client.events.OwnedChannel",
+        "client.message.Processing",
+        "client.message.Receiver",
+        "client.recovery.revival.NoDeliveries",
+        "config.Settings",
+        "pipelines.route.matchers.Fanout",
+        "server.amqp.Accepting",
+        "server.listener.AmqpListener",
+        "server.opening.handshakes.Handshake",
+        "server.runner.Observer",
+        "session.connection_base.ConnectionBase",
+        "session.haremq.connection_base.HareConnectionBase",
+        "spark.stream.batch.BatchReader",
+        "store.recovery.queue_state.KnownQueue",
+    ]
+)
+
+
+@pytest.fixture(scope="module")
+def sources() -> weight.Sources:
+    return weight.read(weight.SRC)
+
+
+def test_the_core_gets_no_heavier(sources: weight.Sources) -> None:
+    found = dict(weight.table(sources, weight.ROOMS))
+    grown = {figure: found[figure] for figure, most in MOST.items() if found[figure] > most}
+    assert grown == {}, "tools/weight.py --list shows what is counted"
+
+
+def test_a_base_with_one_heir_has_a_reason(sources: weight.Sources) -> None:
+    found = {base for base, _heir in weight.single_bases(sources)}
+    assert sorted(found - SINGLE_BASES.keys() - BASES_LEFT) == []
+
+
+def written(folder: Path, **texts: str) -> weight.Sources:
+    """Write modules of `leveret.broker` and read them."""
+    for name, text in texts.items():
+        path = folder / "leveret" / "broker" / f"{name}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return weight.read(folder / "leveret")
+
+
+COMPARING: Final = '''"""Compares."""
+def one(turn, last):
+    while turn.steps < last:
+        pass
+    spent = turn.steps - 3
+    if spent > last or len(last) > 3 or turn.timed_steps <= 0:
+        return min(turn.steps, 4) == 4
+def two(self):
+    return self._steps > 3 or self.size > 3
+'''
+
+
+def test_a_comparison_is_found_whatever_the_name(tmp_path: Path) -> None:
+    found = list(weight.comparisons(written(tmp_path, a=COMPARING)))
+    assert found == [
+        "broker.a:3 turn.steps < last",
+        "broker.a:6 spent > last",
+        "broker.a:6 turn.timed_steps <= 0",
+    ]
+
+
+LOOPS: Final = """
+class Named:
+    def __init__(self): ...
+    def step(self): ...
+    def ended(self): ...
+    def _more(self): ...
+class Budgeted:
+    def purge(self, last): ...
+    def reply(self): ...
+class Whole:
+    def step(self, steps): ...
+    def size(self): ...
+    def name(self): ...
+class Range:
+    def within(self, first, last): ...
+"""
+
+
+def test_a_class_that_continues_a_loop_is_found_whatever_its_name(tmp_path: Path) -> None:
+    found = list(weight.loops(written(tmp_path, a=LOOPS)))
+    assert found == ["broker.a:2 Named", "broker.a:7 Budgeted"]
+
+
+def test_chains_and_heirs_are_followed_over_modules(tmp_path: Path) -> None:
+    heir = (
+        "from leveret.broker.a import One as First\nclass Two(First): ...\nclass Three(Two): ...\n"
+    )
+    sources = written(tmp_path, a="class One: ...\n", b=heir)
+    assert weight.chain("broker.b.Three", sources.classes) == [
+        "broker.b.Three",
+        "broker.b.Two",
+        "broker.a.One",
+    ]
+    assert weight.single_bases(sources) == [
+        ("broker.a.One", "broker.b.Two"),
+        ("broker.b.Two", "broker.b.Three"),
+    ]
+
+
+def test_statements_are_counted_without_imports_and_docstrings(tmp_path: Path) -> None:
+    text = '"""Doc."""\nimport os\ndef one():\n    """Doc."""\n    if os:\n        return 1\n'
+    assert weight.statements(written(tmp_path, a=text).trees.values()) == 3
+
+
+def test_shares_of_time_are_words_and_no_calls(tmp_path: Path) -> None:
+    texts = {
+        "a": "x = STEPS_MAX\n",
+        "b": "x = round(2)\n",
+        "c": "#: A slice.\n",
+        "d": "steppe = 1\n",
+    }
+    listed = weight.listings(written(tmp_path, **texts), ["broker"])
+    assert listed["steps"] == ["broker.a 1"]
+    assert listed["shares"] == ["broker.a 1", "broker.c 1"]
