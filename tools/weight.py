@@ -51,6 +51,11 @@ class Class:
     bases: list[str]
 
     @property
+    def lines(self) -> int:
+        """Its lines, without those of its bases."""
+        return (self.node.end_lineno or self.node.lineno) - self.node.lineno + 1
+
+    @property
     def methods(self) -> list[ast.FunctionDef]:
         """Its methods, those with two underlines apart."""
         found = [node for node in self.node.body if isinstance(node, ast.FunctionDef)]

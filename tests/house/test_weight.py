@@ -8,7 +8,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-import pytest
 import weight
 
 #: The most that each figure may be, in `broker` and `session`.
@@ -101,11 +100,6 @@ BASES_LEFT: Final = frozenset(
         "store.recovery.queue_state.KnownQueue",
     ]
 )
-
-
-@pytest.fixture(scope="module")
-def sources() -> weight.Sources:
-    return weight.read(weight.SRC)
 
 
 def test_the_core_gets_no_heavier(sources: weight.Sources) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+
 from mypy_extensions import mypyc_attr
 
 
@@ -42,9 +44,9 @@ class Login:
         """Refuse the login because of `bug`, an unexpected exception."""
         self.answer(False)
 
+    @abstractmethod
     def go_on(self) -> None:
         """Go on with the answer."""
-        raise RuntimeError("a login says how its session goes on")
 
     def wanted(self) -> bool:
         """Return whether the session still waits for the answer."""
@@ -53,15 +55,11 @@ class Login:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Authenticator:
-    """Verifies logins: at once by `verify`, or by a `begin` that lets the answer come later."""
+    """Verifies logins, at once or later."""
 
-    def verify(self, user: str, password: bytes) -> bool:
-        """Return whether `password` is the user's."""
-        raise RuntimeError("an authenticator verifies logins")
-
+    @abstractmethod
     def begin(self, login: Login) -> None:
         """Begin to verify `login`; its `answer` is called once, here or later.
 
         An unknown user costs as much as a known one.
         """
-        login.answer(self.verify(login.user, login.password))

@@ -36,7 +36,7 @@ from leveret.broker.vhost.vhost import Vhost
 from leveret.clock import ManualClock
 from leveret.limits import FLUSHES_PER_TURN, OUTPUT_BYTES_HIGH, STEPS_PER_SLICE
 from leveret.names import Name
-from leveret.session.authentication import Authenticator
+from leveret.session.authentication import Authenticator, Login
 from leveret.session.connection.connection import Connection
 from leveret.session.settings import Peer as PeerAddress
 from leveret.session.settings import SessionSettings, Tokens
@@ -99,8 +99,8 @@ class Logins(Authenticator):
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
 
-    def verify(self, user: str, password: bytes) -> bool:
-        return self._broker.users.verify(user, password)
+    def begin(self, login: Login) -> None:
+        login.answer(self._broker.users.verify(login.user, login.password))
 
 
 class Slices(CheckpointSource):

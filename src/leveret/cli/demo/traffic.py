@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import Final
 
@@ -46,9 +47,9 @@ class Client(threading.Thread):
         self._given_up = threading.Event()
         self.error: Exception | None = None
 
+    @abstractmethod
     def work(self, channel: Channel) -> None:
         """Do what is left to do.  Raises what the loss of the connection raises."""
-        raise RuntimeError("a client says what it does")
 
     def lost(self) -> None:
         """Note that what was under way may have been done or not."""

@@ -15,6 +15,7 @@ groups.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import TYPE_CHECKING, Final, cast, final
 
 from mypy_extensions import i32, i64, mypyc_attr, u8
@@ -102,9 +103,9 @@ class Group:
 class LateRecord:
     """A record whose place the journal finds; see `Journal.later` and `Journal.at_end`."""
 
+    @abstractmethod
     def append_to(self, journal: Journal) -> None:
         """Append it."""
-        raise RuntimeError("a late record says what it is")
 
 
 @final

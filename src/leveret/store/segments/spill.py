@@ -13,6 +13,7 @@ chunks that were added before `submit` are durable when `completed` has reached 
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Final, final
 
 from mypy_extensions import i64, mypyc_attr
@@ -27,9 +28,9 @@ from leveret.store.segments.use import SegmentUse
 class SpillOwner:
     """An owner that is notified when its chunk is durable."""
 
+    @abstractmethod
     def spilled(self, ref: ChunkRef) -> None:
         """Take note that the chunk is at `ref` (and synced, unless it is temporary)."""
-        raise RuntimeError("an owner of a chunk hears when it is written")
 
 
 @final

@@ -8,6 +8,7 @@ The codec is handed in, because protobuf's package is not one that every broker 
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import final
 
 from mypy_extensions import i64, mypyc_attr
@@ -183,9 +184,9 @@ class Cancel(Request):
 class HareCodec:
     """Decodes the messages of requests, in whichever shape protobuf allows."""
 
+    @abstractmethod
     def decode(self, kind: int, message: bytes) -> Request:
         """Return the request of a kind (`frames.REQUESTS`).
 
         Raises: FrameError (501) for what is no such message.
         """
-        raise RuntimeError("a codec is handed in")

@@ -1,0 +1,11 @@
+"""What the tests of the sources share: they are read once."""
+
+from __future__ import annotations
+
+import pytest
+import weight
+
+
+@pytest.fixture(scope="session")
+def sources() -> weight.Sources:
+    return weight.read(weight.SRC)
