@@ -90,45 +90,45 @@ class ClientSession(Link):
 
     # -- calls of the shell ------------------------------------------------------------------------
 
+    @abstractmethod
     def receive(self, data: bytes, now_ms: i64) -> None:
         """Take bytes that the peer sent; `now_ms` is monotonic."""
-        raise RuntimeError("a session takes its input")
 
+    @abstractmethod
     def take_output(self) -> list[bytes | memoryview]:
         """Return the bytes to send, in order; there may be none."""
-        raise RuntimeError("a session has its output")
 
+    @abstractmethod
     def flushed(self, transport_full: bool) -> None:
         """Note that the transport took the output, and whether it holds too much now."""
-        raise RuntimeError("a session says when it goes on")
 
+    @abstractmethod
     def input_bytes_held(self) -> int:
         """Return how many bytes of input wait to be parsed."""
-        raise RuntimeError("a session counts its input")
 
+    @abstractmethod
     def is_authenticated(self) -> bool:
         """Return whether its place is its own, because it has logged in or asked for something."""
-        raise RuntimeError("a session knows its client")
 
+    @abstractmethod
     def is_authenticating(self) -> bool:
         """Return whether its login is being judged, or was right and is being completed."""
-        raise RuntimeError("a session knows its client")
 
+    @abstractmethod
     def set_reading(self, reading: bool, now_ms: i64) -> None:
         """Note whether the shell reads the socket from now (monotonic ms) on."""
-        raise RuntimeError("a session knows what it waits for")
 
+    @abstractmethod
     def tick(self, now_ms: i64) -> None:
         """Look at the clock (monotonic ms), about once a second."""
-        raise RuntimeError("a session knows what takes too long")
 
+    @abstractmethod
     def resumed(self) -> None:
         """Go on after the process was suspended."""
-        raise RuntimeError("a session knows who waits for it")
 
+    @abstractmethod
     def lost(self) -> None:
         """End the connection, because its socket is gone."""
-        raise RuntimeError("a session releases what it holds")
 
     # -- its end -----------------------------------------------------------------------------------
 
@@ -144,6 +144,7 @@ class ClientSession(Link):
         if self._is_empty:
             self.untie()
 
+    @abstractmethod
     def untie(self) -> None:
         """Break the cycles between the connection and its parts, so that it is freed at once.
 
@@ -151,7 +152,6 @@ class ClientSession(Link):
         As an ended connection may still be called, it shares the parts of another one that ended,
         which the broker keeps.
         """
-        raise RuntimeError("a session knows its parts")
 
     # -- its input ---------------------------------------------------------------------------------
 
@@ -195,9 +195,9 @@ class ClientSession(Link):
         """Return whether its input waits until others have had their turn."""
         return self.halted & HALT_TURN != 0
 
+    @abstractmethod
     def run(self) -> None:
         """Parse what lies in the input until it ends or the connection is halted."""
-        raise RuntimeError("a session parses its input")
 
     def halt(self, reason: i64) -> None:
         """Parse no more input until `resume` was called for the same reason."""
@@ -245,9 +245,9 @@ class ClientSession(Link):
         """Return whether a long operation of the client's is under way."""
         return self.work is not None
 
+    @abstractmethod
     def operation_failed(self, error: AmqpError) -> None:
         """Tell the client that the long operation which it waits for has failed."""
-        raise RuntimeError("a session answers its client")
 
     def end_work(self) -> None:
         """Parse on: the operation is over."""
@@ -255,9 +255,9 @@ class ClientSession(Link):
         if self.halted & HALT_WORK:
             self.resume(HALT_WORK)
 
+    @abstractmethod
     def awaits_reply(self) -> bool:
         """Return whether there is still somebody to answer: the connection is open."""
-        raise RuntimeError("a session knows whether it is open")
 
     # -- what it asks of the broker ----------------------------------------------------------------
 
@@ -268,9 +268,9 @@ class ClientSession(Link):
         self.as_owner = self.access.owner
         self.unacked.user = self.user
 
+    @abstractmethod
     def publisher_blocked(self) -> None:
         """Block the connection: it published during an alarm.  Raises: ResourceFault (506)."""
-        raise RuntimeError("a session knows what an alarm means to a publisher")
 
     def check_publisher(self, recorded: bool) -> None:
         """After each publish, `recorded` or not: halt while an alarm is on or too much waits."""

@@ -8,6 +8,7 @@ Invariant: `state` and `halted` change in these two classes alone.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import TYPE_CHECKING, final
 
 from mypy_extensions import i64
@@ -79,29 +80,29 @@ class ConnectionBase(ClientSession):
 
     # -- what the whole connection does ------------------------------------------------------------
 
+    @abstractmethod
     def fail_channel(self, number: i64, error: AmqpError) -> None:
         """Close a channel with an error that no method of the client caused."""
-        raise RuntimeError("a connection closes its channels")
 
+    @abstractmethod
     def close(self, error: AmqpError) -> None:
         """Close the connection with the code of `error`; what it held is released at once."""
-        raise RuntimeError("a connection says how it closes")
 
+    @abstractmethod
     def release(self, answers: bool) -> None:
         """Requeue what is unacked, end consumers and delete exclusive queues (behaviour 13).
 
         It goes on in later turns where that is much; `answers` has `answer_close` called at the
         end.
         """
-        raise RuntimeError("a connection knows its channels")
 
+    @abstractmethod
     def answer_close(self) -> None:
         """Answer the client's connection.close, and end the connection."""
-        raise RuntimeError("a connection says how it ends")
 
+    @abstractmethod
     def finish(self) -> None:
         """End the connection: the shell closes the socket once the output is flushed."""
-        raise RuntimeError("a connection says how it ends")
 
     def awaits_reply(self) -> bool:
         """Return whether the connection is open."""
