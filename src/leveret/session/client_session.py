@@ -384,9 +384,6 @@ class ClientTask(Task):
         super().__init__(session.turn, operation)
         self._session = session
         self._began = False
-        #: The method that asked for it.
-        self._channel: i64 = session.current.channel
-        self._ids: i64 = session.current.ids
         self._error: AmqpError | None = None
 
     def step(self, steps: i64) -> bool:
@@ -405,13 +402,12 @@ class ClientTask(Task):
     def ended(self) -> None:
         """Answer where it failed, and parse on."""
         session = self._session
-        session.turn.reply_group = self.group
         super().ended()
         error = self._error
         self._error = None
         if error is not None:
             session.work = None
-            session.current.method(self._channel, self._ids)
+            # The method that asked for it is still the current one.
             session.operation_failed(error)
             if session.is_at_work():
                 # What the failure leads to takes long as well, and parses on at its own end.
