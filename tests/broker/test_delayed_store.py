@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from leveret.broker.admin.stats import DelayedListing, DelayedStats
-from leveret.broker.backlog.detached import FREED_AT_ONCE
-from leveret.limits import DELAYED_PAGE_BYTES
+from leveret.limits import DELAYED_PAGE_BYTES, STEPS_PER_SLICE
 from leveret.names import Name
 from leveret.store.disks.recording import Image, RecordingDisk, crash_states
 from support.node.core import Node, Peer, held
@@ -454,10 +453,10 @@ def test_a_page_arrives_while_the_chunks_of_its_deleted_exchange_are_forgotten()
     node.turn.page_bytes = 500
     peer = node.connect()
     declare(peer)
-    for _ in range(FREED_AT_ONCE + 100):
+    for _ in range(STEPS_PER_SLICE + 100):
         delay(peer, 100_000, bytes(600))
         node.run()
-    assert len(store_of(node).pages.by_key) > FREED_AT_ONCE
+    assert len(store_of(node).pages.by_key) > STEPS_PER_SLICE
     node.hold_reads = True
     node.tick(99_990)
     assert node.wanted

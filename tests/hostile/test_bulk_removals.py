@@ -10,7 +10,6 @@ from itertools import pairwise
 
 import pytest
 
-from leveret.broker.backlog.detached import FREED_AT_ONCE
 from leveret.broker.backlog.stored import BLOCK_CHUNKS_MAX
 from leveret.broker.core.quotas import Share, Use
 from leveret.broker.core.timers import Timed, Timers
@@ -534,9 +533,9 @@ def test_a_queue_with_many_pages_is_deleted_in_slices(arguments: dict[str, objec
     pages, chunks = queue.ready.page_count(), len(queue.stored.items)
     assert min(pages, chunks) > STEPS_PER_SLICE
     taken = ask(node, peer, method(1, "queue.delete", queue="q"))
-    assert taken <= 2 * FREED_AT_ONCE + DEFINING_METHOD_STEPS + QUEUE_DROP_STEPS + SPARE
+    assert taken <= 2 * STEPS_PER_SLICE + DEFINING_METHOD_STEPS + QUEUE_DROP_STEPS + SPARE
     turns = turns_of(node)
-    assert sum(turns) >= pages + chunks - 2 * FREED_AT_ONCE
+    assert sum(turns) >= pages + chunks - 2 * STEPS_PER_SLICE
     assert max(turns) <= WORK_STEPS_PER_TURN + STEPS_PER_SLICE + SPARE
     assert (int(node.turn.held_messages), int(node.turn.held_bytes)) == held
     assert node.turn.spill.use.bytes_live == 0

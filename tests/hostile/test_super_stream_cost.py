@@ -619,34 +619,6 @@ def test_very_many_consumers_of_a_deleted_one_end_in_slices(
     assert parts(node) == (0, 0)
 
 
-def test_nothing_is_handed_out_of_a_stream_that_was_deleted_during_a_walk(
-    node: Node, peer: Peer
-) -> None:
-    peer.declare("r", arguments={"x-queue-type": "stream"})
-    reader = node.connect()
-    reader.call(1, "basic.qos", prefetch_count=1)
-    for number in range(8):
-        tag = {"consumer_tag": f"c{number}", "no_wait": True}
-        reader.send(method(1, "basic.consume", queue="r", **tag))
-    peer.send(publish(1, "", "r", b"m"))
-    assert node.begin_sync()
-    node.write()
-    stream = node.stream("r")
-    group, node.group = node.group, None
-    assert group is not None
-    node.turn.synced(group.number)
-    # As many readers as make a walk that takes several calls.
-    assert not stream.dispatch(4)
-    walk = stream.reader_walk
-    assert walk is not None
-    peer.feed(method(1, "queue.delete", queue="r"))
-    assert not walk.dispatch(4)
-    node.sync()
-    reader.flush()
-    assert reader.names().count("basic.deliver") == 4
-    assert reader.names().count("basic.deliver") == 0
-
-
 CHOOSING = {"x-consistent-hash": "1", "x-modulus-hash": "k", "x-random": "k"}
 
 

@@ -16,7 +16,7 @@ from leveret.broker.admin.super_stream import (
     waiting_in,
 )
 from leveret.broker.node.broker import Broker
-from leveret.broker.stream.offsets import NamedReaders
+from leveret.broker.stream.group import StreamGroup
 from leveret.broker.stream.stream import Stream
 from leveret.broker.topology.exchange import Exchange
 from leveret.broker.vhost.vhost import Vhost
@@ -83,7 +83,7 @@ def _lag(stream: Stream, offset: i64) -> i64:
     return max(stream.visible_end - max(offset, stream.first_offset), 0)
 
 
-def _active(group: NamedReaders) -> tuple[str, str] | None:
+def _active(group: StreamGroup) -> tuple[str, str] | None:
     consumer = group.active()
     return None if consumer is None else (consumer.channel.link.name, consumer.tag)
 

@@ -1,26 +1,19 @@
 """The messages that leave a queue all at once, because it is purged or deleted.
 
 The queue forgets them in one step, however many they are.  What remains to be done for each of them
-(its ack in the journal, its place in a chunk, its memory) is done in slices by `Purging`; of a
-deleted queue only the memory remains, and the files that its chunks are in.
+(its ack in the journal, its place in a chunk, its memory) is done by a task (`classic.purging`); of
+a deleted queue only the memory remains, and the files that its chunks are in.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Final, final
-
-from mypy_extensions import i64
 
 from leveret.broker.backlog.message_table import MessageTable
 from leveret.broker.backlog.page import Page
-from leveret.broker.backlog.stored import StoredChunk, forget_chunk
 from leveret.broker.backlog.window import Returns, Window
-from leveret.broker.core.work import WorkAccount
-from leveret.broker.scheduler.task import Work
-from leveret.store.segments.spill import Spill
-
-#: Steps in which pages and chunks are let go at once; more of them are in slices.
-FREED_AT_ONCE: Final = 512
+from leveret.broker.core.turn import Turn
 
 
 @final
@@ -54,75 +47,29 @@ class Detached:
         if table:
             self._tables.append(table)
 
-    def free(self, account: WorkAccount) -> None:
-        """Let go of the memory, in slices where it is much."""
-        account.begin(PagesFreeing(account, self.pages), FREED_AT_ONCE)
+    def free(self, turn: Turn) -> None:
+        """Let go of the memory, in later turns where it is much."""
+        turn.start(self._free_pages(turn))
         for window in self.windows:
-            account.free(window.items)
+            turn.free(window.items)
         returns = self.returns
         if returns is not None:
             for block in returns.blocks():
-                account.free_later(block.heap)
-                account.free_table_later(block.messages)
+                turn.free_later(block.heap)
+                turn.free_table_later(block.messages)
         if self.at is not None:
-            self.at.free(account)
+            self.at.free(turn)
         for items in self._lists:
-            account.free(items)
+            turn.free(items)
         for table in self._tables:
-            account.free_table(table)
+            turn.free_table(table)
 
-
-@final
-class PagesFreeing(Work):
-    """Lets go of pages that nobody uses any more, slice after slice."""
-
-    def __init__(self, account: WorkAccount, pages: list[Page]) -> None:
-        self._account: Final = account
-        self._pages: Final = pages
-
-    def step(self, steps: i64) -> bool:
-        """Let go of some of them."""
-        account = self._account
-        pages = self._pages
-        last = account.steps + steps
+    def _free_pages(self, turn: Turn) -> Iterator[int]:
+        pages = self.pages
         while pages:
-            if account.steps >= last:
-                return True
-            account.steps += 1
             page = pages.pop()
             window = page.window
             if window is not None:
                 page.window = None
-                account.free(window.items)
-        return False
-
-    def ended(self) -> None:
-        """Do nothing: nobody waits for it."""
-
-
-@final
-class ChunksFreeing(Work):
-    """Counts the chunks of a deleted queue as gone from their files, slice after slice."""
-
-    def __init__(self, account: WorkAccount, spill: Spill, blocks: list[list[StoredChunk]]) -> None:
-        self._account: Final = account
-        self._spill: Final = spill
-        self._blocks: Final = blocks
-
-    def step(self, steps: i64) -> bool:
-        """Let go of some of them."""
-        account = self._account
-        blocks = self._blocks
-        last = account.steps + steps
-        while blocks:
-            if account.steps >= last:
-                return True
-            account.steps += 1
-            block = blocks[-1]
-            forget_chunk(self._spill, block.pop())
-            if not block:
-                blocks.pop()
-        return False
-
-    def ended(self) -> None:
-        """Do nothing: nobody waits for it."""
+                turn.free(window.items)
+            yield 1

@@ -18,6 +18,7 @@ from typing import Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
+from leveret.broker.core.turn import Turn
 from leveret.chunk import Chunk
 from leveret.store.records.ranges import RangeSet
 from leveret.store.segments.segments import ChunkRef
@@ -136,7 +137,7 @@ def _behind(block: list[StoredChunk], sequence: i64) -> i64:
     return low
 
 
-def forget_chunk(spill: Spill, stored: StoredChunk) -> None:
+def _forget(spill: Spill, stored: StoredChunk) -> None:
     """Count a chunk that its queue has forgotten as gone from its file."""
     stored.kept = False
     spill.use.lives(stored.ref, -stored.live)
@@ -248,7 +249,7 @@ class StoredChunks:
         """Forget a chunk without messages."""
         if not stored.kept:
             return
-        forget_chunk(self._spill, stored)
+        _forget(self._spill, stored)
         self.chunks.remove(stored)
         self.gone.remove(stored.ref.first, stored.ref.last)
         if self._found is stored:
@@ -258,12 +259,24 @@ class StoredChunks:
 
     def clear(self) -> None:
         """Forget all chunks."""
-        for block in self.detach():
+        for block in self._detach():
             for stored in block:
-                forget_chunk(self._spill, stored)
+                _forget(self._spill, stored)
 
-    def detach(self) -> list[list[StoredChunk]]:
-        """Let all chunks leave, for the caller to forget each by `forget_chunk`; return them."""
+    def free(self, turn: Turn) -> None:
+        """Forget all chunks, because the queue is deleted: of many, some in later turns."""
+        turn.start(self._free(self._detach()))
+
+    def _free(self, blocks: list[list[StoredChunk]]) -> Iterator[int]:
+        while blocks:
+            block = blocks[-1]
+            _forget(self._spill, block.pop())
+            if not block:
+                blocks.pop()
+            yield 1
+
+    def _detach(self) -> list[list[StoredChunk]]:
+        """Let all chunks leave, for the caller to forget each of them; return their blocks."""
         blocks = self.chunks.blocks
         self.chunks = ChunkBlocks()
         self._found = None

@@ -25,7 +25,6 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from leveret.broker.backlog.detached import FREED_AT_ONCE, ChunksFreeing
 from leveret.broker.backlog.window import Returned, WindowPart
 from leveret.broker.classic.chunked import ChunkedQueue
 from leveret.broker.classic.delayed_memory import Delayed, DelayedMemory
@@ -257,8 +256,7 @@ class DelayedMessages(ChunkedQueue):
         """Drop all messages, because the exchange is deleted; its record stands for them."""
         self.mark_deleted()
         self._clear()
-        turn = self.turn
-        turn.begin(ChunksFreeing(turn, turn.spill, self.stored.detach()), FREED_AT_ONCE)
+        self.stored.free(self.turn)
         self.target.drop_publishers()
 
     def untie(self) -> None:

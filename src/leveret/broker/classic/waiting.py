@@ -16,7 +16,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from leveret.broker.backlog.detached import FREED_AT_ONCE, ChunksFreeing, Detached
+from leveret.broker.backlog.detached import Detached
 from leveret.broker.backlog.fifo_pages import FifoPages
 from leveret.broker.backlog.message_table import MessageTable
 from leveret.broker.backlog.owner import BacklogOwner
@@ -238,8 +238,7 @@ class WaitingQueue(ChunkedQueue):
         note_event(self, DELETED, self.next_number(), None)
         self._detach().free(self.turn)
         self.out.free(self.turn)
-        chunks = ChunksFreeing(self.turn, self.turn.spill, self.stored.detach())
-        self.turn.begin(chunks, FREED_AT_ONCE)
+        self.stored.free(self.turn)
         if self.expiry_of_queue is not None:
             self.turn.timers.cancel(self.expiry_of_queue)
 

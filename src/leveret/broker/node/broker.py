@@ -6,7 +6,6 @@ The composition root makes it, feeds it time, and runs the effects that its turn
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
 
 from mypy_extensions import i64
 
@@ -20,8 +19,6 @@ from leveret.broker.node.users import ADMINISTRATOR, User, Users
 from leveret.broker.policy.keys import utf8_size
 from leveret.broker.scheduler.task import Task
 from leveret.broker.staging.area import StagingAreas, area_of
-from leveret.broker.stream.retaining import Retaining
-from leveret.broker.stream.stream import Stream
 from leveret.broker.values.arguments import Arguments
 from leveret.broker.vhost.ids import Ids, StreamIds
 from leveret.broker.vhost.metadata import (
@@ -45,9 +42,6 @@ from leveret.limits import (
     VHOSTS_MAX,
 )
 from leveret.store.journal.journal import Journal
-
-#: Vhosts that are asked for their streams in one step.
-_VHOSTS_PER_STEP: Final = 8
 
 
 def _share_memory(turn: Turn, bytes_max: i64) -> None:
@@ -84,7 +78,8 @@ class Broker:
         self.eviction = Eviction(self.turn, self.vhosts)
         self.parameters = Parameters(self.turn, self.vhosts)
         self.publish_sessions = PublishSessions(self.turn)
-        self._retaining = Retaining(self.turn)
+        #: The task that applies the retention of all streams; None before the first.
+        self._retaining: Task | None = None
         #: Publishers are blocked while clients take more memory than this.
         self.memory_bytes_max: i64 = memory_bytes_max
         _share_memory(self.turn, memory_bytes_max)
@@ -407,12 +402,17 @@ class Broker:
         self.eviction.ask_again()
         if self.turn.accounts.is_crowded() and not self.publish_sessions.shed():
             self._close_greediest()
-        if not self._retaining.under_way:
-            streams: list[Stream] = []
-            self.turn.steps += len(self.vhosts) // _VHOSTS_PER_STEP
-            for vhost in self.vhosts.values():
-                streams += vhost.queues.streams()
-            self._retaining.begin(streams)
+        if self._retaining is None or self._retaining.over:
+            self._retaining = self.turn.start(self._retain_all())
+
+    def _retain_all(self) -> Iterator[int]:
+        """Drop from all streams what exceeds their retention."""
+        for vhost in list(self.vhosts.values()):
+            yield 1
+            for stream in vhost.queues.streams():
+                if not stream.deleted:
+                    stream.retain()
+                yield 1
 
 
 def _take_out(index: dict[str, dict[Link, None]], key: str, link: Link) -> None:

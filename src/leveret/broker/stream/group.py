@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
-from leveret.broker.queue.consumer import Consumer
+from leveret.broker.queue.consumer import Consumer, Source
 from leveret.broker.queue.consumers import PartitionActive, RoundRobin, SingleActive, place_of
 from leveret.broker.stream.filter import StreamFilter, stream_filter
-from leveret.broker.stream.offsets import NamedReaders, check_reader_name
+from leveret.broker.stream.offsets import check_reader_name
 from leveret.broker.stream.reader import StreamReader
 
 if TYPE_CHECKING:
@@ -34,12 +34,13 @@ READER_NAME: Final = "x-stream-consumer"
 
 
 @final
-class StreamGroup(NamedReaders):
+class StreamGroup(Source):
     """A stream's stand-in for the consumers of one name."""
 
     def __init__(self, stream: Stream, reader_name: str) -> None:
-        super().__init__(stream, reader_name)
+        super().__init__(stream.turn, stream.name, stream.settings)
         self.stream: Final = stream
+        self.reader_name: Final = reader_name
         self.has_offsets = True
         self.adds_headers = True
         self.consumer_order: RoundRobin = (
@@ -112,7 +113,8 @@ class StreamGroup(NamedReaders):
 
     def drop(self) -> None:
         """Forget the consumers: the stream is deleted."""
-        super().drop()
+        self.deleted = True
+        self.consumers.clear()
         self.consumer_order = RoundRobin(self.consumers)
         self.filters.clear()
         self.served = None
@@ -164,12 +166,12 @@ class StreamGroup(NamedReaders):
             return False
         if consumer is not self.served:
             reader = self._serve(consumer)
-        looked = reader.hand_out(consumer, limit)
-        self.turn.steps += looked
-        if looked > 0 and not self.unsettled:
+        before = reader.offset
+        more = reader.hand_out(consumer, limit)
+        if reader.offset != before and not self.unsettled:
             # It passed over what it does not want, and need not look at that again.
             self.stream.offsets.note(self)
-        return looked == limit
+        return more
 
     def position(self) -> i64:
         """Return the offset of the first message that is not done."""
@@ -212,7 +214,7 @@ class StreamGroup(NamedReaders):
             self.schedule()
 
 
-def group_of(stream: Stream, name: object, where: str) -> NamedReaders:
+def group_of(stream: Stream, name: object, where: str) -> StreamGroup:
     """Return the group of that name, a new one where nobody reads under it.
 
     Raises: PreconditionFailed (406) for what is no name; `where` names the stream in the error.

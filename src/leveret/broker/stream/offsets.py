@@ -16,7 +16,8 @@ acked or rejected; `owners` has the names that are stored or read under, and no 
 
 from __future__ import annotations
 
-from typing import Any, Final, final
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final, final
 
 from mypy_extensions import i64
 
@@ -29,10 +30,7 @@ from leveret.broker.core.ownership import (
     owner_fields,
 )
 from leveret.broker.core.timers import Timed
-from leveret.broker.core.turn import Turn
-from leveret.broker.queue.consumer import Consumer, Source
-from leveret.broker.queue.queue import Queue
-from leveret.broker.scheduler.task import Work
+from leveret.broker.scheduler.task import WAIT
 from leveret.clock import NO_DEADLINE
 from leveret.errors import NotFound, PreconditionFailed
 from leveret.limits import (
@@ -43,6 +41,10 @@ from leveret.limits import (
 )
 from leveret.names import check_new
 
+if TYPE_CHECKING:
+    from leveret.broker.stream.group import StreamGroup
+    from leveret.broker.stream.stream import Stream
+
 #: Groups of a deleted stream that are marked in the time of a step.
 _MARKED_PER_STEP: Final = 16
 
@@ -50,48 +52,21 @@ _MARKED_PER_STEP: Final = 16
 GIVE_NAME: Final = "set_stream_consumer_owner"
 
 
-class NamedReaders(Source):
-    """The consumers of one name, as far as the stored offsets know them."""
-
-    def __init__(self, stream: Queue, reader_name: str) -> None:
-        super().__init__(stream.turn, stream.name, stream.settings)
-        self.reader_name: Final = reader_name
-
-    def store(self) -> None:
-        """Journal how far they have come, once that is known."""
-
-    def end_others(self, owner: Owner) -> None:
-        """Cancel the consumers of other users than `owner`."""
-
-    def drop(self) -> None:
-        """Forget the consumers: the stream is deleted."""
-        self.deleted = True
-        self.consumers.clear()
-
-    def active(self) -> Consumer | None:
-        """Return the consumer that gets the messages, if there is one."""
-        return None
-
-    def unsettled_count(self) -> i64:
-        """Return how many deliveries were neither acked nor rejected nor given back."""
-        return 0
-
-
 @final
 class StreamOffsets(Timed):
     """The stored offsets of one stream, and the groups that move them."""
 
-    def __init__(self, stream: Queue) -> None:
+    def __init__(self, stream: Stream) -> None:
         super().__init__()
         self.turn: Final = stream.turn
         self.name: Final = stream.name
         self.queue_id: Final[i64] = stream.queue_id
         #: None once the stream is deleted.
-        self._stream: Queue | None = stream
+        self._stream: Stream | None = stream
         #: By the consumers' name, as the journal has it.
         self.stored: dict[str, int] = {}
         #: The groups that read now, or have deliveries that are not settled.
-        self.groups: dict[str, NamedReaders] = {}
+        self.groups: dict[str, StreamGroup] = {}
         #: Whose each name is; None for nobody's.
         self.owners: dict[str, Owner | None] = {}
         #: Whom owners offer names to.
@@ -100,13 +75,12 @@ class StreamOffsets(Timed):
             stream.turn.quotas.user_limits, MAX_STREAM_CONSUMERS, STREAM_OFFSET_NAMES_PER_USER_MAX
         )
         self.account: Final = MarkAccount(stream.turn.accounts)
-        #: Groups that may have come further than is stored; and those of them whose time it is.
-        self._moved: dict[str, NamedReaders] = {}
-        self._due: list[NamedReaders] = []
+        #: Groups that may have come further than is stored.
+        self._moved: dict[str, StreamGroup] = {}
 
     def _end(self) -> i64:
         """Return the offset behind the newest message."""
-        return self._stream.next_number() if self._stream is not None else 0
+        return self._stream.next_offset if self._stream is not None else 0
 
     def get(self, name: str) -> int | None:
         """Return the offset stored for `name`, or None."""
@@ -118,7 +92,7 @@ class StreamOffsets(Timed):
         One ahead of the stream is nothing that anybody has come to: a restart takes none back.
         """
         stream = self._stream
-        if stream is None or self.stored.get(name) == offset or offset > stream.next_number():
+        if stream is None or self.stored.get(name) == offset or offset > stream.next_offset:
             return
         if name not in self.owners:
             self._add(name, None)
@@ -193,7 +167,7 @@ class StreamOffsets(Timed):
 
     # -- in batches -------------------------------------------------------------------------------
 
-    def note(self, group: NamedReaders) -> None:
+    def note(self, group: StreamGroup) -> None:
         """Journal the offset of `group` within `STREAM_OFFSETS_MS`."""
         self._moved[group.reader_name] = group
         if self.deadline_ms == NO_DEADLINE:
@@ -201,24 +175,23 @@ class StreamOffsets(Timed):
             turn.timers.set(self, turn.now_ms + STREAM_OFFSETS_MS)
 
     def due(self, now_ms: i64) -> None:
-        """Journal what has moved since the last time: of many names, a slice in each turn."""
-        turn = self.turn
-        left = self._due
-        if not left:
-            left.extend(self._moved.values())
-            self._moved.clear()
-        while left and turn.timed_steps > 0:
-            group = left.pop()
-            # One that has ended stored its offset then, and the name may have been moved since.
-            if self.groups.get(group.reader_name) is group:
-                group.store()
-            turn.spend_timed(1)
-        if left:
-            turn.timers.set(self, now_ms)
-        elif self._moved:
-            turn.timers.set(self, now_ms + STREAM_OFFSETS_MS)
+        """Journal what has moved since the last time."""
+        moved = self._moved
+        self._moved = {}
+        self.turn.start(self._store_all(moved))
 
-    def end(self, group: NamedReaders) -> None:
+    def _store_all(self, moved: dict[str, StreamGroup]) -> Iterator[int]:
+        if len(moved) > 1:
+            # Those of many streams may be due together.
+            yield WAIT
+        while moved:
+            name, group = moved.popitem()
+            # One that has ended stored its offset then, and the name may have been moved since.
+            if self.groups.get(name) is group:
+                group.store()
+            yield 1
+
+    def end(self, group: StreamGroup) -> None:
         """Forget `group`, which has stored its offset and has no reader."""
         if self.groups.get(group.reader_name) is group:
             del self.groups[group.reader_name]
@@ -226,16 +199,14 @@ class StreamOffsets(Timed):
                 self._drop_owner(group.reader_name)
         self._moved.pop(group.reader_name, None)
 
-    def drop(self, at_once: i64) -> None:
-        """Forget everything because the stream is deleted, so many groups at once."""
+    def drop(self) -> list[StreamGroup]:
+        """Forget everything because the stream is deleted; return the groups, to be dropped too."""
         turn = self.turn
         turn.timers.cancel(self)
         groups = list(self.groups.values())
         turn.steps += len(groups) // _MARKED_PER_STEP
         for group in groups:
             group.deleted = True
-        turn.begin(DroppingGroups(turn, groups), at_once)
-        self._due = []
         tables: list[dict[str, Any]] = [
             self.groups, self._moved, self.stored, self.owners, self.offered,
         ]  # fmt: skip
@@ -249,6 +220,7 @@ class StreamOffsets(Timed):
         self.account.end()
         self.quota.clear()
         self._stream = None
+        return groups
 
     # -- by an operator ---------------------------------------------------------------------------
 
@@ -304,30 +276,6 @@ class StreamOffsets(Timed):
             self.stored[text] = int(min(offset, end))
             self._drop_owner(text)
             self._add(text, owners.get(name))
-
-
-@final
-class DroppingGroups(Work):
-    """Lets go of the groups of a deleted stream, in slices: they deliver nothing any more."""
-
-    def __init__(self, turn: Turn, groups: list[NamedReaders]) -> None:
-        self._turn: Final = turn
-        self._groups: Final = groups
-
-    def step(self, steps: i64) -> bool:
-        """Let go of some of them."""
-        turn = self._turn
-        last = turn.steps + steps
-        while self._groups:
-            if turn.steps >= last:
-                return True
-            group = self._groups.pop()
-            turn.steps += 1 + len(group.consumers) // _MARKED_PER_STEP
-            group.drop()
-        return False
-
-    def ended(self) -> None:
-        """Do nothing: nobody waits for it."""
 
 
 def consumer_record(queue_id: i64, name: str, owner: Owner) -> dict[str, object]:

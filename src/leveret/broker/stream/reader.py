@@ -8,13 +8,11 @@ Invariants: a place only moves forward; it never gives what is not synced yet.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, final
 
 from mypy_extensions import i32, i64
 
 from leveret.broker.backlog.window import NOTHING
-from leveret.broker.core.turn import Dispatcher
-from leveret.limits import STEPS_PER_SLICE
 from leveret.message import Message
 from leveret.wire.buffer import BytesWriter, write_i32_be
 
@@ -51,32 +49,35 @@ class StreamReader:
         self.from_ms = from_ms
         self.selects = wanted is not None or from_ms is not None
 
-    def hand_out(self, consumer: Consumer, limit: i64) -> i64:
-        """Deliver to `consumer` what is wanted of the next `limit` messages.
+    def hand_out(self, consumer: Consumer, limit: i64) -> bool:
+        """Deliver to `consumer` what is wanted of the next `limit` messages, and count that.
 
-        Return how many were looked at: so a long run of what nobody wants is taken in slices.  It
-        costs no credit.  Where headers are so long that they take a slice of steps, it ends early
-        and returns `limit`: there may be more.
+        Long headers and bodies count as several messages.  What is not wanted counts too, and costs
+        no credit.  Return whether the limit was reached: there may be more.
         """
         channel = consumer.channel
         unsettled = self.unsettled
         turn = self.stream.turn
-        last: i64 = turn.steps + STEPS_PER_SLICE
+        left: i64 = limit
         looked: i64 = 0
         delivered: i64 = 0
-        while looked < limit and turn.steps < last and consumer.ready():
+        while left > 0 and consumer.ready():
             offset = self.first()
             if offset == NOTHING:
                 break
             looked += 1
+            left -= 1
             message = self.take()
             if not self.selects or self._wants(message):
                 if unsettled is not None:
                     unsettled[offset] = None
+                before: i64 = turn.steps
                 channel.deliver(consumer, message, offset, 0)
+                left -= turn.steps - before
                 delivered += 1
         self.stream.delivered += delivered
-        return looked if turn.steps < last else limit
+        turn.steps += looked
+        return left <= 0
 
     def _wants(self, message: Message) -> bool:
         from_ms = self.from_ms
@@ -147,65 +148,6 @@ class StreamReader:
     def count(self) -> i64:
         """Return how many messages lie before the visible end."""
         return max(self.stream.visible_end - self.offset, 0)
-
-
-@final
-class ReaderWalk(Dispatcher):
-    """Hands out to the very many readers of `stream`, so many with each call, to each once."""
-
-    def __init__(
-        self, stream: Dispatcher, readers: dict[Consumer, StreamReader], left: list[Consumer]
-    ) -> None:
-        """Hand out to the consumers `left`, whose places are among `readers`."""
-        super().__init__(stream.turn)
-        self._stream: Final = stream
-        self._readers: Final = readers
-        #: Those that it has not come to, the next one last.
-        self._left: list[Consumer] = left
-        self._left.reverse()
-        #: True when another walk must follow.
-        self.again = False
-        self.over = False
-
-    def end(self) -> None:
-        """Hand out nothing more: the stream is deleted."""
-        self._left = []
-        self.again = False
-
-    def dispatch(self, limit: i64) -> bool:
-        """Look at up to `limit` readers; each with credit gets its share of `limit` messages.
-
-        They are fewer where long headers or bodies take long to write.
-        """
-        turn = self.turn
-        left = self._left
-        part = left[-limit:]
-        del left[-limit:]
-        part.reverse()
-        readers = self._readers
-        ready = [consumer for consumer in part if consumer in readers and consumer.ready()]
-        turn.steps += len(part) - len(ready)
-        share: i64 = max(limit // max(len(ready), 1), 1)
-        last: i64 = turn.steps + limit + STEPS_PER_SLICE
-        for asked, consumer in enumerate(ready):
-            if turn.steps >= last:
-                rest = ready[asked:]
-                rest.reverse()
-                left += rest
-                break
-            reader = readers.get(consumer)
-            if reader is None:
-                continue
-            looked = reader.hand_out(consumer, share)
-            turn.steps += max(looked, 1)
-            if looked == share:
-                self.again = True
-        if left:
-            return True
-        self.over = True
-        if self.again:
-            self._stream.schedule()
-        return False
 
 
 def stream_entry(name: str) -> bytes:

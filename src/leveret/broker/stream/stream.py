@@ -11,7 +11,8 @@ blocks but the last have a place in a file; what is not seen yet is in memory.
 
 from __future__ import annotations
 
-from typing import Final, final
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
@@ -22,11 +23,11 @@ from leveret.broker.queue.consumer import Consumer
 from leveret.broker.queue.consumers import ASKED_PER_STEP
 from leveret.broker.queue.queue import Queue
 from leveret.broker.queue.target import RECORDS_ALL, Target
-from leveret.broker.scheduler.task import Work
+from leveret.broker.scheduler.task import WAIT, Task
 from leveret.broker.stream.block import Block
 from leveret.broker.stream.filter import stream_filter
 from leveret.broker.stream.offsets import StreamOffsets
-from leveret.broker.stream.reader import ReaderWalk, StreamReader, stream_entry
+from leveret.broker.stream.reader import StreamReader, stream_entry
 from leveret.broker.stream.retention import Retention
 from leveret.broker.stream.time import block_in_time, end_in_time, offset_in_time
 from leveret.broker.stream.watcher import StreamWatcher
@@ -37,7 +38,6 @@ from leveret.errors import NotImplementedFault, PreconditionFailed
 from leveret.limits import (
     CHUNK_BYTES_PER_STEP,
     CHUNK_RECORDS_MAX,
-    STEPS_PER_SLICE,
     SUPER_STREAM_PARTITIONS_MAX,
 )
 from leveret.message import Message
@@ -45,6 +45,9 @@ from leveret.store.journal.journal import Journal, LateRecord
 from leveret.store.segments.segments import ChunkRef
 from leveret.store.segments.spill import SpillOwner
 from leveret.wire.tables import Timestamp
+
+if TYPE_CHECKING:
+    from leveret.broker.stream.group import StreamGroup
 
 #: No message is younger; what is later on the wire means the same and must fit 64 bits in ms.
 _SECONDS_MAX: Final = 1 << 50
@@ -55,11 +58,8 @@ _OFFSET_MAX: Final = 1 << 60
 #: Blocks that retention looks at in one step.
 _MEASURED_PER_STEP: Final = 8
 
-#: Blocks that are forgotten when they are dropped; more of them follow in slices.
-_DROPPED_AT_ONCE: Final = 512
-
-#: The same of a partition of a super stream: a thousand of them are deleted at once.
-_DROPPED_OF_PARTITION: Final = 2
+#: Consumers of a name that end in the time of a step.
+_ENDED_PER_STEP: Final = 16
 
 #: What it costs in steps to drop blocks from the front, beside these, and to close the last block
 #: beside its bytes, which are written.
@@ -107,8 +107,9 @@ class Stream(Queue):
         self.size: i64 = 0
         #: The places of the consumers that have no name; groups of named ones have theirs.
         self.readers: dict[Consumer, StreamReader] = {}
-        #: The walk over them while it takes more than one call; None if none is under way.
-        self.reader_walk: ReaderWalk | None = None
+        #: The task that hands out to them one by one, and whether another one must follow.
+        self._serving: Task | None = None
+        self._serves_again = False
         self.offsets = StreamOffsets(self)
         #: Blocks that were written before their messages were synced: in memory until then.
         self.unseen: list[Block] = []
@@ -258,7 +259,7 @@ class Stream(Queue):
             self.size -= retention.over_bytes
             self.first_offset = blocks[0].first
             turn.journal.trim(self.queue_id, self.first_offset)
-            turn.begin(Dropping(self, front), _DROPPED_AT_ONCE)
+            turn.start(self._let_go(front, []))
 
     def gone(self, block: Block) -> bool:
         """Return whether a block does not belong to the stream any more."""
@@ -453,36 +454,33 @@ class Stream(Queue):
     def dispatch(self, limit: i64) -> bool:
         """Hand out up to `limit` messages, each consumer's share from its own place.
 
-        Where there are more consumers than that, a walk comes to the others in later calls.
+        A task comes to the consumers one by one; what is new meanwhile is handed out at its end.
         """
-        walk = self.reader_walk
-        if walk is not None and not walk.over:
-            walk.again = True
+        serving = self._serving
+        if serving is not None and not serving.over:
+            self._serves_again = True
             return False
-        self.reader_walk = None
-        if len(self.readers) > limit:
-            self.reader_walk = walk = ReaderWalk(self, self.readers, list(self.readers))
-            if walk.dispatch(limit):
-                walk.schedule()
-            return False
-        more = False
+        readers = self.readers
         # Consumers without credit take no share from the others.
-        ready = [consumer for consumer in self.readers if consumer.ready()]
-        self.turn.steps += (len(self.readers) + len(ready)) // ASKED_PER_STEP
-        share: i64 = max(limit // max(len(ready), 1), 1)
-        # What is looked at is within the limit; each delivery counts long headers and bodies.
-        last: i64 = self.turn.steps + limit + STEPS_PER_SLICE
-        for asked, consumer in enumerate(ready):
-            if self.turn.steps >= last:
-                self.reader_walk = walk = ReaderWalk(self, self.readers, ready[asked:])
-                walk.again = more
-                walk.schedule()
-                return False
-            looked = self.readers[consumer].hand_out(consumer, share)
-            self.turn.steps += looked
-            if looked == share:
-                more = True
-        return more
+        ready = [consumer for consumer in readers if consumer.ready()]
+        self.turn.steps += (len(readers) + len(ready)) // ASKED_PER_STEP
+        if len(ready) > 1:
+            ready.reverse()
+            self._serving = self.turn.start(self._serve(ready, max(limit // len(ready), 1)))
+            return False
+        return len(ready) == 1 and readers[ready[0]].hand_out(ready[0], limit)
+
+    def _serve(self, left: list[Consumer], share: i64) -> Iterator[int]:
+        """Hand out a share to each consumer that is still there."""
+        self._serves_again = False
+        while left and not self.deleted:
+            consumer = left.pop()
+            reader = self.readers.get(consumer)
+            if reader is not None and reader.hand_out(consumer, share):
+                self._serves_again = True
+            yield 1
+        if self._serves_again:
+            self.schedule()
 
     def watch(self, watcher: StreamWatcher) -> None:
         """Call `watcher` once when more may be seen, or the stream was deleted."""
@@ -527,55 +525,43 @@ class Stream(Queue):
         raise NotImplementedFault(f"queue.purge is not supported by stream queue '{self.name}'")
 
     def drop(self) -> None:
-        """Drop all blocks and all places of consumers: of many, in slices."""
-        at_once: i64 = _DROPPED_AT_ONCE if self.partition < 0 else _DROPPED_OF_PARTITION
-        self.turn.begin(Dropping(self, self.blocks), at_once)
+        """Drop all blocks and all places of consumers."""
+        blocks = self.blocks
         self.size = 0
         self.last = Block(self.next_offset)
         self.blocks = [self.last]
-        if self.reader_walk is not None:
-            self.reader_walk.end()
         self.turn.free_table_later(self.readers)
         self.readers = {}
-        self.offsets.drop(at_once)
+        self.turn.start(self._let_go(blocks, self.offsets.drop()))
         self._notify_watchers()
+
+    def _let_go(self, blocks: list[Block], groups: list[StreamGroup]) -> Iterator[int]:
+        """Forget blocks that nobody finds any more, and groups that deliver nothing any more.
+
+        Blocks in memory count for it until they are forgotten.
+        """
+        if self.partition >= 0:
+            # All partitions of a super stream are deleted at once.
+            yield WAIT
+        while groups:
+            group = groups.pop()
+            count = len(group.consumers)
+            group.drop()
+            yield 1 + count // _ENDED_PER_STEP
+        while blocks:
+            block = blocks.pop()
+            messages = block.messages
+            self.forget(block)
+            if messages is not None:
+                # Those of a block are few, but a super stream has many partitions.
+                self.turn.free_later(messages)
+            yield 1
 
     def untie(self) -> None:
         """Let go of the parts that know the stream, which was dropped."""
         super().untie()
         self.sync = None
-        self.reader_walk = None
-
-
-@final
-class Dropping(Work):
-    """Forgets blocks of a deleted stream, or of the front of one, slice after slice.
-
-    Nobody finds them any more.  Those in memory count for it until they are forgotten.
-    """
-
-    def __init__(self, stream: Stream, blocks: list[Block]) -> None:
-        self._stream: Final = stream
-        self._blocks: Final = blocks
-
-    def step(self, steps: i64) -> bool:
-        """Forget some of them."""
-        turn = self._stream.turn
-        last = turn.steps + steps
-        while self._blocks:
-            if turn.steps >= last:
-                return True
-            turn.steps += 1
-            block = self._blocks.pop()
-            messages = block.messages
-            self._stream.forget(block)
-            if messages is not None:
-                # Those of a block are few, but a super stream has a thousand partitions.
-                turn.free_later(messages)
-        return False
-
-    def ended(self) -> None:
-        """Do nothing: nobody waits for it."""
+        self._serving = None
 
 
 @final
