@@ -75,6 +75,23 @@ def test_a_stream_delivers_long_headers_in_slices(node: Node) -> None:
     assert offsets == list(range(MESSAGES))
 
 
+def test_a_filter_reads_long_headers_of_messages_that_nobody_wants_in_slices(node: Node) -> None:
+    """Neighbours differ, or one verdict would do for all of them."""
+    peer = node.connect()
+    peer.declare("s", arguments={"x-queue-type": "stream"})
+    each = len(properties(headers=HEADERS)) // TABLE_BYTES_PER_STEP
+    both = publish(1, "", "s", b"m", headers=HEADERS)
+    both += publish(1, "", "s", b"m", headers={**HEADERS, "one": "more"})
+    peer.connection.receive(both * (MESSAGES // 2), node.now())
+    node.sync()
+    peer.call(1, "basic.qos", prefetch_count=MESSAGES)
+    arguments = {"x-stream-offset": "first", "x-stream-filter-headers": {"wanted": 1}}
+    peer.connection.receive(method(1, "basic.consume", queue="s", arguments=arguments), node.now())
+    steps = rounds(node, peer)
+    assert max(steps) <= ROUND_STEPS_MAX + each
+    assert sum(steps) >= MESSAGES * each
+
+
 def test_messages_that_come_again_have_their_long_headers_written_in_slices(node: Node) -> None:
     peer, first = node.connect(), node.connect()
     peer.declare("q", arguments={"x-delivery-limit": 3})

@@ -16,9 +16,15 @@ from __future__ import annotations
 
 from typing import Final, final
 
+from mypy_extensions import i64
+
 from leveret.broker.values.arguments import Arguments, type_name
 from leveret.errors import PreconditionFailed
-from leveret.limits import STREAM_FILTER_KEYS_KNOWN_MAX, STREAM_FILTER_VALUES_MAX
+from leveret.limits import (
+    STREAM_FILTER_KEYS_KNOWN_MAX,
+    STREAM_FILTER_VALUES_MAX,
+    TABLE_BYTES_PER_STEP,
+)
 from leveret.message import Message
 from leveret.routing.headers import HeadersMatcher
 from leveret.routing.topic import TopicTrie
@@ -36,6 +42,9 @@ FILTER_HEADERS: Final = "x-stream-filter-headers"
 _MARK: Final = b"\x15x-stream-filter-value"
 
 _NO_HEADERS: Final[dict[str, object]] = {}
+
+#: Nodes of a trie that a routing key leads to in one step.
+_STATES_PER_STEP: Final = 2
 
 
 @final
@@ -58,6 +67,8 @@ class StreamFilter:
             for pattern in routing_keys:
                 self._trie.insert(pattern, True)
         self._headers = HeadersMatcher(headers) if headers is not None else None
+        #: What the verdicts so far cost, in steps.
+        self.cost: i64 = 0
         #: Verdicts on routing keys that were met.
         self.known_keys: dict[bytes, bool] = {}
         # Neighbours often have the same properties, and the same verdict.
@@ -82,7 +93,9 @@ class StreamFilter:
         if verdict is None:
             trie = self._trie
             assert trie is not None
+            before = trie.states_visited
             verdict = len(trie.match(key.decode("utf-8", "surrogateescape"))) > 0
+            self.cost += 1 + (trie.states_visited - before) // _STATES_PER_STEP
             if len(known) >= STREAM_FILTER_KEYS_KNOWN_MAX:
                 known.clear()
             known[key] = verdict
@@ -94,6 +107,7 @@ class StreamFilter:
         has_value = values is None or properties.find(_MARK) >= 0
         if matcher is None and not has_value:
             return self._match_unfiltered
+        self.cost += 1 + i64(len(properties)) // TABLE_BYTES_PER_STEP
         headers = property_headers(properties) or _NO_HEADERS
         if values is not None:
             value = headers.get(FILTER_VALUE)

@@ -66,15 +66,14 @@ class StreamReader:
             if offset == NOTHING:
                 break
             looked += 1
-            left -= 1
+            before: i64 = turn.steps
             message = self.take()
             if not self.selects or self._wants(message):
                 if unsettled is not None:
                     unsettled[offset] = None
-                before: i64 = turn.steps
                 channel.deliver(consumer, message, offset, 0)
-                left -= turn.steps - before
                 delivered += 1
+            left -= 1 + turn.steps - before
         self.stream.delivered += delivered
         turn.steps += looked
         return left <= 0
@@ -88,7 +87,12 @@ class StreamReader:
             self.from_ms = None
             self.selects = self.wanted is not None
         wanted = self.wanted
-        return wanted is None or wanted.matches(message)
+        if wanted is None:
+            return True
+        before = wanted.cost
+        verdict = wanted.matches(message)
+        self.stream.turn.steps += wanted.cost - before
+        return verdict
 
     def first(self) -> i64:
         """Return the offset that is next, or NOTHING (end, or not read from its file yet)."""
