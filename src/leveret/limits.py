@@ -451,9 +451,12 @@ HISTORY_MESSAGES_MAX: Final = 4096
 #: A message counts as many as its routing takes steps, if these are more: of long headers.
 HISTORY_COPIES_MAX: Final = 16_384
 
-#: Values, or patterns of routing keys, in the filter of one consumer of a stream; and the routing
-#: keys whose verdict it remembers before it starts afresh.
+#: Values, or patterns of routing keys, in the filter of one consumer of a stream; words behind the
+#: first `#` of these patterns together, each of which every word of a routing key may lead to
+#: (0.5 µs; a key has 128 words at most); and the routing keys whose verdict it remembers before it
+#: starts afresh.
 STREAM_FILTER_VALUES_MAX: Final = 256
+STREAM_FILTER_WORDS_MAX: Final = 256
 STREAM_FILTER_KEYS_KNOWN_MAX: Final = 4096
 
 #: Blocks of a stream that retention looks at before others are served, 0.1 µs each.  A limit that

@@ -18,6 +18,7 @@ from leveret.limits import (
     SLICE_MESSAGES,
     STREAM_FILTER_KEYS_KNOWN_MAX,
     STREAM_FILTER_VALUES_MAX,
+    STREAM_FILTER_WORDS_MAX,
 )
 from leveret.message import Address, Message
 from leveret.wire.basic_properties import BasicProperties
@@ -151,6 +152,19 @@ def test_a_filter_has_so_many_values_at_most(name: str) -> None:
     wanted(**{name: many})
     with pytest.raises(PreconditionFailed, match="at most 256"):
         wanted(**{name: [*many, "one more"]})
+
+
+def test_a_filter_has_so_many_words_behind_a_hash_at_most() -> None:
+    """Each word of a routing key may lead to each of them."""
+    words = STREAM_FILTER_WORDS_MAX // 4
+    many = [f"{number}.#" + ".a" * words for number in range(4)]
+    found = wanted(filter_routing_key=many)
+    found.matches(message(key="0" + ".a" * 126))
+    assert words * 32 < found.cost <= words * 64
+    # Those before it cost a key no more than they are.
+    wanted(filter_routing_key=[*many, "a." * 100 + "*"])
+    with pytest.raises(PreconditionFailed, match="at most 256 words may follow"):
+        wanted(filter_routing_key=[*many, "b.#.c"])
 
 
 # -- in a stream -----------------------------------------------------------------------------------

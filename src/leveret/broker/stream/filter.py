@@ -23,6 +23,7 @@ from leveret.errors import PreconditionFailed
 from leveret.limits import (
     STREAM_FILTER_KEYS_KNOWN_MAX,
     STREAM_FILTER_VALUES_MAX,
+    STREAM_FILTER_WORDS_MAX,
     TABLE_BYTES_PER_STEP,
 )
 from leveret.message import Message
@@ -129,6 +130,9 @@ def stream_filter(arguments: Arguments, where: str) -> StreamFilter | None:
     if not isinstance(unfiltered, bool):
         raise _invalid(MATCH_UNFILTERED, where, f"expected a boolean, got {type_name(unfiltered)}")
     patterns = _texts(arguments, FILTER_ROUTING_KEY, where)
+    if patterns is not None and sum(map(_words_behind_any, patterns)) > STREAM_FILTER_WORDS_MAX:
+        why = f"at most {STREAM_FILTER_WORDS_MAX} words may follow a '#' in all patterns together"
+        raise _invalid(FILTER_ROUTING_KEY, where, why)
     headers = arguments.get(FILTER_HEADERS)
     if headers is not None and not isinstance(headers, dict):
         raise _invalid(FILTER_HEADERS, where, f"expected a table, got {type_name(headers)}")
@@ -137,6 +141,11 @@ def stream_filter(arguments: Arguments, where: str) -> StreamFilter | None:
     return StreamFilter(
         None if values is None else set(values), unfiltered, patterns, _table(headers)
     )
+
+
+def _words_behind_any(pattern: str) -> int:
+    """Return how many words of a pattern follow its first `#`."""
+    return f".{pattern}.".partition(".#.")[2].count(".")
 
 
 def _table(headers: object) -> dict[str, object] | None:
