@@ -8,22 +8,34 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Generator,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from leveret.broker.scheduler.task import EndWaiter, WaitedWork
+from leveret.broker.scheduler.task import EndWaiter, Task, WaitedWork
+from leveret.limits import STEPS_PER_SLICE
 from leveret.management.listening.address import ListenAddress
-from leveret.management.requests.slices import Slices
+from leveret.management.requests.slices import Slices, next_slice
 from leveret.management.sampling.recent_log import RecentLog
 from leveret.management.sampling.sampler import Sampler
 from leveret.session.settings import RABBITMQ_VERSION
 
 if TYPE_CHECKING:
+    from leveret.broker.core.turn import Turn
     from leveret.management.backup.backups import Backups
     from leveret.management.direct import OpenDirect
     from leveret.management.metrics.totals import Scrapes
+
+T = TypeVar("T")
 
 
 class _Waiter(EndWaiter):
@@ -46,6 +58,25 @@ async def ended(work: WaitedWork, durable: Callable[[], Awaitable[None]]) -> Non
         work.tell(waiter)
         await waiter.future
         await durable()
+
+
+async def in_slices(turn: Turn, operation: Generator[int, None, T]) -> T:
+    """Do a long operation that ends with the request; return, or raise, what it does.
+
+    Whoever asked may be gone, or barred, before the end: then it is closed.
+    """
+    outcome: list[T] = []
+    task = Task(turn, _noting(operation, outcome))
+    try:
+        while task.step(STEPS_PER_SLICE):
+            await next_slice()
+    finally:
+        operation.close()
+    return outcome[0]
+
+
+def _noting(operation: Generator[int, None, T], outcome: list[T]) -> Iterator[int]:
+    outcome.append((yield from operation))
 
 
 @dataclass(frozen=True)

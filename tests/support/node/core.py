@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from leveret.broker.admin.super_stream_declare import SuperStreamDeclare
+from leveret.broker.admin import super_stream_declare
 from leveret.broker.backlog.window import Returned
 from leveret.broker.classic.classic import ClassicQueue
 from leveret.broker.classic.waiting import WaitingQueue
@@ -34,7 +34,7 @@ from leveret.broker.values.arguments import Arguments
 from leveret.broker.vhost.ids import StreamIds
 from leveret.broker.vhost.vhost import Vhost
 from leveret.clock import ManualClock
-from leveret.limits import FLUSHES_PER_TURN, OUTPUT_BYTES_HIGH, STEPS_PER_SLICE
+from leveret.limits import FLUSHES_PER_TURN, OUTPUT_BYTES_HIGH
 from leveret.names import Name
 from leveret.session.authentication import Authenticator, Login
 from leveret.session.connection.connection import Connection
@@ -77,10 +77,12 @@ def _ignore(group: int) -> None:
 
 def declare_super_stream(vhost: Vhost, name: Name, arguments: Arguments) -> bool:
     """Declare a super stream as the operator, to the end; return whether it is new."""
-    wish = SuperStreamDeclare(vhost, name, arguments)
-    while wish.advance(vhost.turn.steps + STEPS_PER_SLICE):
-        pass
-    return wish.is_new
+    declaring = super_stream_declare.declare_super_stream(vhost, name, arguments)
+    while True:
+        try:
+            vhost.turn.steps += next(declaring)
+        except StopIteration as end:
+            return bool(end.value)
 
 
 class SeededTokens(Tokens):

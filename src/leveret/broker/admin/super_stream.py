@@ -10,7 +10,7 @@ key selects the partition; consumers read single partitions, or all of them unde
 name (`super_reader`).  The number of partitions never changes, because keys would then move between
 them.
 
-Declaring one is in `super_stream_declare`, deleting one in `super_stream_delete`.
+Declaring one is in `super_stream_declare`.
 
 Invariant: a super stream is created, and deleted, by one record of the journal.
 
@@ -20,13 +20,15 @@ Source: RabbitMQ's super streams, whose parts are declared by a stream client or
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
+from leveret.broker.scheduler.task import WAIT
 from leveret.broker.stream.stream import Stream
 from leveret.broker.values.arguments import Arguments, type_name
-from leveret.broker.values.permission import READ
+from leveret.broker.values.permission import CONFIGURE, READ
 from leveret.errors import NotFound, PreconditionFailed
 from leveret.limits import SUPER_STREAM_PARTITIONS_MAX
 from leveret.names import Name
@@ -51,6 +53,9 @@ _LOOK_STEPS: Final = 2
 
 #: Exchanges that are looked at in one step, whether they are super streams.
 _EXCHANGES_PER_STEP: Final = 16
+
+#: Bindings from exchanges that choose one of theirs which are removed at once, with all parts.
+_CHOICES_AT_ONCE: Final = 512
 
 
 def partition_names(name: str, partitions: int) -> list[Name]:
@@ -138,67 +143,95 @@ def waiting_in(streams: list[Stream]) -> i64:
 # -- rights ----------------------------------------------------------------------------------------
 
 
-@final
-class PartitionAccess:
-    """Checks the right to *read* or to *configure* each partition of a super stream, in slices.
+def permitted_partitions(
+    access: Access | None, vhost: Vhost, name: Name, what: int
+) -> Generator[int, None, list[Stream]]:
+    """Return the partitions, which the user has the right to *read* or to *configure*.
 
-    The pattern of a permission may take milliseconds for each of a thousand names.
+    The pattern of a permission may take milliseconds for each name.  What is returned holds at that
+    moment: partitions or permissions that changed meanwhile are checked once more.  `access` is
+    None for a user who may do everything.
+
+    Raises: AccessRefused (403); NotFound (404) where there is no such super stream.
     """
-
-    def __init__(self, access: Access | None, vhost: Vhost, name: str, what: int) -> None:
-        """`access` is None for who may do everything.  Raises: NotFound (404)."""
-        self._access: Final = access
-        self._vhost: Final = vhost
-        self._name: Final = name
-        self._what: Final = what
-        #: The partitions, and how many of them are checked.
-        self.streams: list[Stream] = []
-        self._checked: i64 = 0
-        #: When they were listed, and the permissions read: the revisions of vhost and access.
-        self._listed: i64 = -1
-        self._permitted: i64 = -1
-        self._begin()
-
-    def advance(self, last: i64) -> bool:
-        """Go on until `Turn.steps` is at `last`; return whether some is left.
-
-        Partitions or permissions that have changed meanwhile are checked once more.
-
-        Raises: AccessRefused (403); NotFound (404) where the super stream was deleted meanwhile.
-        """
-        turn = self._vhost.turn
-        access = self._access
-        while True:
-            while access is not None and self._checked < len(self.streams):
-                if turn.steps >= last:
-                    return True
-                turn.steps += 1
-                name = self.streams[self._checked].name
-                if self._what == READ:
-                    access.read("queue", name)
-                else:
-                    access.configure("queue", name)
-                self._checked += 1
-            if self._is_current():
-                return False
-            self._begin()
-
-    def _is_current(self) -> bool:
-        """Tell whether nothing has changed that the check depends on."""
-        access = self._access
-        permitted = access is None or access.revision == self._permitted
-        return permitted and self._vhost.revision == self._listed
-
-    def _begin(self) -> None:
-        """List the partitions; what was checked counts where they are the same ones."""
-        vhost = self._vhost
-        exchange = None if vhost.deleted else find_super_stream(vhost, self._name)
+    checked: list[Stream] | None = None
+    revision: i64 = -1
+    while True:
+        exchange = None if vhost.deleted else find_super_stream(vhost, name)
         if exchange is None:
-            raise NotFound(f"no {super_stream_label(vhost, self._name)}")
+            raise NotFound(f"no {super_stream_label(vhost, name)}")
         streams = partitions_of(vhost, exchange)
-        permitted = -1 if self._access is None else self._access.revision
-        if streams != self.streams or permitted != self._permitted:
-            self.streams = streams
-            self._checked = 0
-        self._listed = vhost.revision
-        self._permitted = permitted
+        if access is None or (streams == checked and access.revision == revision):
+            return streams
+        checked, revision, listed = streams, access.revision, vhost.revision
+        if what == READ:
+            access.read("queue", name)
+        else:
+            access.configure("exchange", name)
+        for stream in streams:
+            if what == READ:
+                access.read("queue", stream.name)
+            else:
+                access.configure("queue", stream.name)
+            yield 1
+        if vhost.revision == listed and access.revision == revision:
+            return streams
+
+
+# -- deleting --------------------------------------------------------------------------------------
+
+
+def delete_super_stream(
+    vhost: Vhost, name: Name, if_unused: bool, if_empty: bool, access: Access | None
+) -> Generator[int, None, int]:
+    """Delete a super stream with its partitions; return how many messages they held.
+
+    All parts are deleted by one record, if all that the delete depends on holds at that moment.
+    Exchanges that choose one of their bindings for each message must not choose a partition that is
+    gone: many such bindings are removed before, each as if the client had removed it.  Other
+    bindings, consumers and messages follow.  `access` is that of the user whose rights are checked.
+
+    Raises: AccessRefused (403); NotFound (404); PreconditionFailed (406) if it is in use or not
+    empty.
+    """
+    exchanges = vhost.exchanges
+    while True:
+        streams = yield from permitted_partitions(access, vhost, name, CONFIGURE)
+        waiting = _check_unused(vhost, name, streams, if_unused, if_empty)
+        parts = [stream for stream in streams if stream.arguments.get(PARTITION_OF) == name]
+        choices: i64 = 0
+        for stream in parts:
+            choices += exchanges.choices_of(stream)
+        if choices <= _CHOICES_AT_ONCE:
+            break
+        for stream in parts:
+            yield from exchanges.unbind_choices(stream)
+    turn = vhost.turn
+    exchanges.gather_unbinding()
+    turn.journal.begin_tx()
+    try:
+        exchanges.delete(name, False)
+        for stream in parts:
+            vhost.queues.drop(stream)
+    finally:
+        turn.journal.end_tx()
+        unbinding = exchanges.begin_gathered()
+    while unbinding is not None and not unbinding.over:
+        yield WAIT
+    if unbinding is not None:
+        turn.reply_group = max(turn.reply_group, unbinding.group)
+    return int(waiting)
+
+
+def _check_unused(
+    vhost: Vhost, name: str, streams: list[Stream], if_unused: bool, if_empty: bool
+) -> i64:
+    """Return how many messages there are.  Raises: PreconditionFailed (406)."""
+    where = super_stream_label(vhost, name)
+    for stream in streams if if_unused else []:
+        if stream.consumers:
+            raise PreconditionFailed(f"{where} in use")
+    waiting = waiting_in(streams)
+    if if_empty and waiting > 0:
+        raise PreconditionFailed(f"{where} not empty")
+    return waiting

@@ -1,8 +1,8 @@
-"""Declaring a super stream: its parts are prepared slice after slice, and then entered at once.
+"""Declaring a super stream: its parts are prepared one by one, and then entered at once.
 
-A partition takes some 40 µs, most of which are the records of its queue and of its binding, so a
-thousand of them are long (`core.work`).  Until all are prepared nobody sees any of them, and what
-is given up on the way leaves nothing behind.  Entering them takes a fifth of that.
+A partition takes some 40 µs, most of which are the records of its queue and of its binding.  Until
+all are prepared nobody sees any of them, and what is given up on the way leaves nothing behind.
+Entering them takes a fifth of that.
 
 Invariants: all missing parts are created by one record of the journal; what is prepared is entered
 only if all names still are what they were when they were looked at.
@@ -10,6 +10,7 @@ only if all names still are what they were when they were looked at.
 
 from __future__ import annotations
 
+from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
@@ -72,149 +73,116 @@ _GOVERN_STEPS: Final = 3
 #: (`SUPER_STREAM_BYTES_MAX`), and others than those are found to differ at the first one.
 _COMPARE_STEPS: Final = 6
 
-#: So many parts are entered in the slice in which they were prepared; more have their own.
-_ENTERED_WITH_OTHERS: Final = 64
+
+def declare_super_stream(
+    vhost: Vhost,
+    name: Name,
+    arguments: Arguments,
+    access: Access | None = None,
+    by: Owner | None = None,
+) -> Generator[int, None, bool]:
+    """Declare a super stream, or check that the existing one is equal; return whether it is new.
+
+    A partition that was deleted separately is created again, empty.
+
+    `arguments` are those of each partition, and the number of partitions.  `access` is that of the
+    user whose rights are checked; the parts count for `by`.
+
+    Raises: AccessRefused (403) for a name that begins with `amq.`, or without the rights to the
+    parts; NotFound (404) where the vhost was deleted meanwhile; PreconditionFailed (406) for bad
+    arguments, a name of no fit length or that another entity has, a difference, or more than there
+    is room for.  Then nothing is changed.
+    """
+    where = super_stream_label(vhost, name)
+    partitions = partition_count(arguments, where)
+    if access is not None:
+        access.configure("exchange", name)
+        access.read("exchange", name)
+    wanted = _stream_arguments(arguments, where)
+    names = partition_names(name, partitions)
+    last = names[-1].encode("utf-8", "surrogateescape")
+    if not name or len(last) > SHORT_STRING_BYTES_MAX:
+        raise PreconditionFailed(f"{where}: its name, or that of a partition, has no fit length")
+    if name.startswith("amq."):
+        raise AccessRefused(f"super stream name '{name}' contains reserved prefix 'amq.*'")
+    if access is not None:
+        for one in names:
+            access.configure("queue", one)
+            access.write("queue", one)
+            yield _ACCESS_STEPS
+    while True:
+        parts = _Parts(vhost, name, names, wanted, by)
+        try:
+            yield from parts.prepare()
+            if parts.are_current():
+                parts.enter()
+                break
+        finally:
+            parts.give_up()
+    for new in parts.queues:
+        if not new.queue.deleted:
+            vhost.policies.govern_queue(new.queue)
+        yield _GOVERN_STEPS
+    return parts.exchange is not None
 
 
 @final
-class SuperStreamDeclare:
-    """Declares a super stream, or checks that the existing one is equal.
-
-    A partition that was deleted separately is created again, empty.
-    """
+class _Parts:
+    """The parts of a super stream: those that are there, and those that are prepared."""
 
     def __init__(
-        self,
-        vhost: Vhost,
-        name: Name,
-        arguments: Arguments,
-        access: Access | None = None,
-        by: Owner | None = None,
+        self, vhost: Vhost, name: Name, names: list[Name], wanted: Arguments, by: Owner | None
     ) -> None:
-        """Check what does not depend on other entities; nothing is changed.
-
-        `arguments` are those of each partition, and the number of partitions.  `access` is that of
-        the user whose rights are checked; the parts count for `by`.
-
-        Raises: AccessRefused (403) for a name that begins with `amq.`, or without the right to the
-        exchange; PreconditionFailed (406) for bad arguments or a name of no fit length.
-        """
-        where = super_stream_label(vhost, name)
-        partitions = partition_count(arguments, where)
-        if access is not None:
-            access.configure("exchange", name)
-            access.read("exchange", name)
         self._vhost: Final = vhost
         self._name: Final = name
-        self._where: Final = where
-        self._access: Final = access
+        self._names: Final = names
+        self._wanted: Final = wanted
         self._by: Final = by
-        self._wanted: Final = _stream_arguments(arguments, where)
-        self._names: Final = partition_names(name, partitions)
-        last = self._names[-1].encode("utf-8", "surrogateescape")
-        if not name or len(last) > SHORT_STRING_BYTES_MAX:
-            raise PreconditionFailed(
-                f"{where}: its name, or that of a partition, has no fit length"
-            )
-        if name.startswith("amq."):
-            raise AccessRefused(f"super stream name '{name}' contains reserved prefix 'amq.*'")
-        #: Whether it was created; known at the end.
-        self.is_new = False
-        #: Partitions whose rights are checked.
-        self._checked: i64 = 0
-        #: The exchange that is there, the one that is prepared, and what each name was.
-        self._current: Exchange | None = None
-        self._exchange: NewExchange | None = None
-        self._found: list[Queue | None] = []
-        self._begun = False
-        self._looked = False
+        self._where: Final = super_stream_label(vhost, name)
+        #: The exchange that is there, and what each name was.
+        self._current: Final = vhost.exchanges.by_name.get(name)
+        self._found: Final[list[Queue | None]] = []
         #: What is prepared, and the memory that is booked for it.
-        self._queues: list[NewQueue] = []
-        self._bindings: list[NewBinding] = []
+        self.exchange: NewExchange | None = None
+        self.queues: Final[list[NewQueue]] = []
+        self._bindings: Final[list[NewBinding]] = []
         self._booked: i64 = 0
         self._record_bytes: i64 = 0
-        #: What is entered and has no policies yet.
-        self._ungoverned: list[Queue] = []
-        self._entered = False
-
-    def advance(self, last: i64) -> bool:
-        """Go on until `Turn.steps` is at `last`; return whether some is left.
-
-        Raises: AccessRefused (403); NotFound (404) where the vhost was deleted meanwhile;
-        PreconditionFailed (406) for a difference, a name that another entity has, or more than
-        there is room for.  Then nothing is changed.
-        """
-        try:
-            return self._check_access(last) or self._prepare(last) or self._govern(last)
-        except BaseException:
-            self.give_up()
-            raise
 
     def give_up(self) -> None:
-        """Let go of what is prepared and not entered."""
+        """Book no more what is prepared; what was entered is booked by its own."""
         self._vhost.account.book(-self._booked)
         self._booked = 0
-        self._record_bytes = 0
-        self._queues = []
-        self._bindings = []
-        self._found = []
-        self._exchange = None
-        self._begun = False
-        self._looked = False
-
-    def _check_access(self, last: i64) -> bool:
-        """Check that the user may declare the partitions and bind them."""
-        access = self._access
-        turn = self._vhost.turn
-        while access is not None and self._checked < len(self._names):
-            if turn.steps >= last:
-                return True
-            turn.steps += _ACCESS_STEPS
-            name = self._names[self._checked]
-            access.configure("queue", name)
-            access.write("queue", name)
-            self._checked += 1
-        return False
 
     # -- preparing --------------------------------------------------------------------------------
 
-    def _prepare(self, last: i64) -> bool:
-        """Prepare what is missing, and enter it at the end."""
-        turn = self._vhost.turn
-        while not self._entered:
-            if self._vhost.deleted:
-                raise NotFound(f"no vhost '{self._vhost.name}'")
-            if not self._begun:
-                self._begin()
-            while len(self._found) < len(self._names):
-                if turn.steps >= last:
-                    return True
-                self._look()
-            if not self._looked and len(self._queues) > _ENTERED_WITH_OTHERS:
-                self._looked = True
-                return True
-            if self._has_changed():
-                self.give_up()
-            else:
-                self._enter()
-        return False
-
-    def _begin(self) -> None:
-        """Look at the exchange.  Raises: PreconditionFailed (406)."""
-        self._begun = True
+    def prepare(self) -> Iterator[int]:
+        """Prepare what is missing.  Raises: NotFound (404), PreconditionFailed (406)."""
         vhost = self._vhost
-        current = self._current = vhost.exchanges.by_name.get(self._name)
+        self._prepare_exchange()
+        for number, name in enumerate(self._names):
+            if vhost.deleted:
+                raise NotFound(f"no vhost '{vhost.name}'")
+            if vhost.exchanges.by_name.get(self._name) is not self._current:
+                # Another was faster.
+                return
+            yield self._look(number, name)
+        yield len(self._names) // _LOOK_STEPS
+
+    def _prepare_exchange(self) -> None:
+        """Look at the exchange.  Raises: PreconditionFailed (406)."""
+        vhost = self._vhost
         if self._name in vhost.queues.by_name:
             raise PreconditionFailed(f"{self._where}: there is a queue of that name")
-        if current is None:
+        if self._current is None:
             check_new(self._name, "super stream")
             arguments: Arguments = {"x-super-stream": True, PARTITIONS: len(self._names)}
-            new = self._exchange = new_exchange(
+            new = self.exchange = new_exchange(
                 vhost, self._name, SUPER_STREAM, True, False, False, arguments
             )
             self._book(exchange_bytes(new.exchange), new.definition)
         else:
-            self._check_same(current)
+            self._check_same(self._current)
 
     def _check_same(self, exchange: Exchange) -> None:
         """Check that an exchange is the super stream that is declared again."""
@@ -227,42 +195,36 @@ class SuperStreamDeclare:
             raise differs(PARTITIONS, self._where, len(self._names), declared)
         self._vhost.wait_for_definition(exchange.durable, exchange.define_group)
 
-    def _look(self) -> None:
-        """Look at the next partition, and prepare it if it is missing.
+    def _look(self, number: int, name: Name) -> int:
+        """Look at a partition, and prepare it if it is missing; return what that cost.
 
         Raises: PreconditionFailed (406).
         """
         vhost = self._vhost
-        number = len(self._found)
-        name = self._names[number]
         queue = vhost.queues.by_name.get(name)
-        vhost.turn.steps += _LOOK_STEPS
+        self._found.append(queue)
         if queue is None:
             theirs = {**self._wanted, PARTITION_OF: self._name, PARTITION_NUMBER: number}
             self._prepare_partition(name, number, theirs)
-        else:
-            if self._current is None or queue.arguments.get(PARTITION_OF) != self._name:
-                raise PreconditionFailed(f"{self._where}: there is a queue '{name}' already")
-            # What makes it a partition is not compared, and all that it has may be very much.
-            vhost.turn.steps += _COMPARE_STEPS
-            check_equivalent(queue.arguments, self._wanted, vhost.queue_label(name))
-            vhost.wait_for_definition(queue.recorded, queue.define_group)
-        self._found.append(queue)
+            return _LOOK_STEPS + PARTITION_STEPS
+        if self._current is None or queue.arguments.get(PARTITION_OF) != self._name:
+            raise PreconditionFailed(f"{self._where}: there is a queue '{name}' already")
+        # What makes it a partition is not compared, and all that it has may be very much.
+        check_equivalent(queue.arguments, self._wanted, vhost.queue_label(name))
+        vhost.wait_for_definition(queue.recorded, queue.define_group)
+        return _LOOK_STEPS + _COMPARE_STEPS
 
     def _prepare_partition(self, name: Name, number: int, arguments: Arguments) -> None:
         vhost = self._vhost
-        source = self._current
-        if self._exchange is not None:
-            source = self._exchange.exchange
+        source = self._current if self.exchange is None else self.exchange.exchange
         assert source is not None
-        vhost.turn.steps += PARTITION_STEPS
         queue = vhost.queues.prepare(name, QueueAttributes(True, arguments=arguments), self._by)
         self._book(queue.queue.booked, queue.definition)
         order: Arguments = {_ORDER: number}
         made = Binding(source, queue.queue, None, str(number), order, self._by)
         binding = new_binding(vhost, made, order)
         self._book(binding.binding.bytes, binding.definition)
-        self._queues.append(queue)
+        self.queues.append(queue)
         self._bindings.append(binding)
 
     def _book(self, memory: i64, definition: Definition) -> None:
@@ -283,64 +245,46 @@ class SuperStreamDeclare:
                 f"{SUPER_STREAM_BYTES_MAX} bytes; give it shorter arguments"
             )
 
-    def _has_changed(self) -> bool:
-        """Tell whether a name is not what it was when it was looked at."""
+    def are_current(self) -> bool:
+        """Return whether each name is what it was when it was looked at."""
         vhost = self._vhost
         queues = vhost.queues.by_name
-        vhost.turn.steps += len(self._names) // _LOOK_STEPS
-        current = vhost.exchanges.by_name.get(self._name)
-        if current is not self._current or self._name in queues:
-            return True
+        if vhost.exchanges.by_name.get(self._name) is not self._current or self._name in queues:
+            return False
         for number, name in enumerate(self._names):
             if queues.get(name) is not self._found[number]:
-                return True
-        return False
+                return False
+        return True
 
     # -- entering ---------------------------------------------------------------------------------
 
     def _check_room(self) -> None:
         """Check that all that is prepared may be.  Raises: PreconditionFailed (406)."""
         exchanges = self._vhost.exchanges
-        missing = len(self._queues)
+        missing = len(self.queues)
         if missing > 0:
             check_new(self._name, "super stream")
             self._vhost.queues.check_room(self._name, missing, self._by)
             exchanges.counts.check(self._name, missing, self._by)
-        if self._exchange is not None and len(exchanges.by_name) >= exchanges.count_max:
+        if self.exchange is not None and len(exchanges.by_name) >= exchanges.count_max:
             raise PreconditionFailed(f"a vhost has at most {exchanges.count_max} exchanges")
 
-    def _enter(self) -> None:
+    def enter(self) -> None:
         """Add all that is missing, by one record.  Raises: PreconditionFailed (406)."""
         self._check_room()
-        vhost = self._vhost
-        exchange, queues, bindings = self._exchange, self._queues, self._bindings
         self.give_up()
-        self._entered = True
-        vhost.turn.steps += _ENTER_STEPS * len(queues)
+        vhost = self._vhost
+        vhost.turn.steps += _ENTER_STEPS * len(self.queues)
         journal = vhost.turn.journal
         journal.begin_tx()
         try:
-            if exchange is not None:
-                vhost.exchanges.enter(exchange, None)
-                self.is_new = True
-            for number, new in enumerate(queues):
+            if self.exchange is not None:
+                vhost.exchanges.enter(self.exchange, None)
+            for number, new in enumerate(self.queues):
                 vhost.queues.enter(new, self._by)
-                vhost.exchanges.enter_binding(bindings[number])
-                self._ungoverned.append(new.queue)
+                vhost.exchanges.enter_binding(self._bindings[number])
         finally:
             journal.end_tx()
-
-    def _govern(self, last: i64) -> bool:
-        """Give the new partitions their policies."""
-        vhost = self._vhost
-        while self._ungoverned:
-            if vhost.turn.steps >= last:
-                return True
-            vhost.turn.steps += _GOVERN_STEPS
-            queue = self._ungoverned.pop()
-            if not queue.deleted:
-                vhost.policies.govern_queue(queue)
-        return False
 
 
 def _stream_arguments(arguments: Arguments, where: str) -> Arguments:

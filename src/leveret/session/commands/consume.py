@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final, final
+from collections.abc import Iterator
 
-from mypy_extensions import i64
-
-from leveret.broker.admin.super_stream import PartitionAccess
+from leveret.broker.admin.super_stream import permitted_partitions
 from leveret.broker.classic.browse import make_browser
 from leveret.broker.queue.consumer import (
     Consumer,
@@ -25,7 +23,7 @@ from leveret.names import Name
 from leveret.session.channel.channel import Channel
 from leveret.session.commands.direct_reply_to import open_replies
 from leveret.session.commands.queue import queue_name
-from leveret.session.commands.super_stream import SuperStreamWork, is_super_name
+from leveret.session.commands.super_stream import awaits_reply, is_super_name
 from leveret.wire.content.output import deliver_prefix
 from leveret.wire.methods import BasicConsume, BasicConsumeOk
 
@@ -44,40 +42,21 @@ def consume(channel: Channel, method: BasicConsume) -> None:
     name = queue_name(channel, method.queue)
     connection.access.read("queue", name)
     if is_super_name(channel, name):
-        connection.perform(_ConsumingAll(channel, name, method))
+        connection.start(_consuming_all(channel, name, method))
     else:
         queue = channel.vhost.queues.existing(name, connection)
         _subscribe(channel, method, name, queue)
 
 
-@final
-class _ConsumingAll(SuperStreamWork):
-    """Adds a consumer to a super stream once the rights to all its partitions are checked."""
+def _consuming_all(channel: Channel, name: Name, method: BasicConsume) -> Iterator[int]:
+    """Add a consumer to a super stream once the rights to all its partitions are checked.
 
-    def __init__(self, channel: Channel, name: Name, method: BasicConsume) -> None:
-        super().__init__(channel, BasicConsume.CLASS_ID, BasicConsume.METHOD_ID)
-        self._name: Final = name
-        self._method: Final = method
-        self._rights: Final = PartitionAccess(channel.connection.access, channel.vhost, name, READ)
-
-    def go_on(self, last: i64) -> bool:
-        """Check the rights to more partitions, and subscribe after the last one.
-
-        Raises: as `consume`.
-        """
-        if not self.is_awaited():
-            return False
-        if self._rights.advance(last):
-            return True
-        connection = self.channel.connection
-        # What it was allowed in the first slice may have been taken since.
-        connection.access.read("queue", self._name)
-        reading = SuperReading(connection.turn, self._name, self._rights.streams)
-        _subscribe(self.channel, self._method, self._name, reading)
-        return False
-
-    def reply(self) -> None:
-        """Do nothing: the consumer's deliveries follow the answer, which is written."""
+    Raises: as `consume`.
+    """
+    connection = channel.connection
+    streams = yield from permitted_partitions(connection.access, channel.vhost, name, READ)
+    if awaits_reply(channel):
+        _subscribe(channel, method, name, SuperReading(connection.turn, name, streams))
 
 
 def _subscribe(channel: Channel, method: BasicConsume, name: Name, queue: Source) -> None:

@@ -326,8 +326,15 @@ class Connection(ConnectionBase):
         error.method_id = int(self.current.ids & 0xFFFF)
 
     def operation_failed(self, error: AmqpError) -> None:
-        """Close the channel or the connection, as where the operation had failed at once."""
-        self._fail(error)
+        """Close the channel or the connection, as where the operation had failed at once.
+
+        Where the channel or the connection has closed meanwhile, nobody waits for it any more.
+        """
+        number = self.current.channel
+        channel = self.channels.by_number.get(number)
+        awaited = number == 0 or (channel is not None and not channel.closing)
+        if self.state == OPEN and (awaited or not isinstance(error, SoftError)):
+            self._fail(error)
 
     def _fail(self, error: AmqpError) -> None:
         """Close the channel or the connection that an error belongs to."""

@@ -18,16 +18,15 @@ from leveret.broker.admin.stream_stats import (
 )
 from leveret.broker.admin.super_stream import (
     PARTITIONS,
+    delete_super_stream,
     super_stream_names,
 )
-from leveret.broker.admin.super_stream_declare import SuperStreamDeclare
-from leveret.broker.admin.super_stream_delete import SuperStreamDelete
+from leveret.broker.admin.super_stream_declare import declare_super_stream
 from leveret.errors import NotFound
-from leveret.limits import STEPS_PER_SLICE
 from leveret.management.bodies import number_of, object_of, table_of
 from leveret.management.fields import plain
 from leveret.management.gate import ACCESS, can_read, may_read
-from leveret.management.requests.slices import next_slice
+from leveret.management.operator import in_slices
 from leveret.management.routes.shared import (
     BROKER,
     OPERATOR,
@@ -70,18 +69,11 @@ async def declare(request: web.Request) -> web.Response:
     clean_argument(arguments, "x-dead-letter-exchange")
     wanted = {**arguments, PARTITIONS: partitions}
     access = request.get(ACCESS)
+    owner = None if access is None else access.owner
     async with request.app[OPERATOR].changing():
-        owner = None if access is None else access.owner
-        wish = SuperStreamDeclare(vhost, name, wanted, access, owner)
-        try:
-            left = True
-            while left:
-                left = wish.advance(vhost.turn.steps + STEPS_PER_SLICE)
-                await next_slice()
-        finally:
-            # Whoever asked may be gone meanwhile.
-            wish.give_up()
-    return web.Response(status=HTTPStatus.CREATED if wish.is_new else HTTPStatus.NO_CONTENT)
+        declaring = declare_super_stream(vhost, name, wanted, access, owner)
+        is_new = await in_slices(vhost.turn, declaring)
+    return web.Response(status=HTTPStatus.CREATED if is_new else HTTPStatus.NO_CONTENT)
 
 
 async def delete(request: web.Request) -> web.Response:
@@ -89,11 +81,8 @@ async def delete(request: web.Request) -> web.Response:
     vhost, name = found_vhost(request), name_of(request, "name")
     unused, empty = (request.query.get(flag) == "true" for flag in ("if-unused", "if-empty"))
     async with request.app[OPERATOR].changing():
-        wish = SuperStreamDelete(vhost, name, unused, empty, request.get(ACCESS))
-        left = True
-        while left:
-            left = wish.advance(vhost.turn.steps + STEPS_PER_SLICE)
-            await next_slice()
+        deleting = delete_super_stream(vhost, name, unused, empty, request.get(ACCESS))
+        await in_slices(vhost.turn, deleting)
     return web.Response(status=204)
 
 
