@@ -90,12 +90,10 @@ HALT_ALARM: Final = 4
 HALT_LOGIN: Final = 8
 #: The disk has to take what queues have no memory for.
 HALT_SPILL: Final = 16
-#: A batch is being decided.
-HALT_COMMIT: Final = 32
 #: A long operation that the client asked for is not at its end.
-HALT_WORK: Final = 64
+HALT_WORK: Final = 32
 #: The connection has used up its steps of this turn: others come first.
-HALT_TURN: Final = 128
+HALT_TURN: Final = 64
 
 #: The states in which a connection is halted for their own reason.
 _HALTING: Final = {VERIFYING_LOGIN: HALT_LOGIN, REFUSING_LOGIN: HALT_LOGIN}

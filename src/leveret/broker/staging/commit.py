@@ -2,10 +2,10 @@
 
 It is a message to the default exchange with the routing key `amq.leveret.commit`, whose body names
 the sink, the batch, its staging queues in their order, and what becomes of a message that no queue
-takes.  It is looked at first, in slices where there is much to look at: the user's rights and each
-queue, which is sealed; what is staged must be synced; and for `fail` every message must have a
-destination.  Then `settle` decides, by one record
-of the journal.
+takes.  It is looked at first: the user's rights, which its session checks, and each queue, which is
+sealed; and for `fail` every message must have a destination.  Then `settle` decides, by one record
+of the journal.  What is staged comes before it in the journal: once it is synced, so is all that it
+is about.
 
 A sink is its name and, where the commit says one, its destination; a commit may also ask for a
 batch below the sink's last one to be refused, because nobody repeats such a batch by accident.
@@ -18,16 +18,14 @@ dropped.
 from __future__ import annotations
 
 import json
-from abc import abstractmethod
+from collections.abc import Generator, Iterator
 from typing import Final, final
 
 from mypy_extensions import i64
 
 from leveret.broker.classic.browse import BrowseFilter, Look
-from leveret.broker.classic.waiting import WaitingQueue
 from leveret.broker.core.ownership import Owner, check_owned, is_free_for
-from leveret.broker.core.turn import Dispatcher, Resumption
-from leveret.broker.scheduler.task import WaitedWork
+from leveret.broker.scheduler.task import WAIT
 from leveret.broker.staging.area import StagingArea
 from leveret.broker.staging.release import (
     DEAD_LETTER,
@@ -41,14 +39,13 @@ from leveret.broker.staging.release import (
 from leveret.broker.staging.sinks import GIVE_SINK
 from leveret.broker.staging.staging import StagingQueue, staging_of
 from leveret.broker.values.arguments import is_int
-from leveret.broker.vhost.vhost import DUPLICATE, RECORDED, Vhost
+from leveret.broker.vhost.vhost import DUPLICATE, RECORDED
 from leveret.errors import AmqpError, NotFound, PreconditionFailed
 from leveret.limits import (
     COMMIT_BYTES_MAX,
     RESOLVE_STEPS,
     SHORT_STRING_BYTES_MAX,
     STAGING_QUEUES_PER_COMMIT_MAX,
-    STEPS_PER_SLICE,
 )
 from leveret.message import Message
 from leveret.names import Name, cleaned
@@ -59,7 +56,7 @@ COMMIT_KEY: Final = "amq.leveret.commit"
 
 _FIELDS: Final = ("sink", "destination", "batch", "queues", "unroutable", "lower")
 
-#: Messages of a queue that are passed over between two looks at the steps that are left.
+#: Messages of a queue that are passed over at once.
 _LOOKED_AT_ONCE: Final = 256
 
 #: How much of an unknown field's name an error quotes.
@@ -67,11 +64,6 @@ _FIELD_CHARACTERS_QUOTED: Final = 64
 
 #: Values in the JSON of a commit, and strings: its queues, and twice its fields.
 _VALUES_MAX: Final[i64] = STAGING_QUEUES_PER_COMMIT_MAX + 32
-
-#: How far a commit has come in one call.
-_MORE: Final = 0
-_WAITS: Final = 1
-_DONE: Final = 2
 
 #: What becomes of a commit with a batch below the last one of its sink.
 LOWER_DROP: Final = "drop"
@@ -203,61 +195,26 @@ def _malformed(why: str) -> PreconditionFailed:
     return PreconditionFailed(f"invalid commit: {why}")
 
 
-class Commit(Dispatcher):
-    """One commit on its way to a decision; `judged` is overridden by who asked for it."""
+@final
+class Commit:
+    """One commit on its way to a decision."""
 
     def __init__(self, area: StagingArea, command: Command, by: Owner) -> None:
-        super().__init__(area.vhost.turn)
-        self.area = area
-        self.vhost = area.vhost
-        self.command = command
+        self.area: Final = area
+        self.vhost: Final = area.vhost
+        self.command: Final = command
         #: The user who commits.
         self.by: Final = by
+        #: The revision of the rights by which the user may commit its queues.
+        self.allowed: i64 = -1
         #: Its staging queues, in their order.
         self.staged: list[StagingQueue] = []
-        #: True once nobody waits for it any more.
-        self.abandoned = False
-        #: True once it waits for the commit of its transaction, which may have many of them.
-        self.is_held = False
-        #: True once `judged` was called.
-        self._over = False
-        self._routes = StagedRoutes(area.vhost)
-        #: How many of its queues were looked at to their ends, and the look at the next one.
-        self._looked: i64 = 0
-        self._looking: Look | None = None
-        #: True once it was checked whether there may be such a commit, and once all of its queues
-        #: were checked.
-        self._begun = False
-        self._prepared = False
-        #: What is still to be deleted because of it; None where nothing is.
-        self.dropping: WaitedWork | None = None
-
-    @abstractmethod
-    def judged(self, error: AmqpError | None) -> None:
-        """Take the result: it may be settled, or why it is refused."""
-
-    @abstractmethod
-    def allow(self, last: i64) -> bool:
-        """Check the user's rights until `Turn.steps` is at `last`; return whether all are checked.
-
-        What was checked is checked again only where the rights have changed meanwhile.
-
-        Raises: NotFound (404), AccessRefused (403), PreconditionFailed (406).
-        """
-
-    # -- looking at it ----------------------------------------------------------------------------
-
-    def prepare(self, last: i64) -> bool:
-        """Check rights and queues until `Turn.steps` is at `last`; return whether all are checked.
-
-        Raises: as `allow` and `_check`.
-        """
-        if not self._prepared:
-            self._prepared = self.allow(last) and (self.is_known() or self._check(last))
-        return self._prepared
+        #: True once `settle` found that the batch is committed.
+        self.is_repeated = False
+        self._routes: Final = StagedRoutes(area.vhost)
 
     def is_known(self) -> bool:
-        """Tell whether the batch is committed already."""
+        """Return whether the batch is committed already."""
         command = self.command
         return self.area.sinks.has(command.sink, command.destination, command.batch, self.by)
 
@@ -282,33 +239,33 @@ class Commit(Dispatcher):
         sink = self.area.sinks.live(command.sink, command.destination, self.by)
         return sink is None or sink.owner is None
 
-    def _check(self, last: i64) -> bool:
-        """Check the queues and seal them until `Turn.steps` is at `last`; return whether all are.
+    # -- looking at it ----------------------------------------------------------------------------
+
+    def check(self) -> Iterator[int]:
+        """Seal the queues, and look at what is staged for `fail`.
 
         Raises: NotFound (404) for a queue or a dead-letter exchange that is not there;
-        PreconditionFailed (406) for a queue of another batch, or one that another commit has;
-        AccessRefused (403) for a queue that another user staged.
+        PreconditionFailed (406) for a queue of another batch, or one that another commit has, and
+        for a message without a destination; AccessRefused (403) for a queue that another user
+        staged.
         """
         command = self.command
-        if not self._begun:
-            vhost = self.vhost
-            exchange = command.dead_letter_exchange
-            if exchange is not None and exchange not in vhost.exchanges.by_name:
-                raise NotFound(f"no {vhost.exchange_label(exchange)}")
-            self.area.check_room(command.sink, command.destination, self.by)
-            self._begun = True
-        staged = self.staged
-        while len(staged) < len(command.queues):
-            if self.turn.steps >= last:
-                return False
-            staging = self._staging(command.queues[len(staged)])
+        vhost = self.vhost
+        exchange = command.dead_letter_exchange
+        if exchange is not None and exchange not in vhost.exchanges.by_name:
+            raise NotFound(f"no {vhost.exchange_label(exchange)}")
+        self.area.check_room(command.sink, command.destination, self.by)
+        for name in command.queues:
+            staging = self._staging(name)
             staging.sealed = True
-            staged.append(staging)
-        return True
+            self.staged.append(staging)
+            yield 1
+        if command.unroutable == FAIL:
+            for staging in self.staged:
+                yield from self._look(staging)
+            self._routes.clear()
 
     def _staging(self, name: Name) -> StagingQueue:
-        # A commit may name thousands, each of which is looked up and checked.
-        self.turn.steps += 1
         queue = self.vhost.queues.by_name.get(name)
         label = self.vhost.queue_label(name)
         if queue is None:
@@ -328,77 +285,21 @@ class Commit(Dispatcher):
             raise PreconditionFailed(f"{label} is being committed already")
         return staging
 
-    def begin(self) -> bool:
-        """Start the checks; return whether they are complete already."""
-        group: i64 = 0
-        for staging in self.staged:
-            group = max(group, staging.group)
-        if self.command.unroutable != FAIL:
-            self._looked = len(self.staged)
-        if group > self.turn.journal.durable_group:
-            self.turn.wait(Resumption(self), group)
-        elif self._looked == len(self.staged):
-            return True
-        else:
-            self.schedule()
-        return False
-
-    def dispatch(self, limit: i64) -> bool:
-        """Look at it for up to `limit` steps."""
-        error: AmqpError | None = None
-        if self._over:
-            return False
-        if not self.abandoned:
-            try:
-                come = self._advance(self.turn.steps + limit)
-                if come != _DONE:
-                    return come == _MORE
-            except AmqpError as refusal:
-                error = refusal
-        self._over = True
-        self._routes.clear()
-        self.judged(error)
-        return False
-
-    def _advance(self, last: i64) -> i64:
-        """Look at what there is to look at; return how far that has come.
-
-        Raises: as `prepare`; PreconditionFailed (406) for a message without a destination.
-        """
-        if not self._prepared:
-            if not self.prepare(last):
-                return _MORE
-            if not self.is_known() and not self.begin():
-                return _WAITS
-        elif self._look(last):
-            return _MORE
-        # The user's permissions may have changed meanwhile.
-        return _DONE if self.allow(last) else _MORE
-
-    def _look(self, last: i64) -> bool:
-        """Check that messages have a destination; tell whether there are more to look at.
+    def _look(self, staging: StagingQueue) -> Iterator[int]:
+        """Check that each message of a queue has a destination.
 
         Raises: PreconditionFailed (406) for one that has none.
         """
-        turn = self.turn
-        while self._looked < len(self.staged):
-            look = self._looking
-            if look is None:
-                look = self._looking = Look(self.staged[self._looked], BrowseFilter())
-            while not look.ended:
-                if turn.steps >= last:
-                    return True
-                before = look.looked
-                returned = look.next(before + _LOOKED_AT_ONCE)
-                turn.steps += look.looked - before + 1
-                if returned is not None:
-                    self._check_routable(look.queue, returned.message)
-            self._looking = None
-            self._looked += 1
-        return False
+        look = Look(staging, BrowseFilter())
+        while not look.ended:
+            before = look.looked
+            returned = look.next(before + _LOOKED_AT_ONCE)
+            if returned is not None:
+                self._check_routable(staging, returned.message)
+            yield look.looked - before + 1
 
-    def _check_routable(self, queue: WaitingQueue, message: Message) -> None:
-        turn = self.turn
+    def _check_routable(self, queue: StagingQueue, message: Message) -> None:
+        turn = self.vhost.turn
         steps = header_steps(message.properties)
         # They are gone through once, and where it was not routed yet four times.
         turn.steps += steps // 4
@@ -421,6 +322,9 @@ class Commit(Dispatcher):
     def settle(self) -> i64:
         """Decide, or recognize a batch that is committed; return what a publish would.
 
+        What was staged once more for a batch that is committed is still to be dropped
+        (`drop_repeated`).
+
         Raises: PreconditionFailed (406) where a queue is gone meanwhile, or for a batch below the
         last one that is to fail, or one sink too many; AccessRefused (403) where the sink or a
         queue is another's by now; nothing was changed.
@@ -435,7 +339,9 @@ class Commit(Dispatcher):
         if self.is_known():
             self.unseal()
             self._check_lower()
-            return self._drop_staged()
+            self.is_repeated = True
+            recorded = self.area.repeated(command.sink, command.destination, self.by)
+            return RECORDED if recorded else DUPLICATE
         self.area.decide(
             command.sink,
             command.destination,
@@ -473,59 +379,31 @@ class Commit(Dispatcher):
                 f"batch {command.batch} is below {last}, the last batch of {command.label}"
             )
 
-    def _drop_staged(self) -> i64:
-        """Drop what was staged once more for a batch that is committed."""
+    def drop_repeated(self, later: bool = False) -> Generator[int, None, bool]:
+        """Delete the queues in which the batch was staged although it is committed.
+
+        Returns whether there were any; nothing is done at once where it is `later`.
+        """
+        if later:
+            yield WAIT
         command = self.command
-        outcome: i64 = DUPLICATE
-        if self.area.repeated(command.sink, command.destination, self.by):
-            outcome = RECORDED
-        dropping = RepeatedDropping(self.vhost, command, self.by)
-        if self.is_held:
-            self.turn.works.append(dropping)
-            return outcome
-        # What was checked has taken much of a slice already.
-        self.turn.begin(dropping, STEPS_PER_SLICE // 4)
-        self.dropping = None if dropping.over else dropping
-        return RECORDED if dropping.dropped > 0 else outcome
-
-    def unseal(self) -> None:
-        """Unseal the queues, because nothing was decided."""
-        for staging in self.staged:
-            staging.sealed = False
-        self.staged = []
-
-
-@final
-class RepeatedDropping(WaitedWork):
-    """Deletes the queues in which a batch that is committed was staged once more."""
-
-    def __init__(self, vhost: Vhost, command: Command, by: Owner) -> None:
-        super().__init__()
-        self._vhost: Final = vhost
-        self._command: Final = command
-        self._by: Final = by
-        self._place: i64 = 0
-        #: How many queues it has deleted.
-        self.dropped: i64 = 0
-
-    def step(self, steps: i64) -> bool:
-        """Delete some of them."""
-        turn = self._vhost.turn
-        turn.changes += 1
-        last = turn.steps + steps
-        command = self._command
-        by_name = self._vhost.queues.by_name
-        while self._place < len(command.queues):
-            if turn.steps >= last:
-                return True
-            turn.steps += 1
-            staging = staging_of(by_name.get(command.queues[self._place]))
-            self._place += 1
-            if staging is None or not is_free_for(staging.staged_by, self._by):
+        queues = self.vhost.queues
+        dropped = False
+        for name in command.queues if self.is_repeated else []:
+            yield 1
+            staging = staging_of(queues.by_name.get(name))
+            if staging is None or not is_free_for(staging.staged_by, self.by):
                 continue
             if not staging.is_part_of(command.sink, command.destination, command.batch):
                 continue
             if staging.release is None and not staging.sealed:
-                self._vhost.queues.drop(staging)
-                self.dropped += 1
-        return False
+                queues.drop(staging)
+                dropped = True
+        return dropped
+
+    def unseal(self) -> None:
+        """Unseal the queues, because nothing was decided."""
+        self._routes.clear()
+        for staging in self.staged:
+            staging.sealed = False
+        self.staged = []

@@ -30,14 +30,12 @@ from leveret.session.channel.returned import ReturnedSource
 from leveret.session.channel.transaction import Transaction
 from leveret.session.channel.unacked import ACK, REQUEUE, RETRY, Unacked, UnackedList
 from leveret.session.connection_base import ConnectionBase
-from leveret.session.states import HALT_COMMIT
 from leveret.store.records.returns import is_redelivered
 from leveret.wire.content.output import content_steps
 from leveret.wire.methods import BasicCancel
 
 if TYPE_CHECKING:
     from leveret.broker.queue.queue import Queue
-    from leveret.broker.staging.commit import Commit
     from leveret.broker.vhost.vhost import Vhost
     from leveret.message import Message
 
@@ -78,8 +76,6 @@ class Channel(DeliveryChannel):
         self.confirms = Confirms(connection, number, batch)
         self.content = Content(connection)
         self.transaction = Transaction(connection)
-        #: The commit of a batch that is being decided; the connection is halted meanwhile.
-        self.commit: Commit | None = None
 
     # -- modes and what the client chose -----------------------------------------------------------
 
@@ -299,18 +295,6 @@ class Channel(DeliveryChannel):
         self.unacked.restore(self.transaction.held_deliveries())
         self.transaction.abandon()
 
-    # -- the commit of a batch --------------------------------------------------------------------
-
-    def await_commit(self, commit: Commit) -> None:
-        """Halt the connection until a commit is decided."""
-        self.commit = commit
-        self.connection.halt(HALT_COMMIT)
-
-    def commit_decided(self) -> None:
-        """Await no commit any more."""
-        self.commit = None
-        self.connection.end_halt(HALT_COMMIT)
-
     # -- the end ----------------------------------------------------------------------------------
 
     def end_progress(self) -> None:
@@ -330,9 +314,6 @@ class Channel(DeliveryChannel):
         consumers = list(self.consumers.values())
         turn.steps += len(consumers) // 64
         self.roll_back()
-        if self.commit is not None:
-            self.commit.abandoned = True
-            self.commit.schedule()
         self.content.end()
         return consumers
 

@@ -23,7 +23,7 @@ from leveret.names import Name
 from leveret.session.channel.channel import Channel
 from leveret.session.commands.direct_reply_to import open_replies
 from leveret.session.commands.queue import queue_name
-from leveret.session.commands.super_stream import awaits_reply, is_super_name
+from leveret.session.commands.super_stream import is_super_name
 from leveret.wire.content.output import deliver_prefix
 from leveret.wire.methods import BasicConsume, BasicConsumeOk
 
@@ -55,7 +55,7 @@ def _consuming_all(channel: Channel, name: Name, method: BasicConsume) -> Iterat
     """
     connection = channel.connection
     streams = yield from permitted_partitions(connection.access, channel.vhost, name, READ)
-    if awaits_reply(channel):
+    if channel.awaits_reply():
         _subscribe(channel, method, name, SuperReading(connection.turn, name, streams))
 
 

@@ -29,11 +29,6 @@ def is_super_name(channel: Channel, name: Name) -> bool:
     return name not in vhost.queues.by_name and find_super_stream(vhost, name) is not None
 
 
-def awaits_reply(channel: Channel) -> bool:
-    """Return whether there is still somebody to answer."""
-    return channel.connection.awaits_reply() and not channel.closing
-
-
 def declare_super(channel: Channel, name: Name, method: QueueDeclare) -> None:
     """Declare a super stream, or (passive) say what it holds.
 
@@ -57,7 +52,7 @@ def _declaring(channel: Channel, name: Name, method: QueueDeclare) -> Iterator[i
     yield from declare_super_stream(
         channel.vhost, method.queue, method.arguments, connection.access, connection.as_owner
     )
-    if awaits_reply(channel):
+    if channel.awaits_reply():
         _answer(channel, name, method)
 
 
@@ -94,7 +89,7 @@ def _deleting(channel: Channel, name: Name, method: QueueDelete) -> Iterator[int
     except NotFound:
         # Another was faster: what is not there is deleted.
         vhost.wait_for_removal()
-    if not method.no_wait and awaits_reply(channel):
+    if not method.no_wait and channel.awaits_reply():
         channel.connection.reply(channel.number, QueueDeleteOk(waiting))
 
 

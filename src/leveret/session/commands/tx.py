@@ -11,14 +11,14 @@ from mypy_extensions import i64
 
 from leveret.broker.vhost.vhost import DUPLICATE, REJECTED
 from leveret.errors import PreconditionFailed
-from leveret.limits import LARGE_MESSAGE_BYTES, STEPS_PER_SLICE, TX_BYTES_MAX
+from leveret.limits import LARGE_MESSAGE_BYTES, TX_BYTES_MAX
 from leveret.message import Message
 from leveret.session.channel.channel import TX, Channel
 from leveret.session.channel.transaction import TxPublish
 from leveret.session.channel.unacked import REJECT
 from leveret.session.publish.immediate import deliver_now
 from leveret.session.publish.route import return_message
-from leveret.session.publish.staged import ChannelCommit, settle_held
+from leveret.session.publish.staged import allow_commit, settle_held
 from leveret.session.publish.topic_access import CheckAgain
 from leveret.wire.method import Method
 from leveret.wire.methods import (
@@ -128,8 +128,9 @@ def _check_again(channel: Channel) -> None:
             staged = read_staged(message.properties)
             again.check(staged.exchange, staged.routing_key, message)
         commit = publish.commit
-        if isinstance(commit, ChannelCommit):
-            while not commit.allow(turn.steps + STEPS_PER_SLICE):
+        if commit is not None:
+            for cost in allow_commit(channel, commit):
+                turn.steps += cost
                 again.keep_within()
             again.keep_within()
 
