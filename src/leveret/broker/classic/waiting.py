@@ -27,9 +27,10 @@ from leveret.broker.backlog.priority_pages import PriorityPages
 from leveret.broker.backlog.ready import Ready
 from leveret.broker.backlog.window import Returned, WindowPart, sequence_of
 from leveret.broker.classic.chunked import ChunkedQueue
-from leveret.broker.classic.purging import Purging
+from leveret.broker.classic.purging import purge_rest
 from leveret.broker.classic.tracing import note_event
 from leveret.broker.core.turn import Turn
+from leveret.broker.scheduler.task import Task
 from leveret.broker.values.deduplication import QueuedKeys
 from leveret.broker.values.event_names import DELETED, DELIVERED, PURGED
 from leveret.broker.values.queue_attributes import QueueAttributes
@@ -55,8 +56,8 @@ class WaitingQueue(ChunkedQueue):
         self.may_have_levels = self._kind == "quorum" and self.settings.priority_max < 0
         #: Persistent messages that do not wait and are not gone, by their sequences.
         self.out = MessageTable()
-        #: What is left of the last purge that took more than a slice.
-        self.purging: Purging | None = None
+        #: What is left of the last purge that could not be done at once.
+        self.purging: Task | None = None
         #: Messages with lower sequences may have been delivered before an unclean stop.
         self.redelivered_below: i64 = 0
         #: How often the message taken last had been returned.
@@ -204,19 +205,15 @@ class WaitingQueue(ChunkedQueue):
             self.stored.forget(sequence)
 
     def purge(self) -> i64:
-        """Drop the waiting messages, here at once and in the journal in slices (`purging`)."""
+        """Drop the waiting messages, here at once; the rest of it may take longer (`purging`)."""
         self.turn.changes += 1
         dropped = self.ready_count()
         note_event(self, PURGED, self.next_number(), None)
         pages = self.ready.pages
-        purging = Purging(self, self._detach(), pages)
-        keys = self.known_keys()
-        if keys is not None:
-            purging.forget_keys(keys, self.out)
+        detached = self._detach()
         parked = self.take_parked()
         dropped += len(parked)
-        purging.forget_parked(parked, self.out)
-        self.turn.begin(purging)
+        purging = self.turn.start(purge_rest(self, detached, pages, parked))
         self.purging = None if purging.over else purging
         return dropped
 

@@ -7,10 +7,10 @@ from typing import final
 from mypy_extensions import i64
 
 from leveret.broker.admin.super_stream import PARTITIONS
-from leveret.broker.classic.purging import Purging
 from leveret.broker.classic.waiting import WaitingQueue
 from leveret.broker.node.access import Access
 from leveret.broker.queue.queue import Queue
+from leveret.broker.scheduler.task import Task
 from leveret.broker.values.permission import CONFIGURE
 from leveret.broker.values.queue_attributes import QueueAttributes
 from leveret.broker.vhost.replies import is_reply_name
@@ -219,7 +219,7 @@ def _purge(channel: Channel, method: QueuePurge) -> None:
 class _Purged(ClientWork):
     """Waits until what a client purged is gone from the journal and the disk, and answers then."""
 
-    def __init__(self, channel: Channel, purging: Purging, answer: Method | None) -> None:
+    def __init__(self, channel: Channel, purging: Task, answer: Method | None) -> None:
         super().__init__(channel.connection)
         self._channel = channel
         self._purging = purging
