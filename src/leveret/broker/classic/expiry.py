@@ -8,11 +8,12 @@ A page on the disk is read when the first message in it is due; until it is ther
 expires, so that what was due first goes first, and no more than a page is read at a time.
 
 Invariant: there is the deadline of every message that waits in memory and has one, and of each page
-on the disk the first, once `Rebuilding` has come to it.
+on the disk the first, once `rebuild` has come to it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final, final
 
 from mypy_extensions import i64
@@ -21,7 +22,6 @@ from leveret.broker.backlog.window import NOTHING
 from leveret.broker.classic.consumed import ConsumedQueue
 from leveret.broker.core.timers import Timed
 from leveret.broker.queue.deadlines import Deadlined, Deadlines
-from leveret.broker.scheduler.task import Work
 from leveret.broker.values.death_reasons import REASON_EXPIRED
 from leveret.broker.values.expiration import deadline_of
 from leveret.clock import NO_DEADLINE
@@ -43,8 +43,8 @@ class Expiry(Timed, Deadlined):
         self.queue = queue
         #: Each with a key: twice a page's first sequence, or twice a message's plus one.
         self._deadlines: Final = Deadlines(queue.turn)
-        #: What computes the deadlines anew; it may be over.
-        self._rebuilding: Rebuilding | None = None
+        #: How often all deadlines were forgotten: what computes them anew ends then.
+        self._cleared: i64 = 0
 
     def add(self, deadline_ms: i64, sequence: i64) -> None:
         """Add the deadline of a message."""
@@ -83,13 +83,12 @@ class Expiry(Timed, Deadlined):
 
     def clear(self) -> None:
         """Forget all deadlines: nothing waits."""
-        if self._rebuilding is not None:
-            self._rebuilding.over = True
+        self._cleared += 1
         self._deadlines.clear()
         self.arm()
 
     def rebuild(self) -> None:
-        """Compute all deadlines anew, because the queue's TTL changed: those of many in slices.
+        """Compute all deadlines anew, because the queue's TTL changed; of many it takes a while.
 
         Until then a message that is due by the new TTL may still be delivered.
         """
@@ -101,13 +100,33 @@ class Expiry(Timed, Deadlined):
                 self.queue.turn.steps += 1
                 pages.note_deadline(page)
         if ready.memory_count() > 0:
-            self._rebuilding = Rebuilding(self)
-            self.queue.turn.begin(self._rebuilding)
+            self.queue.turn.start(self._note_all())
 
-    def end_rebuilding(self, rebuilding: Rebuilding) -> None:
-        """Forget what computed the deadlines anew, so that neither keeps the other in memory."""
-        if self._rebuilding is rebuilding:
-            self._rebuilding = None
+    def _note_all(self) -> Iterator[int]:
+        """Add the deadlines of all messages that wait in memory now."""
+        ready = self.queue.ready
+        cleared = self._cleared
+        scattered = ready.scattered()
+        sequence = ready.first_in_order()
+        end = ready.next_sequence()
+        yield len(scattered)
+        for place in scattered:
+            if self._cleared != cleared:
+                return
+            self._note(place)
+            yield 1
+        while sequence < end and self._cleared == cleared:
+            self._note(sequence)
+            sequence += 1
+            yield 1
+
+    def _note(self, sequence: i64) -> None:
+        """Add the deadline of a message, if it still waits in memory."""
+        queue = self.queue
+        returned = queue.ready.look(sequence) if queue.ready.has(sequence) else None
+        if returned is not None:
+            deadline = deadline_of(returned.message, queue.settings.message_ttl_ms)
+            queue.note_deadline(deadline, sequence)
 
     def is_due(self, now_ms: i64) -> bool:
         """Return whether the first deadline is at or before `now_ms`."""
@@ -224,52 +243,3 @@ class Expiry(Timed, Deadlined):
         if queue.consumers:
             # They may wait for what is behind it.
             queue.schedule()
-
-
-@final
-class Rebuilding(Work):
-    """Computes the deadlines of all messages that waited in memory when it began."""
-
-    def __init__(self, expiry: Expiry) -> None:
-        self._expiry: Final = expiry
-        self._queue: Final = expiry.queue
-        ready = expiry.queue.ready
-        #: The sequences out of order, and a place among them; behind them come those up to `end`.
-        self._scattered: Final = ready.scattered()
-        self._place: i64 = 0
-        self._at: i64 = ready.first_in_order()
-        self._end: i64 = ready.next_sequence()
-        self._queue.turn.steps += len(self._scattered)
-        self.over = False
-
-    def step(self, steps: i64) -> bool:
-        """Compute some of them."""
-        turn = self._queue.turn
-        turn.changes += 1
-        last = turn.steps + steps
-        while not self.over and not self._queue.deleted:
-            if turn.steps >= last:
-                return True
-            turn.steps += 1
-            if self._place < len(self._scattered):
-                self._note(self._scattered[self._place])
-                self._place += 1
-            elif self._at < self._end:
-                self._at += 1
-                self._note(self._at - 1)
-            else:
-                break
-        return False
-
-    def _note(self, sequence: i64) -> None:
-        ready = self._queue.ready
-        if ready.has(sequence):
-            returned = ready.look(sequence)
-            if returned is not None:
-                ttl = self._queue.settings.message_ttl_ms
-                self._queue.note_deadline(deadline_of(returned.message, ttl), sequence)
-
-    def ended(self) -> None:
-        """Note that nothing is left."""
-        self.over = True
-        self._expiry.end_rebuilding(self)

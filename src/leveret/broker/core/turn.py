@@ -301,6 +301,10 @@ class Turn(WorkAccount):
         self.begin(task)
         return task
 
+    def start_later(self, operation: Iterator[int]) -> None:
+        """Do a long operation in later turns."""
+        self.works.append(Task(self, operation))
+
     def wait(self, waiter: SyncWaiter, group: i64) -> None:
         """Call `waiter` when `group` is synced."""
         self.waiters.add(waiter, group)

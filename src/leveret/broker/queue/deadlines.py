@@ -1,25 +1,25 @@
 """Heaps of deadlines, some of whose entries may stand for what has left.
 
 Taking an entry out of the middle of a heap costs as much as the heap is long.  So what leaves stays
-in it, and is passed by.  When such entries are the most, they are sorted out by a `Work`: never at
-once, because what is on its way from one place to another seems to have left.  Those of a large
-heap are sorted out in slices: the heap is put aside, and what counts moves to a new one.  What
-leaves and returns has two entries, of which one stays then.
+in it, and is passed by.  When such entries are the most, they are sorted out: never at once,
+because what is on its way from one place to another seems to have left.  A large heap is put aside
+for that, and what counts moves to a new one.  What leaves and returns has two entries, of which one
+stays then.
 
 Invariants: of the entries of a key that counts, the earliest is in one of the two heaps; both
-together have no more than some times the entries that may count, once the works are done.
+together have no more than some times the entries that may count, once these are sorted out.
 """
 
 from __future__ import annotations
 
 import heapq
 from abc import abstractmethod
+from collections.abc import Iterator
 from typing import Final, final
 
 from mypy_extensions import i64, trait
 
-from leveret.broker.core.work import WorkAccount
-from leveret.broker.scheduler.task import Work
+from leveret.broker.core.turn import Turn
 
 #: The size of a heap from which on entries are sorted out: a queue is booked with so many.
 _SORT_OUT_AT: Final = 32
@@ -27,9 +27,9 @@ _SORT_OUT_AT: Final = 32
 #: The size up to which a heap is sorted out at once.
 _SMALL: Final = 512
 
-#: Entries that are looked at in one step, of a small heap and of a large one.
-_SMALL_PER_STEP: Final = 4
-_LARGE_PER_STEP: Final = 2
+#: Entries of a small heap that are looked at for a cost of 1, and those of a large one.
+_SMALL_PER_COST: Final = 4
+_LARGE_PER_COST: Final = 2
 
 
 @trait
@@ -49,16 +49,15 @@ class Deadlined:
 class Deadlines:
     """Deadlines (ms), each with a key, the earliest first; `of` is whose they are."""
 
-    def __init__(self, account: WorkAccount) -> None:
-        self._account: Final = account
+    def __init__(self, turn: Turn) -> None:
+        self._turn: Final = turn
         self._heap: list[tuple[int, int]] = []
         #: The heap that was put aside, until all that counts in it has moved to the other.
         self._aside: list[tuple[int, int]] = []
         #: The keys in the other heap meanwhile, each with its earliest deadline there.
         self._moved: dict[int, int] = {}
-        #: True while there is a work that sorts out, and once it has dropped an entry.
+        #: True while entries are sorted out.
         self._sorts_out = False
-        self._has_dropped = False
 
     def add(self, deadline_ms: i64, key: i64, of: Deadlined) -> None:
         """Add an entry."""
@@ -73,47 +72,35 @@ class Deadlines:
         """Have the entries sorted out soon if most of them count no more."""
         if not self._sorts_out and self._is_untidy(of):
             self._sorts_out = True
-            self._account.works.append(SortingOut(self, of, self._account))
+            self._turn.start_later(self._sort_out(of))
 
     def _is_untidy(self, of: Deadlined) -> bool:
         size: i64 = len(self._heap)
         return size > _SORT_OUT_AT and size > 2 * of.deadline_count()
 
-    def sort_out(self, last: i64, of: Deadlined) -> bool:
-        """Sort out entries until `Turn.steps` is at `last`; return whether some are left."""
-        account = self._account
-        while self._aside or self._is_untidy(of):
-            if account.steps >= last:
-                return True
+    def _sort_out(self, of: Deadlined) -> Iterator[int]:
+        """Sort out entries until most of them count, or all."""
+        has_dropped = True
+        while has_dropped and self._is_untidy(of):
             size: i64 = len(self._heap)
-            if self._aside:
-                account.steps += 1
-                self._sort_out_some(of)
-            elif size <= _SMALL:
-                account.steps += 1 + size // _SMALL_PER_STEP
+            if size <= _SMALL:
                 self._sort_out_small(of)
-                self._has_dropped = len(self._heap) < size
-            else:
-                self._has_dropped = False
-                self._aside = self._heap
-                self._heap = []
-            if not self._aside and not self._has_dropped:
-                # All of them count: nothing is gained by another look.
-                break
-        self._sorts_out = False
-        return False
-
-    def _sort_out_some(self, of: Deadlined) -> None:
-        """Move some of the earliest entries of the heap that was put aside, if they count."""
-        aside = self._aside
-        left: i64 = _LARGE_PER_STEP
-        while aside and left > 0:
-            left -= 1
-            entry = heapq.heappop(aside)
-            if not of.has_deadline(entry[1]) or not self._move(entry):
-                self._has_dropped = True
-        if not aside:
+                has_dropped = len(self._heap) < size
+                yield int(1 + size // _SMALL_PER_COST)
+                continue
+            self._aside = self._heap
+            self._heap = []
+            has_dropped = False
+            looked: i64 = 0
+            while self._aside:
+                entry = heapq.heappop(self._aside)
+                if not of.has_deadline(entry[1]) or not self._move(entry):
+                    has_dropped = True
+                looked += 1
+                if looked % _LARGE_PER_COST == 0:
+                    yield 1
             self._forget_moved()
+        self._sorts_out = False
 
     def _sort_out_small(self, of: Deadlined) -> None:
         """Keep the earliest entry of each key that counts."""
@@ -140,7 +127,7 @@ class Deadlines:
 
     def _forget_moved(self) -> None:
         if self._moved:
-            self._account.free_table(self._moved)
+            self._turn.free_table(self._moved)
             self._moved = {}
 
     def first(self) -> tuple[int, int] | None:
@@ -166,26 +153,9 @@ class Deadlines:
             self._moved.pop(heapq.heappop(heap)[1], None)
 
     def clear(self) -> None:
-        """Drop all entries; many are let go of in slices."""
-        self._account.free(self._heap)
-        self._account.free(self._aside)
+        """Drop all entries."""
+        self._turn.free(self._heap)
+        self._turn.free(self._aside)
         self._forget_moved()
         self._heap = []
         self._aside = []
-
-
-@final
-class SortingOut(Work):
-    """Sorts out the entries that count no more."""
-
-    def __init__(self, deadlines: Deadlines, of: Deadlined, account: WorkAccount) -> None:
-        self._deadlines: Final = deadlines
-        self._of: Final = of
-        self._account: Final = account
-
-    def step(self, steps: i64) -> bool:
-        """Sort out some of them."""
-        return self._deadlines.sort_out(self._account.steps + steps, self._of)
-
-    def ended(self) -> None:
-        """Nobody waits for it."""
