@@ -17,6 +17,7 @@ Invariants: `next_due` is not after the time at which any message is due that li
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterator
 from typing import Final, final
 
 from mypy_extensions import i64
@@ -27,7 +28,6 @@ from leveret.broker.backlog.stored import StoredChunk, StoredChunks
 from leveret.broker.classic.delayed_memory import Delayed, DelayedMemory
 from leveret.broker.core.effects import ChunkWanted
 from leveret.broker.queue.queue import Queue
-from leveret.broker.scheduler.task import Work
 from leveret.broker.values.delay import due_ms
 from leveret.chunk import NEVER, Chunk, ChunkBuilder
 from leveret.limits import (
@@ -57,9 +57,9 @@ PAGE_MESSAGES_MAX: Final = 512
 _PAGES_PER_ROUND: Final = 2
 _CUT_STEPS: Final = 2
 
-#: Messages in memory that are passed by in a step, and the steps that are done at once.
-_PASSED_PER_STEP: Final = 4
-_UNLOADED_AT_ONCE: Final = 512
+#: Messages in memory that are looked at for a cost of 1, and those that are looked at at once.
+_LOOKED_PER_COST: Final = 4
+_LOOKED_AT_ONCE: Final = 256
 
 
 class PagesOwner:
@@ -141,8 +141,9 @@ class DelayedPages:
         #: The round that pages were written in last, by its end, and how many.
         self._round: i64 = -1
         self._cut: i64 = 0
-        #: What drops messages from memory at present.
-        self.unloading: Unloading | None = None
+        #: True while messages that are due later than this are dropped from memory.
+        self._unloads = False
+        self._unload_until: i64 = 0
 
     @property
     def queue(self) -> Queue:
@@ -248,35 +249,40 @@ class DelayedPages:
         self.away_bytes += size
 
     def unload_after(self, until_ms: i64) -> None:
-        """Drop from memory what is due later than that and has a page: of much, in slices."""
-        unloading = self.unloading
-        if unloading is not None:
-            unloading.until_ms = min(unloading.until_ms, until_ms)
+        """Drop from memory what is due later than that and has a page."""
+        if self._unloads:
+            self._unload_until = min(self._unload_until, until_ms)
             return
-        self.unloading = unloading = Unloading(self, until_ms)
-        self._turn.begin(unloading, _UNLOADED_AT_ONCE)
+        self._unloads = True
+        self._unload_until = until_ms
+        self._turn.start_later(self._unload_loaded())
 
-    def unload_some(self, left: list[tuple[i64, Delayed]], until_ms: i64, steps: i64) -> bool:
-        """Take messages off `left` and unload those due later; return whether there are more."""
-        turn = self._turn
+    def _unload_loaded(self) -> Iterator[int]:
+        """Drop messages that are loaded now, as far as they are due after `_unload_until`."""
+        left = list(self.memory.loaded.items())
+        while left and self._queue is not None:
+            yield self._unload_some(left)
+        self._unloads = False
+
+    def _unload_some(self, left: list[tuple[i64, Delayed]]) -> int:
+        """Take messages off `left` and drop those due later; return what that cost."""
         loaded = self.memory.loaded
         touched: dict[DelayedPage, None] = {}
-        last = turn.steps + steps
-        passed: i64 = 0
-        while left and turn.steps + passed // _PASSED_PER_STEP < last:
+        looked: i64 = min(len(left), _LOOKED_AT_ONCE)
+        cost: i64 = 1 + looked // _LOOKED_PER_COST
+        while looked > 0:
+            looked -= 1
             sequence, delayed = left.pop()
-            passed += 1
-            if delayed.due_ms <= until_ms or loaded.get(sequence) is not delayed:
+            if delayed.due_ms <= self._unload_until or loaded.get(sequence) is not delayed:
                 continue
             page = self._page_of(sequence)
             if page is not None and page.stored is not None and page.stored.written:
                 self._unload(page, sequence, delayed)
-                turn.steps += 1
+                cost += 1
                 touched[page] = None
-        turn.steps += passed // _PASSED_PER_STEP
         for page in touched:
             self._list(page)
-        return len(left) > 0 and self._queue is not None
+        return int(cost)
 
     # -- reading ----------------------------------------------------------------------------------
 
@@ -588,21 +594,3 @@ def _is_before(page: DelayedPage, due: i64, sequence: i64) -> bool:
     if stored is None or page.away == 0 or page.next_due > due:
         return False
     return page.next_due < due or stored.ref.first < sequence
-
-
-@final
-class Unloading(Work):
-    """Drops from memory what is due later than `until_ms` and has a page, slice after slice."""
-
-    def __init__(self, pages: DelayedPages, until_ms: i64) -> None:
-        self._pages: Final = pages
-        self._left: Final = list(pages.memory.loaded.items())
-        self.until_ms: i64 = until_ms
-
-    def step(self, steps: i64) -> bool:
-        """Drop some of it."""
-        return self._pages.unload_some(self._left, self.until_ms, steps)
-
-    def ended(self) -> None:
-        """Let another one begin."""
-        self._pages.unloading = None
