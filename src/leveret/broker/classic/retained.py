@@ -9,8 +9,8 @@ To the journal an acked message that is kept is one that came back `RETAINED_COU
 is journaled when retention drops it.  So a crash or a checkpoint loses nothing of it, and a broker
 that knows nothing of retention would deliver it again rather than lose it.
 
-A rewind of many messages is done in slices.  Between two of them, the first messages are in the
-queue again, in their order, and the others are still kept.
+While many messages are put back, the first of them are in the queue again, in their order, and the
+others are still kept.
 
 Invariants: what is kept is neither ready nor unacked, and counts in the memory that messages hold;
 each message kept has an entry in the heap of sequences.
@@ -19,6 +19,7 @@ each message kept has an entry in the heap of sequences.
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterator
 from typing import Final, final
 
 from mypy_extensions import i64
@@ -27,7 +28,7 @@ from leveret.broker.backlog.window import Returned
 from leveret.broker.classic.consumed import ConsumedQueue
 from leveret.broker.core.retention import Keeper
 from leveret.broker.core.timers import Timed
-from leveret.broker.scheduler.task import WaitedWork
+from leveret.broker.scheduler.task import Task
 from leveret.broker.values.expiration import deadline_of
 from leveret.broker.values.queue_settings import UNSET
 from leveret.clock import NO_DEADLINE
@@ -40,8 +41,8 @@ from leveret.limits import (
 from leveret.message import Message
 from leveret.store.records.record import RETAINED_COUNT
 
-#: What it costs in steps to put a message back: a heap, a record, a place in the queue.
-_REWOUND_STEPS: i64 = 2
+#: What it costs to put a message back: a heap, a record, a place in the queue.
+_REWOUND: Final = 2
 
 
 @final
@@ -141,16 +142,38 @@ class Retained(Timed):
         self.trim()
 
     def rewind(self, timestamp_ms: i64) -> Rewinding:
-        """Begin to put back what was published at that time or later: of much, in slices.
+        """Begin to put back what was published at that time or later, the first messages first.
 
         It lies at its old places, marked as redelivered.  What has expired stays where it is.
         """
-        rewinding = Rewinding(self, timestamp_ms, list(self._heap))
-        self._rewindings.append(rewinding)
-        self.queue.turn.begin(rewinding)
+        rewinding = Rewinding()
+        rewinding.task = self.queue.turn.start(self._put_all_back(timestamp_ms, rewinding))
         return rewinding
 
-    def put_back(self, sequence: i64, timestamp_ms: i64) -> bool:
+    def _put_all_back(self, timestamp_ms: i64, rewinding: Rewinding) -> Iterator[int]:
+        self._rewindings.append(rewinding)
+        waiting = list(self._heap)
+        # What stays, and what was acked since: the heap of the queue when all is done.
+        left: list[int] = []
+        added = rewinding.added
+        while waiting or added:
+            if not waiting:
+                heapq.heappush(left, added.pop())
+            else:
+                sequence = heapq.heappop(waiting)
+                if sequence in self.messages:
+                    if self._put_back(sequence, timestamp_ms):
+                        rewinding.count += 1
+                    else:
+                        left.append(sequence)
+            yield _REWOUND
+        self._rewindings.remove(rewinding)
+        old = self._heap
+        self._heap = left
+        self.queue.turn.free(old)
+        self._arm()
+
+    def _put_back(self, sequence: i64, timestamp_ms: i64) -> bool:
         """Put one message back if it was published at that time or later and has not expired."""
         message = self.messages[sequence]
         if message.timestamp_ms < timestamp_ms:
@@ -169,14 +192,6 @@ class Retained(Timed):
         queue.put_back(item)
         queue.rewound += 1
         return True
-
-    def end_rewinding(self, rewinding: Rewinding) -> None:
-        """Go on with the heap of what a rewind left."""
-        self._rewindings.remove(rewinding)
-        old = self._heap
-        self._heap = rewinding.left
-        self.queue.turn.free(old)
-        self._arm()
 
     def restore(self, kept: list[Returned]) -> None:
         """Start with the messages retained before a restart, in the order of their sequences."""
@@ -209,47 +224,15 @@ class Retained(Timed):
 
 
 @final
-class Rewinding(WaitedWork):
-    """Puts messages back into their queue, the first ones first."""
+class Rewinding:
+    """One rewind."""
 
-    def __init__(self, retained: Retained, timestamp_ms: i64, heap: list[int]) -> None:
-        super().__init__()
-        self._retained: Final = retained
-        self._timestamp_ms: Final[i64] = timestamp_ms
-        #: What is not looked at yet.
-        self._heap: Final = heap
-        #: What stays, and what was acked since: the heap of the queue when it is over.
-        self.left: Final[list[int]] = []
-        self.added: Final[list[int]] = []
+    def __init__(self) -> None:
         #: How many messages were put back.
         self.count: i64 = 0
-
-    def step(self, steps: i64) -> bool:
-        """Put some of them back."""
-        retained = self._retained
-        turn = retained.queue.turn
-        turn.changes += 1
-        last: i64 = turn.steps + steps
-        while self._heap or self.added:
-            if turn.steps >= last:
-                return True
-            turn.steps += _REWOUND_STEPS
-            if not self._heap:
-                heapq.heappush(self.left, self.added.pop())
-                continue
-            sequence: i64 = heapq.heappop(self._heap)
-            if sequence not in retained.messages:
-                continue
-            if retained.put_back(sequence, self._timestamp_ms):
-                self.count += 1
-            else:
-                self.left.append(int(sequence))
-        return False
-
-    def ended(self) -> None:
-        """Leave what stays, and tell those who wait."""
-        self._retained.end_rewinding(self)
-        super().ended()
+        #: What was acked since it began.
+        self.added: Final[list[int]] = []
+        self.task: Task | None = None
 
 
 @final

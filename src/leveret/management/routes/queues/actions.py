@@ -90,9 +90,9 @@ async def rewind(request: web.Request) -> web.Response:
     operator = request.app[OPERATOR]
     operator.begin()
     rewinding = queue.rewind(timestamp_ms)
-    if rewinding is None:
+    if rewinding is None or rewinding.task is None:
         return json_response({"messages": 0})
-    await operator.ended(rewinding)
+    await operator.ended(rewinding.task)
     return json_response({"messages": int(rewinding.count)})
 
 
