@@ -11,6 +11,7 @@ import pytest
 
 from leveret.broker.core.quotas import Counting, Use
 from support.node.core import Node, Peer
+from support.node.staged import released, stage, stage_queue, start
 from support.node.uncollected import no_collector, objects_of
 from support.wire.raw_codec import method, publish
 
@@ -133,6 +134,28 @@ def test_queues_that_are_deleted_in_a_row_are_freed_at_once() -> None:
             method(1, "queue.bind", queue=name, exchange="amq.topic", routing_key=f"a.{number}"),
             method(1, "queue.delete", queue=name, no_wait=True),
         )
+    assert in_memory() - before == Counter()
+
+
+def test_nothing_is_left_of_a_deleted_super_stream(node: Node, peer: Peer) -> None:
+    """Its exchange and its streams go together, each with an eye on the other."""
+    before = in_memory()
+    peer.declare("super", arguments={"x-super-stream-partitions": 3})
+    peer.call(1, "queue.delete", queue="super")
+    node.sync()
+    assert in_memory() - before == Counter()
+
+
+def test_nothing_is_left_of_a_committed_batch(node: Node) -> None:
+    peer = start(node)
+    before = in_memory()
+    stage_queue(peer, "staged")
+    stage(peer, "staged", b"m")
+    assert "basic.ack" in released(peer, "staged")
+    peer.call(1, "queue.purge", queue="q")
+    peer.send(publish(1, "", "nowhere", b""))
+    node.sync()
+    assert "staged" not in node.vhost.queues.by_name
     assert in_memory() - before == Counter()
 
 

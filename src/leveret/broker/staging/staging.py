@@ -129,6 +129,8 @@ class StagingQueue(WaitingQueue):
         """Forget the queue: it is deleted."""
         self._sinks.staged.remove(self.sink, self.destination, self)
         super().drop()
+        # They know each other.
+        self.release = None
 
     # -- who may do what --------------------------------------------------------------------------
 

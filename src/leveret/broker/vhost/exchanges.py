@@ -653,7 +653,8 @@ class Exchanges:
         del source.bindings[binding.identity]
         self.counts.count(binding, -1)
         if source.deleted:
-            # Its index and its account went with it.
+            # Its account went with it; in its index the binding would keep it alive.
+            source.remove(binding)
             return None
         self._remove_from_index(binding)
         self._vhost.revision += 1
