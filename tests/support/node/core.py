@@ -265,7 +265,7 @@ class Node:
     def run(self) -> None:
         """Do what the core noted, until it rests; nothing is synced."""
         for _ in range(TURNS_MAX):
-            self.broker.settle()
+            self.settle()
             for link in self.turn.take_woken(FLUSHES_PER_TURN):
                 if link in self.peers:
                     self.peers[link].flush()
@@ -284,6 +284,10 @@ class Node:
                     peer.check_read()
                 return
         raise AssertionError("the core does not rest")
+
+    def settle(self) -> None:
+        """Let the core have its turn."""
+        self.broker.settle()
 
     def write_spilled(self) -> None:
         """Write the chunks that queues have no memory for.  Raises: StorageFailure."""

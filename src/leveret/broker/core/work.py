@@ -48,6 +48,8 @@ class WorkAccount(HeldMemory):
         self.sizes = MessageSizes()
         #: Long operations that are not at their end, the one whose turn it is first.
         self.works: deque[Work] = deque()
+        #: How long one of their slices may be.  The shortest, 1, stops a generator at each yield.
+        self.slice_steps: i64 = STEPS_PER_SLICE
         #: The connections that wait for their turn, the rounds that have begun since the start, and
         #: the step at which the one at hand is over.
         self.rounds = Rounds()
@@ -181,7 +183,7 @@ class WorkAccount(HeldMemory):
 
         The shell comes back for them, because `Turn.settle` follows every call into the core.
         """
-        if work.step(steps):
+        if work.step(min(steps, self.slice_steps)):
             self.works.append(work)
         else:
             work.ended()
@@ -193,7 +195,7 @@ class WorkAccount(HeldMemory):
         while left > 0 and self.steps < last:
             left -= 1
             work = self.works.popleft()
-            if work.step(STEPS_PER_SLICE):
+            if work.step(self.slice_steps):
                 self.works.append(work)
             else:
                 work.ended()

@@ -94,7 +94,8 @@ class Task(WaitedWork):
     def __init__(self, turn: Spending, operation: Iterator[int]) -> None:
         super().__init__()
         self._turn = turn
-        self._operation = operation
+        #: The generator; nothing is left of it once it is over.
+        self.operation = operation
         #: The group of the journal that what depends on the operation must wait for: each slice
         #: continues with that of the slice before.
         self.group: i64 = turn.reply_group
@@ -106,7 +107,7 @@ class Task(WaitedWork):
         turn.reply_group = self.group
         last: i64 = turn.steps + steps
         left = False
-        for yielded in self._operation:
+        for yielded in self.operation:
             cost: i64 = yielded
             if cost > 0:
                 turn.steps += cost
@@ -119,7 +120,7 @@ class Task(WaitedWork):
     def ended(self) -> None:
         """Let go of the operation, and tell those who wait."""
         # A generator keeps what it refers to, and that may refer to the task.
-        self._operation = iter(_NOTHING)
+        self.operation = iter(_NOTHING)
         super().ended()
 
 

@@ -1,0 +1,592 @@
+"""The long operations, each with the request that starts it and a world in which it is long.
+
+A row makes its world in the vhost `v`, where a client of the user `u` is at work, and then asks.
+The worlds are small: just so large that the operation stops a few times where it can.  Names are
+the same in all rows, so that whoever disturbs an operation knows what it works on: the queue `q`,
+the exchange `x`, the client's channel 1.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from core import Peer
+from hare import HarePeer, frame
+from leveret.broker.admin.definitions_import import Importing
+from leveret.broker.classic.classic import ClassicQueue
+from leveret.broker.policy.policy import make_policy
+from leveret.broker.staging.area import area_of
+from leveret.broker.staging.commit import COMMIT_KEY
+from leveret.broker.staging.forgetting import forget_sinks
+from leveret.broker.staging.giving import give_sinks
+from leveret.broker.vhost.vhost import Vhost
+from leveret.errors import NotFound
+from leveret.server.haremq.protobuf_codec import ProtobufCodec
+from leveret.session.haremq.connection_base import HareShared
+from model.stepped import SteppedNode
+from raw_codec import PROTOCOL_HEADER, method, publish
+from staged import claimed
+
+#: The vhost, the user, and how many of each thing make an operation long: of queues, of what costs
+#: a step each, and of what is cheap.
+VHOST: Final = "v"
+USER: Final = "u"
+FEW: Final = 40
+MANY: Final = 300
+VERY_MANY: Final = 1_200
+
+#: What nobody in the tests may harm: confirmed messages of a queue beside.
+KEPT: Final = "kept"
+KEPT_COUNT: Final = 3
+
+#: Channels of those who disturb: an error closes only the one.
+CHANNELS: Final = tuple(range(1, 13))
+
+#: The name of a publish session.
+SESSION: Final = "0123456789abcdef" * 2
+
+
+@dataclass
+class Scene:
+    """A broker with the vhost, a client `client`, and another one who may disturb."""
+
+    node: SteppedNode
+    client: Peer
+    other: Peer
+    #: Who else is connected.
+    more: list[Any] = field(default_factory=list)
+
+    @property
+    def vhost(self) -> Vhost:
+        """The vhost, which must be there."""
+        return self.node.broker.vhost(VHOST)
+
+    def node_queue(self) -> ClassicQueue:
+        """The classic queue `q`."""
+        queue = self.vhost.queues.by_name["q"]
+        assert isinstance(queue, ClassicQueue)
+        return queue
+
+    def ask(self, *frames: bytes) -> None:
+        """Have the client send something, which must lead to no error."""
+        self.client.send(*frames)
+        self.node.sync()
+        for got in self.client.take():
+            assert got.name not in ("channel.close", "connection.close"), got
+
+
+def end_all(at: Scene) -> None:
+    """End all that is in the vhost, with all connections."""
+    node = at.node
+    for peer in list(node.peers.values()):
+        peer.lose()
+    with contextlib.suppress(NotFound):
+        node.broker.delete_vhost(VHOST)
+    node.sync()
+    node.tick(1)
+    del at.client, at.other, at.more
+
+
+def scene(window_bytes: int = -1) -> Scene:
+    """Return a broker with nothing in the vhost but what must be kept."""
+    node = SteppedNode(window_bytes=window_bytes)
+    broker = node.broker
+    broker.put_vhost(VHOST, {}, {})
+    node.add_user(USER)
+    for user in (USER, "guest"):
+        broker.users.set_permission(user, VHOST, ".*", ".*", ".*")
+    node.sync()
+    client = node.connect_as(USER, 1, 2, vhost=VHOST)
+    made = Scene(node, client, node.connect_as("guest", *CHANNELS, vhost=VHOST))
+    made.ask(declare(KEPT), *[message("", KEPT, number) for number in range(KEPT_COUNT)])
+    return made
+
+
+# -- frames ----------------------------------------------------------------------------------------
+
+
+def declare(queue: str, **arguments: Any) -> bytes:
+    """The declare of a durable queue."""
+    named = {key.replace("_", "-"): value for key, value in arguments.items()}
+    return method(1, "queue.declare", queue=queue, durable=True, arguments=named, no_wait=True)
+
+
+def exchange(name: str, kind: str = "fanout", **arguments: Any) -> bytes:
+    """The declare of a durable exchange."""
+    named = {key.replace("_", "-"): value for key, value in arguments.items()}
+    return method(
+        1, "exchange.declare", exchange=name, type=kind, durable=True, arguments=named,
+        no_wait=True,
+    )  # fmt: skip
+
+
+def bind(queue: str, source: str = "x", key: str = "k") -> bytes:
+    """A bind of a queue."""
+    return method(1, "queue.bind", queue=queue, exchange=source, routing_key=key, no_wait=True)
+
+
+def message(source: str, key: str, number: int = 0, **props: Any) -> bytes:
+    """The publish of a persistent message with a body of its own."""
+    return publish(1, source, key, b"%d" % number, **{"delivery_mode": 2} | props)
+
+
+def messages(count: int = MANY, key: str = "q", source: str = "", **props: Any) -> list[bytes]:
+    """So many of them."""
+    return [message(source, key, number, **props) for number in range(count)]
+
+
+def consume(queue: str = "q", tag: str = "t", channel: int = 1, **values: Any) -> bytes:
+    """A consume."""
+    named = {"queue": queue, "consumer_tag": tag, "no_wait": True} | values
+    return method(channel, "basic.consume", **named)
+
+
+# -- worlds ----------------------------------------------------------------------------------------
+
+
+def _deep(at: Scene, count: int = MANY, **arguments: Any) -> None:
+    """A queue with many messages."""
+    at.ask(declare("q", **arguments), *messages(count))
+
+
+def _deeper(at: Scene) -> None:
+    """A queue with very many."""
+    _deep(at, VERY_MANY)
+
+
+def _unacked(at: Scene, count: int = MANY, **arguments: Any) -> None:
+    """The same, whose messages all wait for an ack of the client."""
+    _deep(at, count, **arguments)
+    at.ask(consume())
+
+
+def _very_unacked(at: Scene) -> None:
+    """The same, with very many."""
+    _unacked(at, VERY_MANY)
+
+
+def _letters(at: Scene) -> None:
+    """The same, where rejected messages go to another queue."""
+    at.ask(exchange("dead"), declare("letters"), bind("letters", "dead"))
+    _unacked(at, VERY_MANY, x_dead_letter_exchange="dead")
+
+
+def _bound(at: Scene, kind: str = "fanout", count: int = FEW) -> None:
+    """An exchange to which many queues are bound, `q` as one of them."""
+    at.ask(exchange("x", kind), declare("q"), bind("q", "x", "1"))
+    at.ask(*[frame for one in range(count) for frame in (declare(f"q{one}"), bind(f"q{one}"))])
+
+
+def _one_queue(at: Scene, kind: str = "direct") -> None:
+    """A queue with many bindings of an exchange."""
+    at.ask(exchange("x", kind), declare("q"))
+    at.ask(*[bind("q", "x", str(number)) for number in range(MANY)])
+
+
+def _ring(at: Scene, weight: int = 400) -> None:
+    """A ring of an exchange of hashes, on which one queue has a large part."""
+    at.ask(exchange("x", "x-consistent-hash"), declare("q"), bind("q", "x", str(weight)))
+
+
+def _consumed(at: Scene) -> None:
+    """A queue with many consumers."""
+    at.ask(declare("q"), *[consume("q", f"t{number}") for number in range(MANY)])
+
+
+def _readers(at: Scene) -> None:
+    """Many queues with a consumer each."""
+    for number in range(FEW):
+        at.client.send(declare(f"q{number}"), consume(f"q{number}", f"t{number}"))
+    at.ask(declare("q"))
+
+
+def _many_queues(at: Scene, count: int = FEW, **arguments: Any) -> None:
+    """Many queues with a message each, `q` as one of them."""
+    for name in ("q", *(f"q{number}" for number in range(count))):
+        at.client.send(declare(name, **arguments), message("", name))
+    at.node.sync()
+    at.client.take()
+
+
+def _super_stream(at: Scene) -> None:
+    """A super stream."""
+    at.client.call(
+        1, "queue.declare", queue="q", durable=True, arguments={"x-super-stream-partitions": 60}
+    )
+
+
+def _stream(at: Scene, **arguments: Any) -> None:
+    """A stream of many blocks."""
+    at.ask(declare("q", x_queue_type="stream", **arguments))
+    body = bytes(60_000)
+    for _ in range(60):
+        at.client.send(publish(1, "", "q", body, delivery_mode=2))
+        at.node.sync()
+    at.client.take()
+
+
+def _named_readers(at: Scene) -> None:
+    """A stream with many stored offsets, and a few messages."""
+    at.ask(declare("q", x_queue_type="stream"), *messages(5))
+    stream = at.vhost.queues.by_name["q"]
+    for number in range(MANY):
+        named = {"x-stream-consumer": f"n{number}", "x-stream-offset": "first"}
+        at.client.send(method(1, "basic.qos", prefetch_count=3))
+        at.client.send(consume("q", f"n{number}", arguments=named))
+    at.ask(method(1, "basic.ack", delivery_tag=0, multiple=True))
+    at.node.tick(60_000)
+    at.ask(*[method(1, "basic.cancel", consumer_tag=f"n{n}", no_wait=True) for n in range(MANY)])
+    assert stream is not None
+
+
+def _delayed(at: Scene) -> None:
+    """Many messages that wait in a delayed exchange."""
+    at.ask(exchange("x", "x-delayed-message", x_delayed_type="direct"), declare("q"), bind("q"))
+    for number in range(MANY):
+        at.client.send(message("x", "k", number, headers={"x-delay": 100_000 + number}))
+    at.node.sync()
+
+
+def _retained(at: Scene) -> None:
+    """Many acked messages that a queue retains."""
+    _unacked(at, x_retain_acked="1D")
+    at.ask(method(1, "basic.ack", delivery_tag=0, multiple=True))
+
+
+def _links(at: Scene) -> None:
+    """Many connections of the user, each with unacked messages."""
+    _deep(at)
+    for _ in range(12):
+        one = at.node.connect_as(USER, vhost=VHOST)
+        one.send(method(1, "basic.qos", prefetch_count=5), consume())
+        at.more.append(one)
+    at.node.sync()
+
+
+def _staged(at: Scene, batches: tuple[int, ...] = (1,), sink: str = "s") -> None:
+    """Batches that many tasks have staged for the queue `q`."""
+    at.ask(declare("q"))
+    staged = {"x-staged-exchange": "", "x-staged-routing-key": "q"}
+    for batch in batches:
+        for task in range(30):
+            name = f"staged.{batch}.{task}"
+            at.client.send(declare(name, x_staging_sink=sink, x_staging_batch=batch))
+            at.client.send(*messages(10, name, headers=staged))
+    at.node.sync()
+    at.client.take()
+
+
+def _transaction(at: Scene) -> None:
+    """A transaction with many messages and acks."""
+    _bound(at, count=20)
+    at.ask(method(1, "tx.select"), *messages(20, "k", "x"))
+
+
+def _nothing(at: Scene) -> None:
+    """Nothing but the queue."""
+    at.ask(exchange("x"), declare("q"), bind("q"))
+
+
+def _hare(at: Scene, user: str = USER) -> HarePeer:
+    """A client of HareMQ's protocol, in the vhost."""
+    peer = HarePeer(at.node, HareShared(ProtobufCodec(), user, VHOST))
+    assert peer.open()
+    at.more.append(peer)
+    return peer
+
+
+def _hare_unacked(at: Scene) -> None:
+    """Messages that a client of HareMQ's was sent and has not acked."""
+    _deep(at)
+    peer = _hare(at)
+    assert peer.consume("q")
+    peer.pushes()
+
+
+def _hare_bound(at: Scene) -> None:
+    """A pair with many bindings."""
+    _one_queue(at)
+    _hare(at)
+
+
+def _hare_fan(at: Scene) -> None:
+    """An exchange to which many queues are bound."""
+    _bound(at)
+    _hare(at)
+
+
+def _hare_long(at: Scene) -> None:
+    """A client of HareMQ's that waits for a message, and a long one."""
+    _nothing(at)
+    assert _hare(at).consume("q", auto_ack=True)
+
+
+def _session(at: Scene) -> None:
+    """A publish to many queues by a client whose session has a name, and who is lost then."""
+    _bound(at, count=FEW)
+    at.client = at.node.dial()
+    at.client.session = SESSION
+    at.client.login(user=USER, vhost=VHOST)
+    at.client.send(method(1, "channel.open", reserved1="1"), method(1, "confirm.select"))
+    at.node.sync()
+
+
+def _stuck(at: Scene) -> None:
+    """A client with many consumers that reads nothing."""
+    for number in range(FEW):
+        at.client.send(declare(f"q{number}"), consume(f"q{number}", f"t{number}"))
+    at.ask(declare("q"))
+    at.client.reads = False
+    at.client.send(*[publish(1, "", "q0", bytes(60_000)) for _ in range(60)])
+    at.node.sync()
+    assert at.client.full
+
+
+def _deadlines(at: Scene) -> None:
+    """Messages that all expire late, of which the client may ack many."""
+    _unacked(at, VERY_MANY, x_message_ttl=1_000_000)
+
+
+# -- requests --------------------------------------------------------------------------------------
+
+
+def _sends(*frames: bytes) -> Callable[[Scene], None]:
+    return lambda at: at.client.send(*frames)
+
+
+def _multiple(name: str, **values: Any) -> Callable[[Scene], None]:
+    return _sends(method(1, name, delivery_tag=0, multiple=True, **values))
+
+
+def _loses(at: Scene) -> None:
+    at.client.lose()
+
+
+def _operator(change: Callable[[Scene], object]) -> Callable[[Scene], None]:
+    """Let the operator change something, and the core do what follows."""
+
+    def asks(at: Scene) -> None:
+        change(at)
+        at.node.run()
+
+    return asks
+
+
+def _imports(at: Scene) -> None:
+    durable_ = {"durable": True, "auto_delete": False}
+    names = [f"i{number}" for number in range(60)]
+    definitions: dict[str, object] = {
+        "queues": [{"name": name, "arguments": {}, **durable_} for name in names],
+        "exchanges": [
+            {"name": "y", "type": "topic", "internal": False, "arguments": {}, **durable_}
+        ],
+        "bindings": [
+            {
+                "source": "y", "destination": name, "destination_type": "queue",
+                "routing_key": name, "arguments": {},
+            }
+            for name in names
+        ],
+    }  # fmt: skip
+    at.node.turn.begin(Importing(at.node.broker, definitions, b"salt", VHOST))
+
+
+def _policy(definition: dict[str, object]) -> Callable[[Scene], None]:
+    return _operator(lambda at: at.vhost.policies.set(make_policy("p", "^q", definition)))
+
+
+def _ticks(by_ms: int) -> Callable[[Scene], None]:
+    return lambda at: at.node.tick(by_ms)
+
+
+def _commits(at: Scene, batch: int = 1, **more: Any) -> None:
+    queues = [f"staged.{batch}.{task}" for task in range(30)]
+    command = {"sink": "s", "batch": batch, "queues": queues, **more}
+    at.client.send(publish(1, "", COMMIT_KEY, json.dumps(command).encode(), delivery_mode=2))
+
+
+def _hare_asks(name: str, **fields: Any) -> Callable[[Scene], None]:
+    """Have the client of HareMQ's ask for something."""
+    return lambda at: at.more[0].send(frame(name, rid="r", cid="c1", **fields))
+
+
+def _opens_again(at: Scene) -> None:
+    """Lose the connection in the middle of a publish, and come back."""
+    lost = at.client
+    lost.connection.receive(message("x", "k"), at.node.now())
+    lost.lose()
+    at.client = at.node.dial()
+    at.client.send(
+        PROTOCOL_HEADER,
+        method(
+            0, "connection.start-ok", client_properties={"leveret-session": SESSION},
+            locale="en_US", mechanism="PLAIN", response=f"\0{USER}\0{USER}".encode(),
+        ),
+        method(0, "connection.tune-ok", channel_max=2047, frame_max=131_072, heartbeat=0),
+        method(0, "connection.open", vhost=VHOST),
+        method(1, "channel.open", reserved1="2:1"),
+    )  # fmt: skip
+
+
+def _staged_again(at: Scene) -> None:
+    """A batch that was committed and is staged once more."""
+    _staged(at)
+    _commits(at)
+    at.node.sync()
+    _staged(at)
+
+
+def _forgets(at: Scene) -> None:
+    """Forget a sink with many destinations."""
+    sinks = area_of(at.vhost).sinks
+    forget_sinks(sinks, claimed(sinks, "s"))
+
+
+def _gives(at: Scene) -> None:
+    """Give it to somebody else."""
+    area = area_of(at.vhost)
+    give_sinks(area, claimed(area.sinks, "s"), at.node.broker.users.owner("guest"))
+
+
+def _sinks(at: Scene) -> None:
+    """A sink with many destinations, each with a committed batch and a staged one."""
+    at.ask(declare("q"))
+    area = area_of(at.vhost)
+    for number in range(FEW):
+        area.decide("s", f"d{number}", 1, [], "fail", at.client.connection.as_owner)
+        at.client.send(
+            declare(
+                f"staged.{number}", x_staging_sink="s", x_staging_batch=2,
+                x_staging_destination=f"d{number}",
+            )
+        )  # fmt: skip
+    at.node.sync()
+
+
+@dataclass(frozen=True)
+class Row:
+    """One operation; `window_bytes` is what a queue may hold in memory."""
+
+    world: Callable[[Scene], None]
+    request: Callable[[Scene], None]
+    window_bytes: int = -1
+
+    def begin(self) -> Scene:
+        """Return a scene in which all is ready for the request."""
+        made = scene(self.window_bytes)
+        self.world(made)
+        made.node.sync()
+        made.client.take()
+        return made
+
+
+#: Every long operation has a row in which it is long; some have several, for what it works on.
+ROWS: Final[dict[str, Row]] = {
+    "purge": Row(_deeper, _sends(method(1, "queue.purge", queue="q"))),
+    "purge of pages": Row(_deep, _sends(method(1, "queue.purge", queue="q")), 0),
+    "delete of a deep queue": Row(_deeper, _sends(method(1, "queue.delete", queue="q"))),
+    "delete of a queue with pages": Row(_deep, _sends(method(1, "queue.delete", queue="q")), 0),
+    "delete of a bound queue": Row(_one_queue, _sends(method(1, "queue.delete", queue="q"))),
+    "delete of a consumed queue": Row(_consumed, _sends(method(1, "queue.delete", queue="q"))),
+    "delete of an exchange": Row(_bound, _sends(method(1, "exchange.delete", exchange="x"))),
+    "delete of a ring": Row(_ring, _sends(method(1, "exchange.delete", exchange="x"))),
+    "unbind from a ring": Row(
+        _ring, _sends(method(1, "queue.unbind", queue="q", exchange="x", routing_key="400"))
+    ),
+    "bind to a ring": Row(
+        lambda at: _ring(at, 1),
+        _sends(method(1, "queue.bind", queue=KEPT, exchange="x", routing_key="400")),
+    ),
+    "ack of many": Row(_very_unacked, _multiple("basic.ack")),
+    "ack of many, paged": Row(_unacked, _multiple("basic.ack"), 0),
+    "requeue of many": Row(_very_unacked, _multiple("basic.nack", requeue=True)),
+    "reject of many": Row(_letters, _multiple("basic.nack", requeue=False)),
+    "recover": Row(_very_unacked, _sends(method(1, "basic.recover", requeue=True))),
+    "close of a channel": Row(_very_unacked, _sends(method(1, "channel.close", code=200))),
+    "error of a channel": Row(
+        _very_unacked, _sends(method(1, "queue.declare", queue="", passive=True))
+    ),
+    "close of a connection": Row(_very_unacked, _sends(method(0, "connection.close", code=200))),
+    "loss of a connection": Row(_very_unacked, _loses),
+    "fan-out": Row(_bound, _sends(message("x", "k", 7))),
+    "immediate fan-out": Row(_bound, _sends(publish(1, "x", "k", b"i", immediate=True))),
+    "get": Row(_deep, _sends(method(1, "basic.get", queue="q")), 0),
+    "commit of a transaction": Row(_transaction, _sends(method(1, "tx.commit"))),
+    "declare of a super stream": Row(
+        _nothing,
+        _sends(
+            method(
+                1,
+                "queue.declare",
+                queue="super",
+                durable=True,
+                arguments={"x-super-stream-partitions": 60},
+            )
+        ),
+    ),
+    "delete of a super stream": Row(_super_stream, _sends(method(1, "queue.delete", queue="q"))),
+    "consume of a super stream": Row(
+        _super_stream,
+        lambda at: at.client.send(
+            method(1, "basic.qos", prefetch_count=9), consume("q", "s", no_wait=False)
+        ),
+    ),
+    "delete of a vhost": Row(_links, _operator(lambda at: at.node.broker.delete_vhost(VHOST))),
+    "delete of a user": Row(_links, _operator(lambda at: at.node.broker.users.delete(USER))),
+    "import": Row(_nothing, _operator(_imports)),
+    "policy": Row(_many_queues, _policy({"max-length": 9})),
+    "policy that drops": Row(_deep, _policy({"max-length": 9})),
+    "policy of a TTL": Row(_deep, _policy({"message-ttl": 50_000})),
+    "permission": Row(
+        _readers,
+        _operator(
+            lambda at: at.node.broker.users.set_permission(USER, VHOST, ".*", ".*", "^q1.*|^q$")
+        ),
+    ),
+    "quota": Row(
+        _many_queues,
+        _operator(lambda at: at.node.broker.users.set_limits(USER, {"max-messages": FEW + 9})),
+    ),
+    "rewind": Row(_retained, _operator(lambda at: at.node_queue().rewind(0))),
+    "delete of a stream": Row(_stream, _sends(method(1, "queue.delete", queue="q"))),
+    "retention": Row(
+        lambda at: _many_queues(at, 60, x_queue_type="stream", x_max_age="1s"), _ticks(20_000)
+    ),
+    "delete of offsets": Row(_named_readers, _sends(method(1, "queue.delete", queue="q"))),
+    "delete of delays": Row(_delayed, _sends(method(1, "exchange.delete", exchange="x"))),
+    "commit": Row(_staged, _commits),
+    "repeated commit": Row(_staged_again, _commits),
+    "commit over a lower batch": Row(
+        lambda at: _staged(at, (1, 2)), lambda at: _commits(at, 2, lower="drop")
+    ),
+    "forget of sinks": Row(_sinks, _operator(_forgets)),
+    "give of sinks": Row(_sinks, _operator(_gives)),
+    "loss of HareMQ's client": Row(_hare_unacked, lambda at: at.more[0].lose()),
+    "cancel of HareMQ's client": Row(
+        _hare_unacked, _hare_asks("basicCancelRequest", consumer_tag="t", queue_name="q")
+    ),
+    "close of HareMQ's channel": Row(_hare_unacked, _hare_asks("closeChannelRequest")),
+    "list of HareMQ's client": Row(_hare_bound, _hare_asks("basicQueryRequest")),
+    "unbind of HareMQ's client": Row(
+        _hare_bound, _hare_asks("unbindRequest", exchange_name="x", queue_name="q")
+    ),
+    "publish of HareMQ's client": Row(
+        _hare_fan,
+        _hare_asks(
+            "basicPublishRequest",
+            exchange_name="x",
+            body="m",
+            properties={"id": "i", "delivery_mode": 2, "routing_key": "k"},
+        ),
+    ),
+    "long push to HareMQ's client": Row(
+        _hare_long, lambda at: at.client.send(publish(1, "", "q", b"\xff" * 100_000))
+    ),
+    "open of a lost channel": Row(_session, _opens_again),
+    "read of full output": Row(_stuck, lambda at: at.client.read_on()),
+    "ack of many with deadlines": Row(_deadlines, _multiple("basic.ack")),
+}

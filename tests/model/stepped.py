@@ -1,0 +1,145 @@
+"""A broker whose long operations stop at each of their yields, and what it holds as plain facts.
+
+While a test watches, `SteppedNode` calls it at each stop: between two turns, when a long operation
+has done no more than what stands between two of its yields.  The test may look at the state there,
+take the disk as a power cut would leave it, or have somebody else change what is worked on.
+
+`facts` tells all that a restart must bring back, as a set: so what a crash in the middle leaves can
+be compared with what was there before and what would have been there after.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator
+from types import GeneratorType
+from typing import Any
+
+from core import Node, held
+from delayed import ids
+from hostile_node import durable, exported
+from leveret.broker.classic.waiting import WaitingQueue
+from leveret.broker.core.ownership import key_of
+from leveret.broker.queue.queue import Queue
+from leveret.broker.scheduler.task import Task
+from leveret.broker.staging.area import area_of
+from leveret.broker.stream.stream import Stream
+from leveret.store.disks.recording import RecordingDisk
+
+#: The slice that ends at the first yield.
+SHORTEST = 1
+
+
+class SteppedNode(Node):
+    """A broker that tells who watches of each stop of its long operations."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.watcher: Callable[[], None] | None = None
+        #: The operations that have stopped while they were watched, by the names of their code.
+        self.seen: set[str] = set()
+        super().__init__(**settings)
+
+    @contextlib.contextmanager
+    def watched(self, watcher: Callable[[], None]) -> Iterator[None]:
+        """Have operations stop at each yield, and call `watcher` there."""
+        whole = self.turn.slice_steps
+        self.turn.slice_steps = SHORTEST
+        self.watcher = watcher
+        try:
+            yield
+        finally:
+            self.turn.slice_steps = whole
+            self.watcher = None
+
+    def settle(self) -> None:
+        """Let the core have its turn, after a stop."""
+        watcher = self.watcher
+        if watcher is not None and self.turn.works:
+            self.seen.update(name_of(work) for work in self.turn.works)
+            # What the watcher does goes on without stops.
+            self.watcher = None
+            watcher()
+            self.watcher = watcher
+        super().settle()
+
+
+def name_of(work: object) -> str:
+    """Return the name of the function that a task runs, or of the class of another operation."""
+    operation = work.operation if isinstance(work, Task) else work
+    if isinstance(operation, GeneratorType):
+        return operation.gi_code.co_name
+    return type(operation).__name__
+
+
+def after_power_cut(node: Node) -> Node:
+    """Return the broker that starts from the disk as it is, once it rests."""
+    again = Node(RecordingDisk(node.image()), clock=node.clock, window_bytes=node.turn.window_bytes)
+    again.sync()
+    return again
+
+
+# -- facts -----------------------------------------------------------------------------------------
+
+
+def facts(node: Node) -> set[tuple[Any, ...]]:
+    """Return what a restart must bring back; a message that is there twice is a fault."""
+    found: Counter[tuple[Any, ...]] = Counter()
+    for section, rows in durable(exported(node)).items():
+        found.update((section, row) for row in rows)
+    for vhost in node.broker.vhosts.values():
+        for place, sink in area_of(vhost).sinks.by_place.items():
+            found["sink", vhost.name, *place, int(sink.batch), key_of(sink.owner)] += 1
+        for exchange in vhost.exchanges.by_name.values():
+            if exchange.durable and exchange.delayed is not None:
+                found.update(
+                    ("delayed", vhost.name, exchange.name, one) for one in ids(exchange.delayed)
+                )
+        for queue in vhost.queues.by_name.values():
+            if queue.recorded:
+                found.update(_of_queue(vhost.name, queue))
+    twice = [fact for fact, count in found.items() if count > 1]
+    assert twice == [], f"there twice: {twice[:3]}"
+    return set(found)
+
+
+def _of_queue(vhost: str, queue: Queue) -> Iterator[tuple[Any, ...]]:
+    name = str(queue.name)
+    publishers = queue.target.publishers
+    if publishers is not None:
+        for publisher, one in publishers.by_name.items():
+            yield "publisher", vhost, name, publisher, int(one.number)
+    if isinstance(queue, Stream):
+        for reader, offset in queue.offsets.stored.items():
+            yield "offset", vhost, name, reader, int(offset)
+        for offset in range(int(queue.first_offset), int(queue.next_offset)):
+            yield "stream", vhost, name, offset
+    elif isinstance(queue, WaitingQueue):
+        for item in held(queue):
+            yield "message", vhost, name, int(item.sequence), bytes(item.message.body)
+
+
+def told(found: set[tuple[Any, ...]]) -> str:
+    """Return some facts for a failed test to show."""
+    return json.dumps(sorted(map(repr, found))[:5], indent=1) + f" of {len(found)}"
+
+
+# -- memory ----------------------------------------------------------------------------------------
+
+#: The rooms whose objects are there as long as what they stand for.
+ROOMS = ("leveret.broker.queue", "leveret.broker.classic", "leveret.broker.stream",
+         "leveret.broker.backlog", "leveret.broker.scheduler", "leveret.session")  # fmt: skip
+
+
+def alive() -> Counter[str]:
+    """Count operations, queues, channels and connections, and all that belongs to them."""
+    found: Counter[str] = Counter()
+    for one in gc.get_objects():
+        if isinstance(one, GeneratorType):
+            if "/leveret/" in one.gi_code.co_filename:
+                found[f"generator {one.gi_code.co_qualname}"] += 1
+        elif str(type(one).__module__).startswith(ROOMS):
+            found[type(one).__name__] += 1
+    return found

@@ -1,0 +1,344 @@
+"""Every long operation may be stopped at each of its yields: by a power cut, or for somebody else.
+
+Where a generator yields, the state and the journal agree: a broker that starts from what is on the
+disk there has lost nothing that stays, and has nothing that never was.  What an operation works on
+may be changed or deleted between two yields: it comes to its end all the same, a restart afterwards
+finds what there is, the client is answered or closed, and nothing is kept alive.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import leveret
+from core import Node
+from leveret.errors import AmqpError
+from leveret.store.disks.recording import RecordingDisk
+from model.operations import KEPT, KEPT_COUNT, ROWS, USER, VHOST, Row, Scene, end_all, scene
+from model.stepped import SteppedNode, after_power_cut, alive, facts, told
+from raw_codec import method, publish
+from uncollected import no_collector
+
+#: How many stops of one row are looked at here, and in the thorough run: all of them.
+STOPS = 8
+ALL = 1_000_000
+
+#: Replies that promise nothing durable: what a purge drops is acked, and an ack may be lost.
+UNRECORDED = {
+    "basic.get-ok", "basic.recover-ok", "channel.close-ok", "connection.close-ok",
+    "connection.open-ok", "queue.purge-ok",
+}  # fmt: skip
+
+
+def chosen(stops: int, most: int) -> list[int]:
+    """Return which of so many stops to look at: the first, the last, and some between."""
+    if stops <= most:
+        return list(range(stops))
+    edge = most // 3
+    between = range(edge, stops - edge, max((stops - 2 * edge) // (most - 2 * edge), 1))
+    return [*range(edge), *between][: most - edge] + list(range(stops - edge, stops))
+
+
+class Watch:
+    """Counts stops, and does something at those of `at`."""
+
+    def __init__(self, action: Callable[[], None], at: list[int]) -> None:
+        self.stops = 0
+        self._action = action
+        self._at = set(at)
+
+    def __call__(self) -> None:
+        if self.stops in self._at:
+            self._action()
+        self.stops += 1
+
+
+def nothing() -> None:
+    """Only count the stops."""
+
+
+@cache
+def stops_of(name: str) -> tuple[int, frozenset[str]]:
+    """Return how often an operation stops that nobody disturbs, and the operations that did."""
+    row = ROWS[name]
+    at = row.begin()
+    watch = Watch(nothing, [])
+    with at.node.watched(watch):
+        row.request(at)
+        ended(at)
+    return watch.stops, frozenset(at.node.seen)
+
+
+def ended(at: Scene) -> None:
+    """Have everything come to its end."""
+    at.node.sync()
+    at.node.tick(1)
+    at.node.sync()
+    assert not at.node.turn.works
+
+
+# -- a power cut -----------------------------------------------------------------------------------
+
+
+def cut(name: str, most: int) -> list[str]:
+    """Cut the power at the stops of an operation; return what a start found wrong there."""
+    row = ROWS[name]
+    at = row.begin()
+    before = facts(at.node)
+    whole = row.begin()
+    row.request(whole)
+    ended(whole)
+    after = facts(whole.node)
+    faults = []
+
+    def power_cut() -> None:
+        # All that was recorded is durable; what was not, the operation has not done either.
+        synced(at.node)
+        found = facts(after_power_cut(at.node))
+        lost, made = (before & after) - found, found - (before | after)
+        if lost or made:
+            faults.append(f"stop {here.stops}: lost {told(lost)}, made {told(made)}")
+
+    here = Watch(power_cut, chosen(stops_of(name)[0], most))
+    with at.node.watched(here):
+        row.request(at)
+        ended(at)
+    if facts(after_power_cut(at.node)) != facts(at.node):
+        faults.append("at the end")
+    return faults
+
+
+def synced(node: SteppedNode) -> None:
+    """Sync what was recorded, with no turn of the core."""
+    if node.begin_sync():
+        node.write()
+        group, node.group = node.group, None
+        assert group is not None
+        node.turn.synced(group.number)
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_a_power_cut_at_a_yield_leaves_what_may_be(name: str) -> None:
+    assert cut(name, STOPS) == []
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_a_reply_waits_for_all_that_was_recorded(name: str) -> None:
+    """Also for what was recorded in an earlier slice; and it is the same as without stops."""
+    row = ROWS[name]
+    at, whole = row.begin(), row.begin()
+    row.request(whole)
+    ended(whole)
+    with at.node.watched(nothing):
+        row.request(at)
+        while at.node.turn.works:
+            at.node.run()
+    early = Counter(got.name for got in at.client.take())
+    if at.node.journal.has_records():
+        answers = {got for got in early if got.endswith("-ok") or got == "basic.ack"}
+        assert answers <= UNRECORDED, answers
+    ended(at)
+    later = Counter(got.name for got in at.client.take())
+    assert early + later == Counter(got.name for got in whole.client.take())
+    assert facts(at.node) == facts(whole.node)
+
+
+# -- others meanwhile ------------------------------------------------------------------------------
+
+
+def _delete_queue(at: Scene) -> None:
+    at.other.send(method(1, "queue.delete", queue="q"))
+
+
+def _delete_exchange(at: Scene) -> None:
+    at.other.send(method(2, "exchange.delete", exchange="x"))
+
+
+def _purge(at: Scene) -> None:
+    at.other.send(method(3, "queue.purge", queue="q"))
+
+
+def _bind(at: Scene) -> None:
+    at.other.send(method(4, "queue.bind", queue="q", exchange="x", routing_key="7"))
+    at.other.send(method(5, "queue.bind", queue=KEPT, exchange="x", routing_key="k"))
+
+
+def _publish(at: Scene) -> None:
+    at.other.send(publish(6, "", "q", b"new", delivery_mode=2))
+    at.other.send(publish(7, "x", "k", b"new", delivery_mode=2))
+
+
+def _declare_again(at: Scene) -> None:
+    """Delete both, and make the like of them at once."""
+    at.other.send(method(8, "queue.delete", queue="q"))
+    at.other.send(method(9, "exchange.delete", exchange="x"))
+    at.other.send(method(8, "queue.declare", queue="q", durable=True))
+    at.other.send(method(9, "exchange.declare", exchange="x", type="fanout", durable=True))
+    at.other.send(method(10, "queue.bind", queue="q", exchange="x"))
+
+
+def _take(at: Scene) -> None:
+    at.other.send(method(11, "basic.get", queue="q", no_ack=True))
+    at.other.send(method(12, "basic.consume", queue="q"))
+
+
+def _close_channel(at: Scene) -> None:
+    at.client.send(method(1, "channel.close", code=200))
+
+
+def _close_connection(at: Scene) -> None:
+    at.client.connection.force("asked for")
+    at.node.run()
+
+
+def _lose_connection(at: Scene) -> None:
+    at.client.lose()
+
+
+def _delete_vhost(at: Scene) -> None:
+    at.node.broker.delete_vhost(VHOST)
+    at.node.run()
+
+
+def _delete_user(at: Scene) -> None:
+    at.node.broker.users.delete(USER)
+    at.node.run()
+
+
+def _checkpoint(at: Scene) -> None:
+    at.node.take_checkpoint()
+
+
+OTHERS: dict[str, Callable[[Scene], None]] = {
+    "the queue is deleted": _delete_queue,
+    "the exchange is deleted": _delete_exchange,
+    "the queue is purged": _purge,
+    "queues are bound": _bind,
+    "messages are published": _publish,
+    "both are declared anew": _declare_again,
+    "others consume": _take,
+    "the channel is closed": _close_channel,
+    "the connection is closed": _close_connection,
+    "the connection is lost": _lose_connection,
+    "the vhost is deleted": _delete_vhost,
+    "the user is deleted": _delete_user,
+    "a checkpoint is taken": _checkpoint,
+}
+
+
+def disturbed(row: Row, other: str, stop: int) -> Scene:
+    """Do an operation, and let somebody do something else at one of its stops."""
+    at = row.begin()
+
+    def act() -> None:
+        with contextlib.suppress(AmqpError):
+            OTHERS[other](at)
+
+    with at.node.watched(Watch(act, [stop])):
+        row.request(at)
+        ended(at)
+    return at
+
+
+@cache
+def idle(window_bytes: int) -> Counter[str]:
+    """Return what is alive in a broker that has nothing left of the vhost."""
+    with no_collector():
+        before = alive()
+        at = scene(window_bytes)
+        end_all(at)
+        return alive() - before
+
+
+def faults_of(at: Scene, before: Counter[str]) -> list[str]:
+    """Return what is wrong after a disturbed operation, and end all that there is."""
+    faults = [*unanswered(at)]
+    node = at.node
+    live, image = facts(node), RecordingDisk(node.image())
+    if VHOST in node.broker.vhosts:
+        kept = [fact for fact in live if fact[0] == "message" and fact[2] == KEPT]
+        if len([fact for fact in kept if fact[-1] != b"new"]) < KEPT_COUNT:
+            faults.append(f"kept only {kept}")
+    end_all(at)
+    # The classes of works are not generators yet.
+    by_hand = any(name.lstrip("_")[:1].isupper() for name in node.seen)
+    if not by_hand and (again := alive() - before):
+        faults.append(f"alive: {dict(again)}")
+    found = facts(Node(image, clock=node.clock))
+    if live != found:
+        faults.append(f"lost {told(live - found)}, made {told(found - live)}")
+    return faults
+
+
+def unanswered(at: Scene) -> Iterator[str]:
+    """Ask the client for something more: it must hear of it, unless its connection ends."""
+    client = at.client
+    heard_before = {one.method.name for one in client.heard}
+    is_open = "connection.open-ok" in heard_before and "connection.close" not in heard_before
+    if client.connection in at.node.peers and is_open:
+        client.take()
+        client.send(method(30, "channel.open"))
+        at.node.sync()
+        if "channel.open-ok" not in (heard := client.names()):
+            yield f"the client hears nothing any more: {heard}"
+
+
+def check_others(name: str, most: int) -> None:
+    """Try all that others may do, at stops of one operation."""
+    row = ROWS[name]
+    count = stops_of(name)[0]
+    faults = []
+    stops = chosen(count, most)
+    for place, other in enumerate(OTHERS):
+        # A few stops: another one for each of the others.
+        for stop in stops if most == ALL else stops[place % len(stops) :][:1] if stops else []:
+            with no_collector():
+                before = alive() + idle(row.window_bytes)
+                found = faults_of(disturbed(row, other, stop), before)
+            faults += [f"stop {stop} of {count}, {other}: {fault}" for fault in found]
+    assert not faults, "\n".join(faults)
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_others_may_change_what_is_worked_on(name: str) -> None:
+    check_others(name, STOPS)
+
+
+# -- the table -------------------------------------------------------------------------------------
+
+#: What starts a long operation, and is no part of one.
+STARTERS = ("broker", "session", "management")
+
+
+def started(tree: ast.Module) -> Iterator[str]:
+    """Yield the names of the generators that a module hands to `start`."""
+    for node in ast.walk(tree):
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr == "start"
+            and len(node.args) == 1
+        ):
+            operation = node.args[0]
+            # So that who reads it, and this test, know what is started.
+            assert isinstance(operation, ast.Call), ast.unparse(node)
+            yield ast.unparse(operation.func).rpartition(".")[2]
+
+
+def test_every_long_operation_has_a_row() -> None:
+    """An operation that no row starts, or none makes long, needs a row of its own."""
+    root = Path(str(leveret.__file__)).parent
+    found = {
+        name
+        for room in STARTERS
+        for path in (root / room).rglob("*.py")
+        for name in started(ast.parse(path.read_text()))
+    }
+    assert found - {"operation"} - frozenset.union(*(stops_of(name)[1] for name in ROWS)) == set()
