@@ -14,8 +14,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from core import Peer
-from hare import HarePeer, frame
 from leveret.broker.admin.definitions_import import Importing
 from leveret.broker.classic.classic import ClassicQueue
 from leveret.broker.policy.policy import make_policy
@@ -28,8 +26,10 @@ from leveret.errors import NotFound
 from leveret.server.haremq.protobuf_codec import ProtobufCodec
 from leveret.session.haremq.connection_base import HareShared
 from model.stepped import SteppedNode
-from raw_codec import PROTOCOL_HEADER, method, publish
-from staged import claimed
+from support.node.core import Peer
+from support.node.staged import claimed
+from support.wire.hare import HarePeer, frame
+from support.wire.raw_codec import PROTOCOL_HEADER, method, publish
 
 #: The vhost, the user, and how many of each thing make an operation long: of queues, of what costs
 #: a step each, and of what is cheap.

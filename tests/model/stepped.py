@@ -18,9 +18,6 @@ from collections.abc import Callable, Iterator
 from types import GeneratorType
 from typing import Any
 
-from core import Node, held
-from delayed import ids
-from hostile_node import durable, exported
 from leveret.broker.classic.waiting import WaitingQueue
 from leveret.broker.core.ownership import key_of
 from leveret.broker.queue.queue import Queue
@@ -28,6 +25,9 @@ from leveret.broker.scheduler.task import Task
 from leveret.broker.staging.area import area_of
 from leveret.broker.stream.stream import Stream
 from leveret.store.disks.recording import RecordingDisk
+from support.hostile.hostile_node import durable, exported
+from support.node.core import Node, held
+from support.node.delayed import ids
 
 #: The slice that ends at the first yield.
 SHORTEST = 1

@@ -18,13 +18,13 @@ from pathlib import Path
 import pytest
 
 import leveret
-from core import Node
 from leveret.errors import AmqpError
 from leveret.store.disks.recording import RecordingDisk
 from model.operations import KEPT, KEPT_COUNT, ROWS, USER, VHOST, Row, Scene, end_all, scene
 from model.stepped import SteppedNode, after_power_cut, alive, facts, told
-from raw_codec import method, publish
-from uncollected import no_collector
+from support.node.core import Node
+from support.node.uncollected import no_collector
+from support.wire.raw_codec import method, publish
 
 #: How many stops of one row are looked at here, and in the thorough run: all of them.
 STOPS = 8

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from core import Node, Peer
 from leveret.errors import AmqpError, NotAllowed, NotFound
 from leveret.limits import STEPS_PER_SLICE
 from leveret.names import Name
 from leveret.wire.methods import QueueDelete, QueueDeleteOk
-from raw_codec import method, publish
+from support.node.core import Node, Peer
+from support.wire.raw_codec import method, publish
 
 DELETE = QueueDelete.CLASS_ID << 16 | QueueDelete.METHOD_ID
 

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
-from leveret.broker.scheduler.task import WAIT
+from leveret.broker.scheduler.task import after
 from leveret.broker.stream.stream import Stream
 from leveret.broker.values.arguments import Arguments, type_name
 from leveret.broker.values.permission import CONFIGURE, READ
@@ -216,10 +216,8 @@ def delete_super_stream(
     finally:
         turn.journal.end_tx()
         unbinding = exchanges.begin_gathered()
-    while unbinding is not None and not unbinding.over:
-        yield WAIT
-    if unbinding is not None:
-        turn.reply_group = max(turn.reply_group, unbinding.group)
+    yield from after(unbinding)
+    turn.reply_group = max(turn.reply_group, unbinding.group)
     return int(waiting)
 
 

@@ -547,7 +547,6 @@ class Exchanges:
             self.remove(binding, True)
             self.forget_destination(binding)
             yield BINDING_STEPS
-            yield STEPS_PER_BINDING
 
     def release(self) -> Iterator[int]:
         """Release the exchanges of the deleted vhost, whose connections are closed."""
