@@ -110,13 +110,14 @@ def declare_super_stream(
             access.configure("queue", one)
             access.write("queue", one)
             yield _ACCESS_STEPS
-    while True:
+    entered = False
+    while not entered:
         parts = _Parts(vhost, name, names, wanted, by)
         try:
             yield from parts.prepare()
-            if parts.are_current():
+            entered = parts.are_current()
+            if entered:
                 parts.enter()
-                break
         finally:
             parts.give_up()
     for new in parts.queues:
