@@ -404,8 +404,9 @@ PARAMETER_BYTES_MAX: Final = 65_536
 #: Policies of one vhost, and operator policies: each new queue is compared with all of them.
 POLICIES_PER_VHOST_MAX: Final = 4096
 
-#: Routing keys in the headers CC and BCC of one message: each is as much work as a publish.
-COPY_KEYS_MAX: Final = 1024
+#: Routing keys in the headers CC and BCC of one message: each is as much work as a publish, and all
+#: are done at once.  Public programs and reports name a handful.
+COPY_KEYS_MAX: Final = 256
 
 #: Bindings of a queue from exchanges that choose one of theirs for each message: these are removed
 #: at once when the queue is deleted, some µs each, so that no message is lost by choosing it.

@@ -27,7 +27,7 @@ from leveret.broker.core.timers import Timed
 from leveret.broker.queue.target import Destinations
 from leveret.broker.scheduler.task import Work
 from leveret.broker.topology.exchange import Exchange
-from leveret.broker.values.copies import blind_copies, blinded, copy_keys
+from leveret.broker.values.copies import blind_copies, blinded, taken_keys
 from leveret.broker.values.special_headers import COPIES, special_headers
 from leveret.broker.vhost.vhost import Vhost
 from leveret.limits import (
@@ -176,7 +176,7 @@ def copies_of(message: Message) -> list[str]:
     keys = blind_copies(message.address)
     properties = message.properties
     if find_property(properties, HEADERS) >= 0 and special_headers(properties) & COPIES:
-        keys = copy_keys(properties) + keys
+        keys = taken_keys(properties) + keys
     return keys
 
 

@@ -72,15 +72,21 @@ def copy_keys(properties: bytes) -> list[str]:
     Raises: PreconditionFailed (406) for anything but arrays of strings of at most 255 bytes, and
     for too many of them.
     """
+    keys = taken_keys(properties)
+    if len(keys) > COPY_KEYS_MAX:
+        raise PreconditionFailed(
+            f"invalid message: CC and BCC have {len(keys)} routing keys, more than "
+            f"{COPY_KEYS_MAX}; publish it once for each part of the list"
+        )
+    return keys
+
+
+def taken_keys(properties: bytes) -> list[str]:
+    """Return these keys of a message that the broker has: earlier releases took more of them."""
     at = find_property(properties, HEADERS)
     if at < 0:
         return []
-    keys = _keys_in(properties, at + 4, at + 4 + i64(read_i32_be(properties, at)))
-    if len(keys) > COPY_KEYS_MAX:
-        raise PreconditionFailed(
-            f"invalid message: CC and BCC have {len(keys)} routing keys, more than {COPY_KEYS_MAX}"
-        )
-    return keys
+    return _keys_in(properties, at + 4, at + 4 + i64(read_i32_be(properties, at)))
 
 
 def _keys_in(entries: bytes, position: i64, end: i64) -> list[str]:
