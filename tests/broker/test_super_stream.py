@@ -156,8 +156,8 @@ def test_a_declare_again_is_fine_and_says_what_is_there(node: Node, peer: Peer) 
     [
         ({"partitions": 4}, "inequivalent arg 'x-super-stream-partitions'"),
         ({"x-max-age": "1D"}, "inequivalent arg 'x-max-age'"),
-        ({"partitions": 0}, "expected 1 to 1024, got 0"),
-        ({"partitions": SUPER_STREAM_PARTITIONS_MAX + 1}, "expected 1 to 1024, got 1025"),
+        ({"partitions": 0}, "expected 1 to 256, got 0"),
+        ({"partitions": SUPER_STREAM_PARTITIONS_MAX + 1}, "expected 1 to 256, got 257"),
         ({"partitions": "3"}, "expected integer, got longstr"),
         ({"partitions": True}, "expected integer, got bool"),
         ({"x-queue-type": "classic"}, "its partitions are of the type stream"),

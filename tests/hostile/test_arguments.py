@@ -22,7 +22,7 @@ from leveret.broker.topology.exchanges import EXCHANGE_TYPES
 from leveret.broker.topology.exchanges.numbers import EXCHANGE_NUMBERS
 from leveret.broker.values.arguments import QUEUE_NUMBERS
 from leveret.errors import PreconditionFailed
-from leveret.limits import DELAY_MS_MAX, SUPER_STREAM_PARTITIONS_MAX
+from leveret.limits import DELAY_MS_MAX, SUPER_STREAM_PARTITIONS_KEPT_MAX
 from leveret.names import Name
 from leveret.store.disks.recording import RecordingDisk
 from support.costs import work_account
@@ -237,7 +237,7 @@ def test_a_super_stream_that_an_older_build_took_costs_no_more() -> None:
     node.sync()
     node = Node(RecordingDisk(node.image()), clock=node.clock)
     peer = node.connect()
-    with Account(100 * SUPER_STREAM_PARTITIONS_MAX) as account:
+    with Account(100 * SUPER_STREAM_PARTITIONS_KEPT_MAX) as account:
         peer.send(method(1, "basic.consume", queue="old", consumer_tag="c"))
     assert account.most_bytes < BYTES_MAX
     assert peer.names() == ["basic.consume-ok"]

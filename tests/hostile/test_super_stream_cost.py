@@ -328,8 +328,8 @@ def test_consumers_of_a_whole_are_cancelled_in_slices_when_a_partition_is_delete
     node: Node, peer: Peer
 ) -> None:
     """The end of each takes a look at all partitions, which counts too."""
-    consumers = 40
-    peer.send(ask(512))
+    consumers = 80
+    peer.send(ask())
     node.sync()
     reader = node.connect()
     reader.call(1, "basic.qos", prefetch_count=10)

@@ -30,7 +30,7 @@ from leveret.broker.stream.stream import Stream
 from leveret.broker.values.arguments import Arguments, type_name
 from leveret.broker.values.permission import CONFIGURE, READ
 from leveret.errors import NotFound, PreconditionFailed
-from leveret.limits import SUPER_STREAM_PARTITIONS_MAX
+from leveret.limits import SUPER_STREAM_PARTITIONS_KEPT_MAX, SUPER_STREAM_PARTITIONS_MAX
 from leveret.names import Name
 
 if TYPE_CHECKING:
@@ -63,15 +63,18 @@ def partition_names(name: str, partitions: int) -> list[Name]:
     return [Name(f"{name}-{number}") for number in range(partitions)]
 
 
-def partition_count(arguments: Arguments, where: str) -> int:
+def partition_count(vhost: Vhost, name: str, arguments: Arguments) -> int:
     """Return how many partitions the arguments of a declare ask for.
 
-    Raises: PreconditionFailed (406); `where` names the super stream in the error.
+    An existing super stream may have more than a new one.  Raises: PreconditionFailed (406).
     """
+    where = super_stream_label(vhost, name)
     value = arguments.get(PARTITIONS)
     if not isinstance(value, int) or isinstance(value, bool):
         raise _invalid(where, f"expected integer, got {type_name(value)}")
-    if not 1 <= value <= SUPER_STREAM_PARTITIONS_MAX:
+    exchange = find_super_stream(vhost, name)
+    declared = 0 if exchange is None else declared_count(exchange)
+    if value != declared and not 1 <= value <= SUPER_STREAM_PARTITIONS_MAX:
         raise _invalid(where, f"expected 1 to {SUPER_STREAM_PARTITIONS_MAX}, got {value}")
     return value
 
@@ -121,7 +124,7 @@ def declared_count(exchange: Exchange) -> int:
     """Return how many partitions a super stream has."""
     value = exchange.arguments.get(PARTITIONS)
     # An older build did not limit the number.
-    return min(value, SUPER_STREAM_PARTITIONS_MAX) if isinstance(value, int) else 0
+    return min(value, SUPER_STREAM_PARTITIONS_KEPT_MAX) if isinstance(value, int) else 0
 
 
 def partition_arguments(streams: list[Stream]) -> Arguments:

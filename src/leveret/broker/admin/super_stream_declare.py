@@ -46,7 +46,7 @@ from leveret.limits import (
     PARTITION_STEPS,
     SHORT_STRING_BYTES_MAX,
     SUPER_STREAM_BYTES_MAX,
-    SUPER_STREAM_PARTITIONS_MAX,
+    SUPER_STREAM_PARTITIONS_KEPT_MAX,
     TABLE_BYTES_PER_STEP,
 )
 from leveret.names import Name, check_new
@@ -94,7 +94,7 @@ def declare_super_stream(
     is room for.  Then nothing is changed.
     """
     where = super_stream_label(vhost, name)
-    partitions = partition_count(arguments, where)
+    partitions = partition_count(vhost, name, arguments)
     if access is not None:
         access.configure("exchange", name)
         access.read("exchange", name)
@@ -295,6 +295,7 @@ def _stream_arguments(arguments: Arguments, where: str) -> Arguments:
         raise PreconditionFailed(f"{where}: its partitions are of the type stream")
     check_queue_arguments(wanted, where)
     # Each part is made with them, and some numbers are longer than others.
-    longest: Arguments = {**wanted, PARTITION_OF: "", PARTITION_NUMBER: SUPER_STREAM_PARTITIONS_MAX}
+    last = SUPER_STREAM_PARTITIONS_KEPT_MAX - 1
+    longest: Arguments = {**wanted, PARTITION_OF: "", PARTITION_NUMBER: last}
     Definition("super_stream", {"arguments": longest})
     return wanted

@@ -38,7 +38,7 @@ from leveret.errors import NotImplementedFault, PreconditionFailed
 from leveret.limits import (
     CHUNK_BYTES_PER_STEP,
     CHUNK_RECORDS_MAX,
-    SUPER_STREAM_PARTITIONS_MAX,
+    SUPER_STREAM_PARTITIONS_KEPT_MAX,
 )
 from leveret.message import Message
 from leveret.store.journal.journal import Journal, LateRecord
@@ -90,7 +90,7 @@ class Stream(Queue):
         self.stream_id = ""
         #: Its number as a partition of a super stream, from 0 on; -1 if it is not a partition.
         self.partition: i64 = min(
-            int_argument(arguments, "x-super-stream-partition"), SUPER_STREAM_PARTITIONS_MAX
+            int_argument(arguments, "x-super-stream-partition"), SUPER_STREAM_PARTITIONS_KEPT_MAX
         )
         self._entry = stream_entry(name) if self.partition >= 0 else b""
         #: The newest block, which is in memory and has no place in a file; `blocks` ends with it.
