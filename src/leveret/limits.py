@@ -581,8 +581,8 @@ PUBLISHERS_PER_USER_MAX: Final = 10_000
 #: failed on a Friday may be started again on a Monday.
 PUBLISHER_EXPIRY_MS: Final = 604_800_000
 
-#: The same for the name that a client's connection made for itself.  Nobody uses it after that
-#: connection, which may be lost and try to come back for so long.
+#: The same for the name that a client's connection, or a save of a table, made for itself.  Nobody
+#: uses it after that connection, which may be lost and try to come back for so long.
 CLIENT_PUBLISHER_EXPIRY_MS: Final = 3_600_000
 
 #: How long is known how far the publishes of a client came whose connection was lost: as long as it
@@ -600,13 +600,14 @@ PUBLISH_SESSION_CHANNELS_MAX: Final = 4_096
 #: has unconfirmed at a time, by far.  The oldest are forgotten for one more.
 PUBLISH_SESSION_GAPS_MAX: Final = 4_096
 
-#: Sinks that a vhost remembers (each takes some 1,100 bytes); one more is refused until one of them
-#: was idle for long enough.
-SINKS_PER_VHOST_MAX: Final = 40_000
+#: Sinks that a vhost remembers (each takes some 1,100 bytes): one for each streaming query that
+#: writes there, of which a cluster runs hundreds.  All end at once with their vhost.  One more is
+#: refused until one of them was idle for long enough.
+SINKS_PER_VHOST_MAX: Final = 4_000
 
 #: Those of them that one user may own (user limit `max-sinks`): a quarter, so that no user's junk
 #: shuts out the others.
-SINKS_PER_USER_MAX: Final = 10_000
+SINKS_PER_USER_MAX: Final = 1_000
 
 #: Staging queues in one commit: the tasks that publish a batch, each to its own.  The decision is
 #: one record with all their numbers in it, which `TABLE_ENTRIES_MAX` bounds.

@@ -34,6 +34,11 @@ _REFUSED: Final = (
 )
 
 
+#: What the name of a sink begins with that one save of a table makes for itself, and how many
+#: characters follow, which are random.
+SAVE_PREFIX: Final = "save-"
+SAVE_CHARACTERS: Final = 16
+
 #: The refusal of a name without a character besides line ends.
 _NAMES_NOTHING: Final = "a name of line ends alone names nothing: line ends are stripped from names"
 
@@ -87,6 +92,11 @@ def check_new(name: str, what: str) -> None:
                     f"the name of a new {what} holds the control character U+{code:04X}: choose a "
                     "name without it"
                 )
+
+
+def is_save(name: str) -> bool:
+    """Return whether a sink is that of one save of a table, which nobody repeats later."""
+    return name.startswith(SAVE_PREFIX) and len(name) == len(SAVE_PREFIX) + SAVE_CHARACTERS
 
 
 def is_plain(raw: bytes) -> bool:

@@ -12,12 +12,13 @@ from leveret.broker.staging.release import Sink
 from leveret.broker.values.queue_attributes import QueueAttributes
 from leveret.errors import PreconditionFailed
 from leveret.limits import (
+    CLIENT_PUBLISHER_EXPIRY_MS,
     COMMIT_BYTES_MAX,
     RELEASES_PER_SINK_MAX,
     SINKS_PER_VHOST_MAX,
     STAGING_QUEUES_PER_COMMIT_MAX,
 )
-from leveret.names import Name
+from leveret.names import SAVE_PREFIX, Name
 from leveret.store.disks.recording import RecordingDisk
 from support.node.core import Node, Peer
 from support.node.staged import (
@@ -131,7 +132,10 @@ def test_sinks_and_waiting_batches_have_a_most() -> None:
         sink = Sink(f"s{number}", "")
         sink.batch, sink.time_ms = 1, node.clock.wall_ms()
         node.staging.restore(sink, [])
-    assert "sinks" in refusal(node, peer, sink="one more")[1]
+    assert refusal(node, peer, sink="one more")[1] == (
+        "PRECONDITION_FAILED - vhost '/' has at most 4000 sinks: forget sinks that are not used "
+        "any more (leveret ctl delete_sink)"
+    )
     assert released(peer, sink="s5", batch=2) == ["basic.ack"]
     node.tick(int(node.turn.publisher_expiry_ms) + 2000)
     assert node.staging.sinks.by_place == {}
@@ -330,6 +334,22 @@ def test_an_idle_sink_is_forgotten_and_its_batches_begin_anew() -> None:
     stage(peer, "a", b"2")
     assert released(peer, "a") == ["basic.ack"]
     assert bodies(node) == [b"1", b"2"]
+
+
+def test_the_sink_of_one_save_is_forgotten_after_an_hour() -> None:
+    saved = f"{SAVE_PREFIX}0123456789abcdef"
+    for restarts in (False, True):
+        node = Node()
+        peer = start(node)
+        for sink in (saved, f"{saved}0"):
+            assert released(peer, sink=sink) == ["basic.ack"]
+        if restarts:
+            node = Node(RecordingDisk(node.image()), clock=node.clock)
+        node.tick(CLIENT_PUBLISHER_EXPIRY_MS)
+        assert node.staging.sinks.has(saved, "", 1)
+        node.tick(2)
+        assert not node.staging.sinks.has(saved, "", 1)
+        assert node.staging.sinks.has(f"{saved}0", "", 1)
 
 
 def test_an_operator_may_have_a_sink_forgotten() -> None:

@@ -93,7 +93,10 @@ class StagingArea(StagingQueues):
         sink = self.sinks.find(name, destination, by)
         if sink is None:
             if len(self.sinks.by_place) >= SINKS_PER_VHOST_MAX:
-                raise PreconditionFailed(f"a vhost has at most {SINKS_PER_VHOST_MAX} sinks")
+                raise PreconditionFailed(
+                    f"vhost '{self.vhost.name}' has at most {SINKS_PER_VHOST_MAX} sinks: forget "
+                    "sinks that are not used any more (leveret ctl delete_sink)"
+                )
             if not self.sinks.account.has_room():
                 raise PreconditionFailed(
                     "what queues, streams and sinks remember beside messages takes all of its "

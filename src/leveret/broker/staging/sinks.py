@@ -13,7 +13,8 @@ A sink belongs to the user who committed to it first (`ownership`); one that an 
 recorded belongs to nobody, until somebody commits to it.  A sink without a destination stands for
 others of its name only where these are its owner's too.
 
-A sink that committed nothing for longer than `publisher_expiry_ms` is forgotten.
+A sink that committed nothing for longer than `publisher_expiry_ms` is forgotten, and that of one
+save of a table after an hour: nobody repeats that save under its name.
 
 Invariants: batches are released one after the other, in the order of their commits; a sink is not
 forgotten while it releases; of a name there is at most one sink that is found without a
@@ -41,8 +42,8 @@ from leveret.broker.core.timers import Timed
 from leveret.broker.core.turn import Turn
 from leveret.broker.staging.index import StagingIndex
 from leveret.broker.staging.release import Sink
-from leveret.limits import SINKS_PER_USER_MAX
-from leveret.names import check_new
+from leveret.limits import CLIENT_PUBLISHER_EXPIRY_MS, SINKS_PER_USER_MAX
+from leveret.names import check_new, is_save
 
 #: The command that gives a sink to another owner; errors name it.
 GIVE_SINK: Final = "set_sink_owner"
@@ -142,7 +143,7 @@ class Sinks:
             self._adopted[sink.name] = sink
         if sink.expiry is None:
             sink.expiry = SinkExpiry(self, sink)
-            self._arm(sink.expiry, sink.time_ms)
+            self._arm(sink, sink.expiry, sink.time_ms)
 
     def _remove(self, sink: Sink) -> None:
         del self.by_place[(sink.name, sink.destination)]
@@ -221,11 +222,16 @@ class Sinks:
         turn = self.turn
         if sink.is_busy():
             return False
-        return turn.now_ms - sink.time_ms > turn.publisher_expiry_ms
+        return turn.now_ms - sink.time_ms > self._expiry_ms(sink)
 
-    def _arm(self, expiry: Timed, time_ms: i64) -> None:
+    def _expiry_ms(self, sink: Sink) -> i64:
+        """Return how long a sink may be idle."""
+        expiry_ms = self.turn.publisher_expiry_ms
+        return min(expiry_ms, CLIENT_PUBLISHER_EXPIRY_MS) if is_save(sink.name) else expiry_ms
+
+    def _arm(self, sink: Sink, expiry: Timed, time_ms: i64) -> None:
         """Have a sink looked at when it may be idle that was not at that time."""
-        self.turn.timers.set(expiry, time_ms + self.turn.publisher_expiry_ms + 1)
+        self.turn.timers.set(expiry, time_ms + self._expiry_ms(sink) + 1)
 
     def look_at(self, sink: Sink) -> None:
         """Forget a sink if it expired."""
@@ -233,7 +239,7 @@ class Sinks:
             self._remove(sink)
             self._end_expiry(sink)
         elif sink.expiry is not None:
-            self._arm(sink.expiry, self.turn.now_ms if sink.is_busy() else sink.time_ms)
+            self._arm(sink, sink.expiry, self.turn.now_ms if sink.is_busy() else sink.time_ms)
 
     def _end_expiry(self, sink: Sink) -> None:
         """Look at a sink no more: it is forgotten."""

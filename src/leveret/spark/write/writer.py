@@ -19,6 +19,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from leveret.names import SAVE_CHARACTERS, SAVE_PREFIX
 from leveret.spark.options.read import OptionError
 from leveret.spark.write.options import WriteOptions
 from leveret.spark.write.result import WriteResult, add_result
@@ -39,7 +40,7 @@ class BatchWriter(DataSourceArrowWriter):
         _refuse_overwrite(overwrite)
         self._options = options.for_batch()
         self._layout = layout_of(schema, options)
-        sink = options.write_id or f"save-{secrets.token_hex(8)}"
+        sink = options.write_id or SAVE_PREFIX + secrets.token_hex(SAVE_CHARACTERS // 2)
         self._job = Job(sink, options.write_batch, options.place)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
