@@ -183,11 +183,11 @@ CONSUMERS_PER_QUEUE_MAX: Final = 65_535
 #: Deliveries of one channel that wait for their ack; prefetch bounds it earlier where it is set.
 UNACKED_PER_CHANNEL_MAX: Final = 1_000_000
 
-#: Messages that one transaction holds before its commit, published and settled ones together; their
-#: copies in queues; and the bytes of all but the largest: any one message that may be published may
-#: be part of a transaction.  A commit is one record of the journal and so is done at once: some
-#: 0.3 µs a message and 0.2 to 0.5 µs a copy.  Who has more to publish commits it in parts.
-TX_MESSAGES_MAX: Final = 16_384
+#: Messages that one transaction publishes, as in RabbitMQ 4.3 (`channel_tx_message_max`), and as
+#: many that it settles; their copies in queues; and the bytes of all but the largest: any one
+#: message that may be published may be part of a transaction.  A commit is one record of the
+#: journal and so is done at once: some 0.3 µs a message and 0.2 to 0.5 µs a copy.
+TX_MESSAGES_MAX: Final = 10_000
 TX_COPIES_MAX: Final = 16_384
 TX_BYTES_MAX: Final = 64 * 1024 * 1024
 

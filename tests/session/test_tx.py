@@ -276,10 +276,18 @@ def test_a_commit_waits_for_its_sync(node: Node) -> None:
 
 
 def test_a_transaction_has_limits(tx: Peer) -> None:
+    for _ in range(2):
+        tx.send(*[publish(1, "", "q", b"")] * TX_MESSAGES_MAX)
+        tx.call(1, "tx.rollback")
     tx.send(*[publish(1, "", "q", b"")] * TX_MESSAGES_MAX)
     assert tx.take() == []
     tx.send(publish(1, "", "q", b""))
-    assert tx.expect(1, "channel.close").code == 406
+    closed = tx.expect(1, "channel.close")
+    assert closed.code == 406
+    assert closed.text == (
+        "PRECONDITION_FAILED - transaction has reached the maximum of 10000 uncommitted publishes; "
+        "commit it in parts"
+    )
     assert ready(tx) == 5
 
 

@@ -109,8 +109,8 @@ class Transaction:
 
     @property
     def room(self) -> i64:
-        """How many more messages it may publish or settle."""
-        return TX_MESSAGES_MAX - len(self.publishes) - self._settled
+        """How many more deliveries it may settle."""
+        return TX_MESSAGES_MAX - self._settled
 
     @property
     def steps(self) -> i64:
@@ -150,11 +150,15 @@ class Transaction:
         self._largest = max(self._largest, size)
         self._booked += size + TX_PUBLISH_BYTES
         self._connection.assemble(size + TX_PUBLISH_BYTES)
-        over = self._bytes - self._largest > TX_BYTES_MAX
-        if over or self.room <= 0:
+        if len(self.publishes) >= TX_MESSAGES_MAX:
             raise PreconditionFailed(
-                f"a transaction holds at most {TX_MESSAGES_MAX} messages, and {TX_BYTES_MAX} bytes "
-                "beside its largest message"
+                f"transaction has reached the maximum of {TX_MESSAGES_MAX} uncommitted publishes; "
+                "commit it in parts"
+            )
+        if self._bytes - self._largest > TX_BYTES_MAX:
+            raise PreconditionFailed(
+                f"a transaction holds at most {TX_BYTES_MAX} bytes beside its largest message; "
+                "commit it in parts"
             )
         if self._small_bytes > TX_SMALL_BYTES_MAX:
             raise PreconditionFailed(
@@ -211,7 +215,8 @@ class Transaction:
         self.settles.append(TxSettle(settled, outcome))
         if full:
             raise PreconditionFailed(
-                f"a transaction publishes and settles at most {TX_MESSAGES_MAX} messages"
+                f"transaction has reached the maximum of {TX_MESSAGES_MAX} uncommitted acks; "
+                "commit it in parts"
             )
         if self._is_long():
             raise PreconditionFailed(_TOO_LONG)
