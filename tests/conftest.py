@@ -10,6 +10,8 @@ both builds, or count steps and bytes, which are the same in each.
 from __future__ import annotations
 
 import gc
+import signal
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -44,6 +46,14 @@ ONE_BUILD = ("commands", "crash", "interop", "one_build", "pages")
 
 NURSERY.open = True
 
+# A shell that is not interactive has its background jobs ignore what Ctrl-C and Ctrl-\ send, and
+# whatever a test starts would inherit that: a program that is interrupted would go on for ever.
+for number in (signal.SIGINT, signal.SIGQUIT):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(
+            number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+        )
+
 # A shared machine is no stopwatch: no deadlines.  `ci` draws the same examples in every run.
 hypothesis.settings.register_profile("default", deadline=None)
 hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, database=None)
@@ -67,6 +77,18 @@ def _rank(item: pytest.Item) -> int:
     if item.get_closest_marker("spark") is not None:
         return 0
     return 1 if any(item.get_closest_marker(mark) is not None for mark in ONE_BUILD) else 2
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _closes_what_it_opens() -> Iterator[None]:
+    """Have a file of tests fail that leaves a socket, a file or a loop open.
+
+    Else the collector finds it later, and whatever test runs then fails.  What is left by then
+    stays, and need not be looked at again.
+    """
+    yield
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from leveret.cli import exits
 
-SECONDS_MAX = 1500.0
+SECONDS_MAX = 800.0
 
 
 def demo(*arguments: str | Path) -> subprocess.CompletedProcess[str]:

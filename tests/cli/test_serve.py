@@ -103,7 +103,7 @@ def test_definitions_that_cannot_be_loaded_end_the_start(
     if data is not None:
         path.write_text(data)
     broker = BrokerProcess(tmp_path / "data", flags=["--load-definitions", str(path)])
-    found = subprocess.run(broker.command, capture_output=True, text=True, timeout=30)
+    found = subprocess.run(broker.command, capture_output=True, text=True, timeout=120)
     assert found.returncode == 1
     assert f"load_definitions: {path}: {reason}" in found.stderr or f"{reason} {path}" in (
         found.stderr

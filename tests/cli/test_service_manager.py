@@ -65,7 +65,7 @@ def test_a_start_and_a_stop_are_told(tmp_path: Path, manager: Manager, address: 
         assert told[-1] == ["READY=1", f"STATUS=listening on amqp://127.0.0.1:{broker.port}"]
         os.kill(broker.pid, signal.SIGTERM)
         assert manager.next() == ["STOPPING=1", "STATUS=stopping"]
-        assert broker.wait(30) == 0
+        assert broker.wait(120) == 0
 
 
 def test_a_broker_that_runs_says_so_as_often_as_it_is_asked(

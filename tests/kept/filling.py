@@ -265,7 +265,7 @@ def _staged(publisher: Publisher) -> None:
         stage(channel, f"totals.{batch}", "totals", batch, "results", bodies)
         commit(channel, "totals", batch, [f"totals.{batch}"])
         reader = channel.connection.channel()
-        with reader.consume("results", inactivity_timeout=30) as found:
+        with reader.consume("results", inactivity_timeout=120) as found:
             for expected in bodies:
                 message = next(found)
                 assert message.body == expected

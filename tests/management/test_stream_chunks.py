@@ -79,7 +79,7 @@ def asked(node: Node, reads: Reads) -> tuple[bytes, http.client.HTTPMessage]:
     """Return what comes of the stream, over a socket."""
 
     def ask(port: int) -> tuple[bytes, http.client.HTTPMessage]:
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
         try:
             connection.request("GET", "/api/streams/%2F/s/chunks")
             answer = connection.getresponse()

@@ -71,7 +71,7 @@ def test_what_is_not_there(api: Api) -> None:
 
 def asked(port: int, user: str, method: str, path: str, body: object = None) -> int:
     """The status of what a user asks over TCP."""
-    http = HTTPConnection("127.0.0.1", port, timeout=30)
+    http = HTTPConnection("127.0.0.1", port, timeout=120)
     with contextlib.closing(http):
         http.request(method, path, None if body is None else json.dumps(body), basic(user, user))
         response = http.getresponse()

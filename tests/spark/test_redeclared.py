@@ -329,7 +329,7 @@ def test_offsets_that_a_name_stored_die_with_their_stream(stream: LiveStream) ->
     def taken(count: int) -> list[bytes]:
         with stream.channel() as channel:
             channel.qos(prefetch_count=1)
-            with channel.consume(stream.name, arguments=wish, inactivity_timeout=30) as messages:
+            with channel.consume(stream.name, arguments=wish, inactivity_timeout=120) as messages:
                 found = []
                 for message in messages:
                     found.append(message.body)

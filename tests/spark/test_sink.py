@@ -129,7 +129,7 @@ def arrived(live: LiveStream, count: int) -> int:
     with live.channel() as channel:
         channel.qos(1000)
         consumer = channel.consume(
-            live.name, arguments={"x-stream-offset": "first"}, inactivity_timeout=20.0
+            live.name, arguments={"x-stream-offset": "first"}, inactivity_timeout=120
         )
         found = 0
         while found < count and (message := next(consumer, None)) is not None:
@@ -146,7 +146,7 @@ def test_the_example_of_the_page(spark: SparkSession, broker: Broker, name: str)
         channel.queue_bind(name, "amq.topic", "orders.#")
         code = example.replace("amqp://guest:guest@localhost:5672/%2F", broker.uri)
         exec(compile(code, "spark-sink.md", "exec"), {})  # noqa: S102
-        consumer = channel.consume(name, inactivity_timeout=20.0)
+        consumer = channel.consume(name, inactivity_timeout=120)
         found = list(islice(consumer, 1000))
         assert {int(message.body) for message in found} == set(range(1000))
         assert {message.routing_key for message in found} == {"orders.0", "orders.1", "orders.2"}
@@ -185,7 +185,7 @@ def test_foreach_batch_writes_to_two_destinations_and_is_told_when_it_begins_ane
         with pytest.raises(Exception, match="is below the last one that was written, 1"):
             run("second")
         for one in queues:
-            consumer = channel.consume(one, inactivity_timeout=20.0)
+            consumer = channel.consume(one, inactivity_timeout=120)
             found = [message.body for message in islice(consumer, 100)]
             assert sorted(found, key=int) == [b"%d" % n for n in range(100)]
             consumer.cancel()

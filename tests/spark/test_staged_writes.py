@@ -53,7 +53,7 @@ def staged(broker: Broker, rows: pa.RecordBatch | None = None, **more: str) -> S
 
 def settled(channel: Channel, queue: str, count: int) -> list[bytes]:
     """Return the bodies in a queue when `count` have come: the broker hands them on by slices."""
-    consumer = channel.consume(queue, inactivity_timeout=20.0)
+    consumer = channel.consume(queue, inactivity_timeout=120)
     found: list[bytes] = []
     while len(found) < count and (message := next(consumer, None)) is not None:
         message.ack()
@@ -112,7 +112,7 @@ def test_a_batch_arrives_as_it_was_and_in_the_order_of_its_tasks(
 def test_what_staging_adds_is_taken_off_again(broker: Broker, channel: Channel, queue: str) -> None:
     rows = numbers(0, 2, headers=pa.array([[("h", "1")], None], HEADERS))
     staged(broker, rows, queue=queue).save([[rows]])
-    consumer = channel.consume(queue, inactivity_timeout=20.0)
+    consumer = channel.consume(queue, inactivity_timeout=120)
     first, second = next(consumer), next(consumer)
     assert first.properties.headers == {"h": "1"}
     assert not second.properties.headers
@@ -161,7 +161,7 @@ def wait_for(channel: Channel, stream: str, count: int) -> list[bytes]:
     """Return the bodies of a stream when that many are there, and those that follow at once."""
     channel.qos(1000)
     arguments = {"x-stream-offset": "first"}
-    consumer = channel.consume(stream, arguments=arguments, inactivity_timeout=20.0)
+    consumer = channel.consume(stream, arguments=arguments, inactivity_timeout=120)
     found: list[bytes] = []
     while len(found) < count and (message := next(consumer, None)) is not None:
         message.ack()

@@ -39,7 +39,7 @@ def arrived(process: BrokerProcess, count: int) -> list[bytes]:
     with connect(process.uri) as connection, connection.channel() as channel:
         channel.qos(1000)
         consumer = channel.consume(
-            STREAM, arguments={"x-stream-offset": "first"}, inactivity_timeout=20.0
+            STREAM, arguments={"x-stream-offset": "first"}, inactivity_timeout=120
         )
         found: list[bytes] = []
         while len(found) < count and (message := next(consumer, None)) is not None:

@@ -105,7 +105,7 @@ def read_numbers(uri: str, queue: str, count: int) -> list[int]:
         channel = connection.channel()
         channel.qos(prefetch_count=500)
         arguments = {"x-stream-offset": "first"} if queue == "s" else {}
-        with channel.consume(queue, arguments=arguments, inactivity_timeout=30) as consumer:
+        with channel.consume(queue, arguments=arguments, inactivity_timeout=120) as consumer:
             for message in consumer:
                 message.ack()
                 found.append(int(message.body))
