@@ -312,12 +312,37 @@ def test_a_vhost_goes_with_what_it_releases() -> None:
     assert "v" not in killed(node).broker.vhosts
 
 
+def test_a_connection_that_goes_while_its_commit_is_looked_at_commits_nothing() -> None:
+    node = Node()
+    peer = start(node, "a")
+    stage(peer, "a", b"1")
+    commit(peer, "a")
+    peer.lose()
+    node.sync()
+    assert not node.staging.sinks.has("s", "", 1)
+    other = start(node)
+    assert released(other, "a") == ["basic.ack"]
+    assert bodies(node) == [b"1"]
+
+
 def test_a_client_that_closes_behind_its_commit_has_committed() -> None:
     node = Node()
     peer = start(node, "a")
     stage(peer, "a", b"1")
     commit(peer, "a")
     peer.send(method(0, "connection.close", code=200))
+    assert bodies(node) == [b"1"]
+
+
+def test_two_commits_of_one_queue_at_once_are_one() -> None:
+    node = Node()
+    first, second = start(node, "a"), start(node)
+    stage(first, "a", b"1")
+    commit(first, "a")
+    commit(second, "a", mandatory=True)
+    node.sync()
+    assert first.names()[-1] == "basic.ack"
+    assert [got.name for got in second.take()] == ["basic.return", "basic.nack"]
     assert bodies(node) == [b"1"]
 
 

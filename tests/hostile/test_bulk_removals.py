@@ -15,6 +15,7 @@ from leveret.broker.core.quotas import Share, Use
 from leveret.broker.core.timers import Timed, Timers
 from leveret.broker.core.work import Freeing, WorkAccount
 from leveret.broker.policy.policy import make_policy
+from leveret.broker.scheduler.task import Task
 from leveret.clock import NO_DEADLINE
 from leveret.limits import (
     DEFINING_METHOD_STEPS,
@@ -303,9 +304,16 @@ class Holding(Share):
         self.asks = bool(self.watched)
 
 
+class Bare(WorkAccount):
+    """An account of work that waits for no sync."""
+
+    def park(self, task: Task) -> None:
+        raise AssertionError(task)
+
+
 def test_a_new_quota_counts_many_queues_in_slices() -> None:
     """And the quota holds from the end of that on, for each of them."""
-    work = WorkAccount()
+    work = Bare()
     use = Use("of a vhost", work)
     shares = [Holding(use) for _ in range(10 * STEPS_PER_SLICE)]
     use.limit({"max-messages": len(shares)})

@@ -125,27 +125,6 @@ def test_a_commit_that_nobody_waits_for_unseals_what_it_has_checked(node: Node) 
     assert other.names() == ["basic.ack"]
 
 
-def test_two_commits_of_one_queue_at_once_are_one(node: Node) -> None:
-    peer = staged(node, 1)
-    other = node.connect_as("writer", 1, 2)
-    other.call(1, "confirm.select")
-    ask(node, peer, 1)
-    queue = node.vhost.queues.by_name[QUEUES[0]]
-    assert isinstance(queue, StagingQueue)
-    while not queue.sealed:
-        node.broker.settle()
-    assert node.staging.sinks.by_place == {}
-    commit(other, QUEUES[0], mandatory=True)
-    node.sync()
-    assert peer.names()[-1] == "basic.ack"
-    returned, nack = other.take()
-    assert (returned.name, nack.name) == ("basic.return", "basic.nack")
-    assert "is being committed already" in returned.text
-    for _ in QUEUES:
-        node.sync()
-    assert node.classic("q").ready_count() == len(QUEUES)
-
-
 def test_a_repeated_batch_is_dropped_in_slices(node: Node) -> None:
     peer = staged(node, 1)
     # Staged before it was committed by another attempt, of which one queue is enough.

@@ -17,12 +17,14 @@ from pathlib import Path
 import pytest
 
 from leveret.broker.node.users import User, Users, hash_password
+from leveret.broker.staging.commit import COMMIT_KEY
 from leveret.broker.stream.stream import Stream
 from leveret.broker.values.queue_attributes import QueueAttributes
 from leveret.management.gate import Gate
 from leveret.names import Name
 from support.hostile.hostile_node import HostileNode, Tally
 from support.node.core import Node, Peer
+from support.node.staged import stage, stage_queue
 from support.wire.raw_codec import method, publish
 
 #: Longer than any test: an answer that comes does not come because the time is up.
@@ -335,6 +337,22 @@ def test_a_transaction_that_is_still_allowed_is_committed(node: Node) -> None:
     node.run()
     peer.call(1, "tx.commit")
     assert node.classic("q").ready_count() == 1
+
+
+def test_a_commit_of_a_batch_is_judged_again_when_it_is_decided(node: Node) -> None:
+    """It waits for the sync of what is staged, and meanwhile the right to the queues goes."""
+    peer = holder(node)
+    stage_queue(peer, "stage")
+    peer.call(1, "confirm.select")
+    stage(peer, "stage", b"one")
+    body = json.dumps({"sink": "s", "batch": 1, "queues": ["stage"]}).encode()
+    peer.send(publish(1, "", COMMIT_KEY, body, mandatory=True))
+    assert peer.connection.halted
+    node.broker.users.set_permission("u", "/", "^q$", ".*", ".*")
+    node.sync()
+    returned = [got for got in peer.take() if got.name == "basic.return"]
+    assert [got.code for got in returned] == [403]
+    assert node.classic("q").ready_count() == 0
 
 
 @pytest.fixture

@@ -168,6 +168,20 @@ class Resumption(SyncWaiter):
 
 
 @final
+class Parked(SyncWaiter):
+    """Continues a task once a group of the journal is synced."""
+
+    def __init__(self, turn: Turn, task: Task) -> None:
+        super().__init__()
+        self._turn: Final = turn
+        self._task: Final = task
+
+    def synced(self, group: i64) -> None:
+        """Have it continue in the next round."""
+        self._turn.wake(self._task)
+
+
+@final
 class SyncWaiters:
     """All who wait for groups of the journal; very many are called a slice at a time.
 
@@ -304,6 +318,16 @@ class Turn(WorkAccount):
     def start_later(self, operation: Iterator[int]) -> None:
         """Do a long operation in later turns."""
         self.works.append(Task(self, operation))
+
+    def park(self, task: Task) -> None:
+        """Continue a task once the group that its reply waits for is synced."""
+        self.wait(Parked(self, task), task.group)
+
+    def wake(self, task: Task) -> None:
+        """Continue a task in the next round, if it waits for a sync."""
+        if task.parked:
+            task.parked = False
+            self.works.append(task)
 
     def wait(self, waiter: SyncWaiter, group: i64) -> None:
         """Call `waiter` when `group` is synced."""

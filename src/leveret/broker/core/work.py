@@ -18,7 +18,7 @@ from mypy_extensions import i64
 from leveret.broker.core.counts import Counts, MessageSizes
 from leveret.broker.core.memory import HeldMemory
 from leveret.broker.core.rounds import Rounds
-from leveret.broker.scheduler.task import Work
+from leveret.broker.scheduler.task import Task, Work
 from leveret.limits import (
     DISPATCH_STEPS_PER_TURN,
     FREED_BYTES_PER_STEP,
@@ -184,9 +184,14 @@ class WorkAccount(HeldMemory):
         The shell comes back for them, because `Turn.settle` follows every call into the core.
         """
         if work.step(min(steps, self.slice_steps)):
-            self.works.append(work)
+            self._go_on_later(work)
         else:
             work.ended()
+
+    def _go_on_later(self, work: Work) -> None:
+        """Continue a long operation in later turns; one that waits for a sync comes back itself."""
+        if not (isinstance(work, Task) and work.parked):
+            self.works.append(work)
 
     def continue_works(self, steps: i64) -> None:
         """Do a slice of long operations, each in its turn, until these take `steps` steps."""
@@ -196,7 +201,7 @@ class WorkAccount(HeldMemory):
             left -= 1
             work = self.works.popleft()
             if work.step(self.slice_steps):
-                self.works.append(work)
+                self._go_on_later(work)
             else:
                 work.ended()
 

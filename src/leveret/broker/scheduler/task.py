@@ -24,6 +24,9 @@ from mypy_extensions import i64, mypyc_attr
 #: comes back to it in the next round.
 WAIT: Final = -1
 
+#: What an operation yields that continues once the group which its reply waits for is synced.
+SYNC: Final = -2
+
 _NOTHING: Final[tuple[int, ...]] = ()
 
 
@@ -41,6 +44,10 @@ class Spending:
         self.steps: i64 = 0
         #: The group whose sync the reply to the method at hand must wait for; 0 for none.
         self.reply_group: i64 = 0
+
+    @abstractmethod
+    def park(self, task: Task) -> None:
+        """Continue a task once the group that its reply waits for is synced."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -99,6 +106,8 @@ class Task(WaitedWork):
         #: The group of the journal that what depends on the operation must wait for: each slice
         #: continues with that of the slice before.
         self.group: i64 = turn.reply_group
+        #: True while it waits for a sync, and is in no list of tasks.
+        self.parked = False
 
     def step(self, steps: i64) -> bool:
         """Continue for about so many steps, and count them; return whether some are left."""
@@ -107,14 +116,18 @@ class Task(WaitedWork):
         turn.reply_group = self.group
         last: i64 = turn.steps + steps
         left = False
+        self.parked = False
         for yielded in self.operation:
             cost: i64 = yielded
             if cost > 0:
                 turn.steps += cost
-            if cost == WAIT or turn.steps >= last:
+            if cost < 0 or turn.steps >= last:
                 left = True
+                self.parked = cost == SYNC
                 break
         self.group = turn.reply_group
+        if self.parked:
+            turn.park(self)
         return left
 
     def ended(self) -> None:

@@ -3,9 +3,9 @@
 It is a message to the default exchange with the routing key `amq.leveret.commit`, whose body names
 the sink, the batch, its staging queues in their order, and what becomes of a message that no queue
 takes.  It is looked at first: the user's rights, which its session checks, and each queue, which is
-sealed; and for `fail` every message must have a destination.  Then `settle` decides, by one record
-of the journal.  What is staged comes before it in the journal: once it is synced, so is all that it
-is about.
+sealed; what is staged must be synced, because a crash may keep any part of a group of the journal;
+and for `fail` every message must have a destination.  Then `settle` decides, by one record of the
+journal.
 
 A sink is its name and, where the commit says one, its destination; a commit may also ask for a
 batch below the sink's last one to be refused, because nobody repeats such a batch by accident.
@@ -25,7 +25,7 @@ from mypy_extensions import i64
 
 from leveret.broker.classic.browse import BrowseFilter, Look
 from leveret.broker.core.ownership import Owner, check_owned, is_free_for
-from leveret.broker.scheduler.task import WAIT
+from leveret.broker.scheduler.task import SYNC, WAIT
 from leveret.broker.staging.area import StagingArea
 from leveret.broker.staging.release import (
     DEAD_LETTER,
@@ -242,7 +242,7 @@ class Commit:
     # -- looking at it ----------------------------------------------------------------------------
 
     def check(self) -> Iterator[int]:
-        """Seal the queues, and look at what is staged for `fail`.
+        """Seal the queues, wait until what is staged is synced, and look at it for `fail`.
 
         Raises: NotFound (404) for a queue or a dead-letter exchange that is not there;
         PreconditionFailed (406) for a queue of another batch, or one that another commit has, and
@@ -255,11 +255,17 @@ class Commit:
         if exchange is not None and exchange not in vhost.exchanges.by_name:
             raise NotFound(f"no {vhost.exchange_label(exchange)}")
         self.area.check_room(command.sink, command.destination, self.by)
+        group: i64 = 0
         for name in command.queues:
             staging = self._staging(name)
             staging.sealed = True
             self.staged.append(staging)
+            group = max(group, staging.group)
             yield 1
+        turn = vhost.turn
+        if group > turn.journal.durable_group:
+            turn.reply_group = max(turn.reply_group, group)
+            yield SYNC
         if command.unroutable == FAIL:
             for staging in self.staged:
                 yield from self._look(staging)

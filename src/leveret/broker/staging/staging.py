@@ -83,6 +83,8 @@ class StagingQueue(WaitingQueue):
         self.admits = False
         #: True while a commit is looked at.
         self.sealed = False
+        #: The group of the journal that holds what came last.
+        self.group: i64 = 0
         #: Once the batch is committed.
         self.release: Release | None = None
         self.hidden = True
@@ -197,6 +199,7 @@ class StagingTarget(Target):
             return DROP
         if queue.sealed or not self.is_in_quota(message):
             return REFUSE
+        queue.group = self.turn.journal.group
         queue.touch()
         return TAKE
 
