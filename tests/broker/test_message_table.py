@@ -34,7 +34,7 @@ def test_it_holds_what_a_dict_holds(steps: list[tuple[str, int]]) -> None:
             assert table.get(sequence) is model.get(sequence)
             assert table.has(sequence) == (sequence in model)
         assert table.count == len(model)
-        assert sorted(table.sequences()) == sorted(model)
+        assert sorted(item.sequence for item in table.values()) == sorted(model)
         assert {one.sequence for one in table.since(sequence)} == {
             one for one in model if one >= sequence
         }

@@ -171,7 +171,7 @@ def test_a_message_that_dies_in_the_tail_is_no_row_of_the_chunk_around_it(checkp
     fill(peer, 3, 3)
     node.tick(20)
     queue = node.classic("q")
-    assert queue.out.sequences() == [4]
+    assert [item.sequence for item in queue.out.values()] == [4]
     node.turn.page_bytes = 200
     fill(peer, 4, 6)
     node.sync()
@@ -192,7 +192,7 @@ def test_a_message_that_dies_in_an_unwritten_page_does_not_come_back_with_it() -
     fill(peer, MANY, 10)
     node.tick(20)
     queue = node.classic("q")
-    assert queue.out.sequences() == [11]
+    assert [item.sequence for item in queue.out.values()] == [11]
     node.write_spilled()
     node.sync()
     assert queue.ready.look(11) is None

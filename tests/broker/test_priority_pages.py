@@ -58,7 +58,7 @@ def check_counts(node: Node, queue: ClassicQueue) -> None:
     assert len(waiting) == queue.ready_count()
     assert sum(item.message.size for item in waiting) == queue.ready.size
     assert sum(len(item.message.body) for item in waiting) == queue.ready.bodies
-    assert ready.tail.keys() == {s for s in ready.at.sequences() if s >= ready.tail_start}
+    assert ready.tail.keys() == {int(i.sequence) for i in ready.at.since(ready.tail_start)}
     assert ready.tail_bytes == sum(item.message.size for item in ready.tail.values())
     if pages is None:
         return

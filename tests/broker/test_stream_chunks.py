@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from leveret.broker.stream.chunks import StreamPart, next_part, tail_chunk
-from leveret.broker.stream.stream import Stream
-from leveret.broker.stream.watcher import StreamWatcher
+from leveret.broker.stream.stream import Stream, StreamWatcher
 from leveret.chunk import Chunk
 from leveret.names import Name
 from leveret.store.segments.segments import read_chunk_bytes

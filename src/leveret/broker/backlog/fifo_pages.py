@@ -11,20 +11,27 @@ disk.
 
 from __future__ import annotations
 
-from typing import Final, final
+from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
 from leveret.broker.backlog.detached import Detached
-from leveret.broker.backlog.folding import Runs, lowest, place_of, window_of_run, within
-from leveret.broker.backlog.in_memory import InMemory
+from leveret.broker.backlog.folding import Runs, lowest, within
 from leveret.broker.backlog.owner import BacklogOwner
-from leveret.broker.backlog.page import Page
-from leveret.broker.backlog.page_cutter import PageCutter
+from leveret.broker.backlog.page import Page, place_of
+from leveret.broker.backlog.page_cutter import cut
 from leveret.broker.backlog.pages import Pages
 from leveret.broker.backlog.spill_record import SpillRecord
 from leveret.broker.backlog.stored import StoredChunks
-from leveret.broker.backlog.window import NOTHING, TAKEN, Returned, Window, WindowPart, window_of
+from leveret.broker.backlog.window import (
+    NOTHING,
+    TAKEN,
+    Returned,
+    Window,
+    WindowPart,
+    filled_window,
+    window_of,
+)
 from leveret.broker.queue.queue import Queue
 from leveret.broker.values.expiration import deadline_of
 from leveret.chunk import NEVER, ROW_BYTES, Chunk
@@ -36,6 +43,9 @@ from leveret.limits import (
 )
 from leveret.message import Message
 from leveret.store.segments.segments import ChunkRef
+
+if TYPE_CHECKING:
+    from leveret.broker.backlog.ready import Ready
 
 #: Messages that are loaded in a step, or have their deadlines noted; and those that are cut.
 _LOADED_PER_STEP: Final = 2
@@ -53,7 +63,7 @@ class FifoPages(Pages):
     """The pages of one queue without priorities."""
 
     def __init__(
-        self, queue: Queue, ready: InMemory, stored: StoredChunks, owner: BacklogOwner
+        self, queue: Queue, ready: Ready, stored: StoredChunks, owner: BacklogOwner
     ) -> None:
         super().__init__(queue, ready, stored, owner)
         #: What is handed out next, while `active`.
@@ -65,10 +75,6 @@ class FifoPages(Pages):
         self.tail_end: i64 = 0
         #: The messages that waited in the chunk read last and are damaged.
         self._lost: list[int] = []
-
-    def _cutter(self) -> PageCutter:
-        """Return what cuts pages, which is not kept: it knows these."""
-        return PageCutter(self.queue, self.ready, self.stored, self.owner, self)
 
     # -- filling ----------------------------------------------------------------------------------
 
@@ -82,14 +88,14 @@ class FifoPages(Pages):
         if not self.active:
             self._begin()
         elif self._measure_tail():
-            self._cut_first()
+            self._cut_tail()
 
     def settle(self, boundary: i64) -> bool:
         """Write the beginning of the tail; return whether there is more of it below `boundary`."""
         if not self.active or self.ready.window.count() == 0:
             return False
         self._measure_tail()
-        self._cut_first()
+        self._cut_tail()
         window = self.ready.window
         return window.count() > 0 and window.head_sequence < boundary
 
@@ -116,32 +122,23 @@ class FifoPages(Pages):
         self.tail_end = window.next_sequence
         return size >= self.queue.turn.page_bytes or window.count() >= CHUNK_RECORDS_MAX
 
-    def _cut_first(self) -> None:
-        """Cut the oldest messages of the tail into pages, which was measured: of many, some.
+    def _cut_tail(self) -> None:
+        """Cut the tail, which was measured, into pages: of a long one the beginning.
 
         A window of tiny messages has 80,000; the next call goes on.
         """
-        window = self.ready.window
-        if len(window.items) - window.head <= CHUNK_RECORDS_MAX:
-            self._cut_tail()
-            return
-        part = window.split(CHUNK_RECORDS_MAX)
-        for message in part.items:
-            self.tail_bytes -= message.size + ROW_BYTES
-        self._cut(part)
-
-    def _cut_tail(self) -> None:
-        """Cut the whole tail into pages, and write them."""
-        window = self.ready.window
-        self.ready.window = Window(window.next_sequence)
-        self.tail_bytes = 0
-        self.tail_end = window.next_sequence
-        self._cut(window)
-
-    def _cut(self, window: Window) -> None:
-        """Cut what was the tail, or its beginning, into pages, and write them."""
+        ready = self.ready
+        window = ready.window
+        if len(window.items) - window.head > CHUNK_RECORDS_MAX:
+            ready.window = window.split(window.head_sequence + CHUNK_RECORDS_MAX)
+            for message in window.items[window.head :]:
+                self.tail_bytes -= message.size + ROW_BYTES
+        else:
+            ready.window = Window(window.next_sequence)
+            self.tail_bytes = 0
+            self.tail_end = window.next_sequence
         self.queue.turn.steps += window.count() // _CUT_PER_STEP
-        for page in self._cutter().cut(window):
+        for page in cut(self, window):
             self.items.append(page)
             self.count += page.waiting
 
@@ -211,7 +208,7 @@ class FifoPages(Pages):
         front = self.front
         first = self._end_of(front)
         if first > front.head_sequence:
-            front = front.split_end(first)
+            front = front.split(first)
         else:
             self.front = Window(front.next_sequence)
         self.queue.turn.steps += front.count() // _CUT_PER_STEP
@@ -219,9 +216,9 @@ class FifoPages(Pages):
         if back:
             self._fold([*front.waiting(), *back])
             return
-        cut = self._cutter().cut_front(front)
-        self.items[self.head : self.head] = cut
-        for page in cut:
+        pages = cut(self, front)
+        self.items[self.head : self.head] = pages
+        for page in pages:
             self.count += page.waiting
 
     def _end_of(self, front: Window) -> i64:
@@ -258,7 +255,7 @@ class FifoPages(Pages):
         for run in runs.cut(items):
             for item in run:
                 self.keep_count(item.sequence, item.count)
-            for page in self._cutter().cut_front(window_of_run(run)):
+            for page in cut(self, filled_window(run, run[-1].sequence + 1)):
                 self.items.insert(place_of(self.items, page.first), page)
                 self.count += page.waiting
                 self._leave(page)
@@ -483,14 +480,6 @@ class FifoPages(Pages):
             window = page.window
             if window is not None:
                 parts.append(window.part())
-
-    def forget(self) -> None:
-        """Forget all pages, which the queue keeps otherwise from now on."""
-        self._end()
-        self.counts = {}
-        self.away_count = 0
-        self.away_bytes = 0
-        self.count = 0
 
     def are_whole(self) -> bool:
         """Return whether each page that is only on disk is all of its chunk."""

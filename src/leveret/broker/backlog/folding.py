@@ -19,9 +19,9 @@ from typing import Final
 from mypy_extensions import i64
 
 from leveret.broker.backlog.owner import BacklogOwner
-from leveret.broker.backlog.page import Page
+from leveret.broker.backlog.page import Page, place_of
 from leveret.broker.backlog.stored import StoredChunks
-from leveret.broker.backlog.window import TAKEN, Returned, Returns, Window, sequence_of
+from leveret.broker.backlog.window import Returned, Returns, Window, sequence_of
 
 #: Returned messages that become pages in one step: a few ms.
 FOLD_MESSAGES: Final = 2048
@@ -126,31 +126,3 @@ class Runs:
                 return False
             between += 1
         return True
-
-
-def place_of(pages: list[Page], sequence: i64) -> i64:
-    """Return the place of the first page that does not lie before a sequence."""
-    low: i64 = 0
-    high: i64 = len(pages)
-    while low < high:
-        middle: i64 = (low + high) >> 1
-        if pages[middle].last < sequence:
-            low = middle + 1
-        else:
-            high = middle
-    return low
-
-
-def window_of_run(run: list[Returned]) -> Window:
-    """Return a run as a window."""
-    items = []
-    sequence: i64 = run[0].sequence
-    for item in run:
-        while sequence < item.sequence:
-            items.append(TAKEN)
-            sequence += 1
-        items.append(item.message)
-        sequence += 1
-    window = Window(run[0].sequence)
-    window.fill(items, run[0].sequence)
-    return window

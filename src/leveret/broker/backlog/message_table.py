@@ -102,10 +102,6 @@ class MessageTable:
                 found.extend(block.items)
         return found
 
-    def sequences(self) -> list[int]:
-        """Return the sequences of all messages, in no order."""
-        return [int(item.sequence) for item in self.values()]
-
     def since(self, start: i64) -> list[Returned]:
         """Return the messages from a sequence on, in no order."""
         return self.within(start, _LAST)

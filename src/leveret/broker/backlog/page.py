@@ -8,8 +8,7 @@ the window, if there is one.
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from typing import final
+from typing import TYPE_CHECKING, final
 
 from mypy_extensions import i64
 
@@ -22,27 +21,14 @@ from leveret.store.records.ranges import RangeSet
 from leveret.store.segments.segments import ChunkRef
 from leveret.store.segments.spill import SpillOwner
 
-
-class PageOwner:
-    """The owner of a page: the pages of one queue."""
-
-    @abstractmethod
-    def spilled(self, page: Page, ref: ChunkRef) -> None:
-        """Take note that a page's chunk is written."""
-
-    @abstractmethod
-    def want(self, page: Page) -> None:
-        """Request that a page be read, unless that was done."""
-
-    @abstractmethod
-    def load(self, page: Page, data: bytes) -> None:
-        """Load a page into memory from its chunk's bytes."""
+if TYPE_CHECKING:
+    from leveret.broker.backlog.pages import Pages
 
 
 class Page(SpillOwner):
     """Messages that wait next to each other; `window` holds them while they are in memory."""
 
-    def __init__(self, owner: PageOwner, first: i64, last: i64) -> None:
+    def __init__(self, owner: Pages, first: i64, last: i64) -> None:
         self.owner = owner
         self.first: i64 = first
         self.last: i64 = last
@@ -162,3 +148,16 @@ class PageWanted(ChunkWanted):
         else:
             # It was moved meanwhile, and may be gone from where it lay.
             page.owner.want(page)
+
+
+def place_of(pages: list[Page], sequence: i64, begin: i64 = 0) -> i64:
+    """Return the place of the first page from `begin` on that does not lie before a sequence."""
+    low: i64 = begin
+    high: i64 = len(pages)
+    while low < high:
+        middle: i64 = (low + high) >> 1
+        if pages[middle].last < sequence:
+            low = middle + 1
+        else:
+            high = middle
+    return low

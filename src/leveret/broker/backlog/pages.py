@@ -15,14 +15,14 @@ has a lower sequence than the tail's.
 from __future__ import annotations
 
 from abc import abstractmethod
+from typing import TYPE_CHECKING
 
 from mypy_extensions import i64
 
 from leveret.broker.backlog.damage import chunk_if_true, open_chunk, report_messages
 from leveret.broker.backlog.detached import Detached
-from leveret.broker.backlog.in_memory import InMemory
 from leveret.broker.backlog.owner import BacklogOwner
-from leveret.broker.backlog.page import Page, PageOwner, PageWanted
+from leveret.broker.backlog.page import Page, PageWanted, place_of
 from leveret.broker.backlog.stored import StoredChunks
 from leveret.broker.backlog.window import NOTHING, Returned
 from leveret.broker.queue.queue import Queue
@@ -30,12 +30,15 @@ from leveret.chunk import NEVER, Chunk
 from leveret.limits import CHUNK_BYTES_PER_STEP, CHUNK_READ_STEPS, RETURN_COUNT_BYTES
 from leveret.store.segments.segments import ChunkRef
 
+if TYPE_CHECKING:
+    from leveret.broker.backlog.ready import Ready
 
-class Pages(PageOwner):
+
+class Pages:
     """The pages of one queue."""
 
     def __init__(
-        self, queue: Queue, ready: InMemory, stored: StoredChunks, owner: BacklogOwner
+        self, queue: Queue, ready: Ready, stored: StoredChunks, owner: BacklogOwner
     ) -> None:
         self.queue = queue
         #: What waits outside of the pages.
@@ -62,6 +65,10 @@ class Pages(PageOwner):
     @abstractmethod
     def bound(self) -> None:
         """Keep the memory of waiting messages within the window: begin paging, or write a page."""
+
+    @abstractmethod
+    def spilled(self, page: Page, ref: ChunkRef) -> None:
+        """Drop a page from memory once its chunk is written, and journal the chunk's place."""
 
     @abstractmethod
     def settle(self, boundary: i64) -> bool:
@@ -117,6 +124,10 @@ class Pages(PageOwner):
             wanted = PageWanted(self.queue.queue_id, page, stored.ref, self.levels())
             self.queue.turn.wanted.append(wanted)
 
+    @abstractmethod
+    def load(self, page: Page, data: bytes) -> None:
+        """Load a page into memory from its chunk's bytes."""
+
     def _load_now(self, page: Page) -> None:
         """Read a page synchronously."""
         stored = page.stored
@@ -160,16 +171,9 @@ class Pages(PageOwner):
     def page_at(self, sequence: i64) -> Page | None:
         """Return the page in whose range a sequence lies, or None."""
         items = self.items
-        low: i64 = self.head
-        high: i64 = len(items)
-        while low < high:
-            middle: i64 = (low + high) >> 1
-            if items[middle].last < sequence:
-                low = middle + 1
-            else:
-                high = middle
-        if low < len(items) and items[low].first <= sequence:
-            return items[low]
+        place = place_of(items, sequence, self.head)
+        if place < len(items) and items[place].first <= sequence:
+            return items[place]
         return None
 
     def look(self, sequence: i64) -> Returned | None:

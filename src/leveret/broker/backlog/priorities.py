@@ -206,7 +206,7 @@ class PriorityReady(Ready):
         first = self.first_in_order()
         if self._lowest(first) >= first:
             return []
-        return sorted(sequence for sequence in self.at.sequences() if sequence < first)
+        return sorted(int(item.sequence) for item in self.at.within(0, first - 1))
 
     def first_in_order(self) -> i64:
         """Return the sequence from which on they are looked at one by one: where the disk begins.

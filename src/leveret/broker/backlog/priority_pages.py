@@ -23,7 +23,7 @@ from mypy_extensions import i64
 
 from leveret.broker.backlog.fifo_pages import FifoPages
 from leveret.broker.backlog.owner import BacklogOwner
-from leveret.broker.backlog.page import Page, PageOwner
+from leveret.broker.backlog.page import Page, place_of
 from leveret.broker.backlog.pages import Pages
 from leveret.broker.backlog.priorities import PriorityReady
 from leveret.broker.backlog.spill_record import SpillRecord
@@ -69,7 +69,7 @@ def has_level(levels: int, level: int) -> bool:
 class PriorityPage(Page):
     """A run of messages: first those that its chunk is to hold, then those on disk."""
 
-    def __init__(self, owner: PageOwner, first: i64, last: i64, level_set: i64) -> None:
+    def __init__(self, owner: Pages, first: i64, last: i64, level_set: i64) -> None:
         super().__init__(owner, first, last)
         self._level_set: i64 = level_set
         #: The messages of the chunk, until it is written.
@@ -302,7 +302,7 @@ class PriorityPages(Pages):
 
     def _want_level(self, page: PriorityPage, level: i64) -> None:
         """Request a level of a page and of some pages behind it."""
-        place = self._place(page)
+        place = place_of(self.items, page.first)
         end: i64 = min(place + _AHEAD_PLACES, len(self.items))
         ahead: i64 = 0
         size: i64 = 0
@@ -434,7 +434,7 @@ class PriorityPages(Pages):
 
     def _keep_levels(self, page: PriorityPage, left: int) -> None:
         """Update the levels that a page holds; a page without levels is removed."""
-        place = self._place(page)
+        place = place_of(self.items, page.first)
         lost = page.levels & ~left
         page.levels = left
         for level in range(highest_level(self.priorities.level_set) + 1):
@@ -457,19 +457,6 @@ class PriorityPages(Pages):
                 return
             place += 1
 
-    def _place(self, page: PriorityPage) -> i64:
-        """Return the index of a page in `items`."""
-        items = self.items
-        low: i64 = 0
-        high: i64 = len(items)
-        while low < high:
-            middle: i64 = (low + high) >> 1
-            if items[middle].first < page.first:
-                low = middle + 1
-            else:
-                high = middle
-        return low
-
     def take_over(self, fifo: FifoPages) -> None:
         """Go on with the pages of a queue that kept no levels; what it had in memory is there.
 
@@ -477,11 +464,10 @@ class PriorityPages(Pages):
         """
         self.active = True
         self.counts = fifo.counts
+        fifo.counts = {}
         for item in self.priorities.at.values():
             if self.counts:
                 item.count = max(item.count, self.take_count(item.sequence))
-        for before in fifo.items[fifo.head :]:
-            before.listed = False
         for before in fifo.away():
             page = PriorityPage(self, before.first, before.last, self.levels())
             page.take_over(before)
@@ -491,7 +477,7 @@ class PriorityPages(Pages):
             self._list(page)
             self.items.append(page)
             self._count_as_away(page)
-        fifo.forget()
+        fifo.clear()
         self._raise_highest()
         self.priorities.begin_tail()
 

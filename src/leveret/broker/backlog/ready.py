@@ -14,7 +14,6 @@ from mypy_extensions import i64
 
 from leveret.broker.backlog.detached import Detached
 from leveret.broker.backlog.fifo_pages import FifoPages
-from leveret.broker.backlog.in_memory import InMemory
 from leveret.broker.backlog.pages import Pages
 from leveret.broker.backlog.window import (
     NOTHING,
@@ -38,11 +37,19 @@ def is_dense(count: i64, places: i64) -> bool:
     return count > _FEW and places <= count * _PLACES_EACH
 
 
-class Ready(InMemory):
+class Ready:
     """The waiting messages of a queue, oldest first."""
 
     def __init__(self) -> None:
-        super().__init__()
+        #: The newest; of a deep queue its tail.
+        self.window = Window(1)
+        self.returns = Returns()
+        #: How often the message that was taken last had been returned.
+        self.taken_count: i64 = 0
+        #: The bytes of all that waits, on the disk too, and of the bodies among them, which
+        #: `x-max-length-bytes` bounds.
+        self.size: i64 = 0
+        self.bodies: i64 = 0
         #: The messages that memory has no room for; None before the queue is deep.
         self.pages: Pages | None = None
         #: The same pages, if the queue has no priorities.
@@ -101,6 +108,14 @@ class Ready(InMemory):
         if pages is not None and pages.active:
             return pages.first(False)
         return self.first_in_memory()
+
+    def first_in_memory(self) -> i64:
+        """Return the lowest sequence outside of the pages, or NOTHING."""
+        fresh = self.window.first()
+        returned = self.returns.first()
+        if returned == NOTHING:
+            return fresh
+        return returned if fresh == NOTHING or returned < fresh else fresh
 
     def first_at_once(self) -> i64:
         """Return the sequence of the message that is next, read from the disk if it lies there."""

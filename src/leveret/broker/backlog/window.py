@@ -136,17 +136,7 @@ class Window:
         self.head_sequence = first + head
         self.gaps = gaps
 
-    def split(self, count: i64) -> Window:
-        """Return the first `count` places, of more, as a window; the others stay."""
-        first = self.head_sequence
-        end: i64 = self.head + count
-        part = Window(first)
-        part.fill(self.items[self.head : end], first)
-        del self.items[:end]
-        self.fill(self.items, first + count)
-        return part
-
-    def split_end(self, first: i64) -> Window:
+    def split(self, first: i64) -> Window:
         """Return what begins at `first`, behind the first place, as a window; the others stay."""
         place: i64 = self.head + first - self.head_sequence
         items = self.items[place:]
@@ -396,11 +386,18 @@ def window_of(returned: list[Returned], next_sequence: i64) -> Window | None:
     """
     if not returned or next_sequence - returned[0].sequence > 2 * len(returned):
         return None
-    items: list[Message] = []
-    sequence: i64 = returned[0].sequence
     for item in returned:
         if item.count != 0:
             return None
+    return filled_window(returned, next_sequence)
+
+
+def filled_window(returned: list[Returned], next_sequence: i64) -> Window:
+    """Return messages in the order of their sequences as a window, whatever gaps it has."""
+    items: list[Message] = []
+    first = returned[0].sequence
+    sequence: i64 = first
+    for item in returned:
         while sequence < item.sequence:
             items.append(TAKEN)
             sequence += 1
@@ -409,6 +406,6 @@ def window_of(returned: list[Returned], next_sequence: i64) -> Window | None:
     while sequence < next_sequence:
         items.append(TAKEN)
         sequence += 1
-    window = Window(returned[0].sequence)
-    window.fill(items, returned[0].sequence)
+    window = Window(first)
+    window.fill(items, first)
     return window

@@ -27,7 +27,6 @@ from leveret.broker.classic.retained import Retained, Rewinding, retention_of
 from leveret.broker.classic.retries import Retries
 from leveret.broker.classic.target import ClassicTarget
 from leveret.broker.classic.tracing import note_death, note_event
-from leveret.broker.classic.waiting import WaitingOwner
 from leveret.broker.core.accounts import MarkAccount
 from leveret.broker.core.turn import Turn
 from leveret.broker.queue.consumers import ASKED_PER_STEP
@@ -525,11 +524,11 @@ class ClassicQueue(ConsumedQueue):
 
 
 @final
-class ClassicOwner(WaitingOwner):
+class ClassicOwner(BacklogOwner):
     """What the pages of a classic queue ask of it."""
 
     def __init__(self, queue: ClassicQueue) -> None:
-        super().__init__(queue)
+        super().__init__(queue, queue.out)
         self.queue: Final = queue
 
     def expires(self) -> bool:

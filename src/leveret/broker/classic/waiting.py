@@ -132,7 +132,7 @@ class WaitingQueue(ChunkedQueue):
 
     def backlog_owner(self) -> BacklogOwner:
         """Return what the pages of the queue ask of it."""
-        return WaitingOwner(self)
+        return BacklogOwner(self, self.out)
 
     def bound_window(self) -> None:
         """Keep the memory of waiting messages within the window."""
@@ -288,26 +288,3 @@ class WaitingQueue(ChunkedQueue):
         self.ready.deepen(pages)
         pages.restore(restored, counts)
         self.schedule()
-
-
-class WaitingOwner(BacklogOwner):
-    """What the pages of a queue ask of it."""
-
-    def __init__(self, queue: WaitingQueue) -> None:
-        self._queue: Final = queue
-
-    def arrived(self) -> None:
-        """Have a loaded page handed out."""
-        self._queue.schedule()
-
-    def is_out(self, sequence: i64) -> bool:
-        """Return whether a persistent message was taken and is not gone yet."""
-        return self._queue.out.has(sequence)
-
-    def out_from(self, start: i64) -> list[Returned]:
-        """Return the persistent messages from `start` on that do not wait."""
-        return self._queue.out.since(start)
-
-    def out_within(self, first: i64, last: i64) -> list[int]:
-        """Return the sequences of messages in that range that do not wait and are not gone."""
-        return [int(item.sequence) for item in self._queue.out.within(first, last)]

@@ -67,6 +67,11 @@ class Block(CachedBlock):
         self.messages = None
 
 
+def first_of(block: Block) -> int:
+    """Return the first offset of a block, by which they are in order."""
+    return int(block.first)
+
+
 def stored_block(ref: ChunkRef) -> Block:
     """Return a block that lies in a file."""
     block = Block(ref.first)

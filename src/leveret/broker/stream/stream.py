@@ -11,10 +11,12 @@ blocks but the last have a place in a file; what is not seen yet is in memory.
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from bisect import bisect_right
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, final
 
-from mypy_extensions import i64
+from mypy_extensions import i64, mypyc_attr
 
 from leveret.broker.backlog.damage import open_chunk, report_messages
 from leveret.broker.core.effects import ChunkWanted, SyncWaiter
@@ -24,13 +26,12 @@ from leveret.broker.queue.consumers import ASKED_PER_STEP
 from leveret.broker.queue.queue import Queue
 from leveret.broker.queue.target import RECORDS_ALL, Target
 from leveret.broker.scheduler.task import WAIT, Task
-from leveret.broker.stream.block import Block
+from leveret.broker.stream.block import Block, first_of
 from leveret.broker.stream.filter import stream_filter
 from leveret.broker.stream.offsets import StreamOffsets
 from leveret.broker.stream.reader import StreamReader, stream_entry
 from leveret.broker.stream.retention import Retention
 from leveret.broker.stream.time import block_in_time, end_in_time, offset_in_time
-from leveret.broker.stream.watcher import StreamWatcher
 from leveret.broker.values.arguments import age_seconds, int_argument, is_age
 from leveret.broker.values.queue_attributes import QueueAttributes
 from leveret.chunk import RecordDamaged
@@ -76,6 +77,15 @@ STREAM_ID_FIELD: Final = "stream_id"
 #: asks that: the consumer tag that the broker makes ends in the id then.
 STREAM_ID: Final = "x-stream-id"
 TELL_STREAM_ID: Final = "x-stream-tell-id"
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class StreamWatcher:
+    """Something that waits at the end of a stream for more visible messages."""
+
+    @abstractmethod
+    def moved(self) -> None:
+        """Continue: more may be visible, or the stream was deleted.  This is called once."""
 
 
 @final
@@ -282,16 +292,7 @@ class Stream(Queue):
 
     def place_of(self, offset: i64) -> i64:
         """Return the place of the last block that begins at or before `offset`."""
-        blocks = self.blocks
-        low: i64 = 0
-        high: i64 = len(blocks) - 1
-        while low < high:
-            middle: i64 = (low + high + 1) // 2
-            if blocks[middle].first <= offset:
-                low = middle
-            else:
-                high = middle - 1
-        return low
+        return max(bisect_right(self.blocks, int(offset), key=first_of) - 1, 0)
 
     def block_at(self, offset: i64) -> Block | None:
         """Return the block that holds `offset`, or the next one after it; None behind the last."""

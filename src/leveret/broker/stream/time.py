@@ -6,12 +6,13 @@ blocks are searched by the newest time up to their end, which only grows, and me
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import TYPE_CHECKING
 
 from mypy_extensions import i64
 
 from leveret.broker.backlog.damage import chunk_if_true
-from leveret.chunk import NEVER, Chunk
+from leveret.chunk import NEVER
 
 if TYPE_CHECKING:
     from leveret.broker.core.effects import ChunkReader
@@ -28,7 +29,12 @@ def offset_in_time(
     place = _place_in_time(blocks, timestamp_ms)
     if place is None:
         return None
-    return _offset_in_block(blocks[place], chunks, queue_id, timestamp_ms)
+    block = blocks[place]
+    for offset, taken_ms in _times(block, chunks, queue_id):
+        if taken_ms >= timestamp_ms:
+            return offset
+    # Readers of a damaged block skip what is lost, which is reported then.
+    return block.first
 
 
 def end_in_time(
@@ -44,7 +50,11 @@ def end_in_time(
         place -= 1
     if place < 0:
         return None
-    return _end_in_block(blocks[place], chunks, queue_id, timestamp_ms)
+    block = blocks[place]
+    for offset, taken_ms in reversed(_times(block, chunks, queue_id)):
+        if taken_ms < timestamp_ms:
+            return offset + 1
+    return block.end
 
 
 def block_in_time(blocks: list[Block], timestamp_ms: i64) -> i64 | None:
@@ -55,7 +65,7 @@ def block_in_time(blocks: list[Block], timestamp_ms: i64) -> i64 | None:
 
 def _place_in_time(blocks: list[Block], timestamp_ms: i64) -> i64 | None:
     """Return the place of the first block that reaches a time, or None."""
-    place = _first_that_reaches(blocks, timestamp_ms)
+    place: i64 = bisect_left(blocks, int(timestamp_ms), key=_newest)
     # Retention may have dropped earlier blocks; blocks are skipped only if the clock was set back.
     while place < len(blocks) and blocks[place].timestamp_max < timestamp_ms:
         place += 1
@@ -64,40 +74,9 @@ def _place_in_time(blocks: list[Block], timestamp_ms: i64) -> i64 | None:
     return place
 
 
-def _first_that_reaches(blocks: list[Block], timestamp_ms: i64) -> i64:
-    """Return the place of the first block that ends at or after a time; their number if none."""
-    low: i64 = 0
-    high: i64 = len(blocks)
-    while low < high:
-        middle: i64 = (low + high) >> 1
-        block = blocks[middle]
-        if max(block.timestamp_before, block.timestamp_max) < timestamp_ms:
-            low = middle + 1
-        else:
-            high = middle
-    return low
-
-
-def _offset_in_block(block: Block, chunks: ChunkReader, queue_id: i64, timestamp_ms: i64) -> i64:
-    """Return the offset in a block that reaches the time; its first one where it is damaged."""
-    offset: i64 = block.first
-    messages = block.messages
-    if messages is not None:
-        for message in messages:
-            if message is not None and message.timestamp_ms >= timestamp_ms:
-                return offset
-            offset += 1
-        return block.first
-    chunk = _chunk_of(block, chunks, queue_id)
-    # Readers of a damaged block skip what is lost, which is reported then.
-    return block.first if chunk is None else _sequence_in_time(chunk, timestamp_ms)
-
-
-def _chunk_of(block: Block, chunks: ChunkReader, queue_id: i64) -> Chunk | None:
-    """Return the chunk of a block that lies in a file, None where it is damaged."""
-    ref = block.ref
-    assert ref is not None
-    return chunk_if_true(queue_id, ref, chunks.read(queue_id, ref, 0))
+def _newest(block: Block) -> int:
+    """Return when the newest message up to the end of a block was taken."""
+    return int(max(block.timestamp_before, block.timestamp_max))
 
 
 def _oldest(block: Block) -> i64:
@@ -112,27 +91,20 @@ def _oldest(block: Block) -> i64:
     return oldest
 
 
-def _end_in_block(block: Block, chunks: ChunkReader, queue_id: i64, timestamp_ms: i64) -> i64:
-    """Return the offset after the last of a block's messages taken before a time."""
-    offset: i64 = block.end
+def _times(block: Block, chunks: ChunkReader, queue_id: i64) -> list[tuple[int, int]]:
+    """Return the offset of each message of a block and when it was taken; none of a damaged one."""
     messages = block.messages
     if messages is not None:
-        for message in reversed(messages):
-            if message is not None and message.timestamp_ms < timestamp_ms:
-                return offset
-            offset -= 1
-        return block.end
-    chunk = _chunk_of(block, chunks, queue_id)
-    if chunk is not None:
-        for index in range(chunk.count - 1, -1, -1):
-            if chunk.timestamp_ms(index) < timestamp_ms:
-                return chunk.sequence(index) + 1
-    return block.end
-
-
-def _sequence_in_time(chunk: Chunk, timestamp_ms: i64) -> i64:
-    """Return the first sequence of a chunk that was taken at or after a time."""
-    for index in range(chunk.count):
-        if chunk.timestamp_ms(index) >= timestamp_ms:
-            return chunk.sequence(index)
-    return chunk.first
+        found: list[tuple[int, int]] = []
+        offset: i64 = block.first
+        for message in messages:
+            if message is not None:
+                found.append((int(offset), int(message.timestamp_ms)))
+            offset += 1
+        return found
+    ref = block.ref
+    assert ref is not None
+    chunk = chunk_if_true(queue_id, ref, chunks.read(queue_id, ref, 0))
+    if chunk is None:
+        return []
+    return [(int(chunk.sequence(at)), int(chunk.timestamp_ms(at))) for at in range(chunk.count)]

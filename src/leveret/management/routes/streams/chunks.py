@@ -35,8 +35,7 @@ from leveret.broker.stream.chunks import (
     next_part,
     report_damage,
 )
-from leveret.broker.stream.stream import Stream
-from leveret.broker.stream.watcher import StreamWatcher
+from leveret.broker.stream.stream import Stream, StreamWatcher
 from leveret.chunk import ChunkDamaged
 from leveret.errors import NotFound
 from leveret.limits import (
