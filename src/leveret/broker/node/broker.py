@@ -78,8 +78,8 @@ class Broker:
         self.eviction = Eviction(self.turn, self.vhosts)
         self.parameters = Parameters(self.turn, self.vhosts)
         self.publish_sessions = PublishSessions(self.turn)
-        #: The task that applies the retention of all streams; None before the first.
-        self._retaining: Task | None = None
+        #: True while a task applies the retention of all streams.
+        self._retains = False
         #: Publishers are blocked while clients take more memory than this.
         self.memory_bytes_max: i64 = memory_bytes_max
         _share_memory(self.turn, memory_bytes_max)
@@ -402,17 +402,19 @@ class Broker:
         self.eviction.ask_again()
         if self.turn.accounts.is_crowded() and not self.publish_sessions.shed():
             self._close_greediest()
-        if self._retaining is None or self._retaining.over:
-            self._retaining = self.turn.start(self._retain_all())
+        if not self._retains:
+            self.turn.start(self._retain_all())
 
     def _retain_all(self) -> Iterator[int]:
         """Drop from all streams what exceeds their retention."""
+        self._retains = True
         for vhost in list(self.vhosts.values()):
             yield 1
             for stream in vhost.queues.streams():
                 if not stream.deleted:
                     stream.retain()
                 yield 1
+        self._retains = False
 
 
 def _take_out(index: dict[str, dict[Link, None]], key: str, link: Link) -> None:

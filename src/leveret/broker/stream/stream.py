@@ -25,7 +25,7 @@ from leveret.broker.queue.consumer import Consumer
 from leveret.broker.queue.consumers import ASKED_PER_STEP
 from leveret.broker.queue.queue import Queue
 from leveret.broker.queue.target import RECORDS_ALL, Target
-from leveret.broker.scheduler.task import WAIT, Task
+from leveret.broker.scheduler.task import WAIT
 from leveret.broker.stream.block import Block, first_of
 from leveret.broker.stream.filter import stream_filter
 from leveret.broker.stream.offsets import StreamOffsets
@@ -117,8 +117,8 @@ class Stream(Queue):
         self.size: i64 = 0
         #: The places of the consumers that have no name; groups of named ones have theirs.
         self.readers: dict[Consumer, StreamReader] = {}
-        #: The task that hands out to them one by one, and whether another one must follow.
-        self._serving: Task | None = None
+        #: True while a task hands out to them one by one, and where another one must follow.
+        self._serves = False
         self._serves_again = False
         self.offsets = StreamOffsets(self)
         #: Blocks that were written before their messages were synced: in memory until then.
@@ -457,8 +457,7 @@ class Stream(Queue):
 
         A task comes to the consumers one by one; what is new meanwhile is handed out at its end.
         """
-        serving = self._serving
-        if serving is not None and not serving.over:
+        if self._serves:
             self._serves_again = True
             return False
         readers = self.readers
@@ -467,12 +466,13 @@ class Stream(Queue):
         self.turn.steps += (len(readers) + len(ready)) // ASKED_PER_STEP
         if len(ready) > 1:
             ready.reverse()
-            self._serving = self.turn.start(self._serve(ready, max(limit // len(ready), 1)))
+            self.turn.start(self._serve(ready, max(limit // len(ready), 1)))
             return False
         return len(ready) == 1 and readers[ready[0]].hand_out(ready[0], limit)
 
     def _serve(self, left: list[Consumer], share: i64) -> Iterator[int]:
         """Hand out a share to each consumer that is still there."""
+        self._serves = True
         self._serves_again = False
         while left and not self.deleted:
             consumer = left.pop()
@@ -480,6 +480,7 @@ class Stream(Queue):
             if reader is not None and reader.hand_out(consumer, share):
                 self._serves_again = True
             yield 1
+        self._serves = False
         if self._serves_again:
             self.schedule()
 
@@ -562,7 +563,6 @@ class Stream(Queue):
         """Let go of the parts that know the stream, which was dropped."""
         super().untie()
         self.sync = None
-        self._serving = None
 
 
 @final
