@@ -1,6 +1,6 @@
 """The messages that leave a queue all at once, because it is purged or deleted.
 
-The queue forgets them in one step, however many they are.  What remains to be done for each of them
+The queue forgets them at once, however many they are.  What remains to be done for each of them
 (its ack in the journal, its place in a chunk, its memory) is done by a task (`classic.purging`); of
 a deleted queue only the memory remains, and the files that its chunks are in.
 """

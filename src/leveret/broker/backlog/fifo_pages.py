@@ -47,12 +47,12 @@ from leveret.store.segments.segments import ChunkRef
 if TYPE_CHECKING:
     from leveret.broker.backlog.ready import Ready
 
-#: Messages that are loaded in a step, or have their deadlines noted; and those that are cut.
-_LOADED_PER_STEP: Final = 2
-_CUT_PER_STEP: Final = 4
+#: Messages that are loaded for a cost of 1, or have their deadlines noted; and those that are cut.
+_LOADED_PER_COST: Final = 2
+_CUT_PER_COST: Final = 4
 
-#: Pages that are looked at in a step.
-_PASSED_PER_STEP: Final = 16
+#: Pages that are looked at for a cost of 1.
+_PASSED_PER_COST: Final = 16
 
 #: Places before the first page that are worth moving the rest for.
 _COMPACT_AT: Final = 1024
@@ -137,7 +137,7 @@ class FifoPages(Pages):
             ready.window = Window(window.next_sequence)
             self.tail_bytes = 0
             self.tail_end = window.next_sequence
-        self.queue.turn.steps += window.count() // _CUT_PER_STEP
+        self.queue.turn.steps += window.count() // _CUT_PER_COST
         for page in cut(self, window):
             self.items.append(page)
             self.count += page.waiting
@@ -198,7 +198,7 @@ class FifoPages(Pages):
         self._cut_end()
         if self.front.first() != NOTHING:
             return True
-        self.queue.turn.steps += (len(self.items) - self.head) // _PASSED_PER_STEP
+        self.queue.turn.steps += (len(self.items) - self.head) // _PASSED_PER_COST
         for page in self.items[self.head :]:
             self._leave(page)
         return self.ready.returns.count() > 0
@@ -211,7 +211,7 @@ class FifoPages(Pages):
             front = front.split(first)
         else:
             self.front = Window(front.next_sequence)
-        self.queue.turn.steps += front.count() // _CUT_PER_STEP
+        self.queue.turn.steps += front.count() // _CUT_PER_COST
         back = within(self.ready.returns, front)
         if back:
             self._fold([*front.waiting(), *back])
@@ -238,7 +238,7 @@ class FifoPages(Pages):
             self._unload(page)
 
     def _fold_returns(self) -> bool:
-        """Have a slice of what came back lie in pages; return whether some more may."""
+        """Have some of what came back lie in pages; return whether more of it may."""
         returns = self.ready.returns
         before = returns.count()
         if before == 0:
@@ -352,7 +352,7 @@ class FifoPages(Pages):
                 items.append(TAKEN)
             items.append(message)
         queue.turn.hold_all(len(found), size)
-        queue.turn.steps += len(found) // _LOADED_PER_STEP
+        queue.turn.steps += len(found) // _LOADED_PER_COST
         if len(found) < page.waiting:
             self.ready.size -= page.size - size
             self.ready.bodies -= page.bodies - bodies
@@ -363,7 +363,7 @@ class FifoPages(Pages):
         self.count += page.waiting
         if self.owner.expires() or page.min_expiry != NEVER:
             ttl = queue.settings.message_ttl_ms
-            queue.turn.steps += len(found) // _LOADED_PER_STEP
+            queue.turn.steps += len(found) // _LOADED_PER_COST
             for item in found:
                 self.owner.note_deadline(deadline_of(item.message, ttl), item.sequence)
         self.owner.arrived()

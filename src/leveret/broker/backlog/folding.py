@@ -23,7 +23,7 @@ from leveret.broker.backlog.page import Page, place_of
 from leveret.broker.backlog.stored import StoredChunks
 from leveret.broker.backlog.window import Returned, Returns, Window, sequence_of
 
-#: Returned messages that become pages in one step: a few ms.
+#: Returned messages that become pages in one call: a few ms.
 FOLD_MESSAGES: Final = 2048
 
 #: A run of fewer messages that is a smaller part of a page stays in memory.
@@ -35,7 +35,7 @@ _GAP_MAX: Final = 64
 
 
 def lowest(returns: Returns) -> list[Returned]:
-    """Take out the returned messages that are next, as many as one step folds."""
+    """Take out the returned messages that are next, as many as one call folds."""
     found: list[Returned] = []
     while len(found) < FOLD_MESSAGES and returns.count() > 0:
         sequence = returns.first()

@@ -127,7 +127,7 @@ class MessageTable:
         return [block for group in self._groups.values() for block in group.values()]
 
     def free(self, account: WorkAccount) -> None:
-        """Let go of all messages, in slices where there are many."""
+        """Let go of all messages, in later turns where there are many."""
         blocks = self.blocks()
         account.steps += len(blocks) >> 4
         for block in blocks:

@@ -72,7 +72,7 @@ class Pages:
 
     @abstractmethod
     def settle(self, boundary: i64) -> bool:
-        """Write the tail, or a slice of it, so that a checkpoint finds it in chunks.
+        """Write the tail, or some of it, so that a checkpoint finds it in chunks.
 
         Returns whether messages below `boundary` are left for another call.
         """
@@ -80,7 +80,7 @@ class Pages:
     def evict(self) -> bool:
         """Move waiting messages in memory to disk; return whether there are more for another call.
 
-        One call moves as many as take a slice of time.
+        One call moves few.
         """
         return False
 

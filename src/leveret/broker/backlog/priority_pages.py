@@ -48,8 +48,8 @@ _ALL: Final = (1 << 256) - 1
 #: Fewer messages of a level than this in memory have the next page of the level read ahead.
 _AHEAD_BELOW: Final = 1024
 
-#: Rows of a chunk that are looked at in one step.
-_ROWS_PER_STEP: Final = 4
+#: Rows of a chunk that are looked at for a cost of 1.
+_ROWS_PER_COST: Final = 4
 
 #: Pages among which those are looked for.
 _AHEAD_PLACES: Final = 16
@@ -357,7 +357,7 @@ class PriorityPages(Pages):
         left: int = 0
         sequences: list[tuple[int, bool]] = []
         # Each level of a chunk is read for itself, and every row is looked at.
-        self.queue.turn.steps += chunk.count // _ROWS_PER_STEP
+        self.queue.turn.steps += chunk.count // _ROWS_PER_COST
         for index in range(chunk.count):
             level = self._level_in(chunk, index)
             if not has_level(page.levels, level):

@@ -29,7 +29,7 @@ _COMPACT_AT: Final = 4096
 class Window:
     """The newest messages, in memory, without a gap: the sequence is the place.
 
-    A list with a moving head is used because a step costs about 6 ns where a deque's costs 29.
+    A list with a moving head is used because a message costs about 6 ns where a deque's costs 29.
     """
 
     def __init__(self, next_sequence: i64) -> None:
@@ -169,7 +169,7 @@ class Window:
         return found
 
     def part(self) -> WindowPart:
-        """Return what waits now, for one who looks at it in slices."""
+        """Return what waits now, for one who looks at it bit by bit."""
         return WindowPart(self.head_sequence, self.items[self.head :])
 
 

@@ -44,8 +44,8 @@ _MARK: Final = b"\x15x-stream-filter-value"
 
 _NO_HEADERS: Final[dict[str, object]] = {}
 
-#: Nodes of a trie that a routing key leads to in one step.
-_STATES_PER_STEP: Final = 2
+#: Nodes of a trie that a routing key leads to for a cost of 1.
+_STATES_PER_COST: Final = 2
 
 
 @final
@@ -68,7 +68,7 @@ class StreamFilter:
             for pattern in routing_keys:
                 self._trie.insert(pattern, True)
         self._headers = HeadersMatcher(headers) if headers is not None else None
-        #: What the verdicts so far cost, in steps.
+        #: What the verdicts so far cost, in a unit that is the same on every machine.
         self.cost: i64 = 0
         #: Verdicts on routing keys that were met.
         self.known_keys: dict[bytes, bool] = {}
@@ -96,7 +96,7 @@ class StreamFilter:
             assert trie is not None
             before = trie.states_visited
             verdict = len(trie.match(key.decode("utf-8", "surrogateescape"))) > 0
-            self.cost += 1 + (trie.states_visited - before) // _STATES_PER_STEP
+            self.cost += 1 + (trie.states_visited - before) // _STATES_PER_COST
             if len(known) >= STREAM_FILTER_KEYS_KNOWN_MAX:
                 known.clear()
             known[key] = verdict

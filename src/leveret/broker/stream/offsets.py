@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from leveret.broker.stream.group import StreamGroup
     from leveret.broker.stream.stream import Stream
 
-#: Groups of a deleted stream that are marked in the time of a step.
-_MARKED_PER_STEP: Final = 16
+#: Groups of a deleted stream that are marked for a cost of 1.
+_MARKED_PER_COST: Final = 16
 
 #: What hands over a name, as errors say it.
 GIVE_NAME: Final = "set_stream_consumer_owner"
@@ -204,7 +204,7 @@ class StreamOffsets(Timed):
         turn = self.turn
         turn.timers.cancel(self)
         groups = list(self.groups.values())
-        turn.steps += len(groups) // _MARKED_PER_STEP
+        turn.steps += len(groups) // _MARKED_PER_COST
         for group in groups:
             group.deleted = True
         tables: list[dict[str, Any]] = [

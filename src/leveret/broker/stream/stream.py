@@ -56,19 +56,18 @@ _SECONDS_MAX: Final = 1 << 50
 #: No stream becomes so long; a number on the wire may exceed 64 bits with a sign.
 _OFFSET_MAX: Final = 1 << 60
 
-#: Blocks that retention looks at in one step.
-_MEASURED_PER_STEP: Final = 8
+#: Blocks that retention looks at for a cost of 1.
+_MEASURED_PER_COST: Final = 8
 
-#: Consumers of a name that end in the time of a step.
-_ENDED_PER_STEP: Final = 16
+#: Consumers of a name that end for a cost of 1.
+_ENDED_PER_COST: Final = 16
 
-#: What it costs in steps to drop blocks from the front, beside these, and to close the last block
-#: beside its bytes, which are written.
-_TRIM_STEPS: Final = 4
-_CLOSE_STEPS: Final = 4
+#: What it costs to drop blocks from the front beside these, or to close the last block beside its
+#: bytes, which are written.
+_RETAINED: Final = 4
 
-#: So many groups are scheduled in the time of a step.
-GROUPS_PER_STEP: Final = 16
+#: So many groups are scheduled for a cost of 1.
+_GROUPS_PER_COST: Final = 16
 
 #: What tells a stream's id, in its record and as the kind of a record that tells it alone.
 STREAM_ID_FIELD: Final = "stream_id"
@@ -255,15 +254,15 @@ class Stream(Queue):
     def retain(self) -> None:
         """Drop what exceeds the retention: of very much, some with each call."""
         if self.retention.closes(self.last, self.turn.now_ms):
-            self.turn.steps += _CLOSE_STEPS + self.last.size // CHUNK_BYTES_PER_STEP
+            self.turn.steps += _RETAINED + self.last.size // CHUNK_BYTES_PER_STEP
             self.settle()
         blocks = self.blocks
         retention = self.retention
         turn = self.turn
         dropped = retention.over(blocks, self.size, self.visible_end, turn.now_ms)
-        turn.steps += retention.looked // _MEASURED_PER_STEP
+        turn.steps += retention.looked // _MEASURED_PER_COST
         if dropped > 0:
-            turn.steps += _TRIM_STEPS
+            turn.steps += _RETAINED
             front = blocks[:dropped]
             del blocks[:dropped]
             self.size -= retention.over_bytes
@@ -326,7 +325,7 @@ class Stream(Queue):
         self.schedule()
         groups = self.offsets.groups
         if groups:
-            self.turn.steps += len(groups) // GROUPS_PER_STEP
+            self.turn.steps += len(groups) // _GROUPS_PER_COST
             for group in groups.values():
                 group.schedule()
 
@@ -549,7 +548,7 @@ class Stream(Queue):
             group = groups.pop()
             count = len(group.consumers)
             group.drop()
-            yield 1 + count // _ENDED_PER_STEP
+            yield 1 + count // _ENDED_PER_COST
         while blocks:
             block = blocks.pop()
             messages = block.messages

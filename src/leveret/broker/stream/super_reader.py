@@ -24,12 +24,12 @@ from leveret.broker.values.queue_settings import QueueSettings
 from leveret.errors import AmqpError
 from leveret.names import Name
 
-#: What a part costs in steps, with its place in the partition, and its end.
-_PART_STEPS: Final = 8
-_PART_END_STEPS: Final = 4
+#: What a part costs, with its place in the partition, and its end.
+_PART_ADDED: Final = 8
+_PART_ENDED: Final = 4
 
-#: Partitions that are scheduled in the time of a step.
-_SCHEDULED_PER_STEP: Final = 8
+#: Partitions that are scheduled for a cost of 1.
+_SCHEDULED_PER_COST: Final = 8
 
 #: Arguments that each partition judges for itself.
 _OF_EACH: Final = ("x-stream-offset", STREAM_ID, READER_NAME)
@@ -79,7 +79,7 @@ class SuperReading(Source):
         Raises: as the streams' own.
         """
         arguments = consumer.arguments
-        self.turn.steps += _PART_STEPS * len(self.streams)
+        self.turn.steps += _PART_ADDED * len(self.streams)
         try:
             for stream in self.streams:
                 queue: Source = stream
@@ -107,7 +107,7 @@ class SuperReading(Source):
     def _end(self) -> None:
         parts = self.parts
         self.parts = []
-        self.turn.steps += _PART_END_STEPS * len(parts)
+        self.turn.steps += _PART_ENDED * len(parts)
         for part in parts:
             if not part.queue.deleted:
                 part.queue.unsubscribe(part)
@@ -126,7 +126,7 @@ class SuperReading(Source):
 
         It is no part of `schedule`, which is called for thousands of consumers in a row.
         """
-        self.turn.steps += len(self.parts) // _SCHEDULED_PER_STEP
+        self.turn.steps += len(self.parts) // _SCHEDULED_PER_COST
         for part in self.parts:
             part.queue.schedule()
         return False
