@@ -403,6 +403,8 @@ def go_to(node: Node, by_ms: int) -> None:
     node.clock.advance(by_ms)
     node.now()
     node.broker.settle()
+    while node.turn.has_more():
+        node.broker.settle()
 
 
 def paged_store(node: Node) -> Peer:

@@ -44,9 +44,6 @@ from leveret.message import Message
 from leveret.store.records.record import is_retained
 from leveret.store.records.returns import failures, is_redelivered, known_returns, once_more
 
-#: Messages that are expired, and dropped, between two looks at the steps that a get has taken.
-_GET_MESSAGES: Final = SLICE_MESSAGES // 32
-
 
 @final
 class ClassicQueue(ConsumedQueue):
@@ -169,25 +166,28 @@ class ClassicQueue(ConsumedQueue):
         if self.consumers:
             self.dispatch(SLICE_MESSAGES)
         if self.expiry is not None:
-            self.expiry.expire(self.turn.now_ms, SLICE_MESSAGES)
+            self.expiry.expire(self.turn.now_ms)
 
-    def _tidy(self, limit: i64) -> bool:
-        """Expire and drop messages before a delivery; return False if more turns are needed.
-
-        At most `limit` are dropped that are beyond limits which were set later.
-        """
+    def _tidy(self) -> bool:
+        """Expire and drop messages before a delivery; return False while some are left."""
         now_ms = self.turn.now_ms
         expiry = self.expiry
         if expiry is not None and expiry.is_due(now_ms - 1):
             # What expires this very moment may still be delivered: a TTL of 0 asks for that.
-            expiry.expire(now_ms - 1, SLICE_MESSAGES)
+            expiry.expire(now_ms - 1)
             if expiry.is_due(now_ms - 1):
                 return False
         intake = self.intake
         if intake is None or not intake.is_over_limit:
             return True
-        intake.shrink(limit)
+        intake.shrink()
         return not intake.is_over_limit
+
+    def _waits(self) -> bool:
+        """Return whether it is scheduled again when what is left to expire or drop is gone."""
+        if self.turn.is_writing_much() or (self.expiry is not None and self.expiry.waits()):
+            return True
+        return self.intake is not None and self.intake.shrinks
 
     # -- consuming --------------------------------------------------------------------------------
 
@@ -195,9 +195,8 @@ class ClassicQueue(ConsumedQueue):
         """Deliver up to `limit` messages, one to each ready consumer in turn."""
         if self.is_held():
             return False
-        if self.special and not self._tidy(limit):
-            waits = self.turn.is_writing_much() or (self.expiry is not None and self.expiry.reads())
-            return not waits
+        if self.special and not self._tidy():
+            return not self._waits()
         if not self.consumers:
             return False
         ready = self.ready
@@ -276,22 +275,19 @@ class ClassicQueue(ConsumedQueue):
         return message
 
     def prepare_get(self) -> bool:
-        """Expire and drop some of what may not be got any more; return whether none of it is left.
-
-        Some is left where there was more than a part of a slice.
-        """
+        """Expire and drop some of what may not be got any more; return whether none is left."""
         turn = self.turn
         intake = self.intake
         if intake is not None and intake.is_over_limit:
             turn.changes += 1
-            intake.shrink(SLICE_MESSAGES // 4)
+            intake.shrink()
             if intake.is_over_limit:
                 return False
         expiry = self.expiry
         if expiry is None:
             return True
-        expiry.expire(turn.now_ms, _GET_MESSAGES)
-        return expiry.drop_first(_GET_MESSAGES)
+        expiry.expire_some(turn.now_ms)
+        return expiry.drop_first()
 
     def _first_to_get(self) -> i64:
         """Return the sequence of the next message that has not expired and is due, or NOTHING."""

@@ -21,6 +21,7 @@ whether they lie in memory or on the disk.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final, final
 
 from mypy_extensions import i64
@@ -44,7 +45,6 @@ from leveret.limits import (
     DELAYED_STEPS,
     SLICE_MESSAGES,
     SPILL_BATCH_BYTES,
-    STEPS_PER_SLICE,
     TABLE_BYTES_PER_STEP,
 )
 from leveret.message import ALL_LETTERS, Address, Message
@@ -57,10 +57,8 @@ def _with_letters(message: Message, letters_left: i64) -> Message:
     return message.copied(limited, message.properties, message.timestamp_ms)
 
 
-#: Looks at the first message, in one turn, that find only some that have left the memory, and what
-#: each costs in steps.
-_PASSED_BY: Final = 16
-_PASSED_STEPS: Final = 64
+#: What a look at the first message costs that finds only some that have left the memory.
+_PASSED: Final = 64
 
 
 def _within(store: DelayedMessages, queues: list[Target], most: i64) -> list[Target]:
@@ -74,12 +72,12 @@ def _within(store: DelayedMessages, queues: list[Target], most: i64) -> list[Tar
     return queues
 
 
-def _hand_over(store: DelayedMessages, sequence: i64, message: Message) -> None:
-    """Route a message that is due."""
+def _hand_over(store: DelayedMessages, sequence: i64, message: Message) -> int:
+    """Route a message that is due; return what that costs, the search for its queues apart."""
     vhost = store.vhost
+    cost = 0
     if vhost is not None:
         turn = store.turn
-        before = turn.steps
         letter = undelayed(blinded(message), turn.now_ms)
         queues = vhost.destinations(store.exchange_name, letter)
         left = message.address.letters_left
@@ -87,13 +85,11 @@ def _hand_over(store: DelayedMessages, sequence: i64, message: Message) -> None:
             # A dead letter that was delayed: more queues than one count as if it died here.
             queues = _within(store, queues, left + 1)
             letter = _with_letters(letter, shared(left + 1, len(queues)))
-        # The routing counts its own steps, which are many for a message with many keys.
-        turn.timed_steps -= turn.steps - before
-        read = i64(len(message.properties)) // TABLE_BYTES_PER_STEP
-        turn.spend_timed(DELAYED_STEPS + len(queues) + read)
+        cost = DELAYED_STEPS + len(queues) + len(message.properties) // TABLE_BYTES_PER_STEP
         if store.quota is not None:
             store.quota.leaves(message.size)
         vhost.move(store, sequence, message, letter, queues)
+    return cost
 
 
 @final
@@ -138,6 +134,8 @@ class DelayedMessages(ChunkedQueue):
         self.memory = DelayedMemory(turn)
         self.pages = DelayedPages(self, self.memory, self.stored, StoreOfPages(self))
         self.next_sequence: i64 = 1
+        #: True while messages that are due are handed over.
+        self._releases = False
         self.timer = DueTimer(self)
         self.target = DelayedTarget(self)
 
@@ -184,30 +182,34 @@ class DelayedMessages(ChunkedQueue):
             self.turn.timers.set(self.timer, deadline)
 
     def dispatch(self, limit: i64) -> bool:
-        """Hand what is due to the exchange, `limit` at most; the timer comes again for the rest."""
-        released: i64 = 0
-        turn = self.turn
-        now_ms = turn.now_ms
-        memory = self.memory
+        """Begin to hand what is due to the exchange."""
         self.pages.bound()
-        passed: i64 = 0
-        while released < limit and turn.timed_steps > 0 and passed < _PASSED_BY:
+        if self.turn.is_writing_much():
+            self._arm()
+        elif not self._releases:
+            self._releases = True
+            self.turn.start_later(self._release())
+        return False
+
+    def _release(self) -> Iterator[int]:
+        """Hand what is due to the exchange, unless the disk is too slow for it."""
+        turn = self.turn
+        memory = self.memory
+        while not turn.is_writing_much():
             first = memory.first()
-            if first is None or first[0] > now_ms or self.pages.precedes(first[0], first[1]):
+            if first is None or first[0] > turn.now_ms:
+                break
+            sequence: i64 = first[1]
+            if self.pages.precedes(first[0], sequence):
                 break
             memory.pop()
-            sequence: i64 = first[1]
             delayed = memory.get(sequence)
-            if delayed is not None:
-                released += 1
-                _hand_over(self, sequence, delayed.message)
-            else:
-                # It has left the memory, and so have many before it.
-                passed += 1
-                turn.steps += _PASSED_STEPS
-        self.pages.fetch()
-        self._arm()
-        return False
+            # Where it has left the memory, so have many before it.
+            yield _PASSED if delayed is None else _hand_over(self, sequence, delayed.message)
+        self._releases = False
+        if not self.deleted:
+            self.pages.fetch()
+            self._arm()
 
     def let_go(self, sequence: i64, message: Message) -> None:
         """Forget a message for good, here and in the journal."""
@@ -276,12 +278,9 @@ class DelayedMessages(ChunkedQueue):
     def evict(self) -> bool:
         """Move to the disk what is not due very soon; return whether there is more to do."""
         pages = self.pages
-        turn = self.turn
-        last = turn.steps + STEPS_PER_SLICE // 2
-        while self.memory.fresh and turn.spill.unwritten_bytes < SPILL_BATCH_BYTES:
-            if turn.steps >= last:
-                return True
+        if self.memory.fresh and self.turn.spill.unwritten_bytes < SPILL_BATCH_BYTES:
             pages.cut()
+            return True
         pages.unload_after(self.turn.now_ms + DELAYED_EVICTED_MS)
         self._arm()
         return False

@@ -25,13 +25,13 @@ from leveret.broker.queue.deadlines import Deadlined, Deadlines
 from leveret.broker.values.death_reasons import REASON_EXPIRED
 from leveret.broker.values.expiration import deadline_of
 from leveret.clock import NO_DEADLINE
-from leveret.limits import EXPIRY_STEPS, SLICE_MESSAGES, STEPS_PER_SLICE
+from leveret.limits import EXPIRY_STEPS, LETTERS_WAITING_MAX
 
-#: Entries that no longer count which one call takes out beside the messages that expire.
-_PASSED_BY: Final = 1024
+#: Messages that expire at once, before the rest of very many follows as a task.
+_AT_ONCE: Final = 8
 
-#: Such entries that count as one step.
-_PASSED_BY_PER_STEP: Final = 3
+#: Entries that no longer count which are taken out in the time that a message takes to expire.
+_PASSED_BY: Final = 6
 
 
 @final
@@ -45,6 +45,8 @@ class Expiry(Timed, Deadlined):
         self._deadlines: Final = Deadlines(queue.turn)
         #: How often all deadlines were forgotten: what computes them anew ends then.
         self._cleared: i64 = 0
+        #: True while very many messages expire.
+        self._expires = False
 
     def add(self, deadline_ms: i64, sequence: i64) -> None:
         """Add the deadline of a message."""
@@ -163,83 +165,116 @@ class Expiry(Timed, Deadlined):
         self._deadlines.pop()
         return key >> 1 if key & 1 else None
 
-    def drop_first(self, limit: i64) -> bool:
-        """Expire messages that are next, in about `limit` steps; return whether the next one lives.
-
-        It does too where there is none.
-        """
-        queue = self.queue
-        ttl = queue.settings.message_ttl_ms
-        turn = queue.turn
-        now_ms = turn.now_ms
-        last = turn.steps + limit
-        alive = False
-        while turn.steps < last and not alive:
-            sequence = queue.ready.first_at_once()
-            returned = queue.ready.look(sequence) if sequence != NOTHING else None
-            alive = True
-            if returned is not None:
-                deadline = deadline_of(returned.message, ttl)
-                if deadline != NO_DEADLINE and deadline <= now_ms:
-                    turn.changes += 1
-                    turn.steps += 1
-                    queue.discard(sequence, REASON_EXPIRED)
-                    alive = False
-        return alive
-
-    def first_alive(self) -> i64:
-        """Return the first sequence whose message has not expired; expire those before it.
+    def drop_first(self) -> bool:
+        """Expire a few messages that are next; return whether the next one lives, or none is left.
 
         What came from the disk only now may have been due for long.
         """
+        left: i64 = _AT_ONCE
+        while left > 0:
+            left -= 1
+            if not self._drop_next():
+                return True
+        return False
+
+    def _drop_next(self) -> bool:
+        """Expire the next message if it is due; return whether it was."""
         queue = self.queue
-        ttl = queue.settings.message_ttl_ms
-        while True:
-            sequence = queue.ready.first_at_once()
-            returned = queue.ready.look(sequence) if sequence != NOTHING else None
-            if returned is None:
-                return sequence
-            deadline = deadline_of(returned.message, ttl)
-            if deadline == NO_DEADLINE or deadline > queue.turn.now_ms:
-                return sequence
-            queue.discard(sequence, REASON_EXPIRED)
+        sequence = queue.ready.first_at_once()
+        returned = queue.ready.look(sequence) if sequence != NOTHING else None
+        if returned is None:
+            return False
+        deadline = deadline_of(returned.message, queue.settings.message_ttl_ms)
+        if deadline == NO_DEADLINE or deadline > queue.turn.now_ms:
+            return False
+        queue.turn.changes += 1
+        queue.turn.steps += 1
+        queue.discard(sequence, REASON_EXPIRED)
+        return True
 
-    def expire(self, now_ms: i64, limit: i64) -> None:
-        """Expire up to `limit` waiting messages whose deadline is `now_ms` or before.
+    def first_alive(self) -> i64:
+        """Return the first sequence whose message has not expired; expire those before it."""
+        while self._drop_next():
+            pass
+        return self.queue.ready.first_at_once()
 
-        This turn may have steps for fewer, above all where each is dead-lettered.
+    def expire(self, until_ms: i64) -> None:
+        """Expire the messages whose deadline is `until_ms` or before; of many the rest follows."""
+        if self.expire_some(until_ms) and not self._expires:
+            self._expires = True
+            self.queue.turn.start(self._expire_all())
+
+    def due(self, now_ms: i64) -> None:
+        """Expire the messages that are due."""
+        turn = self.queue.turn
+        if self.expire_some(self._until()) and not self._expires:
+            if turn.is_writing_much():
+                self.arm()
+            else:
+                self._expires = True
+                turn.start_later(self._expire_all())
+        if self.queue.consumers:
+            # They may wait for what is behind it.
+            self.queue.schedule()
+
+    def waits(self) -> bool:
+        """Return whether messages go on to expire, and the queue is scheduled when they have."""
+        return self._expires or self.reads()
+
+    def _until(self) -> i64:
+        """Return the deadline up to which messages expire now.
+
+        What expires this very moment may still be delivered, if the queue is about to.
+        """
+        queue = self.queue
+        return queue.turn.now_ms - 1 if queue.scheduled else queue.turn.now_ms
+
+    def expire_some(self, until_ms: i64) -> bool:
+        """Expire a few messages; return whether there may be more."""
+        left: i64 = _AT_ONCE
+        while left > 0:
+            left -= 1
+            if not self._expire_next(until_ms):
+                self.arm()
+                return False
+            self.queue.turn.steps += EXPIRY_STEPS
+        return True
+
+    def _expire_all(self) -> Iterator[int]:
+        """Expire all messages that are due, unless the disk is too slow for it."""
+        queue = self.queue
+        while not queue.turn.is_writing_much() and self._expire_next(self._until()):
+            yield EXPIRY_STEPS
+        self._expires = False
+        if not queue.deleted:
+            self.arm()
+            if queue.consumers:
+                queue.schedule()
+
+    def _expire_next(self, until_ms: i64) -> bool:
+        """Expire the message that is due first; return False if there is none, or it must wait.
+
+        It waits for the page that it is in, and while very many messages are to be dead-lettered.
+        Entries of messages that wait no more cost little, but there may be a million: after some of
+        these it returns.
         """
         queue = self.queue
         turn = queue.turn
-        letters = queue.settings.dead_letter_exchange is not None
-        limit = min(limit, turn.may_expire(letters))
-        expired: i64 = 0
-        # Entries of messages that wait no more cost little, but there may be a million, and a
-        # thousand in each of many queues.
-        passing = min(_PASSED_BY, max(turn.timed_steps, 0) * _PASSED_BY_PER_STEP)
-        left: i64 = limit + passing
-        # Large messages count when they are let go.
-        last: i64 = turn.steps + STEPS_PER_SLICE
-        while expired < limit and left > 0 and turn.steps < last:
-            first = self._deadlines.first()
-            if first is None or first[0] > now_ms:
-                break
+        if (
+            turn.waiting_letters() >= LETTERS_WAITING_MAX
+            and queue.settings.dead_letter_exchange is not None
+        ):
+            return False
+        left: i64 = _PASSED_BY
+        while left > 0:
             left -= 1
+            first = self._deadlines.first()
+            if first is None or first[0] > until_ms:
+                return False
             sequence = self._pop(first[1])
             if sequence is None:
                 if self.reads():
-                    break
+                    return False
             elif queue.discard(sequence, REASON_EXPIRED):
-                expired += 1
-        passed = limit + passing - left - expired
-        turn.spend_timed(EXPIRY_STEPS * expired + passed // _PASSED_BY_PER_STEP)
-        self.arm()
-
-    def due(self, now_ms: i64) -> None:
-        """Expire a slice of the messages that are due."""
-        queue = self.queue
-        # What expires this very moment may still be delivered, if the queue is about to.
-        self.expire(now_ms - 1 if queue.scheduled else now_ms, SLICE_MESSAGES)
-        if queue.consumers:
-            # They may wait for what is behind it.
-            queue.schedule()
+                return True
+        return True

@@ -121,18 +121,18 @@ class Retries(Timed):
             self.queue.turn.timers.cancel(self)
 
     def due(self, now_ms: i64) -> None:
-        """Put a slice of the messages that are due back into the queue."""
-        released: i64 = 0
-        while self._heap and self._heap[0][0] <= now_ms and released < self.queue.turn.timed_steps:
+        """Put the messages that are due back into the queue."""
+        self.queue.turn.start_later(self._release())
+
+    def _release(self) -> Iterator[int]:
+        while self._heap and self._heap[0][0] <= self.queue.turn.now_ms:
             due_ms, number = heapq.heappop(self._heap)
             sequence: i64 = number
-            if self.times.get(sequence, NO_DEADLINE) != due_ms:
-                continue
-            item = self._forget(sequence)
-            if item is not None:
-                released += 1
-                self.queue.put_back(item)
-        self.queue.turn.spend_timed(released)
+            if self.times.get(sequence, NO_DEADLINE) == due_ms:
+                item = self._forget(sequence)
+                if item is not None:
+                    self.queue.put_back(item)
+            yield 1
         self._arm()
 
     def _forget(self, sequence: i64) -> Returned | None:

@@ -6,6 +6,7 @@ dropped for it, after all that can be delivered was delivered (behaviours 26 and
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final, final
 
 from mypy_extensions import i64
@@ -32,6 +33,9 @@ from leveret.limits import BODY_APART_BYTES, DEDUPLICATION_KEYS_MAX, SLICE_MESSA
 from leveret.message import Message
 from leveret.store.records.levels import PRIORITY_FLAG, is_usual
 
+#: Messages that are dropped for others at once, before the rest of very many follows as a task.
+_DROPPED_AT_ONCE: Final = 16
+
 
 @final
 class ClassicTarget(Target):
@@ -44,8 +48,10 @@ class ClassicTarget(Target):
         self._ready = queue.ready
         #: True if messages beyond the limits are refused.
         self.rejects = False
-        #: True while the queue exceeds limits that were set later.
+        #: True while the queue exceeds limits that were set later, and while it drops messages for
+        #: that.
         self.is_over_limit = False
+        self.shrinks = False
         self.deduplication: Deduplication | None = None
 
     def configure(self) -> None:
@@ -152,24 +158,32 @@ class ClassicTarget(Target):
         if not self.is_over():
             return
         self._queue.make_way()
-        self._drop_head(SLICE_MESSAGES)
-        if self.is_over():
-            # What lies on the disk is read before it is dropped: the rest follows in slices.
-            self.is_over_limit = True
+        self.shrink()
+
+    def shrink(self) -> None:
+        """Drop messages beyond the limits from the head; of very many, the rest follows."""
+        left: i64 = _DROPPED_AT_ONCE
+        while left > 0 and self.is_over():
+            left -= 1
+            self.turn.steps += 1
+            self._drop_head()
+        self.is_over_limit = self.is_over()
+        if self.is_over_limit and not self.shrinks:
+            self.shrinks = True
+            self.turn.start(self._shrink())
+
+    def _shrink(self) -> Iterator[int]:
+        # What lies on the disk is read before it is dropped.
+        while not self.deleted and self.is_over_limit:
+            self._drop_head()
+            self.look_at_limits()
+            yield 1
+        self.shrinks = False
+        if not self.deleted:
             self._queue.schedule()
 
-    def shrink(self, limit: i64) -> None:
-        """Drop some of the messages beyond limits that were set later, in about `limit` steps."""
-        self._drop_head(limit)
-        self.is_over_limit = self.is_over()
-
-    def _drop_head(self, limit: i64) -> None:
-        """Drop messages beyond the limits from the head, in about `limit` steps."""
-        turn = self.turn
-        last = turn.steps + limit
-        while turn.steps < last and self.is_over():
-            turn.steps += 1
-            self._queue.discard(self._ready.first_at_once(), REASON_MAXLEN)
+    def _drop_head(self) -> None:
+        self._queue.discard(self._ready.first_at_once(), REASON_MAXLEN)
 
     def is_full(self, message: Message) -> bool:
         """Return whether `message` would exceed the limits of a queue that rejects, or a quota."""

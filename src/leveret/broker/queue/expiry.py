@@ -5,6 +5,7 @@ Invariant: a queue with consumers does not expire; the time counts from the end 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, final
 
 from mypy_extensions import i64
@@ -39,12 +40,14 @@ class QueueExpiry(Timed):
 
     def due(self, now_ms: i64) -> None:
         """Delete the queue, unless it was used since; with consumers the last one's end counts."""
+        self.queue.turn.start_later(self._delete())
+
+    def _delete(self) -> Iterator[int]:
         queue = self.queue
         if queue.consumers or queue.deleted or queue.kept:
             return
-        turn = queue.turn
-        if now_ms < self.touched_ms + self.expires_ms or turn.timed_steps <= 0:
+        if queue.turn.now_ms < self.touched_ms + self.expires_ms:
             self.arm()
         elif queue.vhost is not None:
-            steps = queue.vhost.drop_unused(queue)
-            turn.timed_steps -= steps
+            queue.vhost.drop_unused(queue)
+        yield 1

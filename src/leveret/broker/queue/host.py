@@ -27,8 +27,8 @@ class QueueHost:
         self.known_delay: Final = KnownDelay()
 
     @abstractmethod
-    def drop_unused(self, queue: Queue) -> i64:
-        """Delete a queue that nobody used for as long as it asks; return its steps of work."""
+    def drop_unused(self, queue: Queue) -> None:
+        """Delete a queue that nobody used for as long as it asks."""
 
     def has_exchange(self, name: str) -> bool:
         """Tell whether there is an exchange of that name."""

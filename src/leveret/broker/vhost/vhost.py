@@ -147,11 +147,9 @@ class Vhost(VhostState):
         replayed.reverse()
         return replayed
 
-    def drop_unused(self, queue: Queue) -> i64:
-        """Delete a queue that nobody used for as long as it asks; return its steps of work."""
-        before = self.turn.steps
-        waiting = self.queues.drop(queue)
-        return waiting + self.turn.steps - before
+    def drop_unused(self, queue: Queue) -> None:
+        """Delete a queue that nobody used for as long as it asks."""
+        self.queues.drop(queue)
 
     def destinations(self, exchange: str, message: Message) -> list[Target]:
         """Return where a message of the broker's own goes; nowhere without the exchange."""
