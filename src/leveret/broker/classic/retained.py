@@ -35,14 +35,15 @@ from leveret.clock import NO_DEADLINE
 from leveret.limits import (
     RETAINED_BYTES_MAX,
     RETAINED_OVERHEAD_BYTES,
-    SLICE_MESSAGES,
-    STEPS_PER_SLICE,
 )
 from leveret.message import Message
 from leveret.store.records.record import RETAINED_COUNT
 
 #: What it costs to put a message back: a heap, a record, a place in the queue.
 _REWOUND: Final = 2
+
+#: Messages that are dropped at once, before the rest of very many follows as a task.
+_DROPPED_AT_ONCE: Final = 16
 
 
 @final
@@ -60,6 +61,8 @@ class Retained(Timed):
         #: The sequences of all of them, and of some that were put back.
         self._heap: list[int] = []
         self._rewindings: list[Rewinding] = []
+        #: True while very many messages are dropped.
+        self._trims = False
 
     @property
     def size(self) -> i64:
@@ -103,26 +106,42 @@ class Retained(Timed):
             self._arm()
 
     def trim(self) -> None:
-        """Drop a slice of the messages beyond the limits, the oldest first."""
-        now_ms = self.queue.turn.now_ms
-        looked: i64 = 0
-        # Large messages count when they are let go.
-        turn = self.queue.turn
-        last: i64 = turn.steps + STEPS_PER_SLICE
-        while self._heap and looked < SLICE_MESSAGES and turn.steps < last:
-            sequence: i64 = self._heap[0]
-            message = self.messages.get(sequence)
-            if message is not None:
-                old = 0 <= self.age_ms_max <= now_ms - message.timestamp_ms
-                if not old and not self._is_over():
-                    break
-                del self.messages[sequence]
-                self._keeper.book(-_cost(message))
-                self.queue.let_go(sequence, message)
-            heapq.heappop(self._heap)
-            looked += 1
-        turn.steps += looked
+        """Drop the messages that are too old or beyond the limits; of very many, the rest follows.
+
+        The oldest go first.
+        """
+        left: i64 = _DROPPED_AT_ONCE
+        while self._drop_first():
+            self.queue.turn.steps += 1
+            left -= 1
+            if left == 0:
+                if not self._trims:
+                    self._trims = True
+                    self.queue.turn.start_later(self._drop_old())
+                return
         self._arm()
+
+    def _drop_old(self) -> Iterator[int]:
+        while self._drop_first():
+            yield 1
+        self._trims = False
+        self._arm()
+
+    def _drop_first(self) -> bool:
+        """Drop the oldest message, if it is not to be kept, or what has been put back."""
+        if not self._heap:
+            return False
+        sequence: i64 = self._heap[0]
+        message = self.messages.get(sequence)
+        if message is not None:
+            age_ms = self.queue.turn.now_ms - message.timestamp_ms
+            if not self._is_over() and not 0 <= self.age_ms_max <= age_ms:
+                return False
+            del self.messages[sequence]
+            self._keeper.book(-_cost(message))
+            self.queue.let_go(sequence, message)
+        heapq.heappop(self._heap)
+        return True
 
     def _arm(self) -> None:
         """Set the timer to the end of the oldest message, or to now if there is more to drop."""
