@@ -23,6 +23,7 @@ queues that take a letter, after alternate exchanges, bindings between exchanges
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final, final
 
 from mypy_extensions import i64
@@ -208,12 +209,6 @@ class Spread:
         self.place: i64 = 0
         parts: i64 = max(1, FAN_OUT_RECORDED_BYTES // max(1, letter.size))
         self.size: i64 = max(FAN_OUT_COPIES, len(targets) // parts + 1)
-        #: True while a queue of the next part has no room for it.
-        self.waits = False
-
-    def next_part(self) -> list[Target]:
-        """Return the queues that get it next."""
-        return self.targets[self.place : self.place + self.size]
 
 
 @final
@@ -239,16 +234,13 @@ class DeadLetter(DeadMessage):
         #: What goes to thousands of queues, in parts.
         self._spread: Spread | None = None
 
-    def is_under_way(self) -> bool:
-        """Return whether some of its queues have the letter, and more are to get it at once."""
-        spread = self._spread
-        return spread is not None and spread.place < len(spread.targets) and not spread.waits
+    def dead_letter(self) -> Iterator[int] | None:
+        """Hand the letter over; return what is left to do where it goes to thousands of queues.
 
-    def dead_letter(self) -> None:
-        """Hand the letter over; without a dead-letter exchange it goes for good (behaviour 70)."""
+        Without a dead-letter exchange it goes for good (behaviour 70).
+        """
         if self._spread is not None:
-            self._go_on(self._spread)
-            return
+            return self._go_on(self._spread)
         queue = self.queue
         turn = queue.turn
         vhost = queue.vhost
@@ -257,12 +249,12 @@ class DeadLetter(DeadMessage):
         if vhost is None or name is None or queue.deleted or not vhost.has_exchange(name):
             if name is None or queue.deleted or not self._wait():
                 self._leave()
-            return
+            return None
         letters_left = self._letters_left()
         if letters_left == 0:
             self._drop(1, COPIES)
             self._leave()
-            return
+            return None
         deaths, keys = self._history()
         properties = self._properties(deaths)
         turn.steps += LETTER_STEPS + _steps_of(deaths)
@@ -281,7 +273,7 @@ class DeadLetter(DeadMessage):
         letter = self._letter(properties, name, shared(letters_left, len(targets)))
         full = [target for target in targets if target.checks_admission and target.is_full(letter)]
         if (not matched or full) and self._wait():
-            return
+            return None
         if len(targets) > most:
             self._drop(len(targets) - most, MEMORY if turn.overfull else COPIES)
             targets = targets[:most]
@@ -289,10 +281,10 @@ class DeadLetter(DeadMessage):
             turn.counts.letters_confirmed += 1
         if len(targets) > FAN_OUT_COPIES:
             self._spread = Spread(letter, targets)
-            self._go_on(self._spread)
-            return
+            return self._go_on(self._spread)
         turn.steps += len(targets)
         self._hand_over(vhost, letter, targets)
+        return None
 
     def _hand_over(self, vhost: QueueHost, letter: Message, targets: list[Target]) -> None:
         """Put the letter into queues, and take the message out of its own by the same record."""
@@ -301,22 +293,23 @@ class DeadLetter(DeadMessage):
         else:
             vhost.put(letter, targets)
 
-    def _go_on(self, spread: Spread) -> None:
-        """Put the letter into the next part of very many queues."""
+    def _go_on(self, spread: Spread) -> Iterator[int]:
+        """Put the letter into very many queues, part after part, until one has no room for it."""
         vhost = self.queue.vhost
         assert vhost is not None
         letter = spread.letter
-        part = [target for target in spread.next_part() if not target.deleted]
-        full = [target for target in part if target.checks_admission and target.is_full(letter)]
-        spread.waits = len(full) > 0 and self._wait()
-        self.queue.turn.steps += 1 + len(part)
-        if spread.waits:
-            return
-        spread.place += spread.size
-        if spread.place < len(spread.targets):
-            vhost.put(letter, part)
-        else:
-            self._hand_over(vhost, letter, part)
+        while spread.place < len(spread.targets):
+            part = spread.targets[spread.place : spread.place + spread.size]
+            part = [target for target in part if not target.deleted]
+            full = [target for target in part if target.checks_admission and target.is_full(letter)]
+            if full and self._wait():
+                return
+            spread.place += spread.size
+            if spread.place < len(spread.targets):
+                vhost.put(letter, part)
+            else:
+                self._hand_over(vhost, letter, part)
+            yield 1 + len(part)
 
     def _leave(self) -> None:
         """Let the queue forget the message, if it had it."""

@@ -7,6 +7,7 @@ them once per batch.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Iterator
 from typing import Final, final
 
 from mypy_extensions import i64, mypyc_attr
@@ -90,12 +91,8 @@ class DeadMessage:
     """A message that left its queue and may go on to a dead-letter exchange."""
 
     @abstractmethod
-    def dead_letter(self) -> None:
-        """Dead-letter the message or drop it, and count the steps of that work."""
-
-    def is_under_way(self) -> bool:
-        """Return whether `dead_letter` must be called again: it is in some of its queues."""
-        return False
+    def dead_letter(self) -> Iterator[int] | None:
+        """Dead-letter the message or drop it; return what is left of a long operation."""
 
 
 @final

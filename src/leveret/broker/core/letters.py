@@ -29,14 +29,6 @@ class WaitingLetters:
         """Have a message dead-lettered after all that wait."""
         self._added.append(letter)
 
-    def add_first(self, letter: DeadMessage) -> None:
-        """Have the message that was handed out last go on before all that wait."""
-        if self._done > 0:
-            self._done -= 1
-        else:
-            # It was the last one of the list.
-            self._begun = [letter]
-
     def any(self) -> bool:
         """Return whether messages wait."""
         return len(self._added) > 0 or len(self._begun) > 0
@@ -62,12 +54,6 @@ class WaitingLetters:
             self._begun = []
             self._done = 0
         return letter
-
-    def under_way(self) -> DeadMessage | None:
-        """Return the message that is in some of its queues already; None where none is."""
-        if self._begun and self._begun[self._done].is_under_way():
-            return self._begun[self._done]
-        return None
 
     def put_aside(self) -> list[DeadMessage]:
         """Return what was added and not begun; what comes from now on is told apart from it."""

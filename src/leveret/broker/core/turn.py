@@ -35,16 +35,14 @@ from leveret.broker.core.stream_cache import StreamCache
 from leveret.broker.core.timers import Timers
 from leveret.broker.core.unacked_share import UnackedRoom
 from leveret.broker.core.work import WorkAccount
-from leveret.broker.scheduler.task import Task
+from leveret.broker.scheduler.task import Task, after
 from leveret.broker.values.letters import LettersDropped
 from leveret.clock import NO_DEADLINE
 from leveret.limits import (
     CHUNK_BYTES_MAX,
     DISPATCH_SHARE_MIN,
-    EXPIRY_STEPS,
     LETTER_BYTES_PER_TURN,
     LETTER_STEPS_PER_TURN,
-    LETTERS_WAITING_MAX,
     PUBLISHER_EXPIRY_MS,
     SLICE_MESSAGES,
     SPILL_BYTES_MAX,
@@ -277,6 +275,8 @@ class Turn(WorkAccount):
         #: Messages to be dead-lettered when the batch's deliveries are done.
         self.letters = WaitingLetters()
         self.letters_dropped = LettersDropped()
+        #: The last one that went to so many queues that the others had to wait.
+        self._spreading: Task | None = None
         #: Chunks that were found damaged, for the shell to report and to keep a copy of.
         self.damaged: list[DamagedChunk] = []
         #: All damage that was found since the start.
@@ -347,10 +347,6 @@ class Turn(WorkAccount):
             if self.has_letters():
                 self.dead_letter(LETTER_STEPS_PER_TURN)
                 self.letter_steps = LETTER_STEPS_PER_TURN
-        # What is in some of its queues would come to them again after the start.
-        letter = self.letters.under_way()
-        while letter is not None and letter.is_under_way():
-            letter.dead_letter()
 
     def recorded(self) -> None:
         """Note that the method at hand wrote a record which its reply must wait for."""
@@ -515,11 +511,6 @@ class Turn(WorkAccount):
         self.steps += steps
         self.timed_steps -= steps
 
-    def may_expire(self, dead_letters: bool) -> i64:
-        """Return how many messages may expire now: few while many wait that are `dead_letters`."""
-        most = self.timed_steps // EXPIRY_STEPS
-        return min(most, LETTERS_WAITING_MAX - self.waiting_letters()) if dead_letters else most
-
     def is_writing_much(self) -> bool:
         """Return whether so much waits to be written that the broker must not add to it."""
         return (
@@ -536,14 +527,20 @@ class Turn(WorkAccount):
         last = begun + min(steps, self.letter_steps)
         most_bytes = self.held_bytes + LETTER_BYTES_PER_TURN
         while self.steps < last and self.held_bytes <= most_bytes and not self.is_writing_much():
+            if self._spreading is not None and not self._spreading.over:
+                break
             letter = self.letters.next()
             if letter is None:
                 break
-            self.changes += 1
-            letter.dead_letter()
-            if letter.is_under_way():
-                self.letters.add_first(letter)
+            self._dead_letter(letter)
         self.letter_steps -= self.steps - begun
+
+    def _dead_letter(self, letter: DeadMessage) -> None:
+        """Dead-letter a message; what follows it waits while it goes to very many queues."""
+        self.changes += 1
+        rest = letter.dead_letter()
+        if rest is not None:
+            self._spreading = self.start(_in_turn(self._spreading, rest))
 
     def dead_letter_own(self, before: list[DeadMessage]) -> None:
         """Dead-letter what was added since `before` was put aside, and put that list back first.
@@ -554,10 +551,7 @@ class Turn(WorkAccount):
         last = self.steps + TX_LETTER_STEPS_MAX
         for letter in self.letters.put_back(before):
             if self.steps < last:
-                self.changes += 1
-                letter.dead_letter()
-                if letter.is_under_way():
-                    self.letters.add(letter)
+                self._dead_letter(letter)
             else:
                 self.letters.add(letter)
 
@@ -602,3 +596,9 @@ class Turn(WorkAccount):
         wanted = self.wanted
         self.wanted = []
         return wanted
+
+
+def _in_turn(task: Task | None, operation: Iterator[int]) -> Iterator[int]:
+    """Do an operation after a task that is under way, if there is one."""
+    yield from after(task)
+    yield from operation
