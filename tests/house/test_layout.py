@@ -26,8 +26,7 @@ CIRCLE_FILES_MAX = 8
 CHAIN_CLASSES_MAX = 5
 #: The longer ones that there are still.
 LONG_CHAINS = {
-    "broker.classic.classic.ClassicQueue": 8,
-    "broker.classic.consumed.ConsumedQueue": 7,
+    "broker.classic.classic.ClassicQueue": 7,
     "broker.classic.delayed.DelayedMessages": 6,
     "broker.classic.waiting.WaitingQueue": 6,
     "broker.staging.staging.StagingQueue": 7,

@@ -20,15 +20,16 @@ from leveret.broker.backlog.owner import BacklogOwner
 from leveret.broker.backlog.page import Page
 from leveret.broker.backlog.pages import Pages
 from leveret.broker.backlog.window import NOTHING, Returned, WindowPart, sequence_of
-from leveret.broker.classic.consumed import ConsumedQueue
 from leveret.broker.classic.dead_letter import DeadLetter
 from leveret.broker.classic.expiry import Expiry
 from leveret.broker.classic.retained import Retained, Rewinding, retention_of
 from leveret.broker.classic.retries import Retries
 from leveret.broker.classic.target import ClassicTarget
 from leveret.broker.classic.tracing import note_death, note_event
+from leveret.broker.classic.waiting import WaitingOwner, WaitingQueue
 from leveret.broker.core.accounts import MarkAccount
-from leveret.broker.core.turn import Turn
+from leveret.broker.core.counts import Deaths
+from leveret.broker.core.turn import Resumption, Turn
 from leveret.broker.queue.consumers import ASKED_PER_STEP
 from leveret.broker.values.death_reasons import (
     REASON_DELIVERY_LIMIT,
@@ -46,13 +47,25 @@ from leveret.store.records.returns import failures, is_redelivered, known_return
 
 
 @final
-class ClassicQueue(ConsumedQueue):
+class ClassicQueue(WaitingQueue):
     """A queue whose messages are consumed."""
 
     def __init__(self, turn: Turn, queue_id: i64, name: str, attributes: QueueAttributes) -> None:
         super().__init__(turn, queue_id, name, attributes)
         if attributes.arguments.get("x-single-active-consumer") is True:
             self.keep_one_active()
+        #: True if the queue has limits or deadlines, so that there is something to do before each
+        #: delivery.
+        self.special = False
+        #: The keys of the messages in the queue, if only those are duplicates.
+        self.queued_keys: QueuedKeys | None = None
+        #: What it waits for before it delivers again; None before the first time.
+        self.resumption: Resumption | None = None
+        #: Operations that give many messages back to it.
+        self._returning: i64 = 0
+        #: Counts its dead messages, by the settings that it was found for.
+        self._deaths: Deaths | None = None
+        self._deaths_by = self.settings
         self.expiry: Expiry | None = None
         self.retained: Retained | None = None
         #: The returned messages that wait for their retry; None before the first one.
@@ -190,6 +203,26 @@ class ClassicQueue(ConsumedQueue):
         return self.intake is not None and self.intake.shrinks
 
     # -- consuming --------------------------------------------------------------------------------
+
+    def hold_until(self, group: i64) -> None:
+        """Deliver nothing before `group` is synced."""
+        if self.resumption is None:
+            self.resumption = Resumption(self)
+        self.turn.wait(self.resumption, group)
+
+    def is_held(self) -> bool:
+        """Return whether it waits for a sync, or for many messages that come back to it."""
+        resumption = self.resumption
+        return self._returning > 0 or (resumption is not None and resumption.waits_for != 0)
+
+    def begin_returns(self) -> None:
+        """Deliver nothing before `end_returns`: what comes back must go before what is here."""
+        self._returning += 1
+
+    def end_returns(self) -> None:
+        """Deliver again."""
+        self._returning -= 1
+        self.schedule()
 
     def dispatch(self, limit: i64) -> bool:
         """Deliver up to `limit` messages, one to each ready consumer in turn."""
@@ -401,6 +434,18 @@ class ClassicQueue(ConsumedQueue):
             self.schedule()
 
     # -- dead letters -----------------------------------------------------------------------------
+
+    def died(self, reason: str) -> None:
+        """Count a message that died here."""
+        deaths = self._deaths
+        settings = self.settings
+        if deaths is None or self._deaths_by is not settings:
+            strategy = "disabled"
+            if settings.dead_letter_exchange is not None:
+                strategy = "at_least_once" if settings.at_least_once else "at_most_once"
+            deaths = self._deaths = self.turn.counts.deaths_of(self.kind, strategy)
+            self._deaths_by = settings
+        deaths.note(reason)
 
     def _discard(self, sequence: i64, message: Message, count: i64, reason: str) -> None:
         """Dead-letter a message that was taken out, or drop it without a dead-letter exchange."""

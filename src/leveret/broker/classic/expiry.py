@@ -14,18 +14,20 @@ on the disk the first, once `rebuild` has come to it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final, final
+from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
 from leveret.broker.backlog.window import NOTHING
-from leveret.broker.classic.consumed import ConsumedQueue
 from leveret.broker.core.timers import Timed
 from leveret.broker.queue.deadlines import Deadlined, Deadlines
 from leveret.broker.values.death_reasons import REASON_EXPIRED
 from leveret.broker.values.expiration import deadline_of
 from leveret.clock import NO_DEADLINE
 from leveret.limits import EXPIRY_STEPS, LETTERS_WAITING_MAX
+
+if TYPE_CHECKING:
+    from leveret.broker.classic.classic import ClassicQueue
 
 #: Messages that expire at once, before the rest of very many follows as a task.
 _AT_ONCE: Final = 8
@@ -38,7 +40,7 @@ _PASSED_BY: Final = 6
 class Expiry(Timed, Deadlined):
     """The deadlines of a queue's messages."""
 
-    def __init__(self, queue: ConsumedQueue) -> None:
+    def __init__(self, queue: ClassicQueue) -> None:
         super().__init__()
         self.queue = queue
         #: Each with a key: twice a page's first sequence, or twice a message's plus one.

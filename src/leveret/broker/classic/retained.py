@@ -20,12 +20,11 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator
-from typing import Final, final
+from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
 from leveret.broker.backlog.window import Returned
-from leveret.broker.classic.consumed import ConsumedQueue
 from leveret.broker.core.retention import Keeper
 from leveret.broker.core.timers import Timed
 from leveret.broker.scheduler.task import Task
@@ -39,6 +38,9 @@ from leveret.limits import (
 from leveret.message import Message
 from leveret.store.records.record import RETAINED_COUNT
 
+if TYPE_CHECKING:
+    from leveret.broker.classic.classic import ClassicQueue
+
 #: What it costs to put a message back: a heap, a record, a place in the queue.
 _REWOUND: Final = 2
 
@@ -50,7 +52,7 @@ _DROPPED_AT_ONCE: Final = 16
 class Retained(Timed):
     """The acked messages that one queue keeps."""
 
-    def __init__(self, queue: ConsumedQueue) -> None:
+    def __init__(self, queue: ClassicQueue) -> None:
         super().__init__()
         self.queue = queue
         #: How long after its publish a message is kept; -1 is no limit.
@@ -278,7 +280,7 @@ def _cost(message: Message) -> i64:
     return message.size + RETAINED_OVERHEAD_BYTES
 
 
-def retention_of(queue: ConsumedQueue, retained: Retained | None) -> Retained | None:
+def retention_of(queue: ClassicQueue, retained: Retained | None) -> Retained | None:
     """Return what a queue retains by its settings; `retained` is what it had."""
     settings = queue.settings
     if settings.retains():

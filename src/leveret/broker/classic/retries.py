@@ -24,24 +24,26 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator
-from typing import Final, final
+from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
 from leveret.broker.backlog.window import Returned
-from leveret.broker.classic.consumed import ConsumedQueue
 from leveret.broker.core.retention import Keeper
 from leveret.broker.core.timers import Timed
 from leveret.broker.values.expiration import deadline_of
 from leveret.clock import NO_DEADLINE
 from leveret.limits import RETRY_OVERHEAD_BYTES, RETRY_TIME_BYTES, SLICE_MESSAGES
 
+if TYPE_CHECKING:
+    from leveret.broker.classic.classic import ClassicQueue
+
 
 @final
 class Retries(Timed):
     """The returned messages of one queue that wait for their retry."""
 
-    def __init__(self, queue: ConsumedQueue) -> None:
+    def __init__(self, queue: ClassicQueue) -> None:
         super().__init__()
         self.queue = queue
         #: The due times of parked messages, and of those to be parked once they are next.

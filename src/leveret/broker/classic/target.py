@@ -7,11 +7,10 @@ dropped for it, after all that can be delivered was delivered (behaviours 26 and
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final, final
+from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
-from leveret.broker.classic.consumed import ConsumedQueue
 from leveret.broker.classic.dead_letter import refused_letter
 from leveret.broker.classic.tracing import note_event
 from leveret.broker.core.accounts import MarkAccount
@@ -33,6 +32,9 @@ from leveret.limits import BODY_APART_BYTES, DEDUPLICATION_KEYS_MAX, SLICE_MESSA
 from leveret.message import Message
 from leveret.store.records.levels import PRIORITY_FLAG, is_usual
 
+if TYPE_CHECKING:
+    from leveret.broker.classic.classic import ClassicQueue
+
 #: Messages that are dropped for others at once, before the rest of very many follows as a task.
 _DROPPED_AT_ONCE: Final = 16
 
@@ -41,7 +43,7 @@ _DROPPED_AT_ONCE: Final = 16
 class ClassicTarget(Target):
     """The target of one classic queue."""
 
-    def __init__(self, queue: ConsumedQueue) -> None:
+    def __init__(self, queue: ClassicQueue) -> None:
         records_from = RECORDS_PERSISTENT if queue.recorded else RECORDS_NONE
         super().__init__(queue.turn, queue.name, queue.queue_id, records_from)
         self._queue: Final = queue
