@@ -17,14 +17,14 @@ from mypy_extensions import i64, mypyc_attr
 from leveret.broker.backlog.stored import StoredChunks
 from leveret.broker.backlog.window import Returned, WindowPart
 from leveret.broker.core.turn import Turn
-from leveret.broker.queue.queue import HoldingQueue
+from leveret.broker.queue.queue import Queue
 from leveret.broker.values.queue_attributes import QueueAttributes
 from leveret.message import Address, Message
 from leveret.store.checkpoint.checkpoint import NewChunk
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class ChunkedQueue(HoldingQueue):
+class ChunkedQueue(Queue):
     """The base of the queues that keep messages in memory and in stored chunks."""
 
     def __init__(self, turn: Turn, queue_id: i64, name: str, attributes: QueueAttributes) -> None:

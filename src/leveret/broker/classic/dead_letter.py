@@ -32,7 +32,7 @@ from leveret.broker.classic.chunked import ChunkedQueue
 from leveret.broker.classic.tracing import note_dropped_copies
 from leveret.broker.core.effects import DeadMessage
 from leveret.broker.core.timers import Timed
-from leveret.broker.queue.host import QueueHost
+from leveret.broker.queue.queue import QueueHost
 from leveret.broker.queue.target import Target
 from leveret.broker.values.copies import CC_VOID, blind_copies, carbon_copies, has_copies
 from leveret.broker.values.death_reasons import REASON_MAXLEN, REASON_REJECTED

@@ -12,28 +12,30 @@ written before anything that depends on it.
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
 from leveret.broker.core.counts import QueueCounts
 from leveret.broker.core.ownership import owner_fields
+from leveret.broker.core.timers import Timed
 from leveret.broker.core.turn import Link, Turn
 from leveret.broker.queue.consumer import Consumer, Source
 from leveret.broker.queue.consumers import RoundRobin, SingleActive, place_of
-from leveret.broker.queue.expiry import QueueExpiry
-from leveret.broker.queue.target import DroppedTarget, Target
+from leveret.broker.queue.target import Destinations, DroppedTarget, Target
 from leveret.broker.values.applied_policy import AppliedPolicy
+from leveret.broker.values.delay import KnownDelay
 from leveret.broker.values.queue_attributes import QueueAttributes
 from leveret.broker.values.queue_settings import QueueSettings
+from leveret.clock import NO_DEADLINE
 from leveret.errors import AccessRefused, PreconditionFailed
 from leveret.limits import CONSUMERS_PER_QUEUE_MAX
+from leveret.message import Message
 
 if TYPE_CHECKING:
     from leveret.broker.core.ownership import Owner
     from leveret.broker.core.quotas import Share
-    from leveret.broker.queue.host import QueueHost
-    from leveret.message import Message
 
 #: Consumers behind one that ends, of which the places are moved in the time of a step; and those of
 #: a list that is copied in it.
@@ -188,6 +190,12 @@ class Queue(Source):
     def drop(self) -> None:
         """Drop all messages because the queue is deleted."""
 
+    def moved(self, sequence: i64, message: Message, recorded: bool) -> None:
+        """Forget a message that went on to others; a stream keeps it.
+
+        `recorded` tells that the journal knows it.
+        """
+
     def keep_one_active(self) -> None:
         """Have one consumer at a time get everything."""
         self.single_active = True
@@ -262,13 +270,93 @@ class Queue(Source):
         return record | owner_fields(None if self.quota is None else self.quota.owner)
 
 
+@final
+class QueueExpiry(Timed):
+    """The expiry of a queue that nobody uses (`x-expires`, behaviour 49).
+
+    A queue with consumers does not expire: the time counts from the end of the last one.  Its
+    messages are not dead-lettered.
+    """
+
+    def __init__(self, queue: Queue, expires_ms: i64) -> None:
+        super().__init__()
+        self.queue = queue
+        self.expires_ms: i64 = expires_ms
+        self.touched_ms: i64 = queue.turn.now_ms
+        self.arm()
+
+    def touch(self) -> None:
+        """Restart the time, because the queue was used."""
+        self.touched_ms = self.queue.turn.now_ms
+        if self.deadline_ms == NO_DEADLINE:
+            self.arm()
+
+    def arm(self) -> None:
+        """Set the timer to when the queue may expire."""
+        self.queue.turn.timers.set(self, self.touched_ms + self.expires_ms)
+
+    def due(self, now_ms: i64) -> None:
+        """Delete the queue, unless it was used since; with consumers the last one's end counts."""
+        self.queue.turn.start_later(self._delete())
+
+    def _delete(self) -> Iterator[int]:
+        queue = self.queue
+        if queue.consumers or queue.deleted or queue.kept:
+            return
+        if queue.turn.now_ms < self.touched_ms + self.expires_ms:
+            self.arm()
+        elif queue.vhost is not None:
+            queue.vhost.drop_unused(queue)
+        yield 1
+
+
 @mypyc_attr(allow_interpreted_subclasses=True)
-class HoldingQueue(Queue):
-    """A queue that holds a message until it leaves; what is in a stream never does."""
+class QueueHost:
+    """What a queue asks of the virtual host that holds it.
+
+    Whatever expires, dead-letters or delays a message asks where that goes, and has it moved.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name: Final = name
+        self.known_delay: Final = KnownDelay()
 
     @abstractmethod
-    def moved(self, sequence: i64, message: Message, recorded: bool) -> None:
-        """Forget a message that left; `recorded` tells that the journal knows it."""
+    def drop_unused(self, queue: Queue) -> None:
+        """Delete a queue that nobody used for as long as it asks."""
+
+    def has_exchange(self, name: str) -> bool:
+        """Tell whether there is an exchange of that name."""
+        return False
+
+    def route_letter(
+        self, exchange: str, routing_key: str, more_keys: list[str], properties: bytes
+    ) -> Destinations:
+        """Return where a dead letter goes from an exchange that is there."""
+        return Destinations([])
+
+    def destinations(self, exchange: str, message: Message) -> list[Target]:
+        """Return where a message of the broker's own goes; nowhere without the exchange."""
+        return []
+
+    @abstractmethod
+    def move(
+        self,
+        queue: Queue,
+        sequence: i64,
+        message: Message,
+        letter: Message,
+        targets: list[Target],
+    ) -> i64:
+        """Take `sequence` out of `queue` and put `letter` into `targets`, by one record.
+
+        `message` is what `queue` held under `sequence`, `letter` what it became.  Returns what came
+        of it, as a publish does.
+        """
+
+    @abstractmethod
+    def put(self, letter: Message, targets: list[Target]) -> None:
+        """Put `letter`, which comes from no queue and from no publisher, into `targets`."""
 
 
 def queue_identity(vhost: str, queue: Queue) -> dict[str, object]:

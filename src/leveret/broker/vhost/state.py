@@ -16,7 +16,7 @@ from mypy_extensions import i64
 from leveret.broker.core.accounts import VHOST_BYTES, Account
 from leveret.broker.core.quotas import Use
 from leveret.broker.core.turn import Turn
-from leveret.broker.queue.host import QueueHost
+from leveret.broker.queue.queue import QueueHost
 from leveret.broker.topology.binding import Binding
 from leveret.broker.vhost.ids import Ids
 from leveret.errors import NotFound

@@ -14,7 +14,7 @@ from mypy_extensions import i64, mypyc_attr
 from leveret.broker.core.ownership import Owner, foreign
 from leveret.broker.core.turn import Turn
 from leveret.broker.queue.publishers import GIVE_PUBLISHER, publisher_record
-from leveret.broker.queue.queue import HoldingQueue, Queue
+from leveret.broker.queue.queue import Queue
 from leveret.broker.queue.target import (
     DROP,
     REFUSE,
@@ -274,7 +274,7 @@ class Vhost(VhostState):
 
     def move(
         self,
-        queue: HoldingQueue,
+        queue: Queue,
         sequence: i64,
         message: Message,
         letter: Message,
