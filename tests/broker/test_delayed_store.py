@@ -376,7 +376,8 @@ def check_counts(node: Node) -> None:
     sizes = [int(message.size) for _, message in kept(store)]
     assert (store.ready_count(), store.ready_bytes()) == (len(sizes), sum(sizes))
     in_queue = [item.message for item in node.classic("q").ready.waiting()]
-    in_memory = [item.message for item in store.live()] + in_queue
+    delayed = [*store.memory.fresh.values(), *store.memory.loaded.values()]
+    in_memory = [item.message for item in delayed] + in_queue
     pages = len(store.pages.by_key) * DELAYED_PAGE_BYTES
     assert node.turn.held_messages == len(in_memory)
     assert node.turn.held_bytes == sum(int(message.size) for message in in_memory) + pages

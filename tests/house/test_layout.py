@@ -26,8 +26,6 @@ CIRCLE_FILES_MAX = 8
 CHAIN_CLASSES_MAX = 5
 #: The longer ones that there are still.
 LONG_CHAINS = {
-    "broker.classic.classic.ClassicQueue": 6,
-    "broker.staging.staging.StagingQueue": 6,
     "client.asynchronous.connection.TracedChannel": 6,
     "client.blocking.connection.TracedChannel": 6,
     "session.connection.connection.Connection": 7,

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from leveret.broker.admin import super_stream_declare
-from leveret.broker.backlog.window import Returned
+from leveret.broker.backlog.window import Returned, WindowPart
 from leveret.broker.classic.classic import ClassicQueue
 from leveret.broker.classic.waiting import WaitingQueue
 from leveret.broker.core.effects import ChunkReader, ChunkWanted
@@ -137,7 +137,11 @@ def all_waiting(queue: WaitingQueue) -> list[Returned]:
 def held(queue: WaitingQueue) -> list[Returned]:
     """Return all persistent messages of a queue, handed out or not."""
     found = {item.sequence: item for item in all_waiting(queue) if item.message.persistent}
-    found |= {item.sequence: item for item in queue.live()}
+    windows: list[WindowPart] = []
+    for part in queue.live_parts(windows):
+        found |= {item.sequence: item for item in part if item and item.message.persistent}
+    for window in windows:
+        found |= {item.sequence: item for item in window.persistent(0, len(window.items))}
     return [found[sequence] for sequence in sorted(found)]
 
 

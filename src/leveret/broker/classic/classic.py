@@ -19,7 +19,7 @@ from mypy_extensions import i64
 from leveret.broker.backlog.owner import BacklogOwner
 from leveret.broker.backlog.page import Page
 from leveret.broker.backlog.pages import Pages
-from leveret.broker.backlog.window import NOTHING, Returned, WindowPart, sequence_of
+from leveret.broker.backlog.window import NOTHING, Returned, WindowPart
 from leveret.broker.classic.dead_letter import DeadLetter
 from leveret.broker.classic.expiry import Expiry
 from leveret.broker.classic.retained import Retained, Rewinding, retention_of
@@ -506,23 +506,15 @@ class ClassicQueue(WaitingQueue):
         """Return what the pages of the queue ask of it."""
         return ClassicOwner(self)
 
-    def live(self) -> list[Returned]:
-        """Return the persistent messages in memory: waiting, unacked or retained, in order."""
-        live = super().live()
-        if self.retained is not None:
-            live += self.retained.persistent()
-            live.sort(key=sequence_of)
-        return live
-
     def live_parts(self, parts: list[WindowPart]) -> list[list[Returned | None]]:
-        """Return the same in lists of any order, and in windows, with what is not persistent."""
+        """Return the messages in memory that a checkpoint must find, retained ones among them."""
         lists = super().live_parts(parts)
         if self.retained is not None:
             lists.append([*self.retained.persistent()])
         return lists
 
     def holds(self, sequence: i64) -> bool:
-        """Return whether a persistent message that `live` returned is still here."""
+        """Return whether a persistent message that was in memory is still here."""
         if super().holds(sequence):
             return True
         return self.retained is not None and sequence in self.retained.messages

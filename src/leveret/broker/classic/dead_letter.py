@@ -24,11 +24,10 @@ queues that take a letter, after alternate exchanges, bindings between exchanges
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final, final
+from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
-from leveret.broker.classic.chunked import ChunkedQueue
 from leveret.broker.classic.tracing import note_dropped_copies
 from leveret.broker.core.effects import DeadMessage
 from leveret.broker.core.timers import Timed
@@ -54,6 +53,9 @@ from leveret.wire.edit import edit_headers, without_property
 from leveret.wire.primitives import write_longstr, write_shortstr
 from leveret.wire.properties import EXPIRATION, property_expiration, property_headers
 from leveret.wire.tables import Timestamp, patch_length
+
+if TYPE_CHECKING:
+    from leveret.broker.classic.waiting import WaitingQueue
 
 #: What an entry of `x-death` costs in steps, which is read and written anew in some 3 µs, and how
 #: many of its routing keys make another step.
@@ -217,7 +219,7 @@ class DeadLetter(DeadMessage):
 
     def __init__(
         self,
-        queue: ChunkedQueue,
+        queue: WaitingQueue,
         sequence: i64,
         message: Message,
         reason: str,
@@ -463,6 +465,6 @@ class LetterRetry(Timed):
         self.letter.queue.turn.letters.add(self.letter)
 
 
-def refused_letter(queue: ChunkedQueue, message: Message) -> DeadLetter:
+def refused_letter(queue: WaitingQueue, message: Message) -> DeadLetter:
     """Return the letter of a message for which its queue had no room."""
     return DeadLetter(queue, 0, message, REASON_MAXLEN, was_queued=False)

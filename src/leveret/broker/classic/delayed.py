@@ -22,16 +22,18 @@ whether they lie in memory or on the disk.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final, final
+from typing import Final, TypeAlias, final
 
 from mypy_extensions import i64
 
+from leveret.broker.backlog.stored import StoredChunks
 from leveret.broker.backlog.window import Returned, WindowPart
-from leveret.broker.classic.chunked import ChunkedQueue
 from leveret.broker.classic.delayed_memory import Delayed, DelayedMemory
 from leveret.broker.classic.delayed_pages import DelayedPages, PagesOwner
+from leveret.broker.classic.waiting import WaitingQueue
 from leveret.broker.core.timers import Timed
 from leveret.broker.core.turn import Turn
+from leveret.broker.queue.queue import Queue
 from leveret.broker.queue.target import RECORDS_ALL, RECORDS_NONE, Target
 from leveret.broker.values.copies import blinded
 from leveret.broker.values.delay import due_ms, undelayed
@@ -124,11 +126,12 @@ class StoreOfPages(PagesOwner):
 
 
 @final
-class DelayedMessages(ChunkedQueue):
+class DelayedMessages(Queue):
     """The store of one delayed exchange; every message in it is journaled, persistent or not."""
 
     def __init__(self, turn: Turn, queue_id: i64, exchange_name: str, durable: bool) -> None:
         super().__init__(turn, queue_id, "", QueueAttributes(durable))
+        self.stored = StoredChunks(turn.spill)
         self.stored.keeps_all = True
         self.exchange_name = exchange_name
         self.memory = DelayedMemory(turn)
@@ -305,14 +308,6 @@ class DelayedMessages(ChunkedQueue):
             return True
         return False
 
-    def live(self) -> list[Returned]:
-        """Return all messages in memory, in the order of their sequences."""
-        memory = self.memory
-        both = [*memory.fresh.items(), *memory.loaded.items()]
-        return [
-            Returned(sequence, delayed.message, 0) for sequence, delayed in sorted(both, key=_first)
-        ]
-
     def live_parts(self, parts: list[WindowPart]) -> list[list[Returned | None]]:
         """Return nothing: `settle_pages` has written what a checkpoint must find."""
         return []
@@ -332,10 +327,6 @@ class DelayedMessages(ChunkedQueue):
         self.go_on()
 
 
-def _first(item: tuple[i64, Delayed]) -> int:
-    return item[0]
-
-
 @final
 class DelayedTarget(Target):
     """What an exchange routes a message to that asks for a delay."""
@@ -352,3 +343,7 @@ class DelayedTarget(Target):
         if self.share is not None:
             self.share.note()
         return sequence
+
+
+#: A queue whose messages wait in memory and in stored chunks.
+ChunkedQueue: TypeAlias = WaitingQueue | DelayedMessages

@@ -6,15 +6,19 @@ It says where messages lie, how they are counted, what a checkpoint finds of the
 back after a restart.  When and to whom they go is for its heirs: `ClassicQueue` gives them to
 consumers, `StagingQueue` to the exchanges of a committed batch.
 
-Invariant: a message is in `ready`, or its queue's heir has it: handed out, kept, or on its way to
-the dead-letter exchange.
+A message is written to a chunk at most once.  It may leave its queue at any time, before the chunk
+is synced and after; the queue remembers which messages of its chunks are gone for the next start,
+which reads the chunks and not the journal before them.
+
+Invariants: a message is in `ready`, or its queue's heir has it: handed out, kept, or on its way to
+the dead-letter exchange; one that a checkpoint must find is in memory or in a stored chunk.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from mypy_extensions import i64
+from mypy_extensions import i64, mypyc_attr
 
 from leveret.broker.backlog.detached import Detached
 from leveret.broker.backlog.fifo_pages import FifoPages
@@ -25,16 +29,17 @@ from leveret.broker.backlog.pages import Pages
 from leveret.broker.backlog.priorities import PriorityReady
 from leveret.broker.backlog.priority_pages import PriorityPages
 from leveret.broker.backlog.ready import Ready
-from leveret.broker.backlog.window import Returned, WindowPart, sequence_of
-from leveret.broker.classic.chunked import ChunkedQueue
+from leveret.broker.backlog.stored import StoredChunks
+from leveret.broker.backlog.window import Returned, WindowPart
 from leveret.broker.classic.purging import purge_rest
 from leveret.broker.classic.tracing import note_event
 from leveret.broker.core.turn import Turn
+from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduler.task import Task
 from leveret.broker.values.deduplication import QueuedKeys
 from leveret.broker.values.event_names import DELETED, DELIVERED, PURGED
 from leveret.broker.values.queue_attributes import QueueAttributes
-from leveret.message import Message
+from leveret.message import Address, Message
 from leveret.store.records.levels import STRICT
 from leveret.store.records.returns import MAYBE_DELIVERED
 
@@ -43,11 +48,15 @@ _SORTED_PER_STEP: Final = 4
 _PAGES_PER_STEP: Final = 64
 
 
-class WaitingQueue(ChunkedQueue):
+@mypyc_attr(allow_interpreted_subclasses=True)
+class WaitingQueue(Queue):
     """The base of the queues whose messages wait."""
 
     def __init__(self, turn: Turn, queue_id: i64, name: str, attributes: QueueAttributes) -> None:
         super().__init__(turn, queue_id, name, attributes)
+        self.stored = StoredChunks(turn.spill)
+        #: Where its last dead letter went; None before the first one.
+        self.letter_address: Address | None = None
         self._kind = "quorum" if attributes.arguments.get("x-queue-type") == "quorum" else "classic"
         #: The levels of its priorities as `levels.py` knows them; 0 while it keeps none.
         self.levels: i64 = max(self.settings.priority_max, 0)
@@ -163,7 +172,10 @@ class WaitingQueue(ChunkedQueue):
         return self.levels <= 0 and self._pages().evict()
 
     def settle_pages(self, boundary: i64) -> bool:
-        """Write the tail of a deep queue, so that a checkpoint finds it in chunks."""
+        """Write the tail of a deep queue, so that a checkpoint finds it in chunks.
+
+        Returns whether some below `boundary` are left; it is asked again then.
+        """
         pages = self.ready.pages
         return pages is not None and pages.settle(boundary)
 
@@ -247,20 +259,17 @@ class WaitingQueue(ChunkedQueue):
 
     # -- checkpoints ------------------------------------------------------------------------------
 
-    def live(self) -> list[Returned]:
-        """Return the persistent messages in memory, waiting or not, in order."""
-        live = [item for item in self.ready.waiting() if item.message.persistent]
-        if self.out.count > 0:
-            live += self.out.values()
-            live.sort(key=sequence_of)
-        return live
-
     def live_parts(self, parts: list[WindowPart]) -> list[list[Returned | None]]:
-        """Return the same in lists of any order, and in windows, with what is not persistent."""
+        """Return the messages in memory, waiting or not, that a checkpoint must find.
+
+        They are in lists of any order, and in windows, which are put into `parts`: a checkpoint
+        looks at some after the other, as there may be millions.  With them come messages that are
+        not persistent, and None.
+        """
         return [self.ready.copy_waiting(parts), self.out.places()]
 
     def holds(self, sequence: i64) -> bool:
-        """Return whether a persistent message that `live` returned is still here."""
+        """Return whether a persistent message that was in memory is still here."""
         return self.ready.has(sequence) or self.out.has(sequence)
 
     def counts_on_disk(self) -> dict[i64, i64]:

@@ -17,8 +17,8 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from leveret.broker.backlog.window import Returned, WindowPart, sequence_of
-from leveret.broker.classic.chunked import ChunkedQueue
 from leveret.broker.classic.classic import ClassicQueue
+from leveret.broker.classic.delayed import ChunkedQueue, DelayedMessages
 from leveret.broker.classic.waiting import WaitingQueue
 from leveret.broker.node.broker import Broker
 from leveret.broker.node.users import Users
@@ -99,8 +99,8 @@ class BrokerCheckpoint(CheckpointSource):
     def chunked(self, chunk: NewChunk) -> None:
         """Report the place of its messages to a queue."""
         queue = self.queues[chunk.queue_id]
-        if isinstance(queue, ChunkedQueue) and not queue.deleted:
-            queue.chunked(chunk)
+        if isinstance(queue, (WaitingQueue, DelayedMessages)) and not queue.deleted:
+            _take_in(queue, chunk)
 
     def _hand_over(self, out: CheckpointOutput) -> Iterator[None]:
         out.counter("queue_id", self.broker.ids.last_queue_id)
@@ -141,7 +141,7 @@ class BrokerCheckpoint(CheckpointSource):
             out.define("redelivered", queue.redelivered_definition())
         if isinstance(queue, WaitingQueue) and queue.levels == STRICT:
             out.define("levels", queue.levels_definition())
-        if isinstance(queue, ChunkedQueue):
+        if isinstance(queue, (WaitingQueue, DelayedMessages)):
             yield
             yield from self._hand_over_messages(out, queue)
         elif isinstance(queue, Stream):
@@ -222,6 +222,19 @@ def _items(count: int) -> Iterator[None]:
         yield
 
 
+def _take_in(queue: ChunkedQueue, chunk: NewChunk) -> None:
+    """Give a queue a new chunk of its messages, of which some may be gone by now."""
+    stored = queue.stored
+    stored.add(chunk.ref, len(chunk.sequences))
+    after: i64 = chunk.ref.first
+    for sequence in chunk.sequences:
+        stored.skip(after, sequence - 1)
+        after = sequence + 1
+    for sequence in chunk.sequences:
+        if not queue.holds(sequence):
+            stored.forget(sequence)
+
+
 def _sorted_runs(queue: ChunkedQueue, runs: list[list[Returned]]) -> Iterator[None]:
     """Put what is live in memory into `runs`, each of which is in the order of the sequences.
 
@@ -264,7 +277,7 @@ def _hand_over_counts(
                 yield
             elif looked % _LOOKS_PER_ITEM == 0:
                 yield
-    on_disk = queue.counts_on_disk()
+    on_disk = queue.counts_on_disk() if isinstance(queue, WaitingQueue) else {}
     for sequence in list(on_disk):
         count = on_disk.get(sequence)
         if queue.deleted:

@@ -14,8 +14,7 @@ from mypy_extensions import i64
 from leveret.broker.backlog.damage import open_chunk, report_messages
 from leveret.broker.backlog.page import Page
 from leveret.broker.backlog.window import Returned
-from leveret.broker.classic.chunked import ChunkedQueue
-from leveret.broker.classic.delayed import DelayedMessages
+from leveret.broker.classic.delayed import ChunkedQueue, DelayedMessages
 from leveret.broker.classic.waiting import WaitingQueue
 from leveret.chunk import Chunk
 from leveret.store.records.ranges import RangeSet
@@ -34,21 +33,17 @@ def restore_chunks(
     if isinstance(queue, DelayedMessages):
         _restore_delayed(queue, chunks, gone)
         return
-    pages = queue.new_pages() if isinstance(queue, WaitingQueue) else None
-    by_level = pages is not None and pages.counts_rows
+    pages = queue.new_pages()
+    by_level = pages.counts_rows
     restored: list[Page] = []
     for ref in sorted(chunks, key=_first):
         queue.turn.spill.use.wrote(ref)
         dead = gone.count(ref.first, ref.last)
         if dead == ref.last - ref.first + 1:
             continue
-        in_memory = pages is None or _in_memory(ref, counts)
-        page: Page | None = None
-        if pages is not None and not in_memory:
-            page = pages.restored_page(ref)
+        page = None if _in_memory(ref, counts) else pages.restored_page(ref)
         if page is None or dead > 0 or by_level:
-            levels = pages.levels() if pages is not None else 0
-            data = queue.turn.reader.read(queue.queue_id, ref, levels)
+            data = queue.turn.reader.read(queue.queue_id, ref, pages.levels())
             live = min(ref.persistent, ref.last - ref.first + 1 - dead)
             chunk = open_chunk(queue, ref, data, live)
             if chunk is None:
@@ -62,7 +57,7 @@ def restore_chunks(
             page.stored.restored = True
             _forget(queue, ref, gone)
             restored.append(page)
-    if restored and pages is not None and isinstance(queue, WaitingQueue):
+    if restored:
         queue.restore_pages(pages, restored, counts)
 
 
@@ -91,7 +86,7 @@ def _in_memory(ref: ChunkRef, counts: dict[i64, i64]) -> bool:
 
 
 def _take(
-    queue: ChunkedQueue,
+    queue: WaitingQueue,
     ref: ChunkRef,
     chunk: Chunk,
     gone: RangeSet,

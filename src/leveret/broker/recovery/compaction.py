@@ -21,7 +21,7 @@ from mypy_extensions import i64
 
 from leveret.broker.backlog.damage import whole_chunk
 from leveret.broker.backlog.stored import StoredChunk
-from leveret.broker.classic.chunked import ChunkedQueue
+from leveret.broker.classic.delayed import ChunkedQueue
 from leveret.broker.core.effects import ChunkWanted
 from leveret.broker.core.turn import Turn
 from leveret.chunk import Chunk, ChunkBuilder

@@ -17,8 +17,8 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from leveret.broker.backlog.window import Returned
-from leveret.broker.classic.chunked import ChunkedQueue
 from leveret.broker.classic.classic import ClassicQueue
+from leveret.broker.classic.delayed import DelayedMessages
 from leveret.broker.classic.waiting import WaitingQueue
 from leveret.broker.core.ownership import recorded_owner
 from leveret.broker.node.broker import Broker
@@ -406,7 +406,7 @@ class Restore(Replay):
             publishers.restored()
         if restored.has_levels and isinstance(queue, WaitingQueue):
             queue.restore_levels()
-        if isinstance(queue, ChunkedQueue):
+        if isinstance(queue, (WaitingQueue, DelayedMessages)):
             restore_chunks(
                 queue, restored.refs(), restored.dead, restored.messages, restored.counts
             )
@@ -420,7 +420,7 @@ class Restore(Replay):
             queue.stream_id = restored.stream_id
             if not queue.stream_id:
                 self._identify(queue)
-        elif isinstance(queue, ChunkedQueue):
+        elif isinstance(queue, (WaitingQueue, DelayedMessages)):
             queue.restore(messages, max(restored.next_sequence, 1), unclean)
             self.restored += queue.ready_count() - len(messages)
             if isinstance(queue, WaitingQueue):
