@@ -30,8 +30,7 @@ LONG_CHAINS = {
     "client.blocking.connection.TracedChannel": 6,
     "session.connection.connection.Connection": 7,
     "session.connection_base.ConnectionBase": 6,
-    "session.haremq.connection.HareConnection": 7,
-    "session.haremq.connection_base.HareConnectionBase": 6,
+    "session.haremq.connection.HareConnection": 6,
 }
 
 #: Lines of a class, its bases apart: so many can be read from top to bottom.

@@ -91,7 +91,6 @@ BASES_LEFT: Final = frozenset(
         "server.opening.handshakes.Handshake",
         "server.runner.Observer",
         "session.connection_base.ConnectionBase",
-        "session.haremq.connection_base.HareConnectionBase",
         "spark.stream.batch.BatchReader",
         "store.recovery.queue_state.KnownQueue",
     ]

@@ -45,7 +45,7 @@ from leveret.server.opening.tls import Tls
 from leveret.server.quiet import Quiet
 from leveret.session.admission import Admission, network_of
 from leveret.session.client_session import ClientSession
-from leveret.session.haremq.connection_base import HareShared
+from leveret.session.haremq.connection import HareShared
 from leveret.session.settings import SessionSettings
 from leveret.store.listing import read_some
 from leveret.wire.haremq.requests import HareCodec

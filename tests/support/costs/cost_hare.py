@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, Final
 
 from leveret.server.haremq.protobuf_codec import ProtobufCodec
-from leveret.session.haremq.connection_base import HareShared
+from leveret.session.haremq.connection import HareShared
 from support.costs.cost_gauge import GaugedNode
 from support.wire.hare import HarePeer, frame
 

@@ -15,8 +15,7 @@ from typing import Any, Self
 
 from leveret.limits import OUTPUT_BYTES_HIGH
 from leveret.server.haremq.protobuf_codec import ProtobufCodec, message_classes
-from leveret.session.haremq.connection import HareConnection
-from leveret.session.haremq.connection_base import HareShared
+from leveret.session.haremq.connection import HareConnection, HareShared
 from leveret.session.settings import Peer as PeerAddress
 from support.brokers.broker_process import BrokerProcess
 from support.node.core import Node

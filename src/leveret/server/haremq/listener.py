@@ -13,8 +13,7 @@ from leveret.server.listener import Listener
 from leveret.server.runner import Runner
 from leveret.session.admission import Admission, Slot
 from leveret.session.client_session import ClientSession
-from leveret.session.haremq.connection import HareConnection
-from leveret.session.haremq.connection_base import HareShared
+from leveret.session.haremq.connection import HareConnection, HareShared
 from leveret.session.settings import Peer, SessionSettings
 
 #: What the log and the listing of connections call the protocol.

@@ -6,7 +6,7 @@ They ask for the same rights as the methods of AMQP that do the same, and meet t
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final, final
+from typing import TYPE_CHECKING, Final, final
 
 from leveret.broker.node.access import Access
 from leveret.broker.topology.binding import Binding
@@ -21,7 +21,6 @@ from leveret.session.commands.exchange import check_binding, check_declare_excha
 from leveret.session.commands.queue import check_declare_queue
 from leveret.session.haremq.arguments import arguments_of
 from leveret.session.haremq.channel import HareChannel, HareConsumer
-from leveret.session.haremq.connection_base import HareConnectionBase
 from leveret.session.haremq.listing import Listing
 from leveret.wire.haremq.frames import UNBIND
 from leveret.wire.haremq.requests import (
@@ -39,6 +38,9 @@ from leveret.wire.haremq.requests import (
     Unbind,
 )
 
+if TYPE_CHECKING:
+    from leveret.session.haremq.connection import HareConnection
+
 #: The types of exchanges by their numbers; 0 is what a message left out.
 EXCHANGE_TYPES: Final = {1: "direct", 2: "fanout", 3: "topic"}
 
@@ -47,7 +49,7 @@ EXCHANGE_TYPES: Final = {1: "direct", 2: "fanout", 3: "topic"}
 class Commands:
     """What does the requests of one connection; each raises AmqpError where it is refused."""
 
-    def __init__(self, connection: HareConnectionBase) -> None:
+    def __init__(self, connection: HareConnection) -> None:
         self._connection = connection
 
     def begin(self, request: Request) -> bool:

@@ -6,7 +6,7 @@ taken from the input as they are; the codec reads all others.
 
 from __future__ import annotations
 
-from typing import final
+from typing import TYPE_CHECKING, final
 
 from mypy_extensions import i64
 
@@ -21,7 +21,6 @@ from leveret.limits import (
 from leveret.names import cleaned_bytes
 from leveret.session.haremq.channel import HareConsumer, queue_prefix
 from leveret.session.haremq.commands import Commands
-from leveret.session.haremq.connection_base import HareConnectionBase
 from leveret.session.haremq.publisher import HarePublisher
 from leveret.session.states import HALT_OUTPUT
 from leveret.wire.haremq.fields import AckFields, PublishFields, is_text
@@ -36,13 +35,16 @@ from leveret.wire.haremq.frames import (
 from leveret.wire.haremq.long_publish import NO_TEXT, TWO_BODIES, LongPublish
 from leveret.wire.haremq.requests import Ack, Consume, Publish, Request
 
+if TYPE_CHECKING:
+    from leveret.session.haremq.connection import HareConnection
+
 
 @final
 class HareInput:
     """What takes the input of one connection."""
 
     def __init__(
-        self, connection: HareConnectionBase, publisher: HarePublisher, commands: Commands
+        self, connection: HareConnection, publisher: HarePublisher, commands: Commands
     ) -> None:
         self._connection = connection
         self._turn = connection.turn

@@ -7,7 +7,7 @@ that the user may read.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import final
+from typing import TYPE_CHECKING, final
 
 from mypy_extensions import i64
 
@@ -15,7 +15,9 @@ from leveret.broker.queue.queue import Queue
 from leveret.broker.values.permission import READ
 from leveret.broker.vhost.vhost import Vhost
 from leveret.limits import HAREMQ_LISTED_MAX, INPUT_BYTES_PER_STEP
-from leveret.session.haremq.connection_base import HareConnectionBase
+
+if TYPE_CHECKING:
+    from leveret.session.haremq.connection import HareConnection
 
 #: Entities that are copied from a table into a list in one step.
 _COPIED_PER_STEP: i64 = 64
@@ -25,7 +27,7 @@ _COPIED_PER_STEP: i64 = 64
 class Listing:
     """One answer."""
 
-    def __init__(self, connection: HareConnectionBase, vhost: Vhost) -> None:
+    def __init__(self, connection: HareConnection, vhost: Vhost) -> None:
         self._connection = connection
         self._vhost = vhost
         self._exchanges: list[str] = []

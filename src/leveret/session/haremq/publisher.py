@@ -8,7 +8,7 @@ queue that refuses it makes the answer `ok=false`; a message that no queue takes
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final, final
+from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
@@ -22,12 +22,14 @@ from leveret.limits import (
 )
 from leveret.message import Message
 from leveret.session.channel.confirms import group_of
-from leveret.session.haremq.connection_base import HareConnectionBase
 from leveret.session.publish.fan_out import spread
 from leveret.session.publish.route import Route, route_of, unrefused
 from leveret.session.publish.route_cache import RouteCache
 from leveret.wire.haremq.fields import DURABLE
 from leveret.wire.haremq.frames import PUBLISH
+
+if TYPE_CHECKING:
+    from leveret.session.haremq.connection import HareConnection
 
 #: Property flags: the delivery mode, without and with the message id.
 _MODE_ONLY: Final = b"\x10\x00"
@@ -38,7 +40,7 @@ _MODE_AND_ID: Final = b"\x10\x80"
 class HarePublisher:
     """What takes the publishes of one connection."""
 
-    def __init__(self, connection: HareConnectionBase) -> None:
+    def __init__(self, connection: HareConnection) -> None:
         self._connection = connection
         #: By exchange and routing key, with a byte between them that no UTF-8 has.
         self.cache = RouteCache(connection)
@@ -144,7 +146,7 @@ class HarePublisher:
 
 
 def _fan_out(
-    connection: HareConnectionBase,
+    connection: HareConnection,
     vhost: Vhost,
     message: Message,
     found: Destinations,
@@ -160,14 +162,14 @@ def _fan_out(
         answer_publish(connection, identity, outcome)
 
 
-def answer_publish(connection: HareConnectionBase, identity: bytes, outcome: i64) -> None:
+def answer_publish(connection: HareConnection, identity: bytes, outcome: i64) -> None:
     """Answer a publish with what came of it."""
     group = group_of(connection.turn.journal, outcome)
     connection.answers.answer(identity, outcome & REJECTED == 0, group)
     connection.check_publisher(outcome & RECORDED != 0)
 
 
-def _check_sizes(connection: HareConnectionBase, body: bytes, message_id: bytes) -> None:
+def _check_sizes(connection: HareConnection, body: bytes, message_id: bytes) -> None:
     """Refuse what is too long.  Raises: PreconditionFailed (406)."""
     most = connection.settings.message_bytes_max
     if len(body) > most:
