@@ -18,7 +18,6 @@ import pytest
 
 from leveret.broker.admin.definitions import export_definitions, export_vhost
 from leveret.broker.admin.definitions_import import ImportReport, import_definitions
-from leveret.broker.node.parameters import ParameterComponent
 from leveret.broker.node.users import ARGON2, MD5, User
 from leveret.broker.policy.policy import effective_definition, make_policy, restored_policy
 from leveret.broker.topology.exchanges import EXCHANGE_TYPES
@@ -282,27 +281,6 @@ def test_what_is_too_much_together_is_refused_as_a_whole(node: Node) -> None:
     with pytest.raises(PreconditionFailed, match=r"bindings\[1\] 'e': an exchange has at most 1"):
         load(node, {"bindings": [again, {**again, "routing_key": "other"}]})
     load(node, {"bindings": [again]})
-
-
-def test_components_judge_and_hear_only_what_is_applied(node: Node) -> None:
-    heard: list[object] = []
-
-    class Colours(ParameterComponent):
-        def check(self, vhost: str, name: str, value: object) -> None:
-            if value == "none":
-                raise PreconditionFailed("none is no colour")
-
-        def changed(self, vhost: str, name: str, value: object) -> None:
-            heard.append(value)
-
-    node.broker.parameters.components["colour"] = Colours()
-    wall = {"vhost": "/", "component": "colour", "name": "wall", "value": "green"}
-    with pytest.raises(PreconditionFailed, match=r"parameters\[1\] 'door': none is no colour"):
-        load(node, {"parameters": [wall, {**wall, "name": "door", "value": "none"}]})
-    assert heard == []
-    load(node, {"parameters": [wall]})
-    load(node, {"parameters": [wall]})
-    assert heard == ["green"]
 
 
 # -- merging ---------------------------------------------------------------------------------------

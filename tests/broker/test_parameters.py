@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from leveret.broker.node.parameters import ParameterComponent, Parameters
+from leveret.broker.node.parameters import Parameters
 from leveret.errors import NotFound, PreconditionFailed
 from leveret.limits import PARAMETER_BYTES_MAX, PARAMETERS_MAX
 from support.brokers.broker_restarts import RESTARTS
@@ -25,45 +25,19 @@ VALUES: list[object] = [
 ]
 
 
-class Colours(ParameterComponent):
-    """Takes colours, and keeps what it hears."""
-
-    def __init__(self) -> None:
-        self.heard: list[tuple[str, str, object]] = []
-
-    def check(self, vhost: str, name: str, value: object) -> None:
-        if value == "none":
-            raise PreconditionFailed(f"{vhost}: {name}: {value} is no colour")
-
-    def changed(self, vhost: str, name: str, value: object) -> None:
-        self.heard.append((vhost, name, value))
-
-
 @pytest.fixture
 def parameters(node: Node) -> Parameters:
     return node.broker.parameters
 
 
-@pytest.fixture
-def colours(parameters: Parameters) -> Colours:
-    made = Colours()
-    parameters.components["colour"] = made
-    return made
-
-
-def test_a_component_hears_of_its_parameters(parameters: Parameters, colours: Colours) -> None:
-    parameters.set("/", "colour", "wall", "green")
-    parameters.set("/", "colour", "wall", {"red": 5})
-    with pytest.raises(PreconditionFailed, match="none is no colour"):
+def test_a_parameter_of_an_unknown_component_is_only_kept(parameters: Parameters) -> None:
+    parameters.set("/", "colour", "wall", "green", True)
+    parameters.set("/", "colour", "wall", {"red": 5}, True)
+    with pytest.raises(PreconditionFailed, match="component colour not found"):
         parameters.set("/", "colour", "wall", "none")
     assert parameters.of_vhost("/") == [("colour", "wall", {"red": 5})]
     parameters.clear("/", "colour", "wall")
     assert parameters.of_vhost("/") == []
-    assert colours.heard == [
-        ("/", "wall", "green"),
-        ("/", "wall", {"red": 5}),
-        ("/", "wall", None),
-    ]
 
 
 def test_operator_policies_and_limits_are_parameters(node: Node, parameters: Parameters) -> None:
@@ -115,17 +89,16 @@ def test_operator_policies_and_limits_are_parameters(node: Node, parameters: Par
     ],
 )
 def test_what_cannot_be_set(
-    parameters: Parameters, colours: Colours, component: str, name: str, value: object, text: str
+    parameters: Parameters, component: str, name: str, value: object, text: str
 ) -> None:
     with pytest.raises(PreconditionFailed, match=text):
         parameters.set("/", component, name, value)
     assert parameters.of_vhost("/") == []
-    assert colours.heard == []
 
 
-def test_what_is_not_there(parameters: Parameters, colours: Colours) -> None:
+def test_what_is_not_there(parameters: Parameters) -> None:
     with pytest.raises(NotFound, match="no vhost 'no'"):
-        parameters.set("no", "colour", "n", 1)
+        parameters.set("no", "colour", "n", 1, True)
     with pytest.raises(NotFound, match="no vhost 'no'"):
         parameters.of_vhost("no")
     for component, name in [("colour", "n"), ("operator_policy", "n"), ("vhost-limits", "limits")]:
@@ -135,14 +108,14 @@ def test_what_is_not_there(parameters: Parameters, colours: Colours) -> None:
         parameters.clear_global("n")
 
 
-def test_parameters_have_a_limit(parameters: Parameters, colours: Colours) -> None:
+def test_parameters_have_a_limit(parameters: Parameters) -> None:
     for number in range(PARAMETERS_MAX):
-        parameters.set("/", "colour", f"{number}", 1)
+        parameters.set("/", "colour", f"{number}", 1, True)
         parameters.set_global(f"{number}", 1)
-    parameters.set("/", "colour", "0", 2)
+    parameters.set("/", "colour", "0", 2, True)
     parameters.set_global("0", 2)
     with pytest.raises(PreconditionFailed, match="at most 4096 parameters"):
-        parameters.set("/", "colour", "more", 1)
+        parameters.set("/", "colour", "more", 1, True)
     with pytest.raises(PreconditionFailed, match="at most 4096 global parameters"):
         parameters.set_global("more", 1)
 
@@ -150,11 +123,10 @@ def test_parameters_have_a_limit(parameters: Parameters, colours: Colours) -> No
 @pytest.mark.parametrize("value", VALUES, ids=repr)
 @pytest.mark.parametrize("restart", RESTARTS)
 def test_values_survive(node: Node, restart: Callable[[Node], Node], value: object) -> None:
-    node.broker.parameters.components["colour"] = Colours()
     node.broker.add_vhost("shop")
     for vhost in ("/", "shop"):
-        node.broker.parameters.set(vhost, "colour", "wall", value)
-        node.broker.parameters.set(vhost, "colour", "gone", value)
+        node.broker.parameters.set(vhost, "colour", "wall", value, True)
+        node.broker.parameters.set(vhost, "colour", "gone", value, True)
         node.broker.parameters.clear(vhost, "colour", "gone")
     node.broker.parameters.set_global("sky", value)
     node.broker.parameters.set_global("gone", value)
@@ -168,14 +140,11 @@ def test_values_survive(node: Node, restart: Callable[[Node], Node], value: obje
 def test_a_deleted_vhost_takes_its_parameters_along(
     node: Node, restart: Callable[[Node], Node]
 ) -> None:
-    colours = Colours()
-    node.broker.parameters.components["colour"] = colours
     node.broker.add_vhost("shop")
-    node.broker.parameters.set("shop", "colour", "wall", 1)
+    node.broker.parameters.set("shop", "colour", "wall", 1, True)
     node.broker.parameters.set("shop", "operator_policy", "o", {
         "pattern": "a", "definition": {"expires": 1}, "priority": 0,
     })  # fmt: skip
     node.broker.delete_vhost("shop")
-    assert colours.heard[-1] == ("shop", "wall", None)
     node.broker.add_vhost("shop")
     assert restart(node).broker.parameters.of_vhost("shop") == []

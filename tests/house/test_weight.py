@@ -61,7 +61,6 @@ BASES_LEFT: Final = frozenset(
         "broker.core.quotas.Share",
         "broker.core.rounds.TurnTaker",
         "broker.core.work.WorkAccount",
-        "broker.node.parameters.ParameterComponent",
         "broker.node.publish_sessions.PublishCounter",
         "broker.queue.consumers.SingleActive",
         "broker.scheduler.task.Spending",

@@ -29,7 +29,6 @@ from leveret.broker.admin.definitions_values import TYPED, is_same, read_typed_a
 from leveret.broker.node.broker import Broker
 from leveret.broker.node.parameters import (
     OPERATOR_POLICY,
-    ParameterComponent,
     policy_of,
 )
 from leveret.broker.node.users import (
@@ -75,17 +74,6 @@ class ImportReport:
         self.notes: list[str] = []
         #: The entries that were kept without effect, each with its position.
         self.kept: list[str] = []
-
-
-@final
-class _OnStage(ParameterComponent):
-    """A component of the stage, which checks values and applies none."""
-
-    def __init__(self, component: ParameterComponent) -> None:
-        self._component = component
-
-    def check(self, vhost: str, name: str, value: object) -> None:
-        self._component.check(vhost, name, value)
 
 
 def import_definitions(
@@ -267,8 +255,6 @@ def _stage(broker: Broker, stage: Broker, found: list[Entry]) -> Iterator[None]:
         stage.users.limits[name] = dict(limits)
         broker.turn.steps += 1
         yield
-    for name, component in broker.parameters.components.items():
-        stage.parameters.components[name] = _OnStage(component)
     stage.parameters.values.update(broker.parameters.values)
     stage.parameters.global_values.update(broker.parameters.global_values)
     for entry in found:
@@ -565,7 +551,7 @@ class _Import:
         before = parameters.find(vhost.name, component, name)
         if component == OPERATOR_POLICY:
             self._count_pattern(entry.fields.get("value"))
-        parameters.check(vhost.name, component, name, entry.fields.get("value"), True)
+        parameters.check(component, name, entry.fields.get("value"), True)
         value = parameters.normal(component, name, entry.fields.get("value"))
         if not parameters.runs(component):
             self._kept(entry, f"there is no component '{component}' here")

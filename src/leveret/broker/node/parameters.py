@@ -1,10 +1,9 @@
 """Runtime parameters: named values of a vhost's components, and global ones.
 
-A component is a part of the broker that is configured while it runs.  Two are always there:
-`operator_policy`, whose values are operator policies, and `vhost-limits`; others are added to
-`components` by whoever looks at their values.  Parameters of any other component, such as
-RabbitMQ's `shovel`, are refused, except in definitions: those are kept and exported, and nothing
-runs for them.  Policies are not set this way, as in RabbitMQ.
+A component is a part of the broker that is configured while it runs.  There are two:
+`operator_policy`, whose values are operator policies, and `vhost-limits`.  Parameters of any other
+component, such as RabbitMQ's `shovel`, are refused, except in definitions: those are kept and
+exported, and have no effect.  Policies are not set this way, as in RabbitMQ.
 Global parameters belong to no component, and any name may have any value but
 `default_user_limits`, whose value is an object of limits.
 
@@ -16,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final, final
 
-from mypy_extensions import i64, mypyc_attr
+from mypy_extensions import i64
 
 from leveret.broker.core.accounts import table_bytes
 from leveret.broker.node.users import check_default_limits
@@ -46,17 +45,6 @@ LIMITS: Final = "limits"
 _POLICY_FIELDS: Final = ("pattern", "definition", "priority", "apply-to")
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
-class ParameterComponent:
-    """A part of the broker that is configured by parameters."""
-
-    def check(self, vhost: str, name: str, value: object) -> None:
-        """Check a value before it is set.  Raises: PreconditionFailed (406)."""
-
-    def changed(self, vhost: str, name: str, value: object) -> None:
-        """Apply the new value of a parameter; None when it was cleared."""
-
-
 @final
 class Parameters:
     """The parameters of all vhosts, and the global ones."""
@@ -64,7 +52,6 @@ class Parameters:
     def __init__(self, turn: Turn, vhosts: dict[str, Vhost]) -> None:
         self._turn: Final = turn
         self._vhosts: Final = vhosts
-        self.components: dict[str, ParameterComponent] = {}
         #: Values by vhost, component and name; without those that a vhost keeps itself.
         self.values: dict[tuple[str, str, str], object] = {}
         self.global_values: dict[str, object] = {}
@@ -79,12 +66,10 @@ class Parameters:
 
     def runs(self, component: str) -> bool:
         """Return whether a component exists; parameters of others are kept without effect."""
-        return component in (OPERATOR_POLICY, VHOST_LIMITS) or component in self.components
+        return component in (OPERATOR_POLICY, VHOST_LIMITS)
 
-    def check(
-        self, vhost: str, component: str, name: str, value: object, others: bool = False
-    ) -> None:
-        """Judge a parameter as `set` does, and set nothing; the vhost need not be there.
+    def check(self, component: str, name: str, value: object, others: bool = False) -> None:
+        """Judge a parameter as `set` does, and set nothing.
 
         Raises: PreconditionFailed (406) for a bad name or value, or an unknown component.
         """
@@ -97,10 +82,7 @@ class Parameters:
         else:
             check_names(component, name)
             check_value(value)
-            known = self.components.get(component)
-            if known is not None:
-                known.check(vhost, name, value)
-            elif not others:
+            if not others:
                 raise PreconditionFailed(
                     f"Validation failed: component {component} not found: nothing here runs its "
                     "parameters"
@@ -117,7 +99,7 @@ class Parameters:
         an unknown component, or one too many, in number or in memory.
         """
         vhost = self._vhost(vhost_name)
-        self.check(vhost_name, component, name, value, others)
+        self.check(component, name, value, others)
         if component == OPERATOR_POLICY:
             vhost.policies.set_operator(operator_policy(name, value, others))
             return
@@ -133,9 +115,6 @@ class Parameters:
         self._turn.journal.define("parameter", record)
         self._take_out(key)
         self._put(key, value)
-        known = self.components.get(component)
-        if known is not None:
-            known.changed(vhost_name, name, value)
 
     def clear(self, vhost_name: str, component: str, name: str) -> None:
         """Remove a parameter of a vhost.  Raises: NotFound (404)."""
@@ -152,9 +131,6 @@ class Parameters:
         self._turn.changes += 1
         self._take_out(key)
         self._turn.journal.delete("parameter", _key_record(vhost_name, component, name))
-        known = self.components.get(component)
-        if known is not None:
-            known.changed(vhost_name, name, None)
 
     def find(self, vhost_name: str, component: str, name: str) -> object:
         """Return the value of a parameter, None where there is none.  Raises: NotFound (404)."""
@@ -210,9 +186,6 @@ class Parameters:
         """Forget the parameters of a vhost that is deleted; its record stands for them."""
         for key in [key for key in self.values if key[0] == vhost]:
             self._take_out(key)
-            known = self.components.get(key[1])
-            if known is not None:
-                known.changed(vhost, key[2], None)
 
     def _put(self, key: tuple[str, str, str], value: object) -> None:
         """Keep a value, on account of its vhost."""
