@@ -65,7 +65,6 @@ BASES_LEFT: Final = frozenset(
         "broker.queue.consumers.SingleActive",
         "broker.scheduler.task.Spending",
         "broker.topology.exchanges.random.RandomExchange",
-        "broker.values.applied_policy.AppliedPolicy",
         "broker.values.deduplication.KeyBooking",
         "broker.vhost.staging_queues.StagingQueues",
         "broker.vhost.state.VhostState",

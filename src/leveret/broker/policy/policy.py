@@ -9,7 +9,7 @@ Invariants: a policy never changes; setting it again makes another one.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 from mypy_extensions import i64
 
@@ -21,25 +21,23 @@ from leveret.broker.policy.keys import (
     suits,
     utf8_size,
 )
-from leveret.broker.values.applied_policy import AppliedPolicy
 from leveret.broker.values.arguments import NUMBER_MAX, Arguments
 from leveret.broker.values.patterns import Pattern, compile_pattern
 from leveret.errors import PreconditionFailed
 from leveret.limits import SHORT_STRING_BYTES_MAX
 from leveret.names import clean_argument
 
-if TYPE_CHECKING:
-    from leveret.broker.queue.queue import Queue
-    from leveret.broker.topology.exchange import Exchange
-
 #: What a policy may be applied to; each word of a queue type is RabbitMQ's.
 APPLY_TO: Final = ("all", "queues", "exchanges", "classic_queues", "quorum_queues", "streams")
 
 _TYPES: Final = {"classic_queues": "classic", "quorum_queues": "quorum", "streams": "stream"}
 
+#: What stands for an exchange where else there is the type of a queue.
+EXCHANGE: Final = "exchange"
+
 
 @final
-class Policy(AppliedPolicy):
+class Policy:
     """One policy or operator policy."""
 
     def __init__(
@@ -52,7 +50,10 @@ class Policy(AppliedPolicy):
         compiled: Pattern | None,
         operator: bool,
     ) -> None:
-        super().__init__(name, priority, in_force(definition, operator))
+        self.name: Final = name
+        self.priority: Final = priority
+        #: The part of the definition that has an effect here.
+        self.in_force: Final = in_force(definition, operator)
         self.pattern: Final = pattern
         self.definition: Final = definition
         self.apply_to: Final = apply_to
@@ -69,30 +70,30 @@ class Policy(AppliedPolicy):
         """Return the keys of the definition that have no effect here."""
         return [key for key in self.definition if key not in self.in_force]
 
-    def fits_queue(self, queue: Queue, limit: i64) -> bool:
-        """Return whether it applies to `queue`, as its pattern finds out within `limit` steps."""
-        kind = queue_type(queue.arguments)
-        if self.apply_to == "exchanges" or _TYPES.get(self.apply_to, kind) != kind:
-            return False
-        return suits(self.definition, kind) and self._matches(queue.name, limit)
+    def before(self, other: Policy) -> bool:
+        """Return whether this one counts where both match."""
+        if self.priority != other.priority:
+            return self.priority > other.priority
+        return self.name < other.name
 
-    def fits_exchange(self, exchange: Exchange, limit: i64) -> bool:
-        """Return whether it applies to `exchange`, as its pattern finds out within `limit` steps.
+    def fits(self, name: str, kind: str, looks: i64) -> bool:
+        """Return whether it applies to a queue of the type `kind`, or an `EXCHANGE`, of that name.
 
-        None applies to the default exchange.
+        Its pattern has so many looks to find out.  No policy applies to the default exchange.
         """
-        return (
-            self.apply_to in ("all", "exchanges")
-            and exchange.name != ""
-            and self._matches(exchange.name, limit)
-        )
+        if kind == EXCHANGE:
+            applies = self.apply_to in ("all", "exchanges") and name != ""
+        else:
+            applies = (
+                self.apply_to != "exchanges"
+                and _TYPES.get(self.apply_to, kind) == kind
+                and suits(self.definition, kind)
+            )
+        return applies and self._compiled is not None and self._compiled.matches(name, looks)
 
     def walked(self) -> i64:
-        """Return the steps that the pattern has walked so far."""
+        """Return the looks that the pattern has taken so far."""
         return 0 if self._compiled is None else self._compiled.walked
-
-    def _matches(self, name: str, limit: i64) -> bool:
-        return self._compiled is not None and self._compiled.matches(name, limit)
 
     def record(self, vhost: str) -> dict[str, object]:
         """Return the policy as its journal record holds it."""
@@ -163,9 +164,11 @@ def restored_policy(record: dict[str, object], operator: bool) -> Policy:
     )
 
 
-def effective_definition(policy: AppliedPolicy | None, operator: AppliedPolicy | None) -> Arguments:
+def definition_in_force(policy: Policy | None) -> Arguments:
+    """Return the part of a policy's definition that has an effect; that of none is empty."""
+    return {} if policy is None else policy.in_force
+
+
+def effective_definition(policy: Policy | None, operator: Policy | None) -> Arguments:
     """Return what both say together, as a listing shows it."""
-    return merge_operator(
-        {} if policy is None else policy.in_force,
-        {} if operator is None else operator.in_force,
-    )
+    return merge_operator(definition_in_force(policy), definition_in_force(operator))

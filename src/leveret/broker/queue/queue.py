@@ -21,10 +21,11 @@ from leveret.broker.core.counts import QueueCounts
 from leveret.broker.core.ownership import owner_fields
 from leveret.broker.core.timers import Timed
 from leveret.broker.core.turn import Link, Turn
+from leveret.broker.policy.policy import Policy
 from leveret.broker.queue.consumer import Consumer, Source
 from leveret.broker.queue.consumers import RoundRobin, SingleActive, place_of
+from leveret.broker.queue.expiry import QueueExpiry
 from leveret.broker.queue.target import Destinations, DroppedTarget, Target
-from leveret.broker.values.applied_policy import AppliedPolicy
 from leveret.broker.values.delay import KnownDelay
 from leveret.broker.values.queue_attributes import QueueAttributes
 from leveret.broker.values.queue_settings import QueueSettings
@@ -62,8 +63,8 @@ class Queue(Source):
         self.hidden = False
         self.arguments = attributes.arguments
         #: The policies that apply to it (`vhost.policies`).
-        self.policy: AppliedPolicy | None = None
-        self.operator_policy: AppliedPolicy | None = None
+        self.policy: Policy | None = None
+        self.operator_policy: Policy | None = None
         #: True for queues whose definition is in the journal; an exclusive one ends with its link.
         self.recorded = attributes.durable and not attributes.exclusive
         #: The vhost that holds it.

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
+from leveret.broker.policy.policy import Policy
 from leveret.broker.queue.target import Destinations, Target
 from leveret.broker.scheduler.task import WAIT
-from leveret.broker.values.applied_policy import AppliedPolicy
 from leveret.broker.values.delay import delay_of
 from leveret.limits import (
     DELAY_MS_MAX,
@@ -78,7 +78,7 @@ class Exchange:
         self.internal = declared.internal
         self.arguments = declared.arguments
         #: The policy that applies to it (`vhost.policies`).
-        self.policy: AppliedPolicy | None = None
+        self.policy: Policy | None = None
         #: True where messages may request a delay, and the store of those that did.
         self.delays = False
         self.delayed: DelayedMessages | None = None

@@ -17,11 +17,10 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from leveret.broker.policy.keys import merge_exchange_arguments, merge_queue_arguments
-from leveret.broker.policy.policy import Policy, queue_type
+from leveret.broker.policy.policy import EXCHANGE, Policy, definition_in_force, queue_type
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduler.task import Task
 from leveret.broker.topology.exchange import Exchange
-from leveret.broker.values.applied_policy import AppliedPolicy
 from leveret.broker.vhost.delays import Delays
 from leveret.broker.vhost.state import VhostState
 from leveret.errors import NotFound, PreconditionFailed
@@ -66,6 +65,8 @@ class Policies:
         self._changes: dict[tuple[bool, str], _Change] = {}
         #: What gives queues and exchanges their policies after a change; it may be over.
         self._governing: Task | None = None
+        #: What the patterns may still look at to find out what applies to a name.
+        self._looks_left: i64 = 0
 
     # -- setting and clearing ---------------------------------------------------------------------
 
@@ -157,59 +158,47 @@ class Policies:
 
     def _regovern_queue(self, queue: Queue, changes: list[_Change]) -> None:
         """Give a queue the policies that count now, after `changes`."""
-        policy: AppliedPolicy | None = queue.policy
-        operator: AppliedPolicy | None = queue.operator_policy
+        kind = queue_type(queue.arguments)
+        policy = queue.policy
+        operator = queue.operator_policy
         for change in changes:
             if change.operator:
-                operator = self._after_queue(queue, operator, self.operator_by_name, change)
+                operator = self._after(
+                    queue.name, kind, operator, self.operator_by_name, change.new
+                )
             else:
-                policy = self._after_queue(queue, policy, self.by_name, change)
-        if policy is not queue.policy or operator is not queue.operator_policy:
-            queue.policy = policy
-            queue.operator_policy = operator
-            self._configure_queue(queue)
+                policy = self._after(queue.name, kind, policy, self.by_name, change.new)
+        self._give_queue(queue, policy, operator)
 
     def _regovern_exchange(self, exchange: Exchange, changes: list[_Change]) -> None:
         """Give an exchange the policy that counts now, after `changes`."""
-        current = exchange.policy
-        found = current
+        policy = exchange.policy
         for change in changes:
-            new = change.new
-            if change.operator:
-                continue
-            if found is not None and self.by_name.get(found.name) is not found:
-                found = self._best_for_exchange(exchange)
-            elif (
-                new is not None
-                and self.by_name.get(new.name) is new
-                and (found is None or new.before(found))
-                and self._fits_exchange(new, exchange, self._last())
-            ):
-                found = new
-        if found is not current:
-            exchange.policy = found
-            self._configure_exchange(exchange)
+            if not change.operator:
+                policy = self._after(exchange.name, EXCHANGE, policy, self.by_name, change.new)
+        self._give_exchange(exchange, policy)
 
-    def _after_queue(
+    def _after(
         self,
-        queue: Queue,
-        current: AppliedPolicy | None,
+        name: str,
+        kind: str,
+        current: Policy | None,
         policies: dict[str, Policy],
-        change: _Change,
-    ) -> AppliedPolicy | None:
-        """Return the policy of `policies` that counts for a queue after a change of them.
+        new: Policy | None,
+    ) -> Policy | None:
+        """Return the policy of `policies` that counts now; `new` came, or None: one went.
 
         Most queues need no look at all policies: theirs is still there and before the new one.
         What was changed again since counts no more.
         """
-        new = change.new
         if current is not None and policies.get(current.name) is not current:
-            return self._best_for_queue(queue, policies)
+            return self._best(name, kind, policies)
+        self._looks_left = POLICIES_STEPS_MAX
         if (
             new is not None
             and policies.get(new.name) is new
             and (current is None or new.before(current))
-            and self._fits_queue(new, queue, self._last())
+            and self._fits(new, name, kind)
         ):
             return new
         return current
@@ -218,87 +207,58 @@ class Policies:
         """Give a new queue its policies."""
         if queue.hidden or (not self.by_name and not self.operator_by_name):
             return
-        queue.policy = self._best_for_queue(queue, self.by_name)
-        queue.operator_policy = self._best_for_queue(queue, self.operator_by_name)
-        if queue.policy is not None or queue.operator_policy is not None:
-            self._configure_queue(queue)
+        kind = queue_type(queue.arguments)
+        policy = self._best(queue.name, kind, self.by_name)
+        self._give_queue(queue, policy, self._best(queue.name, kind, self.operator_by_name))
 
     def govern_exchange(self, exchange: Exchange) -> None:
         """Give a new exchange its policy."""
         if self.by_name:
-            exchange.policy = self._best_for_exchange(exchange)
-            if exchange.policy is not None:
-                self._configure_exchange(exchange)
+            self._give_exchange(exchange, self._best(exchange.name, EXCHANGE, self.by_name))
 
-    def _best_for_queue(self, queue: Queue, policies: dict[str, Policy]) -> Policy | None:
-        """Return the policy that counts for a queue; None where none matches."""
+    def _best(self, name: str, kind: str, policies: dict[str, Policy]) -> Policy | None:
+        """Return the policy that counts for a queue or an exchange; None where none matches."""
         best: Policy | None = None
-        last = self._last()
+        self._looks_left = POLICIES_STEPS_MAX
         for policy in policies.values():
-            if (best is None or policy.before(best)) and self._fits_queue(policy, queue, last):
+            if (best is None or policy.before(best)) and self._fits(policy, name, kind):
                 best = policy
-            if self._turn.steps >= last:
+            if self._looks_left <= 0:
                 break
         return best
 
-    def _best_for_exchange(self, exchange: Exchange) -> Policy | None:
-        """Return the policy that counts for an exchange; None where none matches."""
-        best: Policy | None = None
-        last = self._last()
-        for policy in self.by_name.values():
-            if (best is None or policy.before(best)) and self._fits_exchange(
-                policy, exchange, last
-            ):
-                best = policy
-            if self._turn.steps >= last:
-                break
-        return best
-
-    def _last(self) -> i64:
-        """Return the step until which patterns are matched with a name that is looked at now."""
-        return self._turn.steps + POLICIES_STEPS_MAX // PATTERN_WALK_PER_STEP
-
-    def _fits_queue(self, policy: Policy, queue: Queue, last: i64) -> bool:
-        """Return whether a policy applies to a queue; count the steps to find out.
-
-        Its pattern has the steps until `Turn.steps` is at `last`.
-        """
+    def _fits(self, policy: Policy, name: str, kind: str) -> bool:
+        """Return whether a policy applies to that name; its pattern has the looks that are left."""
         before = policy.walked()
-        fits = policy.fits_queue(queue, (last - self._turn.steps) * PATTERN_WALK_PER_STEP)
-        self._turn.steps += 1 + (policy.walked() - before) // PATTERN_WALK_PER_STEP
+        fits = policy.fits(name, kind, self._looks_left)
+        looks = policy.walked() - before
+        self._looks_left -= looks
+        self._turn.steps += 1 + looks // PATTERN_WALK_PER_STEP
         return fits
 
-    def _fits_exchange(self, policy: Policy, exchange: Exchange, last: i64) -> bool:
-        """Return whether a policy applies to an exchange; count the steps to find out.
-
-        Its pattern has the steps until `Turn.steps` is at `last`.
-        """
-        before = policy.walked()
-        fits = policy.fits_exchange(exchange, (last - self._turn.steps) * PATTERN_WALK_PER_STEP)
-        self._turn.steps += 1 + (policy.walked() - before) // PATTERN_WALK_PER_STEP
-        return fits
-
-    def _configure_queue(self, queue: Queue) -> None:
-        policy = queue.policy
-        operator = queue.operator_policy
-        self._turn.steps += _CONFIGURE_STEPS
-        if policy is None and operator is None:
-            queue.configure(queue.arguments)
+    def _give_queue(self, queue: Queue, policy: Policy | None, operator: Policy | None) -> None:
+        if policy is queue.policy and operator is queue.operator_policy:
             return
+        queue.policy = policy
+        queue.operator_policy = operator
+        self._turn.steps += _CONFIGURE_STEPS
         queue.configure(
             merge_queue_arguments(
                 queue.arguments,
-                {} if policy is None else policy.in_force,
-                {} if operator is None else operator.in_force,
+                definition_in_force(policy),
+                definition_in_force(operator),
                 queue_type(queue.arguments),
             )
         )
 
-    def _configure_exchange(self, exchange: Exchange) -> None:
-        policy = exchange.policy
+    def _give_exchange(self, exchange: Exchange, policy: Policy | None) -> None:
+        if policy is exchange.policy:
+            return
+        exchange.policy = policy
         self._turn.steps += _CONFIGURE_STEPS
-        definition = {} if policy is None else policy.in_force
-        exchange.configure(merge_exchange_arguments(exchange.arguments, definition))
+        exchange.configure(
+            merge_exchange_arguments(exchange.arguments, definition_in_force(policy))
+        )
         self._vhost.revision += 1
         self._delays.equip(exchange)
 
