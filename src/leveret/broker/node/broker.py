@@ -18,7 +18,7 @@ from leveret.broker.node.publish_sessions import PublishSessions
 from leveret.broker.node.users import ADMINISTRATOR, User, Users
 from leveret.broker.policy.keys import utf8_size
 from leveret.broker.scheduler.task import Task
-from leveret.broker.staging.area import StagingAreas, area_of
+from leveret.broker.staging.area import StagingArea, area_of
 from leveret.broker.values.arguments import Arguments
 from leveret.broker.vhost.ids import Ids, StreamIds
 from leveret.broker.vhost.metadata import (
@@ -62,7 +62,6 @@ class Broker:
     ) -> None:
         self.turn = Turn(journal)
         self.ids = Ids(stream_ids)
-        self._staging = StagingAreas()
         self.vhosts: dict[str, Vhost] = {}
         #: Those that are being deleted: nobody finds them, and their names are not free yet.
         self.dissolving: dict[str, Vhost] = {}
@@ -265,7 +264,8 @@ class Broker:
         vhost = self.vhosts.get(name)
         if vhost is None:
             self.turn.changes += 1
-            vhost = Vhost(self.turn, self.ids, name, self._staging)
+            vhost = Vhost(self.turn, self.ids, name)
+            vhost.staging = StagingArea(vhost)
             self.vhosts[name] = vhost
         return vhost
 

@@ -353,7 +353,7 @@ class Restore(Replay):
         for vhost in self.broker.vhosts.values():
             vhost.policies.govern_exchanges()
             for exchange in vhost.exchanges.by_name.values():
-                vhost.delays.equip(exchange)
+                vhost.exchanges.equip(exchange)
         self.broker.parameters.apply_defaults()
         self.broker.users.restore_quotas()
 
@@ -383,7 +383,7 @@ class Restore(Replay):
                 self._explain(restored)
                 self._build(restored, unclean)
                 return
-            store = vhost.delays.restore(exchange, restored.queue_id)
+            store = vhost.exchanges.restore_delayed(exchange, restored.queue_id)
             store.pages.restore_definition(definition, restored.next_sequence)
             queue = store
         else:

@@ -23,7 +23,7 @@ from leveret.broker.staging.staging import StagingQueue, staging_of
 from leveret.broker.values.arguments import STAGING_DESTINATION, STAGING_SINK, Arguments
 from leveret.broker.values.queue_attributes import QueueAttributes
 from leveret.broker.vhost.staging_queues import StagingQueues
-from leveret.broker.vhost.vhost import StagingRoom, Vhost
+from leveret.broker.vhost.vhost import Vhost
 from leveret.errors import PreconditionFailed
 from leveret.limits import RELEASES_PER_SINK_MAX, SINKS_PER_VHOST_MAX
 
@@ -308,15 +308,6 @@ class LowerDropping(Work):
     def ended(self) -> None:
         """Note that nothing is left."""
         self.over = True
-
-
-@final
-class StagingAreas(StagingRoom):
-    """The maker of the staging area of each new vhost."""
-
-    def open(self, vhost: Vhost) -> StagingQueues:
-        """Return the staging area of `vhost`."""
-        return StagingArea(vhost)
 
 
 def area_of(vhost: Vhost) -> StagingArea:

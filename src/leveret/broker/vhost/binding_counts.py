@@ -7,17 +7,17 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from leveret.broker.core.ownership import Owner
-from leveret.broker.core.quotas import Use
+from leveret.broker.core.quotas import Quotas, Use
 from leveret.broker.topology.binding import Binding
-from leveret.broker.vhost.state import VhostState
 
 
 @final
 class BindingCounts:
     """The counts of one vhost."""
 
-    def __init__(self, vhost: VhostState) -> None:
-        self._vhost: Final = vhost
+    def __init__(self, use: Use, quotas: Quotas) -> None:
+        self._use: Final = use
+        self._quotas: Final = quotas
         self._of_users: Final[dict[Use, int]] = {}
 
     def check(self, source: str, count: i64, by: Owner | None) -> None:
@@ -28,14 +28,13 @@ class BindingCounts:
         Raises: PreconditionFailed (406).
         """
         if by is not None:
-            self._vhost.use.check_bindings(source, count)
-            self._vhost.turn.quotas.check_bindings(by, source, count)
+            self._use.check_bindings(source, count)
+            self._quotas.check_bindings(by, source, count)
 
     def count(self, binding: Binding, count: i64) -> None:
         """Count a binding for its vhost and its user: 1 for a new one, -1 for one that goes."""
-        self._vhost.use.bindings += count
-        quotas = self._vhost.turn.quotas
-        use = quotas.of(binding.made_by)
+        self._use.bindings += count
+        use = self._quotas.of(binding.made_by)
         if use is None:
             return
         use.bindings += count
@@ -44,11 +43,11 @@ class BindingCounts:
             self._of_users[use] = int(left)
         else:
             self._of_users.pop(use, None)
-            quotas.forget_unused(use)
+            self._quotas.forget_unused(use)
 
     def clear(self) -> None:
         """Count nothing more for any user: the vhost is deleted."""
         for use, count in self._of_users.items():
             use.bindings -= count
-            self._vhost.turn.quotas.forget_unused(use)
+            self._quotas.forget_unused(use)
         self._of_users.clear()

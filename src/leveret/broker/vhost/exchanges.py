@@ -8,23 +8,22 @@ its reply must wait for.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final, final
+from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
+from leveret.broker.classic.delayed import DelayedMessages
 from leveret.broker.core.ownership import Owner
 from leveret.broker.core.turn import Link
 from leveret.broker.policy.keys import utf8_size
 from leveret.broker.queue.queue import Queue, queue_identity
-from leveret.broker.queue.quota import count_no_more
+from leveret.broker.queue.quota import count_no_more, count_queue, give_queue
 from leveret.broker.scheduler.task import Task
 from leveret.broker.topology.binding import Binding, binding_identity
 from leveret.broker.topology.exchange import Exchange
 from leveret.broker.topology.exchanges import check_exchange_type, make_exchange
 from leveret.broker.values.arguments import Arguments, check_same, differs
 from leveret.broker.vhost.binding_counts import BindingCounts
-from leveret.broker.vhost.delays import Delays
-from leveret.broker.vhost.exclusive import existing_queue
 from leveret.broker.vhost.new_definitions import (
     NewBinding,
     NewExchange,
@@ -32,11 +31,8 @@ from leveret.broker.vhost.new_definitions import (
     new_binding,
     new_exchange,
 )
-from leveret.broker.vhost.policies import Policies
 from leveret.broker.vhost.replies import is_reply_name
-from leveret.broker.vhost.state import VhostState
 from leveret.errors import AccessRefused, NotFound, PreconditionFailed
-from leveret.large_dict import LargeDict
 from leveret.limits import (
     BINDINGS_PER_EXCHANGE_MAX,
     CHOICES_PER_QUEUE_MAX,
@@ -46,6 +42,9 @@ from leveret.limits import (
 )
 from leveret.names import Name, check_new
 from leveret.routing.keys import check_strict_binding_key
+
+if TYPE_CHECKING:
+    from leveret.broker.vhost.vhost import Vhost
 
 #: A binding leaves the index of its source, which costs some µs where that is a tree.
 BINDING_STEPS: Final = 4
@@ -77,26 +76,16 @@ class Exchanges:
     them.
     """
 
-    def __init__(
-        self,
-        vhost: VhostState,
-        policies: Policies,
-        delays: Delays,
-        by_name: dict[str, Exchange],
-        queues: LargeDict[str, Queue],
-    ) -> None:
+    def __init__(self, vhost: Vhost) -> None:
         self._vhost: Final = vhost
         self._turn: Final = vhost.turn
-        self._policies: Final = policies
-        self._delays: Final = delays
-        self.by_name: Final = by_name
-        self._queues: Final = queues
+        self.by_name: Final[dict[str, Exchange]] = {}
         #: The bindings to each queue that has any, which go when it is deleted.
         self._queue_bindings: Final[dict[Queue, dict[Binding, None]]] = {}
         #: Those of them that are from exchanges which choose one of their bindings.
         self._queue_choices: Final[dict[Queue, dict[Binding, None]]] = {}
         #: What the quotas of the vhost and of users count.
-        self.counts: Final = BindingCounts(vhost)
+        self.counts: Final = BindingCounts(vhost.use, vhost.turn.quotas)
         #: The removal of bindings that began last; it may be over.
         self.unbinding: Task | None = None
         #: What one request has deleted so far, while it gathers that; else None.
@@ -104,7 +93,7 @@ class Exchanges:
         self.count_max: i64 = EXCHANGES_PER_VHOST_MAX
         self.bindings_max: i64 = BINDINGS_PER_EXCHANGE_MAX
         for name, kind in _PREDECLARED:
-            by_name[name] = make_exchange(name, kind, True, False, False, {})
+            self.by_name[name] = make_exchange(name, kind, True, False, False, {})
 
     def existing(self, name: Name) -> Exchange:
         """Return an exchange.  Raises: NotFound (404)."""
@@ -112,9 +101,6 @@ class Exchanges:
         if exchange is None:
             raise NotFound(f"no {self._vhost.exchange_label(name)}")
         return exchange
-
-    def _queue(self, name: Name, link: Link | None) -> Queue:
-        return existing_queue(self._vhost, self._queues, name, link)
 
     def purge_delayed(self, name: Name) -> i64:
         """Drop all delayed messages of an exchange; return their number.
@@ -131,6 +117,25 @@ class Exchanges:
         """
         store = self.existing(name).delayed
         return store is not None and store.cancel(sequence)
+
+    def equip(self, exchange: Exchange, by: Owner | None = None) -> None:
+        """Give an exchange that delays the store of its delayed messages, and journal it.
+
+        What is in it counts for `by`, and for the vhost alone without him.
+        """
+        if exchange.delays and exchange.delayed is None:
+            store = self.restore_delayed(exchange, self._vhost.ids.next_queue_id())
+            give_queue(store, by)
+            if store.recorded:
+                self._turn.journal.define("queue", store.definition(self._vhost.name))
+
+    def restore_delayed(self, exchange: Exchange, queue_id: i64) -> DelayedMessages:
+        """Return the new store of an exchange; nothing is journaled."""
+        store = DelayedMessages(self._turn, queue_id, exchange.name, exchange.durable)
+        store.vhost = self._vhost
+        count_queue(store, self._vhost.use)
+        exchange.delayed = store
+        return store
 
     # -- exchanges --------------------------------------------------------------------------------
 
@@ -192,8 +197,8 @@ class Exchanges:
         exchange = new.exchange
         self.add(exchange)
         # Before a policy, which equips it for nobody.
-        self._delays.equip(exchange, by)
-        self._policies.govern_exchange(exchange)
+        self.equip(exchange, by)
+        self._vhost.policies.govern_exchange(exchange)
         if exchange.durable:
             self._turn.journal.define_made(new.definition)
             exchange.define_group = self._turn.journal.group
@@ -372,7 +377,7 @@ class Exchanges:
         source = self.existing(source_name)
         if not to_queue:
             self.existing(destination_name)
-        elif self._queue(destination_name, link).hidden:
+        elif self._vhost.queues.existing(destination_name, link).hidden:
             # It would refuse every message, and the publishers to the exchange would get a nack.
             raise AccessRefused(
                 f"cannot bind staging {self._vhost.queue_label(destination_name)}: messages come "
@@ -392,7 +397,7 @@ class Exchanges:
                 f"the routing key of a binding has at most {SHORT_STRING_BYTES_MAX} bytes"
             )
         if to_queue and source.chooses:
-            self._check_choices(self._queues[destination_name])
+            self._check_choices(self._vhost.queues.by_name[destination_name])
         owner = by if link is None else link.as_owner
         self.counts.check(source_name, 1, owner)
         binding = self._binding(source, destination_name, to_queue, binding_key, arguments, owner)
@@ -464,7 +469,7 @@ class Exchanges:
         arguments: Arguments,
         owner: Owner | None,
     ) -> Binding:
-        queue = self._queues[destination_name] if to_queue else None
+        queue = self._vhost.queues.by_name[destination_name] if to_queue else None
         exchange = None if to_queue else self.by_name[destination_name]
         return Binding(source, queue, exchange, binding_key, arguments, owner)
 
@@ -609,7 +614,7 @@ class Exchanges:
             self._vhost.wait_for_removal()
             return
         if to_queue:
-            self._queue(destination_name, link)
+            self._vhost.queues.existing(destination_name, link)
         self.remove(binding, True)
         self.forget_destination(binding)
 

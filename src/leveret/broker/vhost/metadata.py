@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from typing import Final, final
+from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
@@ -18,9 +18,11 @@ from leveret.broker.policy.keys import utf8_size
 from leveret.broker.queue.queue import Queue
 from leveret.broker.values.arguments import NUMBER_MAX, QUEUE_TYPES, Arguments, is_int
 from leveret.broker.values.queue_attributes import QueueAttributes
-from leveret.broker.vhost.state import VhostState
 from leveret.errors import PreconditionFailed
 from leveret.limits import SHORT_STRING_BYTES_MAX, VHOST_DESCRIPTION_BYTES_MAX, VHOST_TAGS_MAX
+
+if TYPE_CHECKING:
+    from leveret.broker.vhost.vhost import Vhost
 
 #: The limit of the memory that the definitions of a vhost take.
 MAX_DEFINITION_BYTES: Final = "max-definition-bytes"
@@ -55,7 +57,7 @@ def _memory(description: str, tags: list[str]) -> i64:
 class Metadata:
     """The metadata and the limits of one vhost."""
 
-    def __init__(self, vhost: VhostState) -> None:
+    def __init__(self, vhost: Vhost) -> None:
         self._vhost: Final = vhost
         #: What the operator limited (`VHOST_LIMITS`); negative is no limit.
         self.limits: dict[str, int] = {}

@@ -6,7 +6,7 @@ What is refused is refused here, before any state changes; `Exchanges` then ente
 from __future__ import annotations
 
 import sys
-from typing import Final, final
+from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
@@ -17,10 +17,12 @@ from leveret.broker.topology.exchange import Exchange
 from leveret.broker.topology.exchanges import make_exchange
 from leveret.broker.topology.exchanges.numbers import check_exchange_numbers
 from leveret.broker.values.arguments import Arguments, type_name
-from leveret.broker.vhost.state import VhostState
 from leveret.errors import PreconditionFailed
 from leveret.names import Name
 from leveret.store.records.definition import Definition
+
+if TYPE_CHECKING:
+    from leveret.broker.vhost.vhost import Vhost
 
 
 @final
@@ -42,7 +44,7 @@ class NewBinding:
 
 
 def new_exchange(
-    vhost: VhostState,
+    vhost: Vhost,
     name: Name,
     kind: str,
     durable: bool,
@@ -66,7 +68,7 @@ def new_exchange(
     return NewExchange(exchange, Definition("exchange", exchange.definition(vhost.name)))
 
 
-def new_binding(vhost: VhostState, binding: Binding, arguments: Arguments) -> NewBinding:
+def new_binding(vhost: Vhost, binding: Binding, arguments: Arguments) -> NewBinding:
     """Return a binding, which was made with `arguments`, with its record.
 
     Raises: PreconditionFailed (406) for arguments that cannot be kept.

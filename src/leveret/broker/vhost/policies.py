@@ -12,7 +12,7 @@ not come to it since the last change; each change is journaled before it has an 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final, final
+from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
@@ -21,11 +21,11 @@ from leveret.broker.policy.policy import EXCHANGE, Policy, definition_in_force, 
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduler.task import Task
 from leveret.broker.topology.exchange import Exchange
-from leveret.broker.vhost.delays import Delays
-from leveret.broker.vhost.state import VhostState
 from leveret.errors import NotFound, PreconditionFailed
-from leveret.large_dict import LargeDict
 from leveret.limits import PATTERN_WALK_PER_STEP, POLICIES_PER_VHOST_MAX, POLICIES_STEPS_MAX
+
+if TYPE_CHECKING:
+    from leveret.broker.vhost.vhost import Vhost
 
 #: What it takes to apply a policy, in steps, and queues that are listed in one.
 _CONFIGURE_STEPS: Final = 16
@@ -45,19 +45,9 @@ class _Change:
 class Policies:
     """The policies of one vhost, of its users and of its operator."""
 
-    def __init__(
-        self,
-        vhost: VhostState,
-        delays: Delays,
-        queues: LargeDict[str, Queue],
-        exchanges: dict[str, Exchange],
-    ) -> None:
+    def __init__(self, vhost: Vhost) -> None:
         self._vhost: Final = vhost
         self._turn: Final = vhost.turn
-        self._delays: Final = delays
-        # All of the vhost, by their names.
-        self._queues: Final = queues
-        self._exchanges: Final = exchanges
         self.count_max: i64 = POLICIES_PER_VHOST_MAX
         self.by_name: dict[str, Policy] = {}
         self.operator_by_name: dict[str, Policy] = {}
@@ -142,8 +132,9 @@ class Policies:
             changes = list(self._changes.values())
             self._changes = {}
             # The last first.
-            queues = [queue for queue in self._queues.values() if not queue.hidden]
-            exchanges = list(self._exchanges.values())
+            all_queues = self._vhost.queues.by_name.values()
+            queues = [queue for queue in all_queues if not queue.hidden]
+            exchanges = list(self._vhost.exchanges.by_name.values())
             yield (len(queues) + len(exchanges)) // _LISTED_PER_STEP
             while queues:
                 queue = queues.pop()
@@ -260,7 +251,7 @@ class Policies:
             merge_exchange_arguments(exchange.arguments, definition_in_force(policy))
         )
         self._vhost.revision += 1
-        self._delays.equip(exchange)
+        self._vhost.exchanges.equip(exchange)
 
     # -- putting back, without journal and effects ------------------------------------------------
 
@@ -274,5 +265,5 @@ class Policies:
 
     def govern_exchanges(self) -> None:
         """Give each exchange its policy: after a recovery."""
-        for exchange in self._exchanges.values():
+        for exchange in self._vhost.exchanges.by_name.values():
             self.govern_exchange(exchange)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from typing import Final, final
+from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
@@ -32,14 +32,9 @@ from leveret.broker.values.arguments import (
 )
 from leveret.broker.values.event_names import EVENT_STREAM
 from leveret.broker.values.queue_attributes import QueueAttributes
-from leveret.broker.vhost.exchanges import Exchanges
-from leveret.broker.vhost.exclusive import check_link, existing_queue, locked
-from leveret.broker.vhost.metadata import Metadata
-from leveret.broker.vhost.policies import Policies
 from leveret.broker.vhost.replies import Replies
-from leveret.broker.vhost.staging_queues import StagingQueues, staging_record
-from leveret.broker.vhost.state import VhostState
-from leveret.errors import AccessRefused, PreconditionFailed
+from leveret.broker.vhost.staging_queues import staging_record
+from leveret.errors import AccessRefused, NotFound, PreconditionFailed, ResourceLocked
 from leveret.large_dict import LargeDict
 from leveret.limits import (
     QUEUE_DROP_STEPS,
@@ -47,6 +42,9 @@ from leveret.limits import (
 )
 from leveret.names import Name, check_new
 from leveret.store.records.definition import Definition
+
+if TYPE_CHECKING:
+    from leveret.broker.vhost.vhost import Vhost
 
 #: Consumers that are put on the list of those to be cancelled in the time of a step.
 _CONSUMERS_PER_STEP: Final = 32
@@ -65,22 +63,10 @@ class NewQueue:
 class Queues:
     """The queues of one vhost."""
 
-    def __init__(
-        self,
-        vhost: VhostState,
-        metadata: Metadata,
-        policies: Policies,
-        exchanges: Exchanges,
-        staging: StagingQueues,
-        by_name: LargeDict[str, Queue],
-    ) -> None:
+    def __init__(self, vhost: Vhost) -> None:
         self._vhost: Final = vhost
         self._turn: Final = vhost.turn
-        self._metadata: Final = metadata
-        self._policies: Final = policies
-        self._exchanges: Final = exchanges
-        self._staging: Final = staging
-        self.by_name: Final = by_name
+        self.by_name: Final[LargeDict[str, Queue]] = LargeDict()
         self._streams: Final[dict[Stream, None]] = {}
         #: The addresses of direct reply-to; nobody declares the queues behind them.
         self.replies: Final = Replies()
@@ -92,7 +78,29 @@ class Queues:
         Raises: NotFound (404); ResourceLocked (405) for another link's exclusive queue;
         AccessRefused (403) for another user's staging queue.
         """
-        return existing_queue(self._vhost, self.by_name, name, link)
+        queue = self.by_name.get(name)
+        if queue is None:
+            raise NotFound(f"no {self._vhost.queue_label(name)}")
+        self._check_link(queue, link)
+        return queue
+
+    def _check_link(self, queue: Queue, link: Link | None) -> None:
+        """Check that `link` may use a queue.
+
+        Raises: ResourceLocked (405); AccessRefused (403) for another user's staging queue.
+        """
+        if queue.owner is not None and queue.owner is not link:
+            raise self._locked(queue.name)
+        if queue.hidden and link is not None:
+            queue.check_user(link.as_owner)
+
+    def _locked(self, name: str) -> ResourceLocked:
+        """Return the error for a queue that is another link's."""
+        return ResourceLocked(
+            f"cannot obtain exclusive access to locked {self._vhost.queue_label(name)}. It could "
+            "be originally declared on another connection or the exclusive property value does not "
+            "match that of the original declaration."
+        )
 
     def declare(
         self,
@@ -118,7 +126,7 @@ class Queues:
             self._turn.counts.queues_declared += 1
             return current
         check_new(name, "queue")
-        self._staging.check(attributes.arguments)
+        self._vhost.staging.check(attributes.arguments)
         if name.startswith("amq."):
             raise AccessRefused(f"queue name '{name}' contains reserved prefix 'amq.*'")
         check_queue_arguments(attributes.arguments, where)
@@ -134,12 +142,12 @@ class Queues:
         self, link: Link | None, name: Name, attributes: QueueAttributes, by: Owner | None
     ) -> Queue:
         owner = by if link is None else link.as_owner
-        self._metadata.check_queues(name, len(self.by_name) + 1)
+        self._vhost.metadata.check_queues(name, len(self.by_name) + 1)
         use = self._turn.quotas.of(owner)
         try:
             if use is not None:
                 use.check_queues(name, 1)
-            typed = self._metadata.typed(attributes)
+            typed = self._vhost.metadata.typed(attributes)
             if typed is not attributes:
                 check_queue_arguments(typed.arguments, self._vhost.queue_label(name))
             queue = self._create(link, name, typed, owner)
@@ -161,7 +169,7 @@ class Queues:
 
         Raises: PreconditionFailed (406).
         """
-        self._metadata.check_queues(name, len(self.by_name) + count)
+        self._vhost.metadata.check_queues(name, len(self.by_name) + count)
         use = self._turn.quotas.of(by)
         if use is not None:
             use.check_queues(name, count)
@@ -184,7 +192,7 @@ class Queues:
         if link is not None:
             queue.declared_by(owner)
         self.enter(new, owner)
-        self._policies.govern_queue(queue)
+        self._vhost.policies.govern_queue(queue)
         return queue
 
     def prepare(self, name: Name, attributes: QueueAttributes, owner: Owner | None) -> NewQueue:
@@ -240,7 +248,7 @@ class Queues:
         """Add a queue of the right type to the vhost, without checks and without a record."""
         queue = self._built(queue_id, name, attributes)
         self._add(queue)
-        self._policies.govern_queue(queue)
+        self._vhost.policies.govern_queue(queue)
         return queue
 
     def _built(self, queue_id: i64, name: str, attributes: QueueAttributes) -> Queue:
@@ -250,7 +258,7 @@ class Queues:
         if attributes.arguments.get("x-queue-type") == "stream":
             queue = Stream(self._turn, queue_id, name, attributes.arguments)
         elif STAGING_SINK in attributes.arguments:
-            queue = self._staging.make(self._turn, queue_id, name, attributes)
+            queue = self._vhost.staging.make(self._turn, queue_id, name, attributes)
         else:
             queue = ClassicQueue(self._turn, queue_id, name, attributes)
         queue.booked = _bytes_of(name, attributes)
@@ -270,9 +278,9 @@ class Queues:
 
     def _check_same(self, current: Queue, link: Link | None, attributes: QueueAttributes) -> None:
         where = self._vhost.queue_label(current.name)
-        check_link(self._vhost, current, link)
+        self._check_link(current, link)
         if current.exclusive != attributes.exclusive:
-            raise locked(self._vhost, current.name)
+            raise self._locked(current.name)
         if current.durable != attributes.durable:
             raise differs("durable", where, attributes.durable, current.durable)
         if current.auto_delete != attributes.auto_delete:
@@ -281,7 +289,7 @@ class Queues:
         if current.kind == "quorum":
             received.pop(MAX_PRIORITY, None)
         check_queue_arguments(received, where)
-        wanted = self._metadata.typed_as(current, attributes.arguments)
+        wanted = self._vhost.metadata.typed_as(current, attributes.arguments)
         check_equivalent(current.arguments, wanted, where)
 
     def delete(self, link: Link | None, name: Name, if_unused: bool, if_empty: bool) -> i64:
@@ -323,7 +331,7 @@ class Queues:
             # The record stands for the bindings too; replay removes them with the queue.
             self._turn.journal.delete("queue", queue_identity(self._vhost.name, queue))
             self._vhost.removed()
-        self._exchanges.unbind_queue(queue)
+        self._vhost.exchanges.unbind_queue(queue)
         consumers = queue.consumers
         self._turn.steps += QUEUE_DROP_STEPS + len(consumers) // _CONSUMERS_PER_STEP
         if consumers:
@@ -347,7 +355,7 @@ class Queues:
             queue.mark_deleted()
             if queue.recorded:
                 turn.journal.delete("queue", queue_identity(self._vhost.name, queue))
-            self._exchanges.forget_queue(queue)
+            self._vhost.exchanges.forget_queue(queue)
             queue.consumers.clear()
             _end(queue)
             yield cost

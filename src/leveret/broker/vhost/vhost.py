@@ -1,7 +1,10 @@
 """A virtual host: it puts its parts together, and routes and publishes messages.
 
-Its parts are `exchanges` (with their bindings), `queues`, `policies`, `metadata` and `delays`, each
-a class of its own in the module of that name.
+Its parts are `exchanges` (with their bindings), `queues`, `policies` and `metadata`, each a class
+of its own in the module of that name.
+
+Invariant: `revision` changes with everything that could change a route, so that routes remembered
+under an older revision are dead.
 """
 
 from __future__ import annotations
@@ -9,10 +12,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, final
 
-from mypy_extensions import i64, mypyc_attr
+from mypy_extensions import i64
 
+from leveret.broker.core.accounts import VHOST_BYTES, Account
 from leveret.broker.core.ownership import Owner, foreign
+from leveret.broker.core.quotas import Use
 from leveret.broker.core.turn import Turn
+from leveret.broker.queue.host import QueueHost
 from leveret.broker.queue.publishers import GIVE_PUBLISHER, publisher_record
 from leveret.broker.queue.queue import Queue
 from leveret.broker.queue.target import (
@@ -26,7 +32,6 @@ from leveret.broker.queue.target import (
 from leveret.broker.topology.binding import Binding
 from leveret.broker.topology.exchange import Exchange, Routing
 from leveret.broker.values.copies import blind_copies, carbon_copies, has_copies
-from leveret.broker.vhost.delays import Delays
 from leveret.broker.vhost.exchanges import Exchanges
 from leveret.broker.vhost.ids import Ids
 from leveret.broker.vhost.metadata import Metadata
@@ -34,14 +39,12 @@ from leveret.broker.vhost.policies import Policies
 from leveret.broker.vhost.queues import Queues
 from leveret.broker.vhost.replies import REPLY_PREFIX
 from leveret.broker.vhost.staging_queues import StagingQueues
-from leveret.broker.vhost.state import VhostState
-from leveret.errors import AccessRefused
-from leveret.large_dict import LargeDict
+from leveret.errors import AccessRefused, NotFound
 from leveret.limits import HISTORY_COPIES_MAX, TABLE_BYTES_PER_STEP
 from leveret.message import Message
 from leveret.wire.numbered import Numbered, read_numbered
 
-__all__ = ["DUPLICATE", "KNOWN", "RECORDED", "REJECTED", "StagingRoom", "Vhost"]
+__all__ = ["DUPLICATE", "KNOWN", "RECORDED", "REJECTED", "Vhost"]
 
 #: Outcomes of a publish: the journal has a record of it; a queue was full and rejected it.
 RECORDED: Final = 1
@@ -60,34 +63,87 @@ _BOUNDED: Final = 4
 _NAMED: Final = 32
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
-class StagingRoom:
-    """The maker of the staging queues of each new vhost."""
-
-    def open(self, vhost: Vhost) -> StagingQueues:
-        """Return the object behind the staging queues of `vhost`."""
-        return StagingQueues()
-
-
 @final
-class Vhost(VhostState):
+class Vhost(QueueHost):
     """One virtual host."""
 
-    def __init__(self, turn: Turn, ids: Ids, name: str, staging: StagingRoom) -> None:
-        super().__init__(turn, ids, name)
-        exchanges: dict[str, Exchange] = {}
-        queues: LargeDict[str, Queue] = LargeDict()
-        self.staging: Final = staging.open(self)
+    def __init__(self, turn: Turn, ids: Ids, name: str) -> None:
+        super().__init__(name)
+        self.turn: Final = turn
+        self.ids: Final = ids
+        #: The memory that its definitions take.
+        self.account: Final = Account(turn.accounts)
+        self.account.book(VHOST_BYTES)
+        #: What is in it, and the quotas of that.
+        self.use: Final = Use(f"in vhost '{name}'", turn)
+        self.revision: i64 = 1
+        #: It is deleted: nothing more comes into it.
+        self.deleted = False
+        #: Keys of topic exchanges must be plain words (`routing.keys`): a setting of the vhost.
+        self._strict_keys = False
+        #: The group of the journal that holds the newest removal of a definition.
+        self.removed_group: i64 = 0
         self.metadata: Final = Metadata(self)
-        self.delays: Final = Delays(self)
-        self.policies: Final = Policies(self, self.delays, queues, exchanges)
-        self.exchanges: Final = Exchanges(self, self.policies, self.delays, exchanges, queues)
-        self.queues: Final = Queues(
-            self, self.metadata, self.policies, self.exchanges, self.staging, queues
-        )
+        self.policies: Final = Policies(self)
+        self.exchanges: Final = Exchanges(self)
+        self.queues: Final = Queues(self)
+        #: What knows of sinks and batches; the staging room sets it.
+        self.staging = StagingQueues()
         #: The properties that were looked at last for a publisher's number, and what they say.
         self._read_properties = b""
         self._read_numbered: Numbered | None = None
+
+    @property
+    def strict_keys(self) -> bool:
+        """Whether binding and routing keys of topic exchanges must be strict."""
+        return self._strict_keys
+
+    @strict_keys.setter
+    def strict_keys(self, strict: bool) -> None:
+        """Check what is bound and published from now on; existing bindings stay."""
+        self._strict_keys = strict
+        self.revision += 1
+
+    def check_definition(self, size: i64) -> None:
+        """Check that a new definition of `size` bytes of memory has room.
+
+        Raises: PreconditionFailed (406); NotFound (404) while the vhost is being deleted.
+        """
+        if self.deleted:
+            raise NotFound(f"no vhost '{self.name}'")
+        self.account.check(self.name, size)
+
+    # -- names ------------------------------------------------------------------------------------
+
+    def queue_label(self, name: str) -> str:
+        """Return how error messages name a queue."""
+        return f"queue '{name}' in vhost '{self.name}'"
+
+    def exchange_label(self, name: str) -> str:
+        """Return how error messages name an exchange."""
+        return f"exchange '{name}' in vhost '{self.name}'"
+
+    # -- what replies wait for --------------------------------------------------------------------
+
+    def wait_for_definition(self, durable: bool, group: i64) -> None:
+        """Let the reply wait for a definition that another connection made a moment ago."""
+        if durable and group > self.turn.journal.durable_group:
+            self.turn.reply_group = max(self.turn.reply_group, group)
+
+    def removed(self) -> None:
+        """Note that the method at hand wrote the record of a removal."""
+        self.removed_group = self.turn.journal.group
+        self.turn.recorded()
+
+    def wait_for_removal(self) -> None:
+        """Let the reply wait for what another connection removed a moment ago.
+
+        Else a crash could bring back what this reply says is not there.
+        """
+        if self.removed_group > self.turn.journal.durable_group:
+            self.turn.reply_group = max(self.turn.reply_group, self.removed_group)
+
+    # -- its end ----------------------------------------------------------------------------------
 
     def end(self) -> None:
         """Note that the vhost is deleted: nothing new comes into it."""
@@ -101,6 +157,8 @@ class Vhost(VhostState):
         yield from self.staging.release()
         self.exchanges.end()
         self.account.end()
+
+    # -- what its queues and exchanges ask of it ---------------------------------------------------
 
     def bound(self, binding: Binding) -> None:
         """Publish to a new binding what its source keeps for new bindings.
