@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import final
-
-from mypy_extensions import i64
+from collections.abc import Iterator
 
 from leveret.broker.node.access import Access
-from leveret.broker.scheduler.task import Task
+from leveret.broker.scheduler.task import Task, after
 from leveret.broker.vhost.vhost import Vhost
 from leveret.errors import AccessRefused
 from leveret.names import Name
 from leveret.session.channel.channel import Channel
-from leveret.session.client_session import ClientWork
 from leveret.session.publish.topic_access import check_binding_between, check_way
 from leveret.wire.method import Method
 from leveret.wire.methods import (
@@ -72,26 +69,20 @@ def handle_exchange(channel: Channel, method: Method) -> bool:
     return True
 
 
-@final
-class _Unbound(ClientWork):
-    """Waits until the bindings of what a client deleted are removed, and answers then."""
+def reply_when_over(channel: Channel, task: Task | None, answer: Method | None) -> None:
+    """Answer a method when a task is over, and what it recorded is synced."""
+    if task is not None and not task.over:
+        channel.connection.start(_reply_after(channel, task, answer))
+    elif answer is not None:
+        channel.connection.reply(channel.number, answer)
 
-    def __init__(self, channel: Channel, unbinding: Task, answer: Method | None) -> None:
-        super().__init__(channel.connection)
-        self._channel = channel
-        self._unbinding = unbinding
-        self._answer = answer
 
-    def advance(self, last: i64) -> bool:
-        """Wait."""
-        return not self._unbinding.over
-
-    def reply(self) -> None:
-        """Answer the client."""
-        turn = self.session.turn
-        turn.reply_group = max(turn.reply_group, self._unbinding.group)
-        if self._answer is not None and self.session.awaits_reply() and not self._channel.closing:
-            self._channel.connection.reply(self._channel.number, self._answer)
+def _reply_after(channel: Channel, task: Task, answer: Method | None) -> Iterator[int]:
+    yield from after(task)
+    turn = channel.connection.turn
+    turn.reply_group = max(turn.reply_group, task.group)
+    if answer is not None and channel.awaits_reply():
+        channel.connection.reply(channel.number, answer)
 
 
 def reply_when_unbound(channel: Channel, before: Task | None, answer: Method | None) -> None:
@@ -100,40 +91,13 @@ def reply_when_unbound(channel: Channel, before: Task | None, answer: Method | N
     `before` is the last removal (`Exchanges.unbinding`) that began before the delete.
     """
     unbinding = channel.vhost.exchanges.unbinding
-    if unbinding is not None and unbinding is not before and not unbinding.over:
-        channel.connection.perform(_Unbound(channel, unbinding, answer))
-    elif answer is not None:
-        channel.connection.reply(channel.number, answer)
-
-
-@final
-class _Indexed(ClientWork):
-    """Waits until what a client bound or unbound is all in the index, and answers then."""
-
-    def __init__(self, channel: Channel, indexing: Task, answer: Method | None) -> None:
-        super().__init__(channel.connection)
-        self._channel = channel
-        self._indexing = indexing
-        self._answer = answer
-
-    def advance(self, last: i64) -> bool:
-        """Wait."""
-        return not self._indexing.over
-
-    def reply(self) -> None:
-        """Answer the client."""
-        if self._answer is not None and self.session.awaits_reply() and not self._channel.closing:
-            self._channel.connection.reply(self._channel.number, self._answer)
+    reply_when_over(channel, None if unbinding is before else unbinding, answer)
 
 
 def reply_when_indexed(channel: Channel, source: Name, answer: Method | None) -> None:
     """Answer a bind or an unbind when it has all its effect on the exchange `source`."""
     exchange = channel.vhost.exchanges.by_name.get(source)
-    indexing = None if exchange is None else exchange.indexing
-    if indexing is not None:
-        channel.connection.perform(_Indexed(channel, indexing, answer))
-    elif answer is not None:
-        channel.connection.reply(channel.number, answer)
+    reply_when_over(channel, None if exchange is None else exchange.indexing, answer)
 
 
 def _declare(channel: Channel, method: ExchangeDeclare) -> None:
