@@ -21,7 +21,7 @@ from mypy_extensions import i64
 from leveret.broker.core.counts import LinkCounts
 from leveret.broker.core.turn import Link
 from leveret.broker.node.access import Access
-from leveret.broker.scheduler.task import Task, Work
+from leveret.broker.scheduler.task import Task
 from leveret.errors import AmqpError, ResourceFault
 from leveret.large_dict import LargeDict
 from leveret.limits import (
@@ -63,7 +63,7 @@ class ClientSession(Link):
         self.finished = False
         self.current = CurrentMethod(broker.turn)
         #: The long operation whose end it waits for.
-        self.work: ClientWork | ClientTask | None = None
+        self.work: ClientTask | None = None
         #: The client's rights; they allow nothing until a vhost is entered.
         self.access = Access(broker.users, "", "")
         self.vhost: Vhost | None = None
@@ -217,16 +217,6 @@ class ClientSession(Link):
         """Parse on: what queues had no memory for is written."""
         if self.halted & HALT_SPILL:
             self.resume(HALT_SPILL)
-
-    def perform(self, work: ClientWork) -> None:
-        """Do a long operation of the client's, at once if it is short.
-
-        Otherwise no input is parsed before its end.
-        """
-        self.work = work
-        self.turn.begin(work)
-        if not work.over:
-            self.halt(HALT_WORK)
 
     def start(self, operation: Iterator[int]) -> None:
         """Do a long operation of the client's (`Task`), at once if it is short.
@@ -413,40 +403,3 @@ class ClientTask(Task):
                 # What the failure leads to takes long as well, and parses on at its own end.
                 return
         session.end_work()
-
-
-class ClientWork(Work):
-    """A long operation that a client asked for; its connection parses nothing before the end.
-
-    It goes on when the connection is lost.
-    """
-
-    def __init__(self, session: ClientSession) -> None:
-        self.session = session
-        self.over = False
-        #: The group whose sync the reply must wait for (`Turn.reply_group`).
-        self._group: i64 = session.turn.reply_group
-
-    def step(self, steps: i64) -> bool:
-        """Do about `steps` steps; return whether some are left."""
-        turn = self.session.turn
-        turn.changes += 1
-        turn.reply_group = self._group
-        left = self.advance(turn.steps + steps)
-        self._group = turn.reply_group
-        return left
-
-    @abstractmethod
-    def advance(self, last: i64) -> bool:
-        """Go on until `Turn.steps` is at `last`; return whether some are left."""
-
-    @abstractmethod
-    def reply(self) -> None:
-        """Answer the client, if it is still there (`ClientSession.awaits_reply`)."""
-
-    def ended(self) -> None:
-        """Answer, and parse on."""
-        self.over = True
-        self.session.turn.reply_group = self._group
-        self.reply()
-        self.session.end_work()

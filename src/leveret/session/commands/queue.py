@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import final
-
-from mypy_extensions import i64
-
 from leveret.broker.admin.super_stream import PARTITIONS
 from leveret.broker.classic.waiting import WaitingQueue
 from leveret.broker.node.access import Access
 from leveret.broker.queue.queue import Queue
-from leveret.broker.scheduler.task import Task
 from leveret.broker.values.permission import CONFIGURE
 from leveret.broker.values.queue_attributes import QueueAttributes
 from leveret.broker.vhost.replies import is_reply_name
@@ -18,11 +13,11 @@ from leveret.broker.vhost.vhost import Vhost
 from leveret.errors import AccessRefused, NotFound
 from leveret.names import Name
 from leveret.session.channel.channel import Channel
-from leveret.session.client_session import ClientWork
 from leveret.session.commands.direct_reply_to import declare_replies
 from leveret.session.commands.exchange import (
     check_binding,
     reply_when_indexed,
+    reply_when_over,
     reply_when_unbound,
 )
 from leveret.session.commands.super_stream import declare_super, delete_super, is_super_name
@@ -208,28 +203,4 @@ def _purge(channel: Channel, method: QueuePurge) -> None:
     queue.hand_out()
     dropped = queue.purge()
     answer = None if method.no_wait else QueuePurgeOk(int(dropped))
-    purging = queue.purging if isinstance(queue, WaitingQueue) else None
-    if purging is not None and not purging.over:
-        channel.connection.perform(_Purged(channel, purging, answer))
-    elif answer is not None:
-        channel.connection.send(channel.number, answer)
-
-
-@final
-class _Purged(ClientWork):
-    """Waits until what a client purged is gone from the journal and the disk, and answers then."""
-
-    def __init__(self, channel: Channel, purging: Task, answer: Method | None) -> None:
-        super().__init__(channel.connection)
-        self._channel = channel
-        self._purging = purging
-        self._answer = answer
-
-    def advance(self, last: i64) -> bool:
-        """Wait."""
-        return not self._purging.over
-
-    def reply(self) -> None:
-        """Answer the client."""
-        if self._answer is not None and self.session.awaits_reply() and not self._channel.closing:
-            self._channel.connection.send(self._channel.number, self._answer)
+    reply_when_over(channel, queue.purging if isinstance(queue, WaitingQueue) else None, answer)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from leveret.broker.scheduler.task import WAIT, Task
+from leveret.broker.scheduler.task import after
 from leveret.session.channel.channel import Channel
 from leveret.session.channel.release import release_channel
 from leveret.session.connection_base import ConnectionBase
@@ -24,11 +24,10 @@ def release_connection(
     `answers` is True where the client waits for a connection.close-ok.
     """
     before = connection.work
-    if isinstance(before, Task):
+    if before is not None:
         # Nobody waits any more for what it waits for.
         connection.turn.wake(before)
-    while before is not None and not before.over:
-        yield WAIT
+    yield from after(before)
     for channel in channels:
         yield from release_channel(channel)
         yield 1
