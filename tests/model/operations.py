@@ -286,6 +286,13 @@ def _transaction(at: Scene) -> None:
     at.ask(method(1, "tx.select"), *messages(20, "k", "x"))
 
 
+def _transaction_again(at: Scene) -> None:
+    """A transaction whose user has other rights now."""
+    _transaction(at)
+    at.node.broker.users.set_permission(USER, VHOST, ".*", "^.*$", ".*")
+    at.node.run()
+
+
 def _nothing(at: Scene) -> None:
     """Nothing but the queue."""
     at.ask(exchange("x"), declare("q"), bind("q"))
@@ -516,6 +523,7 @@ ROWS: Final[dict[str, Row]] = {
     "immediate fan-out": Row(_bound, _sends(publish(1, "x", "k", b"i", immediate=True))),
     "get": Row(_deep, _sends(method(1, "basic.get", queue="q")), 0),
     "commit of a transaction": Row(_transaction, _sends(method(1, "tx.commit"))),
+    "commit after a change of rights": Row(_transaction_again, _sends(method(1, "tx.commit"))),
     "declare of a super stream": Row(
         _nothing,
         _sends(

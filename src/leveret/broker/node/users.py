@@ -248,9 +248,9 @@ class Users:
         self.account: Final = Account(turn.accounts)
         #: The highest number that a user ever had.
         self.last_number: i64 = 0
-        #: Connections whose permissions have changed, and what looks at their consumers.
+        #: Connections whose permissions have changed, and whether their consumers are looked at.
         self._unchecked: dict[Link, None] = {}
-        self._checking: Task | None = None
+        self._is_checking = False
 
     def owner(self, name: str) -> Owner:
         """Return a user as an owner; an unknown user owns nothing."""
@@ -453,8 +453,9 @@ class Users:
                 self.turn.steps += 1
                 link.access_changed()
                 self._unchecked[link] = None
-        if self._checking is None or self._checking.over:
-            self._checking = self.turn.start(self._check_consumers())
+        if not self._is_checking:
+            self._is_checking = True
+            self.turn.start(self._check_consumers())
         self._notify_watchers(user)
 
     def _check_consumers(self) -> Iterator[int]:
@@ -464,6 +465,7 @@ class Users:
         """
         while self._unchecked:
             yield from self._unchecked.popitem()[0].check_consumers()
+        self._is_checking = False
 
     # -- limits -----------------------------------------------------------------------------------
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, final
 from mypy_extensions import i64
 
 from leveret.broker.core.accounts import CHANNEL_BYTES
-from leveret.broker.scheduler.task import Task
 from leveret.broker.values.permission import READ
 from leveret.broker.vhost.replies import is_reply_name
 from leveret.errors import NotAllowed
@@ -31,9 +30,8 @@ class Channels:
         self.by_number: dict[i64, Channel] = {}
         #: Looks at the time limits for acks.
         self.acks = AckClock(connection, self.by_number)
-        #: What has deliveries go on to all consumers, once it was needed, and whether it is to do
-        #: so once more.
-        self._resuming: Task | None = None
+        #: True while deliveries go on to all consumers, and where they are to do so once more.
+        self._resumes = False
         self._resumes_again = False
         #: The channel of the last publish, while it is there.
         self.recent: Channel | None = None
@@ -110,8 +108,9 @@ class Channels:
     def resume_deliveries(self) -> None:
         """Mark the queues of all consumers as having something to deliver."""
         self._resumes_again = True
-        if self._resuming is None or self._resuming.over:
-            self._resuming = self._connection.turn.start(self._resume())
+        if not self._resumes:
+            self._resumes = True
+            self._connection.turn.start(self._resume())
 
     def _resume(self) -> Iterator[int]:
         # Once begun it comes to its end, and then begins anew where that was asked for meanwhile:
@@ -121,6 +120,7 @@ class Channels:
             for channel in list(self.by_number.values()):
                 channel.offer()
                 yield 1
+        self._resumes = False
 
     def check_consumers(self) -> Iterator[int]:
         """End the consumers of queues that the user may no longer read (behaviour 74)."""

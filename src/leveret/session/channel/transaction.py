@@ -102,10 +102,13 @@ class Transaction:
         self._commits: i64 = 0
         self._staging_queues: i64 = 0
 
-    @property
     def is_checked(self) -> bool:
-        """Whether the user's rights are those by which all of it was allowed."""
+        """Return whether the user's rights are those by which all of it was allowed."""
         return not self.publishes or self._rights == self._connection.access.revision
+
+    def note_rights(self) -> None:
+        """Note that all of it is being checked by the user's rights as they are now."""
+        self._rights = self._connection.access.revision
 
     @property
     def room(self) -> i64:
@@ -126,11 +129,6 @@ class Transaction:
             + self._staging_queues
             + size
         )
-
-    @property
-    def steps_left(self) -> i64:
-        """How many steps of work may be added to those of its commit."""
-        return TX_STEPS_MAX - self.steps - self._more
 
     @property
     def steps_back(self) -> i64:
@@ -186,7 +184,7 @@ class Transaction:
         if self._is_long():
             raise PreconditionFailed(_TOO_LONG)
         if not self.publishes:
-            self._rights = self._connection.access.revision
+            self.note_rights()
         self.publishes.append(publish)
 
     def _count_copies(self, publish: TxPublish) -> None:
@@ -200,7 +198,7 @@ class Transaction:
 
     def _is_long(self) -> bool:
         """Tell whether its commit would take longer than is done at once."""
-        return self.steps_left < 0
+        return self.steps + self._more > TX_STEPS_MAX
 
     def hold_settle(self, settled: list[Unacked], outcome: i64) -> None:
         """Keep an ack, nack or reject for the commit.

@@ -5,7 +5,7 @@ Source: AMQP 0-9-1 section 1.9 and behaviours 28 and 29.
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Iterator
 
 from mypy_extensions import i64
 
@@ -19,7 +19,7 @@ from leveret.session.channel.unacked import REJECT
 from leveret.session.publish.immediate import deliver_now
 from leveret.session.publish.route import return_message
 from leveret.session.publish.staged import allow_commit, settle_held
-from leveret.session.publish.topic_access import CheckAgain
+from leveret.session.publish.topic_access import check_again
 from leveret.wire.method import Method
 from leveret.wire.methods import (
     TxCommit,
@@ -30,9 +30,6 @@ from leveret.wire.methods import (
     TxSelectOk,
 )
 from leveret.wire.staged import read_staged
-
-#: Publishes whose exchanges are looked at again in one step.
-_CHECKED_PER_STEP: Final = 4
 
 
 def handle_tx(channel: Channel, method: Method) -> bool:
@@ -48,26 +45,46 @@ def handle_tx(channel: Channel, method: Method) -> bool:
         return False
     if channel.mode != TX:
         raise PreconditionFailed("channel is not transactional")
-    if isinstance(method, TxCommit):
-        _commit(channel)
-        channel.connection.reply(channel.number, TxCommitOk())
-        channel.connection.check_publisher(True)
-    else:
+    if isinstance(method, TxRollback):
         channel.roll_back()
         channel.connection.send(channel.number, TxRollbackOk())
+    elif channel.transaction.is_checked():
+        _commit(channel)
+    else:
+        channel.connection.start(_commit_checked(channel))
     return True
+
+
+def _commit_checked(channel: Channel) -> Iterator[int]:
+    """Check that the user may still publish what is held, and commit it.
+
+    Raises: as `_commit`; AccessRefused (403) for what the user may not do any more, and nothing is
+    done.
+    """
+    transaction = channel.transaction
+    while not transaction.is_checked():
+        transaction.note_rights()
+        for publish in transaction.publishes:
+            message = publish.message
+            address = message.address
+            check_again(channel, address.exchange, address.routing_key, message)
+            if publish.staging is not None:
+                staged = read_staged(message.properties)
+                check_again(channel, staged.exchange, staged.routing_key, message)
+            if publish.commit is not None:
+                yield from allow_commit(channel, publish.commit)
+            yield 1
+    if channel.awaits_reply():
+        _commit(channel)
 
 
 def _commit(channel: Channel) -> None:
     """Do what was held, as one record of the journal; the returns come with it.
 
     Raises: PreconditionFailed (406) when a queue refused a message: all the rest is done, as in
-    RabbitMQ, and the close is the only answer; AccessRefused (403) for what the user may not do any
-    more, or 406 where checking that is too much work, and nothing is done.
+    RabbitMQ, and the close is the only answer.
     """
     transaction = channel.transaction
-    if not transaction.is_checked:
-        _check_again(channel)
     turn = channel.connection.turn
     journal = turn.journal
     publishes = transaction.publishes
@@ -108,31 +125,8 @@ def _commit(channel: Channel) -> None:
         turn.reply_group = journal.group - 1
     if outcome & REJECTED:
         raise PreconditionFailed("partial tx completion")
-
-
-def _check_again(channel: Channel) -> None:
-    """Check that the user may still publish what is held.
-
-    Raises: AccessRefused (403); PreconditionFailed (406) where that and the commit are too much
-    work to be done at once.
-    """
-    transaction = channel.transaction
-    turn = channel.connection.turn
-    turn.steps += len(transaction.publishes) // _CHECKED_PER_STEP
-    again = CheckAgain(channel, turn.steps + transaction.steps_left)
-    for publish in transaction.publishes:
-        message = publish.message
-        address = message.address
-        again.check(address.exchange, address.routing_key, message)
-        if publish.staging is not None:
-            staged = read_staged(message.properties)
-            again.check(staged.exchange, staged.routing_key, message)
-        commit = publish.commit
-        if commit is not None:
-            for cost in allow_commit(channel, commit):
-                turn.steps += cost
-                again.keep_within()
-            again.keep_within()
+    channel.connection.reply(channel.number, TxCommitOk())
+    channel.connection.check_publisher(True)
 
 
 def _publish(channel: Channel, publish: TxPublish) -> i64:

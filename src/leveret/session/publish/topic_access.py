@@ -12,14 +12,12 @@ Invariant: a user without a topic permission for an exchange is not limited in i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
-
-from mypy_extensions import i64
+from typing import TYPE_CHECKING
 
 from leveret.broker.staging.release import copies_of
 from leveret.broker.topology.exchange import Routing
 from leveret.errors import PreconditionFailed
-from leveret.limits import TABLE_BYTES_PER_STEP, TOPIC_CHECK_STEPS_MAX
+from leveret.limits import LOOKS_PER_STEP, TABLE_BYTES_PER_STEP
 from leveret.names import Name
 from leveret.routing.keys import ANY_WORDS, ONE_WORD
 
@@ -93,9 +91,7 @@ def check_reached(
     routing.more_keys = copies
     routing.ignores_delays = True
     routing.run(exchange, channel.vhost.exchanges.by_name)
-    turn = channel.connection.turn
-    last = turn.steps + TOPIC_CHECK_STEPS_MAX
-    turn.steps += routing.steps()
+    channel.connection.turn.steps += routing.steps()
     if routing.refusal:
         raise PreconditionFailed(routing.refusal)
     delays = False
@@ -103,10 +99,13 @@ def check_reached(
         delays = delays or reached.delays
         if not reached.has_patterns or not access.is_limited(reached.name):
             continue
+        channel.connection.turn.steps += len(copies)
         for copy in copies:
-            turn.steps += 1
+            before = access.walked
             access.write_topic(reached.name, copy)
-            if turn.steps > last:
+            # That counts as a part of the message's routing.
+            routing.look(access.walked - before + LOOKS_PER_STEP)
+            if routing.over:
                 raise PreconditionFailed(
                     f"the message has {len(copies)} keys in CC and BCC, and routing it and "
                     f"checking them against the topic permissions of user '{access.user}' take too "
@@ -115,68 +114,30 @@ def check_reached(
     return None if delays else routing
 
 
-@final
-class CheckAgain:
-    """Checks publishes that were allowed once, after the user's rights changed.
+def check_again(channel: Channel, exchange: bytes, routing_key: bytes, message: Message) -> None:
+    """Check a publish that was allowed once, and the keys of its CC and BCC: rights have changed.
 
-    It takes until `Turn.steps` is at `last`: all of a transaction is checked at once.
+    An exchange that is not there any more may have been one for which topic permissions count.
+
+    Raises: AccessRefused (403); PreconditionFailed (406) as `check_reached`.
     """
-
-    def __init__(self, channel: Channel, last: i64) -> None:
-        self._channel: Final = channel
-        self._last: Final = last
-        self._has_topic_limits: Final = channel.connection.access.has_topic_limits()
-        #: Exchanges that the user may publish to with any key.
-        self._unlimited: Final[set[bytes]] = set()
-
-    def check(self, exchange: bytes, routing_key: bytes, message: Message) -> None:
-        """Check one publish, and the keys of its CC and BCC.
-
-        An exchange that is not there any more may have been one for which topic permissions count.
-
-        Raises: AccessRefused (403), PreconditionFailed (406) as `keep_within`.
-        """
-        if not self._has_topic_limits and exchange in self._unlimited:
-            return
-        access = self._channel.connection.access
-        turn = self._channel.connection.turn
-        name = Name(exchange.decode("utf-8", "surrogateescape"))
+    access = channel.connection.access
+    name = Name(exchange.decode("utf-8", "surrogateescape"))
+    access.write("exchange", name)
+    if not name or not access.has_topic_limits():
+        return
+    limited = access.is_limited(name) and _is_topic(channel.vhost, name)
+    if limited:
+        access.write_topic(name, routing_key.decode("utf-8", "surrogateescape"))
+    channel.connection.turn.steps += len(message.properties) // TABLE_BYTES_PER_STEP
+    copies = copies_of(message)
+    there = channel.vhost.exchanges.by_name.get(name)
+    if copies and there is not None:
         key = routing_key.decode("utf-8", "surrogateescape")
-        if exchange not in self._unlimited:
-            turn.steps += 1
-            access.write("exchange", name)
-            if access.is_limited(name) and _is_topic(self._channel.vhost, name):
-                access.write_topic(name, key)
-            else:
-                self._unlimited.add(exchange)
-        if self._has_topic_limits and name:
-            self._check_copies(name, key, message)
-        self.keep_within()
-
-    def _check_copies(self, name: Name, key: str, message: Message) -> None:
-        """Check the keys of CC and BCC, which may come to more exchanges than one."""
-        access = self._channel.connection.access
-        turn = self._channel.connection.turn
-        turn.steps += len(message.properties) // TABLE_BYTES_PER_STEP
-        copies = copies_of(message)
-        if not copies:
-            return
-        there = self._channel.vhost.exchanges.by_name.get(name)
-        if there is not None:
-            check_reached(self._channel, there, key, copies, message.properties)
-        elif access.is_limited(name):
-            for copy in copies:
-                turn.steps += 1
-                access.write_topic(name, copy)
-                self.keep_within()
-
-    def keep_within(self) -> None:
-        """Raises: PreconditionFailed (406) where checking what is held is too much work."""
-        if self._channel.connection.turn.steps > self._last:
-            raise PreconditionFailed(
-                "the permissions of the user have changed, and checking all that the transaction "
-                "holds takes too long; publish it again in smaller transactions"
-            )
+        check_reached(channel, there, key, copies, message.properties)
+    elif limited:
+        for copy in copies:
+            access.write_topic(name, copy)
 
 
 def _is_topic(vhost: Vhost, name: str) -> bool:
