@@ -162,6 +162,8 @@ def _unacked(at: Scene, count: int = MANY, **arguments: Any) -> None:
     """The same, whose messages all wait for an ack of the client."""
     _deep(at, count, **arguments)
     at.ask(consume())
+    # Nobody gets them a second time.
+    at.ask(method(1, "basic.cancel", consumer_tag="t", no_wait=True))
 
 
 def _very_unacked(at: Scene) -> None:

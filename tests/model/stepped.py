@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from types import GeneratorType
@@ -40,6 +41,9 @@ class SteppedNode(Node):
         self.watcher: Callable[[], None] | None = None
         #: The operations that have stopped while they were watched, by the names of their code.
         self.seen: set[str] = set()
+        #: What the core did between two stops, in steps: in its turn, and between two turns.
+        self.costs: list[int] = []
+        self._steps = 0
         super().__init__(**settings)
 
     @contextlib.contextmanager
@@ -48,6 +52,8 @@ class SteppedNode(Node):
         whole = self.turn.slice_steps
         self.turn.slice_steps = SHORTEST
         self.watcher = watcher
+        self.costs.clear()
+        self._steps = int(self.turn.steps)
         try:
             yield
         finally:
@@ -63,7 +69,15 @@ class SteppedNode(Node):
             self.watcher = None
             watcher()
             self.watcher = watcher
+        self._spent()
         super().settle()
+        self._spent()
+
+    def _spent(self) -> None:
+        """Note what was done since the last call."""
+        steps = int(self.turn.steps)
+        self.costs.append(steps - self._steps)
+        self._steps = steps
 
 
 def name_of(work: object) -> str:
@@ -71,7 +85,8 @@ def name_of(work: object) -> str:
     operation = work.operation if isinstance(work, Task) else work
     if isinstance(operation, GeneratorType):
         return operation.gi_code.co_name
-    return type(operation).__name__
+    # Compiled, each generator is of a type of its own: `purge_ClassicQueue_gen`.
+    return re.sub(r"(_{1,2}[A-Z]\w*)?_gen$", "", type(operation).__name__)
 
 
 def after_power_cut(node: Node) -> Node:
@@ -140,6 +155,11 @@ def alive() -> Counter[str]:
         if isinstance(one, GeneratorType):
             if "/leveret/" in one.gi_code.co_filename:
                 found[f"generator {one.gi_code.co_qualname}"] += 1
-        elif str(type(one).__module__).startswith(ROOMS):
-            found[type(one).__name__] += 1
+            continue
+        kind = type(one)
+        module = str(kind.__module__)
+        if module.startswith(ROOMS) or (
+            module.startswith("leveret.") and kind.__name__.endswith("_gen")
+        ):
+            found[kind.__name__] += 1
     return found
