@@ -23,8 +23,10 @@ from leveret.broker.staging.forgetting import forget_sinks
 from leveret.broker.staging.giving import give_sinks
 from leveret.broker.vhost.vhost import Vhost
 from leveret.errors import NotFound
+from leveret.limits import FAN_OUT_COPIES
 from leveret.server.haremq.protobuf_codec import ProtobufCodec
 from leveret.session.haremq.connection_base import HareShared
+from leveret.session.settings import SessionSettings
 from model.stepped import SteppedNode
 from support.node.core import Peer
 from support.node.staged import claimed
@@ -45,6 +47,9 @@ KEPT_COUNT: Final = 3
 
 #: Channels of those who disturb: an error closes only the one.
 CHANNELS: Final = tuple(range(1, 13))
+
+#: What a client hears that is not taken for one of RabbitMQ's.
+STRICT: Final = SessionSettings("test", compatible=False)
 
 #: The name of a publish session.
 SESSION: Final = "0123456789abcdef" * 2
@@ -171,6 +176,11 @@ def _very_unacked(at: Scene) -> None:
     _unacked(at, VERY_MANY)
 
 
+def _expiring(at: Scene) -> None:
+    """A queue with very many messages that expire soon."""
+    _deep(at, VERY_MANY, x_message_ttl=50_000)
+
+
 def _letters(at: Scene) -> None:
     """The same, where rejected messages go to another queue."""
     at.ask(exchange("dead"), declare("letters"), bind("letters", "dead"))
@@ -181,6 +191,21 @@ def _bound(at: Scene, kind: str = "fanout", count: int = FEW) -> None:
     """An exchange to which many queues are bound, `q` as one of them."""
     at.ask(exchange("x", kind), declare("q"), bind("q", "x", "1"))
     at.ask(*[frame for one in range(count) for frame in (declare(f"q{one}"), bind(f"q{one}"))])
+
+
+def _fan(at: Scene) -> None:
+    """An exchange to which thousands of queues are bound; few of them are durable."""
+    _bound(at, count=5)
+    many = range(FAN_OUT_COPIES)
+    at.ask(*[method(1, "queue.declare", queue=f"t{one}", no_wait=True) for one in many])
+    at.ask(*[bind(f"t{one}") for one in many])
+
+
+def _fan_at_once(at: Scene) -> None:
+    """The same, with a client for whom the flag `immediate` is what AMQP says."""
+    at.node.settings = STRICT
+    at.client = at.node.connect_as(USER, vhost=VHOST)
+    _fan(at)
 
 
 def _one_queue(at: Scene, kind: str = "direct") -> None:
@@ -232,17 +257,26 @@ def _stream(at: Scene, **arguments: Any) -> None:
 
 
 def _named_readers(at: Scene) -> None:
-    """A stream with many stored offsets, and a few messages."""
+    """A stream that many read by a name; each has come further than is stored."""
     at.ask(declare("q", x_queue_type="stream"), *messages(5))
-    stream = at.vhost.queues.by_name["q"]
-    for number in range(MANY):
+    at.ask(method(1, "basic.qos", prefetch_count=3))
+    for number in range(FEW):
         named = {"x-stream-consumer": f"n{number}", "x-stream-offset": "first"}
-        at.client.send(method(1, "basic.qos", prefetch_count=3))
         at.client.send(consume("q", f"n{number}", arguments=named))
-    at.ask(method(1, "basic.ack", delivery_tag=0, multiple=True))
+    at.ask(method(1, "basic.ack", delivery_tag=FEW * 2, multiple=True))
+
+
+def _named(at: Scene) -> None:
+    """A stream with many stored offsets, and nobody who reads it."""
+    _named_readers(at)
     at.node.tick(60_000)
-    at.ask(*[method(1, "basic.cancel", consumer_tag=f"n{n}", no_wait=True) for n in range(MANY)])
-    assert stream is not None
+    at.ask(*[method(1, "basic.cancel", consumer_tag=f"n{n}", no_wait=True) for n in range(FEW)])
+
+
+def _stream_readers(at: Scene) -> None:
+    """A stream with many consumers that wait for what comes."""
+    at.ask(declare("q", x_queue_type="stream"), method(1, "basic.qos", prefetch_count=9))
+    at.ask(*[consume("q", f"t{number}") for number in range(FEW)])
 
 
 def _delayed(at: Scene) -> None:
@@ -300,7 +334,7 @@ def _nothing(at: Scene) -> None:
     at.ask(exchange("x"), declare("q"), bind("q"))
 
 
-def _hare(at: Scene, user: str = USER) -> HarePeer:
+def open_hare(at: Scene, user: str = USER) -> HarePeer:
     """A client of HareMQ's protocol, in the vhost."""
     peer = HarePeer(at.node, HareShared(ProtobufCodec(), user, VHOST))
     assert peer.open()
@@ -311,7 +345,7 @@ def _hare(at: Scene, user: str = USER) -> HarePeer:
 def _hare_unacked(at: Scene) -> None:
     """Messages that a client of HareMQ's was sent and has not acked."""
     _deep(at)
-    peer = _hare(at)
+    peer = open_hare(at)
     assert peer.consume("q")
     peer.pushes()
 
@@ -319,24 +353,27 @@ def _hare_unacked(at: Scene) -> None:
 def _hare_bound(at: Scene) -> None:
     """A pair with many bindings."""
     _one_queue(at)
-    _hare(at)
+    open_hare(at)
 
 
 def _hare_fan(at: Scene) -> None:
     """An exchange to which many queues are bound."""
-    _bound(at)
-    _hare(at)
+    _fan(at)
+    open_hare(at)
 
 
 def _hare_long(at: Scene) -> None:
     """A client of HareMQ's that waits for a message, and a long one."""
     _nothing(at)
-    assert _hare(at).consume("q", auto_ack=True)
+    peer = open_hare(at)
+    assert peer.consume("q", auto_ack=True)
+    # It gets nothing in its first moments.
+    assert peer.pushes() == []
 
 
 def _session(at: Scene) -> None:
     """A publish to many queues by a client whose session has a name, and who is lost then."""
-    _bound(at, count=FEW)
+    _fan(at)
     at.client = at.node.dial()
     at.client.session = SESSION
     at.client.login(user=USER, vhost=VHOST)
@@ -424,10 +461,11 @@ def _hare_asks(name: str, **fields: Any) -> Callable[[Scene], None]:
 
 
 def _opens_again(at: Scene) -> None:
-    """Lose the connection in the middle of a publish, and come back."""
+    """Lose the connection in the middle of a publish, and come back at once."""
     lost = at.client
     lost.connection.receive(message("x", "k"), at.node.now())
-    lost.lose()
+    del at.node.peers[lost.connection]
+    lost.connection.lost()
     at.client = at.node.dial()
     at.client.send(
         PROTOCOL_HEADER,
@@ -447,6 +485,23 @@ def _staged_again(at: Scene) -> None:
     _commits(at)
     at.node.sync()
     _staged(at)
+
+
+def _staged_in_tx(at: Scene) -> None:
+    """The same, asked for in a transaction."""
+    _staged_again(at)
+    at.ask(method(1, "tx.select"))
+    _commits(at)
+
+
+def _late(asks: Callable[[Scene], None]) -> Callable[[Scene], None]:
+    """Ask when much has expired that no deadline has dropped yet."""
+
+    def later(at: Scene) -> None:
+        at.node.clock.advance(60_000)
+        asks(at)
+
+    return later
 
 
 def _forgets(at: Scene) -> None:
@@ -483,6 +538,10 @@ class Row:
     world: Callable[[Scene], None]
     request: Callable[[Scene], None]
     window_bytes: int = -1
+    #: A reply that promises nothing of what is recorded meanwhile.
+    tells: str = ""
+    #: Whether its world takes long to build, so that not all is tried at it.
+    heavy: bool = False
 
     def begin(self) -> Scene:
         """Return a scene in which all is ready for the request."""
@@ -521,9 +580,12 @@ ROWS: Final[dict[str, Row]] = {
     ),
     "close of a connection": Row(_very_unacked, _sends(method(0, "connection.close", code=200))),
     "loss of a connection": Row(_very_unacked, _loses),
-    "fan-out": Row(_bound, _sends(message("x", "k", 7))),
-    "immediate fan-out": Row(_bound, _sends(publish(1, "x", "k", b"i", immediate=True))),
+    "fan-out": Row(_fan, _sends(message("x", "k", 7)), heavy=True),
+    "immediate fan-out": Row(
+        _fan_at_once, _sends(publish(1, "x", "k", b"i", immediate=True)), heavy=True
+    ),
     "get": Row(_deep, _sends(method(1, "basic.get", queue="q")), 0),
+    "get past expired messages": Row(_expiring, _late(_sends(method(1, "basic.get", queue="q")))),
     "commit of a transaction": Row(_transaction, _sends(method(1, "tx.commit"))),
     "commit after a change of rights": Row(_transaction_again, _sends(method(1, "tx.commit"))),
     "declare of a super stream": Row(
@@ -566,10 +628,15 @@ ROWS: Final[dict[str, Row]] = {
     "retention": Row(
         lambda at: _many_queues(at, 60, x_queue_type="stream", x_max_age="1s"), _ticks(20_000)
     ),
-    "delete of offsets": Row(_named_readers, _sends(method(1, "queue.delete", queue="q"))),
+    "delete of offsets": Row(_named, _sends(method(1, "queue.delete", queue="q"))),
+    "store of offsets": Row(_named_readers, _ticks(60_000)),
+    "message for many readers": Row(_stream_readers, _sends(message("", "q"))),
     "delete of delays": Row(_delayed, _sends(method(1, "exchange.delete", exchange="x"))),
     "commit": Row(_staged, _commits),
     "repeated commit": Row(_staged_again, _commits),
+    "repeated commit in a transaction": Row(
+        _staged_in_tx, _sends(method(1, "tx.commit")), tells="tx.commit-ok"
+    ),
     "commit over a lower batch": Row(
         lambda at: _staged(at, (1, 2)), lambda at: _commits(at, 2, lower="drop")
     ),
@@ -592,11 +659,12 @@ ROWS: Final[dict[str, Row]] = {
             body="m",
             properties={"id": "i", "delivery_mode": 2, "routing_key": "k"},
         ),
+        heavy=True,
     ),
     "long push to HareMQ's client": Row(
-        _hare_long, lambda at: at.client.send(publish(1, "", "q", b"\xff" * 100_000))
+        _hare_long, lambda at: at.client.send(publish(1, "", "q", b"\xff" * 400_000))
     ),
-    "open of a lost channel": Row(_session, _opens_again),
+    "open of a lost channel": Row(_session, _opens_again, heavy=True),
     "read of full output": Row(_stuck, lambda at: at.client.read_on()),
     "ack of many with deadlines": Row(_deadlines, _multiple("basic.ack")),
 }

@@ -16,6 +16,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import GeneratorType
 from typing import Any
 
@@ -39,7 +40,8 @@ class SteppedNode(Node):
 
     def __init__(self, **settings: Any) -> None:
         self.watcher: Callable[[], None] | None = None
-        #: The operations that have stopped while they were watched, by the names of their code.
+        #: The operations that have stopped while they were watched: their names, and these with
+        #: their modules.
         self.seen: set[str] = set()
         #: What the core did between two stops, in steps: in its turn, and between two turns.
         self.costs: list[int] = []
@@ -64,7 +66,9 @@ class SteppedNode(Node):
         """Let the core have its turn, after a stop."""
         watcher = self.watcher
         if watcher is not None and self.turn.works:
-            self.seen.update(name_of(work) for work in self.turn.works)
+            for work in self.turn.works:
+                module, name = name_of(work)
+                self.seen |= {name, f"{module}.{name}"}
             # What the watcher does goes on without stops.
             self.watcher = None
             watcher()
@@ -80,13 +84,15 @@ class SteppedNode(Node):
         self._steps = steps
 
 
-def name_of(work: object) -> str:
-    """Return the name of the function that a task runs, or of the class of another operation."""
+def name_of(work: object) -> tuple[str, str]:
+    """Return the module and the name of the function that a task runs, or of another's class."""
     operation = work.operation if isinstance(work, Task) else work
     if isinstance(operation, GeneratorType):
-        return operation.gi_code.co_name
+        path = Path(operation.gi_code.co_filename).with_suffix("")
+        return ".".join(path.parts[path.parts.index("leveret") :]), operation.gi_code.co_name
     # Compiled, each generator is of a type of its own: `purge_ClassicQueue_gen`.
-    return re.sub(r"(_{1,2}[A-Z]\w*)?_gen$", "", type(operation).__name__)
+    kind = type(operation)
+    return str(kind.__module__), re.sub(r"(_{1,2}[A-Z]\w*)?_gen$", "", kind.__name__)
 
 
 def after_power_cut(node: Node) -> Node:
@@ -155,6 +161,9 @@ def alive() -> Counter[str]:
         if isinstance(one, GeneratorType):
             if "/leveret/" in one.gi_code.co_filename:
                 found[f"generator {one.gi_code.co_qualname}"] += 1
+            continue
+        if isinstance(one, Task) and one.over:
+            # Who asks whether it is over keeps no more of it than that.
             continue
         kind = type(one)
         module = str(kind.__module__)

@@ -142,6 +142,8 @@ class StreamGroup(Source):
         if not self.consumers and not self.unsettled:
             self.store()
             self.stream.offsets.end(self)
+            # The consumer knows the group, too.
+            self.served = None
 
     def _serve(self, consumer: Consumer) -> StreamReader:
         """Make `consumer` continue where the one before it did not finish."""
