@@ -28,6 +28,7 @@ SINGLE_BASES: Final[dict[str, str]] = {
     "broker.backlog.ready.Ready": "for a queue without levels",
     "broker.core.effects.ChunkReader": "reading files is the server's business",
     "broker.scheduler.task.Task": "a client's request replies at its end; any other task does not",
+    "broker.scheduler.task.EndWaiter": "the HTTP API, above the broker, waits for the end of a task",
     "broker.core.stream_cache.CachedBlock": "the cache of all streams is below them",
     "broker.core.turn.Dispatcher": "the scheduler is below what delivers",
     "broker.core.turn.Link": "the broker knows connections by it, and is below the sessions",

@@ -25,7 +25,7 @@ from leveret.broker.vhost.vhost import Vhost
 from leveret.errors import NotFound
 from leveret.limits import FAN_OUT_COPIES
 from leveret.server.haremq.protobuf_codec import ProtobufCodec
-from leveret.session.haremq.connection_base import HareShared
+from leveret.session.haremq.connection import HareShared
 from leveret.session.settings import SessionSettings
 from model.stepped import SteppedNode
 from support.node.core import Peer

@@ -26,7 +26,7 @@ from leveret.broker.classic.retained import Retained, Rewinding, retention_of
 from leveret.broker.classic.retries import Retries
 from leveret.broker.classic.target import ClassicTarget
 from leveret.broker.classic.tracing import note_death, note_event
-from leveret.broker.classic.waiting import WaitingOwner, WaitingQueue
+from leveret.broker.classic.waiting import WaitingQueue
 from leveret.broker.core.accounts import MarkAccount
 from leveret.broker.core.counts import Deaths
 from leveret.broker.core.turn import Resumption, Turn

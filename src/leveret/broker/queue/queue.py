@@ -24,7 +24,6 @@ from leveret.broker.core.turn import Link, Turn
 from leveret.broker.policy.policy import Policy
 from leveret.broker.queue.consumer import Consumer, Source
 from leveret.broker.queue.consumers import RoundRobin, SingleActive, place_of
-from leveret.broker.queue.expiry import QueueExpiry
 from leveret.broker.queue.target import Destinations, DroppedTarget, Target
 from leveret.broker.values.delay import KnownDelay
 from leveret.broker.values.queue_attributes import QueueAttributes

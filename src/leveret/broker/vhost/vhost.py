@@ -18,9 +18,8 @@ from leveret.broker.core.accounts import VHOST_BYTES, Account
 from leveret.broker.core.ownership import Owner, foreign
 from leveret.broker.core.quotas import Use
 from leveret.broker.core.turn import Turn
-from leveret.broker.queue.host import QueueHost
 from leveret.broker.queue.publishers import GIVE_PUBLISHER, publisher_record
-from leveret.broker.queue.queue import Queue
+from leveret.broker.queue.queue import Queue, QueueHost
 from leveret.broker.queue.target import (
     DROP,
     REFUSE,
