@@ -6,6 +6,7 @@ and rabbit-hole read of it.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -13,6 +14,9 @@ import pytest
 
 from leveret.client import BasicProperties
 from leveret.client.blocking import Channel, Connection
+from leveret.config import MANAGEMENT_SOCKET
+from leveret.management.listening import unix_socket
+from support.brokers.broker_process import BrokerProcess
 from support.http.http_api import Api
 
 #: What a message without properties counts beside its body: the flags.
@@ -278,3 +282,15 @@ def test_what_cannot_be_done_is_told(api: Api) -> None:
     assert status == 405
     assert body == {"error": "method_not_allowed", "reason": "Method Not Allowed"}
     assert "GET" in headers["allow"]
+
+
+def test_an_answer_before_the_body_has_come_says_that_its_connection_ends(
+    broker: BrokerProcess,
+) -> None:
+    """Else a client would lose its next request, and not know why."""
+    with unix_socket.connect(broker.data_dir / MANAGEMENT_SOCKET, 60) as client:
+        head = b"PUT /api/feature-flags/quorum_queue/enable HTTP/1.1\r\nHost: x\r\n"
+        client.sendall(head + b"Content-Length: 2\r\n\r\n")
+        answer = b"".join(iter(partial(client.recv, 4096), b""))
+    assert answer.startswith(b"HTTP/1.1 204 ")
+    assert b"\r\nconnection: close\r\n" in answer.lower()

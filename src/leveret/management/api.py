@@ -175,6 +175,7 @@ def make_runner(
         ],
         client_max_size=BODY_BYTES_MAX,
     )
+    app.on_response_prepare.append(_end_unread)
     return _runner(app, routes(), broker, operator, chunks, clock, False, log)
 
 
@@ -197,7 +198,7 @@ def make_users_runner(
         ],
         client_max_size=HTTP_BODY_BYTES_MAX,
     )
-    app.on_response_prepare.append(_begin_answer)
+    app.on_response_prepare.extend((_end_unread, _begin_answer))
     app.on_cleanup.append(partial(_close_gate, gate))
     return _runner(app, users_routes(), broker, operator, chunks, clock, True, log)
 
@@ -210,7 +211,7 @@ def make_metrics_runner(
         middlewares=[_one_at_a_time, _errors_as_json(log), _whole(clock)],
         client_max_size=1024,
     )
-    app.on_response_prepare.append(_begin_answer)
+    app.on_response_prepare.extend((_end_unread, _begin_answer))
     return _runner(app, metrics_routes(), broker, operator, chunks, clock, True, log)
 
 
@@ -243,6 +244,13 @@ def _runner(
         shutdown_timeout=_STOP_SECONDS,
         handler_cancellation=users,
     )
+
+
+async def _end_unread(request: web.Request, response: web.StreamResponse) -> None:
+    """Say that the connection ends: aiohttp ends it if the body of the request is not there yet."""
+    if not request.content.is_eof():
+        response.force_close()
+        response.headers["Connection"] = "close"
 
 
 async def _begin_answer(request: web.Request, response: web.StreamResponse) -> None:
@@ -360,19 +368,19 @@ def _through(gate: Gate, clock: Clock) -> Middleware:
             body = {"error": "not_authorised", "reason": str(refused)}
             # The page has a form of its own; a browser would put its own before it.
             asks = {} if is_page(request) else CHALLENGE
-            return _unread(request, json_response(body, HTTPStatus.UNAUTHORIZED, asks))
+            return json_response(body, HTTPStatus.UNAUTHORIZED, asks)
         except TurnedAway as busy:
             body = {"error": "service_unavailable", "reason": str(busy)}
             again = {"Retry-After": _AGAIN_SECONDS}
-            return _unread(request, json_response(body, HTTPStatus.SERVICE_UNAVAILABLE, again))
+            return json_response(body, HTTPStatus.SERVICE_UNAVAILABLE, again)
         except Misdirected as refused:
             body = {"error": "misdirected_request", "reason": str(refused)}
-            return _unread(request, json_response(body, HTTPStatus.MISDIRECTED_REQUEST))
+            return json_response(body, HTTPStatus.MISDIRECTED_REQUEST)
         except Barred as refused:
             body = {"error": "not_authorised", "reason": refused.text}
-            return _unread(request, json_response(body, HTTPStatus.UNAUTHORIZED))
+            return json_response(body, HTTPStatus.UNAUTHORIZED)
         except AccessRefused as refused:
-            return _unread(request, _refused(request, refused))
+            return _refused(request, refused)
 
     return answer
 
@@ -398,13 +406,6 @@ def _whole(clock: Clock) -> Middleware:
     return answer
 
 
-def _unread(request: web.Request, response: web.Response) -> web.Response:
-    """Have the connection end after an answer to a request whose body has not come whole."""
-    if not request.content.is_eof():
-        response.force_close()
-    return response
-
-
 async def _wait(_request: web.Request) -> None:
     """Let a client wait that asked whether it may send its body (RFC 9110, section 10.1.1)."""
 
@@ -419,7 +420,7 @@ def _compressed(request: web.Request) -> web.Response | None:
         "reason": "send the body as it is: no Content-Encoding is taken",
     }
     headers = {"Accept-Encoding": "identity"}
-    return _unread(request, json_response(body, HTTPStatus.UNSUPPORTED_MEDIA_TYPE, headers))
+    return json_response(body, HTTPStatus.UNSUPPORTED_MEDIA_TYPE, headers)
 
 
 @web.middleware
