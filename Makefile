@@ -28,6 +28,9 @@ UV ?= $(shell command -v uv 2>/dev/null)
 VENV := $(if $(UV),$(UV) venv --quiet --allow-existing --seed --python $(PYTHON),$(PYTHON) -m venv)
 # $(call install,VENV,REQUIREMENTS…): Python compiles what is imported when it is.
 install = $(if $(UV),$(UV) pip install --quiet --python $(1)/bin/python,$(1)/bin/python $(PIP) install --no-compile) -r $(2)
+# What Python compiles it keeps, also where somebody has turned that off: else each of the thousands
+# of processes that tests start would compile all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
 PYTEST := -m pytest --hypothesis-profile=ci
 SLOW := commands or crash or differential or interop or one_build or pages or spark
 
