@@ -177,11 +177,11 @@ clean: ## remove what the targets made
 .venv/.built: export LEVERET_PURE := 0
 .venv/.built: export LEVERET_REQUIRE_COMPILED := 1
 .venv/.built: .venv/.runtime $(SOURCES)
-	@tools/phase ".venv: compiling Leveret" .venv/bin/python $(PIP) install --no-build-isolation --no-deps --force-reinstall .
+	@tools/phase ".venv: compiling Leveret" .venv/bin/python tools/wheels.py
 	@touch $@
 
 .venv-pure/.built: export LEVERET_PURE := 1
 .venv-pure/.built: export LEVERET_REQUIRE_COMPILED := 0
 .venv-pure/.built: .venv-pure/.runtime $(SOURCES)
-	@tools/phase ".venv-pure: installing Leveret in plain Python" .venv-pure/bin/python $(PIP) install --no-build-isolation --no-deps --force-reinstall .
+	@tools/phase ".venv-pure: installing Leveret in plain Python" .venv-pure/bin/python tools/wheels.py
 	@touch $@
