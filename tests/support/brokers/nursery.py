@@ -15,6 +15,7 @@ process whose environment differs in more than Leveret's settings is not started
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import json
 import os
@@ -247,6 +248,9 @@ def _import() -> None:
 
 def _main() -> None:
     _import()
+    # What is there stays for good: no process looks at all of it again, and so copies its pages.
+    gc.collect()
+    gc.freeze()
     request = _next()
     if request is not None:
         os.environ.clear()
