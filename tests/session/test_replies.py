@@ -43,6 +43,7 @@ def reply_goes_nowhere(peer: Peer, address: str) -> Method:
     return peer.expect(1, "basic.return")
 
 
+@pytest.mark.in_memory
 def test_replies_for_a_requester_that_does_not_read_wait_in_memory(
     node: Node, requester: Peer, address: str
 ) -> None:
