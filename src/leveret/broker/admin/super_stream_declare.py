@@ -1,16 +1,15 @@
-"""Declaring a super stream: its parts are prepared one by one, and then entered at once.
+"""Declaring a super stream.
 
-A partition takes some 40 µs, most of which are the records of its queue and of its binding.  Until
-all are prepared nobody sees any of them, and what is given up on the way leaves nothing behind.
-Entering them takes a fifth of that.
+A partition takes some 40 µs, most of which are the records of its queue and of its binding, and a
+super stream has so few that all are made at once.  The rights to them and their policies may take
+longer: patterns are matched with each name.
 
-Invariants: all missing parts are created by one record of the journal; what is prepared is entered
-only if all names still are what they were when they were looked at.
+Invariant: all missing parts are created by one record of the journal.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
@@ -55,7 +54,6 @@ from leveret.store.records.definition import Definition
 if TYPE_CHECKING:
     from leveret.broker.core.ownership import Owner
     from leveret.broker.node.access import Access
-    from leveret.broker.queue.queue import Queue
     from leveret.broker.topology.exchange import Exchange
     from leveret.broker.vhost.queues import NewQueue
     from leveret.broker.vhost.vhost import Vhost
@@ -110,16 +108,9 @@ def declare_super_stream(
             access.configure("queue", one)
             access.write("queue", one)
             yield _ACCESS_STEPS
-    entered = False
-    while not entered:
-        parts = _Parts(vhost, name, names, wanted, by)
-        try:
-            yield from parts.prepare()
-            entered = parts.are_current()
-            if entered:
-                parts.enter()
-        finally:
-            parts.give_up()
+    parts = _Parts(vhost, name, wanted, by)
+    parts.prepare(names)
+    parts.enter()
     for new in parts.queues:
         if not new.queue.deleted:
             vhost.policies.govern_queue(new.queue)
@@ -131,131 +122,99 @@ def declare_super_stream(
 class _Parts:
     """The parts of a super stream: those that are there, and those that are prepared."""
 
-    def __init__(
-        self, vhost: Vhost, name: Name, names: list[Name], wanted: Arguments, by: Owner | None
-    ) -> None:
+    def __init__(self, vhost: Vhost, name: Name, wanted: Arguments, by: Owner | None) -> None:
         self._vhost: Final = vhost
         self._name: Final = name
-        self._names: Final = names
         self._wanted: Final = wanted
         self._by: Final = by
         self._where: Final = super_stream_label(vhost, name)
-        #: The exchange that is there, and what each name was.
+        #: The exchange that is there, or the one that is prepared.
         self._current: Final = vhost.exchanges.by_name.get(name)
-        self._found: Final[list[Queue | None]] = []
-        #: What is prepared, and the memory that is booked for it.
         self.exchange: NewExchange | None = None
+        #: What else is prepared, the memory that it takes with its records, and their bytes.
         self.queues: Final[list[NewQueue]] = []
         self._bindings: Final[list[NewBinding]] = []
-        self._booked: i64 = 0
+        self._memory: i64 = 0
         self._record_bytes: i64 = 0
-
-    def give_up(self) -> None:
-        """Book no more what is prepared; what was entered is booked by its own."""
-        self._vhost.account.book(-self._booked)
-        self._booked = 0
 
     # -- preparing --------------------------------------------------------------------------------
 
-    def prepare(self) -> Iterator[int]:
+    def prepare(self, names: list[Name]) -> None:
         """Prepare what is missing.  Raises: NotFound (404), PreconditionFailed (406)."""
-        vhost = self._vhost
-        self._prepare_exchange()
-        for number, name in enumerate(self._names):
-            if vhost.deleted:
-                raise NotFound(f"no vhost '{vhost.name}'")
-            if vhost.exchanges.by_name.get(self._name) is not self._current:
-                # Another was faster.
-                return
-            yield self._look(number, name)
-        yield len(self._names) // _LOOK_STEPS
+        if self._vhost.deleted:
+            raise NotFound(f"no vhost '{self._vhost.name}'")
+        self._prepare_exchange(len(names))
+        for number, name in enumerate(names):
+            self._look(number, name)
 
-    def _prepare_exchange(self) -> None:
+    def _prepare_exchange(self, partitions: int) -> None:
         """Look at the exchange.  Raises: PreconditionFailed (406)."""
         vhost = self._vhost
         if self._name in vhost.queues.by_name:
             raise PreconditionFailed(f"{self._where}: there is a queue of that name")
         if self._current is None:
             check_new(self._name, "super stream")
-            arguments: Arguments = {"x-super-stream": True, PARTITIONS: len(self._names)}
+            arguments: Arguments = {"x-super-stream": True, PARTITIONS: partitions}
             new = self.exchange = new_exchange(
                 vhost, self._name, SUPER_STREAM, True, False, False, arguments
             )
-            self._book(exchange_bytes(new.exchange), new.definition)
+            self._add(exchange_bytes(new.exchange), new.definition)
         else:
-            self._check_same(self._current)
+            self._check_same(self._current, partitions)
 
-    def _check_same(self, exchange: Exchange) -> None:
+    def _check_same(self, exchange: Exchange, partitions: int) -> None:
         """Check that an exchange is the super stream that is declared again."""
         if not is_super_stream(exchange):
             raise PreconditionFailed(
                 f"{self._where}: there is an exchange of that name, and it is none"
             )
         declared = declared_count(exchange)
-        if declared != len(self._names):
-            raise differs(PARTITIONS, self._where, len(self._names), declared)
+        if declared != partitions:
+            raise differs(PARTITIONS, self._where, partitions, declared)
         self._vhost.wait_for_definition(exchange.durable, exchange.define_group)
 
-    def _look(self, number: int, name: Name) -> int:
-        """Look at a partition, and prepare it if it is missing; return what that cost.
-
-        Raises: PreconditionFailed (406).
-        """
+    def _look(self, number: int, name: Name) -> None:
+        """Prepare a partition that is missing.  Raises: PreconditionFailed (406)."""
         vhost = self._vhost
+        vhost.turn.steps += _LOOK_STEPS
         queue = vhost.queues.by_name.get(name)
-        self._found.append(queue)
         if queue is None:
+            vhost.turn.steps += PARTITION_STEPS + _ENTER_STEPS
             theirs = {**self._wanted, PARTITION_OF: self._name, PARTITION_NUMBER: number}
             self._prepare_partition(name, number, theirs)
-            return _LOOK_STEPS + PARTITION_STEPS
+            return
         if self._current is None or queue.arguments.get(PARTITION_OF) != self._name:
             raise PreconditionFailed(f"{self._where}: there is a queue '{name}' already")
         # What makes it a partition is not compared, and all that it has may be very much.
+        vhost.turn.steps += _COMPARE_STEPS
         check_equivalent(queue.arguments, self._wanted, vhost.queue_label(name))
         vhost.wait_for_definition(queue.recorded, queue.define_group)
-        return _LOOK_STEPS + _COMPARE_STEPS
 
     def _prepare_partition(self, name: Name, number: int, arguments: Arguments) -> None:
         vhost = self._vhost
         source = self._current if self.exchange is None else self.exchange.exchange
         assert source is not None
         queue = vhost.queues.prepare(name, QueueAttributes(True, arguments=arguments), self._by)
-        self._book(queue.queue.booked, queue.definition)
+        self._add(queue.queue.booked, queue.definition)
         order: Arguments = {_ORDER: number}
         made = Binding(source, queue.queue, None, str(number), order, self._by)
         binding = new_binding(vhost, made, order)
-        self._book(binding.binding.bytes, binding.definition)
+        self._add(binding.binding.bytes, binding.definition)
         self.queues.append(queue)
         self._bindings.append(binding)
 
-    def _book(self, memory: i64, definition: Definition) -> None:
-        """Book what is prepared as if it were there, with its record.
-
-        Raises: PreconditionFailed (406).
-        """
-        vhost = self._vhost
+    def _add(self, memory: i64, definition: Definition) -> None:
+        """Count what is prepared, with its record.  Raises: PreconditionFailed (406)."""
         size: i64 = len(definition.payload)
-        vhost.turn.steps += size // TABLE_BYTES_PER_STEP
-        vhost.check_definition(memory + size)
-        vhost.account.book(memory + size)
-        self._booked += memory + size
+        self._vhost.turn.steps += size // TABLE_BYTES_PER_STEP
+        self._memory += memory + size
         self._record_bytes += size
+        self._vhost.check_definition(self._memory)
         if self._record_bytes > SUPER_STREAM_BYTES_MAX:
             raise PreconditionFailed(
                 f"{self._where}: the definitions of its parts have more than "
                 f"{SUPER_STREAM_BYTES_MAX} bytes; give it shorter arguments"
             )
-
-    def are_current(self) -> bool:
-        """Return whether each name is what it was when it was looked at."""
-        vhost = self._vhost
-        queues = vhost.queues.by_name
-        if vhost.exchanges.by_name.get(self._name) is not self._current or self._name in queues:
-            return False
-        for number, name in enumerate(self._names):
-            if queues.get(name) is not self._found[number]:
-                return False
-        return True
 
     # -- entering ---------------------------------------------------------------------------------
 
@@ -273,9 +232,7 @@ class _Parts:
     def enter(self) -> None:
         """Add all that is missing, by one record.  Raises: PreconditionFailed (406)."""
         self._check_room()
-        self.give_up()
         vhost = self._vhost
-        vhost.turn.steps += _ENTER_STEPS * len(self.queues)
         journal = vhost.turn.journal
         journal.begin_tx()
         try:
