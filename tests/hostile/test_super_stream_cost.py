@@ -76,7 +76,7 @@ def test_all_parts_are_made_at_once(node: Node, peer: Peer) -> None:
 
 
 def test_the_longest_definitions_cost_no_more_than_they_count(node: Node, peer: Peer) -> None:
-    long = {f"x-{number}": "n" * 250 for number in range(2)}
+    long: dict[str, Any] = {f"x-{number}": "n" * 250 for number in range(2)}
     before = node.turn.steps
     begin(peer, ask(**long))
     assert node.turn.steps - before <= SUPER_STREAM_BYTES_MAX // TABLE_BYTES_PER_STEP + 50 * MOST

@@ -1,15 +1,17 @@
-"""Consumers whose queue was deleted: who notifies them, when, and how many at a time."""
+"""Consumers whose queue was deleted: who notifies them, and when."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import final
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, final
 
 from mypy_extensions import i64, mypyc_attr
 
 from leveret.broker.core.effects import SyncWaiter
-from leveret.broker.core.work import WorkAccount
-from leveret.broker.scheduler.task import Work
+
+if TYPE_CHECKING:
+    from leveret.broker.core.turn import Turn
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -29,9 +31,9 @@ class Cancels(SyncWaiter):
     notified when the sync is done.
     """
 
-    def __init__(self, account: WorkAccount, cancelled: list[Cancellable]) -> None:
+    def __init__(self, turn: Turn, cancelled: list[Cancellable]) -> None:
         super().__init__()
-        self._account = account
+        self._turn = turn
         self.cancelled = cancelled
 
     def synced(self, group: i64) -> None:
@@ -39,34 +41,16 @@ class Cancels(SyncWaiter):
         self.notify()
 
     def notify(self) -> None:
-        """Notify each consumer, once; many of them slice after slice."""
+        """Notify each consumer, once."""
         cancelled = self.cancelled
         if cancelled:
             self.cancelled = []
-            self._account.begin(CancelWork(self._account, cancelled))
+            self._turn.start(self._cancel(cancelled))
 
-
-@final
-class CancelWork(Work):
-    """Notifies consumers that they were cancelled."""
-
-    def __init__(self, account: WorkAccount, cancelled: list[Cancellable]) -> None:
-        self._account = account
-        self._cancelled = cancelled
-        self._place: i64 = 0
-
-    def step(self, steps: i64) -> bool:
-        """Notify some of them."""
-        account = self._account
-        cancelled = self._cancelled
-        last = account.steps + steps
-        while self._place < len(cancelled) and account.steps < last:
+    def _cancel(self, cancelled: list[Cancellable]) -> Iterator[int]:
+        for consumer in cancelled:
             # The end of one that reads many partitions counts its own beside this.
-            account.steps += 1
-            cancelled[self._place].cancel()
-            self._place += 1
-        return self._place < len(cancelled)
-
-    def ended(self) -> None:
-        """Let go of them, in slices too: most are known to nobody else any more."""
-        self._account.free(self._cancelled)
+            yield 1
+            consumer.cancel()
+        # Most are known to nobody else any more.
+        self._turn.free(cancelled)

@@ -16,19 +16,17 @@ each publish is judged, and counted as it is taken.
 
 Invariants: of a quota that is not watched, less is used than it allows, whatever was published
 since the last count; of one that is watched, never more is used than is counted, once all queues
-were counted (`Counting`).
+were counted.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
-from leveret.broker.core.work import WorkAccount
-from leveret.broker.scheduler.task import Work
 from leveret.errors import PreconditionFailed
 from leveret.limits import (
     QUOTA_RECOUNT_QUEUES,
@@ -39,6 +37,7 @@ from leveret.limits import (
 
 if TYPE_CHECKING:
     from leveret.broker.core.ownership import Owner
+    from leveret.broker.core.turn import Turn
 
 MAX_QUEUES: Final = "max-queues"
 MAX_BINDINGS: Final = "max-bindings"
@@ -195,14 +194,14 @@ class Share:
 class Use:
     """What one user or one vhost has, and what it may have; a negative limit is none."""
 
-    def __init__(self, label: str, work: WorkAccount, owner: Owner | None = None) -> None:
+    def __init__(self, label: str, turn: Turn, owner: Owner | None = None) -> None:
         #: Whose limits they are, in errors.
         self.label: Final = label
         #: The user; None for a vhost.
         self.owner: Final = owner
         #: True for a user who was deleted: what he had stays, without limits.
         self.is_gone = False
-        self._work: Final = work
+        self._turn: Final = turn
         self.queues: i64 = 0
         self.queues_max: i64 = -1
         self.bindings: i64 = 0
@@ -221,8 +220,9 @@ class Use:
         #: The queues whose messages count, and the one that is counted again next.
         self.shares: list[Share] = []
         self._next: i64 = 0
-        #: What counts all of them at present.
-        self._counting: Counting | None = None
+        #: True while all of them are counted, and those that are left then.
+        self._counts_all = False
+        self._uncounted: list[Share] = []
         #: Queues that may still be counted again in the turn that ends at this step.
         self._recounts_left: i64 = QUOTA_RECOUNT_QUEUES
         self._recounts_until: i64 = 0
@@ -301,7 +301,7 @@ class Use:
 
     def count_messages(self) -> None:
         """Count what all queues hold, for who looks at `messages` and `bytes`."""
-        self._work.steps += len(self.shares) // QUOTA_RECOUNT_QUEUES_PER_STEP
+        self._turn.steps += len(self.shares) // QUOTA_RECOUNT_QUEUES_PER_STEP
         for share in self.shares:
             share.count()
 
@@ -333,9 +333,9 @@ class Use:
 
         In one turn so many are counted: each of many queues to which one message goes asks.
         """
-        work = self._work
-        if self._recounts_until != work.turn_end:
-            self._recounts_until = work.turn_end
+        turn = self._turn
+        if self._recounts_until != turn.turn_end:
+            self._recounts_until = turn.turn_end
             self._recounts_left = QUOTA_RECOUNT_QUEUES
         if self._recounts_left <= 0:
             return
@@ -350,7 +350,7 @@ class Use:
             if self._fits(1, size):
                 break
         self._recounts_left -= looked
-        work.steps += 1 + looked // QUOTA_RECOUNT_QUEUES_PER_STEP
+        turn.steps += 1 + looked // QUOTA_RECOUNT_QUEUES_PER_STEP
 
     def judge(self) -> None:
         """Watch the quota where all queues together may reach it before they are counted again."""
@@ -369,21 +369,24 @@ class Use:
         self._recount_all()
 
     def _recount_all(self) -> None:
-        """Count all queues, have them follow `watched`, and judge again: of many in slices.
+        """Count all queues, have them follow `watched`, and judge again.
 
         What is published meanwhile to those that were not reached is not judged.
         """
-        counting = self._counting
-        if counting is None or counting.over:
-            counting = self._counting = Counting(self, self._work)
-            self._work.begin(counting)
-        else:
-            counting.begin_anew()
+        self._uncounted = list(self.shares)
+        self._turn.steps += len(self._uncounted) >> 6
+        if not self._counts_all:
+            self._counts_all = True
+            self._turn.start(self._count_all())
 
-    def end_counting(self, counting: Counting) -> None:
-        """Let go of what has counted all queues, which knows this, and judge by it."""
-        if self._counting is counting:
-            self._counting = None
+    def _count_all(self) -> Iterator[int]:
+        while self._uncounted:
+            share = self._uncounted.pop()
+            if self.has_share(share):
+                share.count()
+                share.look()
+            yield 1
+        self._counts_all = False
         self.judge()
 
     def _slack(self, most: i64) -> i64:
@@ -392,49 +395,11 @@ class Use:
 
 
 @final
-class Counting(Work):
-    """Counts all queues of a user or a vhost, whose quota has changed or has become near or far."""
-
-    def __init__(self, use: Use, work: WorkAccount) -> None:
-        self._use: Final = use
-        self._work: Final = work
-        #: Queues that are not counted yet.
-        self._left: list[Share] = []
-        self.over = False
-        self.begin_anew()
-
-    def begin_anew(self) -> None:
-        """Count all of them, those too that were counted."""
-        self._left = list(self._use.shares)
-        self._work.steps += len(self._left) >> 6
-
-    def step(self, steps: i64) -> bool:
-        """Count some of them."""
-        use = self._use
-        work = self._work
-        last = work.steps + steps
-        while self._left:
-            if work.steps >= last:
-                return True
-            work.steps += 1
-            share = self._left.pop()
-            if use.has_share(share):
-                share.count()
-                share.look()
-        return False
-
-    def ended(self) -> None:
-        """Judge by what was counted."""
-        self.over = True
-        self._use.end_counting(self)
-
-
-@final
 class Quotas:
     """What all users have; vhosts keep theirs themselves."""
 
-    def __init__(self, work: WorkAccount) -> None:
-        self._work: Final = work
+    def __init__(self, turn: Turn) -> None:
+        self._turn: Final = turn
         #: The limits of each user that has any (`Users.limits`).
         self.user_limits: Final[dict[str, dict[str, int]]] = {}
         #: The limits of users for whom others are not set; of a broker whose data are old, none.
@@ -451,7 +416,7 @@ class Quotas:
             return None
         use = self.users.get(owner.key)
         if use is None:
-            use = self.users[owner.key] = Use(f"of user '{owner.name}'", self._work, owner)
+            use = self.users[owner.key] = Use(f"of user '{owner.name}'", self._turn, owner)
             use.limit(self.limits_of(owner.name))
         return use
 
