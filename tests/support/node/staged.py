@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from leveret.broker.staging.claims import Claims, SinkSearch
+from leveret.broker.scheduler.task import Task
+from leveret.broker.staging.claims import Claims, forget_sinks
 from leveret.broker.staging.commit import COMMIT_KEY
-from leveret.broker.staging.forgetting import Forgetting, forget_sinks
 from leveret.broker.staging.sinks import Sinks
 from leveret.store.disks.recording import RecordingDisk
 from support.node.core import Node, Peer
@@ -64,15 +64,13 @@ def commit(peer: Peer, *queues: str, batch: int = 1, sink: str = "s", **more: An
 
 def claimed(sinks: Sinks, name: str, destination: str | None = None) -> Claims:
     """Return the sinks of a name, or the one of a destination, for who may do all with them."""
-    search = SinkSearch(sinks, name, destination)
     claims = Claims(sinks, name)
-    while not search.is_over():
-        for sink in search.take():
-            claims.add(sink)
+    for sink in sinks.named(name, destination):
+        claims.add(sink)
     return claims
 
 
-def forget(node: Node, name: str, destination: str | None = None) -> Forgetting:
+def forget(node: Node, name: str, destination: str | None = None) -> Task:
     """Begin to forget them."""
     return forget_sinks(node.staging.sinks, claimed(node.staging.sinks, name, destination))
 

@@ -16,7 +16,6 @@ from leveret.broker.classic.waiting import WaitingQueue
 from leveret.broker.core.ownership import Owner, is_free_for, owner_fields
 from leveret.broker.core.turn import Turn
 from leveret.broker.queue.queue import Queue
-from leveret.broker.scheduler.task import Work
 from leveret.broker.staging.release import Release, Sink
 from leveret.broker.staging.sinks import Sinks
 from leveret.broker.staging.staging import StagingQueue, staging_of
@@ -73,14 +72,40 @@ class StagingArea(StagingQueues):
         return self.sinks.release()
 
     def _drop_lower(self, sink: Sink) -> None:
-        """Delete what its owner staged for lower batches, in slices from now on."""
-        dropping = sink.dropping
-        if isinstance(dropping, LowerDropping) and not dropping.over:
-            dropping.walk_again()
-        elif self.sinks.has_staged(sink):
+        """Delete what its owner staged for lower batches, from the next round on."""
+        if not sink.drops_lower and self.sinks.has_staged(sink):
             # A transaction may have many commits: it does nothing of this at once.
-            sink.dropping = LowerDropping(self, sink)
-            self.vhost.turn.works.append(sink.dropping)
+            sink.drops_lower = True
+            self.vhost.turn.start_later(self._dropping(sink))
+
+    def _dropping(self, sink: Sink) -> Iterator[int]:
+        """Delete what the owner of a sink staged for batches below its last one.
+
+        A queue that is being committed stays.
+        """
+        queues: list[WaitingQueue] = []
+        batch: i64 = -1
+        while queues or batch < sink.batch:
+            if batch < sink.batch:
+                # It has committed a higher one.
+                batch = sink.batch
+                queues = self.sinks.staged_of(sink)
+                queues.reverse()
+                yield len(queues) // _LISTED_PER_STEP
+                continue
+            self._drop_if_lower(sink, queues.pop())
+            yield 1
+        sink.drops_lower = False
+
+    def _drop_if_lower(self, sink: Sink, queue: WaitingQueue) -> None:
+        staging = staging_of(queue)
+        if staging is None or staging.deleted or staging.batch >= sink.batch:
+            return
+        if self.sinks.known(sink.name, staging.destination) is not sink:
+            return
+        mine = is_free_for(staging.staged_by, sink.owner)
+        if mine and staging.release is None and not staging.sealed:
+            self.vhost.queues.drop(staging)
 
     # -- commits ----------------------------------------------------------------------------------
 
@@ -258,56 +283,6 @@ class StagingArea(StagingQueues):
             by,
             None if sink is None else sink.gives_to,
         )
-
-
-@final
-class LowerDropping(Work):
-    """Deletes what the owner of a sink staged for batches below its last one, slice after slice.
-
-    A queue that is being committed stays.
-    """
-
-    def __init__(self, area: StagingArea, sink: Sink) -> None:
-        self._area: Final = area
-        self._sink: Final = sink
-        #: The queues to look at, the next one last; None before they are listed.
-        self._queues: list[WaitingQueue] | None = None
-        self.over = False
-
-    def walk_again(self) -> None:
-        """Look at all queues from now on: the sink has committed a higher batch."""
-        self._queues = None
-
-    def step(self, steps: i64) -> bool:
-        """Delete some of them."""
-        area = self._area
-        vhost = area.vhost
-        turn = vhost.turn
-        turn.changes += 1
-        last = turn.steps + steps
-        sink = self._sink
-        queues = self._queues
-        if queues is None:
-            queues = self._queues = area.sinks.staged_of(sink)
-            queues.reverse()
-            turn.steps += len(queues) // _LISTED_PER_STEP
-        while queues:
-            if turn.steps >= last:
-                return True
-            turn.steps += 1
-            staging = staging_of(queues.pop())
-            if staging is None or staging.deleted or staging.batch >= sink.batch:
-                continue
-            if area.sinks.known(sink.name, staging.destination) is not sink:
-                continue
-            mine = is_free_for(staging.staged_by, sink.owner)
-            if mine and staging.release is None and not staging.sealed:
-                vhost.queues.drop(staging)
-        return False
-
-    def ended(self) -> None:
-        """Note that nothing is left."""
-        self.over = True
 
 
 def area_of(vhost: Vhost) -> StagingArea:

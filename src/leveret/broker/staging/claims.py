@@ -1,8 +1,7 @@
-"""The sinks of a name, found in slices for who wants to forget them or to hand them over.
+"""The sinks of a name, claimed by a request that forgets them or hands them over.
 
-A vhost has many sinks, and a name may have as many destinations: to look at all of them takes
-longer than others should wait.  So who asks collects claims in slices, and changes nothing until he
-has all.  A long operation changes the sinks then, each only while it is as it was claimed.
+A name may have very many destinations.  A request collects claims one by one, and changes nothing
+until it has all.  A long operation changes the sinks then, each only while it is as it was claimed.
 
 Invariants: nothing is changed while claims are collected; what they take is booked with requests,
 until whoever collects them, or changes the sinks, has no more of them.
@@ -10,73 +9,22 @@ until whoever collects them, or changes the sinks, has no more of them.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
 from leveret.broker.core.ownership import Owner, key_of
+from leveret.broker.scheduler.task import Task
 from leveret.broker.staging.release import Sink
 from leveret.broker.staging.sinks import Sinks
 from leveret.errors import PreconditionFailed
 
-#: Sinks that are looked at between two looks at the sockets, and those looked at in one step.
-_LOOKS: Final[i64] = 1024
-_LOOKS_PER_STEP: Final[i64] = 16
+#: What it costs to forget a sink with a record.
+_FORGOTTEN_STEPS: Final = 5
 
-#: What it costs in steps to judge a sink and to claim it.
-_CLAIMED_STEPS: Final = 2
-
-#: The memory of a sink that is to be looked at, and of a claim.
-_LEFT_BYTES: Final[i64] = 8
+#: The memory of a claim.
 CLAIM_BYTES: Final[i64] = 112
-
-
-@final
-class SinkSearch:
-    """Finds the sinks of a name, or the one of a destination, in slices."""
-
-    def __init__(self, sinks: Sinks, name: str, destination: str | None) -> None:
-        self._sinks: Final = sinks
-        self._name: Final = name
-        #: The sinks that are left to look at, the next one last.
-        self._left: list[Sink] = []
-        if destination is None:
-            self._left = list(sinks.by_place.values())
-            self._left.reverse()
-            sinks.turn.steps += len(self._left) // _LOOKS
-        else:
-            sink = sinks.by_place.get((name, destination))
-            if sink is not None:
-                self._left.append(sink)
-        self._book(len(self._left))
-
-    def is_over(self) -> bool:
-        """Return whether all were looked at."""
-        return not self._left
-
-    def take(self) -> list[Sink]:
-        """Return those that a slice finds, which may be none."""
-        sinks = self._sinks
-        found: list[Sink] = []
-        looks = min(i64(len(self._left)), _LOOKS)
-        self._book(-looks)
-        sinks.turn.steps += looks // _LOOKS_PER_STEP
-        while looks > 0:
-            looks -= 1
-            sink = self._left.pop()
-            # Others are forgotten by now.
-            if sink.name == self._name and sinks.known(sink.name, sink.destination) is sink:
-                found.append(sink)
-        sinks.turn.steps += _CLAIMED_STEPS * len(found)
-        return found
-
-    def end(self) -> None:
-        """Look at no more of them."""
-        self._book(-len(self._left))
-        self._left = []
-
-    def _book(self, looks: i64) -> None:
-        self._sinks.turn.accounts.request_bytes += looks * _LEFT_BYTES
 
 
 @final
@@ -107,7 +55,7 @@ class Claim:
 
 @final
 class Claims:
-    """The sinks of one name that a request may change, as they were found; the next one is last."""
+    """The sinks of one name that a request may change, as they were found."""
 
     def __init__(self, sinks: Sinks, name: str) -> None:
         self.name: Final = name
@@ -131,21 +79,15 @@ class Claims:
             self._releases = True
 
     def first(self) -> Claim | None:
-        """Return the one that was found first, which is still there before the others are used."""
+        """Return the one that was found first, if there is any; nothing was taken yet."""
         return self._found[0] if self._found else None
 
-    def begin(self) -> None:
-        """Have `take` return them in the order in which they were found."""
+    def taken(self) -> Iterator[Claim]:
+        """Yield them in the order in which they were found, and forget each."""
         self._found.reverse()
-
-    def any(self) -> bool:
-        """Return whether there are any left."""
-        return len(self._found) > 0
-
-    def take(self) -> Claim:
-        """Return the next one, and forget it."""
-        self._book(-1)
-        return self._found.pop()
+        while self._found:
+            self._book(-1)
+            yield self._found.pop()
 
     def end(self) -> None:
         """Forget all: nothing comes of the request."""
@@ -167,3 +109,25 @@ class Claims:
 
     def _book(self, claims: i64) -> None:
         self._sinks.turn.accounts.request_bytes += claims * CLAIM_BYTES
+
+
+def forget_sinks(sinks: Sinks, claims: Claims) -> Task:
+    """Begin to forget sinks: they may begin anew.
+
+    One that has committed since, or was given to another user, stays.
+
+    Raises: PreconditionFailed (406) where one of them has batches that are not released, or is
+    being given to another user.
+    """
+    claims.check_released()
+    claims.check_given()
+    return sinks.turn.start(_forget(sinks, claims))
+
+
+def _forget(sinks: Sinks, claims: Claims) -> Iterator[int]:
+    for claim in claims.taken():
+        sink = claim.sink
+        is_same = claim.holds() and sink.batch == claim.batch
+        if is_same and sinks.known(sink.name, sink.destination) is sink:
+            sinks.forget_one(sink)
+        yield _FORGOTTEN_STEPS

@@ -25,7 +25,7 @@ from mypy_extensions import i64
 
 from leveret.broker.classic.browse import BrowseFilter, Look
 from leveret.broker.core.ownership import Owner, check_owned, is_free_for
-from leveret.broker.scheduler.task import SYNC, WAIT
+from leveret.broker.scheduler.task import SYNC
 from leveret.broker.staging.area import StagingArea
 from leveret.broker.staging.release import (
     DEAD_LETTER,
@@ -385,13 +385,11 @@ class Commit:
                 f"batch {command.batch} is below {last}, the last batch of {command.label}"
             )
 
-    def drop_repeated(self, later: bool = False) -> Generator[int, None, bool]:
+    def drop_repeated(self) -> Generator[int, None, bool]:
         """Delete the queues in which the batch was staged although it is committed.
 
-        Returns whether there were any; nothing is done at once where it is `later`.
+        Returns whether there were any.
         """
-        if later:
-            yield WAIT
         command = self.command
         queues = self.vhost.queues
         dropped = False

@@ -25,7 +25,6 @@ from leveret.broker.core.effects import SpillWaiter
 from leveret.broker.core.ownership import Owner
 from leveret.broker.core.timers import Timed
 from leveret.broker.queue.target import Destinations
-from leveret.broker.scheduler.task import Work
 from leveret.broker.topology.exchange import Exchange
 from leveret.broker.values.copies import blind_copies, blinded, taken_keys
 from leveret.broker.values.special_headers import COPIES, special_headers
@@ -198,8 +197,8 @@ class Sink:
         self.gives_to: Owner | None = None
         self.batch: i64 = -1
         self.time_ms: i64 = 0
-        #: What deletes the queues of its lower batches; it may be over.
-        self.dropping: Work | None = None
+        #: True while the queues of its lower batches are being deleted.
+        self.drops_lower = False
         #: What looks whether it is idle, as long as it is known.
         self.expiry: Timed | None = None
         #: Batches that are committed and not all released, in their order.

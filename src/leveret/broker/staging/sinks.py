@@ -45,6 +45,9 @@ from leveret.broker.staging.release import Sink
 from leveret.limits import CLIENT_PUBLISHER_EXPIRY_MS, SINKS_PER_USER_MAX
 from leveret.names import check_new, is_save
 
+#: Sinks whose names are compared in one step.
+_LOOKS_PER_STEP: Final = 16
+
 #: The command that gives a sink to another owner; errors name it.
 GIVE_SINK: Final = "set_sink_owner"
 
@@ -130,6 +133,14 @@ class Sinks:
     def _has_placed(self, name: str, owner: Owner | None) -> bool:
         """Tell whether an owner, or nobody, has a sink of that name with a destination."""
         return (name, key_of(owner)) in self._placed or (name, "") in self._placed
+
+    def named(self, name: str, destination: str | None) -> list[Sink]:
+        """Return the sinks of a name, or only the one of a destination."""
+        if destination is not None:
+            sink = self.by_place.get((name, destination))
+            return [] if sink is None else [sink]
+        self.turn.steps += len(self.by_place) // _LOOKS_PER_STEP
+        return [sink for sink in self.by_place.values() if sink.name == name]
 
     def add(self, sink: Sink) -> None:
         """Add a sink."""

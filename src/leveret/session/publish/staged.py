@@ -259,5 +259,5 @@ def settle_held(channel: Channel, commit: Commit) -> i64:
         return REJECTED | DUPLICATE
     if commit.is_repeated:
         # A transaction may have many commits: it does nothing of this at once.
-        channel.connection.turn.start(commit.drop_repeated(True))
+        channel.connection.turn.start_later(commit.drop_repeated())
     return outcome

@@ -18,11 +18,10 @@ from aiohttp import web
 from leveret.broker.admin.stats import SinkListing, SinkStats
 from leveret.broker.core.ownership import key_of
 from leveret.broker.staging.area import area_of
-from leveret.broker.staging.claims import Claims, SinkSearch
-from leveret.broker.staging.forgetting import forget_sinks
+from leveret.broker.staging.claims import Claims, forget_sinks
 from leveret.broker.staging.giving import give_sinks
 from leveret.broker.staging.release import Sink
-from leveret.broker.staging.sinks import GIVE_SINK
+from leveret.broker.staging.sinks import GIVE_SINK, Sinks
 from leveret.broker.values.permission import CONFIGURE
 from leveret.errors import AccessRefused, NotFound, PreconditionFailed
 from leveret.management.audit import PARTLY_DONE
@@ -53,6 +52,10 @@ from leveret.management.routes.users.owners import (
     wanted_owner,
 )
 from leveret.names import Name
+
+#: Sinks of a name that are judged between two looks at the sockets, and what each costs.
+_JUDGED_AT_ONCE: Final = 1024
+_CLAIMED_STEPS: Final = 2
 
 
 async def sinks(request: web.Request) -> web.StreamResponse:
@@ -104,7 +107,8 @@ async def give(request: web.Request) -> web.Response:
         operator.begin()
         to = wanted_owner(request)
         giving = give_sinks(area, claims, to)
-    await operator.ended(giving)
+    assert giving.task is not None
+    await operator.ended(giving.task)
     if giving.refusal is not None:
         request[PARTLY_DONE] = giving.any_done
         raise giving.refusal
@@ -126,48 +130,49 @@ async def _claimed(request: web.Request, judged: Callable[[Sink], str]) -> Async
     vhost = found_vhost(request)
     known = area_of(vhost).sinks
     name = request.match_info["sink"]
-    search = SinkSearch(known, name, request.query.get("destination"))
     claims = Claims(known, name)
     try:
-        await _claim(request, search, claims, judged)
-        if not claims.any():
+        await _claim(request, known, claims, judged)
+        if claims.first() is None:
             raise NotFound(f"no sink '{name}' in vhost '{vhost.name}'")
         yield claims
     except BaseException:
         claims.end()
         raise
-    finally:
-        search.end()
 
 
 async def _claim(
-    request: web.Request, search: SinkSearch, claims: Claims, judged: Callable[[Sink], str]
+    request: web.Request, sinks: Sinks, claims: Claims, judged: Callable[[Sink], str]
 ) -> None:
-    """Add what a search finds.  Raises: what `judged` does; AccessRefused (403)."""
+    """Claim those that may be changed.  Raises: what `judged` does; AccessRefused (403)."""
     by = asking_owner(request)
     sees_all = by is None or is_administrator(request)
     outcomes: dict[tuple[str, str], str] = {}
     refusal: AccessRefused | None = None
     foreign = False
     with looking(request):
-        while not search.is_over():
-            for sink in search.take():
-                if by is not None and not sees_all and not foreign:
-                    foreign = not (by.is_same(sink.owner) or by.is_same(sink.offered))
-                if refusal is not None:
-                    continue
-                owners = key_of(sink.owner), key_of(sink.offered)
-                outcome = outcomes.get(owners)
-                try:
-                    if outcome is None:
-                        outcome = outcomes[owners] = judged(sink)
-                except AccessRefused as error:
-                    refusal = error
-                else:
-                    claims.add(sink, outcome == TAKES, outcome == OFFERS)
-            if not search.is_over():
+        found = sinks.named(claims.name, request.query.get("destination"))
+        for number, sink in enumerate(found):
+            if number % _JUDGED_AT_ONCE == _JUDGED_AT_ONCE - 1:
+                sinks.turn.steps += _CLAIMED_STEPS * _JUDGED_AT_ONCE
                 await next_slice()
-    if foreign or not (claims.any() or sees_all):
+            if sinks.known(sink.name, sink.destination) is not sink:
+                # It was forgotten meanwhile.
+                continue
+            if by is not None and not sees_all and not foreign:
+                foreign = not (by.is_same(sink.owner) or by.is_same(sink.offered))
+            if refusal is not None:
+                continue
+            owners = key_of(sink.owner), key_of(sink.offered)
+            outcome = outcomes.get(owners)
+            try:
+                if outcome is None:
+                    outcome = outcomes[owners] = judged(sink)
+            except AccessRefused as error:
+                refusal = error
+            else:
+                claims.add(sink, outcome == TAKES, outcome == OFFERS)
+    if foreign or (claims.first() is None and not sees_all):
         may_configure(request, Name(claims.name))
     if refusal is not None:
         raise refusal
