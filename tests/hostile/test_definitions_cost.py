@@ -12,7 +12,7 @@ from leveret.broker.admin.definitions import (
     export_vhost,
     vhost_head,
 )
-from leveret.broker.admin.definitions_import import Importing, import_definitions
+from leveret.broker.admin.definitions_import import import_definitions
 from leveret.broker.node.parameters import OPERATOR_POLICY
 from leveret.broker.values.queue_attributes import QueueAttributes
 from leveret.errors import NotFound
@@ -23,6 +23,7 @@ from leveret.store.disks.recording import RecordingDisk
 from leveret.wire.buffer import COMPILED
 from support.costs.work_account import Account, stop
 from support.node.core import Node, Peer
+from support.node.importing import Import
 from support.wire.raw_codec import method
 
 #: Rows that are taken at once.
@@ -160,11 +161,10 @@ def definitions(count: int) -> dict[str, object]:
 ENTRIES = 500
 
 
-def begin(node: Node, wanted: dict[str, object]) -> Importing:
+def begin(node: Node, wanted: dict[str, object]) -> Import:
     """Begin to import."""
     before = int(node.turn.steps)
-    importing = Importing(node.broker, wanted, b"salt")
-    node.turn.begin(importing)
+    importing = Import(node.broker, wanted)
     assert int(node.turn.steps) - before <= 2 * STEPS_PER_SLICE
     return importing
 
@@ -174,7 +174,7 @@ def definitions_of_v(node: Node) -> object:
     return export_vhost(node.broker, "v")
 
 
-def turns(node: Node, importing: Importing) -> int:
+def turns(node: Node, importing: Import) -> int:
     """Have the core do turns until the import is over; return how many."""
     count = 0
     while not importing.over:
@@ -216,8 +216,7 @@ def test_copies_for_the_trial_of_an_import_are_counted(node: Node) -> None:
     node.run()
     before = node.turn.steps
     importing = begin(node, {"queues": definitions(ENTRIES)["queues"]})
-    while not importing.over and not importing.report.changed:
-        node.broker.settle()
+    turns(node, importing)
     assert node.turn.steps - before >= 200 * ENTRIES
 
 
@@ -234,7 +233,7 @@ def test_an_import_that_is_refused_changes_nothing_however_late(node: Node) -> N
     assert export_definitions(node.broker) == before
 
 
-def applied(node: Node, importing: Importing) -> None:
+def applied(node: Node, importing: Import) -> None:
     """Have turns until some queues are there, and not all."""
     while "v" not in node.broker.vhosts or len(node.broker.vhost("v").queues.by_name) < 10:
         assert not importing.over

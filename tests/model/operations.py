@@ -14,7 +14,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from leveret.broker.admin.definitions_import import Importing
 from leveret.broker.classic.classic import ClassicQueue
 from leveret.broker.policy.policy import make_policy
 from leveret.broker.staging.area import area_of
@@ -29,6 +28,7 @@ from leveret.session.haremq.connection import HareShared
 from leveret.session.settings import SessionSettings
 from model.stepped import SteppedNode
 from support.node.core import Peer
+from support.node.importing import Import
 from support.node.staged import claimed
 from support.wire.hare import HarePeer, frame
 from support.wire.raw_codec import PROTOCOL_HEADER, method, publish
@@ -438,7 +438,7 @@ def _imports(at: Scene) -> None:
             for name in names
         ],
     }  # fmt: skip
-    at.node.turn.begin(Importing(at.node.broker, definitions, b"salt", VHOST))
+    Import(at.node.broker, definitions, VHOST)
 
 
 def _policy(definition: dict[str, object]) -> Callable[[Scene], None]:

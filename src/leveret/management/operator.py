@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from leveret.broker.scheduler.task import EndWaiter, Task, WaitedWork
+from leveret.errors import AmqpError
 from leveret.limits import STEPS_PER_SLICE
 from leveret.management.listening.address import ListenAddress
 from leveret.management.requests.slices import Slices, next_slice
@@ -79,6 +80,15 @@ def _noting(operation: Generator[int, None, T], outcome: list[T]) -> Iterator[in
     outcome.append((yield from operation))
 
 
+def _keeping(
+    operation: Generator[int, None, T], outcome: list[T], refusal: list[AmqpError]
+) -> Iterator[int]:
+    try:
+        outcome.append((yield from operation))
+    except AmqpError as error:
+        refusal.append(error.with_traceback(None))
+
+
 @dataclass(frozen=True)
 class Operator:
     """The hands of who operates a broker.
@@ -128,6 +138,19 @@ class Operator:
     async def ended(self, work: WaitedWork) -> None:
         """Wait until a long operation that was begun is over, and what it recorded is synced."""
         await ended(work, self.durable)
+
+    async def performed(self, turn: Turn, operation: Generator[int, None, T]) -> T:
+        """Do a long operation, also where whoever asked has gone; return, or raise, what it does.
+
+        What it recorded is synced then.
+        """
+        outcome: list[T] = []
+        refusal: list[AmqpError] = []
+        await self.ended(turn.start(_keeping(operation, outcome, refusal)))
+        if refusal:
+            # Nothing keeps the error that keeps this frame.
+            raise refusal.pop()
+        return outcome[0]
 
     @asynccontextmanager
     async def holding(self) -> AsyncIterator[None]:

@@ -11,10 +11,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from leveret.broker.admin.definitions import DefinitionsExport
-from leveret.broker.admin.definitions_import import Importing
 from leveret.broker.classic.classic import ClassicQueue
 from leveret.errors import AmqpError
 from leveret.management.routes.shared import SLICE_ROWS
+from support.node.importing import Import
 
 if TYPE_CHECKING:
     from support.costs.cost_worlds import World
@@ -69,8 +69,7 @@ def import_request(world: World) -> None:
     if name != "/":
         _change(world, lambda: broker.put_vhost(name, {}, {}))
         _change(world, lambda: broker.users.set_permission("other", name, ".*", ".*", ".*"))
-    importing = Importing(broker, definitions, b"salt", name)
-    _change(world, lambda: broker.turn.begin(importing))
+    _change(world, lambda: Import(broker, definitions, name))
 
 
 def export_request(world: World) -> None:

@@ -80,7 +80,8 @@ def declare_super_stream(vhost: Vhost, name: Name, arguments: Arguments) -> bool
     declaring = super_stream_declare.declare_super_stream(vhost, name, arguments)
     while True:
         try:
-            vhost.turn.steps += next(declaring)
+            cost = next(declaring)
+            vhost.turn.steps += cost
         except StopIteration as end:
             return bool(end.value)
 

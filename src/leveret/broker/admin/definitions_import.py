@@ -19,7 +19,7 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from typing import Final, final
 
 from mypy_extensions import i64
@@ -41,7 +41,6 @@ from leveret.broker.node.users import (
 )
 from leveret.broker.policy.policy import Policy
 from leveret.broker.queue.queue import Queue
-from leveret.broker.scheduler.task import WaitedWork
 from leveret.broker.topology.binding import Binding, binding_identity
 from leveret.broker.topology.exchange import Exchange
 from leveret.broker.topology.exchanges import make_exchange
@@ -51,7 +50,7 @@ from leveret.broker.values.queue_attributes import QueueAttributes
 from leveret.broker.vhost.metadata import check_limits
 from leveret.broker.vhost.vhost import Vhost
 from leveret.errors import AmqpError, NotFound, PreconditionFailed
-from leveret.limits import DEFINING_METHOD_STEPS, IMPORT_STEPS_PER_RECORD, STEPS_PER_SLICE
+from leveret.limits import DEFINING_METHOD_STEPS, IMPORT_STEPS_PER_RECORD
 from leveret.names import Name, clean_argument, cleaned
 from leveret.store.journal.journal import Journal
 from leveret.store.records.definition import Definition
@@ -79,163 +78,125 @@ class ImportReport:
 def import_definitions(
     broker: Broker, definitions: Mapping[str, object], salt: bytes, vhost: str | None = None
 ) -> ImportReport:
-    """Add definitions to a broker at once and by one record: see `Importing`.
+    """Add definitions to a broker at once and by one record: see `add_definitions`.
 
     Raises: NotFound (404) without the vhost; PreconditionFailed (406), with the position, for an
     entry that cannot be applied; then nothing is changed.
     """
-    importing = Importing(broker, definitions, salt, vhost, one_record=True)
-    while importing.step(STEPS_PER_SLICE):
-        pass
-    importing.ended()
-    if importing.error is not None:
-        raise importing.take_error()
-    return importing.report
+    operation = add_definitions(broker, definitions, salt, vhost, one_record=True)
+    while True:
+        try:
+            cost = next(operation)
+            broker.turn.steps += cost
+        except StopIteration as end:
+            report = end.value
+            assert isinstance(report, ImportReport)
+            return report
 
 
-@final
-class Importing(WaitedWork):
-    """Adds definitions to a broker, or to one vhost regardless of the vhost that they name.
+def add_definitions(
+    broker: Broker,
+    definitions: Mapping[str, object],
+    salt: bytes,
+    vhost: str | None = None,
+    *,
+    one_record: bool = False,
+) -> Generator[int, None, ImportReport]:
+    """Add definitions to a broker, or to one vhost regardless of the vhost that they name.
 
-    All of them are tried on the stage before the first is applied, so that what is refused
-    (`error`) has changed nothing: NotFound (404) without the vhost; PreconditionFailed (406), with
-    the position, for an entry that cannot be applied.  What others change between two slices may
-    keep an entry from being applied later: it is left out then, with a note.
+    All of them are tried on the stage before the first is applied, so that what is refused has
+    changed nothing.  What others change meanwhile may keep an entry from being applied later: it is
+    left out then, with a note.
 
-    A slice that applies entries is one record of the journal: after a crash those of the first
-    slices are there, in their order, and importing the same again completes them.
+    Some entries are applied at once, by one record of the journal: after a crash those of the first
+    records are there, in their order, and importing the same again completes them.  With
+    `one_record` all of them are.  `salt` is random bytes, for passwords in clear text.
+
+    Raises: NotFound (404) without the vhost; PreconditionFailed (406), with the position, for an
+    entry that cannot be applied.
     """
+    found: list[Entry] = []
+    yield from _read(broker, definitions, vhost, found)
+    stage = Broker(Journal(), broker.memory_bytes_max)
+    records: list[list[Entry]] = []
+    refusal: list[AmqpError] = []
+    try:
+        yield from _try(broker, stage, salt, found, records)
+    except AmqpError as error:
+        refusal.append(error.with_traceback(None))
+    yield from _take_down(stage)
+    if refusal:
+        # An error that its own frame refers to would keep all entries in memory.
+        raise refusal.pop()
+    real = _Import(broker, salt)
+    yield from _apply(broker, real, [found] if one_record else records, one_record)
+    for section, rows in definitions.items():
+        if isinstance(rows, list) and rows and section not in _OF_BROKER + _OF_VHOST:
+            real.report.notes.append(f"{section}: a section that is not known here")
+    return real.report
 
-    def __init__(
-        self,
-        broker: Broker,
-        definitions: Mapping[str, object],
-        salt: bytes,
-        vhost: str | None = None,
-        *,
-        one_record: bool = False,
-    ) -> None:
-        """`salt` is random bytes, for passwords in clear text.
 
-        With `one_record` nobody else comes between, and all entries are applied in one slice.
-        """
-        super().__init__()
-        self._broker: Final = broker
-        self._definitions: Final = definitions
-        self._salt: Final = salt
-        self._vhost: Final = vhost
-        self._one_record: Final = one_record
-        self._sections: Final = _OF_VHOST if vhost is not None else _OF_BROKER + _OF_VHOST
-        self._found: Final[list[Entry]] = []
-        self._stages: Final = self._all_stages()
-        #: What came of it, unless it was refused.
-        self.report = ImportReport()
-        self.error: AmqpError | None = None
+def _read(
+    broker: Broker, definitions: Mapping[str, object], vhost: str | None, found: list[Entry]
+) -> Iterator[int]:
+    """Find the entries, and check that there is room for new ones."""
+    if vhost is not None and vhost not in broker.vhosts:
+        raise NotFound(f"no vhost '{vhost}'")
+    room = _Room(broker)
+    for section in _OF_VHOST if vhost is not None else _OF_BROKER + _OF_VHOST:
+        for entry in entries(definitions, section, vhost):
+            found.append(entry)
+            room.check(entry)
+            yield _READ_STEPS
 
-    def step(self, steps: i64) -> bool:
-        """Do more of it; return whether some is left."""
-        turn = self._broker.turn
-        last: i64 = turn.steps + steps
-        try:
-            for _ in self._stages:
-                if turn.steps >= last:
-                    return True
-        except AmqpError as error:
-            self.error = error.with_traceback(None)
-        return False
 
-    def take_error(self) -> AmqpError:
-        """Return the error that refused the import, and forget it.
-
-        The caller's frame, which the traceback of the error will hold, refers to the import: a
-        reference back to the error would be a cycle that keeps all entries in memory.
-        """
-        error = self.error
-        assert error is not None
-        self.error = None
-        return error
-
-    def _all_stages(self) -> Iterator[None]:
-        """Do all of it, with a stop after each entry."""
-        yield from self._read()
-        stage = Broker(Journal(), self._broker.memory_bytes_max)
-        try:
-            yield from self._try(stage)
-        except AmqpError as error:
-            self.error = error.with_traceback(None)
-        yield from _take_down(self._broker, stage)
-        if self.error is None:
-            yield from self._apply()
-
-    def _try(self, stage: Broker) -> Iterator[None]:
-        """Apply all entries to a stage."""
-        yield from _stage(self._broker, stage, self._found)
-        trial = _Import(stage, self._salt)
+def _try(
+    broker: Broker, stage: Broker, salt: bytes, found: list[Entry], records: list[list[Entry]]
+) -> Iterator[int]:
+    """Apply all entries to a stage; fill `records` with those that are to be applied at once."""
+    yield from _stage(broker, stage, found)
+    trial = _Import(stage, salt)
+    size: i64 = IMPORT_STEPS_PER_RECORD
+    for entry in found:
+        if size >= IMPORT_STEPS_PER_RECORD:
+            size = 0
+            records.append([])
         before: i64 = stage.turn.steps
-        for entry in self._found:
-            trial.take(entry)
-            self._broker.turn.steps += DEFINING_METHOD_STEPS + stage.turn.steps - before
-            before = stage.turn.steps
-            yield
+        trial.take(entry)
+        cost = DEFINING_METHOD_STEPS + stage.turn.steps - before
+        records[-1].append(entry)
+        size += cost
+        yield cost
 
-    def _read(self) -> Iterator[None]:
-        """Find the entries, and check that there is room for new ones."""
-        broker = self._broker
-        vhost = self._vhost
-        if vhost is not None and vhost not in broker.vhosts:
-            raise NotFound(f"no vhost '{vhost}'")
-        room = _Room(broker)
-        for section in self._sections:
-            for entry in entries(self._definitions, section, vhost):
-                self._found.append(entry)
-                room.check(entry)
-                broker.turn.steps += _READ_STEPS
-                yield
 
-    def _apply(self) -> Iterator[None]:
-        """Apply all entries, some by each record."""
-        turn = self._broker.turn
-        real = _Import(self._broker, self._salt)
-        self.report = real.report
-        found = self._found
-        at: i64 = 0
-        while at < len(found):
-            last: i64 = turn.steps + IMPORT_STEPS_PER_RECORD
-            turn.journal.begin_tx()
-            try:
-                while at < len(found) and (self._one_record or turn.steps < last):
-                    turn.steps += DEFINING_METHOD_STEPS
-                    entry = found[at]
-                    at += 1
-                    if self._one_record:
-                        real.take(entry)
-                    else:
-                        real.take_or_leave(entry)
-            finally:
-                turn.journal.end_tx()
-            yield
-        yield from self._settle(real)
-        for section, rows in self._definitions.items():
-            if isinstance(rows, list) and rows and section not in _OF_BROKER + _OF_VHOST:
-                self.report.notes.append(f"{section}: a section that is not known here")
-
-    def _settle(self, real: _Import) -> Iterator[None]:
-        """Wait until new bindings have all their effect."""
-        turn = self._broker.turn
-        for exchange in real.bound:
-            for cost in exchange.index_on():
-                turn.steps += cost
-                yield
+def _apply(
+    broker: Broker, real: _Import, records: list[list[Entry]], must_apply: bool
+) -> Iterator[int]:
+    """Apply all entries; each that cannot be applied any more is left out, unless it must be."""
+    journal = broker.turn.journal
+    for entries_at_once in records:
+        journal.begin_tx()
+        try:
+            for entry in entries_at_once:
+                if must_apply:
+                    real.take(entry)
+                else:
+                    real.take_or_leave(entry)
+        finally:
+            journal.end_tx()
+        yield DEFINING_METHOD_STEPS * len(entries_at_once)
+    for exchange in real.bound:
+        # New bindings have all their effect at the end.
+        yield from exchange.index_on()
 
 
 # -- the stage -------------------------------------------------------------------------------------
 
 
-def _stage(broker: Broker, stage: Broker, found: list[Entry]) -> Iterator[None]:
+def _stage(broker: Broker, stage: Broker, found: list[Entry]) -> Iterator[int]:
     """Put copies of all existing entities that the entries concern on a stage."""
     for name, vhost in list(broker.vhosts.items()):
-        broker.turn.steps += DEFINING_METHOD_STEPS
-        yield
+        yield DEFINING_METHOD_STEPS
         copy = stage.restore_vhost(name)
         copy.metadata.restore(vhost.metadata.record())
         copy.policies.by_name.update(vhost.policies.by_name)
@@ -249,29 +210,25 @@ def _stage(broker: Broker, stage: Broker, found: list[Entry]) -> Iterator[None]:
     stage.users.permissions.update(users.permissions)
     for key, of_user in list(users.topic_permissions.items()):
         stage.users.topic_permissions[key] = dict(of_user)
-        broker.turn.steps += 1
-        yield
+        yield 1
     for name, limits in list(users.limits.items()):
         stage.users.limits[name] = dict(limits)
-        broker.turn.steps += 1
-        yield
+        yield 1
     stage.parameters.values.update(broker.parameters.values)
     stage.parameters.global_values.update(broker.parameters.global_values)
     for entry in found:
         before: i64 = stage.turn.steps
-        broker.turn.steps += _READ_STEPS
         yield from _bring(broker, stage, entry)
         # The policies that apply to a copy are found as for any queue.
-        broker.turn.steps += stage.turn.steps - before
-        yield
+        yield _READ_STEPS + stage.turn.steps - before
     # What is there already counts as in the broker.
     theirs, ours = broker.turn.accounts, stage.turn.accounts
     ours.definition_bytes = theirs.definition_bytes
     ours.definition_bytes_max = theirs.definition_bytes_max
 
 
-def _take_down(broker: Broker, stage: Broker) -> Iterator[None]:
-    """Free the objects on the stage in slices, as deletions do, before the import needs memory.
+def _take_down(stage: Broker) -> Iterator[int]:
+    """Free the objects on the stage one by one, as deletions do, before the import needs memory.
 
     Otherwise they would stay in memory: they are cycles of an old generation, which the garbage
     collector hardly ever examines.
@@ -281,9 +238,8 @@ def _take_down(broker: Broker, stage: Broker) -> Iterator[None]:
         vhost.end()
         before: i64 = turn.steps
         for cost in vhost.dissolve():
-            broker.turn.steps += cost + turn.steps - before
+            yield cost + turn.steps - before
             before = turn.steps
-            yield
     # Free the records that the stage journaled.
     turn.journal.seal()
 
@@ -315,7 +271,7 @@ class _Room:
             raise entry.bad(f"a vhost has at most {most} {entry.section}")
 
 
-def _bring(broker: Broker, stage: Broker, entry: Entry) -> Iterator[None]:
+def _bring(broker: Broker, stage: Broker, entry: Entry) -> Iterator[int]:
     """Copy the existing queues and exchanges that an entry names."""
     if entry.section not in ("queues", "exchanges", "bindings"):
         return
@@ -328,11 +284,11 @@ def _bring(broker: Broker, stage: Broker, entry: Entry) -> Iterator[None]:
     if entry.section == "queues":
         _bring_queue(vhost, copy, fields.get("name"))
     elif entry.section == "exchanges":
-        yield from _bring_exchange(broker, vhost, copy, fields.get("name"))
+        yield from _bring_exchange(vhost, copy, fields.get("name"))
     else:
-        yield from _bring_exchange(broker, vhost, copy, fields.get("source"))
+        yield from _bring_exchange(vhost, copy, fields.get("source"))
         if fields.get("destination_type") == "exchange":
-            yield from _bring_exchange(broker, vhost, copy, fields.get("destination"))
+            yield from _bring_exchange(vhost, copy, fields.get("destination"))
         else:
             _bring_queue(vhost, copy, fields.get("destination"))
 
@@ -349,7 +305,7 @@ def _bring_queue(vhost: Vhost, copy: Vhost, name: object) -> None:
     made.owner = queue.owner
 
 
-def _bring_exchange(broker: Broker, vhost: Vhost, copy: Vhost, name: object) -> Iterator[None]:
+def _bring_exchange(vhost: Vhost, copy: Vhost, name: object) -> Iterator[int]:
     """Copy an exchange with its bindings, which limit the types that it may have."""
     exchange = vhost.exchanges.by_name.get(name) if isinstance(name, str) else None
     if exchange is None:
@@ -368,8 +324,7 @@ def _bring_exchange(broker: Broker, vhost: Vhost, copy: Vhost, name: object) -> 
     if made.bindings:
         return
     for binding in list(exchange.bindings.values()):
-        broker.turn.steps += _READ_STEPS
-        yield
+        yield _READ_STEPS
         if binding.has_ended():
             continue
         # The destination stays that of the broker: nothing is published on a stage.

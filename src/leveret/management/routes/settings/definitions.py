@@ -10,7 +10,7 @@ from typing import Final
 from aiohttp import web
 
 from leveret.broker.admin.definitions import DefinitionsExport, vhost_head
-from leveret.broker.admin.definitions_import import Importing
+from leveret.broker.admin.definitions_import import add_definitions
 from leveret.broker.values.arguments import Arguments
 from leveret.errors import PreconditionFailed
 from leveret.limits import HTTP_WRITE_BYTES_MAX
@@ -76,12 +76,8 @@ async def take(request: web.Request) -> web.Response:
     operator = request.app[OPERATOR]
     broker = request.app[BROKER]
     operator.begin()
-    importing = Importing(broker, definitions, secrets.token_bytes(16), vhost)
-    broker.turn.begin(importing)
-    await operator.ended(importing)
-    if importing.error is not None:
-        raise importing.take_error()
-    report = importing.report
+    adding = add_definitions(broker, definitions, secrets.token_bytes(16), vhost)
+    report = await operator.performed(broker.turn, adding)
     return json_response(
         {"changed": report.changed, "left_out": report.notes, "without_effect": report.kept}
     )

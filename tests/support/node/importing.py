@@ -1,0 +1,33 @@
+"""An import of definitions under way, for tests that look at it on its way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from leveret.broker.admin.definitions_import import ImportReport, add_definitions
+from leveret.broker.node.broker import Broker
+from leveret.errors import AmqpError
+
+
+class Import:
+    """An import that was begun; `report` or `error` says what came of it."""
+
+    def __init__(
+        self, broker: Broker, definitions: Mapping[str, object], vhost: str | None = None
+    ) -> None:
+        self.report = ImportReport()
+        self.error: AmqpError | None = None
+        self.task = broker.turn.start(self._run(broker, definitions, vhost))
+
+    @property
+    def over(self) -> bool:
+        """Whether it has come to its end."""
+        return self.task.over
+
+    def _run(
+        self, broker: Broker, definitions: Mapping[str, object], vhost: str | None
+    ) -> Iterator[int]:
+        try:
+            self.report = yield from add_definitions(broker, definitions, b"salt", vhost)
+        except AmqpError as error:
+            self.error = error.with_traceback(None)
