@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 
 import pytest
 from hypothesis import given, settings
@@ -47,7 +48,7 @@ class Windows:
 
     def restart(self, gap: int) -> None:
         self.next += gap
-        self.window.restart(self.next)
+        self.window = Window(self.next)
         self.model = []
 
     def check(self) -> None:
@@ -120,6 +121,14 @@ def test_a_window_holds_no_message_that_was_taken() -> None:
 # -- returns ---------------------------------------------------------------------------------------
 
 
+def returned(sequences: Iterable[int]) -> Returns:
+    """Messages that came back once."""
+    returns = Returns()
+    for sequence in sequences:
+        returns.put(Returned(sequence, message(sequence), 1))
+    return returns
+
+
 class ReturnsModel:
     """Returns and their model: numbers with counts by sequence."""
 
@@ -149,7 +158,7 @@ class ReturnsModel:
 
     def fill(self, sequences: list[int]) -> None:
         self.model = dict.fromkeys(sorted(sequences), 1)
-        self.returns.fill([Returned(one, message(one), 1) for one in self.model])
+        self.returns = returned(self.model)
 
     def check(self) -> None:
         returns = self.returns
@@ -159,7 +168,7 @@ class ReturnsModel:
             self.model.items()
         )
         for sequence in range(12):
-            assert returns.holds(sequence) == (sequence in self.model)
+            assert (returns.at(sequence) is not None) == (sequence in self.model)
 
 
 @given(
@@ -186,8 +195,7 @@ def test_returns_come_by_their_old_places(
 
 def test_few_of_very_many_are_taken_out_of_the_middle_at_their_own_cost() -> None:
     """The rest is neither moved nor copied, and the messages are held no more."""
-    returns = Returns()
-    returns.fill([Returned(one, message(one), 1) for one in range(10_000)])
+    returns = returned(range(10_000))
     free = Returned(0, message(0), 1)
     for sequence in range(5000, 5100):
         item = returns.remove(sequence)
@@ -201,8 +209,7 @@ def test_few_of_very_many_are_taken_out_of_the_middle_at_their_own_cost() -> Non
 
 def test_nothing_that_grows_with_the_messages_that_came_back_moves_all_of_them() -> None:
     """Not even where one of each block is taken out and put back again and again."""
-    returns = Returns()
-    returns.fill([Returned(one, message(one), 1) for one in range(20_000)])
+    returns = returned(range(20_000))
     for _ in range(200):
         for sequence in range(500, 20_000, 1000):
             item = returns.remove(sequence)
@@ -212,7 +219,7 @@ def test_nothing_that_grows_with_the_messages_that_came_back_moves_all_of_them()
         assert len(block.messages) <= 1024
         assert len(block.heap) < 3 * 1024
     # So it is where blocks come and go behind the first.
-    returns.fill([Returned(0, message(0), 1)])
+    returns = returned([0])
     for _ in range(1000):
         returns.put(Returned(5000, message(5000), 1))
         assert returns.remove(5000) is not None

@@ -29,23 +29,8 @@ class Detached:
         #: Pages, some of them in memory too.
         self.pages: list[Page] = []
         #: What else refers to them.
-        self._lists: Final[list[list[Any]]] = []
-        self._tables: Final[list[dict[Any, Any]]] = []
-
-    def add_window(self, window: Window) -> None:
-        """Add the messages of a window, which nobody else uses any more."""
-        if window.items:
-            self.windows.append(window)
-
-    def add_list(self, items: list[Any]) -> None:
-        """Add a list that is let go with them."""
-        if items:
-            self._lists.append(items)
-
-    def add_table(self, table: dict[Any, Any]) -> None:
-        """Add a dict that is let go with them."""
-        if table:
-            self._tables.append(table)
+        self.lists: Final[list[list[Any]]] = []
+        self.tables: Final[list[dict[Any, Any]]] = []
 
     def free(self, turn: Turn) -> None:
         """Let go of the memory, in later turns where it is much."""
@@ -59,9 +44,9 @@ class Detached:
                 turn.free_table_later(block.messages)
         if self.at is not None:
             self.at.free(turn)
-        for items in self._lists:
+        for items in self.lists:
             turn.free(items)
-        for table in self._tables:
+        for table in self.tables:
             turn.free_table(table)
 
     def _free_pages(self, turn: Turn) -> Iterator[int]:

@@ -21,8 +21,7 @@ from leveret.broker.backlog.owner import BacklogOwner
 from leveret.broker.backlog.page import Page, place_of
 from leveret.broker.backlog.page_cutter import cut
 from leveret.broker.backlog.pages import Pages
-from leveret.broker.backlog.spill_record import SpillRecord
-from leveret.broker.backlog.stored import StoredChunks
+from leveret.broker.backlog.stored import SpillRecord, StoredChunks
 from leveret.broker.backlog.window import (
     NOTHING,
     TAKEN,
@@ -518,7 +517,7 @@ class FifoPages(Pages):
 
     def detach(self, detached: Detached) -> None:
         """Let all messages leave."""
-        detached.add_window(self.front)
+        detached.windows.append(self.front)
         super().detach(detached)
 
     def clear(self) -> None:

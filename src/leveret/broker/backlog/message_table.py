@@ -89,18 +89,11 @@ class MessageTable:
 
     def values(self) -> list[Returned]:
         """Return all messages, in no order."""
-        found: list[Returned] = []
-        for block in self.blocks():
-            found += [item for item in block.items if item is not None]
-        return found
+        return [item for item in self.places() if item is not None]
 
     def places(self) -> list[Returned | None]:
         """Return all messages in no order, and None in between: so a copy takes the least."""
-        found: list[Returned | None] = []
-        for group in self._groups.values():
-            for block in group.values():
-                found.extend(block.items)
-        return found
+        return [item for block in self.blocks() for item in block.items]
 
     def since(self, start: i64) -> list[Returned]:
         """Return the messages from a sequence on, in no order."""

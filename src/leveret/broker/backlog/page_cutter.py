@@ -85,7 +85,7 @@ def _spill(pages: FifoPages, page: Page) -> None:
     page.stored.written = False
     for gap in gaps:
         if gap < ref.last:
-            pages.stored.skip(gap, gap)
+            pages.stored.gone.add(gap, gap)
 
 
 def _page(

@@ -253,10 +253,9 @@ class PriorityReady(Ready):
         """Let all messages leave; the sequences continue."""
         detached = Detached()
         for level in self.levels.values():
-            detached.add_list(level.items)
-            detached.add_list(level.back)
+            detached.lists.extend((level.items, level.back))
         detached.at = self.at
-        detached.add_table(self.tail)
+        detached.tables.append(self.tail)
         self.size = 0
         self.bodies = 0
         self.at = MessageTable()
@@ -281,8 +280,7 @@ class PriorityReady(Ready):
 
     def begin_tail(self) -> None:
         """Begin a new tail with the next message."""
-        self.tail = {}
-        self.tail_bytes = 0
+        self.end_tail()
         self.tail_start = self.next
 
     def end_tail(self) -> None:

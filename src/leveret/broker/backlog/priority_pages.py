@@ -26,8 +26,7 @@ from leveret.broker.backlog.owner import BacklogOwner
 from leveret.broker.backlog.page import Page, place_of
 from leveret.broker.backlog.pages import Pages
 from leveret.broker.backlog.priorities import PriorityReady
-from leveret.broker.backlog.spill_record import SpillRecord
-from leveret.broker.backlog.stored import StoredChunks
+from leveret.broker.backlog.stored import SpillRecord, StoredChunks
 from leveret.broker.backlog.window import Returned, sequence_of
 from leveret.broker.queue.queue import Queue
 from leveret.broker.values.expiration import deadline_of, own_expiry

@@ -158,7 +158,7 @@ class Ready:
 
     def has(self, sequence: i64) -> bool:
         """Return whether a message with this sequence waits."""
-        if self.window.has(sequence) or self.returns.holds(sequence):
+        if self.window.has(sequence) or self.returns.at(sequence) is not None:
             return True
         pages = self.fifo
         return pages is not None and pages.has(sequence)
@@ -176,9 +176,9 @@ class Ready:
     def scattered(self) -> list[int]:
         """Return the sequences that lie before `first_in_order`, in order."""
         first = self.first_in_order()
-        if not self.returns.is_before(first):
+        if not NOTHING < self.returns.first() < first:
             return []
-        return [sequence for sequence in self.returns.in_order() if sequence < first]
+        return [int(item.sequence) for item in self.returns.waiting() if item.sequence < first]
 
     def first_in_order(self) -> i64:
         """Return the sequence from which on every sequence has to be looked up.
@@ -262,7 +262,7 @@ class Ready:
         pages = self.pages
         if pages is not None:
             pages.detach(detached)
-        detached.add_window(self.window)
+        detached.windows.append(self.window)
         detached.returns = self.returns
         self.size = 0
         self.bodies = 0
@@ -285,5 +285,6 @@ class Ready:
             if window is not None:
                 self.window = window
                 return
-        self.returns.fill(returned)
-        self.window.restart(next_sequence)
+        for item in returned:
+            self.returns.put(item)
+        self.window = Window(next_sequence)

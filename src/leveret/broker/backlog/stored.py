@@ -19,7 +19,9 @@ from typing import Final, final
 from mypy_extensions import i64, mypyc_attr
 
 from leveret.broker.core.turn import Turn
+from leveret.broker.queue.queue import Queue
 from leveret.chunk import Chunk
+from leveret.store.journal.journal import Journal, LateRecord
 from leveret.store.records.ranges import RangeSet
 from leveret.store.segments.segments import ChunkRef
 from leveret.store.segments.spill import Spill
@@ -181,10 +183,6 @@ class StoredChunks:
         self.through = max(self.through, ref.last)
         return stored
 
-    def skip(self, first: i64, last: i64) -> None:
-        """Mark the sequences from `first` to `last` as absent from the chunk around them."""
-        self.gone.add(first, last)
-
     def find(self, sequence: i64) -> StoredChunk | None:
         """Return the chunk in whose range a sequence lies, or None."""
         stored = self._found
@@ -288,3 +286,30 @@ class StoredChunks:
         """Return whether a chunk lies between two sequences."""
         stored = self.chunks.behind(first)
         return stored is not None and stored.ref.first < last
+
+
+@final
+class SpillRecord(LateRecord):
+    """The record of a chunk that is written and synced, which comes a group after its messages.
+
+    It stands for messages, and for what is gone of them, that other records before it tell of: a
+    publish, a transaction, a move to another queue.  Of the newest group a crash may keep any part.
+    Kept without those records, it would do a transaction by half, or lose what was to be moved.  So
+    what it says follows from groups before its own.
+    """
+
+    def __init__(
+        self, queue: Queue, chunks: StoredChunks, stored: StoredChunk, ref: ChunkRef
+    ) -> None:
+        self.queue: Final = queue
+        self.chunks: Final = chunks
+        self.stored: Final = stored
+        self.ref: Final = ref
+
+    def append_to(self, journal: Journal) -> None:
+        """Append the chunk in its present state, unless no message of it is left."""
+        queue = self.queue
+        if queue.deleted or not self.stored.kept:
+            return
+        gone = self.chunks.gone.within(self.ref.first, self.ref.last)
+        journal.spill(queue.queue_id, self.ref, gone)

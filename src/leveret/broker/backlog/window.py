@@ -150,14 +150,6 @@ class Window:
         part.fill(items, first)
         return part
 
-    def restart(self, next_sequence: i64) -> None:
-        """Drop all; the next message gets `next_sequence`, which is never lower than before."""
-        self.items = []
-        self.head = 0
-        self.gaps = 0
-        self.head_sequence = next_sequence
-        self.next_sequence = next_sequence
-
     def waiting(self) -> list[Returned]:
         """Return the messages that wait, the oldest first."""
         found: list[Returned] = []
@@ -290,16 +282,6 @@ class Returns:
             self._numbers = sorted(int(number) for number in blocks)
         return block
 
-    def fill(self, returned: list[Returned]) -> None:
-        """Start with messages."""
-        self._lowest = NOTHING
-        self._first = None
-        self._count = 0
-        self._blocks = {}
-        self._numbers = []
-        for item in returned:
-            self.put(item)
-
     def first(self) -> i64:
         """Return the lowest sequence, or NOTHING."""
         return self._lowest
@@ -345,15 +327,6 @@ class Returns:
         """Return how many returned messages wait."""
         return self._count
 
-    def is_before(self, sequence: i64) -> bool:
-        """Return whether a message with a lower sequence waits here."""
-        first = self._lowest
-        return first != NOTHING and first < sequence
-
-    def holds(self, sequence: i64) -> bool:
-        """Return whether a message with this sequence waits here."""
-        return self.at(sequence) is not None
-
     def at(self, sequence: i64) -> Returned | None:
         """Return the message of a sequence that waits here, or None."""
         if self._count == 0:
@@ -364,10 +337,6 @@ class Returns:
     def blocks(self) -> list[ReturnsBlock]:
         """Return the blocks of messages, in no order."""
         return list(self._blocks.values())
-
-    def in_order(self) -> list[int]:
-        """Return the sequences of the waiting messages, in order."""
-        return [int(item.sequence) for item in self.waiting()]
 
     def waiting(self) -> list[Returned]:
         """Return the waiting messages in the order of their sequences."""

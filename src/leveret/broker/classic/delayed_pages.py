@@ -23,8 +23,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from leveret.broker.backlog.damage import chunk_if_true, open_chunk, report_messages
-from leveret.broker.backlog.spill_record import SpillRecord
-from leveret.broker.backlog.stored import StoredChunk, StoredChunks
+from leveret.broker.backlog.stored import SpillRecord, StoredChunk, StoredChunks
 from leveret.broker.classic.delayed_memory import Delayed, DelayedMemory
 from leveret.broker.core.effects import ChunkWanted
 from leveret.broker.queue.queue import Queue
@@ -211,7 +210,7 @@ class DelayedPages:
         ref = queue.turn.spill.add(builder, page, not queue.recorded)
         self._keep(page, self.stored.add(ref, builder.count))
         for first, end in gaps:
-            self.stored.skip(first, end)
+            self.stored.gone.add(first, end)
 
     def _keep(self, page: DelayedPage, stored: StoredChunk) -> None:
         page.stored = stored

@@ -228,7 +228,7 @@ def _take_in(queue: ChunkedQueue, chunk: NewChunk) -> None:
     stored.add(chunk.ref, len(chunk.sequences))
     after: i64 = chunk.ref.first
     for sequence in chunk.sequences:
-        stored.skip(after, sequence - 1)
+        stored.gone.add(after, sequence - 1)
         after = sequence + 1
     for sequence in chunk.sequences:
         if not queue.holds(sequence):

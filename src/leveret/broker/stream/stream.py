@@ -193,8 +193,8 @@ class Stream(Queue):
     def _spill(self, block: Block) -> None:
         """Write a block to a segment file; it may leave the memory once it is written.
 
-        The record that says so comes a group after the block's messages (`spill_record.py` says
-        why), so a crash finds either the messages in the journal, or both, or the chunk.
+        The record that says so comes a group after the block's messages (`SpillRecord` says why),
+        so a crash finds either the messages in the journal, or both, or the chunk.
         """
         turn = self.turn
         ref = turn.spill.add(block.chunk(self.queue_id), BlockSpill(self, block), False)
