@@ -53,8 +53,6 @@ SINGLE_BASES: Final[dict[str, str]] = {
 #: Those that are still to be folded into their heir.
 BASES_LEFT: Final = frozenset(
     [
-        "broker.classic.consumed.ConsumedQueue",
-        "broker.classic.delayed_pages.PagesOwner",
         "broker.core.cancels.Cancellable",
         "broker.core.effects.DeadMessage",
         "broker.core.events.MessageEvents",
@@ -63,7 +61,6 @@ BASES_LEFT: Final = frozenset(
         "broker.core.rounds.TurnTaker",
         "broker.core.work.WorkAccount",
         "broker.node.publish_sessions.PublishCounter",
-        "broker.queue.consumers.SingleActive",
         "broker.scheduler.task.Spending",
         "broker.topology.exchanges.random.RandomExchange",
         "broker.values.deduplication.KeyBooking",

@@ -29,7 +29,7 @@ from mypy_extensions import i64
 from leveret.broker.backlog.stored import StoredChunks
 from leveret.broker.backlog.window import Returned, WindowPart
 from leveret.broker.classic.delayed_memory import Delayed, DelayedMemory
-from leveret.broker.classic.delayed_pages import DelayedPages, PagesOwner
+from leveret.broker.classic.delayed_pages import DelayedPages
 from leveret.broker.classic.waiting import WaitingQueue
 from leveret.broker.core.timers import Timed
 from leveret.broker.core.turn import Turn
@@ -110,22 +110,6 @@ class DueTimer(Timed):
 
 
 @final
-class StoreOfPages(PagesOwner):
-    """The store, as its pages know it."""
-
-    def __init__(self, store: DelayedMessages) -> None:
-        self._store: Final = store
-
-    def arrived(self) -> None:
-        """Go on with what waited for a page that was written or read."""
-        self._store.go_on()
-
-    def go_on_later(self) -> None:
-        """Go on with what is to be written in the next round."""
-        self._store.schedule()
-
-
-@final
 class DelayedMessages(Queue):
     """The store of one delayed exchange; every message in it is journaled, persistent or not."""
 
@@ -135,7 +119,7 @@ class DelayedMessages(Queue):
         self.stored.keeps_all = True
         self.exchange_name = exchange_name
         self.memory = DelayedMemory(turn)
-        self.pages = DelayedPages(self, self.memory, self.stored, StoreOfPages(self))
+        self.pages = DelayedPages(self)
         self.next_sequence: i64 = 1
         #: True while messages that are due are handed over.
         self._releases = False

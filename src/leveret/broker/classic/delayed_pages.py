@@ -18,15 +18,15 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator
-from typing import Final, final
+from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
 from leveret.broker.backlog.damage import chunk_if_true, open_chunk, report_messages
-from leveret.broker.backlog.stored import SpillRecord, StoredChunk, StoredChunks
-from leveret.broker.classic.delayed_memory import Delayed, DelayedMemory
+from leveret.broker.backlog.spill_record import SpillRecord
+from leveret.broker.backlog.stored import SpillRecord, StoredChunk
+from leveret.broker.classic.delayed_memory import Delayed
 from leveret.broker.core.effects import ChunkWanted
-from leveret.broker.queue.queue import Queue
 from leveret.broker.values.delay import due_ms
 from leveret.chunk import NEVER, Chunk, ChunkBuilder
 from leveret.limits import (
@@ -41,6 +41,9 @@ from leveret.message import Message
 from leveret.store.records.fields import number
 from leveret.store.segments.segments import ChunkRef
 from leveret.store.segments.spill import SpillOwner
+
+if TYPE_CHECKING:
+    from leveret.broker.classic.delayed import DelayedMessages
 
 #: The field of a store's record that tells from which sequence on its chunks say what is due when.
 _DUES_FROM: Final = "dues_from"
@@ -59,16 +62,6 @@ _CUT_STEPS: Final = 2
 #: Messages in memory that are looked at for a cost of 1, and those that are looked at at once.
 _LOOKED_PER_COST: Final = 4
 _LOOKED_AT_ONCE: Final = 256
-
-
-class PagesOwner:
-    """What the pages ask of their store."""
-
-    def arrived(self) -> None:
-        """Take note that a page was written or read: messages may be due, or more be written."""
-
-    def go_on_later(self) -> None:
-        """Have `bound` called in the next round."""
 
 
 @final
@@ -117,15 +110,12 @@ class DelayedWanted(ChunkWanted):
 class DelayedPages:
     """The pages of one store."""
 
-    def __init__(
-        self, queue: Queue, memory: DelayedMemory, stored: StoredChunks, owner: PagesOwner
-    ) -> None:
-        self._turn: Final = queue.turn
-        #: The store; None once it is deleted, and `owner` does nothing from then on.
-        self._queue: Queue | None = queue
-        self.memory: Final = memory
-        self.stored: Final = stored
-        self.owner = owner
+    def __init__(self, store: DelayedMessages) -> None:
+        self._turn: Final = store.turn
+        #: The store; None once it is deleted.
+        self._queue: DelayedMessages | None = store
+        self.memory: Final = store.memory
+        self.stored: Final = store.stored
         #: The pages by the `key` of their chunks.
         self.by_key: dict[i64, DelayedPage] = {}
         #: The messages that are on the disk alone, and their bytes.
@@ -145,7 +135,7 @@ class DelayedPages:
         self._unload_until: i64 = 0
 
     @property
-    def queue(self) -> Queue:
+    def queue(self) -> DelayedMessages:
         """Return the store, which is not deleted."""
         queue = self._queue
         assert queue is not None, "a deleted store has no pages"
@@ -154,7 +144,11 @@ class DelayedPages:
     def untie(self) -> None:
         """Let go of the store, which is deleted: all pages were forgotten."""
         self._queue = None
-        self.owner = PagesOwner()
+
+    def _arrived(self) -> None:
+        """Have the store go on: messages may be due, or more be written."""
+        if self._queue is not None:
+            self._queue.go_on()
 
     # -- writing ----------------------------------------------------------------------------------
 
@@ -178,7 +172,7 @@ class DelayedPages:
             if fresh < turn.page_bytes and len(self.memory.fresh) < PAGE_MESSAGES_MAX:
                 return
             if self._cut >= _PAGES_PER_ROUND:
-                self.owner.go_on_later()
+                self.queue.schedule()
                 return
             self._cut += 1
             self.cut()
@@ -237,7 +231,7 @@ class DelayedPages:
                 self._unload(page, sequence, delayed)
         queue.turn.steps += len(rows)
         self._list(page)
-        self.owner.arrived()
+        self._arrived()
 
     def _unload(self, page: DelayedPage, sequence: i64, delayed: Delayed) -> None:
         """Drop a message from memory, as its page has it."""
@@ -372,7 +366,7 @@ class DelayedPages:
             if page.loading:
                 self._loading.remove(page)
                 page.loading = False
-                self.owner.arrived()
+                self._arrived()
             return
         if stored.ref is not ref:
             # It was moved meanwhile, and may be gone from where it lay.
@@ -390,7 +384,7 @@ class DelayedPages:
             self.away += page.away
             self.away_bytes += page.away_bytes
             self._list(page)
-        self.owner.arrived()
+        self._arrived()
 
     def _judge_room(self) -> None:
         """Look less far ahead where memory is full, and farther where it is empty."""

@@ -1,9 +1,8 @@
 """The order of a queue's consumers: which of them gets the next message.
 
-There are four orders, a class each: all in turn (`RoundRobin`), those of the highest priority in
-turn (`ConsumerPriorities`), or one that gets everything (`SingleActive`), which may be another one
-in each partition of a super stream (`PartitionActive`).  A queue begins with the plain one, and
-`added` and `removed` return the order that holds from then on.
+There are three orders, a class each: all in turn (`RoundRobin`), those of the highest priority in
+turn (`ConsumerPriorities`), or one that gets everything (`SingleActive`).  A queue begins with the
+plain one, and `added` and `removed` return the order that holds from then on.
 
 Invariants: `consumers` is the queue's own list, in the order of registration; with equal prefetch
 no consumer is two messages ahead of another that could have taken more, also when others come and
@@ -307,10 +306,18 @@ class SingleActive(RoundRobin):
 
     The next one gets nothing while the one before it holds messages: what that one gives back must
     come first, or the order would break.
+
+    Those who read all partitions of a super stream share them.  Of the consumers of the highest
+    priority, partition n has the one at the place n, counted round: where they came in the same
+    order to all partitions, each has its share; whoever comes or goes moves some of them.
+
+    Source: RabbitMQ's single active consumers, also of super streams.
     """
 
-    def __init__(self, consumers: list[Consumer]) -> None:
+    def __init__(self, consumers: list[Consumer], partition: i64 = -1) -> None:
         super().__init__(consumers)
+        #: Which partition it is; negative for what is none.
+        self.partition: i64 = partition
         self.active: Consumer | None = None
         #: The one that was active before, while it may hold messages still.
         self.before: Consumer | None = None
@@ -322,17 +329,25 @@ class SingleActive(RoundRobin):
         """Activate `consumer` if it is the first, or of a higher priority than the active one."""
         self._by_priority.put(consumer)
         active = self.active
-        if active is None or consumer.priority > active.priority:
+        if self.partition >= 0:
+            self._share()
+        elif active is None or consumer.priority > active.priority:
             self._activate(consumer)
         return self
 
     def removed(self, consumer: Consumer, place: i64) -> RoundRobin:
         """Activate the next one: of the highest priority, the one that has been there longest."""
         self._by_priority.remove(consumer)
-        if consumer is self.active:
-            highest = self._by_priority.highest()
-            self._activate(highest[0] if highest else None)
+        if self.partition >= 0 or consumer is self.active:
+            self._share()
         return self
+
+    def _share(self) -> None:
+        """Activate the consumer whose turn it is by its place."""
+        best = self._by_priority.highest()
+        chosen = best[max(self.partition, 0) % len(best)] if best else None
+        if chosen is not self.active:
+            self._activate(chosen)
 
     def _activate(self, consumer: Consumer | None) -> None:
         before = self.before
@@ -365,36 +380,3 @@ class SingleActive(RoundRobin):
     def is_active(self, consumer: Consumer) -> bool:
         """Return whether `consumer` is the active one."""
         return consumer is self.active
-
-
-class PartitionActive(SingleActive):
-    """One consumer of a partition, so that those who read all partitions share them.
-
-    Of those of the highest priority partition n has the one at the place n, counted round.  Where
-    they came in the same order to all partitions, each has its share; whoever comes or goes moves
-    some of them.
-
-    Source: RabbitMQ's single active consumers of super streams.
-    """
-
-    def __init__(self, consumers: list[Consumer], partition: i64) -> None:
-        super().__init__(consumers)
-        self.partition: i64 = partition
-
-    def added(self, consumer: Consumer) -> RoundRobin:
-        """Share anew."""
-        self._by_priority.put(consumer)
-        self._share()
-        return self
-
-    def removed(self, consumer: Consumer, place: i64) -> RoundRobin:
-        """Share anew."""
-        self._by_priority.remove(consumer)
-        self._share()
-        return self
-
-    def _share(self) -> None:
-        best = self._by_priority.highest()
-        chosen = best[self.partition % len(best)] if best else None
-        if chosen is not self.active:
-            self._activate(chosen)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64
 
 from leveret.broker.queue.consumer import Consumer, Source
-from leveret.broker.queue.consumers import PartitionActive, RoundRobin, SingleActive, place_of
+from leveret.broker.queue.consumers import RoundRobin, SingleActive, place_of
 from leveret.broker.stream.filter import StreamFilter, stream_filter
 from leveret.broker.stream.offsets import check_reader_name
 from leveret.broker.stream.reader import StreamReader
@@ -43,11 +43,7 @@ class StreamGroup(Source):
         self.reader_name: Final = reader_name
         self.has_offsets = True
         self.adds_headers = True
-        self.consumer_order: RoundRobin = (
-            SingleActive(self.consumers)
-            if stream.partition < 0
-            else PartitionActive(self.consumers, stream.partition)
-        )
+        self.consumer_order: RoundRobin = SingleActive(self.consumers, stream.partition)
         self.filters: dict[Consumer, StreamFilter | None] = {}
         #: The place of the consumer that is served, which is the last one that got something.
         self.reader: StreamReader | None = None
