@@ -56,8 +56,8 @@ class BrowseFilter:
             self._trie = TopicTrie()
             self._trie.insert(routing_key, True)
         self._headers = HeadersMatcher(headers) if headers is not None else None
-        #: What the messages that were judged so far have cost, in steps of work.
-        self.steps: i64 = 0
+        #: What the messages that were judged so far have cost.
+        self.cost: i64 = 0
 
     def matches(self, message: Message) -> bool:
         """Return whether a message matches the filter."""
@@ -66,14 +66,14 @@ class BrowseFilter:
             before = trie.states_visited
             key = message.address.routing_key.decode("utf-8", "surrogateescape")
             found = trie.match(key)
-            self.steps += (trie.states_visited - before) // LOOKS_PER_STEP
+            self.cost += (trie.states_visited - before) // LOOKS_PER_STEP
             if not found:
                 return False
         matcher = self._headers
         if matcher is None:
             return True
-        self.steps += matcher.looks // LOOKS_PER_STEP
-        self.steps += len(message.properties) // TABLE_BYTES_PER_STEP
+        self.cost += matcher.looks // LOOKS_PER_STEP
+        self.cost += len(message.properties) // TABLE_BYTES_PER_STEP
         return matcher.matches(property_headers(message.properties) or {})
 
 
@@ -145,7 +145,7 @@ class Look:
         queue.turn.steps += len(self.scattered)
         #: The sequence that was looked at last; None before the first one.
         self.last: i64 | None = after
-        #: Messages that were looked at, and the steps that it took to judge them.
+        #: Messages that were looked at, and what it cost to judge them.
         self.looked: i64 = 0
         self.ended = False
 
@@ -162,7 +162,7 @@ class Look:
         self.at = max(self.at, after + 1)
 
     def next(self, limit: i64) -> Returned | None:
-        """Return the next message wanted; None at the end, or when `limit` steps were taken in all.
+        """Return the next message wanted; None at the end, or when it has cost `limit` in all.
 
         What is passed over by its position counts too.
         """
@@ -179,9 +179,9 @@ class Look:
             if self.skip > 0:
                 self.skip -= 1
                 continue
-            before = self.wanted.steps
+            before = self.wanted.cost
             matches = self.wanted.matches(returned.message)
-            self.looked += self.wanted.steps - before
+            self.looked += self.wanted.cost - before
             if matches:
                 return returned
         return None
@@ -211,7 +211,7 @@ def browse(
 ) -> BrowsePage:
     """Return up to `limit` waiting messages that are wanted; `after` is the page's before it.
 
-    One call looks at no more than a slice, so a page may hold few messages and not be the last.
+    One call looks at so many messages at most that a page may hold few, and not be the last.
     """
     look = Look(queue, wanted, after)
     items: list[Returned] = []

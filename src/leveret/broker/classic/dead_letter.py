@@ -57,10 +57,10 @@ from leveret.wire.tables import Timestamp, patch_length
 if TYPE_CHECKING:
     from leveret.broker.classic.waiting import WaitingQueue
 
-#: What an entry of `x-death` costs in steps, which is read and written anew in some 3 µs, and how
-#: many of its routing keys make another step.
-_DEATH_STEPS: Final = 3
-_DEATH_KEYS_PER_STEP: Final = 4
+#: What an entry of `x-death` costs, which is read and written anew in some 3 µs, and how many of
+#: its routing keys cost 1 more.
+_DEATH_COST: Final = 3
+_DEATH_KEYS_PER_COST: Final = 4
 
 #: The sequence that an event tells of a message that was in no queue.
 _NO_SEQUENCE: Final = -1
@@ -180,14 +180,14 @@ def _listed(deaths: list[Death]) -> list[Death]:
     return deaths[:place]
 
 
-def _steps_of(deaths: list[Death]) -> i64:
+def _cost_of(deaths: list[Death]) -> i64:
     """Return what it costs to read and write what tells of deaths before the last one."""
     if len(deaths) == 1:
         return 0
     keys: i64 = 0
     for death in deaths:
         keys += len(death.routing_keys)
-    return _DEATH_STEPS * (len(deaths) - 1) + keys // _DEATH_KEYS_PER_STEP
+    return _DEATH_COST * (len(deaths) - 1) + keys // _DEATH_KEYS_PER_COST
 
 
 def _is_cycle(queue: str, deaths: list[Death]) -> bool:
@@ -259,7 +259,7 @@ class DeadLetter(DeadMessage):
             return None
         deaths, keys = self._history()
         properties = self._properties(deaths)
-        turn.steps += LETTER_STEPS + _steps_of(deaths)
+        turn.steps += LETTER_STEPS + _cost_of(deaths)
         # The headers are read, and written anew.
         turn.steps += len(self.message.properties) // TABLE_BYTES_PER_STEP
         if queue.settings.dead_letter_routing_key is not None:

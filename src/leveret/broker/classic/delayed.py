@@ -45,7 +45,6 @@ from leveret.limits import (
     BODY_APART_BYTES,
     DELAYED_EVICTED_MS,
     DELAYED_STEPS,
-    SLICE_MESSAGES,
     SPILL_BATCH_BYTES,
     TABLE_BYTES_PER_STEP,
 )
@@ -106,7 +105,7 @@ class DueTimer(Timed):
     def due(self, now_ms: i64) -> None:
         """Let go what is due."""
         if self.store is not None:
-            self.store.dispatch(SLICE_MESSAGES)
+            self.store.release()
 
 
 @final
@@ -169,6 +168,11 @@ class DelayedMessages(Queue):
             self.turn.timers.set(self.timer, deadline)
 
     def dispatch(self, limit: i64) -> bool:
+        """Do what is due: nobody consumes what is delayed."""
+        self.release()
+        return False
+
+    def release(self) -> None:
         """Begin to hand what is due to the exchange."""
         self.pages.bound()
         if self.turn.is_writing_much():
@@ -176,7 +180,6 @@ class DelayedMessages(Queue):
         elif not self._releases:
             self._releases = True
             self.turn.start_later(self._release())
-        return False
 
     def _release(self) -> Iterator[int]:
         """Hand what is due to the exchange, unless the disk is too slow for it."""

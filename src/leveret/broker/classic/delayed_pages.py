@@ -55,9 +55,8 @@ _SORT_OUT_AT: Final = 64
 #: ones could have eight times as many.
 PAGE_MESSAGES_MAX: Final = 512
 
-#: Pages that are written in a round, and the steps of each message in one, of 5 µs.
-_PAGES_PER_ROUND: Final = 2
-_CUT_STEPS: Final = 2
+#: What each message costs in a page that is written.
+_CUT: Final = 2
 
 #: Messages in memory that are looked at for a cost of 1, and those that are looked at at once.
 _LOOKED_PER_COST: Final = 4
@@ -127,9 +126,8 @@ class DelayedPages:
         self.near_ms: i64 = DELAYED_NEAR_MS
         self._heap: list[tuple[int, int]] = []
         self._loading: list[DelayedPage] = []
-        #: The round that pages were written in last, by its end, and how many.
-        self._round: i64 = -1
-        self._cut: i64 = 0
+        #: True while pages are written.
+        self._cuts = False
         #: True while messages that are due later than this are dropped from memory.
         self._unloads = False
         self._unload_until: i64 = 0
@@ -158,24 +156,24 @@ class DelayedPages:
         return window < 0 or self.memory.taken() <= window
 
     def bound(self) -> None:
-        """Keep the memory of the store within the window: write pages of fresh messages.
+        """Keep the memory of the store within the window: write pages of fresh messages."""
+        if not self._cuts and self._must_cut():
+            self._cuts = True
+            self._turn.start_later(self._cut_pages())
 
-        It writes a few of them in each round, because very many messages may have come while
-        others were written.
-        """
-        turn = self._turn
-        if self._round != turn.round_number:
-            self._round = turn.round_number
-            self._cut = 0
-        while not self.has_room() and turn.spill.unwritten_bytes < SPILL_BATCH_BYTES:
-            fresh = self.memory.fresh_bytes
-            if fresh < turn.page_bytes and len(self.memory.fresh) < PAGE_MESSAGES_MAX:
-                return
-            if self._cut >= _PAGES_PER_ROUND:
-                self.queue.schedule()
-                return
-            self._cut += 1
+    def _must_cut(self) -> bool:
+        """Return whether a page is to be written, and may be now."""
+        memory = self.memory
+        if self.has_room() or self._turn.spill.unwritten_bytes >= SPILL_BATCH_BYTES:
+            return False
+        fills = memory.fresh_bytes >= self._turn.page_bytes
+        return fills or len(memory.fresh) >= PAGE_MESSAGES_MAX
+
+    def _cut_pages(self) -> Iterator[int]:
+        while self._queue is not None and self._must_cut():
             self.cut()
+            yield 1
+        self._cuts = False
 
     def cut(self) -> None:
         """Write the first fresh messages to a chunk, as many as it takes; there are some."""
@@ -200,7 +198,7 @@ class DelayedPages:
             memory.written(sequence)
         page.leaving = size + len(page.rows) * DELAYED_OVERHEAD_BYTES
         memory.leaving += page.leaving
-        queue.turn.steps += _CUT_STEPS * len(page.rows)
+        queue.turn.steps += _CUT * len(page.rows)
         ref = queue.turn.spill.add(builder, page, not queue.recorded)
         self._keep(page, self.stored.add(ref, builder.count))
         for first, end in gaps:

@@ -95,7 +95,7 @@ class Retained(Timed):
 
     def keep(self, sequence: i64, message: Message) -> None:
         """Retain an acked message, and drop the oldest ones beyond the limits."""
-        # It takes as long as to settle it, which the acks of some clients do for two in a step.
+        # It takes as long as to settle two messages.
         self.queue.turn.steps += 1
         self.messages[sequence] = message
         heapq.heappush(self._heap, int(sequence))

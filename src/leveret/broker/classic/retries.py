@@ -33,7 +33,10 @@ from leveret.broker.core.retention import Keeper
 from leveret.broker.core.timers import Timed
 from leveret.broker.values.expiration import deadline_of
 from leveret.clock import NO_DEADLINE
-from leveret.limits import RETRY_OVERHEAD_BYTES, RETRY_TIME_BYTES, SLICE_MESSAGES
+from leveret.limits import RETRY_OVERHEAD_BYTES, RETRY_TIME_BYTES
+
+#: Due times that are looked at for each message beyond the share.
+_LOOKED_AT: Final = 4096
 
 if TYPE_CHECKING:
     from leveret.broker.classic.classic import ClassicQueue
@@ -89,7 +92,7 @@ class Retries(Timed):
         keeper = self._keeper
         skipped: list[tuple[int, int]] = []
         looked: i64 = 0
-        while self._heap and looked < SLICE_MESSAGES and keeper.is_over():
+        while self._heap and looked < _LOOKED_AT and keeper.is_over():
             looked += 1
             entry = heapq.heappop(self._heap)
             sequence: i64 = entry[1]

@@ -43,9 +43,9 @@ from leveret.message import Address, Message
 from leveret.store.records.levels import STRICT
 from leveret.store.records.returns import MAYBE_DELIVERED
 
-#: Messages in memory that get their levels in the time of a step, and pages that are looked at.
-_SORTED_PER_STEP: Final = 4
-_PAGES_PER_STEP: Final = 64
+#: Messages in memory that get their levels for a cost of 1, and pages that are looked at.
+_SORTED_PER_COST: Final = 4
+_PAGES_PER_COST: Final = 64
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -108,11 +108,11 @@ class WaitingQueue(Queue):
         ready = self.ready
         fifo = ready.fifo
         if fifo is not None:
-            self.turn.steps += ready.page_count() // _PAGES_PER_STEP
+            self.turn.steps += ready.page_count() // _PAGES_PER_COST
             if not fifo.are_whole():
                 return False
         waiting = ready.waiting()
-        self.turn.steps += len(waiting) // _SORTED_PER_STEP
+        self.turn.steps += len(waiting) // _SORTED_PER_COST
         self._have_levels()
         self.ready.fill(waiting, ready.next_sequence())
         if fifo is not None and (fifo.active or fifo.counts):

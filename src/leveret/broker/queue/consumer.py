@@ -95,7 +95,7 @@ class Source(Dispatcher):
         self.schedule()
 
     def begin_returns(self) -> None:
-        """Deliver nothing before `end_returns`: many deliveries come back slice after slice."""
+        """Deliver nothing before `end_returns`: many deliveries come back."""
 
     def end_returns(self) -> None:
         """Deliver again: all of them are back."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 #: So many consumers are asked for each message; of more, all are asked once in a call (`able`).
 _ASKED_MAX: Final = 64
 
-#: Consumers that are asked in the time of a step: each is an object elsewhere in the memory.
+#: Consumers that are asked for a cost of 1: each is an object elsewhere in the memory.
 ASKED_PER_STEP: Final = 16
 
 

@@ -37,10 +37,10 @@ if TYPE_CHECKING:
     from leveret.broker.core.ownership import Owner
     from leveret.broker.core.quotas import Share
 
-#: Consumers behind one that ends, of which the places are moved in the time of a step; and those of
+#: Consumers behind one that ends, of which the places are moved for a cost of 1; and those of
 #: a list that is copied in it.
-_MOVED_PER_STEP: Final = 2048
-_COPIED_PER_STEP: Final = 256
+_MOVED_PER_COST: Final = 2048
+_COPIED_PER_COST: Final = 256
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -241,7 +241,7 @@ class Queue(Source):
         order = self.consumer_order.added(consumer)
         if order is not self.consumer_order:
             # A list of all consumers was copied.
-            self.turn.steps += len(self.consumers) // _COPIED_PER_STEP
+            self.turn.steps += len(self.consumers) // _COPIED_PER_COST
             self.consumer_order = order
         self.exclusive_consumer = consumer.exclusive
         self.had_consumer = True
@@ -252,7 +252,7 @@ class Queue(Source):
         self.turn.changes += 1
         consumers = self.consumers
         place = place_of(consumer, consumers)
-        self.turn.steps += (len(consumers) - place) // _MOVED_PER_STEP
+        self.turn.steps += (len(consumers) - place) // _MOVED_PER_COST
         del consumers[place]
         self.consumer_order = self.consumer_order.removed(consumer, place)
         self.detach(consumer)

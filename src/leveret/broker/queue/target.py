@@ -59,8 +59,8 @@ class Target:
         self.share: Share | None = None
         #: True where `make_room` must be asked after each publish.
         self.bounded = False
-        #: Steps of what it does with a message beside keeping it: at most 2.
-        self.more_steps: i64 = 0
+        #: What it costs it to do more with a message than to keep it: at most 2.
+        self.more_cost: i64 = 0
         self.deleted = False
         # Counters are plain numbers that only grow; who wants a rate computes it.
         self.published: i64 = 0
@@ -162,17 +162,17 @@ class Target:
             self.publishers.drop()
 
 
-def more_steps_of(targets: list[Target], message: Message) -> i64:
-    """Return the steps of what targets do with a message beside keeping it, as they count them."""
-    steps: i64 = 0
+def more_cost_of(targets: list[Target], message: Message) -> i64:
+    """Return what it costs targets to do more with a message than to keep it, as they count it."""
+    cost: i64 = 0
     if message.properties[0] & EXPIRATION_FLAG:
         for target in targets:
             # Of what is dropped at once a deadline is left behind, which is found later.
-            steps += max(target.more_steps + (1 if target.bounded else 0), 1)
+            cost += max(target.more_cost + (1 if target.bounded else 0), 1)
     else:
         for target in targets:
-            steps += target.more_steps
-    return steps
+            cost += target.more_cost
+    return cost
 
 
 @final
