@@ -687,10 +687,8 @@ ACK_RANGES_PER_RECORD_MAX: Final = 512
 #: Chunks and records that a checkpoint holds before they are written.
 CHECKPOINT_BYTES_HELD_MAX: Final = 4 * 1024 * 1024
 
-#: The window that a queue has at least, when all together fill the memory for what waits; and how
-#: many queues are then asked in one turn to write what they hold.
+#: The window that a queue has at least, when all together fill the memory for what waits.
 QUEUE_WINDOW_BYTES_LEAST: Final = 262_144
-EVICT_QUEUES: Final = 64
 
 #: What it takes to remember how often a message on the disk came back.
 RETURN_COUNT_BYTES: Final = 100

@@ -4,13 +4,13 @@ Each queue keeps a window in memory (`pages.py`).  Many queues can fill the node
 windows that are not full; so above a share of it the windows are made small, and one queue after
 the other is asked to write what it holds, until enough is free again.
 
-Invariant: one call asks few queues, and none while much waits to be written.
+Invariant: no queue is asked while much waits to be written.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
@@ -18,14 +18,16 @@ from leveret.broker.classic.delayed import DelayedMessages
 from leveret.broker.classic.waiting import WaitingQueue
 from leveret.broker.core.turn import Turn
 from leveret.limits import (
-    EVICT_QUEUES,
     QUEUE_WINDOW_BYTES_LEAST,
     SPILL_BATCH_BYTES,
-    STEPS_PER_SLICE,
 )
 
 if TYPE_CHECKING:
+    from leveret.broker.scheduler.task import Task
     from leveret.broker.vhost.vhost import Vhost
+
+#: To ask a queue, which may make a chunk of what it holds.
+_ASK_STEPS: Final = 32
 
 
 @final
@@ -40,8 +42,11 @@ class Eviction:
         self.window_bytes: i64 = -1
         #: True while the memory is fuller than it should be.
         self.full = False
-        self._queues: Iterator[WaitingQueue | DelayedMessages] | None = None
-        #: The queue that has more for another call.
+        #: What asks queues; it may be over.
+        self._evicting: Task | None = None
+        #: Those that are to be asked.
+        self._queues: Iterator[WaitingQueue | DelayedMessages] = self._all()
+        #: The queue that has more to write.
         self._asked: WaitingQueue | DelayedMessages | None = None
         #: What was held when all queues had been asked; they are asked again when it grows.
         self._asked_at: i64 = -1
@@ -65,43 +70,31 @@ class Eviction:
         elif held <= self.bytes_max // 10 * 9:
             self.full = False
             self.turn.window_bytes = self.window_bytes
-            self._queues = None
+            self._queues = self._all()
             self._asked = None
             self._asked_at = -1
             return
-        if self._asked_at < 0 or held > self._asked_at + QUEUE_WINDOW_BYTES_LEAST:
-            self._ask(held)
+        if (self._asked_at < 0 or held > self._asked_at + QUEUE_WINDOW_BYTES_LEAST) and (
+            self._evicting is None or self._evicting.over
+        ):
+            self._evicting = self.turn.start(self._evict(held))
 
     def ask_again(self) -> None:
         """Ask all queues again, as what was handed out may have come back since."""
         self._asked_at = -1
 
-    def _ask(self, held: i64) -> None:
-        """Ask some queues to write what they hold."""
-        queues = self._queues
-        if queues is None:
-            queues = self._all()
-            self._queues = queues
-        asked: i64 = 0
-        last = self.turn.steps + STEPS_PER_SLICE
-        while asked < EVICT_QUEUES and self.turn.spill.unwritten_bytes < SPILL_BATCH_BYTES:
+    def _evict(self, held: i64) -> Iterator[int]:
+        """Ask queues to write what they hold, until much waits to be written."""
+        while self.full and self.turn.spill.unwritten_bytes < SPILL_BATCH_BYTES:
             queue = self._asked
             if queue is None or queue.deleted:
-                queue = next(queues, None)
-            if self.turn.steps >= last:
-                # Those that were asked had much to write.
-                self._asked = queue
-                self.turn.resume = True
-                return
+                queue = next(self._queues, None)
             if queue is None:
-                self._queues = None
+                self._queues = self._all()
                 self._asked_at = held
                 return
             self._asked = queue if queue.evict() else None
-            if self._asked is not None:
-                self.turn.resume = True
-                return
-            asked += 1
+            yield _ASK_STEPS
 
     def _all(self) -> Iterator[WaitingQueue | DelayedMessages]:
         for vhost in list(self.vhosts.values()):
