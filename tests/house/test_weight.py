@@ -63,7 +63,6 @@ BASES_LEFT: Final = frozenset(
         "broker.node.publish_sessions.PublishCounter",
         "broker.scheduler.task.Spending",
         "broker.topology.exchanges.random.RandomExchange",
-        "broker.values.deduplication.KeyBooking",
         "broker.vhost.staging_queues.StagingQueues",
         "client.asynchronous.calls.CallingChannel",
         "client.asynchronous.calls.Starting",

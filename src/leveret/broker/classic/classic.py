@@ -21,6 +21,7 @@ from leveret.broker.backlog.page import Page
 from leveret.broker.backlog.pages import Pages
 from leveret.broker.backlog.window import NOTHING, Returned, WindowPart
 from leveret.broker.classic.dead_letter import DeadLetter
+from leveret.broker.classic.deduplication import Deduplication, QueuedKeys, queued_keys_of
 from leveret.broker.classic.expiry import Expiry
 from leveret.broker.classic.retained import Retained, Rewinding, retention_of
 from leveret.broker.classic.retries import Retries
@@ -35,7 +36,6 @@ from leveret.broker.values.death_reasons import (
     REASON_DELIVERY_LIMIT,
     REASON_REJECTED,
 )
-from leveret.broker.values.deduplication import Deduplication, QueuedKeys
 from leveret.broker.values.event_names import ACKED, REQUEUED
 from leveret.broker.values.expiration import EXPIRATION_FLAG, deadline_of
 from leveret.broker.values.queue_attributes import QueueAttributes
@@ -86,7 +86,7 @@ class ClassicQueue(WaitingQueue):
             return
         super().configure(merged)
         settings = self.settings
-        self._know_keys(settings.queued_keys(self.queued_keys))
+        self._know_keys(queued_keys_of(settings, self.queued_keys))
         intake.configure()
         self.adds_headers = settings.delivery_limit >= 0 or self.kind == "quorum"
         self.retained = retention_of(self, self.retained)

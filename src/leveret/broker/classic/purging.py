@@ -19,8 +19,8 @@ from leveret.broker.backlog.window import TAKEN, Returned, Window
 if TYPE_CHECKING:
     from leveret.broker.backlog.detached import Detached
     from leveret.broker.backlog.pages import Pages
+    from leveret.broker.classic.deduplication import QueuedKeys
     from leveret.broker.classic.waiting import WaitingQueue
-    from leveret.broker.values.deduplication import QueuedKeys
 
 #: Places of a window that are acked together.
 _ACKED_AT_ONCE: Final = 512

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64
 
 from leveret.broker.classic.dead_letter import refused_letter
+from leveret.broker.classic.deduplication import Deduplication, QueuedKeys, key_of, window_of
 from leveret.broker.classic.tracing import note_event
 from leveret.broker.core.accounts import MarkAccount
 from leveret.broker.queue.consumers import ASKED_PER_STEP
@@ -24,7 +25,6 @@ from leveret.broker.queue.target import (
     Target,
 )
 from leveret.broker.values.death_reasons import REASON_MAXLEN
-from leveret.broker.values.deduplication import Deduplication, QueuedKeys, key_of
 from leveret.broker.values.event_names import ROUTED
 from leveret.broker.values.expiration import EXPIRATION_FLAG, deadline_of
 from leveret.broker.values.queue_settings import DROP_HEAD, REJECT_PUBLISH_DLX
@@ -62,7 +62,7 @@ class ClassicTarget(Target):
         has_limits = settings.length_max >= 0 or settings.bytes_max >= 0
         self.rejects = has_limits and settings.overflow != DROP_HEAD
         self.bounded = has_limits and not self.rejects
-        self._take_window(settings.deduplication(self.deduplication))
+        self._take_window(window_of(settings, self.deduplication))
         deduplicates = self.deduplication is not None or self._queue.queued_keys is not None
         self.has_rules = self.rejects or deduplicates
         self.look_at_admission()

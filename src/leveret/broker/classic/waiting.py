@@ -31,12 +31,12 @@ from leveret.broker.backlog.priority_pages import PriorityPages
 from leveret.broker.backlog.ready import Ready
 from leveret.broker.backlog.stored import StoredChunks
 from leveret.broker.backlog.window import Returned, WindowPart
+from leveret.broker.classic.deduplication import QueuedKeys
 from leveret.broker.classic.purging import purge_rest
 from leveret.broker.classic.tracing import note_event
 from leveret.broker.core.turn import Turn
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduler.task import Task
-from leveret.broker.values.deduplication import QueuedKeys
 from leveret.broker.values.event_names import DELETED, DELIVERED, PURGED
 from leveret.broker.values.queue_attributes import QueueAttributes
 from leveret.message import Address, Message

@@ -30,7 +30,6 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from leveret.broker.values.deduplication import KeyBooking
 from leveret.errors import PreconditionFailed
 from leveret.limits import ACCOUNTS_FREE_BYTES
 
@@ -177,7 +176,7 @@ class LostAccount:
 
 
 @final
-class MarkAccount(KeyBooking):
+class MarkAccount:
     """What one queue, or a stream, or a vhost of its sinks, remembers beside messages."""
 
     def __init__(self, accounts: Accounts) -> None:

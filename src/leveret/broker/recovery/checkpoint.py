@@ -18,6 +18,7 @@ from mypy_extensions import i64
 
 from leveret.broker.backlog.window import Returned, WindowPart, sequence_of
 from leveret.broker.classic.classic import ClassicQueue
+from leveret.broker.classic.deduplication import KEYS_PER_RECORD
 from leveret.broker.classic.delayed import ChunkedQueue, DelayedMessages
 from leveret.broker.classic.waiting import WaitingQueue
 from leveret.broker.node.broker import Broker
@@ -28,7 +29,6 @@ from leveret.broker.recovery.compaction import Compaction
 from leveret.broker.staging.area import area_of
 from leveret.broker.stream.offsets import consumer_record
 from leveret.broker.stream.stream import Stream
-from leveret.broker.values.deduplication import KEYS_PER_RECORD
 from leveret.broker.values.expiration import own_expiry
 from leveret.broker.vhost.vhost import Vhost
 from leveret.limits import SLICE_MESSAGES

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, final
 
 from mypy_extensions import i64
 
-from leveret.broker.values.deduplication import Deduplication, QueuedKeys, key_of, read_keys
+from leveret.broker.classic.deduplication import Deduplication, QueuedKeys, key_of, read_keys
 from leveret.broker.values.queue_settings import QUEUED
 from leveret.limits import DEDUPLICATION_KEYS, DEDUPLICATION_KEYS_MAX
 from leveret.message import Message

@@ -13,9 +13,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from leveret.broker.values.arguments import Arguments, ack_limit_ms, age_seconds, int_argument
-from leveret.broker.values.deduplication import Deduplication, QueuedKeys
 from leveret.limits import (
-    DEDUPLICATION_KEYS,
     DELIVERY_LIMIT_QUORUM,
     SHORT_STRING_BYTES_MAX,
 )
@@ -99,25 +97,6 @@ class QueueSettings:
     def retains(self) -> bool:
         """Tell whether acked messages are kept."""
         return self.retain_acked_ms >= 0 or self.retain_acked_bytes >= 0
-
-    def deduplication(self, current: Deduplication | None) -> Deduplication | None:
-        """Return the window that these settings ask for: `current` while the header is the same."""
-        header = self.deduplication_header
-        if header is None or self.deduplication_queued:
-            return None
-        size = DEDUPLICATION_KEYS if self.deduplication_size < 0 else self.deduplication_size
-        if current is None or current.header != header:
-            return Deduplication(header, size, self.deduplication_age_ms)
-        current.size_max = size
-        current.age_ms = self.deduplication_age_ms
-        return current
-
-    def queued_keys(self, current: QueuedKeys | None) -> QueuedKeys | None:
-        """Return what knows the keys of queued messages: `current` while the header is the same."""
-        header = self.deduplication_header
-        if header is None or not self.deduplication_queued:
-            return None
-        return current if current is not None and current.header == header else QueuedKeys(header)
 
 
 def _delivery_limit(merged: Arguments) -> i64:

@@ -17,15 +17,16 @@ time is not the key's in `times` counts no more.
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Iterator
 from hashlib import blake2b
 from typing import Final, final
 
 from mypy_extensions import i64
 
+from leveret.broker.core.accounts import MarkAccount
+from leveret.broker.values.queue_settings import QueueSettings
 from leveret.large_dict import LargeDict
-from leveret.limits import KEY_BYTES, SLICE_MESSAGES
+from leveret.limits import DEDUPLICATION_KEYS, KEY_BYTES, SLICE_MESSAGES
 from leveret.message import Message
 from leveret.routing.headers import normal_value
 from leveret.wire.buffer import BytesWriter, read_i64_be, write_i64_be
@@ -56,22 +57,6 @@ def key_of(message: Message, header: str) -> bytes:
     return key
 
 
-class KeyBooking:
-    """Where keys are booked that a queue remembers: the account of memory, as they know it."""
-
-    @abstractmethod
-    def book(self, size: i64) -> None:
-        """Book `size` bytes; a negative size books out."""
-
-    @abstractmethod
-    def has_room(self) -> bool:
-        """Return whether there is room for more."""
-
-    @abstractmethod
-    def end(self) -> None:
-        """Book out everything."""
-
-
 #: What stands in the place of a key that was forgotten.
 _GONE: Final = (0, b"")
 
@@ -88,7 +73,7 @@ class Deduplication:
         self.order: list[tuple[int, bytes]] = []
         self.head: i64 = 0
         #: Where the keys are booked; None while they are gathered for a start.
-        self.account: KeyBooking | None = None
+        self.account: MarkAccount | None = None
 
     def has(self, key: bytes, now_ms: i64) -> bool:
         """Tell whether `key` is remembered."""
@@ -167,7 +152,7 @@ class QueuedKeys:
         #: The keys of messages that a restart loses, so that no checkpoint may hold them.
         self.transient: LargeDict[bytes, bool] = LargeDict()
         #: Where the keys are booked; None while the queue is made.
-        self.account: KeyBooking | None = None
+        self.account: MarkAccount | None = None
 
     def note(self, key: bytes, sequence: i64, persistent: bool) -> None:
         """Know a key by the message of that sequence."""
@@ -216,3 +201,26 @@ def read_keys(data: bytes) -> Iterator[tuple[int, bytes]]:
         end: i64 = position + 9 + i64(data[position + 8])
         yield int(read_i64_be(data, position)), data[position + 9 : end]
         position = end
+
+
+def window_of(settings: QueueSettings, current: Deduplication | None) -> Deduplication | None:
+    """Return the window that settings ask for: `current` while the header is the same."""
+    header = settings.deduplication_header
+    if header is None or settings.deduplication_queued:
+        return None
+    size = settings.deduplication_size
+    if size < 0:
+        size = DEDUPLICATION_KEYS
+    if current is None or current.header != header:
+        return Deduplication(header, size, settings.deduplication_age_ms)
+    current.size_max = size
+    current.age_ms = settings.deduplication_age_ms
+    return current
+
+
+def queued_keys_of(settings: QueueSettings, current: QueuedKeys | None) -> QueuedKeys | None:
+    """Return what knows the keys of queued messages: `current` while the header is the same."""
+    header = settings.deduplication_header
+    if header is None or not settings.deduplication_queued:
+        return None
+    return current if current is not None and current.header == header else QueuedKeys(header)
