@@ -501,17 +501,17 @@ PATTERN_DEPTH_MAX: Final = 50
 PATTERN_REPEATS_MAX: Final = 1000
 PATTERN_STATES_MAX: Final = 2000
 
-#: Steps of one match, some 0.1 µs each, after which it is none: each character of the longest name
-#: can be at 250 places of the pattern at once, where honest ones are at two or three.
-PATTERN_STEPS_MAX: Final = 65_536
+#: What one match may look at, some 0.1 µs each, after which it is none: each character of the
+#: longest name can be at 250 places of the pattern at once, where honest ones are at two or three.
+PATTERN_LOOKS_MAX: Final = 65_536
 
 #: Such steps that count as one of the broker's.
 PATTERN_WALK_PER_STEP: Final = 8
 
-#: Steps of the patterns of all policies of users, and of all of operators, on the name of a queue
-#: or an exchange, after which the others do not match.  A plain word takes one; 4,096 patterns may
-#: take 16 each, and 600 that are at two places at once may search all of 50 characters.
-POLICIES_STEPS_MAX: Final = 65_536
+#: What the patterns of all policies of users, and of all of operators, may look at in the name of a
+#: queue or an exchange; after that the others do not match.  A plain word takes one; 4,096 patterns
+#: may take 16 each, and 600 that are at two places at once may search all of 50 characters.
+POLICIES_LOOKS_MAX: Final = 65_536
 
 #: Copies that dead-lettering may make by itself (expiry, limits) of a message that a client put
 #: into a queue or rejected there: a fan-out of so many queues, or a chain of them.  One small

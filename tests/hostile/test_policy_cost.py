@@ -10,8 +10,8 @@ import pytest
 from leveret.broker.policy.policy import make_policy
 from leveret.broker.values.patterns import Pattern
 from leveret.limits import (
-    PATTERN_STEPS_MAX,
-    POLICIES_STEPS_MAX,
+    PATTERN_LOOKS_MAX,
+    POLICIES_LOOKS_MAX,
     STEPS_PER_ROUND,
     STEPS_PER_SLICE,
     STEPS_PER_TURN,
@@ -147,7 +147,7 @@ def test_the_walks_of_a_pattern_are_steps() -> None:
     node.vhost.policies.set(make_policy("slow", slow, {"max-length": 10}, apply_to="queues"))
     rest(node)
     taken = int(node.turn.steps) - before
-    assert PATTERN_STEPS_MAX // 8 <= taken <= PATTERN_STEPS_MAX // 8 + 1000
+    assert PATTERN_LOOKS_MAX // 8 <= taken <= PATTERN_LOOKS_MAX // 8 + 1000
     assert node.vhost.queues.by_name[name].policy is None
 
 
@@ -163,7 +163,7 @@ def test_the_patterns_of_all_policies_take_so_many_steps_on_one_name() -> None:
     before = int(node.turn.steps)
     peer.declare("a" * 255, durable=False)
     # The one that comes to the limit has only what is left of it.
-    assert 0 <= int(node.turn.steps) - before - POLICIES_STEPS_MAX // 8 <= 200
+    assert 0 <= int(node.turn.steps) - before - POLICIES_LOOKS_MAX // 8 <= 200
     peer.declare("a", durable=False)
     assert having(node, "last") == {"a"}
 

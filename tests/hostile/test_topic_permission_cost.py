@@ -9,7 +9,7 @@ import pytest
 
 from leveret.limits import (
     LOOKS_PER_STEP,
-    PATTERN_STEPS_MAX,
+    PATTERN_LOOKS_MAX,
     PATTERN_WALK_PER_STEP,
     ROUTING_LOOKS_MAX,
     STEPS_PER_SLICE,
@@ -23,7 +23,7 @@ PATTERN = "^([a-z]+\\.)*[a-z]+[0-9]+$"
 
 #: Steps that a key of so many characters takes at least, and one match at most.
 KEY_STEPS = len(WORDS) // PATTERN_WALK_PER_STEP
-MATCH_STEPS = PATTERN_STEPS_MAX // PATTERN_WALK_PER_STEP
+MATCH_STEPS = PATTERN_LOOKS_MAX // PATTERN_WALK_PER_STEP
 
 #: Steps that the routing of one message takes at most, with the checks of its keys.
 ROUTING_STEPS_MAX = ROUTING_LOOKS_MAX // LOOKS_PER_STEP

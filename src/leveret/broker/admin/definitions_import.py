@@ -45,7 +45,7 @@ from leveret.broker.topology.binding import Binding, binding_identity
 from leveret.broker.topology.exchange import Exchange
 from leveret.broker.topology.exchanges import make_exchange
 from leveret.broker.values.arguments import Arguments, check_equivalent
-from leveret.broker.values.patterns import compile_steps
+from leveret.broker.values.patterns import compile_cost
 from leveret.broker.values.queue_attributes import QueueAttributes
 from leveret.broker.vhost.metadata import check_limits
 from leveret.broker.vhost.vhost import Vhost
@@ -521,7 +521,7 @@ class _Import:
         """Count what it takes to compile the pattern of a policy."""
         pattern = policy.get("pattern") if isinstance(policy, dict) else None
         if isinstance(pattern, str):
-            self._broker.turn.steps += compile_steps(pattern)
+            self._broker.turn.steps += compile_cost(pattern)
 
     def _policy(self, entry: Entry) -> bool:
         vhost = self._vhost_of(entry)

@@ -10,8 +10,8 @@ from mypy_extensions import i64
 from leveret.broker.core.turn import Link
 from leveret.limits import CLOSE_STEPS
 
-#: Connections that are passed by in a step.
-_PASSED_PER_STEP: Final = 8
+#: Connections that are passed by at the cost of 1.
+_PASSED_PER_COST: Final = 8
 
 
 def close_links(links: list[Link], text: str, *, user: str = "", vhost: str = "") -> Iterator[int]:
@@ -30,4 +30,4 @@ def close_links(links: list[Link], text: str, *, user: str = "", vhost: str = ""
             yield CLOSE_STEPS
         else:
             passed += 1
-            yield 1 if passed % _PASSED_PER_STEP == 0 else 0
+            yield 1 if passed % _PASSED_PER_COST == 0 else 0

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from leveret.broker.scheduler.task import Task
     from leveret.broker.vhost.vhost import Vhost
 
-#: To ask a queue, which may make a chunk of what it holds.
-_ASK_STEPS: Final = 32
+#: What it costs to ask a queue, which may make a chunk of what it holds.
+_ASKED: Final = 32
 
 
 @final
@@ -94,7 +94,7 @@ class Eviction:
                 self._asked_at = held
                 return
             self._asked = queue if queue.evict() else None
-            yield _ASK_STEPS
+            yield _ASKED
 
     def _all(self) -> Iterator[WaitingQueue | DelayedMessages]:
         for vhost in list(self.vhosts.values()):

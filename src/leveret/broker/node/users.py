@@ -34,7 +34,7 @@ from leveret.broker.core.quotas import QUOTAS
 from leveret.broker.node.closing import close_links
 from leveret.broker.policy.keys import utf8_size
 from leveret.broker.values.arguments import NUMBER_MAX, is_int
-from leveret.broker.values.patterns import compile_steps
+from leveret.broker.values.patterns import compile_cost
 from leveret.broker.values.permission import Permission, TopicPermission
 from leveret.errors import NotFound, PreconditionFailed
 from leveret.limits import (
@@ -54,8 +54,8 @@ if TYPE_CHECKING:
 
 SALT_BYTES: Final = 4
 
-#: Permissions, and connections, that are looked at in one step.
-_LOOKED_AT_PER_STEP: Final = 16
+#: Permissions, and connections, looked at at the cost of 1.
+_LOOKED_AT_PER_COST: Final = 16
 
 #: The tag of users who may list the vhosts.
 ADMINISTRATOR: Final = "administrator"
@@ -350,7 +350,7 @@ class Users:
         """
         self._check_there(user, vhost)
         for pattern in (configure, write, read):
-            self.turn.steps += compile_steps(pattern)
+            self.turn.steps += compile_cost(pattern)
         permission = Permission(configure, write, read)
         before = self.permissions.get((user, vhost))
         self._check_room(_memory(permission), 0 if before is None else _memory(before))
@@ -382,7 +382,7 @@ class Users:
         """
         self._check_there(user, vhost)
         # In a topic permission `{username}` is compiled with the name of the user.
-        self.turn.steps += 2 * (compile_steps(write) + compile_steps(read))
+        self.turn.steps += 2 * (compile_cost(write) + compile_cost(read))
         permission = TopicPermission(write, read, user, vhost)
         if utf8_size(exchange) > SHORT_STRING_BYTES_MAX:
             raise PreconditionFailed(
@@ -447,7 +447,7 @@ class Users:
             # Routes that were resolved under the old permissions die with the revision.
             self._vhosts[vhost].revision += 1
         links = list(self._links)
-        self.turn.steps += len(links) // _LOOKED_AT_PER_STEP
+        self.turn.steps += len(links) // _LOOKED_AT_PER_COST
         for link in links:
             if link.user == user and vhost in ("", link.vhost_name):
                 self.turn.steps += 1
@@ -589,7 +589,7 @@ class Users:
     def _count_look(self) -> None:
         """Count the work of a look at all permissions."""
         all_of_them = len(self.permissions) + len(self.topic_permissions)
-        self.turn.steps += all_of_them // _LOOKED_AT_PER_STEP
+        self.turn.steps += all_of_them // _LOOKED_AT_PER_COST
 
     def _drop_topic_permissions(self, key: tuple[str, str]) -> None:
         for exchange in list(self.topic_permissions.get(key, ())):

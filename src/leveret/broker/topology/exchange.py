@@ -126,8 +126,8 @@ class Exchange:
         """Return the memory that the index of this type takes beside the bindings themselves."""
         return 0
 
-    def index_steps(self) -> i64:
-        """Return the steps that changes of the index took so far, where they are many."""
+    def index_cost(self) -> i64:
+        """Return what changes of the index cost so far, where they cost much."""
         return 0
 
     def owes(self) -> bool:
@@ -135,16 +135,16 @@ class Exchange:
         return False
 
     def settle_index(self) -> None:
-        """Do a small part of what the index owes (`index_steps` counts it)."""
+        """Do a small part of what the index owes (`index_cost` counts it)."""
 
     def index_on(self, later: bool = False) -> Iterator[int]:
-        """Do all that the index owes, from the next round on where it is `later`."""
+        """Do all that the index owes, beginning in the next turn where it is `later`."""
         if later:
             yield WAIT
         while self.owes() and not self.deleted:
-            before = self.index_steps()
+            before = self.index_cost()
             self.settle_index()
-            yield int(self.index_steps() - before)
+            yield int(self.index_cost() - before)
 
     @abstractmethod
     def add(self, binding: Binding) -> None:
@@ -228,8 +228,8 @@ class Routing(Destinations):
                 "wildcards of binding keys; bind fewer, or plainer ones"
             )
 
-    def steps(self) -> i64:
-        """Return what it cost in steps of work."""
+    def cost(self) -> i64:
+        """Return what it cost."""
         return self.looks // LOOKS_PER_STEP + self._decoded // TABLE_BYTES_PER_STEP
 
     def take(self, binding: Binding) -> None:

@@ -45,8 +45,8 @@ _CLASSES: Final[dict[str, list[tuple[int, int]]]] = {
     "h": _HORIZONTAL,
     "v": _VERTICAL,
 }
-#: Ranges of a set that a character is compared with in one step of a walk.
-_RANGES_PER_STEP: Final = 8
+#: Ranges of a set that a character is compared with in one look of a walk.
+_RANGES_PER_LOOK: Final = 8
 #: POSIX classes as they stand in brackets: `[[:alpha:]]`.
 _POSIX: Final[dict[str, list[tuple[int, int]]]] = {
     "alnum": [(48, 57), (65, 90), (97, 122)],
@@ -109,13 +109,13 @@ class CharacterSet:
         self._fold = fold
         #: Beginnings of categories, and whether all others are meant.
         self._properties: list[tuple[tuple[str, ...], bool]] = []
-        #: Steps that a comparison with it adds to a walk: none for a set of a few ranges.
-        self.steps: i64 = len(ranges) * (3 if fold else 1) // _RANGES_PER_STEP
+        #: Looks that a comparison with it adds to a walk: none for a set of a few ranges.
+        self.looks: i64 = len(ranges) * (3 if fold else 1) // _RANGES_PER_LOOK
 
     def add_properties(self, properties: list[tuple[tuple[str, ...], bool]]) -> None:
         """Add characters by their categories."""
         self._properties += properties
-        self.steps += len(properties) * (3 if self._fold else 1)
+        self.looks += len(properties) * (3 if self._fold else 1)
 
     def has(self, code: int) -> bool:
         """Tell whether the character of that code is in the set."""

@@ -13,7 +13,7 @@ capture nothing.  Refused are back references, recursion, conditions, verbs (`(*
 unlimited repeats of something that can be empty (`(?>(a?)*)`), because where PCRE ends those
 depends on the way to them.  `\w`, `\d`, `\s` and `\b` are about ASCII.
 
-Invariants: a match ends after `PATTERN_STEPS_MAX` steps and then answers no, as PCRE's own limit
+Invariants: a match ends after `PATTERN_LOOKS_MAX` looks and then answers no, as PCRE's own limit
 does in RabbitMQ; what a pattern may cost is known when it is made.
 """
 
@@ -36,7 +36,7 @@ from leveret.broker.values.pattern_parser import (
     PatternParser,
 )
 from leveret.errors import PreconditionFailed
-from leveret.limits import PATTERN_CHARACTERS_MAX, PATTERN_STATES_MAX, PATTERN_STEPS_MAX
+from leveret.limits import PATTERN_CHARACTERS_MAX, PATTERN_LOOKS_MAX, PATTERN_STATES_MAX
 
 #: What a state does: take a character of a set, go on at two places, go on elsewhere, judge the
 #: place, judge a lookaround, pass an atomic group, end.
@@ -52,20 +52,20 @@ _ATOM: Final = 6
 _STATE_BYTES: Final = 80
 _SET_BYTES: Final = 200
 
-#: Steps of a lookaround or an atomic group at a place, beside those of its states: it is a walk of
+#: Looks of a lookaround or an atomic group at a place, beside those of its states: it is a walk of
 #: its own, whose end is remembered.
-_LOOK_STEPS: Final = 12
+_LOOKAROUND_LOOKS: Final = 12
 
-#: Characters of a name in which a plain text is searched for in one step.
-_SEARCHED_PER_STEP: Final = 64
+#: Characters of a name in which a plain text is searched for in one look.
+_SEARCHED_PER_LOOK: Final = 64
 
 #: What stands for itself in a pattern, beside letters and digits, and after a backslash.
 _PLAIN: Final = "_-/:@,"
 _ESCAPED: Final = ".-_/:@$^"
 
 #: What it costs to compile a pattern.
-_STEPS_PER_CHARACTER: i64 = 2
-_STATES_MADE_PER_STEP: i64 = 8
+_COST_PER_CHARACTER: i64 = 2
+_STATES_PER_COST: i64 = 8
 
 #: Patterns that were compiled a moment ago: permissions and policies name a few again and again.
 _COMPILED_MAX: Final = 256
@@ -86,17 +86,17 @@ def compile_pattern(text: str) -> Pattern:
     return pattern
 
 
-def compile_steps(text: str) -> i64:
-    """Return the steps of work that it takes to compile a pattern, or to refuse it.
+def compile_cost(text: str) -> i64:
+    """Return what it costs to compile a pattern, or to refuse it.
 
     A character takes up to 2.4 µs, and a repeat makes many states of few characters.
     """
     characters = min(i64(len(text)), PATTERN_CHARACTERS_MAX)
-    repeated = PATTERN_STATES_MAX // _STATES_MADE_PER_STEP if "{" in text else 0
-    return characters * _STEPS_PER_CHARACTER + repeated
+    repeated = PATTERN_STATES_MAX // _STATES_PER_COST if "{" in text else 0
+    return characters * _COST_PER_CHARACTER + repeated
 
 
-class _TooManySteps(Exception):
+class _TooManyLooks(Exception):
     """A walk is at its limit."""
 
 
@@ -116,9 +116,9 @@ class Pattern:
         self._emitted: i64 = 0
         #: Whether the states that are being made are those of an atomic group.
         self._atomic = False
-        self._steps: i64 = 0
-        self._limit: i64 = PATTERN_STEPS_MAX
-        #: Steps of all walks so far: the cost, in a unit that is the same on every machine.
+        self._looks: i64 = 0
+        self._limit: i64 = PATTERN_LOOKS_MAX
+        #: Looks of all walks so far: the cost, in a unit that is the same on every machine.
         self.walked: i64 = 0
         #: Where the walks of lookarounds and atomic groups ended (-1: nowhere), by their state and
         #: the place where they began.
@@ -137,22 +137,22 @@ class Pattern:
         sets = {id(characters) for characters in self._sets}
         return i64(len(self._operations)) * _STATE_BYTES + i64(len(sets)) * _SET_BYTES
 
-    def matches(self, name: str, limit: i64 = PATTERN_STEPS_MAX) -> bool:
-        """Tell whether the pattern is found anywhere in `name`, within `limit` steps."""
+    def matches(self, name: str, limit: i64 = PATTERN_LOOKS_MAX) -> bool:
+        """Tell whether the pattern is found anywhere in `name`, within `limit` looks."""
         if self._always:
             return True
         plain = self._plain
         if plain is not None:
-            self.walked += 1 + len(name) // _SEARCHED_PER_STEP
+            self.walked += 1 + len(name) // _SEARCHED_PER_LOOK
             return name.startswith(plain) if self._anchored else plain in name
-        self._steps = 0
-        self._limit = min(limit, PATTERN_STEPS_MAX)
+        self._looks = 0
+        self._limit = min(limit, PATTERN_LOOKS_MAX)
         try:
             return self._walk(0, name, 0, not self._anchored, -1) >= 0
-        except _TooManySteps:
+        except _TooManyLooks:
             return False
         finally:
-            self.walked += self._steps
+            self.walked += self._looks
             if self._ends:
                 self._ends = {}
 
@@ -246,15 +246,15 @@ class Pattern:
                 if at in seen:
                     continue
                 seen.add(at)
-                self._steps += 1
-                if self._steps > self._limit:
-                    raise _TooManySteps
+                self._looks += 1
+                if self._looks > self._limit:
+                    raise _TooManyLooks
                 state, place = at // width, at % width
                 operation = self._operations[state]
                 if operation == _TAKE:
                     characters = self._sets[state]
                     if characters is not None and place < last:
-                        self._steps += characters.steps
+                        self._looks += characters.looks
                         if characters.has(ord(text[place])):
                             pending.append(at + width + 1)
                 elif operation == _FOUND:
@@ -275,7 +275,7 @@ class Pattern:
         elif operation == _JUMP:
             pending.append(self._first[state] * width + place)
         elif operation == _ASSERT:
-            self._steps += 1
+            self._looks += 1
             if _holds(self._first[state], text, place):
                 pending.append((state + 1) * width + place)
         elif operation == _LOOK:
@@ -296,7 +296,7 @@ class Pattern:
         known = self._ends.get((state, place))
         if known is not None:
             return known
-        self._steps += _LOOK_STEPS
+        self._looks += _LOOKAROUND_LOOKS
         begin = 0 if back else place
         found = self._walk(state + 1, text, begin, back, place if back else -1)
         self._ends[state, place] = found

@@ -47,12 +47,12 @@ if TYPE_CHECKING:
     from leveret.broker.vhost.vhost import Vhost
 
 #: A binding leaves the index of its source, which costs some µs where that is a tree.
-BINDING_STEPS: Final = 4
+BINDING_COST: Final = 4
 
-#: Bindings that are copied into a list in one step, and those to a deleted exchange of which the
-#: source is looked at.
-_COPIED_PER_STEP: Final = 64
-_LOOKED_AT_PER_STEP: Final = 32
+#: Bindings that are copied into a list at the cost of 1, and those to a deleted exchange whose
+#: sources are looked at.
+_COPIED_PER_COST: Final = 64
+_LOOKED_AT_PER_COST: Final = 32
 
 _PREDECLARED: Final = (
     ("", "direct"),
@@ -273,7 +273,7 @@ class Exchanges:
         """Return a deleted exchange with the bindings to it, those last that are to go first."""
         bound_from = exchange.bound_from
         exchange.bound_from = {}
-        self._turn.steps += len(bound_from) // _LOOKED_AT_PER_STEP
+        self._turn.steps += len(bound_from) // _LOOKED_AT_PER_COST
         # These sources must choose another one soon.
         chosen = {binding: None for binding in bound_from if binding.source.chooses}
         for binding in chosen:
@@ -307,7 +307,7 @@ class Exchanges:
                     ends += self._ends_of(unused)
             else:
                 ends.pop()
-            yield BINDING_STEPS
+            yield BINDING_COST
 
     def gather_unbinding(self) -> None:
         """Gather the bindings of all that is deleted from now on, to remove them by one task."""
@@ -451,7 +451,7 @@ class Exchanges:
         return binding
 
     def _index(self, exchange: Exchange, later: bool) -> None:
-        """Do what the index of an exchange owes, from the next round on where it is `later`.
+        """Do what the index of an exchange owes, in the next turn where it is `later`.
 
         A binding to a consistent-hash exchange may have 100,000 points on its ring, which take some
         15 ms to make.  It is there from the beginning, for listings and in the journal; its share
@@ -488,9 +488,9 @@ class Exchanges:
             self._remove_from_index(old)
             self.counts.count(old, -1)
         size = binding.bytes - source.index_bytes()
-        steps = source.index_steps()
+        cost = source.index_cost()
         source.add(binding)
-        self._turn.steps += source.index_steps() - steps
+        self._turn.steps += source.index_cost() - cost
         size += source.index_bytes()
         source.booked += size
         self._vhost.account.book(size)
@@ -525,7 +525,7 @@ class Exchanges:
     def copied_bindings_to(self, queue: Queue) -> list[Binding]:
         """Return all bindings to a queue, those too of which the other end is deleted."""
         found = list(self._queue_bindings.get(queue, ()))
-        self._turn.steps += len(found) // _COPIED_PER_STEP
+        self._turn.steps += len(found) // _COPIED_PER_COST
         return found
 
     def unbind_queue(self, queue: Queue) -> None:
@@ -536,7 +536,7 @@ class Exchanges:
         for binding in self._queue_choices.pop(queue, ()):
             # Such a source must not choose it from now on.
             del bindings[binding]
-            self._turn.steps += BINDING_STEPS
+            self._turn.steps += BINDING_COST
             self.remove(binding, False)
         if bindings:
             self._unbind_all([bindings])
@@ -551,7 +551,7 @@ class Exchanges:
             binding = next(iter(choices))
             self.remove(binding, True)
             self.forget_destination(binding)
-            yield BINDING_STEPS
+            yield BINDING_COST
 
     def release(self) -> Iterator[int]:
         """Release the exchanges of the deleted vhost, whose connections are closed."""
@@ -570,7 +570,7 @@ class Exchanges:
             yield QUEUE_DROP_STEPS
             while exchange.bindings:
                 exchange.remove(exchange.bindings.popitem()[1])
-                yield BINDING_STEPS
+                yield BINDING_COST
 
     def end(self) -> None:
         """Drop the tables of the deleted vhost: even empty, they keep their memory."""
@@ -671,9 +671,9 @@ class Exchanges:
         """Remove a binding from the index of its source, and from the account."""
         source = binding.source
         size = source.index_bytes() + binding.bytes
-        steps = source.index_steps()
+        cost = source.index_cost()
         source.remove(binding)
-        self._turn.steps += source.index_steps() - steps
+        self._turn.steps += source.index_cost() - cost
         # One call may change a thousand.
         self._index(source, True)
         size -= source.index_bytes()

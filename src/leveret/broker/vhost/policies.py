@@ -22,14 +22,14 @@ from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduler.task import Task
 from leveret.broker.topology.exchange import Exchange
 from leveret.errors import NotFound, PreconditionFailed
-from leveret.limits import PATTERN_WALK_PER_STEP, POLICIES_PER_VHOST_MAX, POLICIES_STEPS_MAX
+from leveret.limits import PATTERN_WALK_PER_STEP, POLICIES_LOOKS_MAX, POLICIES_PER_VHOST_MAX
 
 if TYPE_CHECKING:
     from leveret.broker.vhost.vhost import Vhost
 
-#: What it takes to apply a policy, in steps, and queues that are listed in one.
-_CONFIGURE_STEPS: Final = 16
-_LISTED_PER_STEP: Final = 64
+#: What it costs to apply a policy, and how many queues are listed at the cost of 1.
+_CONFIGURED: Final = 16
+_LISTED_PER_COST: Final = 64
 
 
 @final
@@ -135,7 +135,7 @@ class Policies:
             all_queues = self._vhost.queues.by_name.values()
             queues = [queue for queue in all_queues if not queue.hidden]
             exchanges = list(self._vhost.exchanges.by_name.values())
-            yield (len(queues) + len(exchanges)) // _LISTED_PER_STEP
+            yield (len(queues) + len(exchanges)) // _LISTED_PER_COST
             while queues:
                 queue = queues.pop()
                 if not queue.deleted:
@@ -184,7 +184,7 @@ class Policies:
         """
         if current is not None and policies.get(current.name) is not current:
             return self._best(name, kind, policies)
-        self._looks_left = POLICIES_STEPS_MAX
+        self._looks_left = POLICIES_LOOKS_MAX
         if (
             new is not None
             and policies.get(new.name) is new
@@ -210,7 +210,7 @@ class Policies:
     def _best(self, name: str, kind: str, policies: dict[str, Policy]) -> Policy | None:
         """Return the policy that counts for a queue or an exchange; None where none matches."""
         best: Policy | None = None
-        self._looks_left = POLICIES_STEPS_MAX
+        self._looks_left = POLICIES_LOOKS_MAX
         for policy in policies.values():
             if (best is None or policy.before(best)) and self._fits(policy, name, kind):
                 best = policy
@@ -232,7 +232,7 @@ class Policies:
             return
         queue.policy = policy
         queue.operator_policy = operator
-        self._turn.steps += _CONFIGURE_STEPS
+        self._turn.steps += _CONFIGURED
         queue.configure(
             merge_queue_arguments(
                 queue.arguments,
@@ -246,7 +246,7 @@ class Policies:
         if policy is exchange.policy:
             return
         exchange.policy = policy
-        self._turn.steps += _CONFIGURE_STEPS
+        self._turn.steps += _CONFIGURED
         exchange.configure(
             merge_exchange_arguments(exchange.arguments, definition_in_force(policy))
         )

@@ -46,8 +46,8 @@ from leveret.store.records.definition import Definition
 if TYPE_CHECKING:
     from leveret.broker.vhost.vhost import Vhost
 
-#: Consumers that are put on the list of those to be cancelled in the time of a step.
-_CONSUMERS_PER_STEP: Final = 32
+#: Consumers that are put on the list of those to be cancelled at the cost of 1.
+_CONSUMERS_PER_COST: Final = 32
 
 
 @final
@@ -333,9 +333,9 @@ class Queues:
             self._vhost.removed()
         self._vhost.exchanges.unbind_queue(queue)
         consumers = queue.consumers
-        self._turn.steps += QUEUE_DROP_STEPS + len(consumers) // _CONSUMERS_PER_STEP
+        self._turn.steps += QUEUE_DROP_STEPS + len(consumers) // _CONSUMERS_PER_COST
         if consumers:
-            # Their places go with the queue, and they end in slices (`core.cancels`).
+            # Their places go with the queue, and a task notifies them (`core.cancels`).
             self._turn.cancelled.extend(consumers)
             consumers.clear()
             if queue.recorded:

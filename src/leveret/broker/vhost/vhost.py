@@ -181,7 +181,7 @@ class Vhost(QueueHost):
         """
         replayed: list[tuple[Message, list[Target]]] = []
         copies: i64 = 0
-        #: Steps that routing has counted itself, and those that the queues will.
+        #: What routing has counted itself, and what the queues will.
         counted: i64 = 0
         for message in reversed(binding.source.replayed()):
             before = self.turn.steps
@@ -226,7 +226,7 @@ class Vhost(QueueHost):
         routing = Routing(routing_key, properties)
         if exchange.name:
             routing.run(exchange, self.exchanges.by_name)
-            self.turn.steps += routing.steps()
+            self.turn.steps += routing.cost()
         else:
             self._route_to_queue(routing, routing_key)
         return routing
@@ -244,7 +244,7 @@ class Vhost(QueueHost):
             for key in more_keys:
                 routing.look(1)
                 self._route_to_queue(routing, key)
-        self.turn.steps += routing.steps()
+        self.turn.steps += routing.cost()
         return routing
 
     def has_exchange(self, name: str) -> bool:

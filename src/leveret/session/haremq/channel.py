@@ -63,8 +63,8 @@ _PUSH_BODY_BYTES_MAX: Final = HAREMQ_FRAME_BYTES_MAX - 16_384
 #: What the ids begin with that the broker makes.
 _MADE: Final = b"leveret-"
 
-#: Automatic acks of what was pushed that are done in a step.
-_ACKED_PER_STEP: Final = 4
+#: Automatic acks of what was pushed that are done at the cost of 1.
+_ACKED_PER_COST: Final = 4
 
 #: Times of the clock, in ms, from the write of the answer to the first push: one to be sure that
 #: the write is done, and two of which at least one is whole.
@@ -226,7 +226,7 @@ class HareOutput:
         self.to_ack = []
         turn = pushed[0].channel.link.turn
         turn.changes += 1
-        turn.steps += len(pushed) // _ACKED_PER_STEP
+        turn.steps += len(pushed) // _ACKED_PER_COST
         for delivery in pushed:
             delivery.channel.settle(delivery)
 

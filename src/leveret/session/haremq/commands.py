@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, final
 from leveret.broker.node.access import Access
 from leveret.broker.topology.binding import Binding
 from leveret.broker.values.queue_attributes import QueueAttributes
-from leveret.broker.vhost.exchanges import BINDING_STEPS
+from leveret.broker.vhost.exchanges import BINDING_COST
 from leveret.broker.vhost.replies import is_reply_name
 from leveret.broker.vhost.vhost import Vhost
 from leveret.errors import AccessRefused, AmqpError, NotAllowed, NotFound, PreconditionFailed
@@ -220,7 +220,7 @@ class Commands:
             if binding.is_there() and not binding.has_ended():
                 vhost.exchanges.remove(binding, True)
                 vhost.exchanges.forget_destination(binding)
-            yield BINDING_STEPS
+            yield BINDING_COST
         if connection.awaits_reply():
             # What others removed a moment ago may be in no record yet.
             vhost.wait_for_removal()

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from leveret.session.settings import Peer, SessionSettings
     from leveret.wire.haremq.requests import HareCodec
 
-#: Channels whose consumers are looked at in the time of a step.
-_CHANNELS_PER_STEP: Final = 8
+#: Channels whose consumers are looked at at the cost of 1.
+_CHANNELS_PER_COST: Final = 8
 
 
 @final
@@ -244,7 +244,7 @@ class HareConnection(ClientSession):
 
     def _resume_deliveries(self) -> None:
         """Mark the queues of all consumers as having something to deliver."""
-        self.turn.steps += len(self.channels) // _CHANNELS_PER_STEP
+        self.turn.steps += len(self.channels) // _CHANNELS_PER_COST
         for channel in self.channels.values():
             if channel.consumer is not None:
                 channel.consumer.queue.schedule()
@@ -318,7 +318,7 @@ class HareConnection(ClientSession):
         self.reader.trim()
         self.publisher.cache.forget_stale()
         channels = self.channels
-        self.turn.steps += len(channels) // _CHANNELS_PER_STEP
+        self.turn.steps += len(channels) // _CHANNELS_PER_COST
         self._unacked_bytes = 0
         for channel in channels.values():
             self._unacked_bytes += channel.unacked_bytes()

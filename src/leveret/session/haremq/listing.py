@@ -7,7 +7,7 @@ that the user may read.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
@@ -19,8 +19,8 @@ from leveret.limits import HAREMQ_LISTED_MAX, INPUT_BYTES_PER_STEP
 if TYPE_CHECKING:
     from leveret.session.haremq.connection import HareConnection
 
-#: Entities that are copied from a table into a list in one step.
-_COPIED_PER_STEP: i64 = 64
+#: Entities that are copied from a table into a list at the cost of 1.
+_COPIED_PER_COST: Final = 64
 
 
 @final
@@ -53,7 +53,7 @@ class Listing:
         connection = self._connection
         by_name = self._vhost.exchanges.by_name
         names = list(by_name)
-        yield len(names) // int(_COPIED_PER_STEP)
+        yield len(names) // _COPIED_PER_COST
         for name in names:
             exchange = by_name.get(name)
             if exchange is not None and connection.access.allows(READ, exchange.name):
@@ -70,7 +70,7 @@ class Listing:
             # The first one last.
             queues = by_name.part(part)
             queues.reverse()
-            yield 1 + len(queues) // int(_COPIED_PER_STEP)
+            yield 1 + len(queues) // _COPIED_PER_COST
             part += 1
             while queues:
                 queue = queues.pop()

@@ -91,7 +91,7 @@ def check_reached(
     routing.more_keys = copies
     routing.ignores_delays = True
     routing.run(exchange, channel.vhost.exchanges.by_name)
-    channel.connection.turn.steps += routing.steps()
+    channel.connection.turn.steps += routing.cost()
     if routing.refusal:
         raise PreconditionFailed(routing.refusal)
     delays = False

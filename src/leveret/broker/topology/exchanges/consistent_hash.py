@@ -30,7 +30,7 @@ _RING_BYTES: Final = 17_000
 
 #: Units of a ring's work that take about a microsecond, that are done at once, and how many looks
 #: take as long as one.
-_WORK_PER_STEP: Final = 4
+_WORK_PER_COST: Final = 4
 _WORK_AT_ONCE: Final = 1024
 _LOOKS_PER_WORK: Final = 2
 
@@ -60,7 +60,7 @@ class ConsistentHashExchange(Exchange):
         self._account = turn
 
     def drop(self) -> None:
-        """Let go of the ring: of a million points, in slices."""
+        """Let go of the ring: of a million points, by a task."""
         super().drop()
         if self._account is not None:
             for points in self.ring.empty():
@@ -93,9 +93,9 @@ class ConsistentHashExchange(Exchange):
         """Make points, and put others out of the way."""
         self.ring.settle(_WORK_AT_ONCE)
 
-    def index_steps(self) -> i64:
+    def index_cost(self) -> i64:
         """Return what the ring has cost so far."""
-        return self.ring.work // _WORK_PER_STEP
+        return self.ring.work // _WORK_PER_COST
 
     def index_bytes(self) -> i64:
         """Return the memory of the index."""

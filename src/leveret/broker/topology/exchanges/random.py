@@ -20,7 +20,7 @@ from leveret.routing.ring import ring_hash
 
 # Knuth's MMIX generator.
 _FACTOR: Final = 6_364_136_223_846_793_005
-_STEP: Final = 1_442_695_040_888_963_407
+_INCREMENT: Final = 1_442_695_040_888_963_407
 _MASK: Final = (1 << 64) - 1
 
 
@@ -57,7 +57,7 @@ class RandomExchange(Exchange):
         """Match one binding, another one for each message."""
         routing.dynamic = True
         if self.listed:
-            self.state = (self.state * _FACTOR + _STEP) & _MASK
+            self.state = (self.state * _FACTOR + _INCREMENT) & _MASK
             routing.take(self.listed[(self.state >> 33) % len(self.listed)])
 
 
