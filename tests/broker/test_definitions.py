@@ -487,7 +487,7 @@ def test_a_key_that_a_later_version_knows_has_no_effect_with_a_bad_value() -> No
 
 
 def test_b75_hashes_are_kept(node: Node) -> None:
-    node.broker.put_user(User("own", ARGON2_HASH, ["monitoring"], ARGON2))
+    node.broker.users.put(User("own", ARGON2_HASH, ["monitoring"], ARGON2))
     other = Node()
     load(other, export_definitions(node.broker))
     user = other.broker.users.by_name["own"]

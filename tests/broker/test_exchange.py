@@ -332,7 +332,7 @@ def test_strict_keys_are_asked_of_bindings_and_publishes_of_topic_exchanges(peer
     """A setting of the vhost; other types take any key, and what was bound before stays."""
     queue(peer, "q", "amq.topic", "old.#.#")
     assert reached(peer, "amq.topic", "old.x-y") == ["q"]
-    peer.node.vhost.strict_keys = True
+    peer.node.vhost.metadata.set({"strict_keys": True})
     queue(peer, "q", "amq.topic", "log.*.disk_1.#")
     queue(peer, "q", "amq.direct", "a-b")
     assert reached(peer, "amq.topic", "log.error.disk_1") == ["q"]
@@ -360,6 +360,6 @@ def test_strict_keys_are_asked_of_bindings_and_publishes_of_topic_exchanges(peer
 def test_a_remembered_route_follows_strict_keys(peer: Peer) -> None:
     queue(peer, "q", "amq.topic", "#")
     assert reached(peer, "amq.topic", "a-b") == ["q"]
-    peer.node.vhost.strict_keys = True
+    peer.node.vhost.metadata.set({"strict_keys": True})
     peer.send(publish(1, "amq.topic", "a-b", b"x"))
     assert peer.expect(1, "channel.close").code == 406

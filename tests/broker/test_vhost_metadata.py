@@ -53,7 +53,7 @@ def test_b73_a_vhost_holds_no_more_queues_than_its_limit(vhost: Vhost) -> None:
     text = "cannot declare queue 'c': queue limit in vhost '/' (2) is reached"
     assert caught.value.reply_text == f"PRECONDITION_FAILED - {text}"
     declare(vhost, "a")
-    vhost.metadata.set_limit("max-queues", 3)
+    vhost.metadata.add_limits({"max-queues": 3})
     declare(vhost, "c")
     vhost.metadata.set_limits({"max-queues": -1})
     declare(vhost, "d")
@@ -78,7 +78,7 @@ def test_limits_are_replaced_or_set_one_by_one(vhost: Vhost) -> None:
     vhost.metadata.set_limits({"max-queues": 5, "max-connections": 9})
     vhost.metadata.set_limits({"max-queues": 6})
     assert vhost.metadata.limits == {"max-queues": 6}
-    vhost.metadata.set_limit("max-connections", 7)
+    vhost.metadata.add_limits({"max-connections": 7})
     assert vhost.metadata.limits == {"max-queues": 6, "max-connections": 7}
 
 

@@ -707,7 +707,7 @@ def test_who_may_not_enter_is_turned_away(node: Node, user: str, host: str, why:
 
 
 def test_connections_of_the_vhost_are_limited(node: Node) -> None:
-    node.vhost.metadata.set_all({}, {"max-connections": 1})
+    node.vhost.metadata.set({}, {"max-connections": 1})
     first = _opened(node, "guest")
     second = HarePeer(node)
     node.run()

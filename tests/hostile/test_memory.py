@@ -306,7 +306,7 @@ def test_definitions_are_refused_beyond_their_share_and_start_again(node: Node) 
 
 def test_a_vhost_can_be_limited_by_itself(node: Node) -> None:
     metadata = node.vhost.metadata
-    metadata.set_limit("max-definition-bytes", int(node.vhost.account.bytes) + 5000)
+    metadata.add_limits({"max-definition-bytes": int(node.vhost.account.bytes) + 5000})
     node = Node(RecordingDisk(node.stop()))
     peer = node.connect()
     peer.call(1, "queue.declare", queue="a")

@@ -68,7 +68,7 @@ def journal_start(ground: Ground, authenticator: PasswordAuthenticator, uuid: by
     if not broker.users.by_name and not definitions.get("users"):
         password = settings.default_pass.get_secret_value().encode()
         user = ground.parts.first_user(settings.default_user, password)
-        broker.put_user(user)
+        broker.users.put(user)
         authenticator.remember(user.name, password, user.password_hash)
         vhost = broker.add_vhost(settings.default_vhost)
         broker.users.set_permission(user.name, vhost.name, ".*", ".*", ".*")

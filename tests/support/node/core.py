@@ -223,7 +223,7 @@ class Node:
             self.journal.begin_tx()
             self.broker.add_vhost("/")
             hashed = hash_password(b"salt", b"guest")
-            self.broker.put_user(User("guest", hashed, ["administrator"]))
+            self.broker.users.put(User("guest", hashed, ["administrator"]))
             self.broker.users.set_permission("guest", "/", ".*", ".*", ".*")
             self.journal.end_tx()
         self.sync()

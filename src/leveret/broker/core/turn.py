@@ -315,9 +315,11 @@ class Turn(WorkAccount):
         self.begin(task)
         return task
 
-    def start_later(self, operation: Iterator[int]) -> None:
+    def start_later(self, operation: Iterator[int]) -> Task:
         """Do a long operation in later turns."""
-        self.works.append(Task(self, operation))
+        task = Task(self, operation)
+        self.works.append(task)
+        return task
 
     def park(self, task: Task) -> None:
         """Continue a task once the group that its reply waits for is synced."""

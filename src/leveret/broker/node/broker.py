@@ -15,15 +15,15 @@ from leveret.broker.node.closing import close_links
 from leveret.broker.node.eviction import Eviction
 from leveret.broker.node.parameters import Parameters
 from leveret.broker.node.publish_sessions import PublishSessions
-from leveret.broker.node.users import ADMINISTRATOR, User, Users
+from leveret.broker.node.users import ADMINISTRATOR, Users
 from leveret.broker.policy.keys import utf8_size
 from leveret.broker.scheduler.task import Task
 from leveret.broker.staging.area import StagingArea, area_of
 from leveret.broker.values.arguments import Arguments
 from leveret.broker.vhost.ids import Ids, StreamIds
 from leveret.broker.vhost.metadata import (
-    check_limits,
     check_metadata,
+    checked_limits,
     merged_metadata,
     vhost_record,
 )
@@ -121,7 +121,7 @@ class Broker:
         """
         vhost = self.vhosts.get(name)
         if vhost is not None:
-            vhost.metadata.set_all(metadata, limits)
+            vhost.metadata.set(metadata, limits)
             return vhost
         if not 0 < utf8_size(name) <= SHORT_STRING_BYTES_MAX:
             raise PreconditionFailed(f"a vhost's name has 1 to {SHORT_STRING_BYTES_MAX} bytes")
@@ -130,9 +130,7 @@ class Broker:
         if len(self.vhosts) + len(self.dissolving) >= VHOSTS_MAX:
             raise PreconditionFailed(f"there are at most {VHOSTS_MAX} vhosts")
         check_metadata(metadata)
-        check_limits(limits)
-        numbers = {limit: most for limit, most in limits.items() if isinstance(most, int)}
-        record = vhost_record(name, merged_metadata({}, metadata), numbers)
+        record = vhost_record(name, merged_metadata({}, metadata), checked_limits(limits))
         if not maker:
             return self._make_vhost(name, record)
         self.users.check_new_permission()
@@ -254,10 +252,6 @@ class Broker:
                 f"number of channels opened for user '{user}' has reached the maximum allowed "
                 f"user limit of {most}"
             )
-
-    def put_user(self, user: User) -> None:
-        """Add a user, or replace the one of that name; see `Users.put`."""
-        self.users.put(user)
 
     def restore_vhost(self, name: str) -> Vhost:
         """Return the vhost `name`; if it is new, create it without a record in the journal."""

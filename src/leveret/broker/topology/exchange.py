@@ -18,7 +18,6 @@ from mypy_extensions import i64, mypyc_attr
 
 from leveret.broker.policy.policy import Policy
 from leveret.broker.queue.target import Destinations, Target
-from leveret.broker.scheduler.task import WAIT
 from leveret.broker.values.delay import delay_of
 from leveret.limits import (
     DELAY_MS_MAX,
@@ -137,10 +136,8 @@ class Exchange:
     def settle_index(self) -> None:
         """Do a small part of what the index owes (`index_cost` counts it)."""
 
-    def index_on(self, later: bool = False) -> Iterator[int]:
-        """Do all that the index owes, beginning in the next turn where it is `later`."""
-        if later:
-            yield WAIT
+    def index_on(self) -> Iterator[int]:
+        """Do all that the index owes."""
         while self.owes() and not self.deleted:
             before = self.index_cost()
             self.settle_index()

@@ -451,14 +451,18 @@ class Exchanges:
         return binding
 
     def _index(self, exchange: Exchange, later: bool) -> None:
-        """Do what the index of an exchange owes, in the next turn where it is `later`.
+        """Do what the index of an exchange owes, in later turns where it is `later`.
 
         A binding to a consistent-hash exchange may have 100,000 points on its ring, which take some
         15 ms to make.  It is there from the beginning, for listings and in the journal; its share
         of the messages grows until its index is whole, and only then its client has an answer.
         """
         if exchange.owes() and (exchange.indexing is None or exchange.indexing.over):
-            exchange.indexing = self._turn.start(exchange.index_on(later))
+            indexing = exchange.index_on()
+            if later:
+                exchange.indexing = self._turn.start_later(indexing)
+            else:
+                exchange.indexing = self._turn.start(indexing)
 
     def _binding(
         self,

@@ -83,27 +83,17 @@ class Metadata:
             },
         )
 
-    def set(self, changes: Arguments) -> None:
-        """Change the fields that `changes` names; the others stay as they are.
+    def set(self, changes: Arguments, limits: Arguments | None = None) -> None:
+        """Change the fields that `changes` names, and replace the limits if any are given.
 
         It may name description, tags, default_queue_type, strict_keys and protected_from_deletion;
-        other entries are ignored.
+        other entries are ignored.  All is changed by one record.
 
         Raises: PreconditionFailed (406) for an invalid value, or where definitions take as much
         memory as they may; then nothing is changed.
         """
         check_metadata(changes)
-        self._change(changes, self.limits)
-
-    def set_all(self, changes: Arguments, limits: Arguments) -> None:
-        """Change what `changes` names, and replace the limits if any are given, in one record.
-
-        Raises: PreconditionFailed (406) for an invalid value; then nothing is changed.
-        """
-        check_metadata(changes)
-        check_limits(limits)
-        checked = {name: value for name, value in limits.items() if isinstance(value, int)}
-        self._change(changes, checked or self.limits)
+        self._change(changes, checked_limits(limits or {}) or self.limits)
 
     def _change(self, changes: Arguments, limits: dict[str, int]) -> None:
         """Apply changes that were checked; they are journaled first."""
@@ -140,6 +130,7 @@ class Metadata:
             self.protected = changes["protected_from_deletion"] is True
         if "strict_keys" in changes:
             self._vhost.strict_keys = changes["strict_keys"] is True
+            self._vhost.revision += 1
 
     # -- limits -----------------------------------------------------------------------------------
 
@@ -148,22 +139,14 @@ class Metadata:
 
         Raises: PreconditionFailed (406) for an unknown limit, or a value that is not a number.
         """
-        check_limits(limits)
-        checked = {name: value for name, value in limits.items() if isinstance(value, int)}
-        self._change({}, checked)
+        self._change({}, checked_limits(limits))
 
     def add_limits(self, limits: Arguments) -> None:
         """Set limits and keep the others.
 
         Raises: PreconditionFailed (406) for an invalid one; then none is set.
         """
-        merged: Arguments = dict(self.limits)
-        merged.update(limits)
-        self.set_limits(merged)
-
-    def set_limit(self, name: str, value: object) -> None:
-        """Set one limit and keep the others.  Raises: PreconditionFailed (406)."""
-        self.add_limits({name: value})
+        self.set_limits({**self.limits, **limits})
 
     def clear_limit(self, name: str) -> None:
         """Remove one limit; do nothing if it is not set."""
@@ -302,6 +285,12 @@ def _type_name(value: object) -> str:
     if kind in QUEUE_TYPES or (isinstance(value, str) and kind == ""):
         return kind
     raise PreconditionFailed(f"'{value}' is not a queue type")
+
+
+def checked_limits(limits: Arguments) -> dict[str, int]:
+    """Return limits of a vhost.  Raises: PreconditionFailed (406) for those that cannot be."""
+    check_limits(limits)
+    return {name: value for name, value in limits.items() if isinstance(value, int)}
 
 
 def check_limits(limits: Arguments) -> None:

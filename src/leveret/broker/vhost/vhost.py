@@ -78,8 +78,9 @@ class Vhost(QueueHost):
         self.revision: i64 = 1
         #: It is deleted: nothing more comes into it.
         self.deleted = False
-        #: Keys of topic exchanges must be plain words (`routing.keys`): a setting of the vhost.
-        self._strict_keys = False
+        #: Keys of topic exchanges must be plain words (`routing.keys`), from when it is set on;
+        #: existing bindings stay.  A setting of the vhost.
+        self.strict_keys = False
         #: The group of the journal that holds the newest removal of a definition.
         self.removed_group: i64 = 0
         self.metadata: Final = Metadata(self)
@@ -91,17 +92,6 @@ class Vhost(QueueHost):
         #: The properties that were looked at last for a publisher's number, and what they say.
         self._read_properties = b""
         self._read_numbered: Numbered | None = None
-
-    @property
-    def strict_keys(self) -> bool:
-        """Whether binding and routing keys of topic exchanges must be strict."""
-        return self._strict_keys
-
-    @strict_keys.setter
-    def strict_keys(self, strict: bool) -> None:
-        """Check what is bound and published from now on; existing bindings stay."""
-        self._strict_keys = strict
-        self.revision += 1
 
     def check_definition(self, size: i64) -> None:
         """Check that a new definition of `size` bytes of memory has room.

@@ -116,7 +116,7 @@ async def put_limit(request: web.Request) -> web.Response:
     """Set one limit of a vhost."""
     value = number_of(await object_of(request), "value")
     async with request.app[OPERATOR].changing():
-        found_vhost(request).metadata.set_limit(request.match_info["name"], value)
+        found_vhost(request).metadata.add_limits({request.match_info["name"]: value})
     return web.Response(status=204)
 
 
