@@ -61,7 +61,7 @@ def check(node: Node, published: int, acked: int) -> None:
     )
     assert walked.counts() == sums.counts()
     walk = QueueWalk(node.broker, node.turn.counts.begin_walk())
-    while walk.step(1):
+    for _ in walk.see_all():
         pass
     found = walk.finish().values()
     assert sum(int(counts.published) for counts in found) == published

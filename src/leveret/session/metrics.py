@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final, final
 
 from mypy_extensions import i64
@@ -13,8 +14,8 @@ from leveret.session.channel.channel import Channel
 from leveret.session.client_session import ClientSession
 from leveret.session.connection.connection import Connection
 
-#: Channels of one connection that count as one step of a walk.
-_CHANNELS_PER_STEP: Final = 2
+#: Channels that cost a walk as much as a connection.
+_CHANNELS_LIKE_CONNECTION: Final = 2
 
 
 @final
@@ -58,7 +59,6 @@ class LinkWalk:
         self._links: Final = broker.links
         self._number: Final[i64] = number
         self._left: Final[list[Link]] = list(broker.links)
-        self._next: i64 = 0
         self.levels: Final = ChannelLevels()
         self._seen: Final = LinkCounts()
 
@@ -66,31 +66,28 @@ class LinkWalk:
         """Return how many connections there are to see."""
         return len(self._left)
 
-    def step(self, count: i64) -> bool:
-        """See about `count` connections more; return whether some are left."""
-        last: i64 = self._next + count
-        while self._next < last and self._next < len(self._left):
-            link = self._left[self._next]
+    def see_all(self) -> Iterator[int]:
+        """See all of them; give the count of those that were seen."""
+        for link in self._left:
+            seen = 1
             if link in self._links and isinstance(link, ClientSession):
-                last -= self._see(link) // _CHANNELS_PER_STEP
-            self._next += 1
-        return self._next < len(self._left)
+                seen += int(link.channel_count()) // _CHANNELS_LIKE_CONNECTION
+                self._see(link)
+            yield seen
 
-    def _see(self, link: ClientSession) -> i64:
-        """Count a connection; return how many channels it has."""
+    def _see(self, link: ClientSession) -> None:
+        """Count a connection."""
         link.walk = self._number
         link.add_counts(self._seen)
         levels = self.levels
         if link.vhost_name:
             levels.connections += 1
-        if not isinstance(link, Connection):
-            count = link.channel_count()
-            levels.channels += count
+        if isinstance(link, Connection):
+            for channel in link.channels.by_number.values():
+                levels.add(channel)
+        else:
+            levels.channels += link.channel_count()
             levels.publishers += 1 if link.published > 0 else 0
-            return count
-        for channel in link.channels.by_number.values():
-            levels.add(channel)
-        return len(link.channels.by_number)
 
     def finish(self) -> LinkCounts:
         """Return what connections did since the start, also those that are gone."""
@@ -124,7 +121,7 @@ class ChannelRow:
 
 @final
 class LinkRows:
-    """All connections with their channels, in slices.
+    """All connections with their channels.
 
     Beyond `limit` of each they are counted in `omitted` and `channels_omitted`, and left out.
     """
@@ -137,24 +134,20 @@ class LinkRows:
         self._limit: Final = limit
         self._links: Final = broker.links
         self._left: Final[list[Link]] = list(broker.links)
-        self._next: i64 = 0
 
-    def step(self, count: i64) -> bool:
-        """Take about `count` connections more; return whether some are left."""
-        last: i64 = self._next + count
-        while self._next < last and self._next < len(self._left):
-            link = self._left[self._next]
-            self._next += 1
-            if link not in self._links or not isinstance(link, ClientSession):
-                continue
-            if len(self.rows) < self._limit:
-                self.rows.append(ConnectionRow(link))
-            else:
-                self.omitted += 1
-            if isinstance(link, Connection):
-                last -= len(link.channels.by_number) // _CHANNELS_PER_STEP
-                self._take_channels(link)
-        return self._next < len(self._left)
+    def take_all(self) -> Iterator[int]:
+        """Take all of them; give the count of those that were taken."""
+        for link in self._left:
+            taken = 1
+            if link in self._links and isinstance(link, ClientSession):
+                if len(self.rows) < self._limit:
+                    self.rows.append(ConnectionRow(link))
+                else:
+                    self.omitted += 1
+                if isinstance(link, Connection):
+                    taken += len(link.channels.by_number) // _CHANNELS_LIKE_CONNECTION
+                    self._take_channels(link)
+            yield taken
 
     def _take_channels(self, connection: Connection) -> None:
         for channel in connection.channels.by_number.values():

@@ -6,6 +6,7 @@ waits in them (`QueueLevels`) is of the moment when each was seen.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final, final
 
 from mypy_extensions import i64
@@ -22,8 +23,10 @@ from leveret.wire.properties import property_timestamp
 #: The latest timestamp that is shown: the year 9999.
 TIMESTAMP_MAX: Final = 253_402_300_799
 
-#: Names of readers of streams that count as one step of a walk.
-_NAMES_PER_STEP: Final = 4
+#: Names of readers of streams that cost a walk as much as a queue, and queues that it sees before
+#: it gives way.
+_NAMES_LIKE_QUEUE: Final = 4
+_SEEN_AT_ONCE: Final = 8
 
 
 @final
@@ -154,7 +157,7 @@ def is_able(queue: Queue) -> bool:
 class QueueWalk:
     """A walk over all queues; `number` is the one that `Counts.begin_walk` returned.
 
-    Once `step` has returned False, `finish` returns the counts by type.
+    Once all are seen, `finish` returns the counts by type.
     """
 
     def __init__(self, broker: Broker, number: i64) -> None:
@@ -183,17 +186,20 @@ class QueueWalk:
         """Return how many queues there are to see."""
         return self._size
 
-    def step(self, count: i64) -> bool:
-        """See about `count` queues more; return whether some are left."""
+    def see_all(self) -> Iterator[int]:
+        """See all of them; give the count of those that were seen, some at a time."""
         left = self._left
-        while count > 0 and left:
+        seen = 0
+        while left:
             queue = left.pop()
-            count -= 1
+            seen += 1
             if not queue.deleted:
                 self._see(queue, len(left) >= self._replies)
                 if isinstance(queue, Stream):
-                    count -= len(queue.offsets.stored) // _NAMES_PER_STEP
-        return len(left) > 0
+                    seen += len(queue.offsets.stored) // _NAMES_LIKE_QUEUE
+            if seen >= _SEEN_AT_ONCE:
+                yield seen
+                seen = 0
 
     def _see(self, queue: Queue, is_queue: bool) -> None:
         queue.walk = self._number
@@ -258,7 +264,7 @@ class ReaderRow:
 
 @final
 class QueueRows:
-    """The queues of some vhosts, or of all, with the readers of their streams; in slices.
+    """The queues of some vhosts, or of all, with the readers of their streams.
 
     Beyond `limit` of each they are counted in `omitted` and `readers_omitted`, and left out.
     """
@@ -275,24 +281,20 @@ class QueueRows:
                 for queue in vhost.queues.by_name.values():
                     if not queue.hidden:
                         self._left.append((vhost.name, queue))
-        self._next: i64 = 0
 
-    def step(self, count: i64) -> bool:
-        """Take about `count` queues more; return whether some are left."""
-        last: i64 = self._next + count
-        while self._next < last and self._next < len(self._left):
-            vhost, queue = self._left[self._next]
-            self._next += 1
-            if queue.deleted:
-                continue
-            if len(self.rows) < self._limit:
-                self.rows.append(QueueRow(vhost, queue))
-            else:
-                self.omitted += 1
-            if isinstance(queue, Stream):
-                last -= len(queue.offsets.stored) // _NAMES_PER_STEP
-                self._take_readers(vhost, queue)
-        return self._next < len(self._left)
+    def take_all(self) -> Iterator[int]:
+        """Take all of them; give the count of those that were taken."""
+        for vhost, queue in self._left:
+            taken = 1
+            if not queue.deleted:
+                if len(self.rows) < self._limit:
+                    self.rows.append(QueueRow(vhost, queue))
+                else:
+                    self.omitted += 1
+                if isinstance(queue, Stream):
+                    taken += len(queue.offsets.stored) // _NAMES_LIKE_QUEUE
+                    self._take_readers(vhost, queue)
+            yield taken
 
     def _take_readers(self, vhost: str, stream: Stream) -> None:
         for name, offset in stream.offsets.stored.items():

@@ -69,9 +69,9 @@ class Objects:
         # Entries are objects, which cost more than sums do.
         count = SCRAPE_SLICE // 2
         if self._queues is not None:
-            await in_slices(self._queues.step, count)
+            await in_slices(self._queues.take_all(), count)
         if self._links is not None:
-            await in_slices(self._links.step, count)
+            await in_slices(self._links.take_all(), count)
 
     def text(self, prefix: str) -> Iterator[bytes]:
         """Give the text, some hundred samples at a time."""

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -34,10 +33,14 @@ if TYPE_CHECKING:
 _STATM: Final = Path("/proc/self/statm")
 
 
-async def in_slices(step: Callable[[int], bool], count: int) -> None:
-    """Call `step` with `count` until it returns False; others have their turn in between."""
-    for _ in iter(partial(step, count), False):
-        await next_slice()
+async def in_slices(walk: Iterator[int], most: int) -> None:
+    """Do a walk that gives the counts of what it looked at; others have their turn in between."""
+    looked = 0
+    for count in walk:
+        looked += count
+        if looked >= most:
+            looked = 0
+            await next_slice()
 
 
 class Totals:
@@ -89,9 +92,9 @@ class Walks:
         try:
             number = broker.turn.counts.begin_walk()
             queues = QueueWalk(broker, number)
-            await in_slices(queues.step, SCRAPE_SLICE)
+            await in_slices(queues.see_all(), SCRAPE_SLICE)
             links = LinkWalk(broker, number)
-            await in_slices(links.step, SCRAPE_SLICE)
+            await in_slices(links.see_all(), SCRAPE_SLICE)
             found = self._last = self._found(queues, links)
             objects = queues.size() + links.size()
             kept_ms = objects // SCRAPE_OBJECTS_PER_MS
