@@ -17,26 +17,17 @@ from leveret.store.segments.segments import ChunkRef
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class SyncWaiter:
-    """Something that waits until a group of the journal is synced."""
+    """Something that waits until a group of the journal is synced, or until chunks are written."""
 
     def __init__(self) -> None:
         #: The group that it waits for, or 0.
         self.waits_for: i64 = 0
+        self.waits_for_spill = False
 
     @abstractmethod
     def synced(self, group: i64) -> None:
         """Continue: every group up to `group` is synced."""
 
-
-@mypyc_attr(allow_interpreted_subclasses=True)
-class SpillWaiter(SyncWaiter):
-    """Something that waits until chunks are written."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.waits_for_spill = False
-
-    @abstractmethod
     def spilled(self) -> None:
         """Continue: chunks were written."""
 

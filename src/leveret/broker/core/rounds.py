@@ -12,45 +12,32 @@ Invariants: a connection waits at most once; who comes first is served first.
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections import deque
+from typing import TYPE_CHECKING
 
-from mypy_extensions import i64, mypyc_attr
+from mypy_extensions import i64
 
-from leveret.broker.core.effects import SpillWaiter
-
-
-@mypyc_attr(allow_interpreted_subclasses=True)
-class TurnTaker(SpillWaiter):
-    """One who waits for a turn, on account of a user."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        #: The user of the connection; empty before `connection.open`.
-        self.user = ""
-
-    @abstractmethod
-    def take_turn(self) -> None:
-        """Handle a slice of the input."""
+if TYPE_CHECKING:
+    from leveret.broker.core.turn import Link
 
 
 class Rounds:
-    """Those who wait for their turn."""
+    """The connections that wait for their turn."""
 
     def __init__(self) -> None:
         #: By user, the one whose turn it is first.
-        self._by_user: dict[str, deque[TurnTaker]] = {}
+        self._by_user: dict[str, deque[Link]] = {}
         #: The user whose turn it is, and his connections.
         self._user = ""
-        self._taking: deque[TurnTaker] = deque()
+        self._taking: deque[Link] = deque()
         self._count: i64 = 0
 
-    def add(self, taker: TurnTaker) -> None:
-        """Give `taker` a turn when those before it have had theirs."""
-        waiting = self._by_user.get(taker.user)
+    def add(self, link: Link) -> None:
+        """Give a connection a turn when those before it have had theirs."""
+        waiting = self._by_user.get(link.user)
         if waiting is None:
-            self._by_user[taker.user] = waiting = deque()
-        waiting.append(taker)
+            self._by_user[link.user] = waiting = deque()
+        waiting.append(link)
         self._count += 1
 
     def any(self) -> bool:
@@ -63,7 +50,7 @@ class Rounds:
         self._taking = self._by_user[self._user]
         return len(self._taking)
 
-    def next(self) -> TurnTaker:
+    def next(self) -> Link:
         """Take out the connection of this user whose turn it is; there must be one."""
         self._count -= 1
         return self._taking.popleft()

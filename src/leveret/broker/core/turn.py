@@ -23,14 +23,12 @@ from leveret.broker.core.effects import (
     ChunkWanted,
     DamagedChunk,
     DeadMessage,
-    SpillWaiter,
     SyncWaiter,
 )
 from leveret.broker.core.events import MessageEvents
 from leveret.broker.core.letters import WaitingLetters
 from leveret.broker.core.ownership import Owner
 from leveret.broker.core.quotas import Quotas
-from leveret.broker.core.rounds import TurnTaker
 from leveret.broker.core.stream_cache import StreamCache
 from leveret.broker.core.timers import Timers
 from leveret.broker.core.unacked_share import UnackedRoom
@@ -69,13 +67,16 @@ NO_EVENTS: Final = 0x7FFF_FFFF_FFFF_FFFF
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Link(TurnTaker):
+class Link(SyncWaiter):
     """One client connection as the broker sees it: the owner of exclusive queues, with output."""
 
     def __init__(self, turn: Turn, name: str) -> None:
         super().__init__()
         self.turn = turn
         self.name = name
+        #: The user of the connection, who shares the turns of all of his; empty before
+        #: `connection.open`.
+        self.user = ""
         #: The vhost of the connection; empty before `connection.open`.
         self.vhost_name = ""
         #: The user as the owner of what he makes in the vhost; None before `connection.open`.
@@ -93,6 +94,10 @@ class Link(TurnTaker):
         if not self.woken:
             self.woken = True
             self.turn.woken.append(self)
+
+    @abstractmethod
+    def take_turn(self) -> None:
+        """Handle a slice of the input (`Rounds`)."""
 
     @abstractmethod
     def alarm(self, blocked: bool, reason: str) -> None:
@@ -256,7 +261,7 @@ class Turn(WorkAccount):
         self.reader = ChunkReader()
         #: Where queues put what their memory has no room for.
         self.spill = Spill(SegmentNumbers(1))
-        self.spill_waiters: list[SpillWaiter] = []
+        self.spill_waiters: list[SyncWaiter] = []
         #: Memory that the waiting messages of one queue may fill; below 0 there is no limit.
         self.window_bytes: i64 = -1
         #: It is looked at after each so many messages (a power of 2, less 1); pages are so large.
@@ -563,7 +568,7 @@ class Turn(WorkAccount):
         self.waiters.synced(group)
         self.waiters.call(self, STEPS_PER_SLICE)
 
-    def wait_spilled(self, waiter: SpillWaiter) -> None:
+    def wait_spilled(self, waiter: SyncWaiter) -> None:
         """Call `waiter` when chunks are written."""
         if not waiter.waits_for_spill:
             waiter.waits_for_spill = True

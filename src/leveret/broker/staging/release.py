@@ -21,7 +21,7 @@ from leveret.broker.backlog.window import NOTHING
 from leveret.broker.classic.dead_letter import DeadLetter
 from leveret.broker.classic.waiting import WaitingQueue
 from leveret.broker.core.accounts import ROUTE_BYTES
-from leveret.broker.core.effects import SpillWaiter
+from leveret.broker.core.effects import SyncWaiter
 from leveret.broker.core.ownership import Owner
 from leveret.broker.core.timers import Timed
 from leveret.broker.queue.target import Destinations
@@ -229,7 +229,7 @@ class Retry(Timed):
 
 
 @final
-class Release(SpillWaiter):
+class Release(SyncWaiter):
     """The release of one committed batch."""
 
     def __init__(
