@@ -22,7 +22,7 @@ from leveret.broker.staging.commit import COMMIT_KEY
 from leveret.broker.staging.giving import give_sinks
 from leveret.broker.vhost.vhost import Vhost
 from leveret.errors import NotFound
-from leveret.limits import FAN_OUT_COPIES
+from leveret.limits import FAN_OUT_COPIES, RING_WEIGHT_MAX
 from leveret.server.haremq.protobuf_codec import ProtobufCodec
 from leveret.session.haremq.connection import HareShared
 from leveret.session.settings import SessionSettings
@@ -33,13 +33,8 @@ from support.node.staged import claimed
 from support.wire.hare import HarePeer, frame
 from support.wire.raw_codec import PROTOCOL_HEADER, method, publish
 
-#: The vhost, the user, and how many of each thing make an operation long: of queues, of what costs
-#: a step each, and of what is cheap.
 VHOST: Final = "v"
 USER: Final = "u"
-FEW: Final = 40
-MANY: Final = 300
-VERY_MANY: Final = 1_200
 
 #: What nobody in the tests may harm: confirmed messages of a queue beside.
 KEPT: Final = "kept"
@@ -62,6 +57,13 @@ class Scene:
     node: SteppedNode
     client: Peer
     other: Peer
+    #: How many of each thing make an operation long: of queues, of what costs a step each, and of
+    #: what is cheap.
+    few: int
+    many: int
+    very_many: int
+    #: The weight of a binding to a ring.
+    weight: int = 1
     #: Who else is connected.
     more: list[Any] = field(default_factory=list)
 
@@ -96,7 +98,7 @@ def end_all(at: Scene) -> None:
     del at.client, at.other, at.more
 
 
-def scene(window_bytes: int = -1) -> Scene:
+def scene(window_bytes: int = -1, scale: int = 1) -> Scene:
     """Return a broker with nothing in the vhost but what must be kept."""
     node = SteppedNode(window_bytes=window_bytes)
     broker = node.broker
@@ -106,7 +108,8 @@ def scene(window_bytes: int = -1) -> Scene:
         broker.users.set_permission(user, VHOST, ".*", ".*", ".*")
     node.sync()
     client = node.connect_as(USER, 1, 2, vhost=VHOST)
-    made = Scene(node, client, node.connect_as("guest", *CHANNELS, vhost=VHOST))
+    other = node.connect_as("guest", *CHANNELS, vhost=VHOST)
+    made = Scene(node, client, other, 40 * scale, 300 * scale, 1_200 * scale)
     made.ask(declare(KEPT), *[message("", KEPT, number) for number in range(KEPT_COUNT)])
     return made
 
@@ -139,7 +142,7 @@ def message(source: str, key: str, number: int = 0, **props: Any) -> bytes:
     return publish(1, source, key, b"%d" % number, **{"delivery_mode": 2} | props)
 
 
-def messages(count: int = MANY, key: str = "q", source: str = "", **props: Any) -> list[bytes]:
+def messages(count: int, key: str = "q", source: str = "", **props: Any) -> list[bytes]:
     """So many of them."""
     return [message(source, key, number, **props) for number in range(count)]
 
@@ -153,17 +156,17 @@ def consume(queue: str = "q", tag: str = "t", channel: int = 1, **values: Any) -
 # -- worlds ----------------------------------------------------------------------------------------
 
 
-def _deep(at: Scene, count: int = MANY, **arguments: Any) -> None:
+def _deep(at: Scene, count: int = 0, **arguments: Any) -> None:
     """A queue with many messages."""
-    at.ask(declare("q", **arguments), *messages(count))
+    at.ask(declare("q", **arguments), *messages(count or at.many))
 
 
 def _deeper(at: Scene) -> None:
     """A queue with very many."""
-    _deep(at, VERY_MANY)
+    _deep(at, at.very_many)
 
 
-def _unacked(at: Scene, count: int = MANY, **arguments: Any) -> None:
+def _unacked(at: Scene, count: int = 0, **arguments: Any) -> None:
     """The same, whose messages all wait for an ack of the client."""
     _deep(at, count, **arguments)
     at.ask(consume())
@@ -173,24 +176,30 @@ def _unacked(at: Scene, count: int = MANY, **arguments: Any) -> None:
 
 def _very_unacked(at: Scene) -> None:
     """The same, with very many."""
-    _unacked(at, VERY_MANY)
+    _unacked(at, at.very_many)
 
 
 def _expiring(at: Scene) -> None:
     """A queue with very many messages that expire soon."""
-    _deep(at, VERY_MANY, x_message_ttl=50_000)
+    _deep(at, at.very_many, x_message_ttl=50_000)
 
 
 def _letters(at: Scene) -> None:
     """The same, where rejected messages go to another queue."""
     at.ask(exchange("dead"), declare("letters"), bind("letters", "dead"))
-    _unacked(at, VERY_MANY, x_dead_letter_exchange="dead")
+    _unacked(at, at.very_many, x_dead_letter_exchange="dead")
 
 
-def _bound(at: Scene, kind: str = "fanout", count: int = FEW) -> None:
+def _bound(at: Scene, kind: str = "fanout", count: int = 0) -> None:
     """An exchange to which many queues are bound, `q` as one of them."""
     at.ask(exchange("x", kind), declare("q"), bind("q", "x", "1"))
-    at.ask(*[frame for one in range(count) for frame in (declare(f"q{one}"), bind(f"q{one}"))])
+    at.ask(
+        *[
+            frame
+            for one in range(count or at.few)
+            for frame in (declare(f"q{one}"), bind(f"q{one}"))
+        ]
+    )
 
 
 def _fan(at: Scene) -> None:
@@ -208,32 +217,41 @@ def _fan_at_once(at: Scene) -> None:
     _fan(at)
 
 
+def _fan_of_letters(at: Scene) -> None:
+    """The same, to which the dead letters of a queue go; the client holds one of its messages."""
+    _fan(at)
+    at.ask(declare("dying", x_dead_letter_exchange="x"), message("", "dying"), consume("dying"))
+
+
 def _one_queue(at: Scene, kind: str = "direct") -> None:
     """A queue with many bindings of an exchange."""
     at.ask(exchange("x", kind), declare("q"))
-    at.ask(*[bind("q", "x", str(number)) for number in range(MANY)])
+    at.ask(*[bind("q", "x", str(number)) for number in range(at.many)])
 
 
-def _ring(at: Scene, weight: int = 400) -> None:
+def _ring(at: Scene, weight: int = 0) -> None:
     """A ring of an exchange of hashes, on which one queue has a large part."""
-    at.ask(exchange("x", "x-consistent-hash"), declare("q"), bind("q", "x", str(weight)))
+    at.weight = min(at.many, RING_WEIGHT_MAX)
+    at.ask(
+        exchange("x", "x-consistent-hash"), declare("q"), bind("q", "x", str(weight or at.weight))
+    )
 
 
 def _consumed(at: Scene) -> None:
     """A queue with many consumers."""
-    at.ask(declare("q"), *[consume("q", f"t{number}") for number in range(MANY)])
+    at.ask(declare("q"), *[consume("q", f"t{number}") for number in range(at.many)])
 
 
 def _readers(at: Scene) -> None:
     """Many queues with a consumer each."""
-    for number in range(FEW):
+    for number in range(at.few):
         at.client.send(declare(f"q{number}"), consume(f"q{number}", f"t{number}"))
     at.ask(declare("q"))
 
 
-def _many_queues(at: Scene, count: int = FEW, **arguments: Any) -> None:
+def _many_queues(at: Scene, **arguments: Any) -> None:
     """Many queues with a message each, `q` as one of them."""
-    for name in ("q", *(f"q{number}" for number in range(count))):
+    for name in ("q", *(f"q{number}" for number in range(at.few))):
         at.client.send(declare(name, **arguments), message("", name))
     at.node.sync()
     at.client.take()
@@ -242,7 +260,7 @@ def _many_queues(at: Scene, count: int = FEW, **arguments: Any) -> None:
 def _super_stream(at: Scene) -> None:
     """A super stream."""
     at.client.call(
-        1, "queue.declare", queue="q", durable=True, arguments={"x-super-stream-partitions": 60}
+        1, "queue.declare", queue="q", durable=True, arguments={"x-super-stream-partitions": at.few}
     )
 
 
@@ -250,7 +268,7 @@ def _stream(at: Scene, **arguments: Any) -> None:
     """A stream of many blocks."""
     at.ask(declare("q", x_queue_type="stream", **arguments))
     body = bytes(60_000)
-    for _ in range(60):
+    for _ in range(at.few):
         at.client.send(publish(1, "", "q", body, delivery_mode=2))
         at.node.sync()
     at.client.take()
@@ -260,29 +278,29 @@ def _named_readers(at: Scene) -> None:
     """A stream that many read by a name; each has come further than is stored."""
     at.ask(declare("q", x_queue_type="stream"), *messages(5))
     at.ask(method(1, "basic.qos", prefetch_count=3))
-    for number in range(FEW):
+    for number in range(at.few):
         named = {"x-stream-consumer": f"n{number}", "x-stream-offset": "first"}
         at.client.send(consume("q", f"n{number}", arguments=named))
-    at.ask(method(1, "basic.ack", delivery_tag=FEW * 2, multiple=True))
+    at.ask(method(1, "basic.ack", delivery_tag=at.few * 2, multiple=True))
 
 
 def _named(at: Scene) -> None:
     """A stream with many stored offsets, and nobody who reads it."""
     _named_readers(at)
     at.node.tick(60_000)
-    at.ask(*[method(1, "basic.cancel", consumer_tag=f"n{n}", no_wait=True) for n in range(FEW)])
+    at.ask(*[method(1, "basic.cancel", consumer_tag=f"n{n}", no_wait=True) for n in range(at.few)])
 
 
 def _stream_readers(at: Scene) -> None:
     """A stream with many consumers that wait for what comes."""
     at.ask(declare("q", x_queue_type="stream"), method(1, "basic.qos", prefetch_count=9))
-    at.ask(*[consume("q", f"t{number}") for number in range(FEW)])
+    at.ask(*[consume("q", f"t{number}") for number in range(at.few)])
 
 
 def _delayed(at: Scene) -> None:
     """Many messages that wait in a delayed exchange."""
     at.ask(exchange("x", "x-delayed-message", x_delayed_type="direct"), declare("q"), bind("q"))
-    for number in range(MANY):
+    for number in range(at.many):
         at.client.send(message("x", "k", number, headers={"x-delay": 100_000 + number}))
     at.node.sync()
 
@@ -296,7 +314,7 @@ def _retained(at: Scene) -> None:
 def _links(at: Scene) -> None:
     """Many connections of the user, each with unacked messages."""
     _deep(at)
-    for _ in range(12):
+    for _ in range(at.few // 3):
         one = at.node.connect_as(USER, vhost=VHOST)
         one.send(method(1, "basic.qos", prefetch_count=5), consume())
         at.more.append(one)
@@ -308,7 +326,7 @@ def _staged(at: Scene, batches: tuple[int, ...] = (1,), sink: str = "s") -> None
     at.ask(declare("q"))
     staged = {"x-staged-exchange": "", "x-staged-routing-key": "q"}
     for batch in batches:
-        for task in range(30):
+        for task in range(at.few):
             name = f"staged.{batch}.{task}"
             at.client.send(declare(name, x_staging_sink=sink, x_staging_batch=batch))
             at.client.send(*messages(10, name, headers=staged))
@@ -383,7 +401,7 @@ def _session(at: Scene) -> None:
 
 def _stuck(at: Scene) -> None:
     """A client with many consumers that reads nothing."""
-    for number in range(FEW):
+    for number in range(at.few):
         at.client.send(declare(f"q{number}"), consume(f"q{number}", f"t{number}"))
     at.ask(declare("q"))
     at.client.reads = False
@@ -394,7 +412,7 @@ def _stuck(at: Scene) -> None:
 
 def _deadlines(at: Scene) -> None:
     """Messages that all expire late, of which the client may ack many."""
-    _unacked(at, VERY_MANY, x_message_ttl=1_000_000)
+    _unacked(at, at.very_many, x_message_ttl=1_000_000)
 
 
 # -- requests --------------------------------------------------------------------------------------
@@ -424,7 +442,7 @@ def _operator(change: Callable[[Scene], object]) -> Callable[[Scene], None]:
 
 def _imports(at: Scene) -> None:
     durable_ = {"durable": True, "auto_delete": False}
-    names = [f"i{number}" for number in range(60)]
+    names = [f"i{number}" for number in range(at.few)]
     definitions: dict[str, object] = {
         "queues": [{"name": name, "arguments": {}, **durable_} for name in names],
         "exchanges": [
@@ -450,7 +468,7 @@ def _ticks(by_ms: int) -> Callable[[Scene], None]:
 
 
 def _commits(at: Scene, batch: int = 1, **more: Any) -> None:
-    queues = [f"staged.{batch}.{task}" for task in range(30)]
+    queues = [f"staged.{batch}.{task}" for task in range(at.few)]
     command = {"sink": "s", "batch": batch, "queues": queues, **more}
     at.client.send(publish(1, "", COMMIT_KEY, json.dumps(command).encode(), delivery_mode=2))
 
@@ -520,7 +538,7 @@ def _sinks(at: Scene) -> None:
     """A sink with many destinations, each with a committed batch and a staged one."""
     at.ask(declare("q"))
     area = area_of(at.vhost)
-    for number in range(FEW):
+    for number in range(at.few):
         area.decide("s", f"d{number}", 1, [], "fail", at.client.connection.as_owner)
         at.client.send(
             declare(
@@ -538,14 +556,17 @@ class Row:
     world: Callable[[Scene], None]
     request: Callable[[Scene], None]
     window_bytes: int = -1
+    #: The most steps that the core may do between two stops, however large the world: a portion,
+    #: and what the method itself takes.
+    most: int = 160
     #: A reply that promises nothing of what is recorded meanwhile.
     tells: str = ""
     #: Whether its world takes long to build, so that not all is tried at it.
     heavy: bool = False
 
-    def begin(self) -> Scene:
+    def begin(self, scale: int = 1) -> Scene:
         """Return a scene in which all is ready for the request."""
-        made = scene(self.window_bytes)
+        made = scene(self.window_bytes, scale)
         self.world(made)
         made.node.sync()
         made.client.take()
@@ -554,7 +575,7 @@ class Row:
 
 #: Every long operation has a row in which it is long; some have several, for what it works on.
 ROWS: Final[dict[str, Row]] = {
-    "purge": Row(_deeper, _sends(method(1, "queue.purge", queue="q"))),
+    "purge": Row(_deeper, _sends(method(1, "queue.purge", queue="q")), most=576),
     "purge of pages": Row(_deep, _sends(method(1, "queue.purge", queue="q")), 0),
     "delete of a deep queue": Row(_deeper, _sends(method(1, "queue.delete", queue="q"))),
     "delete of a queue with pages": Row(_deep, _sends(method(1, "queue.delete", queue="q")), 0),
@@ -563,53 +584,76 @@ ROWS: Final[dict[str, Row]] = {
     "delete of an exchange": Row(_bound, _sends(method(1, "exchange.delete", exchange="x"))),
     "delete of a ring": Row(_ring, _sends(method(1, "exchange.delete", exchange="x"))),
     "unbind from a ring": Row(
-        _ring, _sends(method(1, "queue.unbind", queue="q", exchange="x", routing_key="400"))
+        _ring,
+        lambda at: at.client.send(
+            method(1, "queue.unbind", queue="q", exchange="x", routing_key=str(at.weight))
+        ),
+        most=576,
     ),
     "bind to a ring": Row(
         lambda at: _ring(at, 1),
-        _sends(method(1, "queue.bind", queue=KEPT, exchange="x", routing_key="400")),
+        lambda at: at.client.send(
+            method(1, "queue.bind", queue=KEPT, exchange="x", routing_key=str(at.weight))
+        ),
+        most=576,
     ),
-    "ack of many": Row(_very_unacked, _multiple("basic.ack")),
-    "ack of many, paged": Row(_unacked, _multiple("basic.ack"), 0),
-    "requeue of many": Row(_very_unacked, _multiple("basic.nack", requeue=True)),
-    "reject of many": Row(_letters, _multiple("basic.nack", requeue=False)),
-    "recover": Row(_very_unacked, _sends(method(1, "basic.recover", requeue=True))),
-    "close of a channel": Row(_very_unacked, _sends(method(1, "channel.close", code=200))),
+    "ack of many": Row(_very_unacked, _multiple("basic.ack"), most=1_056),
+    "ack of many, paged": Row(_very_unacked, _multiple("basic.ack"), 0, most=1_056),
+    "requeue of many": Row(_very_unacked, _multiple("basic.nack", requeue=True), most=576),
+    "reject of many": Row(_letters, _multiple("basic.nack", requeue=False), most=2_624),
+    "recover": Row(_very_unacked, _sends(method(1, "basic.recover", requeue=True)), most=576),
+    "close of a channel": Row(
+        _very_unacked, _sends(method(1, "channel.close", code=200)), most=576
+    ),
     "error of a channel": Row(
-        _very_unacked, _sends(method(1, "queue.declare", queue="", passive=True))
+        _very_unacked, _sends(method(1, "queue.declare", queue="", passive=True)), most=576
     ),
-    "close of a connection": Row(_very_unacked, _sends(method(0, "connection.close", code=200))),
-    "loss of a connection": Row(_very_unacked, _loses),
-    "fan-out": Row(_fan, _sends(message("x", "k", 7)), heavy=True),
+    "close of a connection": Row(
+        _very_unacked, _sends(method(0, "connection.close", code=200)), most=576
+    ),
+    "loss of a connection": Row(_very_unacked, _loses, most=576),
+    "fan-out": Row(_fan, _sends(message("x", "k", 7)), heavy=True, most=2_368),
+    "fan-out of a dead letter": Row(
+        _fan_of_letters,
+        _sends(method(1, "basic.reject", delivery_tag=1, requeue=False)),
+        most=2_368,
+        heavy=True,
+    ),
     "immediate fan-out": Row(
-        _fan_at_once, _sends(publish(1, "x", "k", b"i", immediate=True)), heavy=True
+        _fan_at_once, _sends(publish(1, "x", "k", b"i", immediate=True)), heavy=True, most=2_312
     ),
-    "get": Row(_deep, _sends(method(1, "basic.get", queue="q")), 0),
-    "get past expired messages": Row(_expiring, _late(_sends(method(1, "basic.get", queue="q")))),
-    "commit of a transaction": Row(_transaction, _sends(method(1, "tx.commit"))),
-    "commit after a change of rights": Row(_transaction_again, _sends(method(1, "tx.commit"))),
+    "get past expired messages": Row(
+        _expiring, _late(_sends(method(1, "basic.get", queue="q"))), most=2_560
+    ),
+    "commit after a change of rights": Row(
+        _transaction_again, _sends(method(1, "tx.commit")), most=448
+    ),
     "declare of a super stream": Row(
         _nothing,
-        _sends(
+        lambda at: at.client.send(
             method(
                 1,
                 "queue.declare",
                 queue="super",
                 durable=True,
-                arguments={"x-super-stream-partitions": 60},
+                arguments={"x-super-stream-partitions": at.few},
             )
         ),
+        most=1_312,
     ),
-    "delete of a super stream": Row(_super_stream, _sends(method(1, "queue.delete", queue="q"))),
+    "delete of a super stream": Row(
+        _super_stream, _sends(method(1, "queue.delete", queue="q")), most=512
+    ),
     "consume of a super stream": Row(
         _super_stream,
         lambda at: at.client.send(
             method(1, "basic.qos", prefetch_count=9), consume("q", "s", no_wait=False)
         ),
+        most=1_312,
     ),
     "delete of a vhost": Row(_links, _operator(lambda at: at.node.broker.delete_vhost(VHOST))),
     "delete of a user": Row(_links, _operator(lambda at: at.node.broker.users.delete(USER))),
-    "import": Row(_nothing, _operator(_imports)),
+    "import": Row(_nothing, _operator(_imports), most=4_160),
     "policy": Row(_many_queues, _policy({"max-length": 9})),
     "policy that drops": Row(_deep, _policy({"max-length": 9})),
     "policy of a TTL": Row(_deep, _policy({"message-ttl": 50_000})),
@@ -621,33 +665,33 @@ ROWS: Final[dict[str, Row]] = {
     ),
     "quota": Row(
         _many_queues,
-        _operator(lambda at: at.node.broker.users.set_limits(USER, {"max-messages": FEW + 9})),
+        _operator(lambda at: at.node.broker.users.set_limits(USER, {"max-messages": at.few + 9})),
     ),
     "rewind": Row(_retained, _operator(lambda at: at.node_queue().rewind(0))),
     "delete of a stream": Row(_stream, _sends(method(1, "queue.delete", queue="q"))),
     "retention": Row(
-        lambda at: _many_queues(at, 60, x_queue_type="stream", x_max_age="1s"), _ticks(20_000)
+        lambda at: _many_queues(at, x_queue_type="stream", x_max_age="1s"), _ticks(20_000)
     ),
     "delete of offsets": Row(_named, _sends(method(1, "queue.delete", queue="q"))),
-    "store of offsets": Row(_named_readers, _ticks(60_000)),
+    "store of offsets": Row(_named_readers, _ticks(60_000), most=64),
     "message for many readers": Row(_stream_readers, _sends(message("", "q"))),
     "delete of delays": Row(_delayed, _sends(method(1, "exchange.delete", exchange="x"))),
     "commit": Row(_staged, _commits),
     "repeated commit": Row(_staged_again, _commits),
     "repeated commit in a transaction": Row(
-        _staged_in_tx, _sends(method(1, "tx.commit")), tells="tx.commit-ok"
+        _staged_in_tx, _sends(method(1, "tx.commit")), tells="tx.commit-ok", most=224
     ),
     "commit over a lower batch": Row(
         lambda at: _staged(at, (1, 2)), lambda at: _commits(at, 2, lower="drop")
     ),
-    "forget of sinks": Row(_sinks, _operator(_forgets)),
-    "give of sinks": Row(_sinks, _operator(_gives)),
+    "forget of sinks": Row(_sinks, _operator(_forgets), most=352),
+    "give of sinks": Row(_sinks, _operator(_gives), most=352),
     "loss of HareMQ's client": Row(_hare_unacked, lambda at: at.more[0].lose()),
     "cancel of HareMQ's client": Row(
         _hare_unacked, _hare_asks("basicCancelRequest", consumer_tag="t", queue_name="q")
     ),
     "close of HareMQ's channel": Row(_hare_unacked, _hare_asks("closeChannelRequest")),
-    "list of HareMQ's client": Row(_hare_bound, _hare_asks("basicQueryRequest")),
+    "list of HareMQ's client": Row(_hare_bound, _hare_asks("basicQueryRequest"), most=2_048),
     "unbind of HareMQ's client": Row(
         _hare_bound, _hare_asks("unbindRequest", exchange_name="x", queue_name="q")
     ),
@@ -660,11 +704,12 @@ ROWS: Final[dict[str, Row]] = {
             properties={"id": "i", "delivery_mode": 2, "routing_key": "k"},
         ),
         heavy=True,
+        most=2_368,
     ),
     "long push to HareMQ's client": Row(
-        _hare_long, lambda at: at.client.send(publish(1, "", "q", b"\xff" * 400_000))
+        _hare_long, lambda at: at.client.send(publish(1, "", "q", b"\xff" * 400_000)), most=2_304
     ),
-    "open of a lost channel": Row(_session, _opens_again, heavy=True),
-    "read of full output": Row(_stuck, lambda at: at.client.read_on()),
-    "ack of many with deadlines": Row(_deadlines, _multiple("basic.ack")),
+    "open of a lost channel": Row(_session, _opens_again, heavy=True, most=2_368),
+    "read of full output": Row(_stuck, lambda at: at.client.read_on(), most=704),
+    "ack of many with deadlines": Row(_deadlines, _multiple("basic.ack"), most=1_056),
 }

@@ -163,6 +163,25 @@ def test_a_reply_waits_for_all_that_was_recorded(name: str) -> None:
     assert facts(at.node) == facts(whole.node)
 
 
+# -- what it costs a neighbour ---------------------------------------------------------------------
+
+#: How many times as large the worlds are in which costs are counted.
+LARGE = 4
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_a_neighbour_waits_for_no_more_than_a_portion(name: str) -> None:
+    """The core may let others have their turn whenever it has done so much, in any world."""
+    row = ROWS[name]
+    at = row.begin(LARGE)
+    with at.node.watched(nothing):
+        row.request(at)
+        at.node.sync()
+    assert max(at.node.costs) <= row.most
+    # Else the row would say nothing of that.
+    assert sum(at.node.costs) > row.most
+
+
 # -- others meanwhile ------------------------------------------------------------------------------
 
 
