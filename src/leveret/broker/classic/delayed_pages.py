@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64
 
 from leveret.broker.backlog.damage import chunk_if_true, open_chunk, report_messages
-from leveret.broker.backlog.spill_record import SpillRecord
 from leveret.broker.backlog.stored import SpillRecord, StoredChunk
 from leveret.broker.classic.delayed_memory import Delayed
 from leveret.broker.core.effects import ChunkWanted
