@@ -11,10 +11,9 @@ the broker (`Runner.broken`).
 from __future__ import annotations
 
 import asyncio
-from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from leveret.limits import (
     LINGER_SECONDS_MAX,
@@ -24,10 +23,12 @@ from leveret.limits import (
 )
 from leveret.server.client_socket import ClientSocket
 from leveret.server.opening.peer_address import is_loopback
-from leveret.server.runner import Runner
-from leveret.session.admission import Admission, Slot
+from leveret.session.admission import Slot
 from leveret.session.client_session import ClientSession
 from leveret.session.settings import Peer, Security
+
+if TYPE_CHECKING:
+    from leveret.server.listener import Listener
 
 #: One write to the transport is at most this long, so that no call holds the loop.
 WRITE_BYTES_MAX = 262_144
@@ -41,31 +42,6 @@ FULL_READ_BYTES = 131_072
 Log = Callable[[str, ClientSession, str], None]
 
 
-class Accepting(ABC):
-    """What accepted a connection, as the connection's socket knows it: a `Listener`.
-
-    `speaks` is the protocol's name, as the log has it.
-    """
-
-    def __init__(self, runner: Runner, admission: Admission, log: Log, speaks: str) -> None:
-        self.runner = runner
-        self.admission = admission
-        self.log = log
-        self.speaks = speaks
-
-    @abstractmethod
-    def connect(self, peer: Peer) -> ClientSession:
-        """Return the session of a new connection."""
-
-    def opening_ms(self) -> int:
-        """Return how long a client may take until it has logged in (ms); 0 for no limit."""
-        return 0
-
-    @abstractmethod
-    def expelled(self, connection: ClientSession) -> None:
-        """Hear that a connection goes that has not logged in, to make room for another one."""
-
-
 #: Stands for the transport until the loop hands one over; whatever is asked of it raises.
 _NO_TRANSPORT: Final = asyncio.Transport()
 
@@ -73,7 +49,7 @@ _NO_TRANSPORT: Final = asyncio.Transport()
 class ClientProtocol(asyncio.Protocol, ClientSocket):
     """One connection's socket; its session begins when the loop hands the transport over."""
 
-    def __init__(self, listener: Accepting, network: str) -> None:
+    def __init__(self, listener: Listener, network: str) -> None:
         self._listener = listener
         self.slot = Slot(network, self.expel, self._is_authenticated, self._is_authenticating)
         self._transport = _NO_TRANSPORT

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 from leveret.broker.node.broker import Broker
 from leveret.server.acceptor import Acceptor
-from leveret.server.amqp import Accepting, ClientProtocol, Log
+from leveret.server.amqp import ClientProtocol, Log
 from leveret.server.opening.opening import Open
 from leveret.server.runner import Runner
 from leveret.session.admission import Admission, Slot
@@ -22,8 +23,11 @@ from leveret.session.settings import Peer, SessionSettings, Tokens
 BACKLOG = 1024
 
 
-class Listener(Accepting):
-    """Accepts connections on one address; `connect` makes their sessions."""
+class Listener(ABC):
+    """Accepts connections on one address; `connect` makes their sessions.
+
+    `speaks` is the protocol's name, as the log has it.
+    """
 
     def __init__(
         self,
@@ -34,7 +38,10 @@ class Listener(Accepting):
         speaks: str,
     ) -> None:
         """`log` takes what a connection has to tell, `say` what there is to tell of the socket."""
-        super().__init__(runner, admission, log, speaks)
+        self.runner = runner
+        self.admission = admission
+        self.log = log
+        self.speaks = speaks
         self._say = say
         self._acceptors: list[Acceptor] = []
 
@@ -42,6 +49,14 @@ class Listener(Accepting):
         """Return the protocol of a new connection, and its slot."""
         protocol = ClientProtocol(self, network)
         return protocol, protocol.slot
+
+    @abstractmethod
+    def connect(self, peer: Peer) -> ClientSession:
+        """Return the session of a new connection."""
+
+    def opening_ms(self) -> int:
+        """Return how long a client may take until it has logged in (ms); 0 for no limit."""
+        return 0
 
     def expelled(self, connection: ClientSession) -> None:
         """Hear that a connection goes that has not logged in, to make room for another one."""

@@ -8,37 +8,23 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Concatenate, Generic, ParamSpec, TypeVar
 
 from leveret.client.events import Token
 from leveret.client.shell import requests
-from leveret.client.shell.channel import ShellChannel
 from leveret.wire.methods.basic import BasicGet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from leveret.client.asynchronous.one_loop import OneLoop
+    from leveret.client.asynchronous.connection import Channel
+    from leveret.client.asynchronous.consumer import Consumer
     from leveret.client.events import Replied
     from leveret.client.message import Message
-    from leveret.client.session.connection import Session
     from leveret.client.shell.requests import Request
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-
-class Starting(ABC):
-    """A consumer that waits for basic.consume-ok."""
-
-    @abstractmethod
-    def started(self, consumer_tag: str) -> None:
-        """Take basic.consume-ok, before the first message."""
-
-    @abstractmethod
-    def abandon(self) -> None:
-        """Cancel in the background, as the task that wanted this consumer is gone."""
 
 
 class Call(Token, Generic[T]):
@@ -50,7 +36,7 @@ class Call(Token, Generic[T]):
         self,
         request: Request[T],
         future: asyncio.Future[T],
-        consumer: Starting | None = None,
+        consumer: Consumer | None = None,
     ) -> None:
         self.request = request
         self.future = future
@@ -102,38 +88,13 @@ class Waiting(Token):
             self.future.set_exception(error)
 
 
-class CallingChannel(ShellChannel):
-    """A channel whose requests are awaited; consumers know no more of it."""
-
-    def __init__(self, session: Session, opening: Token, one_loop: OneLoop) -> None:
-        super().__init__(session, opening)
-        self._one_loop = one_loop
-        self._loop = one_loop.loop
-
-    @abstractmethod
-    async def ready(self) -> None:
-        """Wait while the connection is being recovered."""
-
-    async def call(self, request: Request[T], *, consumer: Starting | None = None) -> T:
-        """Send a request and return its result.
-
-        Raises: the channel's error; ValueError when an argument cannot be written; ConnectionInUse.
-        """
-        self._one_loop.check()
-        await self.ready()
-        future: asyncio.Future[T] = self._loop.create_future()
-        self.session.request(request.method, Call(request, future, consumer))
-        self._wrote()
-        return await future
-
-
 def awaited(
     make: Callable[P, Request[T]],
-) -> Callable[Concatenate[CallingChannel, P], Coroutine[object, object, T]]:
+) -> Callable[Concatenate[Channel, P], Coroutine[object, object, T]]:
     """Return the coroutine method that sends the request which `make` makes of its arguments."""
 
     @functools.wraps(make)
-    async def method(self: CallingChannel, /, *args: P.args, **kwargs: P.kwargs) -> T:
+    async def method(self: Channel, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return await self.call(make(*args, **kwargs))
 
     method.__signature__ = requests.method_signature(make)  # type: ignore[attr-defined]  # what `help` shows

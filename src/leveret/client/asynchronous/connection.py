@@ -12,15 +12,16 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from typing import TYPE_CHECKING, Self, Unpack
+from typing import TYPE_CHECKING, Self, TypeVar, Unpack
 
-from leveret.client.asynchronous.calls import Call, CallingChannel, Waiting, awaited
+from leveret.client.asynchronous.calls import Call, Waiting, awaited
 from leveret.client.asynchronous.consumer import Consumer
 from leveret.client.asynchronous.one_loop import running_loop
 from leveret.client.asynchronous.opening import Opening
 from leveret.client.asynchronous.transport_connection import TransportConnection
 from leveret.client.options import shows_options
 from leveret.client.shell import requests
+from leveret.client.shell.channel import ShellChannel
 from leveret.client.shell.connection import UNANSWERED, Prepared
 from leveret.client.traces import ChannelTraces
 
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from leveret.client.shell.channel import Body
     from leveret.client.traces import Traces
     from leveret.wire.properties import BasicProperties
+
+T = TypeVar("T")
 
 
 @shows_options
@@ -69,12 +72,14 @@ async def _connect(uri: Address, options: ConnectOptions) -> Connection:
     raise AssertionError("the last failure is raised")
 
 
-class Channel(CallingChannel):
+class Channel(ShellChannel):
     """One channel; made by `Connection.channel`."""
 
     def __init__(self, connection: Connection, opening: Token) -> None:
-        super().__init__(connection.session, opening, connection.one_loop)
+        super().__init__(connection.session, opening)
         self.connection = connection
+        self._one_loop = connection.one_loop
+        self._loop = self._one_loop.loop
         self._confirm_waiters: list[asyncio.Future[None]] = []
         self._end: asyncio.Future[None] = self._loop.create_future()
 
@@ -96,6 +101,18 @@ class Channel(CallingChannel):
         """Wait while the connection is being recovered."""
         if self.connection.is_recovering:
             await self.connection.recovered()
+
+    async def call(self, request: requests.Request[T], *, consumer: Consumer | None = None) -> T:
+        """Send a request and return its result.
+
+        Raises: the channel's error; ValueError when an argument cannot be written; ConnectionInUse.
+        """
+        self._one_loop.check()
+        await self.ready()
+        future: asyncio.Future[T] = self._loop.create_future()
+        self.session.request(request.method, Call(request, future, consumer))
+        self._wrote()
+        return await future
 
     def ack(self, delivery_tag: int = 0, *, multiple: bool = False) -> None:
         """Ack one delivery, or with `multiple` all up to it; tag 0 with `multiple` means all.

@@ -12,7 +12,6 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING, Self
 
-from leveret.client.asynchronous.calls import Starting
 from leveret.client.asynchronous.one_loop import running_loop
 from leveret.client.errors import ClientError, Closed, DeliveryLost
 from leveret.client.shell import requests
@@ -22,7 +21,7 @@ from leveret.errors import AmqpError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator
 
-    from leveret.client.asynchronous.calls import CallingChannel
+    from leveret.client.asynchronous.connection import Channel
     from leveret.client.asynchronous.one_loop import OneLoop
     from leveret.client.message import Message
 
@@ -31,12 +30,12 @@ if TYPE_CHECKING:
 log = logging.getLogger("leveret.client")
 
 
-class Consumer(ShellConsumer, Starting):
+class Consumer(ShellConsumer):
     """One consumer; it starts when it is awaited, entered or iterated."""
 
     def __init__(
         self,
-        channel: CallingChannel,
+        channel: Channel,
         hold: Callable[[int], None],
         one_loop: OneLoop,
         queue: str,

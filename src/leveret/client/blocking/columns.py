@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from leveret.wire.content.deliveries import Columns, DeliveryScanner
 
 if TYPE_CHECKING:
-    from leveret.client.blocking.calls import CallingChannel
+    from leveret.client.blocking.connection import Channel
     from leveret.client.blocking.consumer import Consumer
 
 __all__ = ["ColumnConsumer", "Columns"]
@@ -22,9 +22,7 @@ __all__ = ["ColumnConsumer", "Columns"]
 class ColumnConsumer:
     """One such consumer; made and started by `Channel.consume_columns`."""
 
-    def __init__(
-        self, channel: CallingChannel, consumer: Consumer, scanner: DeliveryScanner
-    ) -> None:
+    def __init__(self, channel: Channel, consumer: Consumer, scanner: DeliveryScanner) -> None:
         self._channel = channel
         self._consumer = consumer
         self._scanner = scanner

@@ -11,14 +11,15 @@ Invariant: an ended channel raises what ended it from every later call.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Self, Unpack
+from typing import TYPE_CHECKING, Self, TypeVar, Unpack
 
-from leveret.client.blocking.calls import Call, CallingChannel, Waiting, waited_for
+from leveret.client.blocking.calls import Call, Waiting, waited_for
 from leveret.client.blocking.columns import ColumnConsumer
 from leveret.client.blocking.consumer import Consumer
 from leveret.client.blocking.socket_connection import SocketConnection
 from leveret.client.options import shows_options
 from leveret.client.shell import requests
+from leveret.client.shell.channel import ShellChannel
 from leveret.client.shell.connection import UNANSWERED, Prepared
 from leveret.client.traces import ChannelTraces
 from leveret.limits import CLIENT_OUTPUT_BYTES_HIGH
@@ -34,7 +35,10 @@ if TYPE_CHECKING:
     from leveret.client.options import ConnectOptions
     from leveret.client.shell.channel import Body
     from leveret.client.traces import Traces
+    from leveret.wire.method import Method
     from leveret.wire.properties import BasicProperties
+
+T = TypeVar("T")
 
 
 @shows_options
@@ -64,13 +68,12 @@ def connect(uri: Address = None, **options: Unpack[ConnectOptions]) -> Connectio
     raise AssertionError("the last failure is raised")
 
 
-class Channel(CallingChannel):
+class Channel(ShellChannel):
     """One channel; made by `Connection.channel`."""
 
-    connection: Connection
-
     def __init__(self, connection: Connection, opening: Token) -> None:
-        super().__init__(connection, opening)
+        super().__init__(connection.session, opening)
+        self.connection = connection
         self._ended = False
 
     def __enter__(self) -> Self:
@@ -85,6 +88,25 @@ class Channel(CallingChannel):
             if not self._ended:
                 self.close_session(code, text)
                 self.connection.run_until(lambda: self._ended)
+
+    def call(self, request: requests.Request[T]) -> T:
+        """Send a request and return its result.
+
+        Raises: the channel's error; ValueError when an argument cannot be written.
+        """
+        return self._call(request.method, Call(request.result))
+
+    def _call(self, method: Method, call: Call[T]) -> T:
+        """Send a method and wait for the end of its token."""
+        with self.connection.one_thread:
+            self.connection.wait_until_recovered()
+            self.session.request(method, call)
+            self.connection.run_until(lambda: call.done)
+            return call.result()
+
+    def turn(self, deadline: float | None) -> None:
+        """Send and read once, waiting until `deadline` at most if nothing comes."""
+        self.connection.turn(deadline)
 
     def ack(self, delivery_tag: int = 0, *, multiple: bool = False) -> None:
         """Ack one delivery, or with `multiple` all up to it; tag 0 with `multiple` means all.

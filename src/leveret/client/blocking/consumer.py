@@ -14,7 +14,7 @@ from leveret.client.shell.consumer import ShellConsumer
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from leveret.client.blocking.calls import CallingChannel
+    from leveret.client.blocking.connection import Channel
     from leveret.client.message import Message
 
     Callback = Callable[[Message], object]
@@ -25,7 +25,7 @@ class Consumer(ShellConsumer):
 
     def __init__(
         self,
-        channel: CallingChannel,
+        channel: Channel,
         queue: str,
         callback: Callback | None,
         no_ack: bool,
