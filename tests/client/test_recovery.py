@@ -401,7 +401,7 @@ def test_acks_that_meet_the_loss_leave_a_consumer_that_goes_on(
     proxy: CutProxy, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What had come is dropped while a message is being taken; the broker delivers it again."""
-    delay = "leveret.client.blocking.socket_connection.CLIENT_ACK_DELAY_NS"
+    delay = "leveret.client.blocking.connection.CLIENT_ACK_DELAY_NS"
     with blocking.connect(proxy.uri, recover=Events().settings()) as connection:
         channel = connection.channel()
         channel.queue_declare(name)

@@ -44,9 +44,9 @@ SINGLE_BASES: Final[dict[str, str]] = {
     "broker.vhost.ids.StreamIds": "chance is handed in; tests count",
     "broker.vhost.staging_queues.StagingQueues": "the vhost is below what stages",
     "chunk.ChunkLayout": "where columns lie, apart from what stands in them",
-    "client.asynchronous.connection.Channel": "spans need not be recorded",
+    "client.asynchronous.channel.Channel": "spans need not be recorded",
     "client.blocking.calls.Waiting": "a confirm is waited for without a result",
-    "client.blocking.connection.Channel": "spans need not be recorded",
+    "client.blocking.channel.Channel": "spans need not be recorded",
     "client.events.OwnedChannel": "shells know the session's channel by it, and are imported by it",
     "client.message.Processing": "spans need not be recorded",
     "client.message.Receiver": "messages are compiled; the shells' channels are not",
@@ -77,8 +77,6 @@ BASES_LEFT: Final = frozenset(
         "broker.core.work.WorkAccount",
         "broker.scheduler.task.Spending",
         "broker.scheduler.task.WaitedWork",
-        "client.asynchronous.transport_connection.TransportConnection",
-        "client.blocking.socket_connection.SocketConnection",
         "session.connection_base.ConnectionBase",
     ]
 )

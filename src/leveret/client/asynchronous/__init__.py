@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from leveret.client.asynchronous.connection import Channel, Connection, connect
+from leveret.client.asynchronous.channel import Channel
+from leveret.client.asynchronous.connection import Connection, connect
 from leveret.client.asynchronous.consumer import Consumer
 from leveret.client.asynchronous.pool import Pool
 

@@ -17,7 +17,7 @@ from leveret.wire.methods.basic import BasicGet
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from leveret.client.asynchronous.connection import Channel
+    from leveret.client.asynchronous.channel import Channel
     from leveret.client.asynchronous.consumer import Consumer
     from leveret.client.events import Replied
     from leveret.client.message import Message

@@ -1,43 +1,36 @@
-"""A connection in asyncio and its channels: `connect`, open, close, and every AMQP operation.
+"""A connection in asyncio: `connect`, open, close, and the transport that its session goes over.
 
-Operations are coroutines; acks and windowed publishes are calls.
+It stops reading while too many messages wait for the application, and publishers wait while the
+broker does not read or said that it is blocked.
 
-Both classes are here, as each names the other in its public calls.
-
-Invariants: everything runs in the loop that `connect` was called in; the end of the connection ends
-every channel and every waiter; an ended channel raises what ended it from every later call.
+Invariants: everything runs in the loop that `connect` was called in; output written in one turn of
+the loop goes out as one piece; the end of the connection ends every channel and every waiter.
 """
 
 from __future__ import annotations
 
 import asyncio
-import inspect
-from typing import TYPE_CHECKING, Self, TypeVar, Unpack
+import ssl as ssl_module
+from typing import TYPE_CHECKING, Final, Self, Unpack, cast
 
-from leveret.client.asynchronous.calls import Call, Waiting, awaited
-from leveret.client.asynchronous.consumer import Consumer
-from leveret.client.asynchronous.one_loop import running_loop
+from leveret.client.asynchronous.calls import Call, Waiting
+from leveret.client.asynchronous.channel import Channel, TracedChannel
+from leveret.client.asynchronous.one_loop import OneLoop
 from leveret.client.asynchronous.opening import Opening
-from leveret.client.asynchronous.transport_connection import TransportConnection
+from leveret.client.certificates import explained
+from leveret.client.errors import Closed, ConnectionLost, InputFull, OutputFull
 from leveret.client.options import shows_options
 from leveret.client.shell import requests
-from leveret.client.shell.channel import ShellChannel
-from leveret.client.shell.connection import UNANSWERED, Prepared
-from leveret.client.traces import ChannelTraces
+from leveret.client.shell.connection import UNANSWERED, Prepared, ShellConnection, monotonic_ms
+from leveret.limits import CLIENT_OUTPUT_BYTES_HIGH, CLIENT_UNCONFIRMED_BYTES_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from leveret.client.addresses import Address
-    from leveret.client.asynchronous.consumer import Callback
-    from leveret.client.events import ChannelEnded, Settled, Token
-    from leveret.client.message import Message, Processing
+    from leveret.client.events import Ended, Event, Token
     from leveret.client.options import ConnectOptions
-    from leveret.client.shell.channel import Body
-    from leveret.client.traces import Traces
-    from leveret.wire.properties import BasicProperties
-
-T = TypeVar("T")
+    from leveret.client.recovery.recoverer import Recoverer
+    from leveret.client.shell.channel import ShellChannel
+    from leveret.client.uri import Parameters
 
 
 @shows_options
@@ -72,303 +65,63 @@ async def _connect(uri: Address, options: ConnectOptions) -> Connection:
     raise AssertionError("the last failure is raised")
 
 
-class Channel(ShellChannel):
-    """One channel; made by `Connection.channel`."""
-
-    def __init__(self, connection: Connection, opening: Token) -> None:
-        super().__init__(connection.session, opening)
-        self.connection = connection
-        self._one_loop = connection.one_loop
-        self._loop = self._one_loop.loop
-        self._confirm_waiters: list[asyncio.Future[None]] = []
-        self._end: asyncio.Future[None] = self._loop.create_future()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *exc: object) -> None:
-        await self.close()
-
-    async def close(self, code: int = 200, text: str = "") -> None:
-        """Close the channel; its unacked messages go back to their queues."""
-        self._one_loop.check()
-        if not self._end.done():
-            self.close_session(code, text)
-            self._wrote()
-            await asyncio.shield(self._end)
-
-    async def ready(self) -> None:
-        """Wait while the connection is being recovered."""
-        if self.connection.is_recovering:
-            await self.connection.recovered()
-
-    async def call(self, request: requests.Request[T], *, consumer: Consumer | None = None) -> T:
-        """Send a request and return its result.
-
-        Raises: the channel's error; ValueError when an argument cannot be written; ConnectionInUse.
-        """
-        self._one_loop.check()
-        await self.ready()
-        future: asyncio.Future[T] = self._loop.create_future()
-        self.session.request(request.method, Call(request, future, consumer))
-        self._wrote()
-        return await future
-
-    def ack(self, delivery_tag: int = 0, *, multiple: bool = False) -> None:
-        """Ack one delivery, or with `multiple` all up to it; tag 0 with `multiple` means all.
-
-        Raises: the channel's error when it has ended; ConnectionInUse.
-        """
-        if running_loop() is not self._loop:
-            self._one_loop.check()
-        super().ack(delivery_tag, multiple=multiple)
-
-    def nack(self, delivery_tag: int = 0, *, multiple: bool = False, requeue: bool = True) -> None:
-        """Refuse one delivery, or with `multiple` all up to it.
-
-        Raises: the channel's error when it has ended; ConnectionInUse.
-        """
-        self._one_loop.check()
-        super().nack(delivery_tag, multiple=multiple, requeue=requeue)
-
-    def reject(self, delivery_tag: int, *, requeue: bool = True) -> None:
-        """Refuse one delivery.  Raises: the channel's error when it has ended; ConnectionInUse."""
-        self._one_loop.check()
-        super().reject(delivery_tag, requeue=requeue)
-
-    queue_declare = awaited(requests.queue_declare)
-    queue_bind = awaited(requests.queue_bind)
-    queue_unbind = awaited(requests.queue_unbind)
-    queue_purge = awaited(requests.queue_purge)
-    queue_delete = awaited(requests.queue_delete)
-
-    exchange_declare = awaited(requests.exchange_declare)
-    exchange_delete = awaited(requests.exchange_delete)
-    exchange_bind = awaited(requests.exchange_bind)
-    exchange_unbind = awaited(requests.exchange_unbind)
-
-    confirm_select = awaited(requests.confirm_select)
-    tx_select = awaited(requests.tx_select)
-    tx_commit = awaited(requests.tx_commit)
-    tx_rollback = awaited(requests.tx_rollback)
-
-    get = awaited(requests.get)
-    qos = awaited(requests.qos)
-    recover = awaited(requests.recover)
-
-    # -- publishing --------------------------------------------------------------------------------
-
-    async def publish(
-        self,
-        body: Body,
-        exchange: str = "",
-        routing_key: str = "",
-        properties: BasicProperties | None = None,
-        *,
-        mandatory: bool = False,
-        persistent: bool = True,
-    ) -> None:
-        """Publish a message; in confirm mode return when the broker has confirmed it.
-
-        A delivery mode in the properties takes precedence over `persistent`.
-        It waits while the broker blocks publishers or does not read.
-
-        Raises: Nacked, Returned; the channel's error; ValueError for what cannot be written;
-        ConnectionInUse.
-        """
-        if running_loop() is not self._loop:
-            self._one_loop.check()
-        if not self._flow_active or self.connection.is_held:
-            await self.connection.writable(self)
-        if self.session.confirms is None:
-            self._put(body, exchange, routing_key, properties, mandatory, persistent, None)
-            if self.connection.wrote():
-                await self.connection.drained()
-            return
-        future: asyncio.Future[None] = self._loop.create_future()
-        waiting = Waiting(future)
-        self._put(body, exchange, routing_key, properties, mandatory, persistent, waiting)
-        self.connection.wrote()
-        await future
-
-    def publish_nowait(
-        self,
-        body: Body,
-        exchange: str = "",
-        routing_key: str = "",
-        properties: BasicProperties | None = None,
-        *,
-        mandatory: bool = False,
-        persistent: bool = True,
-    ) -> int:
-        """Publish and go on; return the sequence in confirm mode, else 0.
-
-        Raises: OutputFull when the broker does not read; else as `publish` without its confirm.
-        """
-        if running_loop() is not self._loop:
-            self._one_loop.check()
-        self.connection.check_output()
-        sequence = self._put(body, exchange, routing_key, properties, mandatory, persistent, None)
-        self.connection.wrote()
-        return sequence
-
-    async def wait_for_confirms(self) -> None:
-        """Wait until all that was published so far is confirmed.
-
-        Raises: Nacked or Returned for what `publish_nowait` sent; the channel's error; ValueError
-        without confirm mode.
-        """
-        self._one_loop.check()
-        confirms = self._confirms()
-        last = confirms.last
-        while not confirms.settled_to(last):
-            if not self.connection.is_recovering:
-                self.session.check_open()
-            waiter: asyncio.Future[None] = self._loop.create_future()
-            self._confirm_waiters.append(waiter)
-            await waiter
-        self._check_confirms(confirms)
-
-    # -- consuming ---------------------------------------------------------------------------------
-
-    def consume(
-        self,
-        queue: str,
-        callback: Callback | None = None,
-        *,
-        no_ack: bool = False,
-        exclusive: bool = False,
-        consumer_tag: str = "",
-        arguments: Mapping[str, object] | None = None,
-    ) -> Consumer:
-        """Return a consumer to iterate, or to await when it has a callback.
-
-        `async for message in channel.consume(queue)`, or `await channel.consume(queue, callback)`
-        with a function or coroutine function of one message.
-
-        Raises when it starts: NotFound (404), AccessRefused (403), ResourceLocked (405).
-        """
-        request = requests.consume(queue, consumer_tag, no_ack, exclusive, arguments)
-        hold, one_loop = self.connection.hold, self.connection.one_loop
-        return Consumer(self, hold, one_loop, queue, request, callback, no_ack)
-
-    # -- what the connection reports ---------------------------------------------------------------
-
-    def flow_changed(self, active: bool) -> None:
-        """Take channel.flow, and let publishers look again."""
-        super().flow_changed(active)
-        self.connection.wake()
-
-    def settled(self, event: Settled) -> None:
-        """Take confirms, and let those who wait for them look again."""
-        super().settled(event)
-        self._wake_confirm_waiters()
-
-    def ended(self, event: ChannelEnded) -> None:
-        """Take the end of the channel."""
-        super().ended(event)
-        self._wake_confirm_waiters()
-        if not self._end.done():
-            self._end.set_result(None)
-        self.connection.wake()
-
-    def _wake_confirm_waiters(self) -> None:
-        """Let those who wait for confirms look again."""
-        waiters, self._confirm_waiters = self._confirm_waiters, []
-        for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
-
-    def _wrote(self) -> None:
-        self.connection.wrote()
-
-    def _acked(self) -> None:
-        self.connection.wrote()
+#: A tick that comes so much later than it was due says that the loop stood still.
+_LATE_MS: Final = 250
 
 
-class TracedChannel(Channel):
-    """A channel whose messages have spans; made where `connect` was given `tracing`."""
+class _Protocol(asyncio.Protocol):
+    """Hands what the transport reports to the connection, until that has another transport."""
 
-    def __init__(self, connection: Connection, opening: Token, traces: Traces) -> None:
-        super().__init__(connection, opening)
-        self._traces = ChannelTraces(traces, lambda: connection.parameters)
+    def __init__(self, connection: Connection) -> None:
+        self.connection: Connection | None = connection
 
-    async def publish(
-        self,
-        body: Body,
-        exchange: str = "",
-        routing_key: str = "",
-        properties: BasicProperties | None = None,
-        *,
-        mandatory: bool = False,
-        persistent: bool = True,
-    ) -> None:
-        """Publish as a plain channel does, in a span."""
-        with self._traces.publishing(exchange, routing_key, properties, len(body)) as sent:
-            await super().publish(
-                body, exchange, routing_key, sent, mandatory=mandatory, persistent=persistent
-            )
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # Cast, not asserted: uvloop's transports do not inherit asyncio's.
+        if self.connection is None:
+            cast("asyncio.Transport", transport).abort()
+        else:
+            self.connection.made(cast("asyncio.Transport", transport))
 
-    def publish_nowait(
-        self,
-        body: Body,
-        exchange: str = "",
-        routing_key: str = "",
-        properties: BasicProperties | None = None,
-        *,
-        mandatory: bool = False,
-        persistent: bool = True,
-    ) -> int:
-        """Publish as a plain channel does, in a span."""
-        with self._traces.publishing(exchange, routing_key, properties, len(body)) as sent:
-            return super().publish_nowait(
-                body, exchange, routing_key, sent, mandatory=mandatory, persistent=persistent
-            )
+    def data_received(self, data: bytes) -> None:
+        if self.connection is not None:
+            self.connection.received(data)
 
-    def consume(
-        self,
-        queue: str,
-        callback: Callback | None = None,
-        *,
-        no_ack: bool = False,
-        exclusive: bool = False,
-        consumer_tag: str = "",
-        arguments: Mapping[str, object] | None = None,
-    ) -> Consumer:
-        """Consume as a plain channel does; a callback runs in a span."""
-        traced = None if callback is None else self._traced(callback)
-        return super().consume(
-            queue,
-            traced,
-            no_ack=no_ack,
-            exclusive=exclusive,
-            consumer_tag=consumer_tag,
-            arguments=arguments,
-        )
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self.connection is not None:
+            self.connection.transport_lost(exc)
 
-    def _traced(self, callback: Callback) -> Callback:
-        """Return a callback that runs in a span."""
+    def pause_writing(self) -> None:
+        if self.connection is not None:
+            self.connection.hold_output(True)
 
-        async def handle(message: Message) -> None:
-            with self._traces.handling(message, self.queue_of(message)):
-                result = callback(message)
-                if inspect.isawaitable(result):
-                    await result
-
-        return handle
-
-    def processing(
-        self, message: Message, requeue: bool, reject_on_redelivered: bool, ignore_processed: bool
-    ) -> Processing:
-        """Return a block in a span, unless the callback around it has one."""
-        queue = self.queue_of(message)
-        return self._traces.processing(
-            message, queue, requeue, reject_on_redelivered, ignore_processed
-        )
+    def resume_writing(self) -> None:
+        if self.connection is not None:
+            self.connection.hold_output(False)
 
 
-class Connection(TransportConnection):
+class Connection(ShellConnection):
     """One connection; made by `connect`."""
+
+    def __init__(self, parameters: Parameters, prepared: Prepared) -> None:
+        super().__init__(parameters, prepared)
+        self.one_loop = OneLoop()
+        self._loop = self.one_loop.loop
+        self._transport: asyncio.Transport | None = None
+        self._protocol: _Protocol | None = None
+        self._recovering: asyncio.Task[None] | None = None
+        #: Bounds an attempt to recover while there is one.
+        self._attempt_limit: asyncio.Timeout | None = None
+        self._restored: asyncio.Future[None] = self._loop.create_future()
+        self._opened: asyncio.Future[None] = self._loop.create_future()
+        self._ended: asyncio.Future[None] = self._loop.create_future()
+        self._gone: asyncio.Future[None] = self._loop.create_future()
+        self._waiters: list[asyncio.Future[None]] = []
+        self._flush_scheduled = False
+        self._output_held = False
+        #: Whether there is room for output, as nothing has changed since that was looked at.
+        self._is_roomy = False
+        self._input_held = False
+        self._timer: asyncio.TimerHandle | None = None
 
     # -- opening and closing -----------------------------------------------------------------------
 
@@ -458,3 +211,320 @@ class Connection(TransportConnection):
         self.wrote()
         await future
         self._secret_updated(new_secret)
+
+    # -- output ------------------------------------------------------------------------------------
+
+    def wrote(self) -> bool:
+        """Have what was written sent in this turn of the loop; True when it went at once."""
+        if self._input_held and self.session.awaits_reply:
+            self._read(True)
+        if self.session.output_bytes >= CLIENT_OUTPUT_BYTES_HIGH:
+            self._flush()
+            return True
+        if not self._flush_scheduled:
+            self._flush_scheduled = True
+            self._loop.call_soon(self._flush)
+        return False
+
+    def _flush(self) -> None:
+        """Give what was written to the transport."""
+        self._flush_scheduled = False
+        if self._transport is None:
+            return
+        self._is_roomy = False
+        data = self.session.data_to_send()
+        if data and not self._transport.is_closing():
+            self._transport.write(data)
+
+    @property
+    def is_held(self) -> bool:
+        """Whether publishers are to wait: the broker does not read, or says it is blocked."""
+        return self._output_held or self.blocked_reason is not None
+
+    async def writable(self, channel: ShellChannel) -> None:
+        """Wait until a publish may go out.  Raises: the channel's error."""
+        while self.is_held or not channel.flow_active:
+            if not self.is_recovering:
+                channel.session.check_open()
+            await self._wait()
+
+    async def drained(self) -> None:
+        """Wait until the transport takes more; other tasks get their turn in any case."""
+        await asyncio.sleep(0)
+        while self._output_held and self.is_open:
+            await self._wait()
+
+    def check_output(self) -> None:
+        """Refuse more output than is held.  Raises: OutputFull."""
+        if not self._is_roomy:
+            self._check_room()
+
+    def _check_room(self) -> None:
+        """Look whether there is room for more output.  Raises: OutputFull."""
+        memory = self.session.memory
+        if memory is not None and memory.kept.size > CLIENT_UNCONFIRMED_BYTES_MAX:
+            raise OutputFull(f"{memory.kept.size} bytes of publishes wait for their confirm")
+        if self._output_held and self._transport is not None:
+            waiting = self._transport.get_write_buffer_size() + self.session.output_bytes
+            if waiting > self.output_bytes_max:
+                raise OutputFull(f"{waiting} bytes wait for the broker to read")
+        self._is_roomy = not self._output_held
+
+    async def _wait(self) -> None:
+        """Wait until something that holds publishers changes."""
+        waiter: asyncio.Future[None] = self._loop.create_future()
+        self._waiters.append(waiter)
+        await waiter
+
+    def wake(self) -> None:
+        """Let publishers that wait look again."""
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def hold_output(self, held: bool) -> None:
+        """Take the transport's word on whether it is full."""
+        self._output_held = held
+        self._is_roomy = False
+        if not held:
+            self.wake()
+
+    # -- input -------------------------------------------------------------------------------------
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether the socket is read; not while too many messages wait for the application."""
+        return not self._input_held
+
+    def hold(self, size: int) -> None:
+        """Count bytes of messages that wait for the application, and read again when few do."""
+        super().hold(size)
+        if self._input_held and self._input_bytes < self.input_bytes_high // 2:
+            self._read(True)
+
+    def _read(self, reading: bool) -> None:
+        """Read from the socket, or leave what comes to the kernel and so to the broker."""
+        if self._transport is None or self._transport.is_closing():
+            return
+        self._input_held = not reading
+        if reading:
+            self._transport.resume_reading()
+        else:
+            self._transport.pause_reading()
+
+    def _check_input(self) -> None:
+        """Pause reading when too much waits, unless a reply is to come behind it."""
+        if self._is_overfull:
+            text = f"{self._input_bytes} bytes of messages wait; limit them by channel.qos()"
+            self._handle(self.session.abort(InputFull(text)))
+        elif self._input_bytes > self.input_bytes_high and not self.session.awaits_reply:
+            self._read(False)
+
+    def made(self, transport: asyncio.Transport) -> None:
+        """Take the open socket and begin the handshake."""
+        self._transport = transport
+        self._flush()
+
+    def received(self, data: bytes) -> None:
+        """Take bytes from the broker."""
+        self._handle(self.session.receive(data))
+        self._check_input()
+        if self._timer is None:
+            self._schedule_tick()
+
+    def transport_lost(self, error: Exception | None) -> None:
+        """Take the end of the socket."""
+        reason = f"the socket failed: {error}" if error is not None else "the broker hung up"
+        self._handle(self.session.lost(reason))
+        if self.is_recovering:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        if not self._gone.done():
+            self._gone.set_result(None)
+
+    def _handle(self, events: list[Event]) -> None:
+        """Give the events to whom they concern, and send what they wrote."""
+        self._is_roomy = False
+        super()._handle(events)
+        if self.session.output_bytes:
+            self._flush()
+
+    def _on_opened(self) -> None:
+        """Let `open` return."""
+        if not self._opened.done():
+            self._opened.set_result(None)
+
+    def _on_unblocked(self) -> None:
+        """Let publishers look again."""
+        self.wake()
+
+    def _on_ended(self, event: Ended) -> None:
+        """Take the end of the connection: every waiter hears of it and the socket closes."""
+        error = event.error or Closed("the connection was closed")
+        for token in event.tokens:
+            token.end(error)
+        if not self._opened.done():
+            self._opened.set_exception(error)
+        if not self._ended.done():
+            self._ended.set_result(None)
+        if self._timer is not None:
+            self._timer.cancel()
+        self.wake()
+        self._flush()
+        if self._transport is None:
+            return
+        if isinstance(event.error, ConnectionLost):
+            self._transport.abort()
+        else:
+            self._transport.close()
+            # A broker that does not read its close keeps no socket open.
+            delay = self.parameters.connection_timeout_ms / 1000
+            self._timer = self._loop.call_later(delay, self._transport.abort)
+
+    # -- recovery ----------------------------------------------------------------------------------
+
+    async def dial(self) -> None:
+        """Open a socket to the target of the session, and wait for the handshake."""
+        target = self.session.parameters
+        self._protocol = protocol = _Protocol(self)
+        ssl = self._prepared.ssl(target)
+        try:
+            await self._loop.create_connection(lambda: protocol, target.host, target.port, ssl=ssl)
+        except ssl_module.SSLError as error:
+            raise explained(error, target) from error
+        await self._opened
+
+    async def recovered(self) -> None:
+        """Wait until the connection is recovered, or given up."""
+        while self.is_recovering:
+            await self._wait()
+
+    def stop_recovering(self) -> None:
+        """Recover no more; a recovery that is under way ends the connection."""
+        if self.recoverer is None:
+            return
+        self.recoverer.stop()
+        if not self._is_attempting:
+            return
+        # Its task may be cancelled already, as at the end of `asyncio.run`.
+        if self._recovering is not None:
+            self._recovering.cancel()
+        self._abandon_attempt()
+        self._give_up(None)
+
+    def _on_lost(self, error: Exception) -> None:
+        """Take the loss of the connection, and begin to recover it."""
+        self._drop_transport()
+        self._output_held = True
+        self._is_roomy = False
+        self._input_held = False
+        self._recovering = self._loop.create_task(self._recover(error))
+
+    async def _recover(self, error: Exception) -> None:
+        """Try to connect again until it succeeds or the limits are reached."""
+        recoverer = self.recoverer
+        assert recoverer is not None
+        while True:
+            delay_ms = recoverer.next_ms(error, monotonic_ms())
+            if delay_ms is None:
+                self._give_up(error)
+                return
+            await asyncio.sleep(delay_ms / 1000)
+            try:
+                async with asyncio.timeout(self._attempt_seconds) as self._attempt_limit:
+                    await self._attempt(recoverer)
+            except Exception as failure:  # noqa: BLE001 -- the recoverer knows which end it
+                error = failure
+                self._abandon_attempt()
+            else:
+                return
+            finally:
+                self._attempt_limit = None
+
+    @property
+    def _attempt_seconds(self) -> float:
+        """How long an attempt to recover waits for the broker."""
+        return self.parameters.connection_timeout_ms / 1000
+
+    def _on_progress(self) -> None:
+        """Take that the broker answers an attempt to recover: it has its time once more."""
+        limit = self._attempt_limit
+        if limit is not None and not limit.expired():
+            limit.reschedule(self._loop.time() + self._attempt_seconds)
+
+    async def _attempt(self, recoverer: Recoverer) -> None:
+        """Connect, and do everything again."""
+        self.session = recoverer.begin(monotonic_ms())
+        self._opened = self._loop.create_future()
+        self._restored = self._loop.create_future()
+        await self.dial()
+        await self._restored
+
+    def _attempt_failed(self, error: Exception) -> None:
+        """Take that the connection of an attempt to recover has ended."""
+        for future in (self._opened, self._restored):
+            if not future.done():
+                future.set_exception(error)
+                future.exception()  # it is raised to who awaits it, if anyone does
+
+    def _on_restored(self, error: Exception | None) -> None:
+        """Take that everything was done again on another connection, or could not be."""
+        if error is not None:
+            self._attempt_failed(error)
+            return
+        self._recovered()
+        self.hold_output(False)
+        if not self._restored.done():
+            self._restored.set_result(None)
+
+    def _abandon_attempt(self) -> None:
+        """Leave the connection of an attempt that has failed."""
+        self._drop_transport()
+        super()._abandon_attempt()
+
+    def _drop_transport(self) -> None:
+        """Leave the socket, and hear no more of it."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._protocol is not None:
+            self._protocol.connection = None
+        if self._transport is not None:
+            self._transport.abort()
+        self._protocol = self._transport = None
+
+    def _give_up(self, error: Exception | None) -> None:
+        """End the connection, as it is not recovered."""
+        super()._give_up(error)
+        if not self._gone.done():
+            self._gone.set_result(None)
+
+    # -- heartbeats --------------------------------------------------------------------------------
+
+    def _schedule_tick(self) -> None:
+        """Set the timer for the session's next tick, if it wants one."""
+        due_ms = self._due_ms()
+        if due_ms is not None:
+            delay = max(0, due_ms - monotonic_ms()) / 1000
+            self._timer = self._loop.call_later(delay, self._tick)
+
+    def _tick(self) -> None:
+        """Tell the session the time.
+
+        A late tick says that the loop stood still: what came meanwhile is still to be read.
+        """
+        due_ms = self._due_ms()
+        now_ms = monotonic_ms()
+        late = due_ms is not None and now_ms - due_ms > _LATE_MS
+        self._handle_tick(now_ms, reading=not (late or self._input_held))
+        if self.session.output_bytes:
+            self._flush()
+        self._schedule_tick()
+
+    def _on_due(self) -> None:
+        """Set the timer again: something is due earlier."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._schedule_tick()

@@ -21,7 +21,7 @@ from leveret.errors import AmqpError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator
 
-    from leveret.client.asynchronous.connection import Channel
+    from leveret.client.asynchronous.channel import Channel
     from leveret.client.asynchronous.one_loop import OneLoop
     from leveret.client.message import Message
 

@@ -31,7 +31,8 @@ from leveret.limits import (
 
 if TYPE_CHECKING:
     from leveret.client.addresses import Address
-    from leveret.client.asynchronous.connection import Channel, Connection
+    from leveret.client.asynchronous.channel import Channel
+    from leveret.client.asynchronous.connection import Connection
     from leveret.client.options import ConnectOptions
     from leveret.client.shell.shelves import Idle, Key
 

@@ -6,7 +6,8 @@ read inside its calls, so a thread that is busy elsewhere calls `connection.proc
 
 from __future__ import annotations
 
-from leveret.client.blocking.connection import Channel, Connection, connect
+from leveret.client.blocking.channel import Channel
+from leveret.client.blocking.connection import Connection, connect
 from leveret.client.blocking.consumer import Consumer
 from leveret.client.blocking.pool import Pool
 

@@ -11,7 +11,7 @@ from leveret.client.shell import requests
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from leveret.client.blocking.connection import Channel
+    from leveret.client.blocking.channel import Channel
     from leveret.client.events import Replied
     from leveret.client.shell.requests import Request
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from leveret.wire.content.deliveries import Columns, DeliveryScanner
 
 if TYPE_CHECKING:
-    from leveret.client.blocking.connection import Channel
+    from leveret.client.blocking.channel import Channel
     from leveret.client.blocking.consumer import Consumer
 
 __all__ = ["ColumnConsumer", "Columns"]

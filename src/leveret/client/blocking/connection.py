@@ -1,44 +1,37 @@
-"""A connection of the blocking shell and its channels: every AMQP operation is a call.
+"""A connection of the blocking shell: a session over a socket, used by the calling thread.
 
-A call returns when it is done.  Callbacks run in `Connection.process` only, never inside another
-call.
+A call returns when it is done.  Whatever it waits for, everything that comes is taken in order:
+messages go to their consumers' buffers, confirms to their publishes.  Callbacks run in
+`Connection.process` only, never inside another call.
 
-Both classes are here, as each names the other in its public calls.
-
-Invariant: an ended channel raises what ended it from every later call.
+Invariants: while output waits for a broker that does not read, input is still read, so that two
+sides that both only write cannot lock each other up; heartbeats are kept in every wait.
 """
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Self, TypeVar, Unpack
+from collections import deque
+from typing import TYPE_CHECKING, Self, Unpack
 
-from leveret.client.blocking.calls import Call, Waiting, waited_for
-from leveret.client.blocking.columns import ColumnConsumer
-from leveret.client.blocking.consumer import Consumer
-from leveret.client.blocking.socket_connection import SocketConnection
+from leveret.client.blocking.calls import Call
+from leveret.client.blocking.channel import Channel, TracedChannel
+from leveret.client.blocking.link import Link, open_link
+from leveret.client.blocking.one_thread import OneThread
+from leveret.client.errors import Closed, InputFull
 from leveret.client.options import shows_options
 from leveret.client.shell import requests
-from leveret.client.shell.channel import ShellChannel
-from leveret.client.shell.connection import UNANSWERED, Prepared
-from leveret.client.traces import ChannelTraces
-from leveret.limits import CLIENT_OUTPUT_BYTES_HIGH
-from leveret.wire.content.deliveries import DeliveryScanner
+from leveret.client.shell.connection import UNANSWERED, Prepared, ShellConnection, monotonic_ms
+from leveret.limits import CLIENT_ACK_DELAY_NS, CLIENT_UNCONFIRMED_BYTES_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable
 
     from leveret.client.addresses import Address
-    from leveret.client.blocking.consumer import Callback
-    from leveret.client.events import ChannelEnded, Replied, Token
-    from leveret.client.message import Message, Processing
+    from leveret.client.events import Ended, Event, Token
     from leveret.client.options import ConnectOptions
-    from leveret.client.shell.channel import Body
-    from leveret.client.traces import Traces
-    from leveret.wire.method import Method
-    from leveret.wire.properties import BasicProperties
-
-T = TypeVar("T")
+    from leveret.client.session.acks import Acks
+    from leveret.client.uri import Parameters
 
 
 @shows_options
@@ -68,324 +61,33 @@ def connect(uri: Address = None, **options: Unpack[ConnectOptions]) -> Connectio
     raise AssertionError("the last failure is raised")
 
 
-class Channel(ShellChannel):
-    """One channel; made by `Connection.channel`."""
-
-    def __init__(self, connection: Connection, opening: Token) -> None:
-        super().__init__(connection.session, opening)
-        self.connection = connection
-        self._ended = False
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
-
-    def close(self, code: int = 200, text: str = "") -> None:
-        """Close the channel; its unacked messages go back to their queues."""
-        with self.connection.one_thread:
-            if not self._ended:
-                self.close_session(code, text)
-                self.connection.run_until(lambda: self._ended)
-
-    def call(self, request: requests.Request[T]) -> T:
-        """Send a request and return its result.
-
-        Raises: the channel's error; ValueError when an argument cannot be written.
-        """
-        return self._call(request.method, Call(request.result))
-
-    def _call(self, method: Method, call: Call[T]) -> T:
-        """Send a method and wait for the end of its token."""
-        with self.connection.one_thread:
-            self.connection.wait_until_recovered()
-            self.session.request(method, call)
-            self.connection.run_until(lambda: call.done)
-            return call.result()
-
-    def turn(self, deadline: float | None) -> None:
-        """Send and read once, waiting until `deadline` at most if nothing comes."""
-        self.connection.turn(deadline)
-
-    def ack(self, delivery_tag: int = 0, *, multiple: bool = False) -> None:
-        """Ack one delivery, or with `multiple` all up to it; tag 0 with `multiple` means all.
-
-        Raises: the channel's error when it has ended.
-        """
-        with self.connection.one_thread:
-            super().ack(delivery_tag, multiple=multiple)
-
-    def nack(self, delivery_tag: int = 0, *, multiple: bool = False, requeue: bool = True) -> None:
-        """Refuse one delivery, or with `multiple` all up to it.
-
-        Raises: the channel's error when it has ended.
-        """
-        with self.connection.one_thread:
-            super().nack(delivery_tag, multiple=multiple, requeue=requeue)
-
-    def reject(self, delivery_tag: int, *, requeue: bool = True) -> None:
-        """Refuse one delivery.  Raises: the channel's error when it has ended."""
-        with self.connection.one_thread:
-            super().reject(delivery_tag, requeue=requeue)
-
-    queue_declare = waited_for(requests.queue_declare)
-    queue_bind = waited_for(requests.queue_bind)
-    queue_unbind = waited_for(requests.queue_unbind)
-    queue_purge = waited_for(requests.queue_purge)
-    queue_delete = waited_for(requests.queue_delete)
-
-    exchange_declare = waited_for(requests.exchange_declare)
-    exchange_delete = waited_for(requests.exchange_delete)
-    exchange_bind = waited_for(requests.exchange_bind)
-    exchange_unbind = waited_for(requests.exchange_unbind)
-
-    confirm_select = waited_for(requests.confirm_select)
-    tx_select = waited_for(requests.tx_select)
-    tx_commit = waited_for(requests.tx_commit)
-    tx_rollback = waited_for(requests.tx_rollback)
-
-    get = waited_for(requests.get)
-    qos = waited_for(requests.qos)
-    recover = waited_for(requests.recover)
-
-    # -- publishing --------------------------------------------------------------------------------
-
-    def publish(
-        self,
-        body: Body,
-        exchange: str = "",
-        routing_key: str = "",
-        properties: BasicProperties | None = None,
-        *,
-        mandatory: bool = False,
-        persistent: bool = True,
-    ) -> None:
-        """Publish a message; in confirm mode return when the broker has confirmed it.
-
-        A delivery mode in the properties takes precedence over `persistent`.
-        It waits while the broker blocks publishers or does not read.
-
-        Raises: Nacked, Returned; the channel's error; ValueError for what cannot be written.
-        """
-        with self.connection.one_thread:
-            self._wait_until_publishable()
-            if self.session.confirms is None:
-                self._put(body, exchange, routing_key, properties, mandatory, persistent, None)
-                self.connection.flush()
-                self.connection.read_what_came()
-                return
-            waiting = Waiting()
-            self._put(body, exchange, routing_key, properties, mandatory, persistent, waiting)
-            self.connection.run_until(lambda: waiting.done)
-            waiting.check()
-
-    def publish_nowait(
-        self,
-        body: Body,
-        exchange: str = "",
-        routing_key: str = "",
-        properties: BasicProperties | None = None,
-        *,
-        mandatory: bool = False,
-        persistent: bool = True,
-    ) -> int:
-        """Publish with the next call that sends, or when 64 KiB have gathered.
-
-        Return the sequence in confirm mode, else 0.
-
-        Raises: as `publish` without its confirm.
-        """
-        with self.connection.one_thread:
-            if not (self.connection.is_calm and self._flow_active):
-                self._wait_until_publishable()
-            sequence = self._put(
-                body, exchange, routing_key, properties, mandatory, persistent, None
-            )
-            if self.connection.session.output_bytes >= CLIENT_OUTPUT_BYTES_HIGH:
-                self.connection.flush()
-                self.connection.read_what_came()
-            return sequence
-
-    def wait_for_confirms(self) -> None:
-        """Wait until all that was published so far is confirmed.
-
-        Raises: Nacked or Returned for what `publish_nowait` sent; the channel's error; ValueError
-        without confirm mode.
-        """
-        with self.connection.one_thread:
-            confirms = self._confirms()
-            last = confirms.last
-            self.connection.run_until(lambda: confirms.settled_to(last))
-            self._check_confirms(confirms)
-
-    @property
-    def may_publish(self) -> bool:
-        """Whether the broker takes publishes now, as far as was read."""
-        connection = self.connection
-        return (
-            self._flow_active
-            and connection.blocked_reason is None
-            and not connection.is_recovering
-            and connection.has_room
-        )
-
-    def _wait_until_publishable(self) -> None:
-        """Wait while the broker takes no publishes."""
-        if not self.may_publish:
-            self.connection.run_until(lambda: self._ended or self.may_publish)
-        self.connection.is_calm = not self._ended
-
-    # -- consuming ---------------------------------------------------------------------------------
-
-    def consume(
-        self,
-        queue: str,
-        callback: Callback | None = None,
-        *,
-        no_ack: bool = False,
-        exclusive: bool = False,
-        consumer_tag: str = "",
-        arguments: Mapping[str, object] | None = None,
-        inactivity_timeout: float | None = None,
-    ) -> Consumer:
-        """Start a consumer: iterate it, or have `Connection.process` give messages to `callback`.
-
-        An iteration ends after `inactivity_timeout` seconds without a message; it can be resumed.
-
-        Raises: NotFound (404), AccessRefused (403), ResourceLocked (405).
-        """
-        request = requests.consume(queue, consumer_tag, no_ack, exclusive, arguments)
-        consumer = Consumer(self, queue, callback, no_ack, inactivity_timeout)
-
-        def take(reply: Replied) -> None:
-            consumer.started(request.result(reply))
-            self.add_consumer(consumer)
-
-        self._call(request.method, Call(take))
-        return consumer
-
-    def consume_columns(
-        self,
-        queue: str,
-        *,
-        arguments: Mapping[str, object] | None = None,
-        with_properties: bool = True,
-    ) -> ColumnConsumer:
-        """Start a consumer of a stream whose deliveries come as columns, for readers of many.
-
-        It is the channel's only consumer, and the connection's only one of its kind at a time; it
-        ends with its channel.
-
-        Raises: as `consume`; ValueError when the connection has one already.
-        """
-        with self.connection.one_thread:
-            session = self.connection.session
-            if session.scanner is not None:
-                raise ValueError("the connection has a consumer of columns already")
-            session.scanner = scanner = DeliveryScanner(self.number, with_properties)
-            return ColumnConsumer(self, self.consume(queue, arguments=arguments), scanner)
-
-    # -- what the connection reports ---------------------------------------------------------------
-
-    def ended(self, event: ChannelEnded) -> None:
-        """Take the end of the channel."""
-        self._ended = True
-        super().ended(event)
-
-    def _wrote(self) -> None:
-        self.connection.flush()
-
-    def _acked(self) -> None:
-        self.connection.acked(self.session.acks)
-
-
-class TracedChannel(Channel):
-    """A channel whose messages have spans; made where `connect` was given `tracing`."""
-
-    def __init__(self, connection: Connection, opening: Token, traces: Traces) -> None:
-        super().__init__(connection, opening)
-        self._traces = ChannelTraces(traces, lambda: connection.parameters)
-
-    def publish(
-        self,
-        body: Body,
-        exchange: str = "",
-        routing_key: str = "",
-        properties: BasicProperties | None = None,
-        *,
-        mandatory: bool = False,
-        persistent: bool = True,
-    ) -> None:
-        """Publish as a plain channel does, in a span."""
-        with self._traces.publishing(exchange, routing_key, properties, len(body)) as sent:
-            super().publish(
-                body, exchange, routing_key, sent, mandatory=mandatory, persistent=persistent
-            )
-
-    def publish_nowait(
-        self,
-        body: Body,
-        exchange: str = "",
-        routing_key: str = "",
-        properties: BasicProperties | None = None,
-        *,
-        mandatory: bool = False,
-        persistent: bool = True,
-    ) -> int:
-        """Publish as a plain channel does, in a span."""
-        with self._traces.publishing(exchange, routing_key, properties, len(body)) as sent:
-            return super().publish_nowait(
-                body, exchange, routing_key, sent, mandatory=mandatory, persistent=persistent
-            )
-
-    def consume(
-        self,
-        queue: str,
-        callback: Callback | None = None,
-        *,
-        no_ack: bool = False,
-        exclusive: bool = False,
-        consumer_tag: str = "",
-        arguments: Mapping[str, object] | None = None,
-        inactivity_timeout: float | None = None,
-    ) -> Consumer:
-        """Consume as a plain channel does; a callback runs in a span."""
-        traced = None if callback is None else self._traced(callback)
-        return super().consume(
-            queue,
-            traced,
-            no_ack=no_ack,
-            exclusive=exclusive,
-            consumer_tag=consumer_tag,
-            arguments=arguments,
-            inactivity_timeout=inactivity_timeout,
-        )
-
-    def _traced(self, callback: Callback) -> Callback:
-        """Return a callback that runs in a span."""
-
-        def handle(message: Message) -> None:
-            with self._traces.handling(message, self.queue_of(message)):
-                callback(message)
-
-        return handle
-
-    def processing(
-        self, message: Message, requeue: bool, reject_on_redelivered: bool, ignore_processed: bool
-    ) -> Processing:
-        """Return a block in a span, unless the callback around it has one."""
-        queue = self.queue_of(message)
-        return self._traces.processing(
-            message, queue, requeue, reject_on_redelivered, ignore_processed
-        )
-
-
-class Connection(SocketConnection):
+class Connection(ShellConnection):
     """One connection; made by `connect`, used by one thread at a time.
 
     Raises: ConnectionInUse by every call that finds another thread in a call of this connection.
     """
+
+    def __init__(self, parameters: Parameters, prepared: Prepared) -> None:
+        super().__init__(parameters, prepared)
+        self.one_thread = OneThread()
+        #: Calls of consumers' callbacks, one for each message that waits; False when it was gone.
+        self.ready: deque[Callable[[], bool]] = deque()
+        #: What ended consumers with a callback, until `process` raises it.
+        self.failures: deque[Exception] = deque()
+        self._link: Link | None = None
+        #: While the connection is recovered: when the next attempt begins (ms), or None while one
+        #: is under way, and until when (monotonic seconds) that may take.
+        self._attempt_at_ms: int | None = None
+        self._attempt_until = 0.0
+        self._unsent = memoryview(b"")
+        #: Whether acks were gathered that nothing will send but the next call, and when something
+        #: was sent last.
+        self.acks_wait = False
+        self._sent_ns = 0
+        #: Whether publishes may go out, as nothing has changed since that was looked at.
+        self.is_calm = False
+        self._opened = False
+        self._ended = False
 
     # -- opening and closing -----------------------------------------------------------------------
 
@@ -491,3 +193,259 @@ class Connection(SocketConnection):
         if self.acks_wait:
             self.flush()
         return count
+
+    # -- moving bytes ------------------------------------------------------------------------------
+
+    def run_until(self, done: Callable[[], bool], deadline: float | None = None) -> bool:
+        """Send and read until `done` says so; False when it does not before `deadline`.
+
+        What ends the connection ends what `done` waits for, as an event.
+        """
+        with self.one_thread:
+            while not done():
+                if self._ended:
+                    return done()
+                if deadline is not None and time.monotonic() >= deadline:
+                    return False
+                self.turn(deadline)
+            return True
+
+    def turn(self, deadline: float | None) -> None:
+        """Send and read once, waiting until `deadline` at most if nothing comes."""
+        with self.one_thread:
+            if self._ended:
+                self.session.check_open()
+            if self._is_attempting and not self._attempt(deadline):
+                return
+            self._send()
+            if not self._receive() and self._link is not None:
+                self._link.wait(len(self._unsent) > 0, self._patience(deadline))
+            self._tick_if_due()
+
+    def flush(self) -> None:
+        """Send everything that was written, reading meanwhile if the broker does not."""
+        with self.one_thread:
+            self._send()
+            while self._unsent and not self._ended:
+                if not self._receive() and self._link is not None:
+                    self._link.wait(True, self._patience(None))
+                self._tick_if_due()
+                self._send()
+
+    def acked(self, acks: Acks) -> None:
+        """Send an ack now, or a little later with others.
+
+        It waits only while acks come fast and more messages wait to be handed out, so that the
+        application calls again soon.
+        """
+        if acks.is_newest or time.monotonic_ns() - self._sent_ns > CLIENT_ACK_DELAY_NS:
+            self.flush()
+        else:
+            self.acks_wait = True
+
+    def send_old_acks(self) -> None:
+        """Send the acks that wait if that is long enough."""
+        if time.monotonic_ns() - self._sent_ns > CLIENT_ACK_DELAY_NS:
+            self.flush()
+
+    def read_what_came(self) -> None:
+        """Take what has come, without waiting."""
+        with self.one_thread:
+            if not self._ended:
+                self._receive()
+                self._tick_if_due()
+
+    def _send(self) -> None:
+        """Send what goes out at once."""
+        if self._link is None:
+            return
+        self.acks_wait = False
+        self._sent_ns = time.monotonic_ns()
+        try:
+            while True:
+                if not self._unsent:
+                    self._unsent = memoryview(self.session.data_to_send())
+                    if not self._unsent:
+                        return
+                    self.is_calm = False
+                self._unsent = self._unsent[self._link.send(self._unsent) :]
+                if self._unsent:
+                    return
+        except OSError as error:
+            self._unsent = memoryview(b"")
+            self._drain(f"the socket failed: {error}")
+
+    def _drain(self, reason: str) -> None:
+        """Read what came before the socket failed: it may say why the broker closed."""
+        try:
+            while self._link is not None and (data := self._link.receive()):
+                self._handle(self.session.receive(data))
+        except OSError:
+            pass
+        self._handle(self.session.lost(reason))
+
+    def _receive(self) -> bool:
+        """Read once; False when nothing has come."""
+        if self._link is None:
+            return True
+        try:
+            data = self._link.receive()
+        except OSError as error:
+            self._handle(self.session.lost(f"the socket failed: {error}"))
+            return True
+        if data is None:
+            return False
+        if data:
+            self._handle(self.session.receive(data))
+        else:
+            self._handle(self.session.lost("the broker hung up"))
+        return True
+
+    def _patience(self, deadline: float | None) -> float | None:
+        """Return how many seconds to wait: until `deadline` or the next tick."""
+        due_ms = self._due_ms()
+        waits = [] if deadline is None else [deadline - time.monotonic()]
+        if self._is_attempting:
+            waits.append(self._attempt_until - time.monotonic())
+        if due_ms is not None:
+            waits.append((due_ms - monotonic_ms()) / 1000)
+        return max(0.0, min(waits)) if waits else None
+
+    def _tick_if_due(self) -> None:
+        """Tell the session the time when it wants to know it."""
+        due_ms = self._due_ms()
+        if due_ms is None or self._link is None:
+            return
+        now_ms = monotonic_ms()
+        if now_ms >= due_ms:
+            # The thread may have been elsewhere for long: look first at what came meanwhile.
+            self._receive()
+            self._handle_tick(now_ms, reading=True)
+
+    # -- events ------------------------------------------------------------------------------------
+
+    def _handle(self, events: list[Event]) -> None:
+        """Give the events to whom they concern; end the connection when too much waits."""
+        self.is_calm = False
+        super()._handle(events)
+        if self._is_overfull and not self._ended:
+            text = f"{self._input_bytes} bytes of messages wait; limit them by channel.qos()"
+            self._handle(self.session.abort(InputFull(text)))
+
+    def _on_opened(self) -> None:
+        """Note that the handshake is done."""
+        self._opened = True
+
+    def _on_unblocked(self) -> None:
+        """Nothing: who publishes looks at `blocked_reason`."""
+
+    def _on_ended(self, event: Ended) -> None:
+        """Take the end of the connection: what waits hears of it and the socket closes."""
+        error = event.error or Closed("the connection was closed")
+        for token in event.tokens:
+            token.end(error)
+        self._send()
+        self._ended = True
+        self.drop_link()
+
+    # -- opening a socket, the first time and again ------------------------------------------------
+
+    def dial(self, deadline: float) -> None:
+        """Open a socket to the target of the session, until `deadline`.  Raises: OSError."""
+        target = self.session.parameters
+        self._link = open_link(target, self._prepared.ssl(target), deadline)
+
+    def drop_link(self) -> None:
+        """Close the socket."""
+        link, self._link = self._link, None
+        self._unsent = memoryview(b"")
+        if link is not None:
+            link.close()
+
+    @property
+    def has_room(self) -> bool:
+        """Whether more publishes may be kept until they are confirmed."""
+        memory = self.session.memory
+        return memory is None or memory.kept.size <= CLIENT_UNCONFIRMED_BYTES_MAX
+
+    def wait_until_recovered(self) -> None:
+        """Wait while the connection is lost."""
+        if self._is_attempting:
+            self.run_until(lambda: not self._is_attempting)
+
+    def stop_recovering(self) -> None:
+        """Recover no more; a recovery that is under way ends the connection."""
+        if self.recoverer is None:
+            return
+        self.recoverer.stop()
+        if self._is_attempting:
+            self._abandon_attempt()
+            self._give_up(None)
+
+    def _attempt(self, deadline: float | None) -> bool:
+        """Go on with an attempt to recover; False when there is nothing to read yet.
+
+        It waits for its time up to `deadline`; an attempt that has begun opens its socket in the
+        time that a connection may take.
+        """
+        assert self.recoverer is not None
+        if self._attempt_at_ms is None:
+            if time.monotonic() < self._attempt_until:
+                return True
+            self._attempt_failed(TimeoutError("the broker did not answer in time"))
+            return False
+        wait = self._attempt_at_ms / 1000 - time.monotonic()
+        if deadline is not None:
+            wait = min(wait, deadline - time.monotonic())
+        if wait > 0:
+            time.sleep(wait)
+        if monotonic_ms() < self._attempt_at_ms:
+            return False
+        self._attempt_at_ms = None
+        self._on_progress()
+        self.session = self.recoverer.begin(monotonic_ms())
+        try:
+            self.dial(self._attempt_until)
+        except OSError as error:
+            self._attempt_failed(error)
+            return False
+        except BaseException:
+            # As by Ctrl-C: who calls again goes on with another attempt.
+            self._attempt_failed(ConnectionAbortedError("the attempt was interrupted"))
+            raise
+        return True
+
+    def _on_progress(self) -> None:
+        """Give the broker its time to answer an attempt to recover, from now on."""
+        self._attempt_until = time.monotonic() + self.parameters.connection_timeout_ms / 1000
+
+    def _on_lost(self, error: Exception) -> None:
+        """Take the loss of the connection, and begin to recover it."""
+        self.drop_link()
+        self._try_again(error)
+
+    def _try_again(self, error: Exception) -> None:
+        """Set the time of the next attempt, or give up."""
+        assert self.recoverer is not None
+        now_ms = monotonic_ms()
+        delay_ms = self.recoverer.next_ms(error, now_ms)
+        if delay_ms is None:
+            self._give_up(error)
+        else:
+            self._attempt_at_ms = now_ms + delay_ms
+
+    def _attempt_failed(self, error: Exception) -> None:
+        """Take that an attempt to recover has failed."""
+        if self._attempt_at_ms is not None or not self._is_attempting:
+            return
+        self._attempt_at_ms = 0
+        self.drop_link()
+        self._abandon_attempt()
+        self._try_again(error)
+
+    def _on_restored(self, error: Exception | None) -> None:
+        """Take that everything was done again on another connection, or could not be."""
+        if error is None:
+            self._recovered()
+        else:
+            self._attempt_failed(error)

@@ -14,7 +14,7 @@ from leveret.client.shell.consumer import ShellConsumer
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from leveret.client.blocking.connection import Channel
+    from leveret.client.blocking.channel import Channel
     from leveret.client.message import Message
 
     Callback = Callable[[Message], object]

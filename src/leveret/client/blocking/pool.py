@@ -31,7 +31,8 @@ from leveret.limits import (
 
 if TYPE_CHECKING:
     from leveret.client.addresses import Address
-    from leveret.client.blocking.connection import Channel, Connection
+    from leveret.client.blocking.channel import Channel
+    from leveret.client.blocking.connection import Connection
     from leveret.client.options import ConnectOptions
     from leveret.client.shell.shelves import Idle, Key
 

@@ -19,7 +19,8 @@ from leveret.client.shell.channel import log
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from leveret.client.blocking.connection import Channel, Connection
+    from leveret.client.blocking.channel import Channel
+    from leveret.client.blocking.connection import Connection
     from leveret.client.message import ReturnedMessage
 
 

@@ -1,0 +1,327 @@
+"""A channel of a connection in asyncio: every AMQP operation.
+
+Operations are coroutines; acks and windowed publishes are calls.
+
+Invariant: an ended channel raises what ended it from every later call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from typing import TYPE_CHECKING, Self, TypeVar
+
+from leveret.client.asynchronous.calls import Call, Waiting, awaited
+from leveret.client.asynchronous.consumer import Consumer
+from leveret.client.asynchronous.one_loop import running_loop
+from leveret.client.shell import requests
+from leveret.client.shell.channel import ShellChannel
+from leveret.client.traces import ChannelTraces
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from leveret.client.asynchronous.connection import Connection
+    from leveret.client.asynchronous.consumer import Callback
+    from leveret.client.events import ChannelEnded, Settled, Token
+    from leveret.client.message import Message, Processing
+    from leveret.client.shell.channel import Body
+    from leveret.client.traces import Traces
+    from leveret.wire.properties import BasicProperties
+
+T = TypeVar("T")
+
+
+class Channel(ShellChannel):
+    """One channel; made by `Connection.channel`."""
+
+    def __init__(self, connection: Connection, opening: Token) -> None:
+        super().__init__(connection.session, opening)
+        self.connection = connection
+        self._one_loop = connection.one_loop
+        self._loop = self._one_loop.loop
+        self._confirm_waiters: list[asyncio.Future[None]] = []
+        self._end: asyncio.Future[None] = self._loop.create_future()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+    async def close(self, code: int = 200, text: str = "") -> None:
+        """Close the channel; its unacked messages go back to their queues."""
+        self._one_loop.check()
+        if not self._end.done():
+            self.close_session(code, text)
+            self._wrote()
+            await asyncio.shield(self._end)
+
+    async def ready(self) -> None:
+        """Wait while the connection is being recovered."""
+        if self.connection.is_recovering:
+            await self.connection.recovered()
+
+    async def call(self, request: requests.Request[T], *, consumer: Consumer | None = None) -> T:
+        """Send a request and return its result.
+
+        Raises: the channel's error; ValueError when an argument cannot be written; ConnectionInUse.
+        """
+        self._one_loop.check()
+        await self.ready()
+        future: asyncio.Future[T] = self._loop.create_future()
+        self.session.request(request.method, Call(request, future, consumer))
+        self._wrote()
+        return await future
+
+    def ack(self, delivery_tag: int = 0, *, multiple: bool = False) -> None:
+        """Ack one delivery, or with `multiple` all up to it; tag 0 with `multiple` means all.
+
+        Raises: the channel's error when it has ended; ConnectionInUse.
+        """
+        if running_loop() is not self._loop:
+            self._one_loop.check()
+        super().ack(delivery_tag, multiple=multiple)
+
+    def nack(self, delivery_tag: int = 0, *, multiple: bool = False, requeue: bool = True) -> None:
+        """Refuse one delivery, or with `multiple` all up to it.
+
+        Raises: the channel's error when it has ended; ConnectionInUse.
+        """
+        self._one_loop.check()
+        super().nack(delivery_tag, multiple=multiple, requeue=requeue)
+
+    def reject(self, delivery_tag: int, *, requeue: bool = True) -> None:
+        """Refuse one delivery.  Raises: the channel's error when it has ended; ConnectionInUse."""
+        self._one_loop.check()
+        super().reject(delivery_tag, requeue=requeue)
+
+    queue_declare = awaited(requests.queue_declare)
+    queue_bind = awaited(requests.queue_bind)
+    queue_unbind = awaited(requests.queue_unbind)
+    queue_purge = awaited(requests.queue_purge)
+    queue_delete = awaited(requests.queue_delete)
+
+    exchange_declare = awaited(requests.exchange_declare)
+    exchange_delete = awaited(requests.exchange_delete)
+    exchange_bind = awaited(requests.exchange_bind)
+    exchange_unbind = awaited(requests.exchange_unbind)
+
+    confirm_select = awaited(requests.confirm_select)
+    tx_select = awaited(requests.tx_select)
+    tx_commit = awaited(requests.tx_commit)
+    tx_rollback = awaited(requests.tx_rollback)
+
+    get = awaited(requests.get)
+    qos = awaited(requests.qos)
+    recover = awaited(requests.recover)
+
+    # -- publishing --------------------------------------------------------------------------------
+
+    async def publish(
+        self,
+        body: Body,
+        exchange: str = "",
+        routing_key: str = "",
+        properties: BasicProperties | None = None,
+        *,
+        mandatory: bool = False,
+        persistent: bool = True,
+    ) -> None:
+        """Publish a message; in confirm mode return when the broker has confirmed it.
+
+        A delivery mode in the properties takes precedence over `persistent`.
+        It waits while the broker blocks publishers or does not read.
+
+        Raises: Nacked, Returned; the channel's error; ValueError for what cannot be written;
+        ConnectionInUse.
+        """
+        if running_loop() is not self._loop:
+            self._one_loop.check()
+        if not self._flow_active or self.connection.is_held:
+            await self.connection.writable(self)
+        if self.session.confirms is None:
+            self._put(body, exchange, routing_key, properties, mandatory, persistent, None)
+            if self.connection.wrote():
+                await self.connection.drained()
+            return
+        future: asyncio.Future[None] = self._loop.create_future()
+        waiting = Waiting(future)
+        self._put(body, exchange, routing_key, properties, mandatory, persistent, waiting)
+        self.connection.wrote()
+        await future
+
+    def publish_nowait(
+        self,
+        body: Body,
+        exchange: str = "",
+        routing_key: str = "",
+        properties: BasicProperties | None = None,
+        *,
+        mandatory: bool = False,
+        persistent: bool = True,
+    ) -> int:
+        """Publish and go on; return the sequence in confirm mode, else 0.
+
+        Raises: OutputFull when the broker does not read; else as `publish` without its confirm.
+        """
+        if running_loop() is not self._loop:
+            self._one_loop.check()
+        self.connection.check_output()
+        sequence = self._put(body, exchange, routing_key, properties, mandatory, persistent, None)
+        self.connection.wrote()
+        return sequence
+
+    async def wait_for_confirms(self) -> None:
+        """Wait until all that was published so far is confirmed.
+
+        Raises: Nacked or Returned for what `publish_nowait` sent; the channel's error; ValueError
+        without confirm mode.
+        """
+        self._one_loop.check()
+        confirms = self._confirms()
+        last = confirms.last
+        while not confirms.settled_to(last):
+            if not self.connection.is_recovering:
+                self.session.check_open()
+            waiter: asyncio.Future[None] = self._loop.create_future()
+            self._confirm_waiters.append(waiter)
+            await waiter
+        self._check_confirms(confirms)
+
+    # -- consuming ---------------------------------------------------------------------------------
+
+    def consume(
+        self,
+        queue: str,
+        callback: Callback | None = None,
+        *,
+        no_ack: bool = False,
+        exclusive: bool = False,
+        consumer_tag: str = "",
+        arguments: Mapping[str, object] | None = None,
+    ) -> Consumer:
+        """Return a consumer to iterate, or to await when it has a callback.
+
+        `async for message in channel.consume(queue)`, or `await channel.consume(queue, callback)`
+        with a function or coroutine function of one message.
+
+        Raises when it starts: NotFound (404), AccessRefused (403), ResourceLocked (405).
+        """
+        request = requests.consume(queue, consumer_tag, no_ack, exclusive, arguments)
+        hold, one_loop = self.connection.hold, self.connection.one_loop
+        return Consumer(self, hold, one_loop, queue, request, callback, no_ack)
+
+    # -- what the connection reports ---------------------------------------------------------------
+
+    def flow_changed(self, active: bool) -> None:
+        """Take channel.flow, and let publishers look again."""
+        super().flow_changed(active)
+        self.connection.wake()
+
+    def settled(self, event: Settled) -> None:
+        """Take confirms, and let those who wait for them look again."""
+        super().settled(event)
+        self._wake_confirm_waiters()
+
+    def ended(self, event: ChannelEnded) -> None:
+        """Take the end of the channel."""
+        super().ended(event)
+        self._wake_confirm_waiters()
+        if not self._end.done():
+            self._end.set_result(None)
+        self.connection.wake()
+
+    def _wake_confirm_waiters(self) -> None:
+        """Let those who wait for confirms look again."""
+        waiters, self._confirm_waiters = self._confirm_waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def _wrote(self) -> None:
+        self.connection.wrote()
+
+    def _acked(self) -> None:
+        self.connection.wrote()
+
+
+class TracedChannel(Channel):
+    """A channel whose messages have spans; made where `connect` was given `tracing`."""
+
+    def __init__(self, connection: Connection, opening: Token, traces: Traces) -> None:
+        super().__init__(connection, opening)
+        self._traces = ChannelTraces(traces, lambda: connection.parameters)
+
+    async def publish(
+        self,
+        body: Body,
+        exchange: str = "",
+        routing_key: str = "",
+        properties: BasicProperties | None = None,
+        *,
+        mandatory: bool = False,
+        persistent: bool = True,
+    ) -> None:
+        """Publish as a plain channel does, in a span."""
+        with self._traces.publishing(exchange, routing_key, properties, len(body)) as sent:
+            await super().publish(
+                body, exchange, routing_key, sent, mandatory=mandatory, persistent=persistent
+            )
+
+    def publish_nowait(
+        self,
+        body: Body,
+        exchange: str = "",
+        routing_key: str = "",
+        properties: BasicProperties | None = None,
+        *,
+        mandatory: bool = False,
+        persistent: bool = True,
+    ) -> int:
+        """Publish as a plain channel does, in a span."""
+        with self._traces.publishing(exchange, routing_key, properties, len(body)) as sent:
+            return super().publish_nowait(
+                body, exchange, routing_key, sent, mandatory=mandatory, persistent=persistent
+            )
+
+    def consume(
+        self,
+        queue: str,
+        callback: Callback | None = None,
+        *,
+        no_ack: bool = False,
+        exclusive: bool = False,
+        consumer_tag: str = "",
+        arguments: Mapping[str, object] | None = None,
+    ) -> Consumer:
+        """Consume as a plain channel does; a callback runs in a span."""
+        traced = None if callback is None else self._traced(callback)
+        return super().consume(
+            queue,
+            traced,
+            no_ack=no_ack,
+            exclusive=exclusive,
+            consumer_tag=consumer_tag,
+            arguments=arguments,
+        )
+
+    def _traced(self, callback: Callback) -> Callback:
+        """Return a callback that runs in a span."""
+
+        async def handle(message: Message) -> None:
+            with self._traces.handling(message, self.queue_of(message)):
+                result = callback(message)
+                if inspect.isawaitable(result):
+                    await result
+
+        return handle
+
+    def processing(
+        self, message: Message, requeue: bool, reject_on_redelivered: bool, ignore_processed: bool
+    ) -> Processing:
+        """Return a block in a span, unless the callback around it has one."""
+        queue = self.queue_of(message)
+        return self._traces.processing(
+            message, queue, requeue, reject_on_redelivered, ignore_processed
+        )

@@ -1,0 +1,344 @@
+"""A channel of the blocking shell: every AMQP operation is a call, which returns when it is done.
+
+Invariant: an ended channel raises what ended it from every later call.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self, TypeVar
+
+from leveret.client.blocking.calls import Call, Waiting, waited_for
+from leveret.client.blocking.columns import ColumnConsumer
+from leveret.client.blocking.consumer import Consumer
+from leveret.client.shell import requests
+from leveret.client.shell.channel import ShellChannel
+from leveret.client.traces import ChannelTraces
+from leveret.limits import CLIENT_OUTPUT_BYTES_HIGH
+from leveret.wire.content.deliveries import DeliveryScanner
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from leveret.client.blocking.connection import Connection
+    from leveret.client.blocking.consumer import Callback
+    from leveret.client.events import ChannelEnded, Replied, Token
+    from leveret.client.message import Message, Processing
+    from leveret.client.shell.channel import Body
+    from leveret.client.traces import Traces
+    from leveret.wire.method import Method
+    from leveret.wire.properties import BasicProperties
+
+T = TypeVar("T")
+
+
+class Channel(ShellChannel):
+    """One channel; made by `Connection.channel`."""
+
+    def __init__(self, connection: Connection, opening: Token) -> None:
+        super().__init__(connection.session, opening)
+        self.connection = connection
+        self._ended = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self, code: int = 200, text: str = "") -> None:
+        """Close the channel; its unacked messages go back to their queues."""
+        with self.connection.one_thread:
+            if not self._ended:
+                self.close_session(code, text)
+                self.connection.run_until(lambda: self._ended)
+
+    def call(self, request: requests.Request[T]) -> T:
+        """Send a request and return its result.
+
+        Raises: the channel's error; ValueError when an argument cannot be written.
+        """
+        return self._call(request.method, Call(request.result))
+
+    def _call(self, method: Method, call: Call[T]) -> T:
+        """Send a method and wait for the end of its token."""
+        with self.connection.one_thread:
+            self.connection.wait_until_recovered()
+            self.session.request(method, call)
+            self.connection.run_until(lambda: call.done)
+            return call.result()
+
+    def turn(self, deadline: float | None) -> None:
+        """Send and read once, waiting until `deadline` at most if nothing comes."""
+        self.connection.turn(deadline)
+
+    def ack(self, delivery_tag: int = 0, *, multiple: bool = False) -> None:
+        """Ack one delivery, or with `multiple` all up to it; tag 0 with `multiple` means all.
+
+        Raises: the channel's error when it has ended.
+        """
+        with self.connection.one_thread:
+            super().ack(delivery_tag, multiple=multiple)
+
+    def nack(self, delivery_tag: int = 0, *, multiple: bool = False, requeue: bool = True) -> None:
+        """Refuse one delivery, or with `multiple` all up to it.
+
+        Raises: the channel's error when it has ended.
+        """
+        with self.connection.one_thread:
+            super().nack(delivery_tag, multiple=multiple, requeue=requeue)
+
+    def reject(self, delivery_tag: int, *, requeue: bool = True) -> None:
+        """Refuse one delivery.  Raises: the channel's error when it has ended."""
+        with self.connection.one_thread:
+            super().reject(delivery_tag, requeue=requeue)
+
+    queue_declare = waited_for(requests.queue_declare)
+    queue_bind = waited_for(requests.queue_bind)
+    queue_unbind = waited_for(requests.queue_unbind)
+    queue_purge = waited_for(requests.queue_purge)
+    queue_delete = waited_for(requests.queue_delete)
+
+    exchange_declare = waited_for(requests.exchange_declare)
+    exchange_delete = waited_for(requests.exchange_delete)
+    exchange_bind = waited_for(requests.exchange_bind)
+    exchange_unbind = waited_for(requests.exchange_unbind)
+
+    confirm_select = waited_for(requests.confirm_select)
+    tx_select = waited_for(requests.tx_select)
+    tx_commit = waited_for(requests.tx_commit)
+    tx_rollback = waited_for(requests.tx_rollback)
+
+    get = waited_for(requests.get)
+    qos = waited_for(requests.qos)
+    recover = waited_for(requests.recover)
+
+    # -- publishing --------------------------------------------------------------------------------
+
+    def publish(
+        self,
+        body: Body,
+        exchange: str = "",
+        routing_key: str = "",
+        properties: BasicProperties | None = None,
+        *,
+        mandatory: bool = False,
+        persistent: bool = True,
+    ) -> None:
+        """Publish a message; in confirm mode return when the broker has confirmed it.
+
+        A delivery mode in the properties takes precedence over `persistent`.
+        It waits while the broker blocks publishers or does not read.
+
+        Raises: Nacked, Returned; the channel's error; ValueError for what cannot be written.
+        """
+        with self.connection.one_thread:
+            self._wait_until_publishable()
+            if self.session.confirms is None:
+                self._put(body, exchange, routing_key, properties, mandatory, persistent, None)
+                self.connection.flush()
+                self.connection.read_what_came()
+                return
+            waiting = Waiting()
+            self._put(body, exchange, routing_key, properties, mandatory, persistent, waiting)
+            self.connection.run_until(lambda: waiting.done)
+            waiting.check()
+
+    def publish_nowait(
+        self,
+        body: Body,
+        exchange: str = "",
+        routing_key: str = "",
+        properties: BasicProperties | None = None,
+        *,
+        mandatory: bool = False,
+        persistent: bool = True,
+    ) -> int:
+        """Publish with the next call that sends, or when 64 KiB have gathered.
+
+        Return the sequence in confirm mode, else 0.
+
+        Raises: as `publish` without its confirm.
+        """
+        with self.connection.one_thread:
+            if not (self.connection.is_calm and self._flow_active):
+                self._wait_until_publishable()
+            sequence = self._put(
+                body, exchange, routing_key, properties, mandatory, persistent, None
+            )
+            if self.connection.session.output_bytes >= CLIENT_OUTPUT_BYTES_HIGH:
+                self.connection.flush()
+                self.connection.read_what_came()
+            return sequence
+
+    def wait_for_confirms(self) -> None:
+        """Wait until all that was published so far is confirmed.
+
+        Raises: Nacked or Returned for what `publish_nowait` sent; the channel's error; ValueError
+        without confirm mode.
+        """
+        with self.connection.one_thread:
+            confirms = self._confirms()
+            last = confirms.last
+            self.connection.run_until(lambda: confirms.settled_to(last))
+            self._check_confirms(confirms)
+
+    @property
+    def may_publish(self) -> bool:
+        """Whether the broker takes publishes now, as far as was read."""
+        connection = self.connection
+        return (
+            self._flow_active
+            and connection.blocked_reason is None
+            and not connection.is_recovering
+            and connection.has_room
+        )
+
+    def _wait_until_publishable(self) -> None:
+        """Wait while the broker takes no publishes."""
+        if not self.may_publish:
+            self.connection.run_until(lambda: self._ended or self.may_publish)
+        self.connection.is_calm = not self._ended
+
+    # -- consuming ---------------------------------------------------------------------------------
+
+    def consume(
+        self,
+        queue: str,
+        callback: Callback | None = None,
+        *,
+        no_ack: bool = False,
+        exclusive: bool = False,
+        consumer_tag: str = "",
+        arguments: Mapping[str, object] | None = None,
+        inactivity_timeout: float | None = None,
+    ) -> Consumer:
+        """Start a consumer: iterate it, or have `Connection.process` give messages to `callback`.
+
+        An iteration ends after `inactivity_timeout` seconds without a message; it can be resumed.
+
+        Raises: NotFound (404), AccessRefused (403), ResourceLocked (405).
+        """
+        request = requests.consume(queue, consumer_tag, no_ack, exclusive, arguments)
+        consumer = Consumer(self, queue, callback, no_ack, inactivity_timeout)
+
+        def take(reply: Replied) -> None:
+            consumer.started(request.result(reply))
+            self.add_consumer(consumer)
+
+        self._call(request.method, Call(take))
+        return consumer
+
+    def consume_columns(
+        self,
+        queue: str,
+        *,
+        arguments: Mapping[str, object] | None = None,
+        with_properties: bool = True,
+    ) -> ColumnConsumer:
+        """Start a consumer of a stream whose deliveries come as columns, for readers of many.
+
+        It is the channel's only consumer, and the connection's only one of its kind at a time; it
+        ends with its channel.
+
+        Raises: as `consume`; ValueError when the connection has one already.
+        """
+        with self.connection.one_thread:
+            session = self.connection.session
+            if session.scanner is not None:
+                raise ValueError("the connection has a consumer of columns already")
+            session.scanner = scanner = DeliveryScanner(self.number, with_properties)
+            return ColumnConsumer(self, self.consume(queue, arguments=arguments), scanner)
+
+    # -- what the connection reports ---------------------------------------------------------------
+
+    def ended(self, event: ChannelEnded) -> None:
+        """Take the end of the channel."""
+        self._ended = True
+        super().ended(event)
+
+    def _wrote(self) -> None:
+        self.connection.flush()
+
+    def _acked(self) -> None:
+        self.connection.acked(self.session.acks)
+
+
+class TracedChannel(Channel):
+    """A channel whose messages have spans; made where `connect` was given `tracing`."""
+
+    def __init__(self, connection: Connection, opening: Token, traces: Traces) -> None:
+        super().__init__(connection, opening)
+        self._traces = ChannelTraces(traces, lambda: connection.parameters)
+
+    def publish(
+        self,
+        body: Body,
+        exchange: str = "",
+        routing_key: str = "",
+        properties: BasicProperties | None = None,
+        *,
+        mandatory: bool = False,
+        persistent: bool = True,
+    ) -> None:
+        """Publish as a plain channel does, in a span."""
+        with self._traces.publishing(exchange, routing_key, properties, len(body)) as sent:
+            super().publish(
+                body, exchange, routing_key, sent, mandatory=mandatory, persistent=persistent
+            )
+
+    def publish_nowait(
+        self,
+        body: Body,
+        exchange: str = "",
+        routing_key: str = "",
+        properties: BasicProperties | None = None,
+        *,
+        mandatory: bool = False,
+        persistent: bool = True,
+    ) -> int:
+        """Publish as a plain channel does, in a span."""
+        with self._traces.publishing(exchange, routing_key, properties, len(body)) as sent:
+            return super().publish_nowait(
+                body, exchange, routing_key, sent, mandatory=mandatory, persistent=persistent
+            )
+
+    def consume(
+        self,
+        queue: str,
+        callback: Callback | None = None,
+        *,
+        no_ack: bool = False,
+        exclusive: bool = False,
+        consumer_tag: str = "",
+        arguments: Mapping[str, object] | None = None,
+        inactivity_timeout: float | None = None,
+    ) -> Consumer:
+        """Consume as a plain channel does; a callback runs in a span."""
+        traced = None if callback is None else self._traced(callback)
+        return super().consume(
+            queue,
+            traced,
+            no_ack=no_ack,
+            exclusive=exclusive,
+            consumer_tag=consumer_tag,
+            arguments=arguments,
+            inactivity_timeout=inactivity_timeout,
+        )
+
+    def _traced(self, callback: Callback) -> Callback:
+        """Return a callback that runs in a span."""
+
+        def handle(message: Message) -> None:
+            with self._traces.handling(message, self.queue_of(message)):
+                callback(message)
+
+        return handle
+
+    def processing(
+        self, message: Message, requeue: bool, reject_on_redelivered: bool, ignore_processed: bool
+    ) -> Processing:
+        """Return a block in a span, unless the callback around it has one."""
+        queue = self.queue_of(message)
+        return self._traces.processing(
+            message, queue, requeue, reject_on_redelivered, ignore_processed
+        )
