@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -458,12 +458,13 @@ class Faulty(CheckpointSource):
         self._count("begin")
         self.source.begin(group)
 
-    def step(self, out: CheckpointOutput, limit: int) -> bool:
-        if self.calls >= self.call:
-            return False
-        more = self.source.step(out, limit)
-        self._count("step")
-        return more
+    def hand_over(self, out: CheckpointOutput) -> Iterator[int]:
+        for items in self.source.hand_over(out):
+            self._count("hand_over")
+            yield items
+            if self.calls >= self.call:
+                return
+        self._count("hand_over")
 
     def chunked(self, chunk: NewChunk) -> None:
         self._count("chunked")
@@ -492,7 +493,7 @@ def failed(store: Store, source: Faulty) -> bool:
     return came
 
 
-@pytest.mark.parametrize("method", ["begin", "step", "chunked"])
+@pytest.mark.parametrize("method", ["begin", "hand_over", "chunked"])
 def test_a_checkpoint_that_raises_supersedes_nothing(method: str) -> None:
     """Whatever is called after it: the generation before it and the journal tell all."""
     for call in range(1, 10):

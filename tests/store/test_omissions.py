@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import itertools
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from leveret.broker.admin.definitions import export_definitions
 from leveret.broker.policy.policy import make_policy
 from leveret.broker.recovery.checkpoint import BrokerCheckpoint
 from leveret.broker.stream.stream import Stream
+from leveret.limits import SLICE_MESSAGES
 from leveret.store.checkpoint.checkpoint import CheckpointOutput, CheckpointSource, NewChunk
 from leveret.store.disks.recording import Image, RecordingDisk
 from leveret.store.survey.salvage import Salvage, write_salvage
@@ -37,9 +39,13 @@ class Forgetful(CheckpointSource):
     def begin(self, group: int) -> None:
         self._source.begin(group)
 
-    def step(self, out: CheckpointOutput, limit: int) -> bool:
+    def hand_over(self, out: CheckpointOutput) -> Iterator[int]:
+        for _ in self._source.hand_over(out):
+            self.left -= 1
+            if self.left == 0:
+                return
+            yield SLICE_MESSAGES
         self.left -= 1
-        return self._source.step(out, 1) and self.left > 0
 
     def chunked(self, chunk: NewChunk) -> None:
         self._source.chunked(chunk)

@@ -42,6 +42,7 @@ from leveret.broker.values.queue_attributes import QueueAttributes
 from leveret.cli.serving.process import run
 from leveret.clock import Clock
 from leveret.config import Settings, load
+from leveret.limits import SLICE_MESSAGES
 from leveret.message import Message
 from leveret.names import Name
 from leveret.store.checkpoint.checkpoint import CheckpointOutput, CheckpointSource, NewChunk
@@ -98,12 +99,12 @@ class BrokenSource(CheckpointSource):
     def begin(self, group: int) -> None:
         self._source.begin(group)
 
-    def step(self, out: CheckpointOutput, limit: int) -> bool:
-        if self._steps.calls >= self._steps.at:
-            return False
-        more = self._source.step(out, min(limit, 5))
+    def hand_over(self, out: CheckpointOutput) -> Iterator[int]:
+        for number, _ in enumerate(self._source.hand_over(out), 1):
+            if number % 5 == 0:
+                self._steps.count()
+                yield SLICE_MESSAGES
         self._steps.count()
-        return more
 
     def chunked(self, chunk: NewChunk) -> None:
         self._source.chunked(chunk)
@@ -205,12 +206,14 @@ class _Worsening(CheckpointSource):
     def begin(self, group: int) -> None:
         self._source.begin(group)
 
-    def step(self, out: CheckpointOutput, limit: int) -> bool:
+    def hand_over(self, out: CheckpointOutput) -> Iterator[int]:
         parts = self._parts
-        parts.steps += 1
-        if parts.steps == parts.countdown.at:
-            self._broker.users.limits["guest"] = {"max-connections": 10**20}
-        return self._source.step(out, min(limit, 5))
+        for number, _ in enumerate(self._source.hand_over(out)):
+            if number % 5 == 0:
+                parts.steps += 1
+                if parts.steps == parts.countdown.at:
+                    self._broker.users.limits["guest"] = {"max-connections": 10**20}
+                yield SLICE_MESSAGES
 
     def chunked(self, chunk: NewChunk) -> None:
         self._source.chunked(chunk)

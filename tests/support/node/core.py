@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -34,7 +34,7 @@ from leveret.broker.values.arguments import Arguments
 from leveret.broker.vhost.ids import StreamIds
 from leveret.broker.vhost.vhost import Vhost
 from leveret.clock import ManualClock
-from leveret.limits import FLUSHES_PER_TURN, OUTPUT_BYTES_HIGH
+from leveret.limits import FLUSHES_PER_TURN, OUTPUT_BYTES_HIGH, SLICE_MESSAGES
 from leveret.names import Name
 from leveret.session.authentication import Authenticator, Login
 from leveret.session.connection.connection import Connection
@@ -116,8 +116,9 @@ class Slices(CheckpointSource):
     def begin(self, group: int) -> None:
         self._source.begin(group)
 
-    def step(self, out: CheckpointOutput, limit: int) -> bool:
-        return self._source.step(out, min(limit, self._items))
+    def hand_over(self, out: CheckpointOutput) -> Iterator[int]:
+        for items in self._source.hand_over(out):
+            yield items * SLICE_MESSAGES // self._items
 
     def chunked(self, chunk: NewChunk) -> None:
         self._source.chunked(chunk)

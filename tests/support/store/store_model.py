@@ -6,8 +6,10 @@ they suffice.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from leveret.limits import SLICE_MESSAGES
 from leveret.message import Address, Message
 from leveret.store.checkpoint.checkpoint import (
     CheckpointOutput,
@@ -283,7 +285,11 @@ class Source(CheckpointSource):
         self.bounds = {number: q.next_sequence for number, q in self.state.queues.items()}
         self.todo = sorted(self.bounds)
 
-    def step(self, out: CheckpointOutput, _limit: int) -> bool:
+    def hand_over(self, out: CheckpointOutput) -> Iterator[int]:
+        while self._step(out):
+            yield SLICE_MESSAGES
+
+    def _step(self, out: CheckpointOutput) -> bool:
         self.steps += 1
         if self.steps == 1:
             for name, value in self.state.counters.items():
@@ -300,7 +306,7 @@ class Source(CheckpointSource):
             if not self.todo:
                 return False
             self.start(self.todo.pop(0), out)
-        self.hand_over(out)
+        self._hand_over_some(out)
         return True
 
     def start(self, queue_id: int, out: CheckpointOutput) -> None:
@@ -323,7 +329,7 @@ class Source(CheckpointSource):
         below = self.bounds[queue_id]
         self.messages = [n for n in sorted(queue.live) if queue.chunked_below <= n < below]
 
-    def hand_over(self, out: CheckpointOutput) -> None:
+    def _hand_over_some(self, out: CheckpointOutput) -> None:
         """Hand over the next messages that are still live."""
         now, self.messages = (
             self.messages[: self.slice_messages],

@@ -1,6 +1,6 @@
 """The broker's hand-over at a checkpoint: its definitions, queues and live messages.
 
-The broker goes on working between the steps.  The journal from the boundary on is replayed over the
+The broker goes on working between two items.  The journal from the boundary on is replayed over the
 snapshot, so the state may change meanwhile; messages that were journaled before the boundary and
 are still live must be in a chunk.
 
@@ -43,9 +43,6 @@ _KEYS_PER_ITEM: Final = 16
 _SORTED_PER_ITEM: Final = 4
 _RUN: Final = SLICE_MESSAGES // 2
 
-#: Items that a definition counts as (some 8 µs) beside the one that a message is (some 2 µs).
-_MORE_FOR_DEFINITION: Final = 3
-
 
 @final
 class BrokerCheckpoint(CheckpointSource):
@@ -58,7 +55,6 @@ class BrokerCheckpoint(CheckpointSource):
         #: The group at which the boundary is, and the queues that were handed over.
         self.group: i64 = -1
         self.queues: dict[i64, Queue] = {}
-        self.steps: Iterator[None] | None = None
 
     def begin(self, group: i64) -> None:
         """Note in each durable queue that it exists, and its next sequence.
@@ -78,52 +74,35 @@ class BrokerCheckpoint(CheckpointSource):
             queue.boundary = queue.next_number()
             queue.boundary_group = self.group
 
-    def step(self, out: CheckpointOutput, limit: i64) -> bool:
-        """Hand over up to `limit` items; return whether there are more.
-
-        A definition counts as several.
-        """
-        steps = self.steps
-        if steps is None:
-            steps = self._hand_over(out)
-            self.steps = steps
-        spill = self.broker.turn.spill
-        last = limit + _MORE_FOR_DEFINITION * out.definitions
-        return any(
-            handed + 1 + _MORE_FOR_DEFINITION * out.definitions >= last
-            or out.full
-            or spill.overfull
-            for handed, _ in enumerate(steps)
-        )
-
     def chunked(self, chunk: NewChunk) -> None:
         """Report the place of its messages to a queue."""
         queue = self.queues[chunk.queue_id]
         if isinstance(queue, (WaitingQueue, DelayedMessages)) and not queue.deleted:
             _take_in(queue, chunk)
 
-    def _hand_over(self, out: CheckpointOutput) -> Iterator[None]:
+    def hand_over(self, out: CheckpointOutput) -> Iterator[int]:
+        """Hand over the state; yield how many items that were since the last time."""
         out.counter("queue_id", self.broker.ids.last_queue_id)
         out.counter("user_number", self.broker.users.last_number)
         vhosts = self.broker.all_vhosts()
         for vhost in vhosts:
             out.define("vhost", vhost.metadata.record())
-            yield
+            yield 1
             yield from _hand_over_policies(out, vhost)
         yield from _hand_over_users(out, self.broker.users)
         for session in self.broker.publish_sessions.all():
             for progress in list(session.channels.values()):
                 if progress.through() > 0:
                     out.publish_session(progress.record())
-            yield
+            yield 1
         for kind, record in self.broker.parameters.records():
             out.define(kind, record)
-            yield
+            yield 1
         for vhost in vhosts:
             for exchange in list(vhost.exchanges.by_name.values()):
                 if exchange.durable and exchange.name and not exchange.name.startswith("amq."):
                     out.define("exchange", exchange.definition(vhost.name))
-                    yield
+                    yield 1
         for vhost in vhosts:
             for queue in _queues(vhost):
                 if queue.boundary_group == self.group and not queue.deleted:
@@ -132,9 +111,9 @@ class BrokerCheckpoint(CheckpointSource):
             yield from _hand_over_bindings(out, vhost)
             for decision in area_of(vhost).definitions():
                 out.define("sink", decision)
-                yield
+                yield 1
 
-    def _hand_over_queue(self, out: CheckpointOutput, vhost: Vhost, queue: Queue) -> Iterator[None]:
+    def _hand_over_queue(self, out: CheckpointOutput, vhost: Vhost, queue: Queue) -> Iterator[int]:
         self.queues[queue.queue_id] = queue
         out.define("queue", queue.definition(vhost.name))
         if isinstance(queue, WaitingQueue) and queue.redelivered_below > 0:
@@ -142,10 +121,10 @@ class BrokerCheckpoint(CheckpointSource):
         if isinstance(queue, WaitingQueue) and queue.levels == STRICT:
             out.define("levels", queue.levels_definition())
         if isinstance(queue, (WaitingQueue, DelayedMessages)):
-            yield
+            yield 1
             yield from self._hand_over_messages(out, queue)
         elif isinstance(queue, Stream):
-            yield
+            yield 1
             yield from self._hand_over_stream(out, queue)
         publishers = queue.target.publishers
         if publishers is not None and not queue.deleted:
@@ -155,13 +134,13 @@ class BrokerCheckpoint(CheckpointSource):
                 if known.owner is not None:
                     record = publisher_record(queue.queue_id, name, known.owner)
                     out.define("publisher", record)
-                yield
+                yield 1
 
-    def _hand_over_messages(self, out: CheckpointOutput, queue: ChunkedQueue) -> Iterator[None]:
+    def _hand_over_messages(self, out: CheckpointOutput, queue: ChunkedQueue) -> Iterator[int]:
         queue_id = queue.queue_id
         out.queue(queue_id, queue.next_number())
         while not queue.deleted and queue.settle_pages(queue.boundary):
-            yield
+            yield 1
         yield from self._hand_over_chunks(out, queue)
         runs: list[list[Returned]] = []
         yield from _sorted_runs(queue, runs)
@@ -171,7 +150,7 @@ class BrokerCheckpoint(CheckpointSource):
         if not queue.deleted:
             out.close_chunk()
 
-    def _hand_over_chunks(self, out: CheckpointOutput, queue: ChunkedQueue) -> Iterator[None]:
+    def _hand_over_chunks(self, out: CheckpointOutput, queue: ChunkedQueue) -> Iterator[int]:
         """Hand over each chunk, after what is gone from it; others may come and go meanwhile."""
         queue_id = queue.queue_id
         stored = queue.stored
@@ -182,7 +161,7 @@ class BrokerCheckpoint(CheckpointSource):
                 return
             last = chunk.ref.last
             if chunk.ref.temporary:
-                yield
+                yield 1
                 continue
             gone = stored.gone.within(chunk.ref.first, last)
             if gone:
@@ -190,9 +169,9 @@ class BrokerCheckpoint(CheckpointSource):
             out.keep(queue_id, chunk.ref)
             if self.compaction is not None:
                 self.compaction.note_chunk(queue, chunk)
-            yield from _items(1 + len(gone) // _RANGES_PER_ITEM)
+            yield 1 + len(gone) // _RANGES_PER_ITEM
 
-    def _hand_over_stream(self, out: CheckpointOutput, stream: Stream) -> Iterator[None]:
+    def _hand_over_stream(self, out: CheckpointOutput, stream: Stream) -> Iterator[int]:
         # All messages published so far get a place in a file; the commit waits until they are
         # written.
         stream.settle()
@@ -204,7 +183,7 @@ class BrokerCheckpoint(CheckpointSource):
             owner = stream.offsets.owners.get(name)
             if owner is not None:
                 out.define("stream_consumer", consumer_record(queue_id, name, owner))
-            yield
+            yield 1
         for block in list(stream.blocks):
             if stream.deleted:
                 return
@@ -213,13 +192,7 @@ class BrokerCheckpoint(CheckpointSource):
                 out.keep(queue_id, ref)
                 if self.compaction is not None:
                     self.compaction.note_block(stream, block)
-                yield
-
-
-def _items(count: int) -> Iterator[None]:
-    """Count so many items."""
-    for _ in range(count):
-        yield
+                yield 1
 
 
 def _take_in(queue: ChunkedQueue, chunk: NewChunk) -> None:
@@ -235,7 +208,7 @@ def _take_in(queue: ChunkedQueue, chunk: NewChunk) -> None:
             stored.forget(sequence)
 
 
-def _sorted_runs(queue: ChunkedQueue, runs: list[list[Returned]]) -> Iterator[None]:
+def _sorted_runs(queue: ChunkedQueue, runs: list[list[Returned]]) -> Iterator[int]:
     """Put what is live in memory into `runs`, each of which is in the order of the sequences.
 
     A client may hold millions of messages, which lie in the order of their deliveries.
@@ -251,18 +224,18 @@ def _sorted_runs(queue: ChunkedQueue, runs: list[list[Returned]]) -> Iterator[No
             if run:
                 run.sort(key=sequence_of)
                 runs.append(run)
-            yield from _items(min(_RUN, len(part) - start) // _SORTED_PER_ITEM)
+            yield min(_RUN, len(part) - start) // _SORTED_PER_ITEM
     for window in windows:
         for start in range(0, len(window.items), _RUN):
             run = window.persistent(start, start + _RUN)
             if run:
                 runs.append(run)
-            yield from _items(min(_RUN, len(window.items) - start) // _SORTED_PER_ITEM)
+            yield min(_RUN, len(window.items) - start) // _SORTED_PER_ITEM
 
 
 def _hand_over_counts(
     out: CheckpointOutput, queue: ChunkedQueue, runs: list[list[Returned]]
-) -> Iterator[None]:
+) -> Iterator[int]:
     """Hand over how often messages in chunks came back."""
     queue_id = queue.queue_id
     stored = queue.stored
@@ -274,9 +247,9 @@ def _hand_over_counts(
                 if queue.deleted:
                     return
                 out.delivery_count(queue_id, item.sequence, item.count)
-                yield
+                yield 1
             elif looked % _LOOKS_PER_ITEM == 0:
-                yield
+                yield 1
     on_disk = queue.counts_on_disk() if isinstance(queue, WaitingQueue) else {}
     for sequence in list(on_disk):
         count = on_disk.get(sequence)
@@ -284,10 +257,10 @@ def _hand_over_counts(
             return
         if count is not None:
             out.delivery_count(queue_id, sequence, count)
-        yield
+        yield 1
 
 
-def _hand_over_keys(out: CheckpointOutput, queue: ChunkedQueue) -> Iterator[None]:
+def _hand_over_keys(out: CheckpointOutput, queue: ChunkedQueue) -> Iterator[int]:
     """Hand over a queue's keys of deduplication, and when returned messages are due.
 
     After the chunks: publishes in chunks are not replayed, so their keys must be here.
@@ -298,20 +271,20 @@ def _hand_over_keys(out: CheckpointOutput, queue: ChunkedQueue) -> Iterator[None
     if window is not None:
         for keys in window.definitions(queue.queue_id):
             out.define("deduplication", keys)
-            yield from _items(1 + KEYS_PER_RECORD // _KEYS_PER_ITEM)
+            yield 1 + KEYS_PER_RECORD // _KEYS_PER_ITEM
     if queue.retries is not None:
         for retry in queue.retries.definitions():
             out.define("retry", retry)
-            yield
+            yield 1
     if queue.queued_keys is not None:
         for keys in queue.queued_keys.definitions(queue.queue_id):
             out.define("deduplication", keys)
-            yield from _items(1 + KEYS_PER_RECORD // _KEYS_PER_ITEM)
+            yield 1 + KEYS_PER_RECORD // _KEYS_PER_ITEM
 
 
 def _hand_over_unstored(
     out: CheckpointOutput, queue: ChunkedQueue, runs: list[list[Returned]]
-) -> Iterator[None]:
+) -> Iterator[int]:
     """Hand over the messages below the boundary that lie in no chunk."""
     queue_id = queue.queue_id
     boundary = queue.boundary
@@ -327,7 +300,7 @@ def _hand_over_unstored(
         looked += 1
         if not queue.holds(sequence) or stored.find(sequence) is not None:
             if looked % _LOOKS_PER_ITEM == 0:
-                yield
+                yield 1
             continue
         if stored.parts(last, sequence):
             out.close_chunk()
@@ -335,7 +308,7 @@ def _hand_over_unstored(
         message = item.message
         level = stored_level(message, levels)
         out.message(queue_id, sequence, message, item.count, own_expiry(message), level)
-        yield
+        yield 1
 
 
 def _queues(vhost: Vhost) -> list[Queue]:
@@ -344,34 +317,34 @@ def _queues(vhost: Vhost) -> list[Queue]:
     return [*vhost.queues.by_name.values(), *[store for store in stores if store is not None]]
 
 
-def _hand_over_users(out: CheckpointOutput, users: Users) -> Iterator[None]:
+def _hand_over_users(out: CheckpointOutput, users: Users) -> Iterator[int]:
     for user in list(users.by_name.values()):
         out.define("user", user.definition())
-        yield
+        yield 1
     for (name, vhost), permission in list(users.permissions.items()):
         out.define("permission", permission.definition(name, vhost))
-        yield
+        yield 1
     for (name, vhost), of_user in list(users.topic_permissions.items()):
         for exchange, topic_permission in list(of_user.items()):
             out.define("topic_permission", topic_permission.definition(name, vhost, exchange))
-            yield
+            yield 1
     for name, limits in list(users.limits.items()):
         out.define("user_limits", {"user": name, "limits": dict(limits)})
-        yield
+        yield 1
 
 
-def _hand_over_policies(out: CheckpointOutput, vhost: Vhost) -> Iterator[None]:
+def _hand_over_policies(out: CheckpointOutput, vhost: Vhost) -> Iterator[int]:
     for policy in list(vhost.policies.by_name.values()):
         out.define("policy", policy.record(vhost.name))
-        yield
+        yield 1
     for policy in list(vhost.policies.operator_by_name.values()):
         out.define("operator_policy", policy.record(vhost.name))
-        yield
+        yield 1
 
 
-def _hand_over_bindings(out: CheckpointOutput, vhost: Vhost) -> Iterator[None]:
+def _hand_over_bindings(out: CheckpointOutput, vhost: Vhost) -> Iterator[int]:
     for exchange in list(vhost.exchanges.by_name.values()):
         for binding in list(exchange.bindings.values()):
             if binding.durable and not binding.has_ended():
                 out.define("binding", binding.definition(vhost.name))
-                yield
+                yield 1

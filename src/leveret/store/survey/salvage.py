@@ -75,26 +75,15 @@ class Salvage(CheckpointSource):
         self.bytes: i64 = 0
         self._survey = survey
         self._own: dict[i64, list[tuple[str, dict[str, object]]]] = {}
-        self._steps: Iterator[None] | None = None
 
     def begin(self, group: i64) -> None:
         """Do nothing: the state does not change any more."""
 
-    def step(self, out: CheckpointOutput, limit: i64) -> bool:
-        """Hand over up to `limit` items; return whether there are more."""
-        steps = self._steps
-        if steps is None:
-            steps = self._hand_over(out)
-            self._steps = steps
-        for handed, _ in enumerate(steps):
-            if handed + 1 >= limit or out.full:
-                return True
-        return False
-
     def chunked(self, chunk: NewChunk) -> None:
         """Do nothing: no later hand-over follows."""
 
-    def _hand_over(self, out: CheckpointOutput) -> Iterator[None]:
+    def hand_over(self, out: CheckpointOutput) -> Iterator[int]:
+        """Hand over all of it; yield at each item."""
         holdings = self._survey.holdings
         highest = holdings.counters.get("queue_id", 0)
         for queue_id in holdings.queues:
@@ -104,18 +93,17 @@ class Salvage(CheckpointSource):
         own = ("queue", "binding", *_OF_QUEUES, "stream_id")
         for kind, definition in holdings.catalog.others_than(*own):
             out.define(kind, definition)
-            yield
+            yield 1
         for kind, definition in holdings.catalog.all_of(*_OF_QUEUES):
             own_of = self._own.setdefault(number(definition, "id"), [])
             own_of.append((kind, definition))
         for queue in holdings.living():
-            for _ in self._hand_over_queue(out, queue):
-                yield
+            yield from self._hand_over_queue(out, queue)
         for kind, definition in holdings.catalog.all_of("binding"):
             out.define(kind, definition)
-            yield
+            yield 1
 
-    def _hand_over_queue(self, out: CheckpointOutput, queue: Holding) -> Iterator[None]:
+    def _hand_over_queue(self, out: CheckpointOutput, queue: Holding) -> Iterator[int]:
         queue_id = queue.queue_id
         out.define("queue", self._definition(queue))
         own = self._own.get(queue_id, [])
@@ -140,7 +128,7 @@ class Salvage(CheckpointSource):
             out.message(queue_id, last, message, row.count, row.expiry_ms, row.priority)
             self.messages += 1
             self.bytes += message.size
-            yield
+            yield 1
         out.close_chunk()
 
     def _definition(self, queue: Holding) -> dict[str, object]:
