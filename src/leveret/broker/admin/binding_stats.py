@@ -1,4 +1,4 @@
-"""Snapshots of the bindings of one queue or one exchange, or between two of them, in slices."""
+"""Snapshots of the bindings of a queue or an exchange, or between two of them, some at a time."""
 
 from __future__ import annotations
 

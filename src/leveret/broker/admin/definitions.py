@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 Rows = list[Arguments]
 
-#: Steps of a row: it is made, written as JSON and sent.
-_ROW_STEPS: Final = 16
+#: The cost of a row: it is made, written as JSON and sent.
+_ROW_COST: Final = 16
 
 
 def export_definitions(broker: Broker) -> Arguments:
@@ -112,7 +112,7 @@ class DefinitionsExport:
             if row is None:
                 break
             rows.append(row)
-        self._broker.turn.steps += looked * _ROW_STEPS
+        self._broker.turn.steps += looked * _ROW_COST
         return rows
 
     def _all_rows(self, section: str) -> Iterator[Arguments]:

@@ -59,8 +59,8 @@ from leveret.store.records.definition import Definition
 _OF_BROKER: Final = ("vhosts", "users", "permissions", "topic_permissions", "global_parameters")
 _OF_VHOST: Final = ("parameters", "policies", "queues", "exchanges", "bindings")
 
-#: Steps for an entry that is read, and for what is copied to the stage.
-_READ_STEPS: Final = 4
+#: The cost of an entry that is read, and for what is copied to the stage.
+_READ_COST: Final = 4
 
 
 @final
@@ -147,7 +147,7 @@ def _read(
         for entry in entries(definitions, section, vhost):
             found.append(entry)
             room.check(entry)
-            yield _READ_STEPS
+            yield _READ_COST
 
 
 def _try(
@@ -220,7 +220,7 @@ def _stage(broker: Broker, stage: Broker, found: list[Entry]) -> Iterator[int]:
         before: i64 = stage.turn.steps
         yield from _bring(broker, stage, entry)
         # The policies that apply to a copy are found as for any queue.
-        yield _READ_STEPS + stage.turn.steps - before
+        yield _READ_COST + stage.turn.steps - before
     # What is there already counts as in the broker.
     theirs, ours = broker.turn.accounts, stage.turn.accounts
     ours.definition_bytes = theirs.definition_bytes
@@ -324,7 +324,7 @@ def _bring_exchange(vhost: Vhost, copy: Vhost, name: object) -> Iterator[int]:
     if made.bindings:
         return
     for binding in list(exchange.bindings.values()):
-        yield _READ_STEPS
+        yield _READ_COST
         if binding.has_ended():
             continue
         # The destination stays that of the broker: nothing is published on a stage.

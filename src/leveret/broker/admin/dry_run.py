@@ -1,9 +1,9 @@
 """Where a message would go: its way from exchange to exchange and to queues, without a message.
 
-The exchanges route as they do for a message, one after another, so that each step of the way is
+The exchanges route as they do for a message, one after another, so that each part of the way is
 seen; what a message may cost in all holds here too.  A delay is noted, and the way goes on after.
-A dry run stops after `DRY_RUN_STEPS_MAX` steps: nobody reads more of them, and writing 60,000
-steps takes ten times as long as routing a message to as many queues.
+A dry run stops after `DRY_RUN_STEPS_MAX` parts: nobody reads more of them, and writing 60,000 takes
+ten times as long as routing a message to as many queues.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from leveret.limits import DRY_RUN_STEPS_MAX
 
 @final
 class Way:
-    """One step: from an exchange to a queue, or to another exchange."""
+    """A part of the way: from an exchange to a queue, or to another exchange."""
 
     def __init__(self, source: str, destination: str, to_queue: bool, alternate: bool) -> None:
         self.source: Final = source
@@ -41,12 +41,12 @@ class DryRun:
         self.delayed_by: list[str] = []
         #: Those that choose one of several destinations, another one for the next message.
         self.chooses: list[str] = []
-        #: Whether there are more steps than were noted.
+        #: Whether there are more ways than were noted.
         self.left = False
         self._seen: set[str] = set()
 
-    def _step(self, source: str, destination: str, to_queue: bool) -> bool:
-        """Note a step; return False if the limit is reached."""
+    def _note(self, source: str, destination: str, to_queue: bool) -> bool:
+        """Note a way; return False if the limit is reached."""
         self.left = len(self.ways) >= DRY_RUN_STEPS_MAX
         if not self.left:
             self.ways.append(Way(source, destination, to_queue, False))
@@ -58,14 +58,14 @@ class DryRun:
             if target in routing.taps:
                 continue
             name = str(target.name)
-            if not self._step(source, name, True):
+            if not self._note(source, name, True):
                 return []
             if name not in self._seen:
                 self._seen.add(name)
                 self.queues.append(name)
         further = sorted(routing.visited(), key=_name)
         for exchange in further:
-            if not self._step(source, exchange.name, False):
+            if not self._note(source, exchange.name, False):
                 return []
         return further
 
@@ -83,7 +83,7 @@ def dry_run(vhost: Vhost, exchange: Exchange, routing_key: str, properties: byte
     while pending:
         source = pending.pop(0)
         found.exchanges.append(source.name)
-        routing = _step(vhost, source, routing_key, properties, looks)
+        routing = _leads(vhost, source, routing_key, properties, looks)
         looks = int(routing.looks)
         vhost.turn.steps += routing.cost()
         if routing.over:
@@ -107,7 +107,7 @@ def dry_run(vhost: Vhost, exchange: Exchange, routing_key: str, properties: byte
     return found
 
 
-def _step(
+def _leads(
     vhost: Vhost, source: Exchange, routing_key: str, properties: bytes, looks: int
 ) -> Routing:
     """Return where one exchange leads; `looks` is what the way cost before."""

@@ -1,4 +1,4 @@
-"""The totals of all queues, for metrics: taken in slices, and never lower than before.
+"""The totals of all queues, for metrics: taken some at a time, and never lower than before.
 
 `core.counts` says how a walk counts each queue once, though queues are deleted meanwhile.  What
 waits in them (`QueueLevels`) is of the moment when each was seen.

@@ -40,7 +40,7 @@ Figures = tuple[object, ...]
 
 @final
 class QueueFigures:
-    """The figures of the queues of a vhost, or of all vhosts, in slices.
+    """The figures of the queues of a vhost, or of all vhosts, some at a time.
 
     `wanted` are names of `FIGURES`.
     """

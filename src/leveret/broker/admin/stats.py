@@ -1,8 +1,8 @@
 """Snapshots of the model for its readers: plain values, taken at one moment.
 
 The HTTP API and the metrics read these snapshots and nothing else of the core.  A long listing is
-taken in slices, so that no call occupies the event loop for long: `take` returns the next entities,
-and leaves out those that were deleted since the listing began.
+taken some at a time, so that no call occupies the event loop for long: `take` returns the next
+entities, and leaves out those that were deleted since the listing began.
 
 Invariants: a snapshot holds no part of the core, only numbers, texts and tables that nobody changes
 (arguments never change after a declaration).
@@ -30,7 +30,7 @@ from leveret.broker.values.queue_settings import QueueSettings
 from leveret.broker.vhost.vhost import Vhost
 from leveret.message import Message
 
-#: Sinks and staging queues that one slice of a listing of sinks looks at: a millisecond or two.
+#: Sinks and staging queues that a listing of sinks looks at before others have their turn.
 _SINK_LOOKS: Final[i64] = 2048
 
 
@@ -274,7 +274,7 @@ def queue_stats(broker: Broker, vhost: str, name: str) -> QueueStats | None:
 
 @final
 class QueuesInTurn:
-    """The queues of a vhost or of all, with their vhosts' names, in slices; no hidden ones."""
+    """The queues of a vhost or of all, with their vhosts' names, some at a time; no hidden ones."""
 
     def __init__(self, broker: Broker, vhost: str | None) -> None:
         self._left: Final = [
@@ -300,7 +300,7 @@ class QueuesInTurn:
 
 @final
 class QueueListing:
-    """The snapshots of the queues of a vhost or of all, in slices."""
+    """The snapshots of the queues of a vhost or of all, some at a time."""
 
     def __init__(self, broker: Broker, vhost: str | None) -> None:
         self._queues: Final = QueuesInTurn(broker, vhost)
@@ -312,7 +312,7 @@ class QueueListing:
 
 @final
 class QueueNames:
-    """The names of the queues of a vhost or of all, with their vhosts', in slices."""
+    """The names of the queues of a vhost or of all, with their vhosts', some at a time."""
 
     def __init__(self, broker: Broker, vhost: str | None) -> None:
         self._queues: Final = QueuesInTurn(broker, vhost)
@@ -324,7 +324,7 @@ class QueueNames:
 
 @final
 class ExchangeListing:
-    """The exchanges of a vhost or of all, in slices."""
+    """The exchanges of a vhost or of all, some at a time."""
 
     def __init__(self, broker: Broker, vhost: str | None) -> None:
         self._left: Final = [
@@ -347,7 +347,7 @@ class ExchangeListing:
 
 @final
 class DelayedListing:
-    """The delayed messages of an exchange in the order of their ids, in slices."""
+    """The delayed messages of an exchange in the order of their ids, some at a time."""
 
     def __init__(self, broker: Broker, vhost: str, exchange: str) -> None:
         found = broker.vhosts.get(vhost)
@@ -373,7 +373,7 @@ class DelayedListing:
 
 @final
 class PublisherListing:
-    """The known publishers of a queue, in slices."""
+    """The known publishers of a queue, some at a time."""
 
     def __init__(self, broker: Broker, vhost: str, queue: str) -> None:
         found = broker.vhosts.get(vhost)
@@ -398,7 +398,7 @@ class PublisherListing:
 
 @final
 class SinkListing:
-    """The sinks of a vhost, in slices: one sink alone may have very many staging queues.
+    """The sinks of a vhost, some at a time: one sink alone may have very many staging queues.
 
     Those that have staged and never committed come last.
     """
@@ -465,7 +465,7 @@ class SinkListing:
 
 @final
 class BindingListing:
-    """The bindings of a vhost or of all, in slices: those to the default exchange come first."""
+    """The bindings of a vhost or of all, some at a time; those to the default exchange first."""
 
     def __init__(self, broker: Broker, vhost: str | None) -> None:
         self._queues: Final = QueueListing(broker, vhost)

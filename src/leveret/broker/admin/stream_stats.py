@@ -20,7 +20,9 @@ from leveret.broker.stream.group import StreamGroup
 from leveret.broker.stream.stream import Stream
 from leveret.broker.topology.exchange import Exchange
 from leveret.broker.vhost.vhost import Vhost
-from leveret.limits import STEPS_PER_SLICE
+
+#: Partitions after which a listing of super streams gives others their turn.
+_PARTITIONS_AT_ONCE: Final = 512
 
 
 @final
@@ -39,7 +41,7 @@ class StreamStats:
 
 @final
 class StreamListing:
-    """The streams of a vhost, in slices."""
+    """The streams of a vhost, some at a time."""
 
     def __init__(self, vhost: Vhost) -> None:
         self._left: Final = [
@@ -90,7 +92,7 @@ def _active(group: StreamGroup) -> tuple[str, str] | None:
 
 @final
 class NamedReaderListing:
-    """The reader names of one stream, in slices."""
+    """The reader names of one stream, some at a time."""
 
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
@@ -135,7 +137,7 @@ def super_stream_stats(vhost: Vhost, name: str) -> SuperStreamStats | None:
 
 @final
 class SuperStreamListing:
-    """Super streams of a vhost, by name, in slices."""
+    """Super streams of a vhost, by name, some at a time."""
 
     def __init__(self, broker: Broker, vhost: str, names: list[str]) -> None:
         self._broker = broker
@@ -146,13 +148,12 @@ class SuperStreamListing:
     def take(self, limit: int) -> list[SuperStreamStats]:
         """Return up to `limit` more; super streams that were deleted meanwhile are left out.
 
-        They are fewer where these have so many partitions that looking at them takes a slice.
+        They are fewer where these have very many partitions.
         """
         found: list[SuperStreamStats] = []
-        turn = self._broker.turn
-        last: i64 = turn.steps + STEPS_PER_SLICE
+        partitions = 0
         while len(found) < limit and self._place < len(self._names):
-            if found and turn.steps >= last:
+            if partitions >= _PARTITIONS_AT_ONCE:
                 break
             name = self._names[self._place]
             self._place += 1
@@ -160,4 +161,5 @@ class SuperStreamListing:
             one = None if vhost is None else super_stream_stats(vhost, name)
             if one is not None:
                 found.append(one)
+                partitions += len(one.partitions)
         return found

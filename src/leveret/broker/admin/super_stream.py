@@ -48,11 +48,11 @@ PARTITIONS: Final = "x-super-stream-partitions"
 PARTITION_OF: Final = "x-super-stream"
 PARTITION_NUMBER: Final = "x-super-stream-partition"
 
-#: Steps for a look at a partition, with the user's rights to it.
-_LOOK_STEPS: Final = 2
+#: The cost of a look at a partition, with the user's rights to it.
+_LOOK_COST: Final = 2
 
-#: Exchanges that are looked at in one step, whether they are super streams.
-_EXCHANGES_PER_STEP: Final = 16
+#: Exchanges that are looked at at a cost of one, whether they are super streams.
+_EXCHANGES_PER_COST: Final = 16
 
 #: Bindings from exchanges that choose one of theirs which are removed at once, with all parts.
 _CHOICES_AT_ONCE: Final = 512
@@ -99,7 +99,7 @@ def find_super_stream(vhost: Vhost, name: str) -> Exchange | None:
 
 def super_stream_names(vhost: Vhost) -> list[str]:
     """Return the names of a vhost's super streams."""
-    vhost.turn.steps += len(vhost.exchanges.by_name) // _EXCHANGES_PER_STEP
+    vhost.turn.steps += len(vhost.exchanges.by_name) // _EXCHANGES_PER_COST
     return [name for name, exchange in vhost.exchanges.by_name.items() if is_super_stream(exchange)]
 
 
@@ -112,7 +112,7 @@ def partitions_of(vhost: Vhost, exchange: Exchange) -> list[Stream]:
     """Return the existing partitions of a super stream, in their order."""
     found: list[Stream] = []
     names = partition_names(exchange.name, declared_count(exchange))
-    vhost.turn.steps += _LOOK_STEPS * len(names)
+    vhost.turn.steps += _LOOK_COST * len(names)
     for name in names:
         queue = vhost.queues.by_name.get(name)
         if isinstance(queue, Stream):

@@ -61,15 +61,15 @@ if TYPE_CHECKING:
 #: The argument of a binding by which RabbitMQ's stream clients order partitions.
 _ORDER: Final = "x-stream-partition-order"
 
-#: Steps for the rights to a partition, for a look at it, to enter it, and to look for its policies.
-_ACCESS_STEPS: Final = 2
-_LOOK_STEPS: Final = 4
-_ENTER_STEPS: Final = 8
-_GOVERN_STEPS: Final = 3
+#: The cost of the rights to a partition, of a look at it, of its entering, and of its policies.
+_ACCESS_COST: Final = 2
+_LOOK_COST: Final = 4
+_ENTER_COST: Final = 8
+_GOVERN_COST: Final = 3
 
-#: Steps for the comparison of a partition's arguments.  Long ones are few in all partitions
+#: The cost of the comparison of a partition's arguments.  Long ones are few in all partitions
 #: (`SUPER_STREAM_BYTES_MAX`), and others than those are found to differ at the first one.
-_COMPARE_STEPS: Final = 6
+_COMPARE_COST: Final = 6
 
 
 def declare_super_stream(
@@ -107,14 +107,14 @@ def declare_super_stream(
         for one in names:
             access.configure("queue", one)
             access.write("queue", one)
-            yield _ACCESS_STEPS
+            yield _ACCESS_COST
     parts = _Parts(vhost, name, wanted, by)
     parts.prepare(names)
     parts.enter()
     for new in parts.queues:
         if not new.queue.deleted:
             vhost.policies.govern_queue(new.queue)
-        yield _GOVERN_STEPS
+        yield _GOVERN_COST
     return parts.exchange is not None
 
 
@@ -176,17 +176,17 @@ class _Parts:
     def _look(self, number: int, name: Name) -> None:
         """Prepare a partition that is missing.  Raises: PreconditionFailed (406)."""
         vhost = self._vhost
-        vhost.turn.steps += _LOOK_STEPS
+        vhost.turn.steps += _LOOK_COST
         queue = vhost.queues.by_name.get(name)
         if queue is None:
-            vhost.turn.steps += PARTITION_STEPS + _ENTER_STEPS
+            vhost.turn.steps += PARTITION_STEPS + _ENTER_COST
             theirs = {**self._wanted, PARTITION_OF: self._name, PARTITION_NUMBER: number}
             self._prepare_partition(name, number, theirs)
             return
         if self._current is None or queue.arguments.get(PARTITION_OF) != self._name:
             raise PreconditionFailed(f"{self._where}: there is a queue '{name}' already")
         # What makes it a partition is not compared, and all that it has may be very much.
-        vhost.turn.steps += _COMPARE_STEPS
+        vhost.turn.steps += _COMPARE_COST
         check_equivalent(queue.arguments, self._wanted, vhost.queue_label(name))
         vhost.wait_for_definition(queue.recorded, queue.define_group)
 

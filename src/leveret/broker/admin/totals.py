@@ -1,4 +1,4 @@
-"""Sums over all queues, taken in slices: what the overview shows, without a snapshot of each.
+"""Sums over all queues, taken some at a time: what the overview shows, without a snapshot of each.
 
 Invariant: what is in a sum only grows over the life of the broker where it counts what was done,
 because deleted queues leave theirs behind (`broker.core.counts`).

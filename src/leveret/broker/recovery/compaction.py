@@ -157,7 +157,7 @@ class BlockMove(Move):
 
 @final
 class Compaction:
-    """The moves of one round: a checkpoint notes the chunks, and `begin` chooses the files."""
+    """The moves after a checkpoint, which notes the chunks; `begin` chooses the files."""
 
     def __init__(self, turn: Turn, rows_min: i64, live_percent: i64) -> None:
         self.turn = turn

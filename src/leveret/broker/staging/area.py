@@ -29,8 +29,8 @@ from leveret.limits import RELEASES_PER_SINK_MAX, SINKS_PER_VHOST_MAX
 #: The field of a sink's record that names whom it is being given to.
 GIVES_TO: Final = "gives_to"
 
-#: Staging queues that are listed in one step.
-_LISTED_PER_STEP: Final = 64
+#: Staging queues that are listed at a cost of one.
+_LISTED_PER_COST: Final = 64
 
 
 @final
@@ -72,7 +72,7 @@ class StagingArea(StagingQueues):
         return self.sinks.release()
 
     def _drop_lower(self, sink: Sink) -> None:
-        """Delete what its owner staged for lower batches, from the next round on."""
+        """Delete what its owner staged for lower batches, later."""
         if not sink.drops_lower and self.sinks.has_staged(sink):
             # A transaction may have many commits: it does nothing of this at once.
             sink.drops_lower = True
@@ -91,7 +91,7 @@ class StagingArea(StagingQueues):
                 batch = sink.batch
                 queues = self.sinks.staged_of(sink)
                 queues.reverse()
-                yield len(queues) // _LISTED_PER_STEP
+                yield len(queues) // _LISTED_PER_COST
                 continue
             self._drop_if_lower(sink, queues.pop())
             yield 1

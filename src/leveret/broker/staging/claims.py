@@ -21,7 +21,7 @@ from leveret.broker.staging.sinks import Sinks
 from leveret.errors import PreconditionFailed
 
 #: What it costs to forget a sink with a record.
-_FORGOTTEN_STEPS: Final = 5
+_FORGOTTEN_COST: Final = 5
 
 #: The memory of a claim.
 CLAIM_BYTES: Final[i64] = 112
@@ -130,4 +130,4 @@ def _forget(sinks: Sinks, claims: Claims) -> Iterator[int]:
         is_same = claim.holds() and sink.batch == claim.batch
         if is_same and sinks.known(sink.name, sink.destination) is sink:
             sinks.forget_one(sink)
-        yield _FORGOTTEN_STEPS
+        yield _FORGOTTEN_COST

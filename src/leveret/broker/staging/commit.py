@@ -33,7 +33,7 @@ from leveret.broker.staging.release import (
     FAIL,
     StagedRoutes,
     copies_of,
-    header_steps,
+    header_cost,
     unstaged,
 )
 from leveret.broker.staging.sinks import GIVE_SINK
@@ -306,14 +306,14 @@ class Commit:
 
     def _check_routable(self, queue: StagingQueue, message: Message) -> None:
         turn = self.vhost.turn
-        steps = header_steps(message.properties)
+        cost = header_cost(message.properties)
         # They are gone through once, and where it was not routed yet four times.
-        turn.steps += steps // 4
+        turn.steps += cost // 4
         staged = read_staged(message.properties)
         route = self._routes.find(staged)
         found = route.found
         if not (route.routed and found.reached()):
-            turn.steps += RESOLVE_STEPS + steps
+            turn.steps += RESOLVE_STEPS + cost
             letter = unstaged(message, route, turn.now_ms)
             found = self._routes.destinations(route, letter, copies_of(letter))
         if not found.reached():

@@ -24,13 +24,13 @@ from leveret.broker.staging.staging import staging_of
 from leveret.errors import PreconditionFailed
 
 #: What it costs to give a sink, and a staging queue: the record of each is written.
-_GIVEN_STEPS: Final = 10
+_GIVEN_COST: Final = 10
 
 #: Staging queues that go with their sink by one record: more than those of most batches.
 _GIVEN_AT_ONCE: Final = 128
 
-#: Staging queues that are listed in one step.
-_LISTED_PER_STEP: Final = 64
+#: Staging queues that are listed at a cost of one.
+_LISTED_PER_COST: Final = 64
 
 
 @final
@@ -86,12 +86,12 @@ class Giving:
         area = self._area
         journal = area.vhost.turn.journal
         queues = area.sinks.staged_of(sink)
-        area.vhost.turn.steps += len(queues) // _LISTED_PER_STEP
+        area.vhost.turn.steps += len(queues) // _LISTED_PER_COST
         if len(queues) > _GIVEN_AT_ONCE and self._is_owned(sink, before):
             journal.define("sink", area.last_record(sink))
         while len(queues) > _GIVEN_AT_ONCE and self._is_owned(sink, before):
             self._give_queue(queues.pop(), before)
-            yield _GIVEN_STEPS
+            yield _GIVEN_COST
         given = self._is_owned(sink, before)
         journal.begin_tx()
         if given:
@@ -106,7 +106,7 @@ class Giving:
             # The record that it is being given must not stay the last one.
             journal.define("sink", area.last_record(sink))
         journal.end_tx()
-        yield _GIVEN_STEPS * (1 + len(queues)) if given else _GIVEN_STEPS
+        yield _GIVEN_COST * (1 + len(queues)) if given else _GIVEN_COST
 
     def _is_owned(self, sink: Sink, by: Owner | None) -> bool:
         """Return whether a sink is there and belongs to whom it is taken from."""

@@ -1,7 +1,7 @@
-"""The release of a committed batch: staged messages go to their exchanges, slice after slice.
+"""The release of a committed batch: staged messages go to their exchanges, part by part.
 
-Each slice is one record of the journal, in which messages leave their staging queue and enter their
-queues; the next one waits for its sync.  So a crash leaves a slice here or there, and the batch in
+Each part is one record of the journal, in which messages leave their staging queue and enter their
+queues; the next one waits for its sync.  So a crash leaves a part here or there, and the batch in
 its order; the next start goes on where it was.  A queue that is empty is deleted.
 
 It waits while the disk is nearly full, while a queue that takes a message refuses more
@@ -46,17 +46,17 @@ FAIL: Final = "fail"
 DROP_IT: Final = "drop"
 DEAD_LETTER: Final = "dead-letter:"
 
-#: Steps of a move beside its copies: its headers are read twice, and its route is looked up.
-_MOVE_STEPS: Final = 3
+#: The cost of a move beside its copies: its headers are read twice, and its route is looked up.
+_MOVE_COST: Final = 3
 
-#: Steps of making a dead letter of one, whose headers are written anew.
-_LETTER_STEPS: Final = 6
+#: The cost of making a dead letter of one, whose headers are written anew.
+_LETTER_COST: Final = 6
 
 #: Bytes of properties that these have room for: the two headers alone take some 80.
 _SHORT_PROPERTIES: Final = 96
 
-#: Queues that are asked in one step whether they are full.
-_ASKED_PER_STEP: Final = 16
+#: Queues that are asked at a cost of one whether they are full.
+_ASKED_PER_COST: Final = 16
 
 #: The reason in `x-death`.
 UNROUTABLE: Final = "unroutable"
@@ -165,8 +165,8 @@ def unstaged(message: Message, route: StagedRoute, now_ms: i64) -> Message:
     )
 
 
-def header_steps(properties: bytes) -> i64:
-    """Return what it costs in steps, beyond short ones, to read and to write properties anew."""
+def header_cost(properties: bytes) -> i64:
+    """Return what it costs, beyond short ones, to read and to write properties anew."""
     return max(i64(len(properties)) - _SHORT_PROPERTIES, 0) // TABLE_BYTES_PER_STEP
 
 
@@ -259,7 +259,7 @@ class Release(SyncWaiter):
         return self.queues[self.head :]
 
     def synced(self, group: i64) -> None:
-        """Go on: the decision, or the last slice, is synced."""
+        """Go on: the decision, or the last part, is synced."""
         self.go_on()
 
     def spilled(self) -> None:
@@ -267,12 +267,12 @@ class Release(SyncWaiter):
         self.go_on()
 
     def go_on(self) -> None:
-        """Schedule the next slice of the current queue."""
+        """Schedule the next part of the current queue."""
         if self.head < len(self.queues):
             self.queues[self.head].schedule()
 
     def dispatch(self, queue: WaitingQueue, limit: i64) -> bool:
-        """Release a slice of a queue; it is marked when there may be more to do."""
+        """Release a part of a queue; it is marked when there may be more to do."""
         turn = self.vhost.turn
         if queue.deleted or self.sink.releases[0] is not self:
             return False
@@ -288,7 +288,7 @@ class Release(SyncWaiter):
             return False
         journal = turn.journal
         journal.begin_tx()
-        moved = self._slice(queue, limit)
+        moved = self._move_some(queue, limit)
         journal.end_tx()
         if moved > 0:
             turn.wait(self, journal.group)
@@ -297,19 +297,21 @@ class Release(SyncWaiter):
             self.go_on()
         return False
 
-    def _slice(self, queue: WaitingQueue, limit: i64) -> i64:
+    def _move_some(self, queue: WaitingQueue, limit: i64) -> i64:
         """Move messages as long as one may; return how many."""
         turn = self.vhost.turn
         moved: i64 = 0
         size: i64 = 0
-        # A message with one copy counts `_MOVE_STEPS` and one: half of the limit moves at once, and
+        # A message with one copy costs `_MOVE_COST` and one: half of the limit moves at once, and
         # fewer that have many copies.
-        last: i64 = turn.steps + limit * (_MOVE_STEPS + 1) // 2
-        while moved < limit and size < RELEASE_BYTES and turn.steps < last:
+        left: i64 = limit * (_MOVE_COST + 1) // 2
+        while moved < limit and size < RELEASE_BYTES and left > 0:
+            left += turn.steps
             sequence = queue.ready.first()
             returned = queue.ready.look(sequence) if sequence != NOTHING else None
             if returned is None or not self._move(queue, sequence, returned.message):
                 break
+            left -= turn.steps
             moved += 1
             size += returned.message.size
         return moved
@@ -319,7 +321,7 @@ class Release(SyncWaiter):
         vhost = self.vhost
         turn = vhost.turn
         # Counted first: what has to wait is looked at again each second.
-        turn.steps += _MOVE_STEPS + header_steps(message.properties)
+        turn.steps += _MOVE_COST + header_cost(message.properties)
         route = self._routes.find(read_staged(message.properties))
         letter = unstaged(message, route, turn.now_ms)
         copies = copies_of(letter)
@@ -330,10 +332,10 @@ class Release(SyncWaiter):
         found: i64 = len(targets)
         if not reached and self.unroutable.startswith(DEAD_LETTER):
             name = self.unroutable[len(DEAD_LETTER) :]
-            turn.steps += _LETTER_STEPS + header_steps(message.properties)
+            turn.steps += _LETTER_COST + header_cost(message.properties)
             letter = DeadLetter(queue, sequence, letter, UNROUTABLE).letter_to(name)
             targets = vhost.destinations(name, letter)
-        turn.steps += len(targets) // _ASKED_PER_STEP
+        turn.steps += len(targets) // _ASKED_PER_COST
         for target in targets:
             if target.checks_admission and target.is_full(letter):
                 self._wait()

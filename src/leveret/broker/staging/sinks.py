@@ -45,8 +45,8 @@ from leveret.broker.staging.release import Sink
 from leveret.limits import CLIENT_PUBLISHER_EXPIRY_MS, SINKS_PER_USER_MAX
 from leveret.names import check_new, is_save
 
-#: Sinks whose names are compared in one step.
-_LOOKS_PER_STEP: Final = 16
+#: Sinks whose names are compared at a cost of one.
+_LOOKS_PER_COST: Final = 16
 
 #: The command that gives a sink to another owner; errors name it.
 GIVE_SINK: Final = "set_sink_owner"
@@ -139,7 +139,7 @@ class Sinks:
         if destination is not None:
             sink = self.by_place.get((name, destination))
             return [] if sink is None else [sink]
-        self.turn.steps += len(self.by_place) // _LOOKS_PER_STEP
+        self.turn.steps += len(self.by_place) // _LOOKS_PER_COST
         return [sink for sink in self.by_place.values() if sink.name == name]
 
     def add(self, sink: Sink) -> None:
