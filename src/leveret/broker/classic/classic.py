@@ -95,7 +95,7 @@ class ClassicQueue(WaitingQueue):
                 self.expiry = Expiry(self)
             self.expiry.rebuild()
         self.special = intake.bounded or self.expiry is not None
-        intake.note_more_cost()
+        intake.note_surcharge()
         if intake.is_over_limit:
             self.schedule()
 
@@ -163,7 +163,7 @@ class ClassicQueue(WaitingQueue):
         self.expiry = expiry
         self.special = True
         if self.intake is not None:
-            self.intake.note_more_cost()
+            self.intake.note_surcharge()
         return expiry
 
     def discard(self, sequence: i64, reason: str) -> bool:

@@ -68,11 +68,11 @@ class ClassicTarget(Target):
         self.look_at_admission()
         self.look_at_limits()
 
-    def note_more_cost(self) -> None:
+    def note_surcharge(self) -> None:
         """Note what a message is beside being kept: a deadline, a level, and a drop for it."""
         queue = self._queue
         more = queue.special or queue.levels > 0
-        self.more_cost = (1 if more else 0) + (1 if self.bounded else 0)
+        self.surcharge = (1 if more else 0) + (1 if self.bounded else 0)
 
     def _take_window(self, window: Deduplication | None) -> None:
         """Remember keys in `window` from now on."""
@@ -107,7 +107,7 @@ class ClassicTarget(Target):
             if self.share is not None:
                 self.share.note()
         expires = flags & EXPIRATION_FLAG != 0
-        if expires or self.more_cost > 0:
+        if expires or self.surcharge > 0:
             turn.steps += 1
             if expires or queue.special:
                 queue.note_deadline(deadline_of(message, queue.settings.message_ttl_ms), sequence)
@@ -121,7 +121,7 @@ class ClassicTarget(Target):
     def follow_levels(self) -> None:
         """Put messages where the queue keeps them, which has changed."""
         self._ready = self._queue.ready
-        self.note_more_cost()
+        self.note_surcharge()
 
     # -- at once ----------------------------------------------------------------------------------
 

@@ -60,7 +60,7 @@ class Target:
         #: True where `make_room` must be asked after each publish.
         self.bounded = False
         #: What it costs it to do more with a message than to keep it: at most 2.
-        self.more_cost: i64 = 0
+        self.surcharge: i64 = 0
         self.deleted = False
         # Counters are plain numbers that only grow; who wants a rate computes it.
         self.published: i64 = 0
@@ -162,16 +162,16 @@ class Target:
             self.publishers.drop()
 
 
-def more_cost_of(targets: list[Target], message: Message) -> i64:
+def surcharge_of(targets: list[Target], message: Message) -> i64:
     """Return what it costs targets to do more with a message than to keep it, as they count it."""
     cost: i64 = 0
     if message.properties[0] & EXPIRATION_FLAG:
         for target in targets:
             # Of what is dropped at once a deadline is left behind, which is found later.
-            cost += max(target.more_cost + (1 if target.bounded else 0), 1)
+            cost += max(target.surcharge + (1 if target.bounded else 0), 1)
     else:
         for target in targets:
-            cost += target.more_cost
+            cost += target.surcharge
     return cost
 
 

@@ -26,7 +26,7 @@ from leveret.broker.queue.target import (
     TAKE,
     Destinations,
     Target,
-    more_cost_of,
+    surcharge_of,
 )
 from leveret.broker.topology.binding import Binding
 from leveret.broker.topology.exchange import Exchange, Routing
@@ -184,7 +184,7 @@ class Vhost(QueueHost):
                 targets = [binding.queue.target]
             # Routing may take longer than the copies.
             routed = self.turn.steps - before
-            more = more_cost_of(targets, message)
+            more = surcharge_of(targets, message)
             counted += routed + more
             copies += max(1 + len(targets), routed) + more
             if copies > HISTORY_COPIES_MAX and replayed:

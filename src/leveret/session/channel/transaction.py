@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64
 
 from leveret.broker.core.accounts import TX_PUBLISH_BYTES
-from leveret.broker.queue.target import more_cost_of
+from leveret.broker.queue.target import surcharge_of
 from leveret.errors import PreconditionFailed
 from leveret.limits import (
     BODY_APART_BYTES,
@@ -194,7 +194,7 @@ class Transaction:
         if copies == 0:
             self._unrouted += 1
         else:
-            self._more += more_cost_of(targets, publish.message)
+            self._more += surcharge_of(targets, publish.message)
 
     def _is_long(self) -> bool:
         """Tell whether its commit would take longer than is done at once."""
