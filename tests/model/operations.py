@@ -711,5 +711,8 @@ ROWS: Final[dict[str, Row]] = {
     ),
     "open of a lost channel": Row(_session, _opens_again, heavy=True, most=2_368),
     "read of full output": Row(_stuck, lambda at: at.client.read_on(), most=704),
+    "eviction": Row(
+        _many_queues, _operator(lambda at: at.node.broker.eviction.configure(1 << 40, 1)), 1 << 40
+    ),
     "ack of many with deadlines": Row(_deadlines, _multiple("basic.ack"), most=1_056),
 }

@@ -458,11 +458,10 @@ class Exchanges:
         of the messages grows until its index is whole, and only then its client has an answer.
         """
         if exchange.owes() and (exchange.indexing is None or exchange.indexing.over):
-            indexing = exchange.index_on()
             if later:
-                exchange.indexing = self._turn.start_later(indexing)
+                exchange.indexing = self._turn.start_later(exchange.index_on())
             else:
-                exchange.indexing = self._turn.start(indexing)
+                exchange.indexing = self._turn.start(exchange.index_on())
 
     def _binding(
         self,
