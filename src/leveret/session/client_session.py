@@ -226,9 +226,9 @@ class ClientSession(Link):
         as one that it raises at once.
         """
         task = ClientTask(self, operation)
-        self.work = task
         self.turn.begin(task)
         if not task.over:
+            self.work = task
             self.halt(HALT_WORK)
 
     def is_at_work(self) -> bool:
@@ -238,12 +238,6 @@ class ClientSession(Link):
     @abstractmethod
     def operation_failed(self, error: AmqpError) -> None:
         """Tell the client that the long operation which it waits for has failed."""
-
-    def end_work(self) -> None:
-        """Parse on: the operation is over."""
-        self.work = None
-        if self.halted & HALT_WORK:
-            self.resume(HALT_WORK)
 
     @abstractmethod
     def awaits_reply(self) -> bool:
@@ -382,7 +376,6 @@ class ClientTask(Task):
             left = super().step(steps)
         except AmqpError as error:
             if not self._began:
-                self._session.work = None
                 raise
             self._error = error.with_traceback(None)
             return False
@@ -393,13 +386,12 @@ class ClientTask(Task):
         """Answer where it failed, and parse on."""
         session = self._session
         super().ended()
+        session.work = None
         error = self._error
-        self._error = None
         if error is not None:
-            session.work = None
+            self._error = None
             # The method that asked for it is still the current one.
             session.operation_failed(error)
-            if session.is_at_work():
-                # What the failure leads to takes long as well, and parses on at its own end.
-                return
-        session.end_work()
+        # What the failure leads to may take long as well, and parses on at its own end.
+        if session.halted & HALT_WORK and not session.is_at_work():
+            session.resume(HALT_WORK)
