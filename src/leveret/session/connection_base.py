@@ -116,10 +116,6 @@ class ConnectionBase(ClientSession):
         self.state = following
         self.halted = halts_in(following, self.halted)
 
-    def take_capabilities(self, client_properties: dict[str, object]) -> None:
-        """Note what the client says that it understands."""
-        self.capabilities = Capabilities(client_properties)
-
     def tune(self, frame_bytes_max: i64, channels_max: i64) -> None:
         """Take what was negotiated; a payload may be as large as the frame (see `limits`)."""
         self.frame_bytes_max = frame_bytes_max
@@ -131,10 +127,6 @@ class ConnectionBase(ClientSession):
             self.output.body_bytes_max = frame_bytes_max - FRAME_OVERHEAD_BYTES
         self.reader.frame_max = frame_bytes_max
         self.channels_max = channels_max if channels_max > 0 else 65_535
-
-    def authenticated(self, user: str) -> None:
-        """Set the user that logged in."""
-        self.user = user
 
     def enter(self, name: str) -> None:
         """Enter a vhost.  Raises: NotAllowed (530) as `Broker.enter`."""
@@ -185,7 +177,3 @@ class ConnectionBase(ClientSession):
         if cancels is not None:
             self.held_cancels = None
             cancels.notify()
-
-    def drop_held(self) -> None:
-        """Forget the reply that waits: the connection closes."""
-        self.held_reply = b""

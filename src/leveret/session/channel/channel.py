@@ -14,7 +14,6 @@ from mypy_extensions import i64
 
 from leveret.broker.backlog.window import TAKEN
 from leveret.broker.queue.consumer import Consumer, DeliveryChannel
-from leveret.errors import PreconditionFailed
 from leveret.limits import (
     CONTENT_BYTES_PER_STEP,
     MESSAGE_OVERHEAD_BYTES,
@@ -63,8 +62,9 @@ class Channel(DeliveryChannel):
         #: True once a message was published on it.
         self.publishes = False
         self.consumers: dict[str, Consumer] = {}
-        #: basic.qos for the consumers to come.
+        #: basic.qos: what each of the consumers to come may hold unacked; 0 is no limit.
         self.prefetch_next: i64 = 0
+        #: The queue declared last: an empty name stands for it.
         self.last_queue = Name("")
         #: Where replies to its requests arrive, once it consumes them (`broker.replies`).
         self.replies: Queue | None = None
@@ -77,48 +77,13 @@ class Channel(DeliveryChannel):
         self.content = Content(connection)
         self.transaction = Transaction(connection)
 
-    # -- modes and what the client chose -----------------------------------------------------------
-
-    def select_confirm(self) -> None:
-        """Confirm publishes from now on.
-
-        Raises: PreconditionFailed (406) on a transactional channel (behaviour 28).
-        """
-        if self.mode == TX:
-            raise PreconditionFailed("cannot switch from tx to confirm mode")
-        self.mode = CONFIRM
-
-    def select_tx(self) -> None:
-        """Hold publishes and acks until they are committed.
-
-        Raises: PreconditionFailed (406) on a confirming channel.
-        """
-        if self.mode == CONFIRM:
-            raise PreconditionFailed("cannot switch from confirm to tx mode")
-        self.mode = TX
-
-    def limit_prefetch(self, count: i64) -> None:
-        """Limit what all its consumers together hold unacked; 0 is no limit."""
-        self.prefetch_count = count
-        self.offer()
+    # -- consumers ---------------------------------------------------------------------------------
 
     def offer(self) -> None:
         """Have the queues of all consumers deliver what there is room for now."""
         self.connection.turn.steps += len(self.consumers) // 8
         for consumer in self.consumers.values():
             consumer.queue.schedule()
-
-    def limit_next_prefetch(self, count: i64) -> None:
-        """Limit what each of the consumers to come holds unacked; 0 is no limit."""
-        self.prefetch_next = count
-
-    def name_queue(self, name: Name) -> None:
-        """Note the queue declared last: an empty name stands for it."""
-        self.last_queue = name
-
-    def take_replies(self, queue: Queue) -> None:
-        """Note where replies to its requests arrive."""
-        self.replies = queue
 
     def add_consumer(self, consumer: Consumer) -> None:
         """Take a consumer that was subscribed."""
@@ -292,7 +257,8 @@ class Channel(DeliveryChannel):
     def roll_back(self) -> None:
         """Drop the publishes of the transaction; what it settled is unacked again."""
         self.connection.turn.steps += self.transaction.steps_back
-        self.unacked.restore(self.transaction.held_deliveries())
+        settles = self.transaction.settles
+        self.unacked.restore([unacked for settle in settles for unacked in settle.unacked])
         self.transaction.abandon()
 
     # -- the end ----------------------------------------------------------------------------------

@@ -116,8 +116,8 @@ class Transaction:
         return TX_MESSAGES_MAX - self._settled
 
     @property
-    def steps(self) -> i64:
-        """About how many steps of work its commit is, beside what its queues count themselves."""
+    def work(self) -> i64:
+        """About how much work its commit is (`Turn.steps`), beside what its queues count."""
         size: i64 = self._small_bytes // TX_SMALL_BYTES_PER_STEP
         size += (self._bytes - self._small_bytes) // TX_LARGE_BYTES_PER_STEP
         return (
@@ -198,7 +198,7 @@ class Transaction:
 
     def _is_long(self) -> bool:
         """Tell whether its commit would take longer than is done at once."""
-        return self.steps + self._more > TX_STEPS_MAX
+        return self.work + self._more > TX_STEPS_MAX
 
     def hold_settle(self, settled: list[Unacked], outcome: i64) -> None:
         """Keep an ack, nack or reject for the commit.
@@ -218,10 +218,6 @@ class Transaction:
             )
         if self._is_long():
             raise PreconditionFailed(_TOO_LONG)
-
-    def held_deliveries(self) -> list[Unacked]:
-        """Return the deliveries that it settles."""
-        return [unacked for settle in self.settles for unacked in settle.unacked]
 
     def abandon(self) -> None:
         """Start an empty transaction; what was to be committed is not."""

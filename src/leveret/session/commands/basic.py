@@ -200,9 +200,10 @@ def _qos(channel: Channel, method: BasicQos) -> None:
     if method.prefetch_size != 0:
         raise NotImplementedFault(f"prefetch_size!=0 ({method.prefetch_size})")
     if method.global_:
-        channel.limit_prefetch(method.prefetch_count)
+        channel.prefetch_count = method.prefetch_count
+        channel.offer()
     else:
-        channel.limit_next_prefetch(method.prefetch_count)
+        channel.prefetch_next = method.prefetch_count
     channel.connection.send(channel.number, BasicQosOk())
 
 

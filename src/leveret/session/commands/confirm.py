@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from leveret.session.channel.channel import Channel
+from leveret.errors import PreconditionFailed
+from leveret.session.channel.channel import CONFIRM, TX, Channel
 from leveret.wire.method import Method
 from leveret.wire.methods import ConfirmSelect, ConfirmSelectOk
 
@@ -14,7 +15,9 @@ def handle_confirm(channel: Channel, method: Method) -> bool:
     """
     if not isinstance(method, ConfirmSelect):
         return False
-    channel.select_confirm()
+    if channel.mode == TX:
+        raise PreconditionFailed("cannot switch from tx to confirm mode")
+    channel.mode = CONFIRM
     if not method.no_wait:
         channel.connection.send(channel.number, ConfirmSelectOk())
     return True

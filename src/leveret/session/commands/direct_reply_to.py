@@ -32,7 +32,7 @@ def open_replies(channel: Channel, no_ack: bool) -> Queue:
     queue = vhost.queues.replies.open(
         vhost.turn, vhost.ids.next_queue_id(), connection, connection.tokens.token()
     )
-    channel.take_replies(queue)
+    channel.replies = queue
     return queue
 
 

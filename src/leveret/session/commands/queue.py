@@ -101,7 +101,7 @@ def _declare(channel: Channel, method: QueueDeclare) -> None:
         queue.touch()
     else:
         queue = _declare_active(channel, method)
-    channel.name_queue(queue.name)
+    channel.last_queue = queue.name
     queue.hand_out()
     if not method.no_wait:
         connection.reply(

@@ -58,7 +58,7 @@ def _declaring(channel: Channel, name: Name, method: QueueDeclare) -> Iterator[i
 
 def _answer(channel: Channel, name: Name, method: QueueDeclare) -> None:
     """Say what a super stream holds."""
-    channel.name_queue(name)
+    channel.last_queue = name
     if method.no_wait:
         return
     streams = _streams(channel, name)

@@ -13,7 +13,7 @@ from leveret.broker.vhost.vhost import DUPLICATE, REJECTED
 from leveret.errors import PreconditionFailed
 from leveret.limits import LARGE_MESSAGE_BYTES, TX_BYTES_MAX
 from leveret.message import Message
-from leveret.session.channel.channel import TX, Channel
+from leveret.session.channel.channel import CONFIRM, TX, Channel
 from leveret.session.channel.transaction import TxPublish
 from leveret.session.channel.unacked import REJECT
 from leveret.session.publish.immediate import deliver_now
@@ -38,7 +38,9 @@ def handle_tx(channel: Channel, method: Method) -> bool:
     Raises: PreconditionFailed (406) for a confirming or a non-transactional channel.
     """
     if isinstance(method, TxSelect):
-        channel.select_tx()
+        if channel.mode == CONFIRM:
+            raise PreconditionFailed("cannot switch from confirm to tx mode")
+        channel.mode = TX
         channel.connection.send(channel.number, TxSelectOk())
         return True
     if not isinstance(method, TxCommit | TxRollback):
@@ -90,7 +92,7 @@ def _commit(channel: Channel) -> None:
     publishes = transaction.publishes
     settles = transaction.settles
     turn.changes += 1
-    turn.steps += transaction.steps
+    turn.steps += transaction.work
     before = turn.letters.put_aside()
     transaction.end()
     outcome: i64 = 0

@@ -121,7 +121,8 @@ class Connection(ConnectionBase):
 
     def run(self) -> None:
         """Parse what lies in the input until it ends or the connection is halted."""
-        self.begin_slice()
+        if self.halted == 0:
+            self.begin_slice()
         while self.halted == 0 and self.state != CLOSED and not self.closing.scans:
             self.current.begin(self.published)
             try:
@@ -361,7 +362,7 @@ class Connection(ConnectionBase):
         self.log.append((level, str(error)))
         self.channels.write_confirms()
         self.release(False)
-        self.drop_held()
+        self.held_reply = b""
         self._fault = None
         self.closing.begin(close_of(error))
         if isinstance(error, FrameError):

@@ -25,7 +25,7 @@ from leveret.session.connection.sasl import (
     MECHANISMS_WITH_CERTIFICATE,
     credentials,
 )
-from leveret.session.connection_base import ConnectionBase
+from leveret.session.connection_base import Capabilities, ConnectionBase
 from leveret.session.states import (
     AWAITING_OPEN,
     AWAITING_START_OK,
@@ -111,7 +111,7 @@ class Handshake:
         # Nobody else is to learn of it: a connection's properties are listed.
         self._session = read_session(method.client_properties.pop(SESSION_PROPERTY, None))
         self.client_properties = method.client_properties
-        connection.take_capabilities(method.client_properties)
+        connection.capabilities = Capabilities(method.client_properties)
         certificate_name = connection.peer.security.certificate_name
         external = method.mechanism == EXTERNAL and certificate_name != ""
         if external:
@@ -197,7 +197,7 @@ class Handshake:
             why = f"login refused: user '{user}' - invalid credentials"
             self._refuse(f"{self.mechanism} {why}", login.backoff)
             return
-        connection.authenticated(user)
+        connection.user = user
         if self._session:
             sessions = connection.broker.publish_sessions
             connection.publish_session = sessions.take(user, self._session, connection)

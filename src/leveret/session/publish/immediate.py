@@ -21,7 +21,7 @@ from leveret.message import Message
 from leveret.session.channel.channel import CONFIRM, TX, Channel
 from leveret.session.channel.transaction import TxPublish
 from leveret.session.publish.fan_out import part_size
-from leveret.session.publish.inspect import addressed, inspect
+from leveret.session.publish.inspect import Inspected, addressed, inspect
 from leveret.session.publish.route import (
     ALREADY_TAKEN,
     NO_ROUTE,
@@ -46,19 +46,19 @@ def accept_immediate(
     Raises: AccessRefused (403), PreconditionFailed (406).
     """
     connection = channel.connection
-    turn = connection.turn
-    more_keys: list[str] = []
-    numbered = False
-    address = route.address
-    inspected = inspect(channel, properties)
-    if inspected is not None:
-        properties = inspected.properties
-        more_keys = inspected.more_keys
-        numbered = inspected.numbered
-        address = addressed(address, inspected)
-    found = found_for(channel, route, more_keys, properties)
-    message = Message(address, properties, body, turn.now_ms, persistent, False, numbered)
-    if numbered:
+    inspected = inspect(channel, properties) or Inspected(properties, [], b"")
+    properties = inspected.properties
+    found = found_for(channel, route, inspected.more_keys, properties)
+    message = Message(
+        addressed(route.address, inspected),
+        properties,
+        body,
+        connection.turn.now_ms,
+        persistent,
+        False,
+        inspected.numbered,
+    )
+    if inspected.numbered:
         check_publisher(channel.vhost, properties, found.targets, connection.access.owner)
     route.exchange.published_in += 1
     connection.count_published(len(body))

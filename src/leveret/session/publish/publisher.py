@@ -116,7 +116,10 @@ class Publisher:
             route = self._resolve(channel, arguments, properties)
             routed = not route.unrouted
         if route.special:
-            _accept_special(channel, route, properties, body, persistent)
+            if route.immediate:
+                accept_immediate(channel, route, properties, body, persistent)
+            else:
+                accept_special(channel, route, properties, body)
             return
         more_keys: list[str] | None = None
         address = route.address
@@ -178,13 +181,3 @@ def _give_back(channel: Channel, message: Message, found: Destinations, outcome:
         return_message(channel, message)
     elif outcome & KNOWN and channel.connection.capabilities.already_taken:
         return_message(channel, message, ALREADY_TAKEN, "ALREADY_TAKEN")
-
-
-def _accept_special(
-    channel: Channel, route: Route, properties: bytes, body: bytes, persistent: bool
-) -> None:
-    """Take what is for a consumer at once, staged, or a commit.  Raises: as `Publisher.accept`."""
-    if route.immediate:
-        accept_immediate(channel, route, properties, body, persistent)
-    else:
-        accept_special(channel, route, properties, body)

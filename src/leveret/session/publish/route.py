@@ -81,11 +81,6 @@ class Route(Destinations):
                 self.staging = target.queue
         self.special = self.commits or self.staging is not None
 
-    def make_immediate(self) -> None:
-        """Note the flag `immediate`; what is staged or committed knows none."""
-        self.immediate = not self.special
-        self.special = True
-
 
 def resolve(channel: Channel, raw: bytes, properties: bytes) -> Route:
     """Resolve the arguments of a publish, as `route_of` does.
@@ -102,7 +97,9 @@ def resolve(channel: Channel, raw: bytes, properties: bytes) -> Route:
     mandatory = flags & MANDATORY != 0
     route = route_of(connection.access, channel.vhost, exchange, routing_key, mandatory, properties)
     if immediate:
-        route.make_immediate()
+        # What is staged or committed knows none.
+        route.immediate = not route.special
+        route.special = True
     return route
 
 
