@@ -109,6 +109,9 @@ class BrokenLink(Link):
     def spilled(self) -> None:
         """Wait for nothing."""
 
+    def yield_turn(self) -> None:
+        """Ask for nothing."""
+
     def take_turn(self) -> None:
         """Ask for nothing."""
 

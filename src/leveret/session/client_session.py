@@ -28,9 +28,7 @@ from leveret.limits import (
     ASSEMBLING_BYTES_MAX,
     INPUT_BYTES_BLOCKED_MAX,
     INPUT_BYTES_HELD_MAX,
-    LATE_STEPS_PER_SLICE,
     SPILL_BYTES_MAX,
-    STEPS_PER_SLICE,
     UNSYNCED_BYTES_MAX,
 )
 from leveret.session.current_method import CurrentMethod
@@ -57,8 +55,6 @@ class ClientSession(Link):
         self.log: list[tuple[str, str]] = []
         #: Why no input is parsed; see `states`.
         self.halted: i64 = 0
-        #: The step (`Turn.steps`) at which its slice of the round ends.
-        self.slice_end: i64 = 0
         #: True when the shell is to close the socket after it flushed.
         self.finished = False
         self.current = CurrentMethod(broker.turn)
@@ -154,32 +150,6 @@ class ClientSession(Link):
         """
 
     # -- its input ---------------------------------------------------------------------------------
-
-    def begin_slice(self) -> None:
-        """Begin to parse: as long as a slice, or not before its turn where the round is over.
-
-        Some have a small slice even then (`WorkAccount.end_round`).
-        """
-        turn = self.turn
-        steps = turn.steps
-        self.slice_end = steps + STEPS_PER_SLICE
-        if steps >= turn.round_end and self.halted == 0:
-            if steps < turn.late_end:
-                self.slice_end = steps + LATE_STEPS_PER_SLICE
-            else:
-                self.yield_turn()
-
-    def spend(self, steps: i64) -> None:
-        """Count steps of work that its input took; parse no more than the slice allows."""
-        turn = self.turn
-        turn.steps += steps
-        if turn.steps >= self.slice_end:
-            self.yield_turn()
-
-    def check_slice(self) -> None:
-        """End the slice where what was counted elsewhere has used it up."""
-        if self.turn.steps >= self.slice_end:
-            self.yield_turn()
 
     def yield_turn(self) -> None:
         """Parse no more input until it is this connection's turn again."""

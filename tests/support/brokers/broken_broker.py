@@ -257,6 +257,9 @@ class BrokenLink(Link):
     def force(self, text: str) -> None:
         """End in silence."""
 
+    def yield_turn(self) -> None:
+        """Ask for nothing."""
+
     def take_turn(self) -> None:
         """Ask for nothing."""
 

@@ -39,6 +39,7 @@ from leveret.clock import NO_DEADLINE
 from leveret.limits import (
     CHUNK_BYTES_MAX,
     DISPATCH_SHARE_MIN,
+    LATE_STEPS_PER_SLICE,
     LETTER_BYTES_PER_TURN,
     LETTER_STEPS_PER_TURN,
     PUBLISHER_EXPIRY_MS,
@@ -88,6 +89,8 @@ class Link(SyncWaiter):
         #: False while the peer does not read: its consumers get nothing until it reads again.
         self.writable = True
         self.woken = False
+        #: The step (`Turn.steps`) at which its slice of the round ends.
+        self.slice_end: i64 = 0
 
     def wake(self) -> None:
         """Note that the shell must look at this connection after the batch."""
@@ -95,9 +98,43 @@ class Link(SyncWaiter):
             self.woken = True
             self.turn.woken.append(self)
 
+    # -- its share of the round --------------------------------------------------------------------
+
+    def begin_slice(self) -> None:
+        """Begin to handle input: for a slice, or not before its turn where the round is over.
+
+        Some have a small slice even then (`WorkAccount.end_round`).
+        """
+        turn = self.turn
+        steps = turn.steps
+        self.slice_end = steps + STEPS_PER_SLICE
+        if steps >= turn.round_end:
+            if steps < turn.late_end:
+                self.slice_end = steps + LATE_STEPS_PER_SLICE
+            else:
+                self.yield_turn()
+
+    def spend(self, steps: i64) -> None:
+        """Count what its input took; handle no more of it than the slice allows."""
+        turn = self.turn
+        turn.steps += steps
+        if turn.steps >= self.slice_end:
+            self.yield_turn()
+
+    def check_slice(self) -> None:
+        """End the slice where what was counted elsewhere has used it up."""
+        if self.turn.steps >= self.slice_end:
+            self.yield_turn()
+
+    @abstractmethod
+    def yield_turn(self) -> None:
+        """Handle no more input until it is this connection's turn again (`Rounds`)."""
+
     @abstractmethod
     def take_turn(self) -> None:
-        """Handle a slice of the input (`Rounds`)."""
+        """Handle a slice of the input: it is this connection's turn."""
+
+    # -- what it hears of --------------------------------------------------------------------------
 
     @abstractmethod
     def alarm(self, blocked: bool, reason: str) -> None:

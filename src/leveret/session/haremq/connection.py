@@ -148,7 +148,8 @@ class HareConnection(ClientSession):
         """Parse what lies in the input until it ends or the connection is halted."""
         if self.finished:
             return
-        self.begin_slice()
+        if self.halted == 0:
+            self.begin_slice()
         if self.halted == 0:
             self.reader.take_held()
         self.current.begin(self.published)
