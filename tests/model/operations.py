@@ -12,6 +12,7 @@ import contextlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Final
 
 from leveret.broker.classic.classic import ClassicQueue
@@ -22,7 +23,7 @@ from leveret.broker.staging.commit import COMMIT_KEY
 from leveret.broker.staging.giving import give_sinks
 from leveret.broker.vhost.vhost import Vhost
 from leveret.errors import NotFound
-from leveret.limits import FAN_OUT_COPIES, RING_WEIGHT_MAX
+from leveret.limits import FAN_OUT_COPIES, LARGE_MESSAGE_BYTES, RING_WEIGHT_MAX
 from leveret.server.haremq.protobuf_codec import ProtobufCodec
 from leveret.session.haremq.connection import HareShared
 from leveret.session.settings import SessionSettings
@@ -179,6 +180,68 @@ def _very_unacked(at: Scene) -> None:
     _unacked(at, at.very_many)
 
 
+def _prioritized(at: Scene) -> None:
+    """The same, with priorities."""
+    _deep(at, x_max_priority=5)
+
+
+def _large(at: Scene) -> None:
+    """A queue with large messages, whose memory takes long to let go."""
+    at.node.turn.window_bytes = 1 << 40
+    at.ask(declare("q"))
+    for _ in range(at.few // 4):
+        at.client.send(publish(1, "", "q", bytes(4 * LARGE_MESSAGE_BYTES)))
+    at.node.sync()
+
+
+def _large_unacked(at: Scene) -> None:
+    """The same, which wait for an ack of the client."""
+    _large(at)
+    at.ask(consume())
+    at.client.forget_sent()
+    at.ask(method(1, "basic.cancel", consumer_tag="t", no_wait=True))
+
+
+def _large_delayed(at: Scene) -> None:
+    """Large messages that a delayed exchange keeps."""
+    at.node.turn.window_bytes = 1 << 40
+    at.ask(exchange("x", "x-delayed-message", x_delayed_type="fanout"))
+    for _ in range(at.few // 4):
+        body = bytes(4 * LARGE_MESSAGE_BYTES)
+        at.client.send(publish(1, "x", "", body, headers={"x-delay": 600_000}))
+    at.node.sync()
+
+
+def _parked(at: Scene) -> None:
+    """Messages that came back and wait for their retry."""
+    _unacked(at, at.very_many, x_delayed_retry_type="all", x_delayed_retry_min=1_000_000)
+    at.ask(method(1, "basic.nack", delivery_tag=0, multiple=True, requeue=True))
+
+
+def _exclusive(at: Scene) -> None:
+    """Many exclusive queues of the client."""
+    for number in range(at.many):
+        at.client.send(method(1, "queue.declare", queue=f"q{number}", exclusive=True, no_wait=True))
+    at.node.sync()
+
+
+def _chained(at: Scene) -> None:
+    """Exchanges that end with their last binding, one after the other, and a queue at the end."""
+    at.ask(declare("q"))
+    ends = ["q", *(f"x{number}" for number in range(at.many))]
+    for last, name in pairwise(ends):
+        at.client.send(
+            method(
+                1, "exchange.declare", exchange=name, type="fanout", auto_delete=True, no_wait=True
+            )
+        )
+        if last == "q":
+            at.client.send(bind("q", name))
+        else:
+            at.client.send(method(1, "exchange.bind", destination=last, source=name, no_wait=True))
+    at.node.sync()
+
+
 def _expiring(at: Scene) -> None:
     """A queue with very many messages that expire soon."""
     _deep(at, at.very_many, x_message_ttl=50_000)
@@ -229,6 +292,19 @@ def _one_queue(at: Scene, kind: str = "direct") -> None:
     at.ask(*[bind("q", "x", str(number)) for number in range(at.many)])
 
 
+def _topics(at: Scene) -> None:
+    """The same of a topic exchange, whose index is a trie."""
+    _one_queue(at, "topic")
+
+
+def _rings(at: Scene) -> None:
+    """A queue with a part of several rings."""
+    at.ask(declare("q"))
+    weight = str(min(at.many, RING_WEIGHT_MAX))
+    for name in ("x", "x1", "x2"):
+        at.ask(exchange(name, "x-consistent-hash"), bind("q", name, weight))
+
+
 def _ring(at: Scene, weight: int = 0) -> None:
     """A ring of an exchange of hashes, on which one queue has a large part."""
     at.weight = min(at.many, RING_WEIGHT_MAX)
@@ -262,6 +338,7 @@ def _super_stream(at: Scene) -> None:
     at.client.call(
         1, "queue.declare", queue="q", durable=True, arguments={"x-super-stream-partitions": at.few}
     )
+    at.ask(method(1, "basic.qos", prefetch_count=9))
 
 
 def _stream(at: Scene, **arguments: Any) -> None:
@@ -579,7 +656,35 @@ ROWS: Final[dict[str, Row]] = {
     "purge of pages": Row(_deep, _sends(method(1, "queue.purge", queue="q")), 0),
     "delete of a deep queue": Row(_deeper, _sends(method(1, "queue.delete", queue="q"))),
     "delete of a queue with pages": Row(_deep, _sends(method(1, "queue.delete", queue="q")), 0),
+    "delete of a queue with pages of priorities": Row(
+        _prioritized, _sends(method(1, "queue.delete", queue="q")), 0
+    ),
+    "purge of parked messages": Row(_parked, _sends(method(1, "queue.purge", queue="q")), most=576),
+    "delete of parked messages": Row(_parked, _sends(method(1, "queue.delete", queue="q"))),
+    "delete of retained messages": Row(_retained, _sends(method(1, "queue.delete", queue="q"))),
+    "purge of large messages": Row(
+        _large, _sends(method(1, "queue.purge", queue="q")), most=2_112, heavy=True
+    ),
+    "delete of large messages": Row(
+        _large, _sends(method(1, "queue.delete", queue="q")), most=2_112, heavy=True
+    ),
+    "ack of large messages": Row(_large_unacked, _multiple("basic.ack"), most=4_160, heavy=True),
+    "delete of large delayed messages": Row(
+        _large_delayed, _sends(method(1, "exchange.delete", exchange="x")), most=2_112, heavy=True
+    ),
+    "loss of exclusive queues": Row(_exclusive, _loses),
+    "end of a chain of exchanges": Row(_chained, _sends(method(1, "queue.delete", queue="q"))),
+    "close of a channel with many consumers": Row(
+        _consumed, _sends(method(1, "channel.close", code=200))
+    ),
     "delete of a bound queue": Row(_one_queue, _sends(method(1, "queue.delete", queue="q"))),
+    "delete of a queue on rings": Row(
+        _rings, _sends(method(1, "queue.delete", queue="q")), most=1_312
+    ),
+    "delete of a topic exchange": Row(_topics, _sends(method(1, "exchange.delete", exchange="x"))),
+    "delete of a vhost with bindings": Row(
+        _topics, _operator(lambda at: at.node.broker.delete_vhost(VHOST))
+    ),
     "delete of a consumed queue": Row(_consumed, _sends(method(1, "queue.delete", queue="q"))),
     "delete of an exchange": Row(_bound, _sends(method(1, "exchange.delete", exchange="x"))),
     "delete of a ring": Row(_ring, _sends(method(1, "exchange.delete", exchange="x"))),
@@ -646,9 +751,7 @@ ROWS: Final[dict[str, Row]] = {
     ),
     "consume of a super stream": Row(
         _super_stream,
-        lambda at: at.client.send(
-            method(1, "basic.qos", prefetch_count=9), consume("q", "s", no_wait=False)
-        ),
+        lambda at: at.client.send(consume("q", "s", no_wait=False)),
         most=1_312,
     ),
     "delete of a vhost": Row(_links, _operator(lambda at: at.node.broker.delete_vhost(VHOST))),
