@@ -34,7 +34,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTEST := -m pytest --hypothesis-profile=ci
 SLOW := commands or crash or differential or interop or one_build or pages or spark
 
-.PHONY: help setup demo serve test check sources interop pages orders differential model matrix chaos soak bench hostile wheel sdist fmt clean
+.PHONY: help setup demo serve test changed check sources interop pages orders differential model matrix chaos soak bench hostile wheel sdist fmt clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -55,6 +55,9 @@ serve: .venv/.built ## run a broker (ARGS="--port 5673")
 test: setup ## all tests: both builds, then crash, interop and Spark on the compiled one
 	LEVERET_EXPECT_BUILD=pure .venv-pure/bin/python $(PYTEST) -m "not ($(SLOW))" $(ARGS)
 	LEVERET_EXPECT_BUILD=compiled .venv/bin/python $(PYTEST) -m "not (differential or pages_more or toolchains)" $(ARGS)
+
+changed: .venv/.built .venv/.classes ## tests of what changed since they passed, compiled (ARGS="tests/routing")
+	LEVERET_EXPECT_BUILD=compiled .venv/bin/python tools/changed.py $(ARGS)
 
 # The first part of compiling leaves a processor free.
 check: BESIDE := sources
