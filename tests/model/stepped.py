@@ -15,7 +15,7 @@ import gc
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import GeneratorType
 from typing import Any
@@ -142,7 +142,7 @@ def _of_queue(vhost: str, queue: Queue) -> Iterator[tuple[Any, ...]]:
             yield "message", vhost, name, int(item.sequence), bytes(item.message.body)
 
 
-def told(found: Set[tuple[Any, ...]]) -> str:
+def told(found: set[tuple[Any, ...]] | frozenset[tuple[Any, ...]]) -> str:
     """Return some facts for a failed test to show."""
     return json.dumps(sorted(map(repr, found))[:5], indent=1) + f" of {len(found)}"
 
