@@ -26,7 +26,6 @@ from leveret.session.channel.content import NO_CONTENT
 from leveret.session.channel.transaction import TxPublish
 from leveret.session.connection_base import ConnectionBase
 from leveret.session.publish.fan_out import fan_out
-from leveret.session.publish.immediate import accept_immediate
 from leveret.session.publish.inspect import INSPECTED, INSPECTED_LOW, addressed, inspect
 from leveret.session.publish.route import (
     ALREADY_TAKEN,
@@ -116,10 +115,7 @@ class Publisher:
             route = self._resolve(channel, arguments, properties)
             routed = not route.unrouted
         if route.special:
-            if route.immediate:
-                accept_immediate(channel, route, properties, body, persistent)
-            else:
-                accept_special(channel, route, properties, body)
+            accept_special(channel, route, properties, body, persistent)
             return
         more_keys: list[str] | None = None
         address = route.address

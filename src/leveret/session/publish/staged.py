@@ -29,6 +29,7 @@ from leveret.message import Message
 from leveret.names import Name, cleaned
 from leveret.session.channel.channel import CONFIRM, TX, Channel
 from leveret.session.channel.transaction import TxPublish
+from leveret.session.publish.immediate import accept_immediate
 from leveret.session.publish.inspect import Inspected, addressed, inspect
 from leveret.session.publish.route import (
     Route,
@@ -45,13 +46,17 @@ from leveret.wire.staged import read_staged
 _SPARKS_STAGING: Final = "leveret.staging."
 
 
-def accept_special(channel: Channel, route: Route, properties: bytes, body: bytes) -> None:
-    """Stage a message, or commit a batch.
+def accept_special(
+    channel: Channel, route: Route, properties: bytes, body: bytes, persistent: bool
+) -> None:
+    """Stage a message, commit a batch, or have a message handed out at once or not at all.
 
     Raises: NotFound (404), AccessRefused (403), PreconditionFailed (406).
     """
     connection = channel.connection
-    if route.commits:
+    if route.immediate:
+        accept_immediate(channel, route, properties, body, persistent)
+    elif route.commits:
         route.exchange.published_in += 1
         message = Message(route.address, properties, body, connection.turn.now_ms, False)
         connection.start(_commit(channel, message, route.mandatory))
