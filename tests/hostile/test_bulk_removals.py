@@ -6,14 +6,10 @@ and many deadlines that are cancelled.
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import pytest
 
 from leveret.broker.backlog.stored import BLOCK_CHUNKS_MAX
-from leveret.broker.core.quotas import Share, Use
 from leveret.broker.core.timers import Timed, Timers
-from leveret.broker.core.work import Freeing
 from leveret.broker.policy.policy import make_policy
 from leveret.clock import NO_DEADLINE
 from leveret.limits import (
@@ -21,9 +17,7 @@ from leveret.limits import (
     DISPATCH_STEPS_PER_TURN,
     FREED_BYTES_PER_STEP,
     LARGE_MESSAGE_BYTES,
-    MESSAGES_FREED_PER_STEP,
     METHOD_STEPS,
-    QUEUE_DROP_STEPS,
     STEPS_PER_SLICE,
     WORK_STEPS_PER_TURN,
 )
@@ -84,63 +78,6 @@ def turns_of(node: Node) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("window_bytes", [-1, 200_000])
-@pytest.mark.parametrize("arguments", [{}, {"x-max-priority": 5}])
-def test_a_purge_takes_slices_and_answers_at_its_end(
-    window_bytes: int, arguments: dict[str, object]
-) -> None:
-    node = Node(window_bytes=window_bytes)
-    peer = fill(node, durable=True, arguments=arguments)
-    other = node.connect()
-    request = method(1, "queue.purge", queue="q") + method(2, "queue.declare", queue="next")
-    assert ask(node, peer, request) <= STEPS_PER_SLICE + SPARE
-    # For everybody else it is done.
-    assert node.classic("q").ready_count() == 0
-    assert "next" not in node.vhost.queues.by_name or window_bytes >= 0
-    other.send(publish(1, "", "q", b"new", delivery_mode=2))
-    assert all(steps <= WORK_STEPS_PER_TURN + STEPS_PER_SLICE + SPARE for steps in turns_of(node))
-    node.sync()
-    peer.flush()
-    assert peer.expect(1, "queue.purge-ok").message_count == MANY
-    assert peer.expect(2, "queue.declare-ok").queue == "next"
-    again = Node(RecordingDisk(node.image()), window_bytes=window_bytes)
-    assert again.classic("q").ready_count() == 1
-    assert again.connect().call_get("q").body == b"new"
-
-
-def test_a_purge_answers_only_when_it_is_over(node: Node) -> None:
-    peer = fill(node, durable=True)
-    ask(node, peer, method(1, "queue.purge", queue="q"))
-    node.broker.settle()
-    peer.flush()
-    assert node.turn.works
-    assert peer.take() == []
-    turns_of(node)
-    peer.flush()
-    assert peer.expect(1, "queue.purge-ok").message_count == MANY
-
-
-def test_a_crash_during_a_purge_brings_back_what_was_not_reached(node: Node) -> None:
-    """Also with a checkpoint between its slices."""
-    for checkpoint in (False, True):
-        node = Node()
-        peer = fill(node, durable=True)
-        ask(node, peer, method(1, "queue.purge", queue="q"))
-        node.broker.settle()
-        assert node.turn.works
-        sync(node)
-        if checkpoint:
-            while not node.step_checkpoint():
-                sync(node)
-        again = Node(RecordingDisk(node.image()))
-        left = int(again.classic("q").ready_count())
-        # A checkpoint has nothing any more of what waits no longer.
-        assert left == 0 if checkpoint else 0 < left < MANY
-        turns_of(node)
-        sync(node)
-        assert Node(RecordingDisk(node.image())).classic("q").ready_count() == 0
-
-
 def sync(node: Node) -> None:
     """Sync what was recorded, without a turn."""
     group = node.journal.seal()
@@ -180,26 +117,6 @@ def test_a_key_may_come_again_when_the_purge_has_answered(node: Node) -> None:
     peer.expect(1, "queue.purge-ok")
     peer.send(*many)
     assert node.classic("q").ready_count() == 2 * STEPS_PER_SLICE
-
-
-def test_the_memory_of_a_deleted_queue_is_let_go_in_slices(node: Node) -> None:
-    count = 3 * STEPS_PER_SLICE * MESSAGES_FREED_PER_STEP
-    peer = fill(node, count)
-    assert ask(node, peer, method(1, "queue.delete", queue="q")) <= 2 * SPARE
-    assert node.turn.held_messages == 0
-    freeing = [work for work in node.turn.works if isinstance(work, Freeing)]
-    assert len(freeing) == 1
-    left = [count]
-    while node.turn.works:
-        node.broker.settle()
-        left.append(sum(len(items) for items in freeing[0].lists))
-    most = (WORK_STEPS_PER_TURN + STEPS_PER_SLICE) * MESSAGES_FREED_PER_STEP
-    assert all(before - after <= most for before, after in pairwise(left))
-    assert left[-1] == 0
-    assert len(left) > 2
-    node.sync()
-    peer.flush()
-    assert peer.expect(1, "queue.delete-ok").message_count == count
 
 
 def govern(node: Node, ttl_ms: int) -> None:
@@ -283,55 +200,6 @@ def test_the_end_of_a_haremq_connection_takes_slices(node: Node) -> None:
     bodies = peer.bodies()
     assert bodies[:-1] == [b"%d" % number for number in range(2 * STEPS_PER_SLICE)]
     assert bodies[-1] == b"new"
-
-
-class Holding(Share):
-    """The share of something that holds messages, without a queue around it."""
-
-    def __init__(self, vhost: Use) -> None:
-        super().__init__(vhost, 1)
-        self.asks = False
-        self.held = 1
-
-    def messages_now(self) -> int:
-        return self.held
-
-    def bytes_now(self) -> int:
-        return 10 * self.held
-
-    def follow(self) -> None:
-        self.asks = bool(self.watched)
-
-
-def test_a_new_quota_counts_many_queues_in_slices() -> None:
-    """And the quota holds from the end of that on, for each of them."""
-    work = Node().turn
-    use = Use("of a vhost", work)
-    shares = [Holding(use) for _ in range(10 * STEPS_PER_SLICE)]
-    before = int(work.steps)
-    use.limit({"max-messages": len(shares)})
-    assert 0 < use.messages < len(shares)
-    assert work.steps - before <= STEPS_PER_SLICE + len(shares) // 64
-    gone = shares.pop(0)
-    gone.end()
-    turns = 0
-    while work.works:
-        before = int(work.steps)
-        work.continue_works(WORK_STEPS_PER_TURN)
-        assert work.steps - before <= WORK_STEPS_PER_TURN + STEPS_PER_SLICE + len(shares) // 64
-        turns += 1
-    assert turns > 1
-    assert use.messages == len(shares)
-    assert all(share.asks for share in shares)
-    assert use.has_room(10)
-    assert shares[5].takes(10)
-    shares[5].held += 1
-    assert not shares[6].takes(10)
-    # It is far again: nobody asks any more.
-    use.limit({"max-messages": 1 << 50})
-    while work.works:
-        work.continue_works(WORK_STEPS_PER_TURN)
-    assert not any(share.asks for share in shares)
 
 
 class Noted(Timed):
@@ -428,86 +296,6 @@ def test_deadlines_are_kept_while_others_are_sorted_out() -> None:
 # -- what came back, and what is retained ----------------------------------------------------------
 
 
-def parked(node: Node, count: int = MANY) -> Peer:
-    """A peer whose messages of the durable queue `q` came back and wait for their retry."""
-    arguments = {"x-delayed-retry-type": "all", "x-delayed-retry-min": 1000_000}
-    peer = fill(node, count, durable=True, arguments=arguments)
-    peer.call(1, "basic.consume", queue="q", consumer_tag="c")
-    peer.take()
-    peer.call(1, "basic.cancel", consumer_tag="c")
-    peer.send(method(1, "basic.nack", delivery_tag=0, multiple=True, requeue=True))
-    node.run()
-    node.sync()
-    assert node.classic("q").retry_count() == count
-    return peer
-
-
-def test_a_purge_of_parked_messages_takes_slices_and_answers_at_its_end(node: Node) -> None:
-    held = (int(node.turn.held_messages), int(node.turn.held_bytes))
-    peer = parked(node)
-    assert ask(node, peer, method(1, "queue.purge", queue="q")) <= STEPS_PER_SLICE + SPARE
-    # For everybody else it is done.
-    assert node.classic("q").retry_count() == 0
-    assert (int(node.turn.held_messages), int(node.turn.held_bytes)) == held
-    taken = turns_of(node)
-    assert len(taken) > 1
-    assert all(steps <= WORK_STEPS_PER_TURN + STEPS_PER_SLICE + SPARE for steps in taken)
-    assert node.classic("q").out.count == 0
-    node.sync()
-    peer.flush()
-    assert peer.expect(1, "queue.purge-ok").message_count == MANY
-    node.take_checkpoint()
-    again = Node(RecordingDisk(node.image()))
-    assert again.classic("q").ready_count() + again.classic("q").retry_count() == 0
-
-
-def test_a_crash_during_a_purge_of_parked_messages_brings_back_what_was_not_reached(
-    node: Node,
-) -> None:
-    peer = parked(node)
-    ask(node, peer, method(1, "queue.purge", queue="q"))
-    sync(node)
-    again = Node(RecordingDisk(node.image()))
-    queue = again.classic("q")
-    assert 0 < queue.ready_count() + queue.retry_count() < MANY
-
-
-@pytest.mark.parametrize("purged", [False, True])
-def test_a_queue_of_parked_messages_is_deleted_at_once(node: Node, purged: bool) -> None:
-    """Also while its purge is under way; the memory is let go in slices."""
-    held = (int(node.turn.held_messages), int(node.turn.held_bytes))
-    peer = parked(node)
-    other = node.connect()
-    if purged:
-        ask(node, peer, method(1, "queue.purge", queue="q", no_wait=True))
-        node.broker.settle()
-        assert node.turn.works
-    assert ask(node, other, method(1, "queue.delete", queue="q")) <= STEPS_PER_SLICE + SPARE
-    assert (int(node.turn.held_messages), int(node.turn.held_bytes)) == held
-    turns_of(node)
-    node.sync()
-    assert len(Node(RecordingDisk(node.image())).vhost.queues.by_name) == 0
-
-
-def test_a_queue_that_retains_much_is_deleted_at_once(node: Node) -> None:
-    held = (int(node.turn.held_messages), int(node.turn.held_bytes))
-    peer = fill(node, arguments={"x-retain-acked": "1D"}, durable=True)
-    peer.call(1, "basic.consume", queue="q", consumer_tag="c")
-    peer.take()
-    peer.send(method(1, "basic.ack", delivery_tag=0, multiple=True))
-    node.run()
-    assert node.classic("q").retained_count() == MANY
-    request = method(2, "queue.delete", queue="q")
-    with Account(1 << 40) as account:
-        assert ask(node, peer, request) <= STEPS_PER_SLICE + SPARE
-    stop()
-    assert account.lines < MANY
-    assert (int(node.turn.held_messages), int(node.turn.held_bytes)) == held
-    assert any(isinstance(work, Freeing) for work in node.turn.works)
-    turns_of(node)
-    assert node.turn.retention.bytes == 0
-
-
 # -- very deep queues ------------------------------------------------------------------------------
 
 
@@ -522,27 +310,6 @@ def test_a_purge_moves_few_chunks_for_each_that_it_forgets() -> None:
     ask(node, node.connect(), method(1, "queue.purge", queue="q", no_wait=True))
     turns_of(node)
     assert sum(map(len, chunks.blocks)) <= 1
-
-
-@pytest.mark.parametrize("arguments", [{}, {"x-max-priority": 5}])
-def test_a_queue_with_many_pages_is_deleted_in_slices(arguments: dict[str, object]) -> None:
-    """Its pages and its chunks; then nothing of them is left in any account."""
-    node = Node(window_bytes=0)
-    held = (int(node.turn.held_messages), int(node.turn.held_bytes))
-    peer = fill(node, 3 * MANY, durable=True, arguments=arguments)
-    queue = node.classic("q")
-    pages, chunks = queue.ready.page_count(), len(queue.stored.items)
-    assert min(pages, chunks) > STEPS_PER_SLICE
-    taken = ask(node, peer, method(1, "queue.delete", queue="q"))
-    assert taken <= 2 * STEPS_PER_SLICE + DEFINING_METHOD_STEPS + QUEUE_DROP_STEPS + SPARE
-    turns = turns_of(node)
-    assert sum(turns) >= pages + chunks - 2 * STEPS_PER_SLICE
-    assert max(turns) <= WORK_STEPS_PER_TURN + STEPS_PER_SLICE + SPARE
-    assert (int(node.turn.held_messages), int(node.turn.held_bytes)) == held
-    assert node.turn.spill.use.bytes_live == 0
-    node.sync()
-    peer.flush()
-    assert peer.expect(1, "queue.delete-ok").message_count == 3 * MANY
 
 
 def test_the_temporary_files_of_a_deleted_queue_are_removed() -> None:
@@ -656,32 +423,3 @@ def test_large_messages_are_let_go_in_slices(node: Node, end: str) -> None:
     assert sum(taken) >= LARGE_MANY * LARGE // FREED_BYTES_PER_STEP
     assert max(taken) <= WORK_STEPS_PER_TURN + STEPS_PER_SLICE + LARGE // FREED_BYTES_PER_STEP
     assert node.turn.held_bytes < held // 100
-
-
-def test_large_messages_of_priorities_are_let_go_in_slices(node: Node) -> None:
-    """They lie in memory with their places."""
-    peer = node.connect()
-    node.turn.window_bytes = 1 << 40
-    peer.declare("q", arguments={"x-max-priority": 5})
-    for _ in range(LARGE_MANY):
-        peer.send(publish(1, "", "q", bytes(LARGE), priority=3))
-    node.run()
-    taken = [ask(node, peer, method(1, "queue.delete", queue="q")), *turns_of(node)]
-    assert sum(taken) >= LARGE_MANY * LARGE // FREED_BYTES_PER_STEP
-    assert max(taken) <= WORK_STEPS_PER_TURN + STEPS_PER_SLICE + LARGE // FREED_BYTES_PER_STEP
-    assert node.turn.held_bytes == 0
-
-
-def test_large_delayed_messages_are_let_go_in_slices(node: Node) -> None:
-    """They lie in memory with the times when they are due."""
-    peer = node.connect()
-    node.turn.window_bytes = 1 << 40
-    arguments = {"x-delayed-type": "fanout"}
-    peer.call(1, "exchange.declare", exchange="d", type="x-delayed-message", arguments=arguments)
-    for _ in range(LARGE_MANY):
-        peer.send(publish(1, "d", "", bytes(LARGE), headers={"x-delay": 60_000}))
-    node.run()
-    taken = [ask(node, peer, method(1, "exchange.delete", exchange="d")), *turns_of(node)]
-    assert sum(taken) >= LARGE_MANY * LARGE // FREED_BYTES_PER_STEP
-    assert max(taken) <= WORK_STEPS_PER_TURN + STEPS_PER_SLICE + LARGE // FREED_BYTES_PER_STEP
-    assert node.broker.message_bytes() == 0

@@ -16,7 +16,6 @@ from leveret.limits import (
     STAGING_QUEUES_PER_COMMIT_MAX,
     STEPS_PER_SLICE,
     TX_COMMITS_MAX,
-    WORK_STEPS_PER_TURN,
 )
 from support.node.core import Node, Peer
 from support.node.staged import commit, stage
@@ -125,21 +124,6 @@ def test_a_commit_that_nobody_waits_for_unseals_what_it_has_checked(node: Node) 
     assert other.names() == ["basic.ack"]
 
 
-def test_a_repeated_batch_is_dropped_in_slices(node: Node) -> None:
-    peer = staged(node, 1)
-    # Staged before it was committed by another attempt, of which one queue is enough.
-    commit(peer)
-    node.sync()
-    peer.take()
-    assert ask(node, peer, 1) <= STEPS_PER_SLICE + SPARE
-    assert max(turns(node)) <= WORK_STEPS_PER_TURN + DISPATCH_STEPS_PER_TURN + SPARE
-    peer.flush()
-    node.sync()
-    assert sorted(peer.names()) == ["basic.ack", "basic.qos-ok"]
-    assert not [name for name in QUEUES if name in node.vhost.queues.by_name]
-    assert node.classic("q").ready_count() == 0
-
-
 def test_what_is_asked_for_behind_it_finds_it_dropped(node: Node) -> None:
     peer = staged(node, 1)
     commit(peer)
@@ -149,17 +133,6 @@ def test_what_is_asked_for_behind_it_finds_it_dropped(node: Node) -> None:
     peer.connection.receive(declare, node.now())
     node.sync()
     assert peer.names()[-1] == "queue.declare-ok"
-
-
-def test_lower_batches_are_dropped_in_slices(node: Node) -> None:
-    peer = staged(node, 1)
-    before = int(node.turn.steps)
-    body = json.dumps({"sink": "s", "batch": 2, "queues": []}).encode()
-    peer.connection.receive(publish(1, "", COMMIT_KEY, body), node.now())
-    assert int(node.turn.steps) - before <= STEPS_PER_SLICE + SPARE
-    assert node.turn.works
-    assert max(turns(node)) <= WORK_STEPS_PER_TURN + SPARE
-    assert not [name for name in QUEUES if name in node.vhost.queues.by_name]
 
 
 def test_messages_that_are_looked_at_are_counted(node: Node) -> None:
@@ -212,27 +185,6 @@ def test_a_transaction_has_so_many_commits(node: Node) -> None:
         peer.send(publish(1, "", COMMIT_KEY, body))
     node.sync()
     assert peer.names() == ["channel.close"]
-
-
-@pytest.mark.parametrize("repeated", [True, False])
-def test_what_the_commits_of_a_transaction_leave_is_dropped_in_slices(
-    node: Node, repeated: bool
-) -> None:
-    """Very many queues are of one sink, and each commit drops those of lower batches."""
-    peer = staged(node, 1, "tx.select")
-    count = 32
-    if repeated:
-        commit(peer)
-        peer.call(1, "tx.commit")
-    for number in range(count):
-        queues = QUEUES[number::count] if repeated else []
-        commit(peer, *queues, batch=1 if repeated else 2 + number)
-    node.sync()
-    before = int(node.turn.steps)
-    peer.connection.receive(method(1, "tx.commit"), node.now())
-    assert int(node.turn.steps) - before <= STEPS_PER_SLICE + SPARE
-    assert max(turns(node)) <= WORK_STEPS_PER_TURN + STEPS_PER_SLICE + SPARE
-    assert not [name for name in QUEUES if name in node.vhost.queues.by_name]
 
 
 # -- the body --------------------------------------------------------------------------------------

@@ -10,8 +10,6 @@ from chaos.costs import Score, judged
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduler.task import Task
 from leveret.broker.staging.commit import COMMIT_KEY
-from leveret.broker.stream.stream import Stream
-from leveret.limits import STREAM_OFFSETS_MS
 from leveret.management.metrics import totals
 from leveret.management.routes import shared
 from leveret.names import Name
@@ -129,18 +127,6 @@ def excesses(gauge: Gauge) -> list[Excess]:
     return [one for one in gauge.excesses if not one.timed]
 
 
-def test_offsets_of_many_names_are_stored_in_slices() -> None:
-    gauge = Gauge()
-    world = World(1, 4_000, gauge)
-    world.build("readers")
-    stream = world.node.vhost.queues.by_name[Name("stream")]
-    assert isinstance(stream, Stream)
-    world.node.tick(STREAM_OFFSETS_MS)
-    assert excesses(gauge) == []
-    # As many messages were acked, each by a name that had come that far in order.
-    assert sum(stream.offsets.stored.values()) == world.size
-
-
 @pytest.mark.parametrize("letters", [False, True])
 def test_a_batch_is_released_in_slices(letters: bool) -> None:
     """Each third message is unroutable and dropped; or all are, and become dead letters."""
@@ -160,27 +146,6 @@ def test_a_batch_is_released_in_slices(letters: bool) -> None:
         world.node.sync()
     assert excesses(gauge) == []
     assert world.node.vhost.queues.by_name[Name(queue)].ready_count() == count
-
-
-def test_a_vhost_with_a_large_ring_goes_in_slices() -> None:
-    gauge = Gauge()
-    world = World(1, 10, gauge)
-    broker = world.node.broker
-    broker.put_vhost("more0", {}, {})
-    broker.users.set_permission("other", "more0", ".*", ".*", ".*")
-    peer = world.connect("other", "more0")
-    kind = "x-consistent-hash"
-    peer.send(method(1, "exchange.declare", exchange="ring", type=kind, no_wait=True))
-    peer.send(declare("q", {}), bind("q", "ring", "1000"))
-    world.node.sync()
-
-    def delete() -> None:
-        broker.delete_vhost("more0")
-
-    world.node.measure("admin", delete)
-    world.node.run()
-    assert not broker.dissolving
-    assert excesses(gauge) == []
 
 
 def scraped() -> list[Excess]:

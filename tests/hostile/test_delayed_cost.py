@@ -64,22 +64,6 @@ def test_they_come_back_page_by_page(gauge: Gauge) -> None:
     assert 0 < gauge.most["read steps"] <= PAGE_MESSAGES_MAX + BESIDE_STEPS
 
 
-def test_what_they_took_is_let_go_of_in_slices() -> None:
-    node = Node()
-    peer = node.connect()
-    declare(peer)
-    for data in delayed():
-        peer.send(data)
-    peer.connection.receive(method(1, "exchange.delete", exchange="later"), node.now())
-    assert node.turn.works
-    rounds = 0
-    while node.turn.works:
-        node.broker.settle()
-        rounds += 1
-    assert rounds > 1
-    assert node.turn.held_bytes == node.turn.delayed_bytes == 0
-
-
 def test_what_came_while_others_were_written_is_written_page_by_page() -> None:
     node = Node(window_bytes=100_000)
     peer = node.connect()

@@ -265,40 +265,6 @@ REQUESTS = {
 }
 
 
-@pytest.mark.parametrize("request_name", REQUESTS)
-def test_deliveries_are_settled_in_slices(node: Node, request_name: str) -> None:
-    """What follows waits; others are served meanwhile; nothing is lost or twice there."""
-    peer = consumed(node)
-    other = node.connect()
-    other.declare("else", durable=False)
-    before = node.turn.steps
-    peer.connection.receive(
-        REQUESTS[request_name] + method(2, "queue.declare", queue="next"), node.now()
-    )
-    assert 0 < node.turn.steps - before <= STEPS_PER_SLICE + SPARE
-    slices = 0
-    for steps in turns(node):
-        slices += 1
-        assert steps <= STEPS_PER_SLICE + SPARE
-        if node.turn.works:
-            assert peer.take() == []
-            assert "next" not in node.vhost.queues.by_name
-            other.connection.receive(publish(1, "", "else", b"m"), node.now())
-    assert slices >= MANY // STEPS_PER_SLICE - 2
-    node.sync()
-    answers = {
-        "recover": ["basic.recover-ok"],
-        "channel.close": ["channel.close-ok"],
-        "connection.close": ["connection.close-ok"],
-    }
-    after = [] if request_name == "connection.close" else ["queue.declare-ok"]
-    assert peer.names() == answers.get(request_name, []) + after
-    stays = request_name not in ("ack", "drop")
-    assert node.classic("q").ready_count() == (MANY if stays else 0)
-    assert node.classic("q").unacked_count == 0
-    assert node.classic("else").ready_count() == slices - 1
-
-
 @pytest.mark.parametrize("way", ["nack", "channel.close", "lost"])
 def test_what_comes_back_in_slices_comes_in_its_order(node: Node, way: str) -> None:
     """Another consumer gets nothing of it before all of it is back."""
@@ -350,31 +316,6 @@ def test_a_stop_ends_what_was_begun() -> None:
     assert again.connect().call_get("q").redelivered
 
 
-@pytest.mark.parametrize("request_name", ["ack", "drop", "nack"])
-def test_a_crash_between_two_slices(request_name: str) -> None:
-    """What was settled and synced is settled; the rest is there, also after a checkpoint."""
-    for checkpoint in (False, True):
-        node = Node()
-        peer = consumed(node, durable=True)
-        peer.connection.receive(REQUESTS[request_name], node.now())
-        node.broker.settle()
-        assert node.turn.works
-        left = int(peer.connection.channels.by_number[1].unacked.count)
-        group = node.journal.seal()
-        assert group is not None
-        node.files.write(group)
-        node.turn.synced(group.number)
-        if checkpoint:
-            while not node.step_checkpoint():
-                if (group := node.journal.seal()) is not None:
-                    node.files.write(group)
-                    node.turn.synced(group.number)
-        assert node.turn.works
-        again = Node(RecordingDisk(node.image()))
-        expected = MANY if request_name == "nack" else left
-        assert again.classic("q").ready_count() == expected
-
-
 def test_exclusive_queues_are_deleted_in_slices(node: Node) -> None:
     """A name is taken until its queue is gone, and free from then on."""
     peer = node.connect()
@@ -393,25 +334,6 @@ def test_exclusive_queues_are_deleted_in_slices(node: Node) -> None:
     assert other.expect(1, "channel.close").code == 405
     assert len(node.vhost.queues.by_name) == 0
     assert peer.connection not in node.broker.links
-
-
-def test_consumers_end_in_slices(node: Node) -> None:
-    """The channel's consumers get nothing once it is closed, and others get the messages."""
-    peer = node.connect(1, 2)
-    peer.declare("q", durable=False)
-    peer.send(
-        *[
-            method(1, "basic.consume", queue="q", consumer_tag=f"c{number}", no_wait=True)
-            for number in range(2 * STEPS_PER_SLICE)
-        ]
-    )
-    before = node.turn.steps
-    peer.connection.receive(REQUESTS["channel.close"], node.now())
-    assert node.turn.steps - before <= STEPS_PER_SLICE + SPARE
-    for steps in turns(node):
-        assert steps <= STEPS_PER_SLICE + SPARE
-    assert peer.names() == ["channel.close-ok"]
-    assert node.classic("q").consumers == []
 
 
 def test_a_global_prefetch_costs_each_ack_its_consumers_once(node: Node) -> None:
@@ -455,26 +377,6 @@ def test_consumers_of_many_priorities_cost_little_each(node: Node) -> None:
     peer.send(consume(1, 1000))
     many = lines_of(peer, consume(1001, 50)) + lines_of(peer, cancel(1001, 50))
     assert many <= 2 * few
-
-
-def test_many_consumers_are_told_of_a_deletion_in_slices(node: Node) -> None:
-    peer = node.connect()
-    peer.declare("q", durable=False)
-    count = 3 * STEPS_PER_SLICE
-    peer.send(
-        *[
-            method(1, "basic.consume", queue="q", consumer_tag=f"c{number}", no_wait=True)
-            for number in range(count)
-        ]
-    )
-    other = node.connect()
-    other.connection.receive(method(1, "queue.delete", queue="q"), node.now())
-    node.broker.settle()
-    assert len(node.turn.works) == 1
-    other.flush()
-    assert other.names() == ["queue.delete-ok"]
-    node.run()
-    assert peer.names() == ["basic.cancel"] * count
 
 
 @pytest.mark.parametrize("why", ["ttl", "length"])
@@ -574,52 +476,3 @@ def test_bindings_are_removed_in_slices(node: Node, what: str, kind: str) -> Non
     again = Node(RecordingDisk(node.image()))
     assert "e" not in again.vhost.exchanges.by_name
     assert ("q" in again.vhost.queues.by_name) == (what == "exchange")
-
-
-def test_a_crash_between_two_slices_of_bindings(node: Node) -> None:
-    """The record of the delete stands for all of them, in the journal and in a checkpoint."""
-    for checkpoint in (False, True):
-        node = Node()
-        peer = bound(node, "topic")
-        peer.connection.receive(method(1, "queue.delete", queue="q"), node.now())
-        assert node.turn.works
-
-        def sync(node: Node = node) -> None:
-            if (group := node.journal.seal()) is not None:
-                node.files.write(group)
-                node.turn.synced(group.number)
-
-        sync()
-        if checkpoint:
-            while not node.step_checkpoint():
-                sync()
-        assert node.turn.works
-        again = Node(RecordingDisk(node.image()))
-        assert "q" not in again.vhost.queues.by_name
-        assert not again.vhost.exchanges.by_name["e"].bindings
-
-
-def test_a_long_chain_of_auto_delete_exchanges(node: Node) -> None:
-    """Each goes with its last binding: one after the other, not one within the other."""
-    peer = node.connect()
-    peer.declare("q", durable=False)
-    length = 2000
-    peer.send(
-        *[
-            method(1, "exchange.declare", exchange=f"e{number}", type="fanout", auto_delete=True)
-            for number in range(length)
-        ],
-        method(1, "queue.bind", queue="q", exchange="e0"),
-        *[
-            method(1, "exchange.bind", source=f"e{number + 1}", destination=f"e{number}")
-            for number in range(length - 1)
-        ],
-    )
-    peer.take()
-    before = node.turn.steps
-    peer.connection.receive(method(1, "queue.delete", queue="q"), node.now())
-    assert node.turn.steps - before <= STEPS_PER_SLICE + SPARE
-    assert node.turn.works
-    node.run()
-    assert peer.names() == ["queue.delete-ok"]
-    assert not [name for name in node.vhost.exchanges.by_name if name.startswith("e")]

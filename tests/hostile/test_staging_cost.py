@@ -415,23 +415,6 @@ def test_a_sink_is_not_forgotten_while_it_is_given() -> None:
     assert node.staging.sinks.by_place == {}
 
 
-def test_very_many_sinks_of_a_name_are_given_in_slices() -> None:
-    node = Node()
-    count = 1_000
-    owner, bob = node.broker.users.owner("guest"), Owner("bob", 1)
-    for number in range(count):
-        sink = Sink("job", f"d{number}")
-        sink.batch, sink.owner, sink.time_ms = 1, owner, node.clock.wall_ms()
-        node.staging.restore(sink, [])
-    stage_queue(node.connect(), "s", 2, "job", destination="d7")
-    before = int(node.turn.steps)
-    give_sinks(node.staging, claimed(node.staging.sinks, "job"), bob)
-    assert int(node.turn.steps) - before <= 2 * STEPS_PER_SLICE
-    assert len({one.owner for one in node.staging.sinks.by_place.values()}) > 1
-    node.sync()
-    assert {one.owner for one in node.staging.sinks.by_place.values()} == {bob}
-
-
 def test_sinks_of_a_name_are_given_and_forgotten_over_http_in_slices() -> None:
     node, _ = gauged()
     with node.gauge.unmeasured():

@@ -67,14 +67,6 @@ def rest(node: Node, peer: Peer) -> list[int]:
     return found
 
 
-def test_a_message_for_many_readers_is_delivered_in_slices(node: Node) -> None:
-    publisher, peer = node.connect(), readers(node)
-    show(node, publisher)
-    found = rest(node, peer)
-    assert sum(found) == READERS
-    assert max(found) <= SLICE_MESSAGES
-
-
 def test_a_reader_with_credit_again_behind_the_walk_gets_the_next_message(node: Node) -> None:
     publisher, peer = node.connect(), readers(node)
     show(node, publisher)

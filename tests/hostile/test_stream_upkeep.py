@@ -43,21 +43,6 @@ def acked(node: Node) -> Peer:
     return peer
 
 
-def test_offsets_of_many_names_are_journaled_in_slices(node: Node) -> None:
-    acked(node)
-    stored = node.stream("s").offsets.stored
-    node.clock.advance(STREAM_OFFSETS_MS)
-    node.now()
-    parts = []
-    while list(stored.values()).count(1) < NAMES:
-        before = list(stored.values()).count(1)
-        node.broker.settle()
-        parts.append(list(stored.values()).count(1) - before)
-        assert len(parts) < 100
-    assert max(parts) <= TIMED_STEPS_PER_TURN
-    assert len(parts) >= 3
-
-
 def test_one_that_ends_before_its_turn_is_not_stored_again(node: Node) -> None:
     peer = acked(node)
     node.clock.advance(STREAM_OFFSETS_MS)
@@ -106,55 +91,3 @@ def test_a_shorter_retention_drops_blocks_in_slices(node: Node, segment_bytes: i
     node.sync()
     left = (int(node.turn.held_messages) - held[0], int(node.turn.held_bytes) - held[1])
     assert left == (1, int(stream.ready_bytes()))
-
-
-def test_the_blocks_of_a_deleted_stream_are_forgotten_in_slices(node: Node) -> None:
-    """And then nothing of them is left in any account, also of those in the cache."""
-    peer = node.connect()
-    held = (int(node.turn.held_messages), int(node.turn.held_bytes))
-    node.turn.page_bytes = 1
-    peer.declare("s", arguments={"x-queue-type": "stream"})
-    for _ in range(4):
-        peer.send(publish(1, "", "s", b"m") * WORK_STEPS_PER_TURN)
-        node.sync()
-    assert len(node.stream("s").blocks) >= 4 * WORK_STEPS_PER_TURN
-    before = int(node.turn.steps)
-    peer.connection.receive(method(1, "queue.delete", queue="s"), node.now())
-    assert int(node.turn.steps) - before < 2 * STEPS_PER_SLICE
-    turns = 0
-    while node.turn.works:
-        before = int(node.turn.steps)
-        node.broker.settle()
-        assert int(node.turn.steps) - before <= WORK_STEPS_PER_TURN + STEPS_PER_SLICE
-        turns += 1
-    assert turns > 1
-    node.sync()
-    assert (int(node.turn.held_messages), int(node.turn.held_bytes)) == held
-    assert node.turn.unchunked_bytes == 0
-    assert node.turn.stream_cache.bytes == 0
-    assert node.turn.spill.use.bytes_live == 0
-
-
-def test_the_names_of_a_deleted_stream_are_forgotten_in_slices(node: Node) -> None:
-    """Their consumers are cancelled at once, and get nothing; no account has them any more."""
-    marks = int(node.turn.accounts.mark_bytes)
-    peer = acked(node)
-    offsets = node.stream("s").offsets
-    groups = list(offsets.groups.values())
-    peer.connection.receive(publish(1, "", "s", b"m"), node.now())
-    peer.connection.receive(method(1, "queue.delete", queue="s", no_wait=True), node.now())
-    assert all(group.deleted for group in groups)
-    assert int(node.turn.accounts.mark_bytes) == marks
-    assert not offsets.stored
-    left = sum(len(group.consumers) for group in groups)
-    assert left > NAMES // 2
-    turns = 0
-    while node.turn.works:
-        before = int(node.turn.steps)
-        node.broker.settle()
-        assert int(node.turn.steps) - before <= WORK_STEPS_PER_TURN + STEPS_PER_SLICE
-        turns += 1
-    assert turns > 1
-    assert not any(group.consumers for group in groups)
-    node.sync()
-    assert peer.names() == ["basic.cancel"] * NAMES
