@@ -73,8 +73,8 @@ def partition_count(vhost: Vhost, name: str, arguments: Arguments) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
         raise _invalid(where, f"expected integer, got {type_name(value)}")
     exchange = find_super_stream(vhost, name)
-    declared = 0 if exchange is None else declared_count(exchange)
-    if value != declared and not 1 <= value <= SUPER_STREAM_PARTITIONS_MAX:
+    kept = exchange is not None and value == declared_count(exchange)
+    if not kept and not 1 <= value <= SUPER_STREAM_PARTITIONS_MAX:
         raise _invalid(where, f"expected 1 to {SUPER_STREAM_PARTITIONS_MAX}, got {value}")
     return value
 
