@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Final
 
+from leveret.broker.admin.definitions_import import add_definitions
 from leveret.broker.classic.classic import ClassicQueue
 from leveret.broker.policy.policy import make_policy
 from leveret.broker.staging.area import area_of
@@ -29,7 +30,6 @@ from leveret.session.haremq.connection import HareShared
 from leveret.session.settings import SessionSettings
 from model.stepped import SteppedNode
 from support.node.core import Peer
-from support.node.importing import Import
 from support.node.staged import claimed
 from support.wire.hare import HarePeer, frame
 from support.wire.raw_codec import PROTOCOL_HEADER, method, publish
@@ -539,7 +539,7 @@ def _imports(at: Scene) -> None:
             for name in names
         ],
     }  # fmt: skip
-    Import(at.node.broker, definitions, VHOST)
+    at.node.turn.start(add_definitions(at.node.broker, definitions, b"salt", VHOST))
 
 
 def _policy(definition: dict[str, object]) -> Callable[[Scene], None]:

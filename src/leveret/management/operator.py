@@ -139,14 +139,15 @@ class Operator:
         """Wait until a long operation that was begun is over, and what it recorded is synced."""
         await ended(work, self.durable)
 
-    async def performed(self, turn: Turn, operation: Generator[int, None, T]) -> T:
+    async def performed(self, turn: Turn, asked: Generator[int, None, T]) -> T:
         """Do a long operation, also where whoever asked has gone; return, or raise, what it does.
 
         What it recorded is synced then.
         """
         outcome: list[T] = []
         refusal: list[AmqpError] = []
-        await self.ended(turn.start(_keeping(operation, outcome, refusal)))
+        operation = _keeping(asked, outcome, refusal)
+        await self.ended(turn.start(operation))
         if refusal:
             # Nothing keeps the error that keeps this frame.
             raise refusal.pop()
