@@ -146,6 +146,7 @@ def test_nothing_is_left_of_a_deleted_super_stream(node: Node, peer: Peer) -> No
     assert in_memory() - before == Counter()
 
 
+@pytest.mark.in_memory
 def test_nothing_is_left_of_a_committed_batch(node: Node) -> None:
     peer = start(node)
     before = in_memory()

@@ -40,7 +40,7 @@ def test_archiving_again_adds_what_is_new_and_only_that(
     assert archived(spark, tmp_path) == list(enumerate(bodies))
 
 
-@pytest.mark.parametrize("sink_knows", [True, False])
+@pytest.mark.parametrize("sink_knows", [pytest.param(True, marks=pytest.mark.thorough), False])
 def test_a_run_that_was_cut_short_repeats_nothing(
     spark: SparkSession, stream: LiveStream, tmp_path: Path, sink_knows: bool
 ) -> None:

@@ -49,7 +49,7 @@ def as_rows(spark: SparkSession, samples: list[Sample]) -> DataFrame:
     )
 
 
-@pytest.fixture(params=[1, 2, 3])
+@pytest.fixture(params=[1, *(pytest.param(n, marks=pytest.mark.thorough) for n in (2, 3))])
 def topology(request: pytest.FixtureRequest, broker: Broker) -> Iterator[RandomTopology]:
     need_own_broker()
     made = RandomTopology(unique("route"), request.param)
