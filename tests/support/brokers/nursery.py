@@ -128,6 +128,11 @@ class Nursery:
         stderr: int,
     ) -> Grown:
         """Start `python -m leveret` with those arguments and files."""
+        if self._process is not None and self._process.poll() is not None:
+            # It could not fork, or somebody ended it: the tests that follow need not suffer.
+            assert self._socket is not None
+            self._socket.close()
+            self._socket = None
         if self._socket is None:
             self._begin()
         assert self._socket is not None
