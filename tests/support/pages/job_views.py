@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+
+import pytest
 
 from leveret.pipelines.archive.page import archive_page
 from leveret.pipelines.archive.result import ArchiveResult
@@ -68,3 +70,12 @@ def shown(visitor: Any, text: str, place: Path, size: str = "wide", **options: o
     page.goto(file.as_uri())
     page.locator("main .table").first.wait_for()
     return page
+
+
+def some(jobs: Iterable[str], kept: str) -> list[Any]:
+    """Return the jobs for `parametrize`: one for `make check`, all for `make pages`.
+
+    Their pages are made of the same parts, which one shows as well as all.
+    """
+    more = pytest.mark.pages_more
+    return [job if job == kept else pytest.param(job, marks=more) for job in jobs]
