@@ -1,7 +1,8 @@
 """A broker process that is killed with SIGKILL again and again loses nothing that it promised.
 
-Invariants I1 to I6 and I9, judged by `kill_scenario`.  60 kills: 6 seeds with 10 each (30 in `make check`), four of them
-with a journal so short that checkpoints run all the time, one of those with deep queues.
+Invariants I1 to I6 and I9, judged by `kill_scenario`.  60 kills: 6 seeds with 10 each, four of them
+with a journal so short that checkpoints run all the time, one of those with deep queues.  Half of
+them, one seed of each kind, are in `make check`.
 """
 
 from __future__ import annotations
