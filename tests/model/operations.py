@@ -752,7 +752,7 @@ ROWS: Final[dict[str, Row]] = {
                 arguments={"x-super-stream-partitions": at.few},
             )
         ),
-        most=1_312,
+        most=9_216,
     ),
     "delete of a super stream": Row(
         _super_stream, _sends(method(1, "queue.delete", queue="q")), most=512
@@ -778,6 +778,11 @@ ROWS: Final[dict[str, Row]] = {
     "quota": Row(
         _many_queues,
         _operator(lambda at: at.node.broker.users.set_limits(USER, {"max-messages": at.few + 9})),
+    ),
+    "eviction": Row(
+        _many_queues,
+        _operator(lambda at: at.node.broker.eviction.configure(1 << 40, 1)),
+        window_bytes=1 << 40,
     ),
     "rewind": Row(_retained, _operator(lambda at: at.node_queue().rewind(0))),
     "delete of a stream": Row(_stream, _sends(method(1, "queue.delete", queue="q"))),

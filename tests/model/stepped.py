@@ -67,8 +67,7 @@ class SteppedNode(Node):
         watcher = self.watcher
         if watcher is not None and self.turn.works:
             for work in self.turn.works:
-                module, name = name_of(work)
-                self.seen |= {name, f"{module}.{name}"}
+                self.seen.update(names_of(work))
             # What the watcher does goes on without stops.
             self.watcher = None
             watcher()
@@ -84,15 +83,25 @@ class SteppedNode(Node):
         self._steps = steps
 
 
-def name_of(work: object) -> tuple[str, str]:
-    """Return the module and the name of the function that a task runs, or of another's class."""
+def names_of(work: object) -> Iterator[str]:
+    """Yield the names of the functions that a task runs, one in the other, and with their modules.
+
+    Of another operation, they are those of its class.
+    """
     operation = work.operation if isinstance(work, Task) else work
-    if isinstance(operation, GeneratorType):
+    while isinstance(operation, GeneratorType):
         path = Path(operation.gi_code.co_filename).with_suffix("")
-        return ".".join(path.parts[path.parts.index("leveret") :]), operation.gi_code.co_name
-    # Compiled, each generator is of a type of its own: `purge_ClassicQueue_gen`.
-    kind = type(operation)
-    return str(kind.__module__), re.sub(r"(_{1,2}[A-Z]\w*)?_gen$", "", kind.__name__)
+        name = operation.gi_code.co_name
+        yield name
+        if "leveret" in path.parts:
+            yield ".".join([*path.parts[path.parts.index("leveret") :], name])
+        operation = operation.gi_yieldfrom
+    if operation is not None:
+        # Compiled, each generator is of a type of its own: `purge_ClassicQueue_gen`.
+        kind = type(operation)
+        name = re.sub(r"(_{1,2}[A-Z]\w*)?_gen$", "", kind.__name__)
+        yield name
+        yield f"{kind.__module__}.{name}"
 
 
 def after_power_cut(node: Node) -> Node:
