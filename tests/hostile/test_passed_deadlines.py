@@ -186,6 +186,7 @@ def test_each_message_expires_when_it_is_due_whatever_came_before(seed: int) -> 
     assert node.classic("q0").ready_count() == 0
 
 
+@pytest.mark.in_memory
 def test_those_of_many_queues_are_passed_by_in_many_turns() -> None:
     node = Node()
     queues, count = 40, 1_000
