@@ -247,8 +247,11 @@ def _runner(
 
 
 async def _end_unread(request: web.Request, response: web.StreamResponse) -> None:
-    """Say that the connection ends: aiohttp ends it if the body of the request is not there yet."""
-    if not request.content.is_eof():
+    """Say that the connection ends: aiohttp ends it if the body of the request is not there yet.
+
+    An answer that is written piece by piece may begin before the body, and end after it.
+    """
+    if isinstance(response, web.Response) and not request.content.is_eof():
         response.force_close()
         response.headers["Connection"] = "close"
 
