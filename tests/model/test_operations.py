@@ -123,6 +123,8 @@ def cut(name: str, most: int) -> list[str]:
         look("by the journal")
         if here.stops % 2:
             while not at.node.step_checkpoint():
+                # It may wait for chunks, and for what was recorded.
+                at.node.write_spilled()
                 synced(at.node)
             look("by a checkpoint")
 
