@@ -413,6 +413,7 @@ def check_others(name: str, most: int) -> None:
     assert not faults, "\n".join(faults)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ROWS)
 def test_others_may_change_what_is_worked_on(name: str) -> None:
     check_others(name, STOPS)

@@ -198,6 +198,9 @@ def delete_super_stream(
     empty.
     """
     exchanges = vhost.exchanges
+    if access is not None:
+        # Before it is looked for: a refusal must not tell what there is.
+        access.configure("exchange", name)
     while True:
         streams = yield from permitted_partitions(access, vhost, name, CONFIGURE)
         waiting = _check_unused(vhost, name, streams, if_unused, if_empty)

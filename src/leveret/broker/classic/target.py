@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from leveret.broker.classic.classic import ClassicQueue
 
 #: Messages that are dropped for others at once, before the rest of very many follows as a task.
-_DROPPED_AT_ONCE: Final = 16
+_DROPPED_AT_ONCE: Final = 4
 
 
 @final
