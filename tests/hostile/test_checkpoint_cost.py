@@ -181,7 +181,7 @@ def test_how_often_messages_came_back_is_handed_over_in_slices() -> None:
 @pytest.mark.skipif(not PLAIN, reason="counts lines of plain Python")
 def test_a_slice_of_a_deep_queue_runs_a_bounded_number_of_lines() -> None:
     """Whatever it looks at: what is waiting, unacked, gone, or in a chunk already."""
-    node = Node()
+    node = Node(window_bytes=-1)
     peer = deep(node, DEEP)
     peer.send(method(1, "basic.nack", delivery_tag=DEEP // 2, multiple=True, requeue=True))
     ack_others(node, peer, DEEP // 2 + 1, DEEP)
