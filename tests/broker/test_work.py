@@ -2,35 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from leveret.broker.core.turn import Turn
-from leveret.broker.scheduler.task import Work
 from leveret.limits import STEPS_PER_SLICE, WORK_STEPS_PER_TURN
 from support.node.core import Node
 
 
-class Counting(Work):
-    """A work of so many steps, which logs its name at each slice."""
-
-    def __init__(self, turn: Turn, name: str, steps: int, log: list[str]) -> None:
-        self.turn = turn
-        self.name = name
-        self.left = steps
-        self.log = log
-        self.follows: Work | None = None
-
-    def step(self, steps: int) -> bool:
-        done = min(int(steps), self.left)
-        self.turn.steps += done
-        self.left -= done
-        self.log.append(self.name)
-        return self.left > 0
-
-    def ended(self) -> None:
-        self.log.append(f"{self.name} ended")
-        if self.follows is not None:
-            self.turn.begin(self.follows)
+def counting(
+    turn: Turn, name: str, steps: int, log: list[str], follows: Iterator[int] | None = None
+) -> Iterator[int]:
+    """Take so many steps, log the name at each slice and at the end, and start what follows."""
+    while steps > STEPS_PER_SLICE:
+        log.append(name)
+        steps -= STEPS_PER_SLICE
+        yield STEPS_PER_SLICE
+    log.append(name)
+    turn.steps += steps
+    log.append(f"{name} ended")
+    if follows is not None:
+        turn.start(follows)
 
 
 @pytest.fixture
@@ -40,15 +33,15 @@ def turn() -> Turn:
 
 def test_a_short_one_ends_at_once(turn: Turn) -> None:
     log: list[str] = []
-    turn.begin(Counting(turn, "a", STEPS_PER_SLICE, log))
+    turn.start(counting(turn, "a", STEPS_PER_SLICE, log))
     assert log == ["a", "a ended"]
     assert not turn.works
 
 
 def test_long_ones_take_turns(turn: Turn) -> None:
     log: list[str] = []
-    turn.begin(Counting(turn, "a", 3 * STEPS_PER_SLICE, log))
-    turn.begin(Counting(turn, "b", 2 * STEPS_PER_SLICE, log))
+    turn.start(counting(turn, "a", 3 * STEPS_PER_SLICE, log))
+    turn.start(counting(turn, "b", 2 * STEPS_PER_SLICE, log))
     assert log == ["a", "b"]
     turn.settle()
     assert turn.resume
@@ -62,7 +55,7 @@ def test_a_turn_has_steps_for_some_of_them(turn: Turn) -> None:
     """The others come first in the next one."""
     log: list[str] = []
     for name in "abc":
-        turn.begin(Counting(turn, name, 3 * STEPS_PER_SLICE, log))
+        turn.start(counting(turn, name, 3 * STEPS_PER_SLICE, log))
     log.clear()
     before = turn.steps
     turn.settle()
@@ -77,9 +70,8 @@ def test_a_turn_has_steps_for_some_of_them(turn: Turn) -> None:
 def test_the_end_of_one_may_begin_another(turn: Turn) -> None:
     """It gets its other slices in later turns."""
     log: list[str] = []
-    first = Counting(turn, "a", 2 * STEPS_PER_SLICE, log)
-    first.follows = Counting(turn, "b", 3 * STEPS_PER_SLICE, log)
-    turn.begin(first)
+    second = counting(turn, "b", 3 * STEPS_PER_SLICE, log)
+    turn.start(counting(turn, "a", 2 * STEPS_PER_SLICE, log, second))
     turn.settle()
     assert log == ["a", "a", "a ended", "b"]
     turn.settle()
@@ -89,9 +81,8 @@ def test_the_end_of_one_may_begin_another(turn: Turn) -> None:
 
 def test_a_stop_does_all_that_is_left(turn: Turn) -> None:
     log: list[str] = []
-    first = Counting(turn, "a", 20 * STEPS_PER_SLICE, log)
-    first.follows = Counting(turn, "b", 30 * STEPS_PER_SLICE, log)
-    turn.begin(first)
+    second = counting(turn, "b", 30 * STEPS_PER_SLICE, log)
+    turn.start(counting(turn, "a", 20 * STEPS_PER_SLICE, log, second))
     turn.end_works()
     assert log[-1] == "b ended"
     assert turn.steps >= 50 * STEPS_PER_SLICE

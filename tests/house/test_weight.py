@@ -76,7 +76,6 @@ BASES_LEFT: Final = frozenset(
         "broker.core.memory.HeldMemory",
         "broker.core.work.WorkAccount",
         "broker.scheduler.task.Spending",
-        "broker.scheduler.task.WaitedWork",
         "session.connection_base.ConnectionBase",
     ]
 )

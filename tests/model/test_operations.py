@@ -371,9 +371,7 @@ def faults_of(
     counted, empty = booked(node), empty_books()
     if more := {name: count for name, count in counted.items() if count > empty[name]}:
         faults.append(f"counted: {more}")
-    # The classes of works are not generators yet.
-    by_hand = any(name.rpartition(".")[2].lstrip("_")[:1].isupper() for name in node.seen)
-    if not by_hand and (again := alive() - before):
+    if again := alive() - before:
         faults.append(f"alive: {dict(again)}")
     found = facts(Node(image, clock=node.clock))
     if live != found:

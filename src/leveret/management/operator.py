@@ -21,7 +21,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
-from leveret.broker.scheduler.task import EndWaiter, Task, WaitedWork
+from leveret.broker.scheduler.task import EndWaiter, Task
 from leveret.errors import AmqpError
 from leveret.limits import STEPS_PER_SLICE
 from leveret.management.listening.address import ListenAddress
@@ -51,7 +51,7 @@ class _Waiter(EndWaiter):
             self.future.set_result(None)
 
 
-async def ended(work: WaitedWork, durable: Callable[[], Awaitable[None]]) -> None:
+async def ended(work: Task, durable: Callable[[], Awaitable[None]]) -> None:
     """Wait until a long operation that was begun is over, and what it recorded is `durable`."""
     await durable()
     if not work.over:
@@ -135,7 +135,7 @@ class Operator:
         yield
         await self.durable()
 
-    async def ended(self, work: WaitedWork) -> None:
+    async def ended(self, work: Task) -> None:
         """Wait until a long operation that was begun is over, and what it recorded is synced."""
         await ended(work, self.durable)
 

@@ -1,24 +1,21 @@
-"""Long operations of the core: what takes more steps than a slice continues in later turns.
+"""The account of work: what the core has done, the tasks that it goes on with, and the rounds.
 
 A step is one binding, target, message or definition that is looked at or changed; it takes about a
-microsecond of compiled code, and never more than a few.  An operation that may take more steps than
-`STEPS_PER_SLICE` is a `Work`: it does a slice at a time, and others have their turn between two.
-
-Invariants: a work that was begun ends, also when the connection that wanted it is lost; what
-another request or a checkpoint sees between two slices is a state that the broker may be in.
+microsecond of compiled code, and never more than a few.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, final
+from collections.abc import Iterator
+from typing import Any
 
 from mypy_extensions import i64
 
 from leveret.broker.core.counts import Counts, MessageSizes
 from leveret.broker.core.memory import HeldMemory
 from leveret.broker.core.rounds import Rounds
-from leveret.broker.scheduler.task import Task, Work
+from leveret.broker.scheduler.task import Task
 from leveret.limits import (
     DISPATCH_STEPS_PER_TURN,
     FREED_BYTES_PER_STEP,
@@ -47,7 +44,7 @@ class WorkAccount(HeldMemory):
         self.counts = Counts()
         self.sizes = MessageSizes()
         #: Long operations that are not at their end, the one whose turn it is first.
-        self.works: deque[Work] = deque()
+        self.works: deque[Task] = deque()
         #: How long one of their slices may be.  The shortest, 1, stops a generator at each yield.
         self.slice_steps: i64 = STEPS_PER_SLICE
         #: The connections that wait for their turn, the rounds that have begun since the start, and
@@ -63,8 +60,10 @@ class WorkAccount(HeldMemory):
         self.timed_steps: i64 = TIMED_STEPS_PER_TURN
         #: The step at which the turn has done its part: what comes later in it does little.
         self.turn_end: i64 = STEPS_PER_TURN
-        #: What lets go of memory at the moment; None where there is nothing.
-        self._freeing: Freeing | None = None
+        #: What nobody uses any more, and whether a task lets go of it.
+        self._unused_lists: list[list[Any]] = []
+        self._unused_tables: list[dict[Any, Any]] = []
+        self._frees = False
 
     def count_large(self, size: i64) -> None:
         """Count what it takes to let go of a large message."""
@@ -73,12 +72,13 @@ class WorkAccount(HeldMemory):
     def free(self, items: list[Any]) -> None:
         """Let go of the objects in a list that nobody uses any more: of many, in slices."""
         count: i64 = len(items)
-        if count <= _FREED_AT_ONCE and self.freed_at_once(items) == count:
+        if count <= _FREED_AT_ONCE and self._freed_at_once(items) == count:
             items.clear()
         else:
-            self._begin_freeing().lists.append(items)
+            self._unused_lists.append(items)
+            self._begin_freeing()
 
-    def freed_at_once(self, items: list[Any]) -> i64:
+    def _freed_at_once(self, items: list[Any]) -> i64:
         """Return how many objects at the end of a list are let go at once, and count that work.
 
         Where these are messages, or placed ones, they are fewer the larger they are.
@@ -92,7 +92,7 @@ class WorkAccount(HeldMemory):
         self.steps += count // MESSAGES_FREED_PER_STEP + size // FREED_BYTES_PER_STEP
         return count
 
-    def empty_some(self, table: dict[Any, Any]) -> None:
+    def _empty_some(self, table: dict[Any, Any]) -> None:
         """Let go of some objects of a dict, fewer where these are large messages."""
         count: i64 = 0
         size: i64 = 0
@@ -104,26 +104,45 @@ class WorkAccount(HeldMemory):
     def free_later(self, items: list[Any]) -> None:
         """Let go of the objects in a list, which is one of very many, in slices."""
         if items:
-            self._begin_freeing().lists.append(items)
+            self._unused_lists.append(items)
+            self._begin_freeing()
 
     def free_table_later(self, table: dict[Any, Any]) -> None:
         """Let go of the objects in a dict, which is one of very many, in slices."""
         if table:
-            self._begin_freeing().tables.append(table)
+            self._unused_tables.append(table)
+            self._begin_freeing()
 
     def free_table(self, table: dict[Any, Any]) -> None:
         """Let go of the objects in a dict that nobody uses any more: of many, in slices."""
         if len(table) <= _FREED_AT_ONCE:
-            self.empty_some(table)
+            self._empty_some(table)
         if table:
-            self._begin_freeing().tables.append(table)
+            self._unused_tables.append(table)
+            self._begin_freeing()
 
-    def _begin_freeing(self) -> Freeing:
-        freeing = self._freeing
-        if freeing is None or freeing.over:
-            freeing = self._freeing = Freeing(self)
-            self.works.append(freeing)
-        return freeing
+    def _begin_freeing(self) -> None:
+        if not self._frees:
+            self._frees = True
+            self.works.append(Task(self, self._free_unused()))
+
+    def _free_unused(self) -> Iterator[int]:
+        """Let go of what is in memory for nobody: a million messages take a fifth of a second."""
+        while self._unused_lists or self._unused_tables:
+            if self._unused_lists:
+                items = self._unused_lists[-1]
+                left: i64 = i64(len(items)) - self._freed_at_once(items)
+                if left > 0:
+                    del items[left:]
+                else:
+                    self._unused_lists.pop()
+            else:
+                table = self._unused_tables[-1]
+                self._empty_some(table)
+                if not table:
+                    self._unused_tables.pop()
+            yield 1
+        self._frees = False
 
     def begin_round(self) -> None:
         """Begin a round: give turns to connections that wait for theirs, as many as it has.
@@ -178,20 +197,20 @@ class WorkAccount(HeldMemory):
         """
         return self.steps > self.round_end - STEPS_PER_SLICE
 
-    def begin(self, work: Work, steps: i64 = STEPS_PER_SLICE) -> None:
-        """Do the first slice of a long operation, of so many steps, and the others in later turns.
+    def begin(self, task: Task) -> None:
+        """Do the first slice of a long operation, and the others in later turns.
 
         The shell comes back for them, because `Turn.settle` follows every call into the core.
         """
-        if work.step(min(steps, self.slice_steps)):
-            self._go_on_later(work)
+        if task.step(self.slice_steps):
+            self._go_on_later(task)
         else:
-            work.ended()
+            task.ended()
 
-    def _go_on_later(self, work: Work) -> None:
+    def _go_on_later(self, task: Task) -> None:
         """Continue a long operation in later turns; one that waits for a sync comes back itself."""
-        if not (isinstance(work, Task) and work.parked):
-            self.works.append(work)
+        if not task.parked:
+            self.works.append(task)
 
     def continue_works(self, steps: i64) -> None:
         """Do a slice of long operations, each in its turn, until these take `steps` steps."""
@@ -199,51 +218,11 @@ class WorkAccount(HeldMemory):
         left: i64 = len(self.works)
         while left > 0 and self.steps < last:
             left -= 1
-            work = self.works.popleft()
-            if work.step(self.slice_steps):
-                self._go_on_later(work)
+            task = self.works.popleft()
+            if task.step(self.slice_steps):
+                self._go_on_later(task)
             else:
-                work.ended()
-
-
-@final
-class Freeing(Work):
-    """Lets go of what is in memory for nobody: a million messages take a fifth of a second."""
-
-    def __init__(self, account: WorkAccount) -> None:
-        self._account = account
-        self.lists: list[list[Any]] = []
-        self.tables: list[dict[Any, Any]] = []
-        self.over = False
-
-    def step(self, steps: i64) -> bool:
-        """Let go of some of it."""
-        account = self._account
-        last = account.steps + steps
-        while self.lists or self.tables:
-            if account.steps >= last:
-                return True
-            if self.lists:
-                self._shorten(self.lists[-1])
-            else:
-                account.steps += 1
-                account.empty_some(self.tables[-1])
-                if not self.tables[-1]:
-                    self.tables.pop()
-        return False
-
-    def _shorten(self, items: list[Any]) -> None:
-        account = self._account
-        account.steps += 1
-        left: i64 = i64(len(items)) - account.freed_at_once(items)
-        if left > 0:
-            del items[left:]
-        else:
-            self.lists.pop()
-
-    def ended(self) -> None:
-        """Note that nothing is left."""
-        self.over = True
+                task.ended()
 
 
 def _body_bytes(item: Any) -> i64:

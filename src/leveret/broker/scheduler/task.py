@@ -60,47 +60,13 @@ class EndWaiter:
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Work:
-    """One long operation."""
-
-    @abstractmethod
-    def step(self, steps: i64) -> bool:
-        """Do about `steps` steps, count them in `Turn.steps`; return whether some are left."""
-
-    @abstractmethod
-    def ended(self) -> None:
-        """Let who waits for it continue: no step is left."""
-
-
-class WaitedWork(Work):
-    """A long operation whose end is told to those who wait for it."""
-
-    def __init__(self) -> None:
-        self.over = False
-        self._waiters: list[EndWaiter] = []
-
-    def tell(self, waiter: EndWaiter) -> None:
-        """Tell `waiter` when it is over, at once where it is."""
-        if self.over:
-            waiter.work_ended()
-        else:
-            self._waiters.append(waiter)
-
-    def ended(self) -> None:
-        """Tell those who wait."""
-        self.over = True
-        waiters = self._waiters
-        self._waiters = []
-        for waiter in waiters:
-            waiter.work_ended()
-
-
-class Task(WaitedWork):
+class Task:
     """An operation under way; `Turn.start` makes and begins it."""
 
     def __init__(self, turn: Spending, operation: Iterator[int]) -> None:
-        super().__init__()
+        self.over = False
         self._turn = turn
+        self._waiters: list[EndWaiter] = []
         #: The generator; nothing is left of it once it is over.
         self.operation = operation
         #: The group of the journal that what depends on the operation must wait for: each slice
@@ -108,6 +74,13 @@ class Task(WaitedWork):
         self.group: i64 = turn.reply_group
         #: True while it waits for a sync, and is in no list of tasks.
         self.parked = False
+
+    def tell(self, waiter: EndWaiter) -> None:
+        """Tell `waiter` when it is over, at once where it is."""
+        if self.over:
+            waiter.work_ended()
+        else:
+            self._waiters.append(waiter)
 
     def step(self, steps: i64) -> bool:
         """Continue for about so many steps, and count them; return whether some are left."""
@@ -134,10 +107,14 @@ class Task(WaitedWork):
         """Let go of the operation, and tell those who wait."""
         # A generator keeps what it refers to, and that may refer to the task.
         self.operation = iter(_NOTHING)
-        super().ended()
+        self.over = True
+        waiters = self._waiters
+        self._waiters = []
+        for waiter in waiters:
+            waiter.work_ended()
 
 
-def after(task: WaitedWork | None) -> Iterator[int]:
+def after(task: Task | None) -> Iterator[int]:
     """Within an operation, wait for the end of a task, if there is one."""
     while task is not None and not task.over:
         yield WAIT
