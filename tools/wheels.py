@@ -4,7 +4,7 @@
 
 A wheel is kept under what it was made of: the sources, this Python, the compiler and its flags, and
 the packages that build.  So going back to an earlier commit, or making a second clone, compiles
-nothing.  The last `KEPT` of them stay in `~/.cache/leveret/wheels`; `LEVERET_WHEELS=off` looks for
+nothing.  The last `KEPT` of them stay in `~/.cache/leveret/wheels`; `WHEELS=new` looks for
 none and keeps none, as in `.ci/run`.
 """
 
@@ -97,7 +97,7 @@ def main() -> None:
     root = Path(__file__).parents[1]
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     with tempfile.TemporaryDirectory() as scratch:
-        if os.environ.get("LEVERET_WHEELS") == "off":
+        if os.environ.get("WHEELS") == "new":
             wheel = make(root, Path(scratch))
         else:
             key = key_of(root, os.environ, compiler_of(os.environ))
