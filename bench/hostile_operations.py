@@ -8,7 +8,7 @@ from typing import Final
 
 from target import Target
 
-from leveret.limits import TX_STEPS_MAX
+from leveret.limits import TX_COST_MAX
 from support.wire import raw
 
 #: Requests that are sent together.
@@ -105,7 +105,7 @@ def attack_large_transactions(target: Target) -> None:
             connection.call(1, "queue.bind", queue=f"f{number}", exchange="all")
         connection.call(1, "tx.select")
         # A copy is a step of the commit, and two more where the oldest message is dropped for it.
-        count = TX_STEPS_MAX // (3 * QUEUES + 1)
+        count = TX_COST_MAX // (3 * QUEUES + 1)
         while not target.over:
             connection.send(raw.publish(1, "all", "", bytes(20)) * count)
             connection.call(1, "tx.commit")

@@ -96,10 +96,10 @@ def dribble(kinds: dict[str, Peers]) -> None:
                 of[sock.fileno()] = (peers, sock)
                 poll.register(sock, select.EPOLLIN)
         while any(peers.open for peers in kinds.values()) and time.monotonic() < until:
-            turn = time.monotonic() + 1
+            core = time.monotonic() + 1
             for peers in kinds.values():
                 peers.send()
-            while (left := turn - time.monotonic()) > 0:
+            while (left := core - time.monotonic()) > 0:
                 for number, _ in poll.poll(left):
                     peers, sock = of[number]
                     if sock in peers.open:

@@ -51,7 +51,7 @@ def boot(image: Image, window_bytes: int) -> tuple[Boot, Reading, bool]:
     said += [f"torn end of the journal: {damage}" for damage in report.torn]
     kept = bool(disk.list("quarantine")) if said else True
     # A chunk that is damaged when it is read is kept and named by the shell.
-    said += [f"damage found: {damaged.what}" for damaged in node.turn.damaged]
+    said += [f"damage found: {damaged.what}" for damaged in node.core.damaged]
     return Boot(1, definitions, lambda: "\n".join(said)), reading, kept
 
 

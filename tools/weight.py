@@ -25,9 +25,9 @@ ROOMS: Final = ("broker", "session")
 #: The only room whose business is who works when and for how long.
 SCHEDULER: Final = "broker.scheduler."
 
-#: Attributes that say what was spent (`turn.steps`) or what is left to spend (`timed_steps`); a
-#: private one is the class's own.
-_SPENT: Final = re.compile(r"([a-z]\w*_)?(steps|cost|spent|work_done)")
+#: Attributes that say what was spent (`Scheduler.spent`) or what is left to spend (`left_for_…`).
+#: A private one is the class's own.
+_SPENT: Final = re.compile(r"([a-z]\w*_)?(steps|cost|spent|work_done)|left_for_\w+")
 _ORDERED: Final = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 
 #: Words for shares of the processor's time, in names and prose; `round(x)` is Python's.

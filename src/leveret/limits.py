@@ -191,9 +191,9 @@ TX_MESSAGES_MAX: Final = 10_000
 TX_COPIES_MAX: Final = 16_384
 TX_BYTES_MAX: Final = 64 * 1024 * 1024
 
-#: Steps of a commit, as they are reckoned while the transaction is held: some 0.7 µs each.  With
+#: The cost of a commit, as it is estimated while the transaction is held: some 0.7 µs each.  With
 #: all of the above at once it would take twice as long.
-TX_STEPS_MAX: Final = 24_576
+TX_COST_MAX: Final = 24_576
 
 #: Commits of staged batches in one transaction: each is a record of some 30 µs.  Together they name
 #: `STAGING_QUEUES_PER_COMMIT_MAX` queues at most.
@@ -202,10 +202,6 @@ TX_COMMITS_MAX: Final = 128
 #: Of these bytes, those of messages below `BODY_APART_BYTES`.  They are copied into the record and
 #: into streams, which takes 1 to 3 ms for each MiB, while a large body is written from where it is.
 TX_SMALL_BYTES_MAX: Final = 8 * 1024 * 1024
-
-#: Bytes of such small messages, and of large ones, that count as a step.
-TX_SMALL_BYTES_PER_STEP: Final = 1024
-TX_LARGE_BYTES_PER_STEP: Final = 16_384
 
 #: Bytes of contents that one connection has begun and not completed, with those of transactions
 #: that it has not committed; beyond it the connection ends (506).
@@ -270,82 +266,23 @@ LOGINS_KNOWN_SECONDS: Final = 86_400
 #: GIL for the whole turn).
 SLICE_MESSAGES: Final = 4096
 
-#: Steps (`broker.core.work`) that a connection or a long operation has in one turn, before others
-#: have theirs: some 2 ms of compiled code; those of all long operations together, and those in
-#: which queues deliver.
-STEPS_PER_SLICE: Final = 2048
-WORK_STEPS_PER_TURN: Final = 4096
-DISPATCH_STEPS_PER_TURN: Final = 4096
+#: Bytes of a message for a cost of 1 (`broker/scheduler/costs.py`) where they are copied into the
+#: output: 60 kB take some 40 µs.
+CONTENT_BYTES_PER_COST: Final = 2048
 
-#: Steps of one turn: some 8 ms.  What connections, deliveries and long operations leave of them is
-#: for deadlines and dead letters; each has a least share, also where the turn has no steps left.
-STEPS_PER_TURN: Final = 8192
-TURN_SHARE_MIN: Final = 512
-
-#: Bytes of a message that are one more step where they are copied into the output: 60 kB take some
-#: 40 µs.
-CONTENT_BYTES_PER_STEP: Final = 2048
-
-#: Messages that each of many queues may deliver in a turn: fewer would cost more than they save.
-DISPATCH_SHARE_MIN: Final = 64
-
-#: Steps of a round, after which all connections wait for the next look at the sockets.
-STEPS_PER_ROUND: Final = 4096
-
-#: Steps that are left then for connections which ask for little, and those that each of them has.
-LATE_STEPS_PER_ROUND: Final = 1024
-LATE_STEPS_PER_SLICE: Final = 128
-
-#: What a method costs in steps, on the average, beside those that its own loops count: one that
-#: changes definitions (a declare takes 20 to 40 µs), and any other.
-DEFINING_METHOD_STEPS: Final = 32
-METHOD_STEPS: Final = 2
-
-#: What it costs in steps to find where messages with a new routing key go, and to remember that,
-#: beside the routing itself: names are decoded, and permissions are looked at.
-RESOLVE_STEPS: Final = 4
-
-#: Steps of an import of definitions that are one record of the journal, and so are done at once: a
-#: file of some hundred entries is there whole after a crash, or not at all.
-IMPORT_STEPS_PER_RECORD: Final = 4096
-
-#: Connections whose output one turn hands to their sockets (some 8 µs each), and what a look at
-#: the clock of one connection costs in steps, beside its channels.
+#: Connections whose output one turn hands to their sockets (some 8 µs each).
 FLUSHES_PER_TURN: Final = 512
-TICK_STEPS: Final = 3
 
-#: Messages in memory that are dropped without a look at them in one step.
-MESSAGES_FREED_PER_STEP: Final = 4
-
-#: The bytes of a message from which on it counts what it takes to let go of it, and how many are
-#: let go in one step: 128 MiB take some 11 ms, because the system takes back each page.
+#: The bytes of a message from which on it counts what it takes to let go of it.
 LARGE_MESSAGE_BYTES: Final = 1 << 20
-FREED_BYTES_PER_STEP: Final = 16_384
 
-#: What it costs in steps to read a chunk from a file at once, and bytes of it that are one more: of
-#: 256 KiB, which may be one message, reading and checking take some 100 µs.
-CHUNK_READ_STEPS: Final = 32
-CHUNK_BYTES_PER_STEP: Final = 1024
+#: Bytes for a cost of 1: of input where they are no whole message yet; and of a method, or of a
+#: message's properties, that are read entry by entry.
+INPUT_BYTES_PER_COST: Final = 256
+TABLE_BYTES_PER_COST: Final = 16
 
-#: What the end of a queue costs in steps, and a partition of a super stream that is prepared,
-#: beside the bytes of its definitions.
-QUEUE_DROP_STEPS: Final = 3
-PARTITION_STEPS: Final = 20
-
-#: What the end of a connection that the operator closes costs in steps, beside what it held.
-CLOSE_STEPS: Final = 32
-
-#: Bytes of input that count as a step where they are no whole message yet, and bytes of a method,
-#: or of a message's properties, that are read entry by entry.
-INPUT_BYTES_PER_STEP: Final = 256
-TABLE_BYTES_PER_STEP: Final = 16
-
-#: Bytes of a method beyond `SHORT_METHOD_BYTES` that are one more step: its arguments are read,
-#: checked, encoded, compared and booked value by value, and a value may have one byte.  There are
-#: at most `TABLE_ENTRIES_MAX` of them, so that more steps than two for each stand for long texts.
+#: Bytes of a method beyond which its arguments count (`broker/scheduler/costs.py`).
 SHORT_METHOD_BYTES: Final = 64
-METHOD_BYTES_PER_STEP: Final = 4
-METHOD_VALUE_STEPS_MAX: Final = 2 * TABLE_ENTRIES_MAX
 
 #: Queues and exchanges of one vhost, and bindings from one exchange.
 QUEUES_PER_VHOST_MAX: Final = 1_000_000
@@ -373,11 +310,10 @@ MESSAGE_BYTES_PER_USER_PERCENT: Final = 80
 QUOTA_SLACK_MESSAGES: Final = 4096
 QUOTA_SLACK_BYTES: Final = 64 * 65_536
 
-#: Queues that are counted again in one turn before publishes are refused by a quota, 0.7 ms in all,
-#: and how many of them make a step.  With more queues, or where more is refused in a turn, a
-#: publish may be refused some times more after messages have left.
+#: Queues that are counted again in one round before publishes are refused by a quota, 0.7 ms in
+#: all.  With more queues, or where more is refused in a round, a publish may be refused some times
+#: more after messages have left.
 QUOTA_RECOUNT_QUEUES: Final = 4096
-QUOTA_RECOUNT_QUEUES_PER_STEP: Final = 2
 
 #: Users, the tags of one and his topic permissions in one vhost; vhosts.
 USERS_MAX: Final = 100_000
@@ -418,10 +354,6 @@ CHOICES_PER_QUEUE_MAX: Final = 1024
 #: places in patterns that they look at: 8 to 20 for a key where the pattern is about its beginning.
 #: It is done at once, some 0.1 µs each; the fan-out to 100,000 queues stays below.
 ROUTING_LOOKS_MAX: Final = 131_072
-
-#: How many bindings, places in patterns and conditions on headers are compared in one step, about a
-#: microsecond.
-LOOKS_PER_STEP: Final = 8
 
 #: Queues that a message is published to at once: more have it in parts of at least so many, between
 #: which others are served.  Each part is recorded with the whole message; as many parts are made as
@@ -505,9 +437,6 @@ PATTERN_STATES_MAX: Final = 2000
 #: longest name can be at 250 places of the pattern at once, where honest ones are at two or three.
 PATTERN_LOOKS_MAX: Final = 65_536
 
-#: Such steps that count as one of the broker's.
-PATTERN_WALK_PER_STEP: Final = 8
-
 #: What the patterns of all policies of users, and of all of operators, may look at in the name of a
 #: queue or an exchange; after that the others do not match.  A plain word takes one; 4,096 patterns
 #: may take 16 each, and 600 that are at two places at once may search all of 50 characters.
@@ -524,27 +453,8 @@ DEATHS_LISTED_MAX: Final = 128
 DEATH_KEYS_LISTED_MAX: Final = 2048
 DEATHS_BYTES_MAX: Final = 32_768
 
-#: What a letter costs in steps, beside its routing and its copies: headers are read and written
-#: anew, in some 8 µs.
-LETTER_STEPS: Final = 8
-#: Steps of dead-lettering in one turn: some 2 ms.
-LETTER_STEPS_PER_TURN: Final = 2048
-#: Bytes by which it may let memory grow before the broker looks whether there is room: without it
-#: letters are not multiplied.
-LETTER_BYTES_PER_TURN: Final = 262_144
-#: Such steps that the letters of one transaction take as a part of it; the others follow it.
-TX_LETTER_STEPS_MAX: Final = 4096
 #: Letters that wait for theirs before no more messages expire.
 LETTERS_WAITING_MAX: Final = 4096
-
-#: Steps in one turn of what deadlines bring: messages of all queues that expire (2 µs each),
-#: or come back to them from a delay; and deadlines that are looked at in one turn.
-TIMED_STEPS_PER_TURN: Final = 2048
-#: What a message costs in steps that expires, beside its dead letter.
-EXPIRY_STEPS: Final = 2
-#: What a message costs in steps that a delayed exchange lets go, beside its routing and its copies.
-DELAYED_STEPS: Final = 4
-TIMERS_PER_TURN: Final = 256
 
 #: After this a letter that no queue took is offered again (dead-letter strategy at-least-once).
 DEAD_LETTER_RETRY_MS: Final = 1000

@@ -177,13 +177,13 @@ def test_a_stream_keeps_its_start_and_its_offsets() -> None:
     again = Node(RecordingDisk(node.image()))
     stream = again.stream("s")
     assert (stream.first_offset, stream.next_offset, stream.visible_end) == (first, end, end)
-    assert again.turn.held_messages == 0, "what lies in chunks is not in memory"
+    assert again.core.memory.held_messages == 0, "what lies in chunks is not in memory"
 
 
 def test_what_a_checkpoint_closed_before_its_sync_may_leave_memory_with_it() -> None:
     """Else each checkpoint would keep what was under way at its beginning, for good."""
     node = Node()
-    cache = node.turn.stream_cache
+    cache = node.core.stream_cache
     peer = node.connect()
     peer.declare("s", arguments={"x-queue-type": "stream"})
     for _ in range(3):
@@ -191,12 +191,12 @@ def test_what_a_checkpoint_closed_before_its_sync_may_leave_memory_with_it() -> 
         assert not node.step_checkpoint()
         node.run()
         assert not cache.blocks, "not seen yet: a reader will want it from memory"
-        assert node.turn.held_messages == 5
+        assert node.core.memory.held_messages == 5
         node.take_checkpoint()
         node.sync()
         (block,) = cache.blocks
         cache.drop(block)
-        assert (node.turn.held_messages, node.turn.held_bytes) == (0, 0)
+        assert (node.core.memory.held_messages, node.core.memory.held_bytes) == (0, 0)
     reader = node.connect()
     reader.call(1, "basic.qos", prefetch_count=20)
     values = {"queue": "s", "consumer_tag": "c", "arguments": {"x-stream-offset": "first"}}
@@ -221,7 +221,7 @@ def test_a_checkpoint_waits_while_very_much_is_to_be_written() -> None:
         node.write_batch()
         node.sync()
     assert node.checkpoint is None
-    assert node.turn.unchunked_bytes == 0
+    assert node.core.memory.unchunked_bytes == 0
 
 
 @pytest.mark.parametrize("steps", range(1, 12))
@@ -286,7 +286,7 @@ def test_a_deletion_of_a_vhost_in_an_older_journal_takes_every_queue() -> None:
     node.broker.add_vhost("v")
     node.broker.users.set_permission("guest", "v", ".*", ".*", ".*")
     node.connect_as("guest", vhost="v").declare("q", durable=True)
-    node.turn.journal.delete("vhost", {"name": "v"})
+    node.core.journal.delete("vhost", {"name": "v"})
     node.sync()
     again = Node(RecordingDisk(node.image()))
     assert list(again.broker.vhosts) == ["/"]

@@ -137,7 +137,7 @@ def test_sinks_and_waiting_batches_have_a_most() -> None:
         "any more (leveret ctl delete_sink)"
     )
     assert released(peer, sink="s5", batch=2) == ["basic.ack"]
-    node.tick(int(node.turn.publisher_expiry_ms) + 2000)
+    node.tick(int(node.core.publisher_expiry_ms) + 2000)
     assert node.staging.sinks.by_place == {}
     full = node.connect()
     full.declare("full", arguments={"x-max-length": 0, "x-overflow": "reject-publish"})
@@ -262,7 +262,7 @@ def test_an_abandoned_queue_expires_after_its_last_publish() -> None:
     assert "a" in node.vhost.queues.by_name
     node.tick(1001)
     assert "a" not in node.vhost.queues.by_name
-    assert node.turn.held_messages == 0
+    assert node.core.memory.held_messages == 0
 
 
 def held_back(node: Node) -> Peer:
@@ -308,7 +308,7 @@ def test_a_vhost_goes_with_what_it_releases() -> None:
     node.broker.delete_vhost("v")
     node.tick(5000)
     node.sync()
-    assert node.turn.held_messages == 0
+    assert node.core.memory.held_messages == 0
     assert "v" not in killed(node).broker.vhosts
 
 
@@ -351,7 +351,7 @@ def test_an_idle_sink_is_forgotten_and_its_batches_begin_anew() -> None:
     peer = start(node, "a")
     stage(peer, "a", b"1")
     assert released(peer, "a") == ["basic.ack"]
-    node.tick(int(node.turn.publisher_expiry_ms))
+    node.tick(int(node.core.publisher_expiry_ms))
     assert node.staging.sinks.has("s", "", 1)
     node.tick(2)
     assert not node.staging.sinks.has("s", "", 1)

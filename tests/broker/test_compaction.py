@@ -88,7 +88,7 @@ def test_a_crash_after_a_move_finds_all(checkpoints: int) -> None:
     for image in node.crashed(draw):
         again = Node(RecordingDisk(image))
         assert again.report.damages == []
-        assert again.turn.damaged == []
+        assert again.core.damaged == []
         assert bodies(again) == before
 
 

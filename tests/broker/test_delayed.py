@@ -130,7 +130,7 @@ def test_more_due_at_once_than_a_turn_takes(ready: Peer) -> None:
     assert len(listed(ready.node)) == many
     ready.node.tick(5)
     assert ready.call(1, "queue.purge", queue="q").message_count == many
-    assert ready.node.turn.held_messages == 0
+    assert ready.node.core.memory.held_messages == 0
 
 
 # -- where -----------------------------------------------------------------------------------------
@@ -230,7 +230,7 @@ def test_what_is_unroutable_then_goes_for_good(peer: Peer) -> None:
     assert listed(peer.node)
     peer.node.tick(10)
     assert (peer.names(), listed(peer.node)) == ([], [])
-    assert peer.node.turn.held_messages == 0
+    assert peer.node.core.memory.held_messages == 0
     assert not listed(restarted(peer.node))
 
 

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from leveret.broker.admin.stats import DelayedListing, DelayedStats
-from leveret.limits import DELAYED_PAGE_BYTES, STEPS_PER_SLICE
+from leveret.broker.scheduler.costs import SLICE
+from leveret.limits import DELAYED_PAGE_BYTES
 from leveret.names import Name
 from leveret.store.disks.recording import Image, RecordingDisk, crash_states
 from support.node.core import Node, Peer, held
@@ -96,8 +97,8 @@ def test_a_purge_drops_all(ready: Peer) -> None:
         delay(ready, ms)
     assert ready.node.vhost.exchanges.purge_delayed(Name("e")) == 3
     assert ready.node.vhost.exchanges.purge_delayed(Name("amq.direct")) == 0
-    assert ready.node.turn.held_messages == 0
-    assert ready.node.turn.held_bytes == 0
+    assert ready.node.core.memory.held_messages == 0
+    assert ready.node.core.memory.held_bytes == 0
     assert not listed(restarted(ready.node))
 
 
@@ -107,8 +108,8 @@ def test_a_purge_drops_all(ready: Peer) -> None:
 def test_a_deleted_exchange_takes_along_what_it_delays(ready: Peer) -> None:
     delay(ready, 10)
     ready.call(1, "exchange.delete", exchange="e")
-    turn = ready.node.turn
-    assert (turn.held_messages, turn.held_bytes) == (0, 0)
+    core = ready.node.core
+    assert (core.memory.held_messages, core.memory.held_bytes) == (0, 0)
     declare(ready)
     bind(ready)
     for node in (ready.node, restarted(ready.node)):
@@ -379,8 +380,8 @@ def check_counts(node: Node) -> None:
     delayed = [*store.memory.fresh.values(), *store.memory.loaded.values()]
     in_memory = [item.message for item in delayed] + in_queue
     pages = len(store.pages.by_key) * DELAYED_PAGE_BYTES
-    assert node.turn.held_messages == len(in_memory)
-    assert node.turn.held_bytes == sum(int(message.size) for message in in_memory) + pages
+    assert node.core.memory.held_messages == len(in_memory)
+    assert node.core.memory.held_bytes == sum(int(message.size) for message in in_memory) + pages
     assert store.memory.leaving == 0
     assert len(store.pages.by_key) == len(store.stored.items)
 
@@ -404,7 +405,7 @@ def go_to(node: Node, by_ms: int) -> None:
     node.clock.advance(by_ms)
     node.now()
     node.broker.settle()
-    while node.turn.has_more():
+    while node.core.scheduler.has_more():
         node.broker.settle()
 
 
@@ -428,7 +429,7 @@ def test_what_is_in_memory_waits_for_a_page_that_is_being_read() -> None:
     delay(peer, 99_995, b"before")
     delay(peer, 100_001, b"behind")
     go_to(node, 99_990)
-    assert len(node.turn.wanted) == 1
+    assert len(node.core.wanted) == 1
     go_to(node, 20)
     assert node.classic("q").ready_count() == 1
     node.run()
@@ -443,9 +444,9 @@ def test_no_page_is_read_ahead_without_room() -> None:
         delay(peer, 200_000, bytes(70_000))
     assert not store_of(node).pages.has_room()
     go_to(node, 99_000)
-    assert node.turn.wanted == []
+    assert node.core.wanted == []
     go_to(node, 1_000)
-    assert len(node.turn.wanted) == 1
+    assert len(node.core.wanted) == 1
     node.run()
     assert node.classic("q").ready_count() == 4
 
@@ -453,29 +454,29 @@ def test_no_page_is_read_ahead_without_room() -> None:
 def test_a_page_arrives_while_the_chunks_of_its_deleted_exchange_are_forgotten() -> None:
     """There are so many of them that they go in slices."""
     node = Node(window_bytes=0)
-    node.turn.page_bytes = 500
+    node.core.memory.page_bytes = 500
     peer = node.connect()
     declare(peer)
-    for _ in range(STEPS_PER_SLICE + 100):
+    for _ in range(SLICE + 100):
         delay(peer, 100_000, bytes(600))
         node.run()
-    assert len(store_of(node).pages.by_key) > STEPS_PER_SLICE
+    assert len(store_of(node).pages.by_key) > SLICE
     node.hold_reads = True
     node.tick(99_990)
     assert node.wanted
     peer.connection.receive(method(1, "exchange.delete", exchange="e"), node.now())
-    assert node.turn.works
+    assert node.core.scheduler.tasks
     node.read_wanted()
     node.sync()
-    assert not node.turn.works
-    assert node.turn.held_bytes == node.turn.delayed_bytes == 0
+    assert not node.core.scheduler.tasks
+    assert node.core.memory.held_bytes == node.core.memory.delayed_bytes == 0
 
 
 def test_a_page_that_waits_to_be_read_before_what_is_due_lets_others_rest(ready: Peer) -> None:
     """As many pages as may are being read, of later messages; nothing can be done until then."""
     node = ready.node
-    node.turn.window_bytes = 3_000
-    node.turn.page_bytes = 500
+    node.core.memory.window_bytes = 3_000
+    node.core.memory.page_bytes = 500
     store = store_of(node)
     for _ in range(40):
         delay(ready, 20_000, bytes(200))

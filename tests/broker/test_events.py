@@ -23,7 +23,7 @@ DEAD: dict[str, object] = {"x-dead-letter-exchange": "", "x-dead-letter-routing-
 def followed(every: int = 1, **options: Any) -> tuple[Node, Peer]:
     """A node that follows messages, and a client with the queue `q`."""
     node = Node(**options)
-    node.turn.follow(Events(node.turn, node.broker.vhosts, every))
+    node.core.follow(Events(node.core, node.broker.vhosts, every))
     peer = node.connect()
     peer.declare("q", arguments={})
     return node, peer
@@ -217,7 +217,7 @@ def test_events_survive_a_crash_with_what_they_tell_of() -> None:
 def test_each_vhost_has_its_own() -> None:
     """And one that is deleted with its queues gets none any more."""
     node, _ = followed()
-    noted = node.turn.events
+    noted = node.core.events
     assert noted is not None
     node.broker.add_vhost("other")
     other = node.broker.vhosts["other"]
@@ -235,7 +235,7 @@ def test_each_vhost_has_its_own() -> None:
 
 def test_what_was_noted_before_a_vhost_was_deleted_is_not_told_in_a_new_one() -> None:
     node, _ = followed()
-    noted = node.turn.events
+    noted = node.core.events
     assert noted is not None
     node.broker.add_vhost("other")
     noted.queue_event("routed", "other", "q", 1, None)
@@ -257,13 +257,13 @@ def test_no_event_while_publishers_are_blocked() -> None:
     node.broker.judge_disk(1 << 40)
     peer.call_get("q", no_ack=True)
     assert steps(node)[-2:] == [("delivered", 2), ("acked", 2)]
-    assert node.turn.events is not None
-    assert node.turn.events.dropped == 2
+    assert node.core.events is not None
+    assert node.core.events.dropped == 2
 
 
 def test_a_turn_notes_so_many_events_and_counts_the_rest() -> None:
     node, peer = followed()
-    noted = node.turn.events
+    noted = node.core.events
     assert noted is not None
     queue = node.classic("q")
     for number in range(leveret.limits.EVENTS_PER_TURN_MAX + 1):
@@ -280,5 +280,5 @@ def test_a_queue_of_that_name_that_is_no_stream_gets_none() -> None:
     node.broker.vhosts["/"].queues.create(EVENT_STREAM, QueueAttributes(True))
     put(peer, 1)
     assert node.classic(EVENT_STREAM).ready_count() == 0
-    assert node.turn.events is not None
-    assert node.turn.events.dropped == 2
+    assert node.core.events is not None
+    assert node.core.events.dropped == 2

@@ -32,7 +32,7 @@ def drained(peer: Peer, queue: str) -> list[bytes]:
 def node_with(*queues: str, bytes_max: int = -1) -> tuple[Node, Peer]:
     node = Node(window_bytes=LARGE)
     node.broker.eviction.configure(LARGE, bytes_max)
-    node.turn.page_bytes = 600
+    node.core.memory.page_bytes = 600
     peer = node.connect()
     for queue in queues:
         peer.declare(queue)
@@ -51,14 +51,14 @@ def test_queues_write_what_they_hold(every: int) -> None:
     node.broker.eviction.configure(LARGE, before // 4)
     node.run()
     assert in_memory(node) < before // 4
-    assert node.turn.window_bytes < LARGE
+    assert node.core.memory.window_bytes < LARGE
     for queue in "abc":
         expected[queue] += fill(peer, queue, 40, 10, every)
         assert node.classic(queue).ready_count() == 50
         assert drained(peer, queue) == expected[queue]
-    assert (node.turn.held_messages, node.turn.held_bytes) == (0, 0)
+    assert (node.core.memory.held_messages, node.core.memory.held_bytes) == (0, 0)
     node.run()
-    assert node.turn.window_bytes == LARGE
+    assert node.core.memory.window_bytes == LARGE
 
 
 @pytest.mark.parametrize("every", [1, 3])
@@ -74,7 +74,7 @@ def test_what_a_checkpoint_wrote_is_not_written_again(every: int) -> None:
     expected += fill(peer, "a", 60, 5, every)
     assert [item.message.body for item in all_waiting(node.classic("a"))] == expected
     assert drained(peer, "a") == expected
-    assert (node.turn.held_messages, node.turn.held_bytes) == (0, 0)
+    assert (node.core.memory.held_messages, node.core.memory.held_bytes) == (0, 0)
 
 
 def test_what_is_handed_out_and_came_back_keeps_its_place() -> None:

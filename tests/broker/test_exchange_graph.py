@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leveret.broker.core.turn import Turn
+from leveret.broker.core.core import Core
 from leveret.broker.values.queue_attributes import QueueAttributes
 from leveret.broker.vhost.ids import Ids
 from leveret.broker.vhost.vhost import Vhost
@@ -28,7 +28,7 @@ ALTERNATES = st.dictionaries(st.sampled_from(NAMES), st.sampled_from([*NAMES, "m
 
 def make(kinds: dict[str, str], alternates: dict[str, str]) -> Vhost:
     """A vhost with the exchanges and queues, no bindings."""
-    vhost = Vhost(Turn(Journal()), Ids(), "/")
+    vhost = Vhost(Core(Journal()), Ids(), "/")
     for name in NAMES:
         arguments: dict[str, object] = {}
         if name in alternates:

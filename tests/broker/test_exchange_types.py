@@ -384,11 +384,11 @@ def test_a_transaction_enters_the_history_with_its_commit(peer: Peer) -> None:
 def test_a_history_is_counted_as_memory(peer: Peer) -> None:
     exchange(peer, HISTORY, **{"x-recent-history-length": 2})
     send(peer, *[bytes(1000)] * 5)
-    turn = peer.node.turn
-    assert turn.held_messages == 2
-    assert 2000 <= turn.held_bytes < 2100
+    core = peer.node.core
+    assert core.memory.held_messages == 2
+    assert 2000 <= core.memory.held_bytes < 2100
     peer.call(1, "exchange.delete", exchange="e")
-    assert (turn.held_messages, turn.held_bytes) == (0, 0)
+    assert (core.memory.held_messages, core.memory.held_bytes) == (0, 0)
 
 
 @pytest.mark.parametrize("length", [0, -1, "20", 1.5, True])

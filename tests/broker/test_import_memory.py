@@ -67,11 +67,11 @@ def taken(node: Node, found: dict[str, list[dict[str, Any]]]) -> None:
 def test_what_it_takes_is_in_the_account() -> None:
     node = Node()
     taken(node, {})
-    before = int(node.turn.accounts.total())
+    before = int(node.core.accounts.total())
     tracemalloc.start()
     taken(node, definitions())
     measured = tracemalloc.get_traced_memory()[0]
-    booked = int(node.turn.accounts.total()) - before
+    booked = int(node.core.accounts.total()) - before
     assert booked / FACTOR < measured < booked * FACTOR
 
 

@@ -44,7 +44,7 @@ def again(peer: Peer, crash: bool) -> Peer:
     node = peer.node
     image = node.crashed(no_chance)[0] if crash else node.stop()
     disk = RecordingDisk(image)
-    return Node(disk, window_bytes=int(node.turn.window_bytes), clock=node.clock).connect()
+    return Node(disk, window_bytes=int(node.core.memory.window_bytes), clock=node.clock).connect()
 
 
 def drained(peer: Peer) -> list[bytes]:
@@ -105,7 +105,7 @@ def test_at_random_over_restarts(window: int, seed: int) -> None:
             peer = again(peer, crash=chance.random() < 0.5)
     found = [int(body.rstrip(b"\0")) for body in drained(peer)]
     assert found == [number for _, number in sorted(waiting)]
-    assert peer.node.turn.held_bytes == 0
+    assert peer.node.core.memory.held_bytes == 0
 
 
 @WINDOWS
@@ -184,7 +184,7 @@ def test_one_of_an_earlier_release_keeps_its_levels() -> None:
     arguments = {"x-queue-type": "quorum", "x-max-priority": 2}
     attributes = QueueAttributes(arguments=arguments)
     node.vhost.queues.make(1, "q", attributes)
-    node.turn.journal.define("queue", node.classic("q").definition("/"))
+    node.core.journal.define("queue", node.classic("q").definition("/"))
     peer = again(node.connect(), crash=False)
     for more in ({}, {"x-max-priority": 2}, {"x-max-priority": 7}):
         peer.declare("q", arguments={"x-queue-type": "quorum"} | more)

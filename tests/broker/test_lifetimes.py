@@ -20,7 +20,7 @@ def test_an_exclusive_queue_ends_with_its_connection(node: Node, peer: Peer, dur
     assert peer.names() == ["connection.close-ok"]
     assert len(node.vhost.queues.by_name) == 0
     assert node.vhost.exchanges.by_name["amq.fanout"].bindings == {}
-    assert node.turn.held_messages == 0
+    assert node.core.memory.held_messages == 0
 
 
 def test_messages_of_a_queue_that_goes_are_let_go(node: Node, peer: Peer) -> None:
@@ -30,10 +30,10 @@ def test_messages_of_a_queue_that_goes_are_let_go(node: Node, peer: Peer) -> Non
     peer.call_get("q")
     deleter = node.connect()
     assert deleter.call(1, "queue.delete", queue="q").message_count == 2
-    assert (node.turn.held_messages, node.turn.held_bytes) == (0, 0)
+    assert (node.core.memory.held_messages, node.core.memory.held_bytes) == (0, 0)
     peer.send(method(1, "basic.ack", delivery_tag=1))
     peer.call(1, "basic.qos")
-    assert (node.turn.held_messages, node.turn.held_bytes) == (0, 0)
+    assert (node.core.memory.held_messages, node.core.memory.held_bytes) == (0, 0)
 
 
 def test_names_by_the_server(peer: Peer) -> None:

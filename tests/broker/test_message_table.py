@@ -56,16 +56,16 @@ def test_what_is_empty_is_not_kept() -> None:
 
 
 def test_it_lets_go_in_slices() -> None:
-    turn = Node().turn
+    core = Node().core
     table = MessageTable()
     for sequence in range(1, 20_000):
         table.put(item(sequence))
-    before = int(turn.steps)
-    table.free(turn)
-    assert int(turn.steps) - before < 20_000 // 16
+    before = int(core.scheduler.spent)
+    table.free(core.scheduler)
+    assert int(core.scheduler.spent) - before < 20_000 // 16
     assert (table.count, table.values()) == (0, [])
     rounds = 0
-    while turn.works:
-        turn.settle()
+    while core.scheduler.tasks:
+        core.settle()
         rounds += 1
     assert rounds > 1

@@ -165,14 +165,14 @@ def at_least_once(peer: Peer) -> None:
 def test_a_message_that_dies_in_the_tail_is_no_row_of_the_chunk_around_it(checkpoint: bool) -> None:
     node, peer = deep()
     at_least_once(peer)
-    node.turn.page_bytes = 100_000
+    node.core.memory.page_bytes = 100_000
     fill(peer, 3)
     fill(peer, 1, 50, expiration="10")
     fill(peer, 3, 3)
     node.tick(20)
     queue = node.classic("q")
     assert [item.sequence for item in queue.out.values()] == [4]
-    node.turn.page_bytes = 200
+    node.core.memory.page_bytes = 200
     fill(peer, 4, 6)
     node.sync()
     assert queue.stored.find(4) is None
@@ -464,7 +464,7 @@ def test_a_damaged_page_costs_itself_and_no_more(place: float) -> None:
     peer = node.connect()
     before = node.classic("q").ready_count()
     rest = got(peer)
-    lost = [one for damaged in node.turn.damaged for one in [int(damaged.records)]]
+    lost = [one for damaged in node.core.damaged for one in [int(damaged.records)]]
     assert rest == sorted(rest)
     assert len(set(rest)) == len(rest)
     assert before - len(rest) == sum(lost) > 0
@@ -488,7 +488,7 @@ def test_a_file_that_is_gone_costs_its_pages_only() -> None:
     node.disk.unlink(segment_path(int(first.file_number)))
     rest = got(peer)
     assert rest[-MANY:] == list(range(100, 100 + MANY))
-    assert sum(int(one.records) for one in node.turn.damaged) == 2 * MANY - len(rest)
+    assert sum(int(one.records) for one in node.core.damaged) == 2 * MANY - len(rest)
     exact(node)
 
 
@@ -503,7 +503,7 @@ def test_a_look_does_not_count_damage_twice() -> None:
         seen = bodies(node.classic("q"))
     lost = 3 * MANY - len(seen)
     assert got(peer) == seen
-    assert sum(int(one.records) for one in node.turn.damaged) == lost > 0
+    assert sum(int(one.records) for one in node.core.damaged) == lost > 0
 
 
 # -- browsing --------------------------------------------------------------------------------------
@@ -551,4 +551,4 @@ def test_large_messages_are_read_ahead_by_bytes(arguments: dict[str, object]) ->
     assert peer.call_get("q").body[:1] == b"\0"
     node.run()
     # One is unacked and the next is at hand; three lie on the disk.
-    assert 2 * PAGES_AHEAD_BYTES < node.turn.held_bytes < 3 * PAGES_AHEAD_BYTES
+    assert 2 * PAGES_AHEAD_BYTES < node.core.memory.held_bytes < 3 * PAGES_AHEAD_BYTES

@@ -103,7 +103,7 @@ def test_a_queue_of_a_type_that_lacks_a_key_does_not_have_the_policy(vhost: Vhos
 
 def test_a_queue_is_told_the_merged_arguments(vhost: Vhost) -> None:
     arguments: dict[str, object] = {"x-max-length": 7, "x-max-priority": 3}
-    queue = Configured(vhost.turn, 99, "q", QueueAttributes(True, arguments=arguments))
+    queue = Configured(vhost.core, 99, "q", QueueAttributes(True, arguments=arguments))
     vhost.queues.by_name["q"] = queue
     put(vhost, "p", "q")
     assert queue.told == {"x-max-length": 5, "x-max-priority": 3}

@@ -219,7 +219,7 @@ class Machine(RuleBasedStateMachine):
             Node(RecordingDisk(image), clock=clock, window_bytes=window)
             for image, clock, window in zip(images, clocks, (0, -1), strict=True)
         ]
-        assert not any(node.turn.damaged for node in self.nodes)
+        assert not any(node.core.damaged for node in self.nodes)
         self.connect()
 
     @rule()
@@ -332,10 +332,10 @@ def test_memory_holds_nothing_of_what_lies_on_the_disk() -> None:
     assert ready.at.count < 10
     assert sum(len(level.items) for level in ready.levels.values()) == ready.at.count
     assert queue.ready_count() == 200
-    assert peer.node.turn.held_messages == ready.at.count
+    assert peer.node.core.memory.held_messages == ready.at.count
     peer.call(1, "basic.consume", queue="q", no_ack=True)
     assert peer.bodies() == in_order(200)
-    assert (peer.node.turn.held_messages, peer.node.turn.held_bytes) == (0, 0)
+    assert (peer.node.core.memory.held_messages, peer.node.core.memory.held_bytes) == (0, 0)
 
 
 @pytest.mark.parametrize("crash", [False, True])
@@ -358,7 +358,7 @@ def test_a_page_is_read_whole_where_there_is_room() -> None:
     node = peer.node
     pages = ready_of(node.classic("q")).pages
     assert pages is not None
-    node.turn.window_bytes = 1 << 30
+    node.core.memory.window_bytes = 1 << 30
     first = pages.items[0].first
     assert peer.call_get("q").body == b"4"
     assert pages.items[0].first > first, "all of the first page is in memory"
@@ -429,4 +429,4 @@ def test_damage_costs_what_is_damaged(whole: bool) -> None:
     assert bodies == [body for body in in_order(60) if body in bodies]
     queue = node.classic("q")
     assert (queue.ready_count(), queue.ready.size, queue.ready.bodies) == (0, 0, 0)
-    assert len(node.turn.damaged) == 1
+    assert len(node.core.damaged) == 1

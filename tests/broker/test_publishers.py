@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from leveret.broker.core.core import Core
 from leveret.broker.core.ownership import Owner
-from leveret.broker.core.turn import Turn
 from leveret.broker.queue.publishers import Publishers
 from leveret.errors import PreconditionFailed
 from leveret.limits import (
@@ -255,7 +255,7 @@ def test_a_delayed_exchange_counts_and_its_queues_take_what_comes_of_it() -> Non
 def test_an_idle_publisher_is_forgotten_and_no_sooner() -> None:
     node = Node()
     peer = declare(node)
-    node.turn.publisher_expiry_ms = 10_000
+    node.core.publisher_expiry_ms = 10_000
     put(peer, 7)
     node.tick(10_000)
     put(peer, 7)
@@ -294,24 +294,24 @@ def test_the_name_of_a_clients_connection_is_forgotten_sooner() -> None:
 def test_an_expiry_below_that_of_clients_is_theirs_too() -> None:
     node = Node()
     peer = declare(node)
-    node.turn.publisher_expiry_ms = 10_000
+    node.core.publisher_expiry_ms = 10_000
     put(peer, 7, publisher="leveret-client.1")
     node.tick(10_001)
     assert highest(node) == {}
 
 
 def test_the_most_publishers_and_one_more() -> None:
-    turn = Turn(Journal())
-    publishers = Publishers(turn)
+    core = Core(Journal())
+    publishers = Publishers(core)
     for number in range(PUBLISHERS_PER_QUEUE_MAX):
         by = Owner(f"u{number % 4}", 1)
         assert publishers.has_room(b"%d" % number, by)
         publishers.note(Numbered(b"%d" % number, 1), by)
-        turn.now_ms = number
+        core.now_ms = number
     assert publishers.has_room(b"0", Owner("u0", 1))
     assert not publishers.has_room(b"more", Owner("another", 1))
     # The first hundred are idle for long enough; it is looked at once in a second.
-    turn.now_ms = PUBLISHER_EXPIRY_MS + 100
+    core.now_ms = PUBLISHER_EXPIRY_MS + 100
     assert publishers.has_room(b"more", Owner("another", 1))
     assert len(publishers.by_name) < PUBLISHERS_PER_QUEUE_MAX
 
@@ -336,21 +336,21 @@ def test_one_publisher_too_many_is_told_so() -> None:
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 6), st.integers(0, 4)), max_size=40))
 def test_replayed_it_is_what_it_was(steps: list[tuple[int, int, int]]) -> None:
     """Learned from the messages that were taken, again over what a snapshot held."""
-    turn = Turn(Journal())
-    turn.publisher_expiry_ms = 5
-    live = Publishers(turn)
+    core = Core(Journal())
+    core.publisher_expiry_ms = 5
+    live = Publishers(core)
     taken: list[tuple[Numbered, int]] = []
     for publisher, number, later in steps:
-        turn.now_ms += later
+        core.now_ms += later
         one = Numbered(b"%d" % publisher, number)
         known = live.known(one.publisher)
         if known is not None and number <= known.number:
             live.took_before(known)
         else:
             live.note(one, None)
-            taken.append((one, int(turn.now_ms)))
+            taken.append((one, int(core.now_ms)))
     for snapshot in (False, True):
-        again = Publishers(turn)
+        again = Publishers(core)
         if snapshot:
             for name, known in live.by_name.items():
                 again.learn(name, known.number, known.time_ms)
@@ -420,7 +420,7 @@ def test_after_a_restart_they_are_forgotten_as_before_it() -> None:
     peer = declare(node)
     put(peer, 7)
     again = checkpointed(node)
-    again.turn.publisher_expiry_ms = 10_000
+    again.core.publisher_expiry_ms = 10_000
     again.tick(10_001)
     put(again.connect(), 1)
     assert bodies(again) == [b"7", b"1"]

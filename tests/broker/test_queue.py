@@ -129,7 +129,7 @@ def test_unacked_messages_do_not_keep_a_queue_from_being_empty(filled: Peer) -> 
     filled.send(method(1, "basic.ack", delivery_tag=1))
     filled.send(method(1, "basic.nack", delivery_tag=5, multiple=True, requeue=True))
     filled.call(1, "basic.qos")
-    assert (filled.node.turn.held_bytes, filled.node.turn.held_messages) == (0, 0)
+    assert (filled.node.core.memory.held_bytes, filled.node.core.memory.held_messages) == (0, 0)
 
 
 def test_delete_says_what_waited(filled: Peer) -> None:
@@ -306,10 +306,11 @@ class Model:
 
         ready, unacked = size(self.ready), size(list(self.unacked.values()))
         assert (queue.ready_bytes(), queue.unacked_bytes) == (ready, unacked)
-        assert node.turn.held_bytes == ready + unacked
-        assert node.turn.held_messages == len(self.ready) + len(self.unacked)
+        assert node.core.memory.held_bytes == ready + unacked
+        assert node.core.memory.held_messages == len(self.ready) + len(self.unacked)
 
 
+@pytest.mark.in_memory
 @settings(max_examples=80)
 @given(st.booleans(), steps)
 def test_a_queue_is_what_its_model_is(durable: bool, steps: list[tuple[str, int, bool]]) -> None:
@@ -329,18 +330,18 @@ def test_a_queue_is_what_its_model_is(durable: bool, steps: list[tuple[str, int,
         peer.call(1, "channel.open")
     peer.call(1, "queue.delete", queue="q")
     peer.node.sync()
-    assert (peer.node.turn.held_bytes, peer.node.turn.held_messages) == (0, 0)
+    assert (peer.node.core.memory.held_bytes, peer.node.core.memory.held_messages) == (0, 0)
     assert peer.node.journal.unsynced_bytes == 0
 
 
 def test_a_message_in_two_queues_is_held_twice(filled: Peer) -> None:
     """Each queue counts what it holds."""
     node = filled.node
-    before = node.turn.held_messages
+    before = node.core.memory.held_messages
     filled.call(1, "queue.declare", queue="r")
     for queue in ("q", "r"):
         filled.call(1, "queue.bind", queue=queue, exchange="amq.fanout")
     filled.send(publish(1, "amq.fanout", "", b"both"))
-    assert node.turn.held_messages == before + 2
+    assert node.core.memory.held_messages == before + 2
     filled.call(1, "queue.delete", queue="r")
-    assert node.turn.held_messages == before + 1
+    assert node.core.memory.held_messages == before + 1

@@ -60,7 +60,7 @@ def check(node: Node, published: int, acked: int) -> None:
         sums.unacked,
     )
     assert walked.counts() == sums.counts()
-    walk = QueueWalk(node.broker, node.turn.counts.begin_walk())
+    walk = QueueWalk(node.broker, node.core.counts.begin_walk())
     for _ in walk.see_all():
         pass
     found = walk.finish().values()

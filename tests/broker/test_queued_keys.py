@@ -179,7 +179,9 @@ def test_what_is_queued_is_known_after_a_restart(
     if when == "after":
         node.take_checkpoint()
     image = node.crashed(no_chance)[0] if crash else node.stop()
-    again = Node(RecordingDisk(image), window_bytes=int(node.turn.window_bytes), clock=node.clock)
+    again = Node(
+        RecordingDisk(image), window_bytes=int(node.core.memory.window_bytes), clock=node.clock
+    )
     assert len(known(again)) == 15
     peer = again.connect()
     put(peer, *range(20))
@@ -196,7 +198,7 @@ def test_what_a_restart_loses_may_come_again(node: Node, level: int) -> None:
         put(peer, number, mode=1 + number % 2 if 0 < number < 8 else 2)
     node.sync()
     node.take_checkpoint()
-    again = Node(RecordingDisk(node.stop()), window_bytes=int(node.turn.window_bytes))
+    again = Node(RecordingDisk(node.stop()), window_bytes=int(node.core.memory.window_bytes))
     kept = ready(again.connect())
     assert kept < 9
     assert len(known(again)) == kept

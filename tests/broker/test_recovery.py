@@ -437,8 +437,8 @@ class BrokerMachine(RuleBasedStateMachine):
                 assert real.unacked_count == len(queue.out)
                 pages = real.ready.pages
                 held += len(queue.messages) - (int(pages.away_count) if pages is not None else 0)
-        assert self.node.turn.held_messages == held
-        assert self.node.turn.unchunked_bytes == unchunked
+        assert self.node.core.memory.held_messages == held
+        assert self.node.core.memory.unchunked_bytes == unchunked
 
 
 TestRecovery = BrokerMachine.TestCase

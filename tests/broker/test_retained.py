@@ -12,7 +12,8 @@ from leveret.broker.admin.stats import QueueStats
 from leveret.broker.classic.classic import ClassicQueue
 from leveret.broker.classic.retained import Rewinding
 from leveret.broker.policy.policy import make_policy
-from leveret.limits import RETAINED_BYTES_MAX, RETAINED_OVERHEAD_BYTES, STEPS_PER_SLICE
+from leveret.broker.scheduler.costs import SLICE
+from leveret.limits import RETAINED_BYTES_MAX, RETAINED_OVERHEAD_BYTES
 from leveret.store.disks.recording import RecordingDisk
 from support.node.core import Node, Peer
 from support.wire.raw_codec import method, publish
@@ -126,8 +127,8 @@ def test_what_was_rejected_expired_or_purged_is_not_kept() -> None:
     put(peer, 4, expiration="1")
     peer.call(1, "queue.purge", queue="q")
     assert kept(node.classic("q")) == (0, 0)
-    assert node.turn.held_messages == 0
-    assert node.turn.held_bytes == 0
+    assert node.core.memory.held_messages == 0
+    assert node.core.memory.held_bytes == 0
 
 
 def test_acks_out_of_order_come_back_in_order() -> None:
@@ -181,7 +182,7 @@ def test_retention_has_an_age() -> None:
     node.tick(1000)
     ack(peer, 1)
     assert kept(node.classic("q")) == (0, 0)
-    assert node.turn.held_messages == 0
+    assert node.core.memory.held_messages == 0
 
 
 def test_retention_has_a_size() -> None:
@@ -194,7 +195,7 @@ def test_retention_has_a_size() -> None:
     assert int(node.classic("q").retained_bytes()) == 3 * one
     rewind(node)
     assert [number for number, _ in drain(peer)] == [2, 3, 4]
-    assert node.turn.held_messages == 3
+    assert node.core.memory.held_messages == 3
 
 
 def test_a_message_larger_than_the_size_is_not_kept() -> None:
@@ -219,9 +220,9 @@ def test_a_deleted_queue_holds_no_memory() -> None:
     peer = declare(node)
     put(peer, 1, 2, 3)
     ack(peer, 2)
-    assert node.turn.held_messages == 3
+    assert node.core.memory.held_messages == 3
     peer.call(1, "queue.delete", queue="q")
-    assert (node.turn.held_messages, node.turn.held_bytes) == (0, 0)
+    assert (node.core.memory.held_messages, node.core.memory.held_bytes) == (0, 0)
     node.tick(100 * HOUR_MS)
 
 
@@ -248,7 +249,7 @@ def test_a_policy_does_it_and_its_end_drops_all() -> None:
     assert kept(node.classic("q")) == (0, 2)
     node.vhost.policies.clear("p")
     assert kept(node.classic("q")) == (0, 0)
-    assert node.turn.held_messages == 0
+    assert node.core.memory.held_messages == 0
     node.sync()
     again = Node(RecordingDisk(node.image()))
     assert kept(again.classic("q")) == (0, 0)
@@ -298,10 +299,10 @@ def test_what_is_retained_survives(end: Callable[[Node], Node], policy: bool) ->
         peer = declare(node)
     put(peer, *range(6))
     ack(peer, 4)
-    held = int(node.turn.held_bytes)
+    held = int(node.core.memory.held_bytes)
     node = end(node)
     assert kept(node.classic("q")) == (2, 4)
-    assert (node.turn.held_messages, node.turn.held_bytes) == (6, held)
+    assert (node.core.memory.held_messages, node.core.memory.held_bytes) == (6, held)
     peer = node.connect()
     assert [number for number, _ in drain(peer)] == [4, 5]
     assert rewind(node) == 6
@@ -338,7 +339,7 @@ def test_an_age_that_passed_while_the_broker_was_down_counts() -> None:
     node = killed(node)
     node.tick(0)
     assert kept(node.classic("q")) == (0, 0)
-    assert node.turn.held_messages == 0
+    assert node.core.memory.held_messages == 0
 
 
 def test_transient_messages_are_kept_while_the_broker_lives() -> None:
@@ -483,7 +484,7 @@ def test_much_is_put_back_in_slices() -> None:
     """Between two of them others are served, and what is acked again stays acked."""
     node = Node()
     peer = declare(node)
-    count = 3 * STEPS_PER_SLICE
+    count = 3 * SLICE
     for number in range(count):
         peer.send(publish(1, "", "q", b"%d" % number, delivery_mode=2))
     peer.send(method(1, "basic.consume", queue="q", consumer_tag="c", no_wait=True))
@@ -522,7 +523,7 @@ def test_much_is_put_back_in_slices() -> None:
 def test_a_queue_is_deleted_during_a_rewind() -> None:
     node = Node()
     peer = declare(node)
-    for _ in range(2 * STEPS_PER_SLICE):
+    for _ in range(2 * SLICE):
         peer.send(publish(1, "", "q", b"m"))
     peer.send(method(1, "basic.consume", queue="q", consumer_tag="c", no_wait=True))
     peer.send(method(1, "basic.ack", delivery_tag=0, multiple=True))
@@ -534,4 +535,4 @@ def test_a_queue_is_deleted_during_a_rewind() -> None:
     node.run()
     assert rewinding.task is not None
     assert rewinding.task.over
-    assert node.turn.held_messages == 0
+    assert node.core.memory.held_messages == 0

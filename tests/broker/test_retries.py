@@ -51,7 +51,9 @@ def counts(node: Node) -> tuple[int, int, int]:
 def again(node: Node, crash: bool) -> Node:
     """Start again, after a stop in order or after a crash."""
     image = node.crashed(no_chance)[0] if crash else node.stop()
-    return Node(RecordingDisk(image), window_bytes=int(node.turn.window_bytes), clock=node.clock)
+    return Node(
+        RecordingDisk(image), window_bytes=int(node.core.memory.window_bytes), clock=node.clock
+    )
 
 
 @pytest.mark.parametrize("mode", [1, 2])
@@ -120,7 +122,7 @@ def test_a_restart_keeps_the_delay(node: Node, crash: bool, checkpoint: bool) ->
     node.tick(1)
     assert [(got.body, got.redelivered) for got in peer.take()] == [(b"1", True)]
     assert counts(node) == (0, 0, 0)
-    assert node.turn.held_bytes == 0
+    assert node.core.memory.held_bytes == 0
 
 
 def test_a_delay_that_was_over_before_a_restart_is_over(node: Node) -> None:
@@ -157,7 +159,7 @@ def test_purge_lets_go_of_it(node: Node, restart: bool) -> None:
     assert peer.call(1, "queue.purge", queue="q").message_count == 2
     node.tick(5000)
     assert counts(node) == (0, 0, 0)
-    assert node.turn.held_bytes == 0
+    assert node.core.memory.held_bytes == 0
     node.sync()
     assert again(node, True).classic("q").ready_count() == 0
 
@@ -170,8 +172,8 @@ def test_a_queue_with_what_waits_is_not_empty(node: Node) -> None:
     assert peer.expect(2, "channel.close").code == 406
     peer.call(1, "queue.delete", queue="q")
     node.tick(5000)
-    assert node.turn.held_bytes == 0
-    assert node.turn.held_messages == 0
+    assert node.core.memory.held_bytes == 0
+    assert node.core.memory.held_messages == 0
 
 
 def test_it_expires_on_time(node: Node) -> None:

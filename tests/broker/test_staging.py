@@ -465,7 +465,7 @@ def test_it_waits_while_the_disk_is_nearly_full() -> None:
 def followed_node() -> Node:
     """A node that follows every message."""
     node = Node()
-    node.turn.follow(Events(node.turn, node.broker.vhosts, 1))
+    node.core.follow(Events(node.core, node.broker.vhosts, 1))
     return node
 
 
@@ -524,7 +524,7 @@ def test_staging_queues_are_in_no_listing_export_or_policy() -> None:
     assert sums.queues == 1
     exported = json.loads(json.dumps(export_definitions(node.broker)))
     assert [row["name"] for row in exported["queues"]] == ["q"]
-    assert int(node.turn.held_messages) == 2
+    assert int(node.core.memory.held_messages) == 2
 
 
 def test_sinks_show_what_they_have_staged_and_whose_it_is() -> None:
@@ -650,7 +650,7 @@ def test_a_sink_that_is_adopted_where_an_expired_one_was_is_one_sink_after_a_sta
     node = Node()
     peer = start(node)
     assert released(peer, destination="queue:x") == ["basic.ack"]
-    node.tick(int(node.turn.publisher_expiry_ms) + 5)
+    node.tick(int(node.core.publisher_expiry_ms) + 5)
     assert not node.staging.sinks.by_place
     assert released(peer) == ["basic.ack"]
     for batch in (2, 7):

@@ -27,7 +27,7 @@ class Model:
 
     def __init__(self, chance: random.Random) -> None:
         self.chance = chance
-        self.stored = StoredChunks(Node().turn.spill)
+        self.stored = StoredChunks(Node().core.spill)
         self.there: dict[int, StoredChunk] = {}
 
     def add(self, place: int) -> None:

@@ -71,8 +71,8 @@ def store(node: Node) -> None:
     """Have all blocks written to a file, as when they are full, and let go of their memory."""
     stream(node).settle()
     node.sync()
-    for block in list(node.turn.stream_cache.blocks):
-        node.turn.stream_cache.drop(block)
+    for block in list(node.core.stream_cache.blocks):
+        node.core.stream_cache.drop(block)
 
 
 # -- who sees what ---------------------------------------------------------------------------------
@@ -304,7 +304,7 @@ def test_deleting_a_stream_ends_its_readers_and_frees_its_memory(node: Node, pee
     peer.send(publish(1, "", "s", b"2"), method(1, "queue.delete", queue="s"))
     node.sync()
     assert reader.names() == ["basic.deliver", "basic.deliver", "basic.cancel"]
-    assert (node.turn.held_bytes, node.turn.held_messages) == (0, 0)
+    assert (node.core.memory.held_bytes, node.core.memory.held_messages) == (0, 0)
     reader.send(method(1, "basic.ack", delivery_tag=2, multiple=True))
     reader.call(1, "basic.qos")
 
@@ -423,11 +423,11 @@ def test_a_block_that_went_while_it_was_read_holds_no_memory(node: Node) -> None
     store(node)
     block = stream(node).blocks[0]
     stream(node).want(block)
-    (wanted,) = node.turn.take_wanted()
+    (wanted,) = node.core.take_wanted()
     put(peer, *[bytes(QUARTER)] * 9)
-    held = node.turn.held_bytes
+    held = node.core.memory.held_bytes
     wanted.arrived(b"")
-    assert node.turn.held_bytes == held
+    assert node.core.memory.held_bytes == held
 
 
 def test_what_is_gone_is_gone_after_a_restart(node: Node) -> None:
@@ -473,7 +473,7 @@ def test_readers_miss_nothing_but_what_went(bytes_max: int | None, steps: Steps)
             readers.append((consume(node, "first", prefetch=number % 3 + 1), []))
         elif step == "store":
             queue.settle()
-            node.turn.stream_cache.bytes_max = number * QUARTER
+            node.core.stream_cache.bytes_max = number * QUARTER
         for reader, got in readers:
             if step == "ack" and got:
                 reader.send(method(1, "basic.ack", delivery_tag=0, multiple=True))

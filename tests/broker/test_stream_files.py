@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leveret.broker.core.effects import ChunkReader
+from leveret.broker.scheduler.effects import ChunkReader
 from leveret.broker.stream.stream import Stream
 from leveret.clock import ManualClock
 from leveret.limits import CHUNK_BYTES_MAX, MESSAGE_OVERHEAD_BYTES
@@ -27,7 +27,7 @@ STREAM = {"x-queue-type": "stream"}
 
 def opened(node: Node, page_bytes: int = 20, **arguments: Any) -> Peer:
     """A connection that declared the stream `s`, whose blocks have so many bytes."""
-    node.turn.page_bytes = page_bytes
+    node.core.memory.page_bytes = page_bytes
     peer = node.connect()
     told = {name.replace("_", "-"): value for name, value in arguments.items()}
     peer.declare("s", arguments=STREAM | told)
@@ -67,8 +67,8 @@ def numbers(reader: Peer) -> list[int]:
 
 def forget(node: Node) -> None:
     """Let go of all blocks that files have."""
-    for block in list(node.turn.stream_cache.blocks):
-        node.turn.stream_cache.drop(block)
+    for block in list(node.core.stream_cache.blocks):
+        node.core.stream_cache.drop(block)
 
 
 def harm(disk: Disk, path: str, position: int) -> None:
@@ -98,7 +98,7 @@ def test_a_full_block_goes_to_a_file_at_once(node: Node) -> None:
     put(opened(node), 0, 8)
     assert in_files(node) == [0, 3]
     assert [block.written for block in stream(node).blocks] == [True, True, False]
-    assert node.turn.unchunked_bytes == 12
+    assert node.core.memory.unchunked_bytes == 12
 
 
 def test_what_files_have_need_not_stay_in_memory(node: Node) -> None:
@@ -106,19 +106,19 @@ def test_what_files_have_need_not_stay_in_memory(node: Node) -> None:
     assert in_memory(node) == [0, 3, 6]
     forget(node)
     assert in_memory(node) == [6]
-    assert (node.turn.held_messages, node.turn.held_bytes) == (2, 12)
+    assert (node.core.memory.held_messages, node.core.memory.held_bytes) == (2, 12)
     assert numbers(consume(node)) == list(range(8))
     assert in_memory(node) == [0, 3, 6]
-    assert (node.turn.held_messages, node.turn.held_bytes) == (8, 48)
+    assert (node.core.memory.held_messages, node.core.memory.held_bytes) == (8, 48)
 
 
 def test_memory_is_bounded_whatever_the_length(node: Node) -> None:
     peer = opened(node)
-    node.turn.stream_cache.bytes_max = 4 * (18 + 3 * MESSAGE_OVERHEAD_BYTES)
+    node.core.stream_cache.bytes_max = 4 * (18 + 3 * MESSAGE_OVERHEAD_BYTES)
     put(peer, 0, 400)
-    assert node.turn.held_messages == 4 * 3 + 1
+    assert node.core.memory.held_messages == 4 * 3 + 1
     assert numbers(consume(node)) == list(range(400))
-    assert node.turn.held_messages == 4 * 3 + 1
+    assert node.core.memory.held_messages == 4 * 3 + 1
     # The newest ones and those read last are there.
     assert in_memory(node) == [387, 390, 393, 396, 399]
 
@@ -129,7 +129,7 @@ def test_what_files_have_raises_no_alarm() -> None:
     peer = opened(node, 600)
     put(peer, 0, 3000)
     assert numbers(consume(node, prefetch=5000)) == list(range(3000))
-    assert node.turn.stream_cache.bytes <= 50_000
+    assert node.core.stream_cache.bytes <= 50_000
     assert not node.broker.memory_alarm
 
 
@@ -150,7 +150,7 @@ def test_readers_of_one_place_share_a_block_and_it_is_read_once(node: Node) -> N
 def test_many_readers_at_many_places_all_come_to_the_end(node: Node) -> None:
     """More of them than blocks fit into memory."""
     peer = opened(node)
-    node.turn.stream_cache.bytes_max = 2 * (18 + 3 * MESSAGE_OVERHEAD_BYTES)
+    node.core.stream_cache.bytes_max = 2 * (18 + 3 * MESSAGE_OVERHEAD_BYTES)
     put(peer, 0, 60)
     readers = {start: consume(node, start, prefetch=2) for start in range(0, 60, 5)}
     got: dict[int, list[int]] = {start: [] for start in readers}
@@ -158,7 +158,7 @@ def test_many_readers_at_many_places_all_come_to_the_end(node: Node) -> None:
         for start, reader in readers.items():
             got[start] += numbers(reader)
             reader.send(method(1, "basic.ack", delivery_tag=0, multiple=True))
-            assert len(node.turn.stream_cache.blocks) <= 2
+            assert len(node.core.stream_cache.blocks) <= 2
     assert got == {start: list(range(start, 60)) for start in readers}
 
 
@@ -228,10 +228,14 @@ def test_a_stream_that_is_deleted_while_it_is_written_leaves_nothing(node: Node)
     node.hold_spill = False
     node.write_spilled()
     node.sync()
-    turn = node.turn
-    assert (turn.held_bytes, turn.held_messages, turn.unchunked_bytes) == (0, 0, 0)
-    assert turn.spill.use.bytes_live == 0
-    assert not turn.stream_cache.blocks
+    core = node.core
+    assert (core.memory.held_bytes, core.memory.held_messages, core.memory.unchunked_bytes) == (
+        0,
+        0,
+        0,
+    )
+    assert core.spill.use.bytes_live == 0
+    assert not core.stream_cache.blocks
 
 
 def test_what_retention_takes_while_it_is_written_leaves_nothing(node: Node) -> None:
@@ -242,8 +246,8 @@ def test_what_retention_takes_while_it_is_written_leaves_nothing(node: Node) -> 
     node.hold_spill = False
     node.write_spilled()
     node.sync()
-    assert node.turn.held_messages == 3
-    assert node.turn.spill.use.bytes_live == 0
+    assert node.core.memory.held_messages == 3
+    assert node.core.spill.use.bytes_live == 0
     again = Node(RecordingDisk(node.image()))
     assert numbers(consume(again)) == [27, 28, 29]
 
@@ -336,7 +340,7 @@ def test_a_damaged_chunk_is_read_from_the_journal(node: Node, position: int) -> 
     put(opened(node), 0, 10)
     harmed(node, 1, position, journaled=True)
     assert numbers(consume(node)) == list(range(10))
-    assert node.turn.damaged == []
+    assert node.core.damaged == []
 
 
 @pytest.mark.parametrize("position", [5, 50, 126], ids=["magic", "header", "checksum"])
@@ -344,11 +348,11 @@ def test_a_damaged_chunk_is_skipped_and_told(node: Node, position: int) -> None:
     put(opened(node), 0, 10)
     harmed(node, 1, position)
     assert numbers(consume(node)) == [0, 1, 2, 6, 7, 8, 9]
-    assert len(node.turn.damaged) == 1
-    assert node.turn.damaged[0].what.startswith("stream 's': <chunk 3-5 at ")
+    assert len(node.core.damaged) == 1
+    assert node.core.damaged[0].what.startswith("stream 's': <chunk 3-5 at ")
     # The block stays in memory: it is not read, and told of, for each reader.
     assert numbers(consume(node)) == [0, 1, 2, 6, 7, 8, 9]
-    assert len(node.turn.damaged) == 1
+    assert len(node.core.damaged) == 1
 
 
 def test_a_damaged_record_is_skipped_alone(node: Node) -> None:
@@ -357,8 +361,8 @@ def test_a_damaged_record_is_skipped_alone(node: Node) -> None:
     node.sync()
     harmed(node, 1, -1)
     assert numbers(consume(node)) == [0, 1, 2, 3, 4, 6, 7, 8, 9]
-    assert len(node.turn.damaged) == 1
-    assert "the messages 5" in node.turn.damaged[0].what
+    assert len(node.core.damaged) == 1
+    assert "the messages 5" in node.core.damaged[0].what
 
 
 def test_a_chunk_of_which_bytes_are_missing_is_skipped(node: Node) -> None:
@@ -373,7 +377,7 @@ def test_a_chunk_of_which_bytes_are_missing_is_skipped(node: Node) -> None:
     file.truncate(int(ref.size) // 2)
     file.close()
     assert numbers(consume(node)) == [7, 8, 9]
-    assert len(node.turn.damaged) == 1
+    assert len(node.core.damaged) == 1
 
 
 # -- finding a time --------------------------------------------------------------------------------
@@ -400,7 +404,7 @@ def test_a_time_is_found_by_reading_one_chunk(node: Node) -> None:
         put(peer, number, number + 1)
         node.tick(1)
     forget(node)
-    reader = node.turn.reader = Counting(node.turn.reader)
+    reader = node.core.reader = Counting(node.core.reader)
     assert stream(node).offset_at(node.clock.wall_ms() - 150) == 150
     assert reader.count == 1
 
@@ -460,7 +464,7 @@ def test_a_time_is_found_though_the_clock_was_set_between_starts(
         clock = ManualClock()
         clock.advance(10_000 + jump)
         node = Node(RecordingDisk(node.image()), clock=clock)
-        node.turn.page_bytes = 14
+        node.core.memory.page_bytes = 14
         peer = node.connect()
         for _ in range(5):
             put(peer, len(times), len(times) + 1)
@@ -540,7 +544,7 @@ def test_segments_are_the_same_after_a_start(node: Node) -> None:
     peer = opened(node, x_max_length_bytes=120, x_stream_max_segment_size_bytes=54)
     put(peer, 0, 18)
     again = Node(RecordingDisk(node.stop()))
-    again.turn.page_bytes = 20
+    again.core.memory.page_bytes = 20
     put(again.connect(), 18, 30)
     assert first(again) == 18
 

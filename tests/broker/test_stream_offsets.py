@@ -272,7 +272,7 @@ def test_an_offset_ahead_of_a_stream_that_lost_its_end_is_no_longer_ahead(
 ) -> None:
     put(node, 0, 2)
     stream = node.stream("s")
-    stream.turn.journal.consumer_offset(stream.queue_id, b"app", 50)
+    stream.core.journal.consumer_offset(stream.queue_id, b"app", 50)
     node.sync()
     assert offsets(restarted(node)).stored == {"app": 3}
 

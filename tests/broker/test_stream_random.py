@@ -45,8 +45,8 @@ class Log:
     def begin(self, node: Node) -> None:
         """Go on with a node."""
         self.node = node
-        node.turn.page_bytes = 60
-        node.turn.stream_cache.bytes_max = self.chance.choice((0, 2000, 10_000))
+        node.core.memory.page_bytes = 60
+        node.core.stream_cache.bytes_max = self.chance.choice((0, 2000, 10_000))
         self.peer = node.connect()
         self.peer.declare("s", arguments=self.arguments)
         self.readings: list[Reading] = []
@@ -161,16 +161,16 @@ class Log:
 
     def exact(self) -> None:
         """Judge what the broker counts."""
-        stream, turn = self.stream, self.node.turn
+        stream, core = self.stream, self.node.core
         held = [block for block in stream.blocks if block.messages is not None]
-        assert turn.held_messages == sum(block.count for block in held)
-        assert turn.held_bytes == sum(block.size for block in held)
-        assert turn.unchunked_bytes == stream.last.size
+        assert core.memory.held_messages == sum(block.count for block in held)
+        assert core.memory.held_bytes == sum(block.size for block in held)
+        assert core.memory.unchunked_bytes == stream.last.size
         assert stream.size == sum(block.size for block in stream.blocks)
         live = sum(block.ref.size // block.ref.count * block.ref.count for block in stream.blocks
                    if block.ref is not None)  # fmt: skip
-        assert turn.spill.use.bytes_live == live
-        cached = set(turn.stream_cache.blocks)
+        assert core.spill.use.bytes_live == live
+        cached = set(core.stream_cache.blocks)
         assert cached <= set(held)
         for block in stream.blocks[:-1]:
             assert block.ref is not None

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from leveret.broker.core.effects import SyncWaiter
-from leveret.broker.core.turn import SyncWaiters
+from leveret.broker.scheduler.costs import SLICE
+from leveret.broker.scheduler.effects import SyncWaiter
 from support.node.core import Node
 
 
@@ -24,48 +24,57 @@ class Waiter(SyncWaiter):
             raise ZeroDivisionError
 
 
+def sealed(node: Node, groups: int) -> list[int]:
+    """Seal so many groups of one record; return their numbers."""
+    numbers = []
+    for _ in range(groups):
+        node.journal.define("start", {"version": "test", "time_ms": 0})
+        group = node.journal.seal()
+        assert group is not None
+        numbers.append(int(group.number))
+    return numbers
+
+
 def test_very_many_are_called_in_slices_and_in_order() -> None:
     called: list[int] = []
-    turn = Node().turn
-    waiters = SyncWaiters()
-    for name in range(100):
-        waiters.add(Waiter(name, called), 1)
-    waiters.synced(1)
-    for rest in (60, 20, 0):
-        before = int(turn.steps)
-        waiters.call(turn, 40)
-        assert int(turn.steps) - before <= 40
-        assert called == list(range(100 - rest))
-        assert waiters.are_late() == (rest > 0)
+    node = Node()
+    core = node.core
+    (group,) = sealed(node, 1)
+    most = 2 * SLICE + 10
+    for name in range(most):
+        core.syncs.wait(Waiter(name, called), group)
+    core.syncs.synced(group)
+    for done in (SLICE, 2 * SLICE, most):
+        assert called == list(range(done))
+        assert core.syncs.are_late() == (done < most)
+        core.settle()
 
 
 def test_a_group_that_is_not_synced_is_waited_for() -> None:
     called: list[int] = []
-    turn = Node().turn
-    waiters = SyncWaiters()
+    node = Node()
+    syncs = node.core.syncs
+    first, second, third = sealed(node, 3)
     for name in range(10):
-        waiters.add(Waiter(name, called), 1 + name % 2)
-    waiters.synced(1)
-    waiters.call(turn, 100)
+        syncs.wait(Waiter(name, called), second if name % 2 else first)
+    syncs.synced(first)
     assert called == [0, 2, 4, 6, 8]
-    assert not waiters.are_late()
-    waiters.synced(2)
-    waiters.call(turn, 3)
-    assert called == [0, 2, 4, 6, 8, 1, 3, 5]
-    waiters.add(Waiter(10, called), 3)
-    waiters.synced(3)
-    waiters.call(turn, 100)
+    assert not syncs.are_late()
+    syncs.wait(Waiter(10, called), third)
+    syncs.synced(second)
+    assert called == [0, 2, 4, 6, 8, 1, 3, 5, 7, 9]
+    syncs.synced(third)
     assert called == [0, 2, 4, 6, 8, 1, 3, 5, 7, 9, 10]
 
 
 def test_one_that_fails_is_not_called_again_and_stops_nobody() -> None:
     called: list[int] = []
-    turn = Node().turn
-    waiters = SyncWaiters()
+    node = Node()
+    core = node.core
+    (group,) = sealed(node, 1)
     for name in range(6):
-        waiters.add(Waiter(name, called, bad=name == 3), 1)
-    waiters.synced(1)
+        core.syncs.wait(Waiter(name, called, bad=name == 3), group)
     with pytest.raises(ZeroDivisionError):
-        waiters.call(turn, 100)
-    waiters.call(turn, 100)
+        core.syncs.synced(group)
+    core.settle()
     assert called == list(range(6))

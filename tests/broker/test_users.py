@@ -220,17 +220,17 @@ def test_deleted_vhost_frees_what_it_held(node: Node) -> None:
     for exchange, key in (("x", ""), ("", "q"), ("", "s"), ("d", "")):
         headers = {"x-delay": 5000}
         peer.send(publish(1, exchange, key, body=b"x" * 100, delivery_mode=2, headers=headers))
-    assert node.turn.held_messages == 5
+    assert node.core.memory.held_messages == 5
     node.sync()
     node.broker.delete_vhost("v")
     node.sync()
     again = kill(node)
     assert again.orphaned == []
     assert set(again.broker.vhosts) == {"/"}
-    assert again.turn.held_messages == 0
-    assert (node.turn.held_bytes, node.turn.held_messages) == (0, 0)
+    assert again.core.memory.held_messages == 0
+    assert (node.core.memory.held_bytes, node.core.memory.held_messages) == (0, 0)
     node.tick(10_000)
-    assert (node.turn.held_bytes, node.turn.held_messages) == (0, 0)
+    assert (node.core.memory.held_bytes, node.core.memory.held_messages) == (0, 0)
 
 
 def test_crash_finds_a_vhost_whole_or_gone() -> None:

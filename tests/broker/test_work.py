@@ -6,83 +6,83 @@ from collections.abc import Iterator
 
 import pytest
 
-from leveret.broker.core.turn import Turn
-from leveret.limits import STEPS_PER_SLICE, WORK_STEPS_PER_TURN
+from leveret.broker.core.core import Core
+from leveret.broker.scheduler.costs import SHARE_OF_TASKS, SLICE
 from support.node.core import Node
 
 
 def counting(
-    turn: Turn, name: str, steps: int, log: list[str], follows: Iterator[int] | None = None
+    core: Core, name: str, steps: int, log: list[str], follows: Iterator[int] | None = None
 ) -> Iterator[int]:
     """Take so many steps, log the name at each slice and at the end, and start what follows."""
-    while steps > STEPS_PER_SLICE:
+    while steps > SLICE:
         log.append(name)
-        steps -= STEPS_PER_SLICE
-        yield STEPS_PER_SLICE
+        steps -= SLICE
+        yield SLICE
     log.append(name)
-    turn.steps += steps
+    core.scheduler.spent += steps
     log.append(f"{name} ended")
     if follows is not None:
-        turn.start(follows)
+        core.scheduler.start(follows)
 
 
 @pytest.fixture
-def turn() -> Turn:
-    return Node().turn
+def core() -> Core:
+    return Node().core
 
 
-def test_a_short_one_ends_at_once(turn: Turn) -> None:
+def test_a_short_one_ends_at_once(core: Core) -> None:
     log: list[str] = []
-    turn.start(counting(turn, "a", STEPS_PER_SLICE, log))
+    core.scheduler.start(counting(core, "a", SLICE, log))
     assert log == ["a", "a ended"]
-    assert not turn.works
+    assert not core.scheduler.tasks
 
 
-def test_long_ones_take_turns(turn: Turn) -> None:
+def test_long_ones_take_turns(core: Core) -> None:
     log: list[str] = []
-    turn.start(counting(turn, "a", 3 * STEPS_PER_SLICE, log))
-    turn.start(counting(turn, "b", 2 * STEPS_PER_SLICE, log))
+    core.scheduler.start(counting(core, "a", 3 * SLICE, log))
+    core.scheduler.start(counting(core, "b", 2 * SLICE, log))
     assert log == ["a", "b"]
-    turn.settle()
-    assert turn.resume
+    core.settle()
+    assert core.scheduler.resume
     assert log == ["a", "b", "a", "b", "b ended"]
-    turn.settle()
+    core.settle()
     assert log[5:] == ["a", "a ended"]
-    assert not turn.resume
+    assert not core.scheduler.resume
 
 
-def test_a_turn_has_steps_for_some_of_them(turn: Turn) -> None:
+def test_a_turn_has_steps_for_some_of_them(core: Core) -> None:
     """The others come first in the next one."""
     log: list[str] = []
     for name in "abc":
-        turn.start(counting(turn, name, 3 * STEPS_PER_SLICE, log))
+        core.scheduler.start(counting(core, name, 3 * SLICE, log))
     log.clear()
-    before = turn.steps
-    turn.settle()
+    before = core.scheduler.spent
+    core.settle()
     assert log == ["a", "b"]
-    assert turn.steps - before == WORK_STEPS_PER_TURN
-    turn.settle()
+    assert core.scheduler.spent - before == SHARE_OF_TASKS
+    core.settle()
     assert log == ["a", "b", "c", "a", "a ended"]
-    turn.settle()
+    core.settle()
     assert log[5:] == ["b", "b ended", "c", "c ended"]
 
 
-def test_the_end_of_one_may_begin_another(turn: Turn) -> None:
+def test_the_end_of_one_may_begin_another(core: Core) -> None:
     """It gets its other slices in later turns."""
     log: list[str] = []
-    second = counting(turn, "b", 3 * STEPS_PER_SLICE, log)
-    turn.start(counting(turn, "a", 2 * STEPS_PER_SLICE, log, second))
-    turn.settle()
+    second = counting(core, "b", 3 * SLICE, log)
+    core.scheduler.start(counting(core, "a", 2 * SLICE, log, second))
+    core.settle()
     assert log == ["a", "a", "a ended", "b"]
-    turn.settle()
-    turn.settle()
+    core.settle()
+    core.settle()
     assert log[4:] == ["b", "b", "b ended"]
 
 
-def test_a_stop_does_all_that_is_left(turn: Turn) -> None:
+def test_a_stop_does_all_that_is_left(core: Core) -> None:
     log: list[str] = []
-    second = counting(turn, "b", 30 * STEPS_PER_SLICE, log)
-    turn.start(counting(turn, "a", 20 * STEPS_PER_SLICE, log, second))
-    turn.end_works()
+    second = counting(core, "b", 30 * SLICE, log)
+    core.scheduler.start(counting(core, "a", 20 * SLICE, log, second))
+    core.scheduler.end_tasks()
     assert log[-1] == "b ended"
-    assert turn.steps >= 50 * STEPS_PER_SLICE
+    assert core.scheduler.spent >= 50 * SLICE

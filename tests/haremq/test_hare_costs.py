@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from leveret.broker.scheduler.costs import ROUND, SLICE
 from leveret.broker.values.queue_attributes import QueueAttributes
-from leveret.limits import HAREMQ_LISTED_MAX, STEPS_PER_SLICE, STEPS_PER_TURN
+from leveret.limits import HAREMQ_LISTED_MAX
 from leveret.names import Name
 from support.costs.cost_gauge import PLAIN, Gauge
 from support.node.core import Node
@@ -31,22 +32,22 @@ class Calls:
 
     def make(self, call: Callable[[], Any]) -> int:
         """Make a call; return its steps."""
-        before = int(self.node.turn.steps)
-        self.gauge.measure("receive", self.node.turn, call)
-        steps = int(self.node.turn.steps) - before
+        before = int(self.node.core.scheduler.spent)
+        self.gauge.measure("receive", self.node.core, call)
+        steps = int(self.node.core.scheduler.spent) - before
         self.most = max(self.most, steps)
         return steps
 
     def rest(self) -> int:
         """Have the core rest; return the steps of that."""
-        before = int(self.node.turn.steps)
+        before = int(self.node.core.scheduler.spent)
         self.node.run()
-        return int(self.node.turn.steps) - before
+        return int(self.node.core.scheduler.spent) - before
 
     def check(self) -> None:
         """Check that no call did more than a slice, nor more than it counted."""
         assert self.gauge.counted == []
-        assert self.most <= STEPS_PER_SLICE + SPARE
+        assert self.most <= SLICE + SPARE
 
 
 @pytest.fixture
@@ -85,7 +86,7 @@ def test_a_query_that_finds_nothing_to_read_looks_in_slices(node: Node, calls: C
     assert peer.open()
     calls.make(receive(peer, QUERY * 3 + frame("openChannelRequest", rid="r", cid="c2")))
     assert peer.connection.halted != 0
-    assert calls.rest() >= 3 * queues - STEPS_PER_SLICE
+    assert calls.rest() >= 3 * queues - SLICE
     calls.check()
     # They are answered in their order, each whole.
     answers = [got.message for got in peer.inbox.got[-4:]]
@@ -129,7 +130,7 @@ def test_a_query_ends_with_its_connection(node: Node, calls: Calls) -> None:
     calls.make(receive(peer, QUERY))
     peer.lose()
     node.run()
-    assert not node.turn.works
+    assert not node.core.scheduler.tasks
 
 
 # -- the end of a connection -----------------------------------------------------------------------
@@ -156,7 +157,7 @@ def test_a_connection_with_many_channels_ends_in_slices(node: Node, calls: Calls
     # What has not come back yet is of no channel that could get more.
     assert node.classic("q1").unacked_count == each
     amqp.connection.receive(publish(1, "", "q1", b"late"), node.now())
-    assert calls.rest() >= (channels - 1) * each - STEPS_PER_SLICE
+    assert calls.rest() >= (channels - 1) * each - SLICE
     for number in range(1, channels):
         queue = node.classic(f"q{number}")
         assert queue.unacked_count == 0
@@ -193,7 +194,7 @@ def test_a_pair_with_very_many_bindings_is_unbound_in_slices(node: Node, calls: 
     calls.check()
     assert node.vhost.exchanges.by_name["x"].bindings
     heard = len(peer.inbox.got)
-    assert calls.rest() >= 4 * bindings - STEPS_PER_SLICE
+    assert calls.rest() >= 4 * bindings - SLICE
     # It waits for the sync of all removals, and what follows it waits with it.
     assert len(peer.inbox.got) == heard
     node.sync()
@@ -210,10 +211,10 @@ def test_bindings_of_others_count_when_a_pair_is_unbound(node: Node, calls: Call
     bindings = 3_000
     bind_often(peer, bindings)
     other = frame("unbindRequest", rid="u", cid="c1", exchange_name="amq.topic", queue_name="q")
-    before = int(node.turn.steps)
+    before = int(node.core.scheduler.spent)
     calls.make(receive(peer, other))
     calls.rest()
-    assert int(node.turn.steps) - before > bindings
+    assert int(node.core.scheduler.spent) - before > bindings
     calls.check()
     assert peer.inbox.got[-1].ok
     assert len(node.vhost.exchanges.by_name["x"].bindings) == bindings
@@ -326,23 +327,27 @@ def test_long_bodies_are_pushed_in_slices_and_in_order(
     assert peer.consume("q", auto_ack=auto_ack)
     assert peer.pushes() == []
     amqp = node.connect()
-    steps = int(node.turn.steps)
+    steps = int(node.core.scheduler.spent)
     sent = [b"first", body, b"second", body, b"third"]
     node.tick()
     before = int(peer.connection.account.bytes)
     for number, one in enumerate(sent):
         amqp.connection.receive(publish(1, "", "q", one, message_id=f"i{number}"), node.now())
     for _ in range(1_000):
-        calls.gauge.measure("settle", node.turn, node.broker.settle)
-        for link in node.turn.take_woken(100):
+        calls.gauge.measure("settle", node.core, node.broker.settle)
+        for link in node.core.take_woken(100):
             node.peers[link].flush()
-        if not (node.turn.resume or node.turn.dispatchers or node.turn.woken):
+        if not (
+            node.core.scheduler.resume
+            or node.core.scheduler.dispatchers
+            or node.core.scheduler.woken
+        ):
             break
     assert [push.body for push in peer.pushed()] == [one.decode("utf-8", "replace") for one in sent]
     assert calls.gauge.counted == []
-    assert calls.gauge.most["settle steps"] < STEPS_PER_TURN + STEPS_PER_SLICE
+    assert calls.gauge.most["settle steps"] < ROUND + SLICE
     # What was received counts as a step for each 256 bytes.
-    assert int(node.turn.steps) - steps > 2 * len(body) // 256 + 2 * len(body) // 1024
+    assert int(node.core.scheduler.spent) - steps > 2 * len(body) // 256 + 2 * len(body) // 1024
     queue = node.classic("q")
     assert queue.unacked_count == (0 if auto_ack else len(sent))
     for number in range(len(sent)):
@@ -366,7 +371,7 @@ def test_a_long_push_that_is_wanted_no_more_is_none(node: Node, end: str) -> Non
         assert peer.open("c2")
         assert peer.queue("many")
         assert peer.consume("many", cid="c2", tag="t2")
-        other.send(publish(1, "", "many", b"m") * (10 * STEPS_PER_SLICE))
+        other.send(publish(1, "", "many", b"m") * (10 * SLICE))
         peer.pushes()
     body = b"\xff" * size
     other.connection.receive(publish(1, "", "q", body, message_id="i"), node.now())

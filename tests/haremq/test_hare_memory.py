@@ -91,11 +91,11 @@ def test_the_account_says_what_a_hare_connection_holds(
         assert other.queue(name)
     assert other.queue("d", durable=True)
     node.connect().send(*[publish(1, "", "q", b"", message_id=f"{n:0100}") for n in range(MANY)])
-    accounts = node.turn.accounts
+    accounts = node.core.accounts
     peer = HarePeer(node, other.shared)
     assert peer.open()
     before = held(peer)
-    messages = node.turn.held_bytes
+    messages = node.core.memory.held_bytes
     gc.collect()
     tracemalloc.start()
     hold(peer)
@@ -103,7 +103,7 @@ def test_the_account_says_what_a_hare_connection_holds(
     gc.collect()
     # What the test itself keeps of the answers is no memory of the broker's.
     peer.inbox = Inbox()
-    queued = int(node.turn.held_bytes - messages)
+    queued = int(node.core.memory.held_bytes - messages)
     measured, booked = tracemalloc.get_traced_memory()[0], held(peer) + queued - before
     assert measured / FACTOR < booked < measured * FACTOR, (measured, booked)
     # All of it goes with the connection.

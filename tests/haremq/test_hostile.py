@@ -91,7 +91,7 @@ def test_a_bad_frame_ends_its_connection_alone(node: Node, bad: bytes, size: int
     assert [got.message.rid for got in hostile.inbox.got[heard:]] == ["r2"]
     assert other.consume("q")
     assert other.bodies() == ["given back"]
-    assert node.turn.assembling_bytes == 0
+    assert node.core.memory.assembling_bytes == 0
 
 
 @pytest.mark.parametrize("end", ["refused", "forced", "lost"])
@@ -102,7 +102,7 @@ def test_a_connection_that_ended_holds_no_part_of_a_frame(node: Node, end: str) 
     peer.send(LONGEST_PUBLISH + bytes(100_000))
     peer.send(bytes(100_000))
     held = len(LONGEST_PUBLISH) + 200_000
-    assert node.turn.assembling_bytes == peer.connection.input_bytes_held() == held
+    assert node.core.memory.assembling_bytes == peer.connection.input_bytes_held() == held
     if end == "refused":
         peer.connection.assembling_bytes_max = held
         peer.send(b"x")
@@ -113,7 +113,7 @@ def test_a_connection_that_ended_holds_no_part_of_a_frame(node: Node, end: str) 
         node.peers.pop(peer.connection)
         peer.connection.lost()
     assert not peer.is_open()
-    assert node.turn.assembling_bytes == 0
+    assert node.core.memory.assembling_bytes == 0
     assert peer.connection.input_bytes_held() == 0
 
 
@@ -184,12 +184,12 @@ def test_a_frame_that_never_ends_is_counted_until_its_connection_goes(node: Node
     peer.open()
     whole = frame("basicPublishRequest", rid="r", cid="c1", body="x" * 100_000)
     peer.send(whole[:60_000])
-    assert node.turn.assembling_bytes == 60_000
+    assert node.core.memory.assembling_bytes == 60_000
     peer.send(whole[60_000:])
-    assert node.turn.assembling_bytes == 0
+    assert node.core.memory.assembling_bytes == 0
     peer.send(whole[:60_000])
     peer.lose()
-    assert node.turn.assembling_bytes == 0
+    assert node.core.memory.assembling_bytes == 0
 
 
 def test_a_frame_is_not_begun_without_memory_for_it() -> None:
@@ -227,7 +227,7 @@ def test_a_long_publish_with_other_fields_ends_its_connection(node: Node, behind
         assert peer.is_open()
         peer.send(data[start : start + 65_536])
     assert not peer.is_open()
-    assert node.turn.assembling_bytes == 0
+    assert node.core.memory.assembling_bytes == 0
 
 
 def long_body(size: int) -> bytes:
@@ -344,8 +344,8 @@ def test_automatic_acks_of_what_was_pushed_are_counted(node: Node) -> None:
     node.broker.settle()
     queue = node.classic("q")
     assert queue.unacked_count == PUSHED
-    before = int(node.turn.steps)
+    before = int(node.core.scheduler.spent)
     hare.flush()
     assert queue.unacked_count == 0
-    assert int(node.turn.steps) - before >= PUSHED // 4
+    assert int(node.core.scheduler.spent) - before >= PUSHED // 4
     assert len(hare.pushes()) == PUSHED

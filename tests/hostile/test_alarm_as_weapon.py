@@ -15,6 +15,7 @@ import pytest
 
 from leveret.broker.core.accounts import UNACKED_BYTES
 from leveret.broker.core.retention import Keeper, RetentionShare
+from leveret.broker.scheduler.costs import SHARE_OF_DEADLINES
 from leveret.chunk import ChunkBuilder
 from leveret.limits import (
     CHUNK_BYTES_MAX,
@@ -23,7 +24,6 @@ from leveret.limits import (
     PAGES_AHEAD,
     RETENTION_SHARE,
     RETRY_SHARE,
-    TIMED_STEPS_PER_TURN,
 )
 from leveret.message import Address, Message
 from leveret.names import Name
@@ -107,7 +107,7 @@ def test_what_a_message_on_the_disk_takes(tmp_path: Path) -> None:
     rest()
     tracemalloc.start()
     try:
-        booked = int(node.turn.held_bytes)
+        booked = int(node.core.memory.held_bytes)
         flood(peer, 10_000)
         rest()
         taken = tracemalloc.get_traced_memory()[0] / 10_000
@@ -115,7 +115,7 @@ def test_what_a_message_on_the_disk_takes(tmp_path: Path) -> None:
         tracemalloc.stop()
     assert store.ready_count() == 11_000
     assert 1 < taken < 100
-    assert taken / 2 < (node.turn.held_bytes - booked) / 10_000 < 2 * taken
+    assert taken / 2 < (node.core.memory.held_bytes - booked) / 10_000 < 2 * taken
 
 
 @pytest.mark.parametrize("checkpoint", [False, True])
@@ -128,10 +128,10 @@ def test_after_a_restart_they_block_nobody_either(checkpoint: bool) -> None:
         node.take_checkpoint()
     node.sync()
     again = make(RecordingDisk(node.image()), node)
-    assert again.turn.held_messages < (1 if checkpoint else WINDOW // len(KIB))
+    assert again.core.memory.held_messages < (1 if checkpoint else WINDOW // len(KIB))
     assert again.broker.memory_bytes() < WINDOW + 2 * CHUNK_BYTES_MAX
     assert not is_blocked(again)
-    assert not again.turn.wanted
+    assert not again.core.wanted
     assert store_of(again).ready_count() == 8000
     assert ids(store_of(again)) == list(range(1, 8001))
     flood(again.connect(), 1000)
@@ -189,7 +189,7 @@ def test_they_come_back_in_time_and_in_order() -> None:
         came += len(ready)
         assert store_of(node).memory.taken() < 40_000 + PAGES_AHEAD * CHUNK_BYTES_MAX
     assert not listed(node)
-    assert node.turn.held_bytes == 0
+    assert node.core.memory.held_bytes == 0
 
 
 def test_all_due_at_the_same_moment() -> None:
@@ -200,22 +200,22 @@ def test_all_due_at_the_same_moment() -> None:
     for number in range(6000):
         delay(peer, delay_ms, b"%d" % number + KIB)
     store, queue = store_of(node), node.classic("q")
-    node.turn.now_ms = node.clock.wall_ms() + delay_ms
+    node.core.now_ms = node.clock.wall_ms() + delay_ms
     most = 0
     while store.ready_count() > 0:
-        steps, ready = int(node.turn.steps), int(queue.ready_count())
+        steps, ready = int(node.core.scheduler.spent), int(queue.ready_count())
         node.broker.settle()
         most = max(most, int(store.memory.count()))
-        assert queue.ready_count() - ready <= TIMED_STEPS_PER_TURN
+        assert queue.ready_count() - ready <= SHARE_OF_DEADLINES
         node.write_spilled()
         node.read_wanted()
-        assert node.turn.steps - steps < 3 * TIMED_STEPS_PER_TURN
+        assert node.core.scheduler.spent - steps < 3 * SHARE_OF_DEADLINES
         if node.begin_sync():
             # While much is not synced, nothing comes.
             node.write()
             group, node.group = node.group, None
             assert group is not None
-            node.turn.synced(group.number)
+            node.core.syncs.synced(group.number)
     assert most * len(KIB) < WINDOW + (PAGES_AHEAD + 1) * CHUNK_BYTES_MAX
     assert [int(got.split(b"x")[0]) for got in drain(peer)] == list(range(6000))
 
@@ -336,8 +336,8 @@ def test_damage_costs_what_it_hit(whole: bool) -> None:
     came = {body[:3] for body in drain(again.connect())}
     assert b"<2>" not in came
     assert len(came) == 5 if not whole else 2 <= len(came) < 6
-    assert sum(int(one.records) for one in again.turn.damaged) == 6 - len(came)
-    assert (store_of(again).ready_count(), again.turn.held_bytes) == (0, 0)
+    assert sum(int(one.records) for one in again.core.damaged) == 6 - len(came)
+    assert (store_of(again).ready_count(), again.core.memory.held_bytes) == (0, 0)
 
 
 def test_cancel_and_purge_of_what_is_on_the_disk() -> None:
@@ -352,7 +352,7 @@ def test_cancel_and_purge_of_what_is_on_the_disk() -> None:
     assert ids(store_of(make(RecordingDisk(node.image()), node)))[5:8] == [6, 8, 9]
     assert exchanges.purge_delayed(Name("e")) == 1999
     node.sync()
-    assert (node.turn.held_bytes, node.spill.unwritten_bytes) == (0, 0)
+    assert (node.core.memory.held_bytes, node.spill.unwritten_bytes) == (0, 0)
     assert ids(store_of(make(RecordingDisk(node.image()), node))) == []
 
 
@@ -381,18 +381,18 @@ def test_retained_messages_have_a_share(queues: int) -> None:
     peer = retain(node, queues, 6000 // queues)
     assert not is_blocked(node)
     share = LIMIT // RETENTION_SHARE
-    assert share / 2 < int(node.turn.retention.bytes) < share + queues * 2 * len(KIB)
+    assert share / 2 < int(node.core.memory.retention.bytes) < share + queues * 2 * len(KIB)
     last = node.classic(f"kept{queues - 1}").retained
     assert last is not None
     assert 6000 // queues in last.messages
     node.sync()
     again = make(RecordingDisk(node.image()), node)
     assert not is_blocked(again)
-    assert again.turn.retention.bytes == node.turn.retention.bytes
+    assert again.core.memory.retention.bytes == node.core.memory.retention.bytes
     for number in range(queues):
         peer.send(method(1, "queue.delete", queue=f"kept{number}"))
         node.sync()
-    assert (node.turn.retention.bytes, node.turn.retention.keepers) == (0, [])
+    assert (node.core.memory.retention.bytes, node.core.memory.retention.keepers) == (0, [])
 
 
 def test_histories_have_the_same_share() -> None:
@@ -405,13 +405,13 @@ def test_histories_have_the_same_share() -> None:
         for _ in range(40):
             peer.send(*[publish(1, name, "k", KIB)] * 50)
     assert not is_blocked(node)
-    kept, share = int(node.turn.retention.bytes), LIMIT // RETENTION_SHARE
+    kept, share = int(node.core.memory.retention.bytes), LIMIT // RETENTION_SHARE
     assert share / 2 < kept < share + 5 * 2 * len(KIB)
-    assert node.turn.held_messages * (len(KIB) + 200) <= kept
+    assert node.core.memory.held_messages * (len(KIB) + 200) <= kept
     for number in range(5):
         peer.call(1, "exchange.delete", exchange=f"h{number}")
-    assert (node.turn.retention.bytes, node.turn.retention.keepers) == (0, [])
-    assert node.turn.held_messages == 0
+    assert (node.core.memory.retention.bytes, node.core.memory.retention.keepers) == (0, [])
+    assert node.core.memory.held_messages == 0
 
 
 class Kept(Keeper):
@@ -574,15 +574,15 @@ def test_retries_in_five_years_have_a_share(mode: int) -> None:
     assert not is_blocked_for_long(node)
     queue, share = node.classic("q"), LIMIT // RETRY_SHARE
     assert queue.retry_count() + queue.ready_count() == 5000
-    assert share / 2 < int(node.turn.retries.bytes) < share + 2 * len(KIB)
+    assert share / 2 < int(node.core.memory.retries.bytes) < share + 2 * len(KIB)
     assert node.classic("quiet").retry_count() == 1
     node.sync()
     again = make(RecordingDisk(node.image()), node)
     assert not is_blocked_for_long(again)
     for name in ("q", "quiet"):
         peer.call(1, "queue.delete", queue=name)
-    assert (node.turn.retries.bytes, node.turn.retries.keepers) == (0, [])
-    assert (node.turn.held_bytes, node.turn.held_messages) == (0, 0)
+    assert (node.core.memory.retries.bytes, node.core.memory.retries.keepers) == (0, [])
+    assert (node.core.memory.held_bytes, node.core.memory.held_messages) == (0, 0)
 
 
 def test_what_a_retry_takes() -> None:

@@ -9,13 +9,8 @@ from typing import Any
 
 import pytest
 
-from leveret.limits import (
-    METHOD_BYTES_PER_STEP,
-    METHOD_VALUE_STEPS_MAX,
-    SHORT_METHOD_BYTES,
-    STEPS_PER_SLICE,
-    TABLE_BYTES_PER_STEP,
-)
+from leveret.broker.scheduler.costs import METHOD_BYTES_PER_COST, METHOD_VALUES_MAX, SLICE
+from leveret.limits import SHORT_METHOD_BYTES, TABLE_BYTES_PER_COST
 from support.node.core import Node
 from support.wire.raw_codec import Typed, method
 
@@ -46,13 +41,13 @@ def test_a_method_with_many_values_ends_the_slice_that_it_fills(table: dict[str,
     data = b""
     for number in range(10):
         data += method(1, "queue.declare", queue=f"q{number}", no_wait=True, arguments=table)
-    before = int(node.turn.steps)
+    before = int(node.core.scheduler.spent)
     peer.connection.receive(data, node.now())
-    taken = int(node.turn.steps) - before
+    taken = int(node.core.scheduler.spent) - before
     declared = len(node.vhost.queues.by_name)
     assert 0 < declared < 10
-    each = (len(data) // 10 - SHORT_METHOD_BYTES) // METHOD_BYTES_PER_STEP
-    assert declared * each <= taken <= STEPS_PER_SLICE + 2 * each
+    each = (len(data) // 10 - SHORT_METHOD_BYTES) // METHOD_BYTES_PER_COST
+    assert declared * each <= taken <= SLICE + 2 * each
     node.run()
     assert len(node.vhost.queues.by_name) == 10
 
@@ -63,9 +58,9 @@ def test_long_texts_count_no_more_than_many_values() -> None:
     peer = node.connect()
     arguments = {f"{number}": "x" * 1000 for number in range(127)}
     data = method(1, "queue.declare", queue="q", no_wait=True, arguments=arguments)
-    assert len(data) > METHOD_BYTES_PER_STEP * METHOD_VALUE_STEPS_MAX
-    before = int(node.turn.steps)
+    assert len(data) > METHOD_BYTES_PER_COST * METHOD_VALUES_MAX
+    before = int(node.core.scheduler.spent)
     peer.connection.receive(data, node.now())
-    read = len(data) // TABLE_BYTES_PER_STEP
-    assert int(node.turn.steps) - before <= read + METHOD_VALUE_STEPS_MAX + STEPS_PER_SLICE
+    read = len(data) // TABLE_BYTES_PER_COST
+    assert int(node.core.scheduler.spent) - before <= read + METHOD_VALUES_MAX + SLICE
     assert "q" in node.vhost.queues.by_name

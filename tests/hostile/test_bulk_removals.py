@@ -9,18 +9,18 @@ from __future__ import annotations
 import pytest
 
 from leveret.broker.backlog.stored import BLOCK_CHUNKS_MAX
-from leveret.broker.core.timers import Timed, Timers
 from leveret.broker.policy.policy import make_policy
-from leveret.clock import NO_DEADLINE
-from leveret.limits import (
-    DEFINING_METHOD_STEPS,
-    DISPATCH_STEPS_PER_TURN,
-    FREED_BYTES_PER_STEP,
-    LARGE_MESSAGE_BYTES,
-    METHOD_STEPS,
-    STEPS_PER_SLICE,
-    WORK_STEPS_PER_TURN,
+from leveret.broker.scheduler.costs import (
+    DEFINING_METHOD,
+    FREED_BYTES_PER_COST,
+    METHOD,
+    SHARE_OF_DELIVERIES,
+    SHARE_OF_TASKS,
+    SLICE,
 )
+from leveret.broker.scheduler.timers import Timed, Timers
+from leveret.clock import NO_DEADLINE
+from leveret.limits import LARGE_MESSAGE_BYTES
 from leveret.store.disks.recording import RecordingDisk
 from support.costs.work_account import Account, stop
 from support.node.core import Node, Peer
@@ -35,13 +35,13 @@ def node() -> Node:
 
 
 #: What a request may take beyond its slice: a portion, a page of the disk, the method itself.
-SPARE = 1024 + DEFINING_METHOD_STEPS + METHOD_STEPS
+SPARE = 1024 + DEFINING_METHOD + METHOD
 
 #: Arguments of a queue that drops the like of what is in it.
 QUEUED = {"x-deduplication-header": "id", "x-deduplication-scope": "queued"}
 
 #: Messages that are more than a few slices.
-MANY = 4 * STEPS_PER_SLICE
+MANY = 4 * SLICE
 
 
 def fill(node: Node, count: int = MANY, **values: object) -> Peer:
@@ -63,18 +63,18 @@ def fill(node: Node, count: int = MANY, **values: object) -> Peer:
 
 def ask(node: Node, peer: Peer, data: bytes) -> int:
     """Let the broker receive a request; return the steps that it took at once."""
-    before = int(node.turn.steps)
+    before = int(node.core.scheduler.spent)
     peer.connection.receive(data, node.now())
-    return int(node.turn.steps) - before
+    return int(node.core.scheduler.spent) - before
 
 
 def turns_of(node: Node) -> list[int]:
     """Have the core do all of its works; return the steps of each turn."""
     found = []
-    while node.turn.works:
-        before = int(node.turn.steps)
+    while node.core.scheduler.tasks:
+        before = int(node.core.scheduler.spent)
         node.broker.settle()
-        found.append(int(node.turn.steps) - before)
+        found.append(int(node.core.scheduler.spent) - before)
     return found
 
 
@@ -83,7 +83,7 @@ def sync(node: Node) -> None:
     group = node.journal.seal()
     if group is not None:
         node.files.write(group)
-        node.turn.synced(group.number)
+        node.core.syncs.synced(group.number)
 
 
 def test_a_purge_spares_what_is_out(node: Node) -> None:
@@ -106,17 +106,14 @@ def test_a_purge_spares_what_is_out(node: Node) -> None:
 def test_a_key_may_come_again_when_the_purge_has_answered(node: Node) -> None:
     peer = node.connect()
     peer.declare("q", durable=False, arguments=QUEUED)
-    many = [
-        publish(1, "", "q", b"m", headers={"id": f"k{number}"})
-        for number in range(2 * STEPS_PER_SLICE)
-    ]
+    many = [publish(1, "", "q", b"m", headers={"id": f"k{number}"}) for number in range(2 * SLICE)]
     peer.send(*many)
-    assert ask(node, peer, method(1, "queue.purge", queue="q")) <= STEPS_PER_SLICE + SPARE
+    assert ask(node, peer, method(1, "queue.purge", queue="q")) <= SLICE + SPARE
     turns_of(node)
     peer.flush()
     peer.expect(1, "queue.purge-ok")
     peer.send(*many)
-    assert node.classic("q").ready_count() == 2 * STEPS_PER_SLICE
+    assert node.classic("q").ready_count() == 2 * SLICE
 
 
 def govern(node: Node, ttl_ms: int) -> None:
@@ -130,7 +127,7 @@ def test_a_new_ttl_of_many_messages_takes_slices() -> None:
     govern(node, 1000)
     turns = turns_of(node)
     assert len(turns) > 1
-    assert max(turns) <= WORK_STEPS_PER_TURN + STEPS_PER_SLICE + SPARE
+    assert max(turns) <= SHARE_OF_TASKS + SLICE + SPARE
     node.tick(2000)
     node.run()
     assert node.classic("q").ready_count() == 0
@@ -162,14 +159,14 @@ def test_a_browser_of_many_messages_that_came_back_takes_slices(
     assert ask(node, peer, request) <= 64
     turns = 0
     while not peer.pending():
-        before = int(node.turn.steps)
+        before = int(node.core.scheduler.spent)
         with Account(400_000):
             node.broker.settle()
         stop()
-        assert node.turn.steps - before <= DISPATCH_STEPS_PER_TURN + SPARE
+        assert node.core.scheduler.spent - before <= SHARE_OF_DELIVERIES + SPARE
         peer.flush()
         turns += 1
-    assert turns >= MANY // DISPATCH_STEPS_PER_TURN
+    assert turns >= MANY // SHARE_OF_DELIVERIES
     node.run()
     bodies = [got.body for got in peer.take() if got.name == "basic.deliver"]
     assert bodies == [b"%d" % number for number in range(MANY - 3, MANY)]
@@ -180,25 +177,25 @@ def test_the_end_of_a_haremq_connection_takes_slices(node: Node) -> None:
     hare = HarePeer(node)
     assert hare.open()
     assert hare.queue("q")
-    for number in range(2 * STEPS_PER_SLICE):
+    for number in range(2 * SLICE):
         assert hare.queue(f"x{number}", exclusive=True)
     peer = node.connect()
-    peer.send(*[publish(1, "", "q", b"%d" % number) for number in range(2 * STEPS_PER_SLICE)])
+    peer.send(*[publish(1, "", "q", b"%d" % number) for number in range(2 * SLICE)])
     assert hare.consume("q")
     hare.pushes()
-    assert node.classic("q").unacked_count == 2 * STEPS_PER_SLICE
+    assert node.classic("q").unacked_count == 2 * SLICE
     peer.send(publish(1, "", "q", b"new"))
-    before = int(node.turn.steps)
+    before = int(node.core.scheduler.spent)
     del node.peers[hare.connection]
     hare.connection.lost()
     # What comes back, and then the queues.
-    assert node.turn.steps - before <= STEPS_PER_SLICE + SPARE
-    assert len(node.turn.works) == 1
-    assert max(turns_of(node)) <= WORK_STEPS_PER_TURN + STEPS_PER_SLICE + SPARE
+    assert node.core.scheduler.spent - before <= SLICE + SPARE
+    assert len(node.core.scheduler.tasks) == 1
+    assert max(turns_of(node)) <= SHARE_OF_TASKS + SLICE + SPARE
     assert list(node.vhost.queues.by_name) == ["q"]
     peer.call(1, "basic.consume", queue="q", no_ack=True)
     bodies = peer.bodies()
-    assert bodies[:-1] == [b"%d" % number for number in range(2 * STEPS_PER_SLICE)]
+    assert bodies[:-1] == [b"%d" % number for number in range(2 * SLICE)]
     assert bodies[-1] == b"new"
 
 
@@ -316,16 +313,16 @@ def test_the_temporary_files_of_a_deleted_queue_are_removed() -> None:
     """They are unused only when the last of its chunks is forgotten."""
     node = Node(window_bytes=0)
     peer = fill(node, 3 * MANY)
-    assert len(node.classic("q").stored.items) > STEPS_PER_SLICE
+    assert len(node.classic("q").stored.items) > SLICE
     ask(node, peer, method(1, "queue.delete", queue="q"))
-    node.turn.spill.take_unused()
+    node.core.spill.take_unused()
     turns_of(node)
-    assert node.turn.spill.take_unused()
+    assert node.core.spill.take_unused()
 
 
 def taken_from_pages(node: Node) -> tuple[Peer, list[Method]]:
     """Deliveries of messages with a priority that lie in pages, between others that wait."""
-    node.turn.page_bytes = 20_000
+    node.core.memory.page_bytes = 20_000
     peer = fill(node, 500, durable=True, arguments={"x-max-priority": 5})
     for first in range(0, 6000, 500):
         peer.send(
@@ -344,7 +341,7 @@ def test_what_comes_back_while_pages_of_priorities_are_purged_stays() -> None:
     node = Node(window_bytes=50_000)
     peer, taken = taken_from_pages(node)
     ask(node, peer, method(2, "queue.purge", queue="q"))
-    assert node.turn.works
+    assert node.core.scheduler.tasks
     other = node.connect()
     for got in taken[:2200]:
         peer.connection.receive(method(1, "basic.ack", delivery_tag=got.delivery_tag), node.now())
@@ -369,10 +366,10 @@ def test_a_requeue_between_two_slices_of_such_a_purge_survives_a_crash() -> None
     node = Node(window_bytes=50_000)
     peer, taken = taken_from_pages(node)
     other = node.connect()
-    before = int(node.turn.steps)
+    before = int(node.core.scheduler.spent)
     other.connection.receive(method(1, "queue.purge", queue="q"), node.now())
-    assert int(node.turn.steps) - before <= STEPS_PER_SLICE + SPARE
-    assert node.turn.works
+    assert int(node.core.scheduler.spent) - before <= SLICE + SPARE
+    assert node.core.scheduler.tasks
     peer.connection.receive(method(1, "basic.recover", requeue=True), node.now())
     turns_of(node)
     node.sync()
@@ -394,13 +391,13 @@ LARGE, LARGE_MANY = 4 * LARGE_MESSAGE_BYTES, 40
 def test_large_messages_are_let_go_in_slices(node: Node, end: str) -> None:
     """The system takes back each of their pages, which takes as long as very many messages do."""
     peer = node.connect()
-    node.turn.window_bytes = 1 << 40
+    node.core.memory.window_bytes = 1 << 40
     peer.declare("q")
     for _ in range(LARGE_MANY):
         peer.send(publish(1, "", "q", bytes(LARGE), expiration="60000"))
     node.run()
     peer.send(publish(1, "", "q", b"small") * 100)
-    held = int(node.turn.held_bytes)
+    held = int(node.core.memory.held_bytes)
     assert held > LARGE_MANY * LARGE
     if end == "ack":
         peer.send(method(1, "basic.get", queue="q") * LARGE_MANY)
@@ -413,13 +410,13 @@ def test_large_messages_are_let_go_in_slices(node: Node, end: str) -> None:
         node.now()
         taken = []
         while node.classic("q").ready_count() > 100:
-            before = int(node.turn.steps)
+            before = int(node.core.scheduler.spent)
             node.broker.settle()
-            taken.append(int(node.turn.steps) - before)
+            taken.append(int(node.core.scheduler.spent) - before)
             assert len(taken) < 1_000
         peer.send(method(1, "queue.purge", queue="q"))
     else:
         taken = [ask(node, peer, data), *turns_of(node)]
-    assert sum(taken) >= LARGE_MANY * LARGE // FREED_BYTES_PER_STEP
-    assert max(taken) <= WORK_STEPS_PER_TURN + STEPS_PER_SLICE + LARGE // FREED_BYTES_PER_STEP
-    assert node.turn.held_bytes < held // 100
+    assert sum(taken) >= LARGE_MANY * LARGE // FREED_BYTES_PER_COST
+    assert max(taken) <= SHARE_OF_TASKS + SLICE + LARGE // FREED_BYTES_PER_COST
+    assert node.core.memory.held_bytes < held // 100

@@ -113,7 +113,7 @@ def test_a_slice_has_a_bounded_number_of_definitions(node: Node) -> None:
 def test_the_boundary_is_little_work_for_each_queue(node: Node) -> None:
     source = BrokerCheckpoint(node.broker)
     gauge = Gauge()
-    gauge.measure("begin", node.turn, lambda: source.begin(int(node.journal.group)))
+    gauge.measure("begin", node.core, lambda: source.begin(int(node.journal.group)))
     assert MANY < gauge.most["begin lines"] <= BOUNDARY_LINES * MANY
 
 
@@ -193,7 +193,7 @@ def test_a_slice_of_a_deep_queue_runs_a_bounded_number_of_lines() -> None:
     )
     while not checkpoint.done:
         done: list[CheckpointWork | None] = []
-        gauge.measure("step", node.turn, partial(one_step, checkpoint, done))
+        gauge.measure("step", node.core, partial(one_step, checkpoint, done))
         if done[0] is None:
             node.write_spilled()
             node.sync()

@@ -6,23 +6,17 @@ import json
 
 import pytest
 
+from leveret.broker.scheduler.costs import DEFINING_METHOD, METHOD, SHARE_OF_DELIVERIES, SLICE
 from leveret.broker.staging.commit import COMMIT_KEY, read_command
 from leveret.broker.staging.staging import StagingQueue
 from leveret.errors import PreconditionFailed
-from leveret.limits import (
-    DEFINING_METHOD_STEPS,
-    DISPATCH_STEPS_PER_TURN,
-    METHOD_STEPS,
-    STAGING_QUEUES_PER_COMMIT_MAX,
-    STEPS_PER_SLICE,
-    TX_COMMITS_MAX,
-)
+from leveret.limits import STAGING_QUEUES_PER_COMMIT_MAX, TX_COMMITS_MAX
 from support.node.core import Node, Peer
 from support.node.staged import commit, stage
 from support.wire.raw_codec import method, publish
 
 #: What a call may take beyond its slice: the body of the commit, and what is decided at once.
-SPARE = 512 + DEFINING_METHOD_STEPS + METHOD_STEPS
+SPARE = 512 + DEFINING_METHOD + METHOD
 
 #: Of them a check takes more than a slice.
 QUEUES = [f"team-a.staged.{number}" for number in range(700)]
@@ -61,19 +55,19 @@ def stage_again(peer: Peer, batch: int) -> None:
 def ask(node: Node, peer: Peer, batch: int, **more: object) -> int:
     """Have a commit received; return the steps that it took at once."""
     body = {"sink": "s", "batch": batch, "queues": QUEUES, **more}
-    before = int(node.turn.steps)
+    before = int(node.core.scheduler.spent)
     data = publish(1, "", COMMIT_KEY, json.dumps(body).encode())
     peer.connection.receive(data + method(2, "basic.qos", prefetch_count=1), node.now())
-    return int(node.turn.steps) - before
+    return int(node.core.scheduler.spent) - before
 
 
 def turns(node: Node) -> list[int]:
     """Do all that the core has begun; return the steps of each turn."""
     found: list[int] = []
-    while not found or node.turn.has_more() or node.turn.dispatchers:
-        before = int(node.turn.steps)
+    while not found or node.core.scheduler.has_more() or node.core.scheduler.dispatchers:
+        before = int(node.core.scheduler.spent)
         node.broker.settle()
-        found.append(int(node.turn.steps) - before)
+        found.append(int(node.core.scheduler.spent) - before)
     return found
 
 
@@ -81,12 +75,12 @@ def test_the_rights_to_very_many_queues_are_checked_in_slices(node: Node) -> Non
     peer = staged(node, 1)
     # What is remembered of the patterns is forgotten.
     node.broker.users.set_permission("writer", "/", PATTERN, PATTERN, PATTERN)
-    assert ask(node, peer, 1) <= STEPS_PER_SLICE + SPARE
+    assert ask(node, peer, 1) <= SLICE + SPARE
     assert node.staging.sinks.by_place == {}
     last = node.vhost.queues.by_name[QUEUES[-1]]
     assert isinstance(last, StagingQueue)
     assert not last.sealed
-    assert max(turns(node)) <= DISPATCH_STEPS_PER_TURN + STEPS_PER_SLICE
+    assert max(turns(node)) <= SHARE_OF_DELIVERIES + SLICE
     # What came behind it is done after it.
     peer.flush()
     node.sync()
@@ -139,16 +133,16 @@ def test_messages_that_are_looked_at_are_counted(node: Node) -> None:
     peer = node.connect()
     arguments = {"x-staging-sink": "s", "x-staging-batch": 1}
     peer.declare("deep", arguments=arguments)
-    count = 3 * DISPATCH_STEPS_PER_TURN
+    count = 3 * SHARE_OF_DELIVERIES
     for _ in range(count // 64):
         stage(peer, "deep", *[b"m"] * 64)
     node.sync()
-    before = int(node.turn.steps)
+    before = int(node.core.scheduler.spent)
     body = json.dumps({"sink": "s", "batch": 1, "queues": ["deep"]}).encode()
     peer.connection.receive(publish(1, "", COMMIT_KEY, body), node.now())
     steps = turns(node)
-    assert max(steps) <= DISPATCH_STEPS_PER_TURN + SPARE
-    assert int(node.turn.steps) - before >= count
+    assert max(steps) <= SHARE_OF_DELIVERIES + SPARE
+    assert int(node.core.scheduler.spent) - before >= count
 
 
 def test_the_commits_of_a_transaction_name_so_many_queues(node: Node) -> None:

@@ -15,6 +15,11 @@ from leveret.broker.classic.classic import ClassicQueue
 from leveret.broker.classic.dead_letter import DeadLetter
 from leveret.broker.node.events import Events
 from leveret.broker.policy.policy import make_policy
+from leveret.broker.scheduler.costs import (
+    DEAD_LETTER,
+    DEAD_LETTER_BYTES_PER_ROUND,
+    SHARE_OF_DEAD_LETTERS,
+)
 from leveret.broker.stream.stream import Stream
 from leveret.broker.values.queue_attributes import QueueAttributes
 from leveret.limits import (
@@ -22,12 +27,9 @@ from leveret.limits import (
     DEAD_LETTER_COPIES_MAX,
     DEATHS_BYTES_MAX,
     DEATHS_LISTED_MAX,
-    LETTER_BYTES_PER_TURN,
-    LETTER_STEPS,
-    LETTER_STEPS_PER_TURN,
     LETTERS_WAITING_MAX,
     SLICE_MESSAGES,
-    TABLE_BYTES_PER_STEP,
+    TABLE_BYTES_PER_COST,
     TABLE_ENTRIES_MAX,
 )
 from leveret.message import ALL_LETTERS, Message
@@ -47,7 +49,7 @@ TURNS_MAX: Final = 3_000
 QUEUES: Final = [f"q{number}" for number in range(10)]
 
 #: Letters that a turn makes of them, each of which goes to all.
-LETTERS_PER_TURN: Final = LETTER_STEPS_PER_TURN // (LETTER_STEPS + len(QUEUES)) + 1
+LETTERS_PER_TURN: Final = SHARE_OF_DEAD_LETTERS // (DEAD_LETTER + len(QUEUES)) + 1
 
 
 # -- attacks ---------------------------------------------------------------------------------------
@@ -185,7 +187,7 @@ def alive(node: Node) -> list[Message]:
     for exchange in node.vhost.exchanges.by_name.values():
         if exchange.delayed is not None:
             found += [message for _, message in kept(exchange.delayed)]
-    waiting = node.turn.letters.waiting()
+    waiting = node.core.scheduler.letters.waiting()
     found += [one.message for one in waiting if isinstance(one, DeadLetter)]
     return found
 
@@ -196,7 +198,7 @@ def promised(node: Node) -> int:
     return sum(1 + (one if one != ALL_LETTERS else DEAD_LETTER_COPIES_MAX) for one in left)
 
 
-def turn(node: Node) -> int:
+def core(node: Node) -> int:
     """Let a turn pass, as the shell does; return how many copies were made in it."""
     before = published(node)
     node.broker.settle()
@@ -206,12 +208,16 @@ def turn(node: Node) -> int:
         node.write()
         group, node.group = node.group, None
         assert group is not None
-        node.turn.synced(group.number)
+        node.core.syncs.synced(group.number)
     return published(node) - before
 
 
 def rests(node: Node) -> bool:
-    return not (node.turn.resume or node.turn.dispatchers or node.turn.has_letters())
+    return not (
+        node.core.scheduler.resume
+        or node.core.scheduler.dispatchers
+        or node.core.scheduler.letters.any()
+    )
 
 
 def attack(node: Node, peer: Peer, message: bytes) -> None:
@@ -223,11 +229,11 @@ def run_out(node: Node) -> int:
     """Let turns pass until nothing is left to do; return the number of copies."""
     copies = 0
     for _ in range(TURNS_MAX):
-        copies += turn(node)
+        copies += core(node)
         assert copies <= DEAD_LETTER_COPIES_MAX
         node.clock.advance(1)
         node.now()
-        if rests(node) and not node.turn.due():
+        if rests(node) and not node.core.due():
             return copies
     raise AssertionError("it never ends")
 
@@ -246,20 +252,20 @@ def test_one_message_becomes_a_bounded_number_of_copies(
     published_by_client = max(published(node), 1)
     copies = 0
     for _ in range(TURNS_MAX):
-        made = turn(node)
+        made = core(node)
         copies += made
         # Before anything else: what multiplies without a limit would fill the machine.
         assert copies <= DEAD_LETTER_COPIES_MAX * published_by_client
         assert made <= LETTERS_PER_TURN * len(QUEUES)
         node.clock.advance(1)
         node.now()
-        if rests(node) and not node.turn.due():
+        if rests(node) and not node.core.due():
             break
     else:
         raise AssertionError("it never ends")
-    assert node.turn.letters_dropped.total() > 0
+    assert node.core.letters_dropped.total() > 0
     assert alive(node) == []
-    assert node.turn.held_messages == node.turn.held_bytes == 0
+    assert node.core.memory.held_messages == node.core.memory.held_bytes == 0
 
 
 @pytest.mark.parametrize("restart", ["crash", "checkpoint", "paged"])
@@ -272,7 +278,7 @@ def test_the_limit_holds_over_restarts(restart: str) -> None:
     _bind(peer, "all")
     attack(node, peer, publish(1, "", "q0", b"m", delivery_mode=2))
     for step in range(3):
-        turn(node)
+        core(node)
         node.clock.advance(2)
         assert 1 <= promised(node) <= DEAD_LETTER_COPIES_MAX + 1
         if restart != "crash":
@@ -294,8 +300,8 @@ def test_a_fan_out_of_so_many_queues_is_whole_and_one_more_is_counted() -> None:
     peer.declare("q0", arguments={"x-message-ttl": 0, "x-dead-letter-exchange": "all"})
     peer.send(publish(1, "", "q0", b"m"))
     reached = sum(node.classic(f"d{n}").ready_count() for n in range(DEAD_LETTER_COPIES_MAX + 1))
-    assert (reached, node.turn.letters_dropped.copies) == (DEAD_LETTER_COPIES_MAX, 1)
-    dropped = node.turn.letters_dropped
+    assert (reached, node.core.letters_dropped.copies) == (DEAD_LETTER_COPIES_MAX, 1)
+    dropped = node.core.letters_dropped
     assert (dropped.vhost, dropped.queue) == ("/", "q0")
 
 
@@ -322,7 +328,7 @@ def test_what_a_consumer_rejects_comes_back_for_ever() -> None:
         node.clock.advance(2)
         node.now()
         node.run()
-    assert node.turn.letters_dropped.total() == 0
+    assert node.core.letters_dropped.total() == 0
     headers = decode_properties(peer.expect(1, "basic.deliver").properties)["headers"]
     assert headers["x-death"][0]["count"] == DEAD_LETTER_COPIES_MAX + 100
 
@@ -359,11 +365,11 @@ def test_a_letter_counts_the_deaths_that_it_tells_of() -> None:
     peer = node.connect()
     length = 2 * DEATHS_LISTED_MAX
     _chain(peer, length)
-    before = int(node.turn.steps)
+    before = int(node.core.scheduler.spent)
     peer.send(publish(1, "", "c0", b"m"))
     assert node.classic(f"c{length}").ready_count() == 1
     told = sum(min(deaths, DEATHS_LISTED_MAX - 1) for deaths in range(length))
-    assert int(node.turn.steps) - before >= 3 * told + length * LETTER_STEPS
+    assert int(node.core.scheduler.spent) - before >= 3 * told + length * DEAD_LETTER
 
 
 @pytest.mark.parametrize(
@@ -412,12 +418,14 @@ def test_a_neighbour_is_served_in_the_next_turn() -> None:
     turns = 0
     while True:
         neighbour.connection.receive(publish(1, "", "mine", b"%d" % turns), node.now())
-        assert turn(node) <= LETTERS_PER_TURN * len(QUEUES) + 1
+        assert core(node) <= LETTERS_PER_TURN * len(QUEUES) + 1
         neighbour.flush()
         assert neighbour.bodies() == [b"%d" % turns]
-        assert node.turn.waiting_letters() <= LETTERS_WAITING_MAX + LETTERS_PER_TURN * len(QUEUES)
+        assert node.core.scheduler.letters.count() <= LETTERS_WAITING_MAX + LETTERS_PER_TURN * len(
+            QUEUES
+        )
         turns += 1
-        if rests(node) and not node.turn.due():
+        if rests(node) and not node.core.due():
             break
     assert turns > DEAD_LETTER_COPIES_MAX * 50 // (LETTERS_PER_TURN * len(QUEUES))
 
@@ -434,16 +442,16 @@ def test_an_expiry_of_many_queues_at_once_is_spread_over_turns() -> None:
     for by_ms in (1000, 4000):
         node.clock.advance(by_ms)
         node.now()
-        before = int(node.turn.held_messages)
+        before = int(node.core.memory.held_messages)
         turns = 0
-        while node.turn.due() or node.turn.has_more():
+        while node.core.due() or node.core.scheduler.has_more():
             node.broker.settle()
-            after = int(node.turn.held_messages)
+            after = int(node.core.memory.held_messages)
             assert before - after <= SLICE_MESSAGES
             before = after
             turns += 1
         assert turns > 1
-    assert node.turn.held_messages == 0
+    assert node.core.memory.held_messages == 0
     assert len(vhost.queues.by_name) == 0
 
 
@@ -478,20 +486,20 @@ def test_without_memory_a_letter_is_not_multiplied() -> None:
     for _ in range(90):
         peer.send(publish(1, "", "source", bytes(1000)))
     node.tick(1000)
-    one_turn = LETTER_BYTES_PER_TURN + len(QUEUES) * 1500
+    one_turn = DEAD_LETTER_BYTES_PER_ROUND + len(QUEUES) * 1500
     assert int(node.broker.memory_bytes()) <= 2 * 200_000 + one_turn
-    assert node.turn.letters_dropped.memory > 0
+    assert node.core.letters_dropped.memory > 0
     assert node.classic("q0").ready_count() == 90
 
 
 def test_what_is_dropped_is_an_event() -> None:
     node = Node()
-    node.turn.follow(Events(node.turn, node.broker.vhosts, 1))
+    node.core.follow(Events(node.core, node.broker.vhosts, 1))
     peer = node.connect()
     attack(node, peer, by_transients(peer))
     for _ in range(TURNS_MAX):
         node.broker.settle()
-        if rests(node) and not node.turn.due():
+        if rests(node) and not node.core.due():
             break
     stream = node.vhost.queues.by_name["amq.leveret.events"]
     assert isinstance(stream, Stream)
@@ -541,10 +549,12 @@ def test_a_letter_costs_its_headers() -> None:
     message = all_waiting(node.classic("q"))[0].message
     node.clock.advance(2)
     node.now()
-    before = int(node.turn.steps)
+    before = int(node.core.scheduler.spent)
     while node.classic("q").ready_count():
         node.broker.settle()
-    assert int(node.turn.steps) - before >= len(message.properties) // TABLE_BYTES_PER_STEP
+    assert (
+        int(node.core.scheduler.spent) - before >= len(message.properties) // TABLE_BYTES_PER_COST
+    )
 
 
 def test_letters_of_one_queue_share_an_address_while_it_is_the_same() -> None:

@@ -14,9 +14,9 @@ from leveret.broker.admin.definitions import (
 )
 from leveret.broker.admin.definitions_import import import_definitions
 from leveret.broker.node.parameters import OPERATOR_POLICY
+from leveret.broker.scheduler.costs import SHARE_OF_TASKS, SLICE
 from leveret.broker.values.queue_attributes import QueueAttributes
 from leveret.errors import NotFound
-from leveret.limits import STEPS_PER_SLICE, WORK_STEPS_PER_TURN
 from leveret.management.definitions import DefinitionsWriter, write_definitions
 from leveret.names import Name
 from leveret.store.disks.recording import RecordingDisk
@@ -73,11 +73,11 @@ def test_an_export_costs_a_slice_at_a_time(node: Node) -> None:
     for section in export.sections:
         more = True
         while more:
-            before = int(node.turn.steps)
+            before = int(node.core.scheduler.spent)
             with Account(1 << 40) as account:
                 more = bool(export.take(section, ROWS))
             stop()
-            assert int(node.turn.steps) - before <= STEPS_PER_SLICE
+            assert int(node.core.scheduler.spent) - before <= SLICE
             most = max(most, account.lines)
             total += account.lines
     if not COMPILED:
@@ -163,9 +163,9 @@ ENTRIES = 500
 
 def begin(node: Node, wanted: dict[str, object]) -> Import:
     """Begin to import."""
-    before = int(node.turn.steps)
+    before = int(node.core.scheduler.spent)
     importing = Import(node.broker, wanted)
-    assert int(node.turn.steps) - before <= 2 * STEPS_PER_SLICE
+    assert int(node.core.scheduler.spent) - before <= 2 * SLICE
     return importing
 
 
@@ -178,9 +178,9 @@ def turns(node: Node, importing: Import) -> int:
     """Have the core do turns until the import is over; return how many."""
     count = 0
     while not importing.over:
-        before = int(node.turn.steps)
+        before = int(node.core.scheduler.spent)
         node.broker.settle()
-        assert int(node.turn.steps) - before <= WORK_STEPS_PER_TURN + 2 * STEPS_PER_SLICE
+        assert int(node.core.scheduler.spent) - before <= SHARE_OF_TASKS + 2 * SLICE
         count += 1
     return count
 
@@ -214,10 +214,10 @@ def test_copies_for_the_trial_of_an_import_are_counted(node: Node) -> None:
         value = {"pattern": f"^(q|r)*x{number}$", "definition": {"max-length": 1}}
         broker.parameters.set("v", OPERATOR_POLICY, f"p{number}", value)
     node.run()
-    before = node.turn.steps
+    before = node.core.scheduler.spent
     importing = begin(node, {"queues": definitions(ENTRIES)["queues"]})
     turns(node, importing)
-    assert node.turn.steps - before >= 200 * ENTRIES
+    assert node.core.scheduler.spent - before >= 200 * ENTRIES
 
 
 def test_an_import_that_is_refused_changes_nothing_however_late(node: Node) -> None:
@@ -325,9 +325,9 @@ def test_patterns_that_come_in_count_what_it_takes_to_compile_them(
     users = [{"name": f"u{number}", "password_hash": "", "tags": ""} for number in range(count)]
     node.run()
     import_definitions(node.broker, {"users": users}, b"salt")
-    before = int(node.turn.steps)
+    before = int(node.core.scheduler.spent)
     report = import_definitions(node.broker, {section: rows}, b"salt")
     assert report.changed == {section: count}
     # Each is tried on the stage first; a character takes two steps and more of time.
-    assert int(node.turn.steps) - before >= 2 * count * length * 2
+    assert int(node.core.scheduler.spent) - before >= 2 * count * length * 2
     node.run()

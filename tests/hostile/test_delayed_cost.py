@@ -46,7 +46,7 @@ def gauge() -> Gauge:
 
 def test_they_come_back_page_by_page(gauge: Gauge) -> None:
     node = GaugedNode(gauge)
-    node.turn.window_bytes = WINDOW_BYTES
+    node.core.memory.window_bytes = WINDOW_BYTES
     peer = node.connect()
     declare(peer)
     for data in delayed():
@@ -82,10 +82,10 @@ def test_what_came_while_others_were_written_is_written_page_by_page() -> None:
     batch = node.spill.take()
     node.spill_files.write(batch)
     written = sum(len(page.rows) for page in store.pages.by_key.values())
-    before = int(node.turn.steps)
-    node.turn.spilled(batch)
+    before = int(node.core.scheduler.spent)
+    node.core.spilled(batch)
     # Beside what was written, two pages are cut.
-    assert int(node.turn.steps) - before <= written + 2 * 2 * PAGE_MESSAGES_MAX // 4
+    assert int(node.core.scheduler.spent) - before <= written + 2 * 2 * PAGE_MESSAGES_MAX // 4
     assert len(store.memory.fresh) > waiting // 2
     # The others follow in the next rounds, whoever else asks for anything.
     node.run()
@@ -109,7 +109,7 @@ def test_a_commit_of_delayed_messages_reads_their_headers_no_more() -> None:
     def commit() -> None:
         peer.connection.receive(method(1, "tx.commit"), node.now())
 
-    gauge.measure("receive", node.turn, commit)
+    gauge.measure("receive", node.core, commit)
     assert gauge.counted == []
     node.sync()
     node.tick(59_999)
@@ -121,18 +121,18 @@ def test_a_commit_of_delayed_messages_reads_their_headers_no_more() -> None:
 
 
 def test_entries_of_what_has_left_are_sorted_out_in_parts() -> None:
-    turn = Node().turn
-    memory = DelayedMemory(turn)
+    core = Node().core
+    memory = DelayedMemory(core)
     message = Message(Address(b"", b""), b"", b"", 0, True)
     count = 20_000
     for sequence in range(1, count + 1):
         memory.add_fresh(sequence, Delayed(message, count - sequence))
     for sequence in range(1, count * 3 // 4):
         assert memory.remove(sequence) is not None
-    before = int(turn.steps)
+    before = int(core.scheduler.spent)
     for sequence in range(count + 1, count + 3):
         memory.add_fresh(sequence, Delayed(message, count + sequence))
-    assert int(turn.steps) - before < 100
+    assert int(core.scheduler.spent) - before < 100
     for sequence in range(count + 3, 2 * count):
         memory.add_fresh(sequence, Delayed(message, count + sequence))
     found = []

@@ -10,11 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from leveret.limits import (
-    FAN_OUT_COPIES,
-    STEPS_PER_ROUND,
-    STEPS_PER_SLICE,
-)
+from leveret.broker.scheduler.costs import SHARE_OF_INPUT, SLICE
+from leveret.limits import FAN_OUT_COPIES
 from leveret.session.settings import SessionSettings
 from leveret.store.disks.recording import RecordingDisk
 from support.node.core import Node, Peer
@@ -24,7 +21,7 @@ from support.wire.raw_codec import method, publish
 QUEUES = 3 * FAN_OUT_COPIES + 100
 
 #: What one turn takes at most: the routing to so many queues, the rounds of all, and a part.
-TURN_STEPS_MAX = QUEUES // 8 + STEPS_PER_ROUND + 2 * STEPS_PER_SLICE + 2 * FAN_OUT_COPIES
+TURN_STEPS_MAX = QUEUES // 8 + SHARE_OF_INPUT + 2 * SLICE + 2 * FAN_OUT_COPIES
 
 
 @pytest.fixture
@@ -54,7 +51,7 @@ def test_what_thousands_of_streams_wait_for_is_shown_in_parts(node: Node) -> Non
     peer = node.connect()
     peer.call(1, "exchange.declare", exchange="all", type="fanout", durable=True)
     exchange = node.vhost.exchanges.by_name["all"]
-    names = [f"s{number}" for number in range(2 * STEPS_PER_SLICE + 100)]
+    names = [f"s{number}" for number in range(2 * SLICE + 100)]
     arguments = {"x-queue-type": "stream"}
     for name in names:
         peer.send(
@@ -74,10 +71,10 @@ def test_what_thousands_of_streams_wait_for_is_shown_in_parts(node: Node) -> Non
     assert group is not None
     node.files.write(group)
     assert shown() == 0
-    before = int(node.turn.steps)
-    node.turn.synced(group.number)
-    assert int(node.turn.steps) - before <= STEPS_PER_SLICE + 1
-    assert 0 < shown() <= STEPS_PER_SLICE
+    before = int(node.core.scheduler.spent)
+    node.core.syncs.synced(group.number)
+    assert int(node.core.scheduler.spent) - before <= SLICE + 1
+    assert 0 < shown() <= SLICE
     assert max(turns(node)) <= TURN_STEPS_MAX
     assert shown() == len(names)
 
@@ -91,10 +88,10 @@ def turns(node: Node) -> Iterator[int]:
     """Have the core do turns until it rests; the steps of each, after it."""
     resume = True
     while resume:
-        before = int(node.turn.steps)
+        before = int(node.core.scheduler.spent)
         node.broker.settle()
-        yield int(node.turn.steps) - before
-        resume = bool(node.turn.resume)
+        yield int(node.core.scheduler.spent) - before
+        resume = bool(node.core.scheduler.resume)
 
 
 def rejected(node: Node, count: int = 1, **arguments: object) -> Peer:
@@ -134,7 +131,7 @@ def test_one_part_of_a_letter_is_a_turn(node: Node) -> None:
     rejected(node)
     node.broker.settle()
     assert copies(node, names) == FAN_OUT_COPIES
-    assert node.turn.has_more()
+    assert node.core.scheduler.has_more()
 
 
 def test_a_crash_between_two_parts_loses_nothing(node: Node) -> None:
@@ -150,7 +147,7 @@ def test_a_crash_between_two_parts_loses_nothing(node: Node) -> None:
     assert copies(again, names) == FAN_OUT_COPIES
     for _ in turns(node):
         pass
-    node.turn.synced(group.number)
+    node.core.syncs.synced(group.number)
     node.sync()
     again = Node(RecordingDisk(node.image()))
     assert again.classic("q").ready_count() == 0
@@ -176,7 +173,7 @@ def test_queues_that_are_deleted_between_two_parts_are_left_out(node: Node) -> N
     other.send(method(1, "queue.delete", queue=names[-1], no_wait=True))
     node.run()
     assert copies(node, names[:-1]) == QUEUES - 1
-    assert node.turn.held_messages == QUEUES - 1
+    assert node.core.memory.held_messages == QUEUES - 1
 
 
 def test_a_letter_waits_for_a_full_queue_between_two_parts(node: Node) -> None:
@@ -211,9 +208,9 @@ def test_a_letter_of_a_transaction_goes_on_after_it(node: Node) -> None:
     peer.take()
     peer.call(1, "tx.select")
     peer.send(method(1, "basic.nack", delivery_tag=1, requeue=False))
-    before = int(node.turn.steps)
+    before = int(node.core.scheduler.spent)
     peer.connection.receive(method(1, "tx.commit"), node.now())
-    assert int(node.turn.steps) - before <= TURN_STEPS_MAX
+    assert int(node.core.scheduler.spent) - before <= TURN_STEPS_MAX
     assert 0 < copies(node, names) < QUEUES
     node.run()
     node.sync()
@@ -232,10 +229,10 @@ def test_a_publish_that_wants_consumers_asks_many_queues_in_slices(
     if confirms:
         peer.call(1, "confirm.select")
     node.broker.settle()
-    before = int(node.turn.steps)
+    before = int(node.core.scheduler.spent)
     declare = method(1, "queue.declare", queue="after", no_wait=True)
     peer.connection.receive(publish(1, "all", "", b"now", immediate=True) + declare, node.now())
-    assert QUEUES // 8 < int(node.turn.steps) - before <= TURN_STEPS_MAX
+    assert QUEUES // 8 < int(node.core.scheduler.spent) - before <= TURN_STEPS_MAX
     assert "after" not in node.vhost.queues.by_name
     node.run()
     assert "after" in node.vhost.queues.by_name
@@ -255,9 +252,9 @@ def test_what_an_alternate_exchange_takes_comes_in_parts(node: Node) -> None:
     arguments = {"alternate-exchange": "all"}
     peer.call(1, "exchange.declare", exchange="first", type="direct", arguments=arguments)
     node.broker.settle()
-    before = int(node.turn.steps)
+    before = int(node.core.scheduler.spent)
     peer.connection.receive(publish(1, "first", "nowhere", b"m"), node.now())
-    assert int(node.turn.steps) - before <= TURN_STEPS_MAX
+    assert int(node.core.scheduler.spent) - before <= TURN_STEPS_MAX
     assert 0 < copies(node, names) < QUEUES
     node.run()
     assert copies(node, names) == QUEUES
@@ -270,14 +267,14 @@ def test_a_publish_of_haremq_comes_to_many_queues_in_parts(node: Node, mode: int
     assert hare.open()
     properties = {"delivery_mode": mode, "routing_key": ""}
     node.broker.settle()
-    before = int(node.turn.steps)
+    before = int(node.core.scheduler.spent)
     request = frame(
         "basicPublishRequest", rid="p", cid="c1", exchange_name="all", body="m",
         properties=properties,
     )  # fmt: skip
     after = frame("declareQueueRequest", rid="d", cid="c1", queue_name="after")
     hare.connection.receive(request + after, node.now())
-    assert int(node.turn.steps) - before <= TURN_STEPS_MAX
+    assert int(node.core.scheduler.spent) - before <= TURN_STEPS_MAX
     assert 0 < copies(node, names) < QUEUES
     assert "after" not in node.vhost.queues.by_name
     count = len(hare.inbox.got)
@@ -306,4 +303,4 @@ def test_a_fan_out_of_haremq_goes_on_when_its_publisher_is_lost(node: Node) -> N
     hare.connection.lost()
     node.run()
     assert copies(node, names) == QUEUES
-    assert not node.turn.has_more()
+    assert not node.core.scheduler.has_more()

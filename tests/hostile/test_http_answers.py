@@ -88,7 +88,7 @@ def test_a_few_heavy_requests_of_a_user_are_answered_at_once_and_booked() -> Non
 
     async def scene(api: Api80) -> None:
         fill(api.node, b"m" * LARGE)
-        accounts = api.node.turn.accounts
+        accounts = api.node.core.accounts
         at_once = HTTP_HEAVY_REQUESTS_PER_USER_MAX
         async with asked(api, 8, browsing({"count": 1})) as peers:
             await until(lambda: accounts.request_bytes >= at_once * LARGE)
@@ -114,7 +114,7 @@ def test_an_answer_without_room_in_the_memory_is_refused_before_it_begins() -> N
         fill(api.node, b"m" * LARGE)
         stream = QueueAttributes(True, arguments={"x-queue-type": "stream"})
         api.node.broker.vhost("/").queues.declare(None, Name("s"), stream)
-        accounts = api.node.turn.accounts
+        accounts = api.node.core.accounts
         accounts.request_bytes_max = LARGE
         async with asked(api, 1, browsing({"count": 1})):
             await until(lambda: accounts.request_bytes >= LARGE)
@@ -165,7 +165,7 @@ def test_the_rows_of_a_list_that_is_put_in_order_are_booked() -> None:
         for number in range(2 * KERNEL_BYTES_MAX // 30_000):
             attributes = QueueAttributes(True, arguments=arguments)
             vhost.queues.declare(None, Name(f"q-{number}"), attributes)
-        accounts = api.node.turn.accounts
+        accounts = api.node.core.accounts
         booked = len(vhost.queues.by_name) * GATHERED_ROW_BYTES
         request = head(RIGHT, "Connection: close", path="/api/queues?sort=arguments")
         async with asked(api, 1, request):
@@ -187,14 +187,14 @@ def test_long_lists_of_one_user_have_one_slice_in_each_turn_of_the_loop() -> Non
             vhost.queues.declare(None, Name(f"q-{number}"), QueueAttributes(False))
         turns = 0
 
-        def turn() -> None:
+        def core() -> None:
             nonlocal turns
             turns += 1
             if not over:
-                asyncio.get_running_loop().call_soon(turn)
+                asyncio.get_running_loop().call_soon(core)
 
         over = False
-        turn()
+        core()
         request = head(RIGHT, "Connection: close", path="/api/queues")
         answers = await asyncio.gather(*(api.ask(request) for _ in range(LISTS)))
         over = True

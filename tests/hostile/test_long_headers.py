@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from leveret.limits import (
-    DISPATCH_STEPS_PER_TURN,
-    HISTORY_COPIES_MAX,
-    STEPS_PER_SLICE,
-    TABLE_BYTES_PER_STEP,
-)
+from leveret.broker.scheduler.costs import SHARE_OF_DELIVERIES, SLICE
+from leveret.limits import HISTORY_COPIES_MAX, TABLE_BYTES_PER_COST
 from support.node.core import Node, Peer
 from support.wire.raw_codec import decode_properties, method, properties, publish
 
@@ -18,7 +14,7 @@ HEADERS = {f"h{number:03}": True for number in range(900)}
 MESSAGES = 300
 
 #: What a turn spends on deliveries, and the slice in which the last queue of it may go on.
-ROUND_STEPS_MAX = DISPATCH_STEPS_PER_TURN + 2 * STEPS_PER_SLICE
+ROUND_STEPS_MAX = SHARE_OF_DELIVERIES + 2 * SLICE
 
 
 @pytest.fixture
@@ -33,16 +29,16 @@ def publish_all(node: Node, queue: str, headers: dict[str, object]) -> int:
         publish(1, "", queue, b"m", headers=headers) * MESSAGES, node.now()
     )
     node.sync()
-    return len(properties(headers=headers)) // TABLE_BYTES_PER_STEP
+    return len(properties(headers=headers)) // TABLE_BYTES_PER_COST
 
 
 def rounds(node: Node, peer: Peer) -> list[int]:
     """Let the broker go on until it rests; return the steps of each round, of a reading client."""
     steps = []
-    while node.turn.has_more():
-        before = int(node.turn.steps)
+    while node.core.scheduler.has_more():
+        before = int(node.core.scheduler.spent)
         node.broker.settle()
-        steps.append(int(node.turn.steps) - before)
+        steps.append(int(node.core.scheduler.spent) - before)
         peer.flush()
         assert len(steps) < 1000
     return steps
@@ -79,7 +75,7 @@ def test_a_filter_reads_long_headers_of_messages_that_nobody_wants_in_slices(nod
     """Neighbours differ, or one verdict would do for all of them."""
     peer = node.connect()
     peer.declare("s", arguments={"x-queue-type": "stream"})
-    each = len(properties(headers=HEADERS)) // TABLE_BYTES_PER_STEP
+    each = len(properties(headers=HEADERS)) // TABLE_BYTES_PER_COST
     both = publish(1, "", "s", b"m", headers=HEADERS)
     both += publish(1, "", "s", b"m", headers={**HEADERS, "one": "more"})
     peer.connection.receive(both * (MESSAGES // 2), node.now())
@@ -119,11 +115,11 @@ def test_a_binding_to_an_exchange_reads_as_many_headers_as_it_may(
     headers = HEADERS | more
     peer.send(publish(1, "h", "", b"m", headers=headers) * MESSAGES)
     node.sync()
-    before = int(node.turn.steps)
+    before = int(node.core.scheduler.spent)
     bind = method(1, "exchange.bind", source="h", destination="to")
     peer.connection.receive(bind, node.now())
-    steps = int(node.turn.steps) - before
-    each = len(properties(headers=headers)) // TABLE_BYTES_PER_STEP
+    steps = int(node.core.scheduler.spent) - before
+    each = len(properties(headers=headers)) // TABLE_BYTES_PER_COST
     assert HISTORY_COPIES_MAX - each <= steps <= 2 * (HISTORY_COPIES_MAX + each)
     node.sync()
     assert HISTORY_COPIES_MAX // each - 1 <= node.classic("q").ready_count() < MESSAGES

@@ -7,14 +7,12 @@ from typing import Any
 
 import pytest
 
+from leveret.broker.scheduler.costs import DEFINING_METHOD, METHOD, SLICE
 from leveret.limits import (
     COPY_KEYS_MAX,
-    DEFINING_METHOD_STEPS,
     FLUSHES_PER_TURN,
     HISTORY_COPIES_MAX,
-    METHOD_STEPS,
     SLICE_MESSAGES,
-    STEPS_PER_SLICE,
     TX_COPIES_MAX,
     TX_MESSAGES_MAX,
 )
@@ -68,9 +66,9 @@ def test_the_copies_of_a_transaction_have_a_limit(node: Node, peer: Peer) -> Non
     peer.call(1, "tx.select")
     peer.send(publish(1, "all", "", b"m") * (TX_COPIES_MAX // queues))
     assert peer.take() == []
-    before = node.turn.steps
+    before = node.core.scheduler.spent
     peer.call(1, "tx.commit")
-    assert node.turn.steps - before >= TX_COPIES_MAX // 2
+    assert node.core.scheduler.spent - before >= TX_COPIES_MAX // 2
     # The next one begins anew.
     peer.send(publish(1, "all", "", b"m") * (TX_COPIES_MAX // queues))
     assert peer.take() == []
@@ -112,9 +110,9 @@ def test_the_letters_of_a_transaction_have_a_limit(node: Node, peer: Peer) -> No
     peer.send(method(1, "basic.nack", delivery_tag=0, multiple=True))
     peer.connection.receive(method(1, "tx.commit"), node.now())
     # 200 letters of 100 copies each are five times what one call makes.
-    assert 0 < node.turn.waiting_letters() < 200
+    assert 0 < node.core.scheduler.letters.count() < 200
     node.run()
-    assert node.turn.waiting_letters() == 0
+    assert node.core.scheduler.letters.count() == 0
     assert node.classic("dead99").ready_count() == 200
 
 
@@ -163,7 +161,7 @@ def test_a_replayed_history_counts_what_queues_do_beside_keeping(
         peer.call(1, "queue.bind", queue=f"q{number}", exchange="all")
     node.broker.settle()
     taken = peer.feed(method(1, "exchange.bind", source="history", destination="all"))
-    assert HISTORY_COPIES_MAX // 2 <= taken <= HISTORY_COPIES_MAX + STEPS_PER_SLICE
+    assert HISTORY_COPIES_MAX // 2 <= taken <= HISTORY_COPIES_MAX + SLICE
 
 
 @pytest.mark.parametrize("paged", [False, True])
@@ -171,7 +169,7 @@ def test_a_browser_passes_over_many_messages_at_once(paged: bool) -> None:
     node = Node(window_bytes=200_000 if paged else -1)
     peer = node.connect()
     peer.declare("q", durable=False)
-    count = 3 * STEPS_PER_SLICE
+    count = 3 * SLICE
     peer.send(*[publish(1, "", "q", b"%d" % number) for number in range(count)])
 
     def far(position: int) -> bytes:
@@ -197,16 +195,16 @@ def test_delayed_messages_with_many_keys_are_released_in_slices(node: Node, peer
     count = 30
     peer.send(*[publish(1, "later", "1", b"", headers=headers) for _ in range(count)])
     node.run()
-    before = node.turn.steps
+    before = node.core.scheduler.spent
     node.clock.advance(2000)
     node.now()
     slices = 0
-    while node.turn.due() or node.turn.has_more():
+    while node.core.due() or node.core.scheduler.has_more():
         node.broker.settle()
         slices += 1
         # A slice, and the one message that goes beyond it.
-        assert node.turn.steps - before <= STEPS_PER_SLICE + 10_000
-        before = node.turn.steps
+        assert node.core.scheduler.spent - before <= SLICE + 10_000
+        before = node.core.scheduler.spent
     assert slices >= count // 2
     assert node.classic("q").ready_count() == count
 
@@ -217,29 +215,29 @@ def test_what_a_browser_delivers_is_counted(node: Node, peer: Peer) -> None:
     browse = method(1, "basic.consume", queue="q", arguments={"x-browse": True}, no_wait=True)
     # To its end, and until the consumer has as much as it may.
     for more in (b"", method(1, "basic.qos", prefetch_count=900)):
-        before = node.turn.steps
+        before = node.core.scheduler.spent
         peer.send(more, browse)
-        assert node.turn.steps - before >= 900
+        assert node.core.scheduler.spent - before >= 900
 
 
 #: What one request may take beyond its slice: the end of a portion, one queue's end, and what
 #: the methods themselves count.
-SPARE = 1024 + DEFINING_METHOD_STEPS + METHOD_STEPS
+SPARE = 1024 + DEFINING_METHOD + METHOD
 
 #: Deliveries that are more than one slice.
-MANY = 4 * STEPS_PER_SLICE
+MANY = 4 * SLICE
 
 
 def turns(node: Node) -> Iterator[int]:
     """Have the core do turns while it has works; the steps of each, after it."""
-    before = node.turn.steps
-    while node.turn.works:
+    before = node.core.scheduler.spent
+    while node.core.scheduler.tasks:
         node.broker.settle()
-        for link in node.turn.take_woken(FLUSHES_PER_TURN):
+        for link in node.core.take_woken(FLUSHES_PER_TURN):
             if link in node.peers:
                 node.peers[link].flush()
-        yield int(node.turn.steps - before)
-        before = node.turn.steps
+        yield int(node.core.scheduler.spent - before)
+        before = node.core.scheduler.spent
 
 
 def consumed(node: Node, count: int = MANY, *, durable: bool = False) -> Peer:
@@ -290,12 +288,12 @@ def test_what_was_begun_ends_when_the_connection_is_lost(node: Node) -> None:
     peer = consumed(node, MANY + 10)
     peer.connection.receive(REQUESTS["ack"], node.now())
     node.broker.settle()
-    assert node.turn.works
+    assert node.core.scheduler.tasks
     peer.connection.lost()
     del node.peers[peer.connection]
-    assert len(node.turn.works) == 2
+    assert len(node.core.scheduler.tasks) == 2
     node.run()
-    assert not node.turn.works
+    assert not node.core.scheduler.tasks
     assert node.classic("q").ready_count() == 10
     other = node.connect()
     assert other.call_get("q").body == b"%d" % MANY
@@ -306,9 +304,9 @@ def test_a_stop_ends_what_was_begun() -> None:
     node = Node()
     peer = consumed(node, durable=True)
     peer.connection.receive(REQUESTS["nack"], node.now())
-    assert node.turn.works
+    assert node.core.scheduler.tasks
     node.broker.journal_stop(node.clock.wall_ms())
-    assert not node.turn.works
+    assert not node.core.scheduler.tasks
     node.sync()
     again = Node(RecordingDisk(node.image()))
     assert again.report.clean_stop
@@ -321,14 +319,14 @@ def test_exclusive_queues_are_deleted_in_slices(node: Node) -> None:
     peer = node.connect()
     declares = [
         method(1, "queue.declare", queue=f"x{number}", exclusive=True, no_wait=True)
-        for number in range(2 * STEPS_PER_SLICE)
+        for number in range(2 * SLICE)
     ]
     peer.send(*declares)
     other = node.connect()
     del node.peers[peer.connection]
     peer.connection.lost()
-    assert node.turn.works
-    assert 0 < len(node.vhost.queues.by_name) < 2 * STEPS_PER_SLICE
+    assert node.core.scheduler.tasks
+    assert 0 < len(node.vhost.queues.by_name) < 2 * SLICE
     left = next(iter(node.vhost.queues.by_name))
     other.send(method(1, "queue.declare", queue=left, passive=True))
     assert other.expect(1, "channel.close").code == 405
@@ -392,19 +390,19 @@ def test_a_get_behind_many_expired_messages_takes_many_turns(node: Node, why: st
         node.clock.advance(1000)
     else:
         node.classic("q").configure({"x-max-length": 1})
-    before = node.turn.steps
+    before = node.core.scheduler.spent
     peer.connection.receive(
         method(1, "basic.get", queue="q") + method(2, "queue.declare", queue="q", passive=True),
         node.now(),
     )
     # The queue has its own slice first, where its length is beyond a new limit.
     own = SLICE_MESSAGES if why == "length" else 0
-    assert node.turn.steps - before <= own + STEPS_PER_SLICE + SPARE
+    assert node.core.scheduler.spent - before <= own + SLICE + SPARE
     slices = 0
     for steps in turns(node):
         slices += 1
         # The deadline of the queue has a slice of the turn too.
-        assert steps <= max(own, STEPS_PER_SLICE) + STEPS_PER_SLICE + SPARE
+        assert steps <= max(own, SLICE) + SLICE + SPARE
     assert slices >= 1
     # What follows may have to wait for a turn, where the last one took long.
     node.run()
@@ -419,7 +417,7 @@ def test_a_get_of_a_queue_that_is_deleted_meanwhile(node: Node) -> None:
     peer.send(publish(1, "", "q", b"old", expiration="10") * MANY)
     node.clock.advance(1000)
     peer.connection.receive(method(1, "basic.get", queue="q"), node.now())
-    assert node.turn.works
+    assert node.core.scheduler.tasks
     node.vhost.queues.drop(node.classic("q"))
     node.run()
     assert peer.names() == ["basic.get-empty"]
@@ -445,12 +443,12 @@ def test_bindings_are_removed_in_slices(node: Node, what: str, kind: str) -> Non
     """The name is free at once, nothing is routed by them, and the reply comes at the end."""
     peer = bound(node, kind, auto_delete=what == "queue")
     other = node.connect()
-    before = node.turn.steps
+    before = node.core.scheduler.spent
     peer.connection.receive(
         method(1, f"{what}.delete", **{what: "q" if what == "queue" else "e"}), node.now()
     )
-    assert node.turn.steps - before <= STEPS_PER_SLICE + SPARE
-    assert node.turn.works
+    assert node.core.scheduler.spent - before <= SLICE + SPARE
+    assert node.core.scheduler.tasks
     if what == "queue":
         other.connection.receive(
             method(1, "queue.declare", queue="q")
@@ -459,10 +457,10 @@ def test_bindings_are_removed_in_slices(node: Node, what: str, kind: str) -> Non
             + publish(1, "e", "k.7", b"new", mandatory=True),
             node.now(),
         )
-        assert node.turn.works
+        assert node.core.scheduler.tasks
     for steps in turns(node):
         # Waiting for it is a work too.
-        assert steps <= 2 * STEPS_PER_SLICE + SPARE
+        assert steps <= 2 * SLICE + SPARE
     node.sync()
     assert peer.names() == [f"{what}.delete-ok"]
     if what == "queue":

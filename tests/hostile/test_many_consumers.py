@@ -8,15 +8,10 @@ import pytest
 
 from leveret.broker.classic.classic import ClassicQueue
 from leveret.broker.queue.consumer import Consumer, DeliveryChannel
-from leveret.broker.queue.consumers import ASKED_PER_STEP
 from leveret.broker.queue.queue import Queue
+from leveret.broker.scheduler.costs import LOOKED_AT_PER_COST, SHARE_OF_DELIVERIES, SLICE
 from leveret.errors import PreconditionFailed
-from leveret.limits import (
-    CONSUMERS_PER_QUEUE_MAX,
-    DISPATCH_STEPS_PER_TURN,
-    SLICE_MESSAGES,
-    STEPS_PER_SLICE,
-)
+from leveret.limits import CONSUMERS_PER_QUEUE_MAX, SLICE_MESSAGES
 from leveret.message import Message
 from leveret.session.stats import (
     ChannelListing,
@@ -104,9 +99,9 @@ def test_many_that_are_asked_in_vain_are_counted(node: Node) -> None:
     queue, channel = queue_with(node, 1), Taking(node)
     for consumer in consume(queue, channel, [1] * MANY):
         consumer.unacked_count = 1
-    before = int(node.turn.steps)
+    before = int(node.core.scheduler.spent)
     assert not queue.dispatch(SLICE_MESSAGES)
-    assert int(node.turn.steps) - before >= MANY // int(ASKED_PER_STEP)
+    assert int(node.core.scheduler.spent) - before >= MANY // int(LOOKED_AT_PER_COST)
 
 
 def test_those_behind_many_that_share_the_credit_of_a_channel_get_what_is_left(node: Node) -> None:
@@ -172,12 +167,12 @@ def test_the_end_of_each_of_many_costs_little(node: Node, single: bool) -> None:
     queue, channel = queue_with(node, 0, **arguments), Taking(node)
     made = consume(queue, channel, [1] * MANY, [place % 500 for place in range(MANY)])
     by_priority = sorted(made, key=lambda consumer: -consumer.priority)
-    before = int(node.turn.steps)
+    before = int(node.core.scheduler.spent)
     for consumer in by_priority:
         if single:
             assert queue.consumer_order.is_active(consumer)
         queue.unsubscribe(consumer)
-    assert int(node.turn.steps) - before <= MANY
+    assert int(node.core.scheduler.spent) - before <= MANY
     assert not queue.consumers
 
 
@@ -245,7 +240,7 @@ def stop_reading(peer: Peer) -> None:
 
 def test_a_client_that_reads_on_has_its_consumers_looked_at_in_slices() -> None:
     """Also where it stops and reads on before the end: all have what came meanwhile."""
-    count = int(STEPS_PER_SLICE)
+    count = int(SLICE)
     node = Node()
     peer = node.connect(*range(1, 11))
     peer.declare("q")
@@ -259,20 +254,20 @@ def test_a_client_that_reads_on_has_its_consumers_looked_at_in_slices() -> None:
     peer.expect(10, "basic.consume-ok")
     other = node.connect()
     stop_reading(peer)
-    turn = node.turn
-    before = int(turn.steps)
+    core = node.core
+    before = int(core.scheduler.spent)
     peer.connection.flushed(False)
-    steps = [int(turn.steps) - before]
+    steps = [int(core.scheduler.spent) - before]
     other.feed(publish(1, "", "last", b"m"))
     # Once more: another walk follows, and does not keep this one from its end.
     stop_reading(peer)
     peer.connection.flushed(False)
-    while turn.works:
-        before = int(turn.steps)
-        turn.continue_works(1)
-        steps.append(int(turn.steps) - before)
+    while core.scheduler.tasks:
+        before = int(core.scheduler.spent)
+        core.scheduler.continue_tasks(1)
+        steps.append(int(core.scheduler.spent) - before)
     # Those of one channel are looked at together.
-    assert max(steps) <= STEPS_PER_SLICE + count // 8 + 1
+    assert max(steps) <= SLICE + count // 8 + 1
     assert sum(steps) >= 2 * 10 * count // 8
     node.run()
     assert peer.bodies() == [b"m"]
@@ -293,16 +288,16 @@ def test_a_client_that_reads_on_has_all_partitions_of_its_consumers_looked_at_in
     node.sync()
     stop_reading(reader)
     peer.feed(publish(1, "s", "key", b"m"))
-    before = int(node.turn.steps)
+    before = int(node.core.scheduler.spent)
     reader.connection.flushed(False)
-    assert int(node.turn.steps) - before <= consumers
+    assert int(node.core.scheduler.spent) - before <= consumers
     assert not any(node.stream(f"s-{number}").scheduled for number in range(count))
     steps = []
-    while node.turn.dispatchers:
-        before = int(node.turn.steps)
-        node.turn.settle()
-        steps.append(int(node.turn.steps) - before)
-    assert max(steps) <= DISPATCH_STEPS_PER_TURN + SLICE_MESSAGES
+    while node.core.scheduler.dispatchers:
+        before = int(node.core.scheduler.spent)
+        node.core.settle()
+        steps.append(int(node.core.scheduler.spent) - before)
+    assert max(steps) <= SHARE_OF_DELIVERIES + SLICE_MESSAGES
     assert sum(steps) >= consumers * (1 + count // 8)
     node.sync()
     reader.flush()

@@ -58,7 +58,7 @@ def node() -> Iterator[Node]:
 
 
 def total(node: Node) -> int:
-    return int(node.turn.accounts.total())
+    return int(node.core.accounts.total())
 
 
 def grown(node: Node, make: Callable[[], None]) -> tuple[int, int]:
@@ -262,7 +262,7 @@ def test_a_vhost_takes_its_account_with_it(node: Node) -> None:
 
 
 def test_definitions_are_refused_beyond_their_share_and_start_again(node: Node) -> None:
-    accounts = node.turn.accounts
+    accounts = node.core.accounts
     accounts.definition_bytes_max = accounts.definition_bytes + 400 * KIB
     peer = node.connect()
     peer.call(1, "queue.declare", queue="q", durable=True)
@@ -296,7 +296,7 @@ def test_definitions_are_refused_beyond_their_share_and_start_again(node: Node) 
     assert peer.expect(1, "channel.close").code == 406
     # What was accepted is there after a start, whatever the share is now.
     again = Node(RecordingDisk(node.stop()))
-    again.turn.accounts.definition_bytes_max = 1000
+    again.core.accounts.definition_bytes_max = 1000
     assert len(again.vhost.exchanges.by_name["amq.direct"].bindings) == bindings
     # Deleting makes room.
     peer = again.connect()
@@ -428,7 +428,7 @@ def test_what_users_and_vhosts_take_is_booked_after_a_restart_and_booked_out(
 def test_users_are_refused_beyond_the_share_of_definitions(node: Node) -> None:
     """One in place of another needs the difference only."""
     node.broker.users.put(User("user", b"", ["v" * 200] * 3))
-    accounts = node.turn.accounts
+    accounts = node.core.accounts
     accounts.definition_bytes_max = accounts.definition_bytes
     tags = ["v" * 200] * 4
     setters: list[Callable[[], None]] = [
@@ -459,7 +459,7 @@ def test_policies_and_parameters_are_refused_beyond_the_share_and_booked_out(nod
     held = total(node)
     node = Node(RecordingDisk(node.stop()))
     assert total(node) == held
-    accounts = node.turn.accounts
+    accounts = node.core.accounts
     parameters, policies = node.broker.parameters, node.vhost.policies
     accounts.definition_bytes_max = accounts.definition_bytes + 1000
     large = {"v": "v" * 1000}
@@ -527,7 +527,7 @@ HOLDING = [
 
 
 def held(node: Node) -> int:
-    return int(node.turn.accounts.connection_bytes + node.turn.assembling_bytes)
+    return int(node.core.accounts.connection_bytes + node.core.memory.assembling_bytes)
 
 
 @pytest.mark.parametrize("hold", HOLDING)
@@ -598,7 +598,7 @@ def test_a_blocked_publisher_holds_little_input() -> None:
 
 def test_the_greediest_connection_is_closed_when_connections_hold_too_much(node: Node) -> None:
     quiet, greedy = node.connect(), node.connect()
-    accounts = node.turn.accounts
+    accounts = node.core.accounts
     accounts.connection_bytes_max = accounts.connection_bytes + 150_000
     part_of_a_frame(greedy)
     node.tick()
@@ -702,7 +702,7 @@ def sinks(node: Node) -> None:
     known = area_of(node.vhost).sinks
     for number in range(1000):
         sink = Sink(f"sink-{number:024}", f"destination-{number:024}")
-        sink.time_ms = node.turn.now_ms
+        sink.time_ms = node.core.now_ms
         known.add(sink)
 
 
@@ -729,25 +729,25 @@ def test_the_account_says_what_queues_remember(
     peer = remembering(node)
     measured, booked = grown(node, lambda: remember(node))
     assert measured / FACTOR < booked < measured * FACTOR, (measured, booked)
-    assert int(node.turn.accounts.mark_bytes) == booked
+    assert int(node.core.accounts.mark_bytes) == booked
     for queue in "qwks":
         peer.call(1, "queue.delete", queue=queue)
     for sink in list(area_of(node.vhost).sinks.by_place.values()):
         area_of(node.vhost).sinks.forget_one(sink)
-    assert int(node.turn.accounts.mark_bytes) == 0
+    assert int(node.core.accounts.mark_bytes) == 0
 
 
 def test_what_queues_remember_has_a_share(node: Node) -> None:
     """Beyond it a publisher's new name is refused, and a window forgets its oldest key."""
     peer = remembering(node)
     peer.call(1, "confirm.select")
-    node.turn.accounts.mark_bytes_max = 50_000
+    node.core.accounts.mark_bytes_max = 50_000
     for number in range(500):
         numbered = {"x-publisher": f"publisher-{number}", "x-publishing-id": 1}
         peer.send(publish(1, "", "q", b"", headers=numbered))
         peer.send(publish(1, "", "w", b"", headers={"k": number}))
     node.sync()
-    assert 50_000 <= int(node.turn.accounts.mark_bytes) < 51_000
+    assert 50_000 <= int(node.core.accounts.mark_bytes) < 51_000
     taken = int(node.classic("q").ready_count())
     assert 20 < taken < 150
     assert node.classic("w").ready_count() == 500
@@ -776,10 +776,10 @@ def test_what_queues_remember_is_booked_after_a_restart(node: Node) -> None:
     assert isinstance(stream, Stream)
     stream.offsets.set("name", 0)
     node.sync()
-    booked = int(node.turn.accounts.mark_bytes)
+    booked = int(node.core.accounts.mark_bytes)
     assert booked > 50 * (PUBLISHER_BYTES + 2 * KEY_BYTES)
     again = Node(RecordingDisk(node.stop()))
-    assert int(again.turn.accounts.mark_bytes) == booked
+    assert int(again.core.accounts.mark_bytes) == booked
     peer = again.connect()
     peer.call(1, "queue.purge", queue="k")
-    assert int(again.turn.accounts.mark_bytes) == booked - 50 * KEY_BYTES
+    assert int(again.core.accounts.mark_bytes) == booked - 50 * KEY_BYTES

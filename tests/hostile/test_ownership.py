@@ -592,7 +592,7 @@ def test_junk_publishers_of_one_user_leave_room_for_others() -> None:
     alice = node.connect_as("alice")
     alice.declare("q")
     queue = node.vhost.queues.by_name["q"]
-    queue.target.publishers = Publishers(node.turn)
+    queue.target.publishers = Publishers(node.core)
     owner = node.broker.users.owner("mallory")
     for number in range(PUBLISHERS_PER_USER_MAX):
         queue.target.publishers.learn(b"%d" % number, 1, node.clock.wall_ms())
@@ -658,7 +658,7 @@ def test_what_was_committed_is_forgotten_no_sooner() -> None:
     node = _node()
     alice = node.connect_as("alice")
     _make_sink(node, alice)
-    node.tick(int(node.turn.publisher_expiry_ms) - 1000)
+    node.tick(int(node.core.publisher_expiry_ms) - 1000)
     for number in range(4):
         _fill_sinks(node, Owner(f"u{number}", number), SINKS_PER_USER_MAX)
     mallory = node.connect_as("mallory")

@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from leveret.limits import (
-    CHUNK_RECORDS_MAX,
-    INPUT_BYTES_PER_STEP,
-    MESSAGE_OVERHEAD_BYTES,
-    STEPS_PER_SLICE,
-    WORK_STEPS_PER_TURN,
-)
+from leveret.broker.scheduler.costs import SHARE_OF_TASKS, SLICE
+from leveret.limits import CHUNK_RECORDS_MAX, INPUT_BYTES_PER_COST, MESSAGE_OVERHEAD_BYTES
 from support.node.core import Node, Peer
 from support.wire.raw_codec import method, publish
 
@@ -32,7 +27,7 @@ def peer(node: Node) -> Peer:
     peer = node.connect()
     peer.declare("q")
     other = node.connect()
-    node.turn.window_mask = 63
+    node.core.memory.window_mask = 63
     for _ in range(COUNT // BATCH + 2):
         peer.send(publish(1, "", "q", b"m") * BATCH)
     other.call(1, "basic.qos", prefetch_count=COUNT - 1000)
@@ -52,26 +47,26 @@ def test_a_long_tail_is_cut_page_by_page_and_ends_the_turn_of_its_publisher(
     most = cut = 0
     turns = 0
     for _ in range(COUNT // BATCH):
-        before, had = node.turn.steps, pages(node)
+        before, had = node.core.scheduler.spent, pages(node)
         peer.connection.receive(batch, node.now())
-        most = max(most, int(node.turn.steps - before))
+        most = max(most, int(node.core.scheduler.spent - before))
         cut = max(cut, pages(node) - had)
         while peer.connection.waits_for_turn():
             turns += 1
-            before, had = node.turn.steps, pages(node)
+            before, had = node.core.scheduler.spent, pages(node)
             node.broker.settle()
-            most = max(most, int(node.turn.steps - before))
+            most = max(most, int(node.core.scheduler.spent - before))
         node.run()
     assert 1 <= cut <= 3
     assert turns > 0
-    assert most <= 3 * STEPS_PER_SLICE + CUT + len(batch) // INPUT_BYTES_PER_STEP
+    assert most <= 3 * SLICE + CUT + len(batch) // INPUT_BYTES_PER_COST
     assert node.waiting("q").ready.memory_count() < COUNT + CHUNK_RECORDS_MAX
 
 
 def test_nothing_is_lost_and_the_order_stays(node: Node) -> None:
     peer = node.connect()
     peer.declare("q")
-    node.turn.window_mask = 63
+    node.core.memory.window_mask = 63
     numbers = [b"%06d" % number for number in range(2 * COUNT)]
     for first in range(0, COUNT + BATCH, BATCH):
         peer.send(b"".join(publish(1, "", "q", body) for body in numbers[first : first + BATCH]))
@@ -99,9 +94,9 @@ def all_cut(node: Node) -> list[int]:
     taken = []
     more = True
     while more:
-        before = int(node.turn.steps)
+        before = int(node.core.scheduler.spent)
         more = queue.evict()
-        taken.append(int(node.turn.steps) - before)
+        taken.append(int(node.core.scheduler.spent) - before)
         node.write_spilled()
     return taken
 
@@ -148,7 +143,7 @@ def test_a_queue_of_tiny_messages_is_evicted_some_pages_at_a_time(returned: int)
     node.run()
     bodies = [one.body for one in peer.take() if one.name == "basic.deliver"]
     assert bodies == numbers + late + [b"last"] * BATCH
-    assert (node.turn.held_messages, node.turn.held_bytes) == (0, 0)
+    assert (node.core.memory.held_messages, node.core.memory.held_bytes) == (0, 0)
 
 
 def test_many_queues_are_evicted_some_at_a_time() -> None:
@@ -158,12 +153,12 @@ def test_many_queues_are_evicted_some_at_a_time() -> None:
         peer.declare(f"q{number}")
         peer.send(publish(1, "", f"q{number}", b"m") * BATCH)
     node.broker.eviction.configure(1 << 40, 1)
-    most = WORK_STEPS_PER_TURN + STEPS_PER_SLICE + 2 * CUT
+    most = SHARE_OF_TASKS + SLICE + 2 * CUT
     calls = 0
     while any(node.waiting(f"q{number}").ready.memory_count() for number in range(20)):
-        before = int(node.turn.steps)
+        before = int(node.core.scheduler.spent)
         node.broker.settle()
-        assert int(node.turn.steps) - before <= most
+        assert int(node.core.scheduler.spent) - before <= most
         node.write_spilled()
         calls += 1
     assert calls >= 20 * BATCH // 4 // most

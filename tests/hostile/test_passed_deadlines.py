@@ -15,7 +15,7 @@ import pytest
 from leveret.broker.classic.classic import ClassicQueue
 from leveret.broker.policy.policy import make_policy
 from leveret.broker.queue import deadlines
-from leveret.limits import STEPS_PER_SLICE, TIMED_STEPS_PER_TURN, TURN_SHARE_MIN
+from leveret.broker.scheduler.costs import SHARE_MIN, SHARE_OF_DEADLINES, SLICE
 from leveret.store.disks.recording import RecordingDisk
 from support.costs.cost_gauge import PLAIN
 from support.node.core import Node, Peer
@@ -123,11 +123,11 @@ def test_those_of_pages_are_sorted_out_too(arguments: dict[str, object]) -> None
         peer.send(method(1, "basic.get", queue="q0", no_ack=True) * 10)
         node.run()
     assert node.classic("q0").ready_count() == 0
-    assert not node.turn.works
+    assert not node.core.scheduler.tasks
     # A message more costs what it costs in a new queue.
-    before = int(node.turn.steps)
+    before = int(node.core.scheduler.spent)
     peer.send(publish(1, "", "q0", b"m"))
-    assert int(node.turn.steps) - before < 32
+    assert int(node.core.scheduler.spent) - before < 32
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -198,12 +198,12 @@ def test_those_of_many_queues_are_passed_by_in_many_turns() -> None:
     node.clock.advance(1_000_000_001)
     node.now()
     steps = []
-    while node.turn.has_more() or node.turn.due():
-        before = int(node.turn.steps)
+    while node.core.scheduler.has_more() or node.core.due():
+        before = int(node.core.scheduler.spent)
         node.broker.settle()
-        steps.append(int(node.turn.steps) - before)
+        steps.append(int(node.core.scheduler.spent) - before)
         assert len(steps) < queues * count
-    assert max(steps) <= TIMED_STEPS_PER_TURN + TURN_SHARE_MIN + STEPS_PER_SLICE
+    assert max(steps) <= SHARE_OF_DEADLINES + SHARE_MIN + SLICE
     # Those that expire count two, and a step stands for a few of the others.
     assert sum(steps) >= queues * count // 2 * 2 + queues * count // 2 // 4
     assert all(node.classic(f"q{number}").ready_count() == 0 for number in range(queues))
@@ -235,7 +235,7 @@ def test_a_queue_whose_ttl_was_changed_leaves_the_memory_with_its_last_message()
     policy = make_policy("p", ".*", {"message-ttl": 60_000})
     node.vhost.policies.set(policy)
     node.run()
-    assert not node.turn.works
+    assert not node.core.scheduler.tasks
     gc.collect()
     gc.disable()
     try:

@@ -8,15 +8,9 @@ import tracemalloc
 import pytest
 
 from leveret.broker.policy.policy import make_policy
+from leveret.broker.scheduler.costs import ROUND, SHARE_OF_INPUT, SHARE_OF_TASKS, SLICE
 from leveret.broker.values.patterns import Pattern
-from leveret.limits import (
-    PATTERN_LOOKS_MAX,
-    POLICIES_LOOKS_MAX,
-    STEPS_PER_ROUND,
-    STEPS_PER_SLICE,
-    STEPS_PER_TURN,
-    WORK_STEPS_PER_TURN,
-)
+from leveret.limits import PATTERN_LOOKS_MAX, POLICIES_LOOKS_MAX
 from support.node.core import Node
 from support.wire.raw_codec import method, publish
 
@@ -44,10 +38,10 @@ def node() -> Node:
 def rest(node: Node) -> tuple[int, int]:
     """Go on until nothing is left; return how many rounds it took, and most steps of one."""
     rounds = most = 0
-    while node.turn.works:
-        before = int(node.turn.steps)
+    while node.core.scheduler.tasks:
+        before = int(node.core.scheduler.spent)
         node.broker.settle()
-        most = max(most, int(node.turn.steps) - before)
+        most = max(most, int(node.core.scheduler.spent) - before)
         rounds += 1
     return rounds, most
 
@@ -63,9 +57,9 @@ def having(node: Node, name: str | None) -> set[str]:
 
 def test_a_policy_comes_to_many_queues_slice_after_slice(node: Node) -> None:
     policies = node.vhost.policies
-    before = int(node.turn.steps)
+    before = int(node.core.scheduler.spent)
     policies.set(make_policy("all", "^q", {"max-length": 10}))
-    assert int(node.turn.steps) - before <= STEPS_PER_SLICE + ONE_QUEUE_STEPS
+    assert int(node.core.scheduler.spent) - before <= SLICE + ONE_QUEUE_STEPS
     assert 0 < len(having(node, "all")) < QUEUES // 2
     peer = node.connect_as("guest")
     peer.send(method(1, "queue.declare", queue="q-new", no_wait=True))
@@ -76,7 +70,7 @@ def test_a_policy_comes_to_many_queues_slice_after_slice(node: Node) -> None:
     policies.clear("all")
     rounds, most = rest(node)
     assert rounds > 3
-    assert most <= WORK_STEPS_PER_TURN + STEPS_PER_ROUND
+    assert most <= SHARE_OF_TASKS + SHARE_OF_INPUT
     assert having(node, "all") == set()
 
 
@@ -120,7 +114,7 @@ def test_a_policy_that_is_cleared_meanwhile_comes_to_no_further_queue(node: Node
         assert 0 < done < QUEUES // 2
         node.broker.settle()
         assert sum(queue.policy is first for queue in queues) <= done
-        assert node.turn.works
+        assert node.core.scheduler.tasks
         rest(node)
         assert having(node, "all") == (set() if change is None else {one.name for one in queues})
 
@@ -141,12 +135,12 @@ def test_the_walks_of_a_pattern_are_steps() -> None:
     peer = node.connect()
     name = "a" * 255
     peer.declare(name, durable=False)
-    before = int(node.turn.steps)
+    before = int(node.core.scheduler.spent)
     # A lookaround in a lookaround at each place.
     slow = "(?=(?:(?!" + ".*x?" * 150 + "b)a)*$)" + "z"
     node.vhost.policies.set(make_policy("slow", slow, {"max-length": 10}, apply_to="queues"))
     rest(node)
-    taken = int(node.turn.steps) - before
+    taken = int(node.core.scheduler.spent) - before
     assert PATTERN_LOOKS_MAX // 8 <= taken <= PATTERN_LOOKS_MAX // 8 + 1000
     assert node.vhost.queues.by_name[name].policy is None
 
@@ -160,10 +154,10 @@ def test_the_patterns_of_all_policies_take_so_many_steps_on_one_name() -> None:
         policies.set(make_policy(f"slow{number}", pattern, {"max-length": 1}, apply_to="queues"))
     policies.set(make_policy("last", "^a", {"max-length": 2}))
     peer = node.connect()
-    before = int(node.turn.steps)
+    before = int(node.core.scheduler.spent)
     peer.declare("a" * 255, durable=False)
     # The one that comes to the limit has only what is left of it.
-    assert 0 <= int(node.turn.steps) - before - POLICIES_LOOKS_MAX // 8 <= 200
+    assert 0 <= int(node.core.scheduler.spent) - before - POLICIES_LOOKS_MAX // 8 <= 200
     peer.declare("a", durable=False)
     assert having(node, "last") == {"a"}
 
@@ -197,14 +191,14 @@ def test_a_new_length_limit_of_many_queues_drops_a_bounded_number_in_a_turn() ->
     left = waiting = queues * each
     turns = 0
     while left > queues:
-        before = node.turn.steps
+        before = node.core.scheduler.spent
         node.broker.settle()
         left = sum(int(node.classic(f"q{number}").ready_count()) for number in range(queues))
         # What is dropped is counted, and the turn ends where it has done enough.
         dropped, waiting = waiting - left, left
-        assert dropped <= node.turn.steps - before <= STEPS_PER_TURN
+        assert dropped <= node.core.scheduler.spent - before <= ROUND
         turns += 1
-    assert turns >= queues * each // STEPS_PER_TURN
+    assert turns >= queues * each // ROUND
 
 
 def test_lookarounds_count_as_the_walks_that_they_are() -> None:

@@ -12,13 +12,9 @@ from leveret.broker.admin.definitions_import import import_definitions
 from leveret.broker.admin.quota_use import user_quotas, vhost_quotas
 from leveret.broker.core.quotas import Use
 from leveret.broker.node.parameters import DEFAULT_USER_LIMITS
+from leveret.broker.scheduler.costs import QUEUES_COUNTED_PER_COST, ROUTE_RESOLVED
 from leveret.errors import PreconditionFailed
-from leveret.limits import (
-    QUOTA_RECOUNT_QUEUES,
-    QUOTA_RECOUNT_QUEUES_PER_STEP,
-    QUOTA_SLACK_MESSAGES,
-    RESOLVE_STEPS,
-)
+from leveret.limits import QUOTA_RECOUNT_QUEUES, QUOTA_SLACK_MESSAGES
 from leveret.store.disks.recording import RecordingDisk
 from support.node.core import Node, Peer
 from support.node.staged import commit, stage, stage_queue
@@ -56,7 +52,7 @@ def limit(node: Node, place: str, **limits: int) -> None:
 def use_of(node: Node, place: str) -> Use:
     if place == "vhost":
         return node.vhost.use
-    use = node.turn.quotas.of(node.broker.users.owner("alice"))
+    use = node.core.quotas.of(node.broker.users.owner("alice"))
     assert use is not None
     return use
 
@@ -257,7 +253,7 @@ def test_a_deleted_vhost_gives_everything_back(node: Node) -> None:
     node.broker.delete_vhost("v")
     assert (use.queues, use.bindings, use.messages, use.bytes) == (0, 0, 0, 0)
     # Who has nothing takes no memory.
-    assert not node.turn.quotas.users
+    assert not node.core.quotas.users
 
 
 def test_who_is_refused_everything_takes_no_memory(node: Node) -> None:
@@ -266,7 +262,7 @@ def test_who_is_refused_everything_takes_no_memory(node: Node) -> None:
     refused(peer, "queue.declare", queue="q")
     node.connect_as("bob").declare("q")
     refused(peer, "queue.bind", queue="q", exchange="amq.fanout")
-    assert [use.label for use in node.turn.quotas.users.values()] == ["of user 'bob'"]
+    assert [use.label for use in node.core.quotas.users.values()] == ["of user 'bob'"]
 
 
 @USER_AND_VHOST
@@ -359,7 +355,7 @@ def test_defaults_survive_a_crash(node: Node, checkpoint: bool) -> None:
 
 def test_the_bytes_of_the_default_follow_from_the_disk(node: Node) -> None:
     """Where there are defaults at all: data of earlier releases have none."""
-    node.turn.quotas.message_bytes = 150
+    node.core.quotas.message_bytes = 150
     node.broker.parameters.apply_defaults()
     alice = confirming(node, "alice")
     alice.declare("a")
@@ -683,12 +679,12 @@ def test_a_refusal_counts_a_bounded_number_of_queues(node: Node) -> None:
     for number in range(queues):
         peer.send(method(1, "queue.declare", queue=f"q{number}", no_wait=True))
         peer.send(publish(1, "", f"q{number}", b"m"))
-    before = node.turn.steps
+    before = node.core.scheduler.spent
     peer.send(publish(1, "", "q0", b"m"))
     # The publish, its queue and the look at the sockets count one each, and the queues that were
     # declared since the last publish to this one have the connection ask for it again.
-    recounted = QUOTA_RECOUNT_QUEUES // QUOTA_RECOUNT_QUEUES_PER_STEP
-    assert node.turn.steps - before <= 3 + RESOLVE_STEPS + recounted
+    recounted = QUOTA_RECOUNT_QUEUES // QUEUES_COUNTED_PER_COST
+    assert node.core.scheduler.spent - before <= 3 + ROUTE_RESOLVED + recounted
     assert use_of(node, "user").refused == 1
     # What left any of them is found by the second try at the latest.
     peer.call(1, "queue.purge", queue=f"q{queues - 1}")
@@ -707,10 +703,10 @@ def test_a_refused_fan_out_counts_a_bounded_number_of_queues(node: Node, place: 
         peer.send(method(1, "queue.declare", queue=name, no_wait=True))
         peer.send(method(1, "queue.bind", queue=name, exchange="amq.fanout", no_wait=True))
         peer.send(publish(1, "", name, b"m"))
-    before = node.turn.steps
+    before = node.core.scheduler.spent
     peer.send(publish(1, "amq.fanout", "", b"m"))
-    counted = QUOTA_RECOUNT_QUEUES // QUOTA_RECOUNT_QUEUES_PER_STEP
-    assert node.turn.steps - before <= counted + 4 * queues
+    counted = QUOTA_RECOUNT_QUEUES // QUEUES_COUNTED_PER_COST
+    assert node.core.scheduler.spent - before <= counted + 4 * queues
     assert use_of(node, place).refused == queues
     # In the next turn, what has left is found.
     peer.call(1, "queue.purge", queue="q7")

@@ -6,13 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from leveret.limits import (
-    CHUNK_BYTES_MAX,
-    CHUNK_BYTES_PER_STEP,
-    CHUNK_READ_STEPS,
-    STEPS_PER_SLICE,
-    STEPS_PER_TURN,
-)
+from leveret.broker.scheduler.costs import CHUNK_BYTES_PER_COST, CHUNK_READ, ROUND, SLICE
+from leveret.limits import CHUNK_BYTES_MAX
 from support.node.core import Node, Peer
 from support.wire.raw_codec import BODY, frame, header, method, publish
 
@@ -22,7 +17,7 @@ COUNT = 100
 PIECE = 131_064
 
 #: What it costs to read one of these messages, each of which is a chunk of its own.
-READ = CHUNK_READ_STEPS + CHUNK_BYTES_MAX // CHUNK_BYTES_PER_STEP
+READ = CHUNK_READ + CHUNK_BYTES_MAX // CHUNK_BYTES_PER_COST
 
 
 @pytest.fixture
@@ -34,7 +29,7 @@ def node() -> Node:
 def peer(node: Node) -> Peer:
     """A client whose queues `q` and `p` have large messages on the disk."""
     peer = node.connect()
-    node.turn.window_mask = 0
+    node.core.memory.window_mask = 0
     peer.declare("q", arguments={"x-max-length": 100_000})
     peer.declare("p", arguments={"x-max-length": 100_000, "x-max-priority": 2})
     return peer
@@ -52,9 +47,9 @@ def turns_until(node: Node, done: Callable[[], bool]) -> list[int]:
     """Have turns until it is done; return the steps of each."""
     steps = []
     while not done():
-        before = int(node.turn.steps)
+        before = int(node.core.scheduler.spent)
         node.broker.settle()
-        steps.append(int(node.turn.steps) - before)
+        steps.append(int(node.core.scheduler.spent) - before)
         assert len(steps) < 1000
     return steps
 
@@ -67,7 +62,7 @@ def test_a_shorter_limit_drops_what_is_on_the_disk_in_slices(
     value = {"pattern": ".*", "definition": {"max-length": 10}, "priority": 1}
     node.broker.parameters.set("/", "operator_policy", "short", value)
     steps = turns_until(node, lambda: node.classic(queue).ready_count() <= 10)
-    assert max(steps) <= STEPS_PER_TURN
+    assert max(steps) <= ROUND
     assert sum(steps) >= COUNT // 2 * READ
 
 
@@ -90,6 +85,6 @@ def test_a_message_that_takes_the_place_of_many_pushes_them_out_in_slices(
 
     peer.connection.receive(b"".join(frames), node.now())
     steps = turns_until(node, done)
-    assert max(steps) <= STEPS_PER_TURN + STEPS_PER_SLICE
+    assert max(steps) <= ROUND + SLICE
     assert sum(steps) >= COUNT // 3 * READ
     assert queue.ready_count() == COUNT // 2 + 1

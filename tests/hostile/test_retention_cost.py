@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from leveret.broker.scheduler.costs import MESSAGES_FREED_PER_COST, ROUND, SLICE
 from leveret.broker.stream.stream import Stream
-from leveret.limits import MESSAGES_FREED_PER_STEP, STEPS_PER_SLICE, STEPS_PER_TURN
 from support.node.core import Node
 from support.wire.raw_codec import method, publish
 
@@ -16,7 +16,7 @@ AGED = {
 }
 
 #: Another one that goes on in the same turn may have a slice too.
-BESIDE_STEPS = STEPS_PER_SLICE
+BESIDE_STEPS = SLICE
 
 
 def streams(node: Node, count: int, messages: int) -> list[Stream]:
@@ -45,10 +45,10 @@ def tick(node: Node) -> list[int]:
     """Let the broker look at its streams; return the steps of each call."""
     steps = []
     calls = [node.broker.tick]
-    while calls or node.turn.works:
-        before = int(node.turn.steps)
+    while calls or node.core.scheduler.tasks:
+        before = int(node.core.scheduler.spent)
         (calls.pop() if calls else node.broker.settle)()
-        steps.append(int(node.turn.steps) - before)
+        steps.append(int(node.core.scheduler.spent) - before)
         assert len(steps) < 10_000
     return steps
 
@@ -58,29 +58,29 @@ def test_streams_are_looked_at_in_slices(count: int, messages: int) -> None:
     node = Node()
     found = streams(node, count, messages)
     steps = tick(node)
-    assert max(steps) <= STEPS_PER_TURN + BESIDE_STEPS
-    assert sum(steps) >= count + count * messages // MESSAGES_FREED_PER_STEP // 2
+    assert max(steps) <= ROUND + BESIDE_STEPS
+    assert sum(steps) >= count + count * messages // MESSAGES_FREED_PER_COST // 2
     assert {int(stream.first_offset) for stream in found} == {messages}
 
 
 def test_no_look_begins_before_the_end_of_another() -> None:
     node = Node()
-    streams(node, STEPS_PER_SLICE + 100, 0)
+    streams(node, SLICE + 100, 0)
     node.broker.tick()
-    assert len(node.turn.works) == 1
+    assert len(node.core.scheduler.tasks) == 1
     node.broker.tick()
-    assert len(node.turn.works) == 1
+    assert len(node.core.scheduler.tasks) == 1
     node.run()
-    assert not node.turn.works
+    assert not node.core.scheduler.tasks
 
 
 def test_a_stream_that_is_deleted_meanwhile_is_passed_by() -> None:
     node = Node()
-    streams(node, STEPS_PER_SLICE + 100, 0)
+    streams(node, SLICE + 100, 0)
     node.broker.tick()
     peer = node.connect()
     # The streams that were declared first are looked at last.
     peer.call(1, "queue.delete", queue="s0")
     node.run()
-    assert not node.turn.works
+    assert not node.core.scheduler.tasks
     assert "s0" not in node.vhost.queues.by_name

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from leveret.limits import STEPS_PER_SLICE, STEPS_PER_TURN
+from leveret.broker.scheduler.costs import ROUND, SLICE
 from support.node.core import Node, Peer
 from support.wire.raw_codec import method
 
@@ -43,13 +43,13 @@ def readers(node: Node, connections: int = 1) -> list[Peer]:
 
 def permit(node: Node, read: str) -> list[int]:
     """Set what `u` may read; return the steps of this and of each call after it."""
-    before = int(node.turn.steps)
+    before = int(node.core.scheduler.spent)
     node.broker.users.set_permission("u", "/", ".*", ".*", read)
-    steps = [int(node.turn.steps) - before]
-    while node.turn.works:
-        before = int(node.turn.steps)
+    steps = [int(node.core.scheduler.spent) - before]
+    while node.core.scheduler.tasks:
+        before = int(node.core.scheduler.spent)
         node.broker.settle()
-        steps.append(int(node.turn.steps) - before)
+        steps.append(int(node.core.scheduler.spent) - before)
         assert len(steps) < CONSUMERS
     return steps
 
@@ -65,8 +65,8 @@ def test_consumers_are_looked_at_in_slices(node: Node, connections: int, pattern
     peers = readers(node, connections)
     steps = permit(node, pattern)
     # Each slice may end with a name, and several works have one in a turn.
-    assert steps[0] <= STEPS_PER_SLICE + 2 * CONSUMERS // 16 + connections
-    assert max(steps) <= STEPS_PER_TURN
+    assert steps[0] <= SLICE + 2 * CONSUMERS // 16 + connections
+    assert max(steps) <= ROUND
     assert sum(steps) >= CONSUMERS
     left = {"": 0, ".*": CONSUMERS}.get(pattern, CONSUMERS // 10)
     assert consumers_of(node) == left
@@ -82,7 +82,7 @@ def test_a_few_consumers_are_looked_at_at_once(node: Node) -> None:
     peer = node.connect_as("u")
     peer.call(1, "basic.consume", queue="q0", consumer_tag="c")
     node.broker.users.set_permission("u", "/", ".*", ".*", "")
-    assert not node.turn.works
+    assert not node.core.scheduler.tasks
     assert consumers_of(node) == 0
 
 
@@ -90,7 +90,7 @@ def test_another_change_looks_at_all_of_them_again(node: Node) -> None:
     readers(node)
     users = node.broker.users
     users.set_permission("u", "/", ".*", ".*", ".*")
-    assert node.turn.works
+    assert node.core.scheduler.tasks
     users.set_permission("u", "/", ".*", ".*", "")
     node.run()
     assert consumers_of(node) == 0
@@ -99,17 +99,17 @@ def test_another_change_looks_at_all_of_them_again(node: Node) -> None:
 def test_a_connection_that_is_lost_meanwhile_has_none(node: Node) -> None:
     peers = readers(node)
     node.broker.users.set_permission("u", "/", ".*", ".*", ".*$")
-    assert node.turn.works
+    assert node.core.scheduler.tasks
     peers[0].lose()
     node.run()
     assert consumers_of(node) == 0
-    assert not node.turn.works
+    assert not node.core.scheduler.tasks
 
 
 def test_a_client_that_updates_its_secret_has_its_consumers_left_alone(node: Node) -> None:
     peer = readers(node)[0]
-    before = int(node.turn.steps)
+    before = int(node.core.scheduler.spent)
     update = method(0, "connection.update-secret", new_secret=b"x", reason="r")
     peer.connection.receive(update * 10, node.now())
-    assert int(node.turn.steps) - before < CONSUMERS // 10
+    assert int(node.core.scheduler.spent) - before < CONSUMERS // 10
     assert peer.connection.access.revision == 0

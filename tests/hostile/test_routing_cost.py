@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from leveret.broker.scheduler.costs import ROUND, SHARE_OF_INPUT, SLICE
 from leveret.broker.topology.exchanges.modulus_hash import ModulusHashExchange
 from leveret.limits import (
     CHOICES_PER_QUEUE_MAX,
@@ -13,9 +14,6 @@ from leveret.limits import (
     FAN_OUT_COPIES,
     FAN_OUT_RECORDED_BYTES,
     ROUTING_LOOKS_MAX,
-    STEPS_PER_ROUND,
-    STEPS_PER_SLICE,
-    STEPS_PER_TURN,
     TOPIC_WORDS_MAX,
 )
 from leveret.store.disks.recording import RecordingDisk
@@ -30,10 +28,10 @@ FRAME_STEPS = 64
 def turns(node: Node, peer: Peer) -> tuple[int, int]:
     """Let a client have its turns until its input ends; return how many, and most steps of one."""
     rounds = most = 0
-    while peer.connection.waits_for_turn() or node.turn.works:
-        before = int(node.turn.steps)
+    while peer.connection.waits_for_turn() or node.core.scheduler.tasks:
+        before = int(node.core.scheduler.spent)
         node.broker.settle()
-        most = max(most, int(node.turn.steps) - before)
+        most = max(most, int(node.core.scheduler.spent) - before)
         rounds += 1
     return rounds, most
 
@@ -126,10 +124,10 @@ def test_what_a_topic_exchange_looks_at_is_counted(node: Node, peer: Peer) -> No
     taken = peer.feed(data)
     published = arrived(node)
     assert 0 < published < 100
-    assert taken <= STEPS_PER_SLICE + ROUTING_STEPS
+    assert taken <= SLICE + ROUTING_STEPS
     rounds, most = turns(node, peer)
     assert rounds > 1
-    assert most <= STEPS_PER_ROUND + STEPS_PER_SLICE + ROUTING_STEPS
+    assert most <= SHARE_OF_INPUT + SLICE + ROUTING_STEPS
     assert arrived(node) == 100
 
 
@@ -174,10 +172,10 @@ def test_routing_keys_in_cc_count_together(node: Node, peer: Peer) -> None:
     published = arrived(node)
     # Beside the keys' own steps the table of headers counts some.
     each = 12 * COPY_KEYS_MAX // 8
-    assert 1 <= published <= taken // each <= STEPS_PER_SLICE // each + 1
+    assert 1 <= published <= taken // each <= SLICE // each + 1
     rounds, most = turns(node, peer)
     assert rounds >= 3
-    assert most <= STEPS_PER_ROUND + STEPS_PER_SLICE
+    assert most <= SHARE_OF_INPUT + SLICE
     assert arrived(node) == 20
     for number in range(8, 160):
         node.vhost.exchanges.restore_binding(direct, "q", True, "k1", {"n": number})
@@ -241,9 +239,9 @@ def test_what_the_broker_moves_itself_goes_to_what_was_found(node: Node, peer: P
     for number in range(ROUTING_LOOKS_MAX + 10):
         node.vhost.exchanges.restore_binding(dead, "q", True, "", {"n": number})
     peer.send(publish(1, "", "dying", b"x"))
-    before = int(node.turn.steps)
+    before = int(node.core.scheduler.spent)
     node.tick(10)
-    assert int(node.turn.steps) - before <= ROUTING_STEPS + FRAME_STEPS
+    assert int(node.core.scheduler.spent) - before <= ROUTING_STEPS + FRAME_STEPS
     assert arrived(node) == 1
 
 
@@ -295,17 +293,17 @@ def test_weights_of_a_consistent_hash_exchange_count_when_they_change(
             changes += method(1, "queue.unbind", **values)
     node.broker.settle()
     # A bind makes 3,000 points, an unbind puts twice as many in order; a slice has few of them.
-    assert 3000 // 4 <= peer.feed(changes) <= STEPS_PER_SLICE + 3000
+    assert 3000 // 4 <= peer.feed(changes) <= SLICE + 3000
     rounds, most = turns(node, peer)
     assert rounds > 20
     # The connection has its slices, and what goes on with the ring has its own.
-    assert most <= STEPS_PER_TURN + STEPS_PER_SLICE
+    assert most <= ROUND + SLICE
     assert len(node.vhost.exchanges.by_name["ring"].bindings) == 150
     # Looks for values put the ring in order, one segment each, of 1,757 points: a point is looked
     # at and sorted in some 0.4 µs, half a step.
     data = b"".join(publish(1, "ring", f"{number}", b"x") for number in range(100))
-    assert peer.feed(data) <= STEPS_PER_SLICE + 3000
-    assert node.vhost.exchanges.by_name["ring"].published_in <= 2 * STEPS_PER_SLICE // 1757 + 3
+    assert peer.feed(data) <= SLICE + 3000
+    assert node.vhost.exchanges.by_name["ring"].published_in <= 2 * SLICE // 1757 + 3
 
 
 def test_a_queue_has_so_many_bindings_that_go_at_once_with_it(node: Node, peer: Peer) -> None:
@@ -324,10 +322,10 @@ def test_a_queue_has_so_many_bindings_that_go_at_once_with_it(node: Node, peer: 
     for number in range(CHOICES_PER_QUEUE_MAX * 2):
         peer.send(bind("amq.direct", f"{number}"))
     node.broker.settle()
-    before = int(node.turn.steps)
+    before = int(node.core.scheduler.spent)
     peer.send(bind("any", "8"), method(1, "queue.delete", queue="q", no_wait=True))
     assert not exchanges.by_name["any"].bindings
-    assert int(node.turn.steps) - before <= 20 * CHOICES_PER_QUEUE_MAX
+    assert int(node.core.scheduler.spent) - before <= 20 * CHOICES_PER_QUEUE_MAX
     peer.declare("q", durable=False)
     peer.call(1, "queue.bind", queue="q", exchange="any", routing_key="7")
 
@@ -383,17 +381,17 @@ def test_a_message_for_many_queues_comes_to_them_in_parts(node: Node, peer: Peer
     node.broker.settle()
     declare = method(1, "queue.declare", queue="after", no_wait=True)
     taken = peer.feed(publish(1, "all", "", b"x") * 3 + declare)
-    assert QUEUES // 8 <= taken <= STEPS_PER_SLICE + QUEUES // 8 + FAN_OUT_COPIES
+    assert QUEUES // 8 <= taken <= SLICE + QUEUES // 8 + FAN_OUT_COPIES
     assert FAN_OUT_COPIES <= copies(node, names) < QUEUES
     peer.flush()
     assert peer.pending() == 0
     rounds = 0
     while copies(node, names) < 3 * QUEUES:
         assert "after" not in node.vhost.queues.by_name
-        before = int(node.turn.steps)
+        before = int(node.core.scheduler.spent)
         node.broker.settle()
-        most = STEPS_PER_ROUND + 2 * STEPS_PER_SLICE + 2 * FAN_OUT_COPIES
-        assert int(node.turn.steps) - before <= most
+        most = SHARE_OF_INPUT + 2 * SLICE + 2 * FAN_OUT_COPIES
+        assert int(node.core.scheduler.spent) - before <= most
         rounds += 1
     assert rounds >= 3
     node.run()
@@ -432,7 +430,7 @@ def test_queues_that_are_deleted_between_two_parts_are_left_out(node: Node, peer
     node.run()
     assert copies(node, names[:-1]) == QUEUES - 1
     # Nothing is held for a queue that is no more, nor ever let go.
-    assert node.turn.held_messages == QUEUES - 1
+    assert node.core.memory.held_messages == QUEUES - 1
 
 
 def test_a_fan_out_goes_on_when_its_publisher_is_lost(node: Node, peer: Peer) -> None:
@@ -442,4 +440,4 @@ def test_a_fan_out_goes_on_when_its_publisher_is_lost(node: Node, peer: Peer) ->
     peer.lose()
     node.run()
     assert copies(node, names) == QUEUES
-    assert not node.turn.has_more()
+    assert not node.core.scheduler.has_more()

@@ -18,6 +18,7 @@ from leveret.broker.core.accounts import ROUTE_BYTES
 from leveret.broker.core.ownership import Owner
 from leveret.broker.node.access import Access
 from leveret.broker.queue.target import Destinations
+from leveret.broker.scheduler.costs import SHARE_MIN, SLICE
 from leveret.broker.staging.claims import CLAIM_BYTES, Claims, forget_sinks
 from leveret.broker.staging.commit import COMMIT_KEY
 from leveret.broker.staging.giving import give_later, give_sinks
@@ -25,12 +26,7 @@ from leveret.broker.staging.release import Sink, StagedRoutes
 from leveret.broker.staging.staging import staging_of
 from leveret.clock import NO_DEADLINE
 from leveret.errors import PreconditionFailed
-from leveret.limits import (
-    DEAD_LETTER_RETRY_MS,
-    ROUTE_TARGETS_CACHED_MAX,
-    STEPS_PER_SLICE,
-    TURN_SHARE_MIN,
-)
+from leveret.limits import DEAD_LETTER_RETRY_MS, ROUTE_TARGETS_CACHED_MAX
 from leveret.management.gate import ACCESS, VISIT, Barred, Gate, Visit
 from leveret.management.rights import USER
 from leveret.management.routes.queues.sinks import give, sinks
@@ -125,9 +121,9 @@ def test_the_rights_to_listed_sinks_are_looked_at_in_slices() -> None:
         asked = asyncio.create_task(sinks(request))
         steps = []
         while not asked.done():
-            before = int(node.turn.steps)
+            before = int(node.core.scheduler.spent)
             await asyncio.sleep(0)
-            steps.append(int(node.turn.steps) - before)
+            steps.append(int(node.core.scheduler.spent) - before)
         asked.result()
         writer: Any = request._payload_writer  # noqa: SLF001 (the answer is written in pieces)
         written = b"".join(call.args[0] for call in writer.write.call_args_list)
@@ -135,8 +131,8 @@ def test_the_rights_to_listed_sinks_are_looked_at_in_slices() -> None:
         return steps
 
     steps = asyncio.run(run())
-    assert sum(steps) > 3 * STEPS_PER_SLICE
-    assert max(steps) <= 3 * STEPS_PER_SLICE
+    assert sum(steps) > 3 * SLICE
+    assert max(steps) <= 3 * SLICE
 
 
 def test_what_is_deleted_while_sinks_are_listed_is_left_out() -> None:
@@ -184,14 +180,14 @@ def test_long_headers_are_counted_when_a_batch_is_looked_at_and_released() -> No
         peer.send(method(1, "queue.declare", queue="q", durable=True))
         staged_in(peer, "s", count)
         node.sync()
-    before = int(node.turn.accounts.total())
+    before = int(node.core.accounts.total())
     peer.send(commit_of("s"))
     for _ in range(count):
         node.sync()
     assert node.waiting("q").ready_count() == count
     assert excesses(node) == []
     # The routes that it remembered are gone, and so are the queue and its place.
-    assert int(node.turn.accounts.total()) < before
+    assert int(node.core.accounts.total()) < before
 
 
 def test_batches_that_wait_for_room_are_counted_each_time() -> None:
@@ -204,12 +200,12 @@ def test_batches_that_wait_for_room_are_counted_each_time() -> None:
             staged_in(peer, f"s{number}", 1)
             peer.send(commit_of(f"s{number}"))
         node.sync()
-    held = int(node.turn.accounts.total())
+    held = int(node.core.accounts.total())
     for _ in range(3):
         node.tick(DEAD_LETTER_RETRY_MS)
     assert excesses(node) == []
     assert node.waiting("s0").ready_count() == 1
-    assert int(node.turn.accounts.total()) == held
+    assert int(node.core.accounts.total()) == held
 
 
 def test_routes_to_very_many_queues_are_not_kept_for_a_batch() -> None:
@@ -220,7 +216,7 @@ def test_routes_to_very_many_queues_are_not_kept_for_a_batch() -> None:
     for number in range(3):
         peer.declare(f"q{number}")
         targets.append(node.vhost.queues.by_name[f"q{number}"].target)
-    booked = int(node.turn.accounts.total())
+    booked = int(node.core.accounts.total())
     routing = Destinations(targets * (ROUTE_TARGETS_CACHED_MAX // 6))
     for number in range(3):
         route = routes.find(Staged(b"amq.fanout", b"%d" % number))
@@ -228,13 +224,13 @@ def test_routes_to_very_many_queues_are_not_kept_for_a_batch() -> None:
         assert route.routed
         # Two of them are as many as there may be; the third one begins anew.
         kept = 2 if number == 1 else 1
-        size = int(node.turn.accounts.total()) - booked
+        size = int(node.core.accounts.total()) - booked
         assert size == kept * (ROUTE_BYTES + len("amq.fanout1") + 8 * len(routing.targets))
     more = routes.find(Staged(b"amq.fanout", b"more"))
     routes.keep(more, Destinations(targets * ROUTE_TARGETS_CACHED_MAX))
     assert not more.routed
     routes.clear()
-    assert int(node.turn.accounts.total()) == booked
+    assert int(node.core.accounts.total()) == booked
 
 
 # -- sinks that expire -----------------------------------------------------------------------------
@@ -256,7 +252,7 @@ def test_a_refused_commit_walks_through_no_sinks() -> None:
     with node.gauge.unmeasured():
         filled(node, count)
     peer.send(method(2, "confirm.select"))
-    node.clock.advance(int(node.turn.publisher_expiry_ms) - 1_000)
+    node.clock.advance(int(node.core.publisher_expiry_ms) - 1_000)
     peer.send(*(commit_of(f"more{number}") for number in range(20)))
     node.sync()
     assert len(node.staging.sinks.by_place) == count
@@ -269,29 +265,29 @@ def test_sinks_expire_each_at_its_time_and_some_at_once() -> None:
     with node.gauge.unmeasured():
         filled(node, count)
         node.run()
-    node.tick(int(node.turn.publisher_expiry_ms) + 1)
+    node.tick(int(node.core.publisher_expiry_ms) + 1)
     assert len(node.staging.sinks.by_place) == count - 1
     node.tick(count)
     assert node.staging.sinks.by_place == {}
-    assert node.turn.timers.next_ms() == NO_DEADLINE
+    assert node.core.timers.next_ms() == NO_DEADLINE
     assert excesses(node) == []
-    assert node.gauge.most["settle steps"] < TURN_SHARE_MIN
+    assert node.gauge.most["settle steps"] < SHARE_MIN
 
 
 def test_the_sinks_of_a_deleted_vhost_go_in_slices() -> None:
     node = Node()
-    filled(node, 3 * STEPS_PER_SLICE)
+    filled(node, 3 * SLICE)
     node.run()
     sinks = node.staging.sinks
     node.broker.delete_vhost("/")
     most = 0
     while sinks.by_place:
-        before = int(node.turn.steps)
+        before = int(node.core.scheduler.spent)
         node.broker.settle()
-        most = max(most, int(node.turn.steps) - before)
+        most = max(most, int(node.core.scheduler.spent) - before)
     node.run()
-    assert 0 < most <= 2 * STEPS_PER_SLICE
-    assert node.turn.timers.next_ms() == NO_DEADLINE
+    assert 0 < most <= 2 * SLICE
+    assert node.core.timers.next_ms() == NO_DEADLINE
 
 
 # -- sinks that are given to others ----------------------------------------------------------------
@@ -328,7 +324,7 @@ def owners(node: Node) -> dict[str, int]:
 def test_a_sink_with_very_many_staging_queues_is_given_in_slices() -> None:
     node, _, sink = many_staged()
     bob = node.broker.users.owner("bob")
-    most, before = 0, int(node.turn.steps)
+    most, before = 0, int(node.core.scheduler.spent)
     giving = give_sinks(node.staging, claimed(node.staging.sinks, "job"), bob)
     assert giving.task is not None
     while not giving.task.over:
@@ -336,10 +332,10 @@ def test_a_sink_with_very_many_staging_queues_is_given_in_slices() -> None:
         assert (sink.owner or bob).name == "guest"
         with pytest.raises(PreconditionFailed, match="is being handed over to user 'bob'"):
             give_sinks(node.staging, claimed(node.staging.sinks, "job"), bob)
-        most = max(most, int(node.turn.steps) - before)
-        before = int(node.turn.steps)
+        most = max(most, int(node.core.scheduler.spent) - before)
+        before = int(node.core.scheduler.spent)
         node.broker.settle()
-    assert 0 < most <= 2 * STEPS_PER_SLICE
+    assert 0 < most <= 2 * SLICE
     assert (sink.owner, sink.gives_to) == (bob, None)
     assert owners(node) == {"bob": 1_000}
     node.sync()
@@ -392,7 +388,7 @@ def test_a_sink_that_is_taken_while_it_is_given_stays_so() -> None:
     assert set(owners(node)) == {"bob", "guest"}
     sinks.own(sink, Owner("carol", 1))
     node.sync()
-    assert not node.turn.works
+    assert not node.core.scheduler.tasks
     again = killed(node)
     again.run()
     found = [one.owner.name for one in again.staging.sinks.by_place.values() if one.owner]
@@ -406,12 +402,12 @@ def test_a_sink_is_not_forgotten_while_it_is_given() -> None:
     with pytest.raises(PreconditionFailed, match="is being handed over to user 'bob'"):
         forget(node, "job")
     # Nor does it expire, as it would have by now.
-    node.clock.advance(int(node.turn.publisher_expiry_ms) + 1)
+    node.clock.advance(int(node.core.publisher_expiry_ms) + 1)
     node.now()
     node.staging.sinks.look_at(sink)
     node.sync()
     assert owners(killed(node)) == {"bob": 600}
-    node.tick(int(node.turn.publisher_expiry_ms) + 1)
+    node.tick(int(node.core.publisher_expiry_ms) + 1)
     assert node.staging.sinks.by_place == {}
 
 
@@ -450,7 +446,7 @@ def test_very_many_sinks_are_judged_in_slices(method_name: str) -> None:
     with node.gauge.unmeasured():
         many_of_one_name(node, 5_000, node.broker.users.owner("guest"))
         filled(node, 5_000)
-    accounts = node.turn.accounts
+    accounts = node.core.accounts
     claims = claimed(sinks, "job")
     # What they take is booked until nothing comes of them.
     assert accounts.request_bytes == 5_000 * CLAIM_BYTES
@@ -552,7 +548,7 @@ def test_nobody_takes_more_sinks_than_he_may_have() -> None:
     bob = Owner("bob", 1)
     many_of_one_name(node, 1_000, node.broker.users.owner("guest"))
     sinks = node.staging.sinks
-    node.turn.quotas.user_limits["bob"] = {"max-sinks": 1_000}
+    node.core.quotas.user_limits["bob"] = {"max-sinks": 1_000}
     takes = Claims(sinks, "job")
     for sink in sinks.by_place.values():
         sink.offered = bob
@@ -612,7 +608,7 @@ def test_what_commits_while_sinks_are_forgotten_stays() -> None:
     node = Node()
     peer = node.connect()
     peer.call(1, "confirm.select")
-    count = STEPS_PER_SLICE
+    count = SLICE
     for number in range(count):
         sink = Sink("job", f"d{number}")
         sink.batch, sink.time_ms = 1, node.clock.wall_ms()
@@ -642,11 +638,11 @@ def test_a_commit_looks_at_no_staging_queues_of_other_destinations() -> None:
         destination = f"other{number}"
         stage_queue(peer, f"lower{number}", 1, "job", destination=destination)
     node.sync()
-    before = int(node.turn.steps)
+    before = int(node.core.scheduler.spent)
     for number in range(count):
         body = {"sink": "job", "destination": f"other{number}", "batch": 2, "queues": []}
         peer.send(publish(1, "", COMMIT_KEY, json.dumps(body).encode()))
     node.sync()
-    assert int(node.turn.steps) - before < 50 * count
+    assert int(node.core.scheduler.spent) - before < 50 * count
     assert len(node.staging.sinks.staged.queues_of("job", "d0")) == MANY
     assert len(node.staging.sinks.staged.places()) == 1

@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from leveret.broker.queue.consumers import ASKED_PER_STEP
-from leveret.limits import (
-    CONTENT_BYTES_PER_STEP,
-    DISPATCH_STEPS_PER_TURN,
-    SLICE_MESSAGES,
-    STEPS_PER_SLICE,
-)
+from leveret.broker.scheduler.costs import LOOKED_AT_PER_COST, SHARE_OF_DELIVERIES, SLICE
+from leveret.limits import CONTENT_BYTES_PER_COST, SLICE_MESSAGES
 from support.node.core import Node, Peer
 from support.wire.raw_codec import method, publish
 
@@ -45,15 +40,15 @@ def show(node: Node, publisher: Peer, messages: int = 1, body: bytes = b"m") -> 
     node.write()
     group, node.group = node.group, None
     assert group is not None
-    node.turn.synced(group.number)
+    node.core.syncs.synced(group.number)
 
 
 def step(node: Node, peer: Peer) -> int:
     """Do one round, after which the client reads; return how many deliveries it made."""
     stream = node.stream("s")
-    before, steps = int(stream.delivered), int(node.turn.steps)
+    before, steps = int(stream.delivered), int(node.core.scheduler.spent)
     node.broker.settle()
-    assert int(node.turn.steps) - steps <= 2 * DISPATCH_STEPS_PER_TURN
+    assert int(node.core.scheduler.spent) - steps <= 2 * SHARE_OF_DELIVERIES
     peer.flush()
     return int(stream.delivered) - before
 
@@ -61,7 +56,7 @@ def step(node: Node, peer: Peer) -> int:
 def rest(node: Node, peer: Peer) -> list[int]:
     """Let the broker go on until it rests; return how many deliveries each round made."""
     found = []
-    while node.turn.has_more():
+    while node.core.scheduler.has_more():
         found.append(step(node, peer))
         assert len(found) < 100
     return found
@@ -107,18 +102,18 @@ def test_readers_that_are_asked_in_vain_are_counted(node: Node) -> None:
     show(node, publisher, 2)
     node.run()
     stream = node.stream("s")
-    before = int(node.turn.steps)
+    before = int(node.core.scheduler.spent)
     assert not stream.target.takes_now()
-    assert int(node.turn.steps) - before >= READERS // int(ASKED_PER_STEP)
+    assert int(node.core.scheduler.spent) - before >= READERS // int(LOOKED_AT_PER_COST)
 
 
 def test_fewer_readers_that_are_asked_in_vain_are_counted_too(node: Node) -> None:
     """Every connection that publishes in a round has them asked once more."""
     readers(node, SLICE_MESSAGES - 96)
     node.run()
-    before = int(node.turn.steps)
+    before = int(node.core.scheduler.spent)
     assert not node.stream("s").dispatch(SLICE_MESSAGES)
-    assert int(node.turn.steps) - before >= (SLICE_MESSAGES - 96) // ASKED_PER_STEP
+    assert int(node.core.scheduler.spent) - before >= (SLICE_MESSAGES - 96) // LOOKED_AT_PER_COST
 
 
 def test_readers_get_long_bodies_in_slices_and_all_of_them(node: Node) -> None:
@@ -131,12 +126,12 @@ def test_readers_get_long_bodies_in_slices_and_all_of_them(node: Node) -> None:
     node.sync()
     show(node, publisher, body=bytes(size))
     stream = node.stream("s")
-    most = 2 * DISPATCH_STEPS_PER_TURN + STEPS_PER_SLICE
+    most = 2 * SHARE_OF_DELIVERIES + SLICE
     rounds = 0
-    while node.turn.has_more():
-        before, steps = int(stream.delivered), int(node.turn.steps)
+    while node.core.scheduler.has_more():
+        before, steps = int(stream.delivered), int(node.core.scheduler.spent)
         node.broker.settle()
-        assert int(node.turn.steps) - steps <= most
-        assert (int(stream.delivered) - before) * size <= most * CONTENT_BYTES_PER_STEP
+        assert int(node.core.scheduler.spent) - steps <= most
+        assert (int(stream.delivered) - before) * size <= most * CONTENT_BYTES_PER_COST
         rounds += 1
     assert (int(stream.delivered), rounds > 1) == (300, True)

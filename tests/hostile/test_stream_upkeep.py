@@ -4,18 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from leveret.limits import (
-    MEASURED_AT_ONCE,
-    STEPS_PER_SLICE,
-    STEPS_PER_TURN,
-    STREAM_OFFSETS_MS,
-    TIMED_STEPS_PER_TURN,
-    WORK_STEPS_PER_TURN,
-)
+from leveret.broker.scheduler.costs import ROUND, SHARE_OF_DEADLINES, SHARE_OF_TASKS, SLICE
+from leveret.limits import MEASURED_AT_ONCE, STREAM_OFFSETS_MS
 from support.node.core import Node, Peer
 from support.wire.raw_codec import method, publish
 
-NAMES = 2 * TIMED_STEPS_PER_TURN + 100
+NAMES = 2 * SHARE_OF_DEADLINES + 100
 
 
 @pytest.fixture
@@ -60,8 +54,8 @@ def test_one_that_ends_before_its_turn_is_not_stored_again(node: Node) -> None:
 def test_a_shorter_retention_drops_blocks_in_slices(node: Node, segment_bytes: int) -> None:
     """Also a segment of very many blocks, and then nothing of them is left in any account."""
     peer = node.connect()
-    held = (int(node.turn.held_messages), int(node.turn.held_bytes))
-    node.turn.page_bytes = 1
+    held = (int(node.core.memory.held_messages), int(node.core.memory.held_bytes))
+    node.core.memory.page_bytes = 1
     segment = {"x-stream-max-segment-size-bytes": segment_bytes} if segment_bytes else {}
     peer.declare("s", arguments={"x-queue-type": "stream"} | segment)
     for _ in range(60):
@@ -77,17 +71,20 @@ def test_a_shorter_retention_drops_blocks_in_slices(node: Node, segment_bytes: i
     node.run()
     looks = 0
     while stream.ready_count() > 1:
-        before = int(node.turn.steps)
+        before = int(node.core.scheduler.spent)
         node.broker.tick()
-        assert int(node.turn.steps) - before <= 2 * STEPS_PER_SLICE + STEPS_PER_TURN
-        while node.turn.works:
-            before = int(node.turn.steps)
+        assert int(node.core.scheduler.spent) - before <= 2 * SLICE + ROUND
+        while node.core.scheduler.tasks:
+            before = int(node.core.scheduler.spent)
             node.broker.settle()
-            assert int(node.turn.steps) - before <= WORK_STEPS_PER_TURN + STEPS_PER_SLICE
+            assert int(node.core.scheduler.spent) - before <= SHARE_OF_TASKS + SLICE
         looks += 1
         assert looks <= 60_000 // MEASURED_AT_ONCE + 2
     assert looks > 1
     assert len(stream.blocks) <= 2
     node.sync()
-    left = (int(node.turn.held_messages) - held[0], int(node.turn.held_bytes) - held[1])
+    left = (
+        int(node.core.memory.held_messages) - held[0],
+        int(node.core.memory.held_bytes) - held[1],
+    )
     assert left == (1, int(stream.ready_bytes()))

@@ -11,15 +11,13 @@ from aiohttp.test_utils import make_mocked_request
 
 from leveret.broker.admin.stream_stats import SuperStreamListing, SuperStreamStats
 from leveret.broker.policy.policy import make_policy
+from leveret.broker.scheduler.costs import MESSAGES_FREED_PER_COST, METHOD_BYTES_PER_COST, SLICE
 from leveret.broker.stream.group import StreamGroup
 from leveret.limits import (
-    MESSAGES_FREED_PER_STEP,
-    METHOD_BYTES_PER_STEP,
-    STEPS_PER_SLICE,
     STREAM_FILTER_VALUES_MAX,
     SUPER_STREAM_BYTES_MAX,
     SUPER_STREAM_PARTITIONS_MAX,
-    TABLE_BYTES_PER_STEP,
+    TABLE_BYTES_PER_COST,
 )
 from leveret.management.gate import ACCESS, can_read
 from leveret.management.routes.shared import permitted
@@ -31,7 +29,7 @@ from support.wire.raw_codec import method, publish
 MOST = SUPER_STREAM_PARTITIONS_MAX
 
 #: A slice, and what the last of its steps may take beyond it: entering all that is prepared.
-SLICE_MAX = 3 * STEPS_PER_SLICE
+SLICE_MAX = 3 * SLICE
 
 
 @pytest.fixture
@@ -61,14 +59,14 @@ def parts(node: Node) -> tuple[int, int]:
 
 
 def definition_bytes(node: Node) -> int:
-    return int(node.turn.accounts.definition_bytes)
+    return int(node.core.accounts.definition_bytes)
 
 
 def test_all_parts_are_made_at_once(node: Node, peer: Peer) -> None:
-    before = node.turn.steps
+    before = node.core.scheduler.spent
     begin(peer, ask())
     assert parts(node) == (MOST, MOST)
-    assert 32 * MOST <= node.turn.steps - before <= 64 * MOST
+    assert 32 * MOST <= node.core.scheduler.spent - before <= 64 * MOST
     node.run()
     assert peer.take() == [], "the reply waits for the sync"
     node.sync()
@@ -77,9 +75,12 @@ def test_all_parts_are_made_at_once(node: Node, peer: Peer) -> None:
 
 def test_the_longest_definitions_cost_no_more_than_they_count(node: Node, peer: Peer) -> None:
     long: dict[str, Any] = {f"x-{number}": "n" * 250 for number in range(2)}
-    before = node.turn.steps
+    before = node.core.scheduler.spent
     begin(peer, ask(**long))
-    assert node.turn.steps - before <= SUPER_STREAM_BYTES_MAX // TABLE_BYTES_PER_STEP + 50 * MOST
+    assert (
+        node.core.scheduler.spent - before
+        <= SUPER_STREAM_BYTES_MAX // TABLE_BYTES_PER_COST + 50 * MOST
+    )
     node.sync()
     peer.expect(1, "queue.declare-ok")
 
@@ -133,7 +134,7 @@ def test_a_name_that_is_taken_closes_the_channel(node: Node, peer: Peer, taken: 
 
 def test_what_is_prepared_is_booked_and_limited(node: Node, peer: Peer) -> None:
     before = definition_bytes(node)
-    node.turn.accounts.definition_bytes_max = before + 300_000
+    node.core.accounts.definition_bytes_max = before + 300_000
     peer.send(ask())
     assert peer.expect(1, "channel.close").code == 406
     assert definition_bytes(node) == before
@@ -174,7 +175,7 @@ def test_it_ends_with_its_vhost(node: Node) -> None:
     node.broker.delete_vhost("gone")
     node.sync()
     assert not vhost.queues.by_name
-    assert not node.turn.works
+    assert not node.core.scheduler.tasks
     assert "gone" not in Node(RecordingDisk(node.image())).broker.vhosts
 
 
@@ -196,16 +197,16 @@ def test_the_messages_of_a_deleted_one_are_let_go_in_slices(node: Node, peer: Pe
     for number in range(count):
         peer.send(publish(1, "", f"s-{number}", b"m") * 500)
     node.sync()
-    before = node.turn.steps
+    before = node.core.scheduler.spent
     begin(peer, method(1, "queue.delete", queue="s"))
-    assert node.turn.works
+    assert node.core.scheduler.tasks
     slices = 0
-    while node.turn.works:
-        before = node.turn.steps
-        node.turn.continue_works(1)
-        assert node.turn.steps - before <= SLICE_MAX
+    while node.core.scheduler.tasks:
+        before = node.core.scheduler.spent
+        node.core.scheduler.continue_tasks(1)
+        assert node.core.scheduler.spent - before <= SLICE_MAX
         slices += 1
-    assert slices >= count * 500 // MESSAGES_FREED_PER_STEP // STEPS_PER_SLICE
+    assert slices >= count * 500 // MESSAGES_FREED_PER_COST // SLICE
     node.sync()
     assert parts(node) == (0, 0)
 
@@ -241,13 +242,13 @@ def test_the_parts_of_a_consumer_are_counted_and_share_its_filter(
     more: dict[str, Any] = FILTER | {f"x{number}": number for number in range(1000)}
     if name:
         more["x-stream-consumer"] = name
-    before = node.turn.steps
+    before = node.core.scheduler.spent
     request = read(**more)
     begin(reader, request)
     node.run()
     # The arguments of the request count as well.
-    arguments = len(request) // METHOD_BYTES_PER_STEP
-    assert 8 * MOST <= node.turn.steps - before - arguments <= 20 * MOST
+    arguments = len(request) // METHOD_BYTES_PER_COST
+    assert 8 * MOST <= node.core.scheduler.spent - before - arguments <= 20 * MOST
     filters: set[object] = set()
     for number in (0, 1, MOST - 1):
         stream = node.stream(f"s-{number}")
@@ -260,9 +261,9 @@ def test_the_parts_of_a_consumer_are_counted_and_share_its_filter(
             filters.update(reader.wanted for reader in stream.readers.values())
     assert len(filters) == 1
     assert None not in filters
-    before = node.turn.steps
+    before = node.core.scheduler.spent
     reader.send(method(1, "basic.cancel", consumer_tag="c"))
-    assert node.turn.steps - before >= 4 * MOST
+    assert node.core.scheduler.spent - before >= 4 * MOST
 
 
 @pytest.mark.parametrize("name", ["", "named"])
@@ -286,17 +287,17 @@ def test_each_partition_has_the_filter_of_the_whole(node: Node, name: str) -> No
 def test_what_the_parts_of_a_consumer_hold_is_booked(node: Node, reader: Peer) -> None:
     tracemalloc.start()
     try:
-        held, booked = tracemalloc.get_traced_memory()[0], node.turn.accounts.total()
+        held, booked = tracemalloc.get_traced_memory()[0], node.core.accounts.total()
         for number in range(3):
             reader.send(read(f"c{number}", **FILTER))
         grown = tracemalloc.get_traced_memory()[0] - held
     finally:
         tracemalloc.stop()
     assert grown > 3 * MOST * 200
-    assert 0.7 < (node.turn.accounts.total() - booked) / grown < 2
+    assert 0.7 < (node.core.accounts.total() - booked) / grown < 2
     for number in range(3):
         reader.call(1, "basic.cancel", consumer_tag=f"c{number}")
-    assert node.turn.accounts.total() == booked
+    assert node.core.accounts.total() == booked
 
 
 def test_consumers_of_a_whole_are_cancelled_in_slices_when_a_partition_is_deleted(
@@ -316,18 +317,18 @@ def test_consumers_of_a_whole_are_cancelled_in_slices_when_a_partition_is_delete
     node.run()
     assert node.begin_sync()
     node.write()
-    turn = node.turn
+    core = node.core
     steps = []
-    before = int(turn.steps)
+    before = int(core.scheduler.spent)
     # As `Node.end_sync`, but nothing goes on by itself.
     group, node.group = node.group, None
     assert group is not None
-    turn.synced(group.number)
-    steps.append(int(turn.steps) - before)
-    while turn.works:
-        before = int(turn.steps)
-        turn.continue_works(1)
-        steps.append(int(turn.steps) - before)
+    core.syncs.synced(group.number)
+    steps.append(int(core.scheduler.spent) - before)
+    while core.scheduler.tasks:
+        before = int(core.scheduler.spent)
+        core.scheduler.continue_tasks(1)
+        steps.append(int(core.scheduler.spent) - before)
     node.run()
     reader.flush()
     assert reader.names().count("basic.cancel") == consumers
@@ -363,10 +364,10 @@ def consume_all(tag: str = "c") -> bytes:
 def slices(node: Node) -> list[int]:
     """Go on with all works, a slice at a time; return the steps of each."""
     found = []
-    while node.turn.works:
-        before = int(node.turn.steps)
-        node.turn.continue_works(1)
-        found.append(int(node.turn.steps) - before)
+    while node.core.scheduler.tasks:
+        before = int(node.core.scheduler.spent)
+        node.core.scheduler.continue_tasks(1)
+        found.append(int(node.core.scheduler.spent) - before)
     return found
 
 
@@ -382,7 +383,7 @@ def test_the_rights_of_a_consumer_to_all_partitions_are_checked_in_slices(
     assert readers_of(node) == {0}
     steps = slices(node)
     assert max(steps) <= SLICE_MAX
-    assert begun + sum(steps) > 2 * PARTS * STEPS_PER_SLICE // 10
+    assert begun + sum(steps) > 2 * PARTS * SLICE // 10
     assert readers_of(node) == {1}
     node.run()
     # What came after it waited for it.
@@ -414,8 +415,8 @@ def test_rights_that_go_while_they_are_checked_let_nobody_read(
     """Those to what was checked already as well."""
     limited.feed(consume_all())
     for _ in range(10):
-        node.turn.continue_works(1)
-    assert node.turn.works
+        node.core.scheduler.continue_tasks(1)
+    assert node.core.scheduler.tasks
     node.broker.users.set_permission("u", "/", "", "", read)
     node.run()
     assert limited.expect(1, "channel.close").code == 403
@@ -431,7 +432,7 @@ def test_a_partition_that_came_while_the_rights_are_checked_is_checked_too(
     )
     node.run()
     limited.feed(consume_all())
-    assert node.turn.works
+    assert node.core.scheduler.tasks
     peer.feed(ask(PARTS, LONG))
     node.sync()
     peer.expect(1, "queue.declare-ok")
@@ -443,7 +444,7 @@ def test_a_super_stream_that_goes_while_the_rights_are_checked_has_no_consumer(
     node: Node, peer: Peer, limited: Peer
 ) -> None:
     limited.feed(consume_all())
-    assert node.turn.works
+    assert node.core.scheduler.tasks
     peer.call(1, "exchange.delete", exchange=LONG)
     assert limited.expect(1, "channel.close").code == 404
     assert readers_of(node) == {0}
@@ -453,7 +454,7 @@ def test_a_client_that_goes_while_its_rights_are_checked_reads_nothing(
     node: Node, limited: Peer
 ) -> None:
     limited.feed(consume_all())
-    assert node.turn.works
+    assert node.core.scheduler.tasks
     limited.lose()
     node.run()
     assert readers_of(node) == {0}
@@ -467,9 +468,9 @@ def test_a_change_of_permissions_looks_at_one_consumer_of_all_partitions_in_slic
     limited.expect(1, "basic.consume-ok")
     # Another pattern, or what was looked at would be known.
     pattern = COSTLY.replace("[0-9]+", "[0-9]*" if stays else "[0-57-9]?[0-9]")
-    before = int(node.turn.steps)
+    before = int(node.core.scheduler.spent)
     node.broker.users.set_permission("u", "/", "", "", pattern)
-    steps = [int(node.turn.steps) - before, *slices(node)]
+    steps = [int(node.core.scheduler.spent) - before, *slices(node)]
     assert max(steps) <= SLICE_MAX
     assert len(steps) > 2
     node.run()
@@ -485,7 +486,7 @@ def test_another_change_of_permissions_looks_at_all_partitions_again(
     limited.expect(1, "basic.consume-ok")
     users = node.broker.users
     users.set_permission("u", "/", "", "", COSTLY.replace("[0-9]+", "[0-9]*"))
-    assert node.turn.works
+    assert node.core.scheduler.tasks
     # The partition that the check came to is allowed by this one, and the first is not.
     users.set_permission("u", "/", "", "", f"^{LONG}(-[1-9].*)?$")
     node.run()
@@ -513,7 +514,7 @@ def test_the_rights_of_a_delete_to_all_partitions_are_checked_in_slices(
     assert begun <= SLICE_MAX
     steps = slices(node)
     assert max(steps) <= SLICE_MAX
-    assert begun + sum(steps) > 2 * PARTS * STEPS_PER_SLICE // 10
+    assert begun + sum(steps) > 2 * PARTS * SLICE // 10
     node.sync()
     assert limited.expect(1, "queue.delete-ok").message_count == 0
     assert parts(node) == (0, 0)
@@ -522,7 +523,7 @@ def test_the_rights_of_a_delete_to_all_partitions_are_checked_in_slices(
 
 def test_rights_that_go_while_they_are_checked_delete_nothing(node: Node, limited: Peer) -> None:
     limited.feed(delete(LONG))
-    assert node.turn.works
+    assert node.core.scheduler.tasks
     node.broker.users.set_permission("u", "/", f"^{LONG}-.*", "", "")
     node.run()
     closed = limited.expect(1, "channel.close")
@@ -540,7 +541,7 @@ def test_what_a_delete_depends_on_counts_when_it_is_done(
         assert node.begin_sync()
         node.write()
     limited.feed(delete(LONG, **{flag: True}))
-    assert node.turn.works
+    assert node.core.scheduler.tasks
     if flag == "if_empty":
         node.end_sync()
     else:
@@ -555,7 +556,7 @@ def test_a_delete_that_another_was_faster_with_is_answered(
     node: Node, peer: Peer, limited: Peer
 ) -> None:
     limited.feed(delete(LONG))
-    assert node.turn.works
+    assert node.core.scheduler.tasks
     peer.call(1, "queue.delete", queue=LONG)
     node.sync()
     assert limited.expect(1, "queue.delete-ok").message_count == 0
@@ -575,7 +576,7 @@ def test_very_many_consumers_of_a_deleted_one_end_in_slices(
         reader.send(read(f"c{number}", **more))
     node.sync()
     reader.take()
-    booked = node.turn.accounts.total()
+    booked = node.core.accounts.total()
     begun = peer.feed(delete())
     assert begun <= SLICE_MAX
     node.run()
@@ -583,17 +584,17 @@ def test_very_many_consumers_of_a_deleted_one_end_in_slices(
     node.write()
     group, node.group = node.group, None
     assert group is not None
-    before = int(node.turn.steps)
-    node.turn.synced(group.number)
-    steps = [int(node.turn.steps) - before, *slices(node)]
+    before = int(node.core.scheduler.spent)
+    node.core.syncs.synced(group.number)
+    steps = [int(node.core.scheduler.spent) - before, *slices(node)]
     assert max(steps) <= SLICE_MAX
     # The end of each part, and letting it go.
-    assert sum(steps) > count * consumers * 4 + count * consumers // MESSAGES_FREED_PER_STEP
+    assert sum(steps) > count * consumers * 4 + count * consumers // MESSAGES_FREED_PER_COST
     node.run()
     reader.flush()
     assert reader.names().count("basic.cancel") == consumers
     peer.expect(1, "queue.delete-ok")
-    assert node.turn.accounts.total() < booked
+    assert node.core.accounts.total() < booked
     assert parts(node) == (0, 0)
 
 
@@ -626,7 +627,7 @@ def test_very_many_bindings_that_choose_among_partitions_go_in_slices_before(
     again = Node(RecordingDisk(node.image()))
     assert parts(again) == (count + 2, count)
     node.end_sync()
-    while node.turn.works:
+    while node.core.scheduler.tasks:
         steps = slices(node)
         assert max(steps) <= SLICE_MAX
     node.sync()
@@ -704,15 +705,15 @@ def test_super_streams_are_listed_in_slices_by_their_partitions(node: Node, peer
     listing = SuperStreamListing(node.broker, "/", names)
     found: list[SuperStreamStats] = []
     steps = []
-    before = int(node.turn.steps)
+    before = int(node.core.scheduler.spent)
     while taken := listing.take(200):
         found += taken
-        steps.append(int(node.turn.steps) - before)
-        before = int(node.turn.steps)
+        steps.append(int(node.core.scheduler.spent) - before)
+        before = int(node.core.scheduler.spent)
     assert [one.name for one in found] == names
     assert {len(one.partitions) for one in found} == {256}
     assert len(steps) > 2
-    assert max(steps) <= 2 * STEPS_PER_SLICE
+    assert max(steps) <= 2 * SLICE
 
 
 def test_the_rights_to_listed_super_streams_are_looked_at_in_slices(node: Node) -> None:
@@ -722,13 +723,13 @@ def test_the_rights_to_listed_super_streams_are_looked_at_in_slices(node: Node) 
     names = [f"{LONG}-{number}{end}" for number in range(20) for end in ("", "x")]
 
     async def run() -> list[int]:
-        may_read = permitted(node.turn, names, lambda name: can_read(request, Name(name)))
+        may_read = permitted(node.core, names, lambda name: can_read(request, Name(name)))
         asked = asyncio.create_task(may_read)
         steps = []
         while not asked.done():
-            before = int(node.turn.steps)
+            before = int(node.core.scheduler.spent)
             await asyncio.sleep(0)
-            steps.append(int(node.turn.steps) - before)
+            steps.append(int(node.core.scheduler.spent) - before)
         assert asked.result() == names[::2]
         return steps
 
@@ -744,9 +745,11 @@ def test_a_declare_again_counts_what_it_compares_of_each_partition(node: Node, p
     for extra in (0, 4000):
         unknown: dict[str, Any] = {f"x{number}": number for number in range(extra)}
         request = ask(**unknown)
-        before = int(node.turn.steps)
+        before = int(node.core.scheduler.spent)
         peer.feed(request)
-        steps.append(int(node.turn.steps) - before - len(request) // METHOD_BYTES_PER_STEP)
+        steps.append(
+            int(node.core.scheduler.spent) - before - len(request) // METHOD_BYTES_PER_COST
+        )
         more = slices(node)
         assert max(more, default=0) <= SLICE_MAX
         steps[-1] += sum(more)

@@ -7,13 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from leveret.limits import (
-    LOOKS_PER_STEP,
-    PATTERN_LOOKS_MAX,
-    PATTERN_WALK_PER_STEP,
-    ROUTING_LOOKS_MAX,
-    STEPS_PER_SLICE,
-)
+from leveret.broker.scheduler.costs import LOOKS_PER_COST, PATTERN_WALK_PER_COST, SLICE
+from leveret.limits import PATTERN_LOOKS_MAX, ROUTING_LOOKS_MAX
 from support.node.core import Node, Peer
 from support.wire.raw_codec import method, publish
 
@@ -22,11 +17,11 @@ WORDS = "ab." * 80
 PATTERN = "^([a-z]+\\.)*[a-z]+[0-9]+$"
 
 #: Steps that a key of so many characters takes at least, and one match at most.
-KEY_STEPS = len(WORDS) // PATTERN_WALK_PER_STEP
-MATCH_STEPS = PATTERN_LOOKS_MAX // PATTERN_WALK_PER_STEP
+KEY_STEPS = len(WORDS) // PATTERN_WALK_PER_COST
+MATCH_STEPS = PATTERN_LOOKS_MAX // PATTERN_WALK_PER_COST
 
 #: Steps that the routing of one message takes at most, with the checks of its keys.
-ROUTING_STEPS_MAX = ROUTING_LOOKS_MAX // LOOKS_PER_STEP
+ROUTING_STEPS_MAX = ROUTING_LOOKS_MAX // LOOKS_PER_COST
 
 
 @pytest.fixture
@@ -54,8 +49,8 @@ def test_each_new_key_counts_what_its_check_walks(node: Node, pattern: str) -> N
     peer = node.connect_as("mallory")
     data = b"".join(publish(1, "t", f"{WORDS}q{number}", b"") for number in range(400))
     # A slice ends with the check of the key that fills it.
-    assert peer.feed(data) <= 2 * STEPS_PER_SLICE
-    assert 0 < published(node) <= STEPS_PER_SLICE // KEY_STEPS
+    assert peer.feed(data) <= 2 * SLICE
+    assert 0 < published(node) <= SLICE // KEY_STEPS
     node.run()
     assert published(node) == 400
 
@@ -128,8 +123,8 @@ def test_others_are_served_while_rights_that_changed_are_checked(node: Node) -> 
     peer = held(node, 2000)
     permit(node, "t", "^ab.*[0-9]$")
     other = node.connect()
-    assert peer.feed(method(1, "tx.commit")) <= STEPS_PER_SLICE + MATCH_STEPS
-    assert node.turn.works
+    assert peer.feed(method(1, "tx.commit")) <= SLICE + MATCH_STEPS
+    assert node.core.scheduler.tasks
     other.declare("q")
     node.sync()
     assert peer.names() == ["tx.commit-ok"]
@@ -160,6 +155,6 @@ def test_a_change_that_does_not_touch_the_keys_costs_little(node: Node) -> None:
     peer = held(node, 2000)
     permit(node, "other", PATTERN)
     taken = peer.feed(method(1, "tx.commit"))
-    assert taken <= 2000 // 4 + 2000 + STEPS_PER_SLICE
+    assert taken <= 2000 // 4 + 2000 + SLICE
     node.sync()
     assert peer.names() == ["tx.commit-ok"]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from leveret.limits import TX_MESSAGES_MAX, TX_STEPS_MAX
+from leveret.limits import TX_COST_MAX, TX_MESSAGES_MAX
 from support.costs.cost_gauge import PLAIN, Gauge
 from support.node.core import Node, Peer
 from support.wire.raw_codec import method, publish
@@ -34,10 +34,10 @@ def node() -> Node:
 def measure(node: Node, call: Callable[[], None]) -> None:
     """Make a call, and all that follows; nothing of it may cost more than it counts."""
     gauge = Gauge(counts_lines=PLAIN)
-    gauge.measure("receive", node.turn, call)
+    gauge.measure("receive", node.core, call)
     while True:
-        gauge.measure("settle", node.turn, node.broker.settle)
-        if not (node.turn.resume or node.turn.dispatchers):
+        gauge.measure("settle", node.core, node.broker.settle)
+        if not (node.core.scheduler.resume or node.core.scheduler.dispatchers):
             break
     assert gauge.counted == []
     node.sync()
@@ -142,9 +142,9 @@ def test_what_is_dropped_at_the_end_counts_little(node: Node, end: str) -> None:
     peer.call(1, "tx.select")
     for _ in range(10):
         peer.send(messages(1_000, "", "q", EARLIER))
-    before = int(node.turn.steps)
+    before = int(node.core.scheduler.spent)
     measure(node, lambda: peer.connection.receive(method(1, end), node.now()))
-    assert int(node.turn.steps) - before < 1_000
+    assert int(node.core.scheduler.spent) - before < 1_000
     assert peer.names()[-1] == end + "-ok"
     assert node.classic("q").ready_count() == 0
 
@@ -160,7 +160,7 @@ def test_a_transaction_that_is_too_much_work_is_refused(
     peer = node.connect(1, 2)
     peer.declare("q", arguments=arguments)
     peer.call(1, "tx.select")
-    most = TX_STEPS_MAX * 4 // quarters
+    most = TX_COST_MAX * 4 // quarters
     # Their bytes are steps too.
     fits = most - most // 100
     for first in range(0, fits, 500):

@@ -7,26 +7,25 @@ from typing import Any
 
 import pytest
 
-from leveret.limits import (
-    CONTENT_BYTES_PER_STEP,
-    DEFINING_METHOD_STEPS,
-    DISPATCH_SHARE_MIN,
-    DISPATCH_STEPS_PER_TURN,
-    LATE_STEPS_PER_ROUND,
-    LATE_STEPS_PER_SLICE,
-    METHOD_STEPS,
-    RESOLVE_STEPS,
-    SLICE_MESSAGES,
-    STEPS_PER_ROUND,
-    STEPS_PER_SLICE,
-    STEPS_PER_TURN,
-    TURN_SHARE_MIN,
+from leveret.broker.scheduler.costs import (
+    DEFINING_METHOD,
+    DELIVERIES_OF_ONE_MIN,
+    LATE_SLICE,
+    LATE_SLICES,
+    METHOD,
+    ROUND,
+    ROUTE_RESOLVED,
+    SHARE_MIN,
+    SHARE_OF_DELIVERIES,
+    SHARE_OF_INPUT,
+    SLICE,
 )
+from leveret.limits import CONTENT_BYTES_PER_COST, SLICE_MESSAGES
 from support.node.core import Node, Peer
 from support.wire.raw_codec import method, publish
 
 #: What the frame at which a slice ends may take beyond it.
-LAST_FRAME_STEPS = 4 * (DEFINING_METHOD_STEPS + METHOD_STEPS)
+LAST_FRAME_STEPS = 4 * (DEFINING_METHOD + METHOD)
 
 
 def declares(peer: Peer, count: int) -> bytes:
@@ -39,9 +38,9 @@ def declares(peer: Peer, count: int) -> bytes:
 
 def a_round(node: Node) -> int:
     """Do one round of the loop; return the steps that it took."""
-    before = int(node.turn.steps)
+    before = int(node.core.scheduler.spent)
     node.broker.settle()
-    return int(node.turn.steps) - before
+    return int(node.core.scheduler.spent) - before
 
 
 @pytest.fixture
@@ -55,13 +54,13 @@ def test_a_client_that_pipelines_declares_has_a_slice_a_round(node: Node) -> Non
     data = declares(peer, 1000)
     bytes_steps = len(data) // 256
     node.broker.settle()
-    assert peer.feed(data) <= STEPS_PER_SLICE + LAST_FRAME_STEPS + bytes_steps
+    assert peer.feed(data) <= SLICE + LAST_FRAME_STEPS + bytes_steps
     declared = len(node.vhost.queues.by_name)
     assert 0 < declared < 200
     assert peer.connection.waits_for_turn()
     rounds = 0
     while peer.connection.waits_for_turn():
-        assert a_round(node) <= STEPS_PER_ROUND + STEPS_PER_SLICE + LAST_FRAME_STEPS
+        assert a_round(node) <= SHARE_OF_INPUT + SLICE + LAST_FRAME_STEPS
         rounds += 1
     assert len(node.vhost.queues.by_name) == 1000
     assert 3 < rounds < 20
@@ -107,12 +106,12 @@ def test_all_connections_that_ask_for_little_are_served_in_one_turn_of_their_use
     node.broker.settle()
     greedy.feed(declares(greedy, 5000))
     # What the round has left for those that come late is used up too.
-    node.turn.steps += STEPS_PER_ROUND + LATE_STEPS_PER_ROUND
+    node.core.scheduler.spent += SHARE_OF_INPUT + LATE_SLICES
     for number, peer in enumerate(quiet):
         peer.feed(method(1, "queue.declare", queue=f"quiet{number}", no_wait=True))
     assert all(peer.connection.waits_for_turn() for peer in quiet)
     for _ in range(2):
-        assert a_round(node) <= STEPS_PER_ROUND + STEPS_PER_SLICE + LAST_FRAME_STEPS
+        assert a_round(node) <= SHARE_OF_INPUT + SLICE + LAST_FRAME_STEPS
     assert not any(peer.connection.waits_for_turn() for peer in quiet)
     assert all(f"quiet{number}" in node.vhost.queues.by_name for number in range(20))
     assert greedy.connection.waits_for_turn()
@@ -122,7 +121,7 @@ def test_who_asks_for_little_when_the_round_is_over_is_served_all_the_same(node:
     greedy, quiet = node.connect(), node.connect()
     greedy.feed(declares(greedy, 5000))
     a_round(node)
-    assert node.turn.steps >= node.turn.round_end
+    assert node.core.scheduler.spent >= node.core.scheduler.round_end
     quiet.feed(method(1, "queue.declare", queue="quiet", no_wait=True))
     assert "quiet" in node.vhost.queues.by_name
 
@@ -132,13 +131,13 @@ def test_who_comes_late_has_a_small_slice_and_all_of_them_little(node: Node) -> 
     late = [node.connect() for _ in range(50)]
     greedy.feed(declares(greedy, 5000))
     a_round(node)
-    before = int(node.turn.steps)
+    before = int(node.core.scheduler.spent)
     inputs = [declares(peer, 20) for peer in late]
     read = sum(len(data) // 256 for data in inputs)
     taken = [peer.feed(data) for peer, data in zip(late, inputs, strict=True)]
-    assert max(taken) <= LATE_STEPS_PER_SLICE + LAST_FRAME_STEPS
-    most = LATE_STEPS_PER_ROUND + LATE_STEPS_PER_SLICE + LAST_FRAME_STEPS + read
-    assert int(node.turn.steps) - before <= most
+    assert max(taken) <= LATE_SLICE + LAST_FRAME_STEPS
+    most = LATE_SLICES + LATE_SLICE + LAST_FRAME_STEPS + read
+    assert int(node.core.scheduler.spent) - before <= most
     assert all(peer.connection.waits_for_turn() for peer in late)
 
 
@@ -148,25 +147,25 @@ def test_many_small_batches_bring_no_more_of_what_expires_than_one(node: Node) -
     peer.declare("dead", durable=False, arguments={"x-max-length": 10})
     more = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
     peer.declare("many", durable=False, arguments={"x-message-ttl": 1000} | more)
-    count = 5 * STEPS_PER_TURN
+    count = 5 * ROUND
     peer.send(publish(1, "", "many", b"m") * count)
     quiet = node.connect()
     quiet.declare("quiet", durable=False)
     node.clock.advance(2000)
     node.now()
-    before = int(node.turn.steps)
+    before = int(node.core.scheduler.spent)
     node.broker.settle()
     for _ in range(40):
         quiet.connection.receive(publish(1, "", "quiet", b"m"), node.now())
         node.broker.settle(False)
-    taken = int(node.turn.steps) - before
-    assert taken <= STEPS_PER_TURN + 2 * TURN_SHARE_MIN + 40 * 4
+    taken = int(node.core.scheduler.spent) - before
+    assert taken <= ROUND + 2 * SHARE_MIN + 40 * 4
     assert node.classic("quiet").ready_count() == 40
     # What is left goes on in the next rounds, and all of it is done.
-    assert node.turn.resume
+    assert node.core.scheduler.resume
     node.run()
     assert node.classic("many").ready_count() == 0
-    assert not node.turn.has_letters()
+    assert not node.core.scheduler.letters.any()
 
 
 def test_many_small_batches_deliver_no_more_than_one(node: Node) -> None:
@@ -174,16 +173,16 @@ def test_many_small_batches_deliver_no_more_than_one(node: Node) -> None:
     for number in range(8):
         peer.declare(f"deep{number}", durable=False)
         peer.send(publish(1, "", f"deep{number}") * 3000)
-    before = int(node.turn.steps)
+    before = int(node.core.scheduler.spent)
     node.broker.settle()
     for number in range(8):
         consume = method(2, "basic.consume", queue=f"deep{number}", no_ack=True, no_wait=True)
         peer.connection.receive(consume, node.now())
         node.broker.settle(False)
     # What a method takes comes beside it.
-    most = DISPATCH_STEPS_PER_TURN + LATE_STEPS_PER_ROUND + 16 * DEFINING_METHOD_STEPS
-    assert int(node.turn.steps) - before <= most
-    assert node.turn.has_more()
+    most = SHARE_OF_DELIVERIES + LATE_SLICES + 16 * DEFINING_METHOD
+    assert int(node.core.scheduler.spent) - before <= most
+    assert node.core.scheduler.has_more()
     node.run()
     assert sum(heard.method.name == "basic.deliver" for heard in peer.heard) == 8 * 3000
 
@@ -192,12 +191,12 @@ def test_the_input_of_a_round_is_bounded_whoever_sends_it(node: Node) -> None:
     peers = [node.connect() for _ in range(100)]
     inputs = [declares(peer, 60) for peer in peers]
     node.broker.settle()
-    before = int(node.turn.steps)
+    before = int(node.core.scheduler.spent)
     for peer, data in zip(peers, inputs, strict=True):
         peer.feed(data)
-    taken = int(node.turn.steps) - before
+    taken = int(node.core.scheduler.spent) - before
     fed = sum(len(data) // 256 for data in inputs)
-    assert taken <= STEPS_PER_ROUND + STEPS_PER_SLICE + LAST_FRAME_STEPS + fed
+    assert taken <= SHARE_OF_INPUT + SLICE + LAST_FRAME_STEPS + fed
     while any(peer.connection.waits_for_turn() for peer in peers):
         a_round(node)
     assert len(node.vhost.queues.by_name) == 6000
@@ -213,7 +212,7 @@ def test_a_publish_to_many_queues_counts_each_of_them(node: Node) -> None:
     taken = peer.feed(publish(1, "all", "", b"x") * 100)
     published = int(node.classic("q0").ready_count())
     assert 2 <= published <= 3
-    assert taken <= STEPS_PER_SLICE + 2000
+    assert taken <= SLICE + 2000
     while peer.connection.waits_for_turn():
         a_round(node)
     assert node.classic("q999").ready_count() == 100
@@ -228,9 +227,9 @@ def test_a_publish_with_a_new_key_counts_what_finds_its_queues(node: Node) -> No
     data = b"".join(publish(1, "x", f"a.{number}", b"x") for number in range(1000))
     taken = peer.feed(data)
     published = int(node.classic("q").ready_count())
-    assert 0 < published <= STEPS_PER_SLICE // RESOLVE_STEPS
+    assert 0 < published <= SLICE // ROUTE_RESOLVED
     # Publishes that lie whole in the input count themselves when the slice is over.
-    assert taken <= STEPS_PER_SLICE + len(data) // 256 + published + 2 * RESOLVE_STEPS
+    assert taken <= SLICE + len(data) // 256 + published + 2 * ROUTE_RESOLVED
     assert peer.connection.waits_for_turn()
     while peer.connection.waits_for_turn():
         a_round(node)
@@ -244,15 +243,15 @@ def test_a_round_ends_when_a_slice_is_not_left_in_it(node: Node) -> None:
     peer = node.connect()
     peer.declare("q")
     node.broker.settle()
-    most = STEPS_PER_ROUND - STEPS_PER_SLICE - LAST_FRAME_STEPS
+    most = SHARE_OF_INPUT - SLICE - LAST_FRAME_STEPS
     peer.feed(publish(1, "", "q", b"x") * (most // 2))
     node.broker.settle(False)
-    assert not node.turn.must_go_on()
-    peer.feed(publish(1, "", "q", b"x") * (STEPS_PER_SLICE - 100))
+    assert not node.core.scheduler.must_go_on()
+    peer.feed(publish(1, "", "q", b"x") * (SLICE - 100))
     node.broker.settle(False)
-    assert node.turn.must_go_on()
+    assert node.core.scheduler.must_go_on()
     node.broker.settle()
-    assert not node.turn.must_go_on()
+    assert not node.core.scheduler.must_go_on()
 
 
 @pytest.mark.parametrize("name", ["basic.get", "queue.purge", "exchange.declare"])
@@ -268,7 +267,7 @@ def test_other_methods_end_a_slice_too(node: Node, name: str) -> None:
     peer.feed(method(1, name, **values) * 20_000)
     assert peer.connection.waits_for_turn()
     while peer.connection.waits_for_turn():
-        assert a_round(node) <= STEPS_PER_ROUND + STEPS_PER_SLICE + LAST_FRAME_STEPS
+        assert a_round(node) <= SHARE_OF_INPUT + SLICE + LAST_FRAME_STEPS
         peer.flush()
 
 
@@ -293,7 +292,7 @@ def test_a_connection_that_is_lost_before_its_turn_asks_for_nothing_more(node: N
     node.run()
     assert len(node.vhost.queues.by_name) == declared
     other.declare("still", durable=False)
-    assert not node.turn.has_more()
+    assert not node.core.scheduler.has_more()
 
 
 def test_queues_deliver_so_much_a_turn_and_new_messages_come_first(node: Node) -> None:
@@ -312,12 +311,12 @@ def test_queues_deliver_so_much_a_turn_and_new_messages_come_first(node: Node) -
         peer.connection.receive(consume, node.now())
     quiet.feed(publish(1, "", "quiet", b"new"))
     taken = a_round(node)
-    assert taken <= STEPS_PER_ROUND + DISPATCH_STEPS_PER_TURN + SLICE_MESSAGES
+    assert taken <= SHARE_OF_INPUT + SHARE_OF_DELIVERIES + SLICE_MESSAGES
     quiet.flush()
     assert quiet.heard[-1].method.name == "basic.deliver"
     peer.flush()
-    while node.turn.has_more():
-        assert a_round(node) <= STEPS_PER_ROUND + DISPATCH_STEPS_PER_TURN + SLICE_MESSAGES
+    while node.core.scheduler.has_more():
+        assert a_round(node) <= SHARE_OF_INPUT + SHARE_OF_DELIVERIES + SLICE_MESSAGES
         peer.flush()
     delivered = sum(heard.method.name == "basic.deliver" for heard in peer.heard)
     assert delivered == 8 * 3000
@@ -330,7 +329,7 @@ def test_what_a_turn_brings_is_delivered_before_the_next_one(node: Node) -> None
         consumer.call(1, "basic.consume", queue=queue, no_ack=True)
     node.broker.settle()
     # The round is over.
-    node.turn.steps += STEPS_PER_ROUND + LATE_STEPS_PER_ROUND
+    node.core.scheduler.spent += SHARE_OF_INPUT + LATE_SLICES
     for peer, body in ((first, b"first"), (second, b"second")):
         peer.feed(publish(1, "", "one", body) + publish(1, "", "two", body))
         assert peer.connection.waits_for_turn()
@@ -367,12 +366,12 @@ def test_queues_that_continue_have_a_share_whatever_is_scheduled_in_the_round(
         left = old.ready_count()
         assert left > 0
         # The round is over, so that what follows is part of the next one.
-        node.turn.steps += STEPS_PER_ROUND + LATE_STEPS_PER_ROUND
+        node.core.scheduler.spent += SHARE_OF_INPUT + LATE_SLICES
         for peer in greedy:
             peer.feed(consume(deep.pop()))
             assert peer.connection.waits_for_turn()
         # A delivery with a header is two steps, of which a share has as many as it has messages.
-        most = STEPS_PER_ROUND + DISPATCH_STEPS_PER_TURN + 2 * TURN_SHARE_MIN
+        most = SHARE_OF_INPUT + SHARE_OF_DELIVERIES + 2 * SHARE_MIN
         assert a_round(node) <= most + (SLICE_MESSAGES if limit else 0)
         assert not any(peer.connection.waits_for_turn() for peer in greedy)
         for peer in (*greedy, quiet):
@@ -380,7 +379,7 @@ def test_queues_that_continue_have_a_share_whatever_is_scheduled_in_the_round(
         shares.append(int(left - old.ready_count()))
     # Where those that go on are too many for a round, the others of them come first in the next.
     pairs = itertools.pairwise(shares)
-    assert all(sum(pair) >= DISPATCH_SHARE_MIN for pair in pairs), shares
+    assert all(sum(pair) >= DELIVERIES_OF_ONE_MIN for pair in pairs), shares
 
 
 def test_deliveries_of_long_bodies_are_fewer_in_a_round(node: Node) -> None:
@@ -393,11 +392,11 @@ def test_deliveries_of_long_bodies_are_fewer_in_a_round(node: Node) -> None:
     for peer in consumers:
         peer.connection.receive(consume("q"), node.now())
     queue = node.classic("q")
-    most = DISPATCH_STEPS_PER_TURN + STEPS_PER_SLICE + 2 * TURN_SHARE_MIN
+    most = SHARE_OF_DELIVERIES + SLICE + 2 * SHARE_MIN
     while left := int(queue.ready_count()):
-        assert a_round(node) <= STEPS_PER_ROUND + most
+        assert a_round(node) <= SHARE_OF_INPUT + most
         delivered = left - int(queue.ready_count())
-        assert 0 < delivered * len(body) <= most * CONTENT_BYTES_PER_STEP
+        assert 0 < delivered * len(body) <= most * CONTENT_BYTES_PER_COST
         for peer in consumers:
             peer.flush()
 
@@ -410,7 +409,7 @@ def test_what_expires_at_once_is_delivered_where_others_had_the_round(node: Node
     consumer.declare("now", durable=False, arguments={"x-message-ttl": 0})
     consumer.call(1, "basic.consume", queue="now", no_ack=True)
     node.broker.settle()
-    node.turn.steps += STEPS_PER_ROUND + LATE_STEPS_PER_ROUND
+    node.core.scheduler.spent += SHARE_OF_INPUT + LATE_SLICES
     greedy.feed(publish(1, "", "fast", b"m") * 2000)
     publisher.feed(publish(1, "", "now", b"m") * 2000)
     assert publisher.connection.waits_for_turn()
@@ -434,6 +433,6 @@ def test_a_delivery_with_a_header_of_the_queue_is_two_steps(
     node.broker.settle()
     peer.connection.receive(method(1, "basic.consume", queue="q", no_ack=True), node.now())
     steps = 0
-    while node.turn.dispatchers:
+    while node.core.scheduler.dispatchers:
         steps += a_round(node)
     assert 500 * (1 + len(limit)) <= steps < 500 * (2 + len(limit))

@@ -29,7 +29,7 @@ def make() -> Node:
     """A broker with little memory and two users who may do all, `guest` and `other`."""
     node = Node(memory_bytes_max=LIMIT, window_bytes=500_000)
     node.broker.eviction.configure(500_000, LIMIT // 2)
-    node.turn.unacked.bytes_max = SHARE
+    node.core.memory.unacked.bytes_max = SHARE
     node.add_user("other", configure=".*", write=".*", read=".*")
     return node
 
@@ -81,7 +81,7 @@ def test_a_place_for_small_messages_is_no_place_for_large_ones() -> None:
     for number in range(40):
         peer.send(publish(1, "", f"q{number}", b"x" * large))
         node.sync()
-    assert SHARE <= int(node.turn.unacked.bytes) < 2 * SHARE + large
+    assert SHARE <= int(node.core.memory.unacked.bytes) < 2 * SHARE + large
 
 
 @pytest.mark.parametrize("mode", [1, 2])
@@ -119,7 +119,7 @@ def test_all_come_in_order_once_they_are_acked() -> None:
     for _ in range(2):
         # What was refused before is granted in the first, and given back in the second.
         node.tick(1000)
-    share = node.turn.unacked
+    share = node.core.memory.unacked
     assert (share.bytes, share.users) == (0, {})
 
 
@@ -154,7 +154,7 @@ def test_another_user_is_served_beside_many_connections_that_hold_all() -> None:
     while some := acks(quiet):
         came += some
     assert came == list(range(2000))
-    assert int(node.turn.unacked.users["guest"].bytes) < 2 * SHARE + CHUNK_BYTES_MAX
+    assert int(node.core.memory.unacked.users["guest"].bytes) < 2 * SHARE + CHUNK_BYTES_MAX
     assert not is_blocked(node)
 
 
@@ -168,7 +168,7 @@ def test_who_waits_for_others_goes_on_within_a_second_of_their_end() -> None:
     fill(peer, "q", 5000)
     last = node.connect()
     consume(last, "q")
-    while node.turn.unacked.grants(last.connection.unacked):
+    while node.core.memory.unacked.grants(last.connection.unacked):
         fill(peer, "q", 50)
     node.tick(1000)
     last.take()
@@ -177,7 +177,7 @@ def test_who_waits_for_others_goes_on_within_a_second_of_their_end() -> None:
     node.tick(1000)
     node.run()
     assert len(last.bodies()) > 100
-    assert [user.rooms for user in node.turn.unacked.users.values()] == [1]
+    assert [user.rooms for user in node.core.memory.unacked.users.values()] == [1]
 
 
 def test_a_message_larger_than_the_share_is_delivered() -> None:
@@ -188,7 +188,7 @@ def test_a_message_larger_than_the_share_is_delivered() -> None:
         peer.send(publish(1, "", "q", b"x" * (SHARE + 1)))
     consume(peer, "q")
     assert len(peer.bodies()) == 1
-    assert int(node.turn.unacked.bytes) > SHARE
+    assert int(node.core.memory.unacked.bytes) > SHARE
     for _ in range(2):
         peer.send(method(1, "basic.ack", delivery_tag=0, multiple=True))
         node.sync()
@@ -239,12 +239,12 @@ def test_another_share_counts_at_once() -> None:
     peer.declare("q")
     consume(taker, "q")
     fill(peer, "q", 500)
-    node.turn.unacked.limit_all(SHARE // 4)
+    node.core.memory.unacked.limit_all(SHARE // 4)
     came = len(taker.bodies())
     assert came == 500
     fill(peer, "q", 500)
     assert taker.bodies() == []
-    node.turn.unacked.limit_all(SHARE)
+    node.core.memory.unacked.limit_all(SHARE)
     node.tick(1000)
     node.run()
     assert 200 < len(taker.bodies()) < 500
@@ -261,7 +261,7 @@ def test_streams_count_too() -> None:
         reader.call(1, "basic.qos", prefetch_count=60_000)
         offset = {"x-stream-offset": "first"}
         consume(reader, "s", arguments=offset, consumer_tag=f"c{number}")
-    assert SHARE - COST <= int(node.turn.unacked.bytes) < 2 * SHARE + CHUNK_BYTES_MAX
+    assert SHARE - COST <= int(node.core.memory.unacked.bytes) < 2 * SHARE + CHUNK_BYTES_MAX
 
 
 def test_what_is_reserved_is_what_all_hold_and_a_little_more() -> None:

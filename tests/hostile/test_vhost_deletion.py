@@ -12,20 +12,21 @@ import pytest
 
 from leveret.broker.admin.definitions_import import import_definitions
 from leveret.broker.node.broker import Broker
+from leveret.broker.scheduler.costs import CONNECTION_CLOSED, SHARE_OF_TASKS, SLICE
 from leveret.broker.values.queue_attributes import QueueAttributes
 from leveret.broker.vhost.vhost import Vhost
 from leveret.errors import NotFound, PreconditionFailed
-from leveret.limits import CLOSE_STEPS, FLUSHES_PER_TURN, STEPS_PER_SLICE, WORK_STEPS_PER_TURN
+from leveret.limits import FLUSHES_PER_TURN
 from leveret.names import Name
 from leveret.store.disks.recording import RecordingDisk
 from support.node.core import Node, Peer
 from support.wire.raw_codec import PROTOCOL_HEADER, method, publish
 
 #: Queues that are more than some slices.
-MANY = STEPS_PER_SLICE
+MANY = SLICE
 
 #: What a turn takes at most: all works together, and the last slice of one.
-TURN_STEPS_MAX = WORK_STEPS_PER_TURN + STEPS_PER_SLICE
+TURN_STEPS_MAX = SHARE_OF_TASKS + SLICE
 
 
 @pytest.fixture
@@ -52,14 +53,14 @@ def filled(node: Node, count: int = MANY) -> Vhost:
 
 def turns(node: Node) -> Iterator[int]:
     """Have the core do turns while it has works; the steps of each, after it."""
-    before = int(node.turn.steps)
-    while node.turn.works:
+    before = int(node.core.scheduler.spent)
+    while node.core.scheduler.tasks:
         node.broker.settle()
-        for link in node.turn.take_woken(FLUSHES_PER_TURN):
+        for link in node.core.take_woken(FLUSHES_PER_TURN):
             if link in node.peers:
                 node.peers[link].flush()
-        yield int(node.turn.steps) - before
-        before = int(node.turn.steps)
+        yield int(node.core.scheduler.spent) - before
+        before = int(node.core.scheduler.spent)
 
 
 def sync(node: Node) -> None:
@@ -67,7 +68,7 @@ def sync(node: Node) -> None:
     group = node.journal.seal()
     if group is not None:
         node.files.write(group)
-        node.turn.synced(group.number)
+        node.core.syncs.synced(group.number)
 
 
 def is_gone(broker: Broker) -> bool:
@@ -170,12 +171,12 @@ def many(node: Node, user: str, vhost: str, count: int) -> list[Peer]:
 
 def test_the_connections_in_a_vhost_are_closed_in_slices(node: Node) -> None:
     vhost = filled(node, 8)
-    count = 2 * STEPS_PER_SLICE // CLOSE_STEPS
+    count = 2 * SLICE // CONNECTION_CLOSED
     peers = many(node, "guest", "v", count)
     stays = node.connect()
-    before = int(node.turn.steps)
+    before = int(node.core.scheduler.spent)
     node.broker.delete_vhost("v")
-    assert int(node.turn.steps) - before <= STEPS_PER_SLICE + count
+    assert int(node.core.scheduler.spent) - before <= SLICE + count
     # The last one is still open: what it asks for meanwhile is refused, and changes nothing.
     last = peers[-1]
     last.connection.receive(method(1, "queue.declare", queue="new"), node.now())
@@ -195,7 +196,7 @@ def test_the_connections_of_a_deleted_user_are_closed_and_no_others(node: Node) 
     """Those of a new user of the same name stay."""
     allowed = {"configure": ".*", "write": ".*", "read": ".*"}
     node.add_user("u", **allowed)
-    count = 2 * STEPS_PER_SLICE // CLOSE_STEPS
+    count = 2 * SLICE // CONNECTION_CLOSED
     peers = many(node, "u", "/", count)
     closing = node.broker.users.delete("u")
     at_once = closing.over

@@ -40,7 +40,6 @@ LONG_CLASSES = {
 
 #: Methods that only fail, in place of `@abstractmethod`, by class: how many there are still.
 FAILING_METHODS = {
-    "broker.core.work.WorkAccount": 1,
     # Not for heirs that request no messages of chunks.
     "store.recovery.replay.Replay": 1,
 }

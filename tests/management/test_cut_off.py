@@ -97,7 +97,7 @@ async def left(handles: object) -> Counter[str]:
     while listeners.admission.slots:  # noqa: ASYNC110 (nothing says so)
         await asyncio.sleep(0)
     for _ in range(LOOKS):
-        for _turn in range(TURNS):
+        for _core in range(TURNS):
             await asyncio.sleep(0)
         found = in_memory()
         if not found["Request"]:

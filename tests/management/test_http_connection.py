@@ -204,5 +204,7 @@ def test_one_connection_too_many_takes_the_place_of_another() -> None:
             assert connections.admission.expelled == 1
             for _, one in [*kept, (reader, writer)]:
                 one.close()
+                with contextlib.suppress(ConnectionError):
+                    await one.wait_closed()
 
     asyncio.run(run())

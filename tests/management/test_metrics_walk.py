@@ -31,7 +31,7 @@ def publish(node: Node, queue: Queue, count: int) -> None:
 
 
 def walked(node: Node) -> QueueWalk:
-    return QueueWalk(node.broker, node.broker.turn.counts.begin_walk())
+    return QueueWalk(node.broker, node.broker.core.counts.begin_walk())
 
 
 def published(walk: QueueWalk) -> int:

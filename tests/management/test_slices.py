@@ -18,11 +18,11 @@ class Turns:
         self.number = 0
         self.had: list[tuple[int, str]] = []
         self._loop = asyncio.get_running_loop()
-        self._loop.call_soon(self._turn)
+        self._loop.call_soon(self._core)
 
-    def _turn(self) -> None:
+    def _core(self) -> None:
         self.number += 1
-        self._loop.call_soon(self._turn)
+        self._loop.call_soon(self._core)
 
 
 async def work(slices: Slices, turns: Turns, user: str, count: int) -> None:

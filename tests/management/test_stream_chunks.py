@@ -144,7 +144,7 @@ def test_a_chunk_that_moves_is_read_where_it_lies_then(node: Node, stream: Strea
     body, _ = asked(node, reads)
     assert bodies(split(body)) == numbers(0, 41)
     assert reads.count == 5
-    assert not node.turn.damaged
+    assert not node.core.damaged
 
 
 def test_what_retention_takes_is_left_out(node: Node, stream: Stream) -> None:
@@ -159,7 +159,7 @@ def test_what_retention_takes_is_left_out(node: Node, stream: Stream) -> None:
     assert stream.first_offset == 30
     assert bodies(split(body)) == numbers(0, 10) | numbers(30, 41)
     assert headers["Leveret-First-Offset"] == "0"
-    assert not node.turn.damaged
+    assert not node.core.damaged
 
 
 def test_an_answer_does_not_look_whole_when_its_stream_is_deleted(
@@ -176,7 +176,7 @@ def test_a_chunk_that_cannot_be_read_is_left_out_and_told(node: Node, stream: St
     body, headers = asked(node, Reads(node, {2: lambda: node.disk.unlink(ref.path)}))
     assert bodies(split(body)) == numbers(0, 20) | numbers(30, 41)
     assert headers["Leveret-End-Offset"] == "41"
-    assert [damaged.ref for damaged in node.turn.damaged] == [ref]
+    assert [damaged.ref for damaged in node.core.damaged] == [ref]
 
 
 def test_a_large_chunk_that_ends_early_does_not_look_whole(node: Node, peer: Peer) -> None:

@@ -187,7 +187,7 @@ def _prioritized(at: Scene) -> None:
 
 def _large(at: Scene) -> None:
     """A queue with large messages, whose memory takes long to let go."""
-    at.node.turn.window_bytes = 1 << 40
+    at.node.core.memory.window_bytes = 1 << 40
     at.ask(declare("q"))
     for _ in range(at.few // 4):
         at.client.send(publish(1, "", "q", bytes(4 * LARGE_MESSAGE_BYTES)))
@@ -204,7 +204,7 @@ def _large_unacked(at: Scene) -> None:
 
 def _large_delayed(at: Scene) -> None:
     """Large messages that a delayed exchange keeps."""
-    at.node.turn.window_bytes = 1 << 40
+    at.node.core.memory.window_bytes = 1 << 40
     at.ask(exchange("x", "x-delayed-message", x_delayed_type="fanout"))
     for _ in range(at.few // 4):
         body = bytes(4 * LARGE_MESSAGE_BYTES)
@@ -539,7 +539,7 @@ def _imports(at: Scene) -> None:
             for name in names
         ],
     }  # fmt: skip
-    at.node.turn.start(add_definitions(at.node.broker, definitions, b"salt", VHOST))
+    at.node.core.scheduler.start(add_definitions(at.node.broker, definitions, b"salt", VHOST))
 
 
 def _policy(definition: dict[str, object]) -> Callable[[Scene], None]:

@@ -51,22 +51,22 @@ class SteppedNode(Node):
     @contextlib.contextmanager
     def watched(self, watcher: Callable[[], None]) -> Iterator[None]:
         """Have operations stop at each yield, and call `watcher` there."""
-        whole = self.turn.slice_steps
-        self.turn.slice_steps = SHORTEST
+        whole = self.core.scheduler.slice_cost
+        self.core.scheduler.slice_cost = SHORTEST
         self.watcher = watcher
         self.costs.clear()
-        self._steps = int(self.turn.steps)
+        self._steps = int(self.core.scheduler.spent)
         try:
             yield
         finally:
-            self.turn.slice_steps = whole
+            self.core.scheduler.slice_cost = whole
             self.watcher = None
 
     def settle(self) -> None:
         """Let the core have its turn, after a stop."""
         watcher = self.watcher
-        if watcher is not None and self.turn.works:
-            for work in self.turn.works:
+        if watcher is not None and self.core.scheduler.tasks:
+            for work in self.core.scheduler.tasks:
                 self.seen.update(names_of(work))
             # What the watcher does goes on without stops.
             self.watcher = None
@@ -78,7 +78,7 @@ class SteppedNode(Node):
 
     def _spent(self) -> None:
         """Note what was done since the last call."""
-        steps = int(self.turn.steps)
+        steps = int(self.core.scheduler.spent)
         self.costs.append(steps - self._steps)
         self._steps = steps
 
@@ -106,7 +106,9 @@ def names_of(work: object) -> Iterator[str]:
 
 def after_power_cut(node: Node) -> Node:
     """Return the broker that starts from the disk as it is, once it rests."""
-    again = Node(RecordingDisk(node.image()), clock=node.clock, window_bytes=node.turn.window_bytes)
+    again = Node(
+        RecordingDisk(node.image()), clock=node.clock, window_bytes=node.core.memory.window_bytes
+    )
     again.sync()
     return again
 

@@ -94,7 +94,7 @@ def ended(at: Scene) -> None:
     at.node.sync()
     at.node.tick(1)
     at.node.sync()
-    assert not at.node.turn.works
+    assert not at.node.core.scheduler.tasks
 
 
 # -- a power cut -----------------------------------------------------------------------------------
@@ -144,7 +144,7 @@ def synced(node: SteppedNode) -> None:
         node.write()
         group, node.group = node.group, None
         assert group is not None
-        node.turn.synced(group.number)
+        node.core.syncs.synced(group.number)
 
 
 @pytest.mark.parametrize("name", ROWS)
@@ -167,7 +167,7 @@ def test_a_reply_waits_for_all_that_was_recorded(name: str) -> None:
 
     with at.node.watched(nothing_heard):
         row.request(at)
-        while at.node.turn.works:
+        while at.node.core.scheduler.tasks:
             at.node.run()
     early = Counter(got.name for got in at.client.take())
     if at.node.journal.has_records():
@@ -330,18 +330,18 @@ def idle(window_bytes: int, hare: bool) -> Counter[str]:
 
 def booked(node: Node) -> dict[str, int]:
     """Return what the broker counts as held by somebody."""
-    turn = node.turn
+    core = node.core
     return {
-        "messages": int(turn.held_messages),
-        "bytes of messages": int(turn.held_bytes),
-        "bytes that are retained": int(turn.retention.bytes),
-        "bytes that are delayed": int(turn.delayed_bytes),
-        "bytes in no chunk": int(turn.unchunked_bytes),
-        "bytes of streams": int(turn.stream_cache.bytes),
-        "bytes in chunks": int(turn.spill.use.bytes_live),
-        "definitions": int(turn.accounts.definition_bytes),
-        "marks": int(turn.accounts.mark_bytes),
-        "requests": int(turn.accounts.request_bytes),
+        "messages": int(core.memory.held_messages),
+        "bytes of messages": int(core.memory.held_bytes),
+        "bytes that are retained": int(core.memory.retention.bytes),
+        "bytes that are delayed": int(core.memory.delayed_bytes),
+        "bytes in no chunk": int(core.memory.unchunked_bytes),
+        "bytes of streams": int(core.stream_cache.bytes),
+        "bytes in chunks": int(core.spill.use.bytes_live),
+        "definitions": int(core.accounts.definition_bytes),
+        "marks": int(core.accounts.mark_bytes),
+        "requests": int(core.accounts.request_bytes),
     }
 
 

@@ -227,7 +227,7 @@ def test_b14_update_secret_changes_nothing_that_is_stored(node: Node) -> None:
     for secret in (b"u", b"another"):
         peer.call(0, "connection.update-secret", new_secret=secret, reason="r")
     assert node.broker.users.get("u").definition() == before
-    assert not node.turn.journal.has_records()
+    assert not node.core.journal.has_records()
 
 
 # -- 73: vhosts
@@ -242,11 +242,11 @@ def test_b73_deleted_vhost_closes_its_connections(node: Node) -> None:
     gone.take()
     kept = node.connect_as("u")
     kept.declare("q")
-    held = node.turn.held_bytes
+    held = node.core.memory.held_bytes
     node.broker.delete_vhost("v")
     node.run()
     closed(gone, 320, "CONNECTION_FORCED - vhost 'v' is deleted")
-    assert node.turn.held_bytes <= held - 1000
+    assert node.core.memory.held_bytes <= held - 1000
     kept.send(publish(1, "", "q", body=b"one"))
     assert kept.call_get("q").body == b"one"
 

@@ -18,11 +18,11 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from leveret.broker.core.effects import ChunkWanted
 from leveret.broker.queue.queue import Queue
 from leveret.broker.queue.target import RECORDS_ALL
 from leveret.broker.recovery.checkpoint import BrokerCheckpoint
 from leveret.broker.recovery.compaction import UNBOUNDED, Compaction
+from leveret.broker.scheduler.effects import ChunkWanted
 from leveret.broker.staging.area import StagingArea
 from leveret.clock import ManualClock
 from leveret.limits import FLUSHES_PER_TURN
@@ -112,12 +112,12 @@ class Machine(Node):
             disk, recording=recording, clock=clock, begin=False, window_bytes=sizes.window_bytes
         )
         #: Any file of which less than most is live is copied.
-        self.compaction = Compaction(self.turn, 0, COMPACT_PERCENT)
+        self.compaction = Compaction(self.core, 0, COMPACT_PERCENT)
         self.compact_below = 0
         self.moved = 0
-        self.turn.window_mask = 0
-        self.turn.page_bytes = sizes.page_bytes
-        self.turn.stream_cache.bytes_max = 10 * sizes.page_bytes
+        self.core.memory.window_mask = 0
+        self.core.memory.page_bytes = sizes.page_bytes
+        self.core.stream_cache.bytes_max = 10 * sizes.page_bytes
         self.journal.file_bytes_max = sizes.journal_file_bytes
         self._begin()
 
@@ -140,20 +140,20 @@ class Machine(Node):
         """Do what the core noted; chunks are written and read now or later."""
         for _ in range(TURNS_MAX):
             self.broker.settle()
-            for link in self.turn.take_woken(FLUSHES_PER_TURN):
+            for link in self.core.take_woken(FLUSHES_PER_TURN):
                 if link in self.peers:
                     self.peers[link].flush()
             while self.spill.waits and self.chance.random() < 0.5:
                 batch = self.spill.take()
                 self.spill_files.write(batch)
-                self.turn.spilled(batch)
+                self.core.spilled(batch)
             self.spill_files.remove(self.spill.take_unused())
-            self.reads += self.turn.take_wanted()
+            self.reads += self.core.take_wanted()
             while self.reads and self.chance.random() < 0.7:
                 wanted = self.reads.pop(0)
-                wanted.arrived(self.turn.reader.read(wanted.owner, wanted.ref, wanted.levels))
-            turn = self.turn
-            if not (turn.resume or turn.dispatchers or turn.woken):
+                wanted.arrived(self.core.reader.read(wanted.owner, wanted.ref, wanted.levels))
+            core = self.core
+            if not (core.scheduler.resume or core.scheduler.dispatchers or core.scheduler.woken):
                 return
         raise AssertionError("the core does not rest")
 

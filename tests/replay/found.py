@@ -106,7 +106,7 @@ def look(node: Node) -> Found:
                         place = (int(queue.queue_id), publisher)
                         found.holding.publishers[place] = int(known.number)
                 _look_at(node, queue, found)
-    found.damages += [damaged.what for damaged in node.turn.damaged]
+    found.damages += [damaged.what for damaged in node.core.damaged]
     return found
 
 

@@ -9,7 +9,8 @@ from contextlib import ExitStack
 import pytest
 
 from leveret.app.embedded import Handles
-from leveret.limits import FLUSHES_PER_TURN, STEPS_PER_SLICE
+from leveret.broker.scheduler.costs import SLICE
+from leveret.limits import FLUSHES_PER_TURN
 from leveret.server.amqp import FULL_READ_BYTES, ClientProtocol
 from leveret.testing import Broker
 from support.wire import raw
@@ -114,7 +115,7 @@ def test_more_connections_than_a_turn_flushes_get_their_output(broker: Broker) -
 def test_all_connections_are_looked_at_when_a_turn_has_steps_for_one(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("leveret.server.runner.TICK_STEPS", STEPS_PER_SLICE)
+    monkeypatch.setattr("leveret.server.runner.TICK", SLICE)
     with ExitStack() as open_:
         silent = [
             open_.enter_context(raw.connect(broker.url, raw.Login(heartbeat=10))) for _ in range(5)

@@ -6,7 +6,7 @@ import tracemalloc
 
 import pytest
 
-from leveret.limits import FREED_BYTES_PER_STEP, STEPS_PER_SLICE, WORK_STEPS_PER_TURN
+from leveret.broker.scheduler.costs import FREED_BYTES_PER_COST, SHARE_OF_TASKS, SLICE
 from support.node.core import Node, Peer
 from support.wire.raw_codec import frame, header, method, properties, publish
 
@@ -74,7 +74,7 @@ def test_a_body_is_whole_however_it_comes(node: Node, sizes: list[int]) -> None:
             peer.send(body(1, text[at : at + size]))
             at += size
         assert peer.call_get("q").body == text
-    assert node.turn.assembling_bytes == 0
+    assert node.core.memory.assembling_bytes == 0
 
 
 def test_a_large_body_is_in_memory_once(node: Node) -> None:
@@ -136,14 +136,14 @@ def test_a_large_body_counts_whole_when_a_quarter_of_it_has_come(node: Node) -> 
     peer.send(begin(1, size))
     for _ in range(quarter):
         peer.send(piece)
-    assert node.turn.assembling_bytes == quarter * 131_064 < size // 4
+    assert node.core.memory.assembling_bytes == quarter * 131_064 < size // 4
     peer.send(piece)
-    assert node.turn.assembling_bytes == size
+    assert node.core.memory.assembling_bytes == size
     assert peer.connection.assembling_bytes == peer.connection.assembling_bytes_max
     peer.send(piece)
     assert peer.expect(0, "connection.close").fields["code"] == 506
     peer.lose()
-    assert peer.connection.assembling_bytes == node.turn.assembling_bytes == 0
+    assert peer.connection.assembling_bytes == node.core.memory.assembling_bytes == 0
 
 
 def test_large_bodies_that_do_not_come_to_their_end_are_let_go_in_slices(node: Node) -> None:
@@ -154,13 +154,13 @@ def test_large_bodies_that_do_not_come_to_their_end_are_let_go_in_slices(node: N
         peer.send(begin(channel, size))
         for _ in range(size // 131_064):
             peer.send(body(channel, bytes(131_064)))
-    before = int(node.turn.steps)
+    before = int(node.core.scheduler.spent)
     peer.connection.lost()
-    taken = [int(node.turn.steps) - before]
-    while node.turn.works:
-        before = int(node.turn.steps)
+    taken = [int(node.core.scheduler.spent) - before]
+    while node.core.scheduler.tasks:
+        before = int(node.core.scheduler.spent)
         node.broker.settle()
-        taken.append(int(node.turn.steps) - before)
-    assert sum(taken) >= many * size // FREED_BYTES_PER_STEP
-    assert max(taken) <= WORK_STEPS_PER_TURN + STEPS_PER_SLICE + size // FREED_BYTES_PER_STEP
-    assert node.turn.assembling_bytes == 0
+        taken.append(int(node.core.scheduler.spent) - before)
+    assert sum(taken) >= many * size // FREED_BYTES_PER_COST
+    assert max(taken) <= SHARE_OF_TASKS + SLICE + size // FREED_BYTES_PER_COST
+    assert node.core.memory.assembling_bytes == 0

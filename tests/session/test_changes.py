@@ -92,10 +92,10 @@ def picture(node: Node) -> list[object]:
 
 def counts(peer: Peer) -> tuple[int, int, int]:
     """What a connection compares after a fault."""
-    turn = peer.node.turn
+    core = peer.node.core
     return (
-        int(turn.changes),
-        int(turn.journal.unsynced_bytes),
+        int(core.scheduler.changes),
+        int(core.journal.unsynced_bytes),
         int(peer.connection.published),
     )
 

@@ -98,7 +98,7 @@ def test_what_is_due_is_not_delivered_whoever_comes_first(node: Node, peer: Peer
     node.clock.advance(1001)
     peer.call(1, "basic.consume", queue="q", no_ack=True)
     assert peer.take() == []
-    assert node.turn.held_messages == 0
+    assert node.core.memory.held_messages == 0
 
 
 def test_many_expire_in_slices_and_all_of_them(node: Node, peer: Peer) -> None:
@@ -108,7 +108,7 @@ def test_many_expire_in_slices_and_all_of_them(node: Node, peer: Peer) -> None:
     assert node.classic("q").ready_count() == count
     node.tick(10)
     assert node.classic("q").ready_count() == 0
-    assert node.turn.held_bytes == node.turn.held_messages == 0
+    assert node.core.memory.held_bytes == node.core.memory.held_messages == 0
 
 
 def test_an_unused_queue_ends_and_use_postpones_it(node: Node, peer: Peer) -> None:
@@ -377,7 +377,7 @@ def test_a_letter_waits_for_room_where_it_must_not_be_lost(node: Node, peer: Pee
     assert waiting(node, "dead") == [b"m"]
     node.sync()
     assert waiting(reborn(node), "dead") == [b"m"]
-    assert node.turn.held_messages == 1
+    assert node.core.memory.held_messages == 1
 
 
 def test_what_exceeds_a_limit_goes_at_a_start_too(node: Node, peer: Peer) -> None:

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from leveret.broker.core.effects import ChunkReader
-from leveret.broker.core.turn import Link
 from leveret.broker.queue.target import RECORDS_NONE, Target
+from leveret.broker.scheduler.effects import ChunkReader
+from leveret.broker.scheduler.link import Link
 from leveret.broker.topology.binding import Binding
 from leveret.broker.topology.exchange import Declared, Exchange, Routing
 from leveret.broker.values.queue_attributes import QueueAttributes
@@ -42,14 +42,14 @@ class BrokenQueue(IdleQueue):
     """A queue that takes no message."""
 
     def new_target(self) -> Target:
-        return BrokenTarget(self.turn, self.name, self.queue_id, RECORDS_NONE)
+        return BrokenTarget(self.core, self.name, self.queue_id, RECORDS_NONE)
 
 
 class WakingTarget(IdleTarget):
     """What has its queue dispatch."""
 
     def __init__(self, queue: BrokenOut) -> None:
-        super().__init__(queue.turn, queue.name, queue.queue_id, RECORDS_NONE)
+        super().__init__(queue.core, queue.name, queue.queue_id, RECORDS_NONE)
         self.queue = queue
 
     def publish(self, message: Message) -> int:
@@ -127,7 +127,7 @@ class BrokenLink(Link):
 
 def put(node: Node, kind: type[IdleQueue], name: str) -> None:
     """Put a queue of a type of ours into the default vhost."""
-    node.vhost.queues.by_name[name] = kind(node.turn, 1000, name, QueueAttributes())
+    node.vhost.queues.by_name[name] = kind(node.core, 1000, name, QueueAttributes())
 
 
 def ended(peer: Peer) -> None:
@@ -208,7 +208,7 @@ def test_a_get_that_took_something_comes_out_of_the_core() -> None:
     for number in range(100):
         peer.send(publish(1, "", "q", b"%d" % number, delivery_mode=2))
     node.sync()
-    node.turn.reader = BrokenReader()
+    node.core.reader = BrokenReader()
     node.hold_reads = True
     gets = [method(1, "basic.get", queue="q", no_ack=True)] * 100
     with pytest.raises(ZeroDivisionError, match="no reader"):
@@ -217,7 +217,7 @@ def test_a_get_that_took_something_comes_out_of_the_core() -> None:
 
 def test_a_fault_after_a_record_of_the_journal_comes_out_of_the_core(node: Node) -> None:
     """The user has a new permission, and a connection of his was not told."""
-    link = BrokenLink(node.turn, "broken")
+    link = BrokenLink(node.core.scheduler, node.core.accounts, "broken")
     link.user = "guest"
     link.vhost_name = "/"
     node.broker.links[link] = None

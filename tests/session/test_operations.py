@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from leveret.broker.scheduler.costs import SLICE
 from leveret.errors import AmqpError, NotAllowed, NotFound
-from leveret.limits import STEPS_PER_SLICE
 from leveret.names import Name
 from leveret.wire.methods import QueueDelete, QueueDeleteOk
 from support.node.core import Node, Peer
@@ -34,7 +34,7 @@ def peer(node: Node) -> Peer:
 def operation(slices: int, error: AmqpError | None = None) -> Iterator[int]:
     """Something that takes so many slices, and fails then."""
     for _ in range(slices):
-        yield STEPS_PER_SLICE
+        yield SLICE
     if error is not None:
         raise error
 
@@ -65,7 +65,7 @@ def test_one_that_fails_late_closes_its_channel_and_the_input_goes_on(
 
 def test_the_end_of_its_channel_may_be_long_too(node: Node, peer: Peer) -> None:
     """The input goes on when all that the channel held is released."""
-    count = 3 * STEPS_PER_SLICE
+    count = 3 * SLICE
     peer.declare("q")
     peer.send(*[publish(2, "", "q", b"m")] * count)
     peer.send(method(1, "basic.consume", queue="q"))
@@ -100,7 +100,7 @@ def test_one_that_fails_when_nobody_waits_any_more_tells_nobody(
     said = len(peer.connection.log)
     peer.lose()
     node.run()
-    assert not node.turn.works
+    assert not node.core.scheduler.tasks
     assert [text for level, text in peer.connection.log[said:] if level == "error"] == []
 
 
@@ -109,14 +109,14 @@ def test_its_answer_waits_for_what_it_recorded(node: Node, peer: Peer) -> None:
 
     def recording() -> Iterator[int]:
         node.vhost.exchanges.declare(Name("e"), "fanout", True, False, False, {})
-        yield STEPS_PER_SLICE
+        yield SLICE
         node.connect().feed(method(1, "queue.declare", queue="q", durable=True))
-        yield STEPS_PER_SLICE
+        yield SLICE
         peer.connection.reply(1, QueueDeleteOk(0))
 
     peer.connection.start(recording())
-    while node.turn.works:
-        node.turn.continue_works(1)
+    while node.core.scheduler.tasks:
+        node.core.scheduler.continue_tasks(1)
     peer.flush()
     assert peer.names() == []
     node.sync()
@@ -128,7 +128,7 @@ def test_nothing_of_it_is_kept_when_it_is_over(node: Node, peer: Peer) -> None:
         pass
 
     def holding(held: Held) -> Iterator[int]:
-        yield STEPS_PER_SLICE
+        yield SLICE
         assert held is not None
 
     gc.collect()

@@ -285,7 +285,7 @@ def test_a_connection_that_is_closed_is_forgotten(node: Node, peer: Peer) -> Non
     assert marks_of(node, "2:1") == b""
     node.sync()
     assert marks_of(restarted(node, node.image()), "2:1") == b""
-    assert node.turn.accounts.connection_bytes == sum(
+    assert node.core.accounts.connection_bytes == sum(
         one.connection.account.bytes for one in node.peers.values()
     ) + _kept(node)
 
@@ -380,7 +380,7 @@ def test_sessions_without_a_connection_go_before_connections_when_memory_is_shor
     peer.send(put("q", b"m"))
     peer.lose()
     other = node.connect()
-    node.turn.accounts.connection_bytes_max = 1
+    node.core.accounts.connection_bytes_max = 1
     node.tick()
     assert _kept(node) == 0
     assert other.connection in node.peers

@@ -53,9 +53,9 @@ def test_replies_for_a_requester_that_does_not_read_wait_in_memory(
     count = 4 * OUTPUT_BYTES_HIGH // len(LARGE)
     server.send(*[publish(1, "", address, LARGE)] * count)
     assert OUTPUT_BYTES_HIGH < len(requester.waiting) < 2 * OUTPUT_BYTES_HIGH
-    assert node.turn.held_bytes > 2 * OUTPUT_BYTES_HIGH
+    assert node.core.memory.held_bytes > 2 * OUTPUT_BYTES_HIGH
     requester.lose()
-    assert (node.turn.held_bytes, node.turn.held_messages) == (0, 0)
+    assert (node.core.memory.held_bytes, node.core.memory.held_messages) == (0, 0)
     reply_goes_nowhere(server, address)
 
 
@@ -66,7 +66,7 @@ def test_replies_that_waited_come_in_order(node: Node, requester: Peer, address:
     server.send(*[publish(1, "", address, body) for body in bodies])
     requester.read_on()
     assert requester.bodies() == bodies
-    assert (node.turn.held_bytes, node.turn.held_messages) == (0, 0)
+    assert (node.core.memory.held_bytes, node.core.memory.held_messages) == (0, 0)
 
 
 def test_nothing_of_a_reply_is_recorded(node: Node, requester: Peer, address: str) -> None:

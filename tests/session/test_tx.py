@@ -386,4 +386,4 @@ def test_a_transaction_is_all_or_nothing(durable: bool, steps: list[str]) -> Non
     peer.call(1, "channel.close")
     left = [*waiting, *unacked.values(), *(body for _, body, _ in settled)]
     assert [body for body, _ in rest(peer)] == sorted(left)
-    assert (peer.node.turn.held_bytes, peer.node.turn.held_messages) == (0, 0)
+    assert (peer.node.core.memory.held_bytes, peer.node.core.memory.held_messages) == (0, 0)

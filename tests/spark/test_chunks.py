@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pyspark.sql.types import StructField, StructType
 from xxhash import xxh3_64_digest
 
-from leveret.broker.core.turn import Turn
+from leveret.broker.core.core import Core
 from leveret.broker.stream.stream import Stream
 from leveret.chunk import CHUNK_HEADER_BYTES, ChunkBuilder, ChunkDamaged, ChunkLayout
 from leveret.client import BasicProperties, Timestamp
@@ -30,7 +30,7 @@ from leveret.store.journal.journal import Journal
 from leveret.wire.properties import decode_properties
 
 STREAM = "orders"
-QUEUE = Stream(Turn(Journal()), 9, STREAM, {})
+QUEUE = Stream(Core(Journal()), 9, STREAM, {})
 
 
 @dataclass(frozen=True)

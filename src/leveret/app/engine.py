@@ -36,7 +36,7 @@ class Engine:
         loop = asyncio.get_running_loop()
         ballast = Ballast(ground.disk, settings.ballast_bytes)
         self._ground = ground
-        self._io = ground.broker.turn.io
+        self._io = ground.broker.core.io
         self._sync_always = settings.sync == "always"
         self._unsynced = False
         self._files = JournalFiles(ground.disk, ballast)

@@ -49,13 +49,13 @@ def journal_start(ground: Ground, authenticator: PasswordAuthenticator, uuid: by
     """
     settings = ground.settings
     broker = ground.broker
-    journal = broker.turn.journal
+    journal = broker.core.journal
     # With the uuid the journal can be read even when the file `format` is lost.
     start = {"version": __version__, "time_ms": ground.clock.wall_ms(), "uuid": uuid}
     journal.define("start", start)
     capacity = ground.disk.capacity()
     if capacity < UNBOUNDED:
-        broker.turn.quotas.message_bytes = capacity * MESSAGE_BYTES_PER_USER_PERCENT // 100
+        broker.core.quotas.message_bytes = capacity * MESSAGE_BYTES_PER_USER_PERCENT // 100
         broker.parameters.apply_defaults()
     definitions = _definitions(ground)
     # One record: a crash must not leave a user who may enter no vhost.

@@ -123,7 +123,7 @@ class Ground:
         """Have the broker keep to what the settings say that memory and disk are used for."""
         broker = self.broker
         broker.limit_memory(settings.memory_bytes_max)
-        broker.turn.accounts.definition_bytes_max = settings.definition_bytes_max
-        broker.turn.accounts.connection_bytes_max = settings.connection_bytes_max
-        broker.turn.unacked.limit_all(settings.unacked_bytes_max)
+        broker.core.accounts.definition_bytes_max = settings.definition_bytes_max
+        broker.core.accounts.connection_bytes_max = settings.connection_bytes_max
+        broker.core.memory.unacked.limit_all(settings.unacked_bytes_max)
         broker.disk_free_bytes_min = settings.disk_free_bytes_min

@@ -171,7 +171,7 @@ class Listeners:
     def _make_backups(self) -> Backups:
         """Return what makes backups over HTTP; the thread that reads in bulk reads files."""
         runner, disk = self._engine.runner, self._ground.disk
-        journal = self._ground.broker.turn.journal
+        journal = self._ground.broker.core.journal
 
         async def durable() -> int:
             runner.now()

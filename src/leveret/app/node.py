@@ -187,7 +187,7 @@ class Node:
 
     def _tell_letters(self) -> None:
         """Say, once a minute at most, that there were too many copies of dead letters."""
-        dropped = self.broker.turn.letters_dropped
+        dropped = self.broker.core.letters_dropped
         now_ms = self.clock.monotonic_ms()
         if dropped.total() > self._letters_told and now_ms >= self._letters_tell_at_ms:
             self.log.warning(

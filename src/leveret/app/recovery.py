@@ -47,21 +47,21 @@ def _equip(ground: Ground, report: RecoveryReport, checkpoints: CheckpointStore)
     """Give the broker the journal, the files and the clock that it goes on with."""
     settings = ground.settings
     broker = ground.broker
-    turn = broker.turn
+    core = broker.core
     journal = report.journal()
     journal.file_bytes_max = settings.journal_file_bytes
     ground.chunks.seed = report.seed
-    turn.attach(journal, checkpoints.spill, ground.chunks)
-    turn.now_ms = ground.clock.wall_ms()
-    turn.publisher_expiry_ms = settings.publisher_expiry_ms
+    core.attach(journal, checkpoints.spill, ground.chunks)
+    core.now_ms = ground.clock.wall_ms()
+    core.publisher_expiry_ms = settings.publisher_expiry_ms
     if settings.event_sample_every:
-        turn.follow(Events(turn, broker.vhosts, settings.event_sample_every))
+        core.follow(Events(core, broker.vhosts, settings.event_sample_every))
     broker.eviction.configure(settings.queue_window_bytes, settings.memory_window_bytes)
 
 
 def _count(ground: Ground, report: RecoveryReport, restore: Restore, began_ms: int) -> None:
     """Note for metrics what recovery found."""
-    counts = ground.broker.turn.counts
+    counts = ground.broker.core.counts
     counts.identity = report.uuid.hex()
     counts.recovered_records = int(report.records)
     counts.recovered_messages = int(restore.restored)
@@ -73,7 +73,7 @@ def _tell(ground: Ground, report: RecoveryReport, restore: Restore) -> None:
     """Log what recovery found."""
     log = ground.log
     for damage in report.damages + report.known + report.torn:
-        ground.broker.turn.damage.add(damage)
+        ground.broker.core.damage.add(damage)
     for damage in report.damages:
         log.error("damage found and quarantined", place=str(damage))
     for damage in report.known:
@@ -91,7 +91,7 @@ def _tell(ground: Ground, report: RecoveryReport, restore: Restore) -> None:
         messages=int(restore.restored),
         last_stop="in order" if report.clean_stop else "a crash or a kill",
     )
-    accounts = ground.broker.turn.accounts
+    accounts = ground.broker.core.accounts
     if accounts.definition_bytes > accounts.definition_bytes_max:
         log.warning(
             "the definitions take more memory than they may: new ones are refused until some are "

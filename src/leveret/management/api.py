@@ -450,7 +450,7 @@ def _errors_as_json(log: Log, *, names: bool = False) -> Middleware:
     @web.middleware
     async def answer(request: web.Request, handler: Handler) -> web.StreamResponse:
         sender = sender_of(request)
-        steps = Steps(handler(request), request.app[BROKER].turn)
+        steps = Steps(handler(request), request.app[BROKER].core)
         status = 0
         try:
             response = await answered(request, steps)

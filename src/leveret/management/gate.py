@@ -178,7 +178,7 @@ class Gate(RightsWatcher):
         self._clock = clock
         self._sessions = Sessions(clock)
         #: The memory that requests take.
-        self.share: Final = RequestShare(broker.turn.accounts)
+        self.share: Final = RequestShare(broker.core.accounts)
         #: Limits the heavy requests of each user who has some.
         self._heavy: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 

@@ -21,9 +21,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
+from leveret.broker.scheduler.costs import SLICE
 from leveret.broker.scheduler.task import EndWaiter, Task
 from leveret.errors import AmqpError
-from leveret.limits import STEPS_PER_SLICE
 from leveret.management.listening.address import ListenAddress
 from leveret.management.requests.slices import Slices, next_slice
 from leveret.management.sampling.recent_log import RecentLog
@@ -31,7 +31,7 @@ from leveret.management.sampling.sampler import Sampler
 from leveret.session.settings import RABBITMQ_VERSION
 
 if TYPE_CHECKING:
-    from leveret.broker.core.turn import Turn
+    from leveret.broker.core.core import Core
     from leveret.management.backup.backups import Backups
     from leveret.management.direct import OpenDirect
     from leveret.management.metrics.totals import Scrapes
@@ -61,15 +61,15 @@ async def ended(work: Task, durable: Callable[[], Awaitable[None]]) -> None:
         await durable()
 
 
-async def in_slices(turn: Turn, operation: Generator[int, None, T]) -> T:
+async def in_slices(core: Core, operation: Generator[int, None, T]) -> T:
     """Do a long operation that ends with the request; return, or raise, what it does.
 
     Whoever asked may be gone, or barred, before the end: then it is closed.
     """
     outcome: list[T] = []
-    task = Task(turn, _noting(operation, outcome))
+    task = Task(core.scheduler, _noting(operation, outcome))
     try:
-        while task.step(STEPS_PER_SLICE):
+        while task.step(SLICE):
             await next_slice()
     finally:
         operation.close()
@@ -139,7 +139,7 @@ class Operator:
         """Wait until a long operation that was begun is over, and what it recorded is synced."""
         await ended(work, self.durable)
 
-    async def performed(self, turn: Turn, asked: Generator[int, None, T]) -> T:
+    async def performed(self, core: Core, asked: Generator[int, None, T]) -> T:
         """Do a long operation, also where whoever asked has gone; return, or raise, what it does.
 
         What it recorded is synced then.
@@ -147,7 +147,7 @@ class Operator:
         outcome: list[T] = []
         refusal: list[AmqpError] = []
         operation = _keeping(asked, outcome, refusal)
-        await self.ended(turn.start(operation))
+        await self.ended(core.scheduler.start(operation))
         if refusal:
             # Nothing keeps the error that keeps this frame.
             raise refusal.pop()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 
-from leveret.broker.core.effects import ChunkReader, DamagedChunk
+from leveret.broker.scheduler.effects import ChunkReader, DamagedChunk
 from leveret.store.disk import Disk
 from leveret.store.recovery.mending import heal, read_best
 from leveret.store.segments.segments import ChunkRef, read_if_readable, read_part_if_readable

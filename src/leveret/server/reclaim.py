@@ -27,7 +27,7 @@ class Reclaim:
 
     def wants(self) -> bool:
         """Tell whether more is dead than lives, and a checkpoint may change it."""
-        use = self._broker.turn.spill.use
+        use = self._broker.core.spill.use
         dead = int(use.dead())
         if dead - self._floor <= int(use.bytes_live) + RECLAIM_BYTES_MIN:
             return False
@@ -35,7 +35,7 @@ class Reclaim:
 
     def checkpoint_ended(self) -> None:
         """Count the checkpoints of a round, and judge it at its end."""
-        use = self._broker.turn.spill.use
+        use = self._broker.core.spill.use
         dead = int(use.dead())
         self._floor = min(self._floor, dead)
         if dead - self._floor <= int(use.bytes_live) + RECLAIM_BYTES_MIN:

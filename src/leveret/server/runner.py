@@ -20,11 +20,12 @@ from functools import partial
 from queue import SimpleQueue
 from typing import TypeVar
 
-from leveret.broker.core.effects import ChunkWanted, SyncWaiter
-from leveret.broker.core.turn import Link
 from leveret.broker.node.broker import Broker
+from leveret.broker.scheduler.costs import SLICE, TICK
+from leveret.broker.scheduler.effects import ChunkWanted, SyncWaiter
+from leveret.broker.scheduler.link import Link
 from leveret.clock import NO_DEADLINE, LivedClock
-from leveret.limits import FLUSHES_PER_TURN, STEPS_PER_SLICE, TICK_STEPS
+from leveret.limits import FLUSHES_PER_TURN
 from leveret.server.chunk_files import ChunkFiles
 from leveret.server.client_socket import ClientSocket
 from leveret.store.checkpoint.checkpoint import Checkpoint, CheckpointWork
@@ -147,7 +148,7 @@ class Observer:
         """Hear that a checkpoint is done."""
 
     def found_damage(self) -> None:
-        """Hear that chunks were found damaged (`turn.damaged`)."""
+        """Hear that chunks were found damaged (`core.damaged`)."""
 
     def no_room(self, full: DiskFull) -> None:
         """Hear, each time, that the disk had no room for a group, or for chunks."""
@@ -174,9 +175,9 @@ class Runner:
         self._loop = loop
         self.broken = broken
         self._broker = broker
-        self._turn = broker.turn
-        self._timers = broker.turn.timers
-        self._journal = broker.turn.journal
+        self._core = broker.core
+        self._timers = broker.core.timers
+        self._journal = broker.core.journal
         self._clock = clock
         #: The pauses that connections have heard of, and whether there was one since the last tick.
         self._paused_ms = 0
@@ -217,7 +218,7 @@ class Runner:
 
     def now(self) -> int:
         """Give the core the time; return the monotonic one in ms."""
-        self._turn.now_ms = self._clock.wall_ms()
+        self._core.now_ms = self._clock.wall_ms()
         return self._clock.monotonic_ms()
 
     def add(self, link: Link, shell: ClientSocket) -> None:
@@ -246,31 +247,31 @@ class Runner:
         if self.failed:
             return
         self._broker.settle(continues)
-        turn = self._turn
-        for link in turn.take_woken(FLUSHES_PER_TURN):
+        core = self._core
+        for link in core.take_woken(FLUSHES_PER_TURN):
             shell = self._shells.get(link)
             if shell is not None:
                 shell.flush()
-        if turn.needs_files():
+        if core.needs_files():
             self._use_files()
         if not self._syncing and self._journal.has_records():
             self._sync()
         self._arm()
-        if not self._resuming and turn.must_go_on():
+        if not self._resuming and core.scheduler.must_go_on():
             self._resuming = True
             self._loop.call_soon(self._resume)
 
     def _use_files(self) -> None:
         """Read, write and remove the chunks that the core noted; tell what it found damaged."""
-        turn = self._turn
-        turn.damaged += self._chunks.take_mended()
-        if turn.damaged:
+        core = self._core
+        core.damaged += self._chunks.take_mended()
+        if core.damaged:
             self._observer.found_damage()
-        for wanted in turn.take_wanted():
+        for wanted in core.take_wanted():
             self._read(wanted)
-        if turn.spill.waits and not self._spilling:
+        if core.spill.waits and not self._spilling:
             self._spill()
-        if turn.spill.unused:
+        if core.spill.unused:
             self._remove_unused()
 
     def _arm(self) -> None:
@@ -294,14 +295,14 @@ class Runner:
     @property
     def next_deadline_ms(self) -> int:
         """The next deadline of the core in wall time, or `NO_DEADLINE`."""
-        return int(self._turn.timers.next_ms())
+        return int(self._core.timers.next_ms())
 
     @property
     def has_more_to_do(self) -> bool:
         """Tell whether the core has more to do at once than one turn allows."""
-        turn = self._turn
-        pending = bool(turn.woken) or bool(self._unticked)
-        return turn.resume or turn.has_more() or turn.due() or pending
+        core = self._core
+        pending = bool(core.scheduler.woken) or bool(self._unticked)
+        return core.scheduler.resume or core.scheduler.has_more() or core.due() or pending
 
     def clock_moved(self) -> None:
         """Do what is due by a clock that was moved on, and wait for the next deadline anew."""
@@ -356,7 +357,7 @@ class Runner:
         if self.failed:
             return
         self.now()
-        self._turn.synced(number)
+        self._core.syncs.synced(number)
         self.step_checkpoint()
         self._observer.synced()
         self.run()
@@ -375,7 +376,7 @@ class Runner:
 
     def _spill(self) -> None:
         """Have the next chunks written that queues have no memory for."""
-        spill = self._turn.spill
+        spill = self._core.spill
         batch = spill.take()
         self._spilling = True
         write = partial(self._chunks.write, batch)
@@ -387,14 +388,14 @@ class Runner:
             return
         self._observer.spilled()
         self.now()
-        self._turn.spilled(batch)
+        self._core.spilled(batch)
         self.step_checkpoint()
         self.run()
         self._rest()
 
     def _remove_unused(self) -> None:
         """Have the temporary files removed that nothing uses any more."""
-        unused = self._turn.spill.take_unused()
+        unused = self._core.spill.take_unused()
 
         def remove() -> Callable[[], None]:
             self._chunks.remove(unused)
@@ -446,7 +447,7 @@ class Runner:
         All who waited for it were called then, and what they had to record is there too.
         """
         self.run()
-        waiters = self._turn.waiters
+        waiters = self._core.syncs
         while (self.busy or waiters.are_late()) and not self.failed:
             if waiters.are_late():
                 self.run(continues=True)
@@ -468,7 +469,7 @@ class Runner:
             self.broken(bug)
         if group > journal.durable_group or self.failed:
             waiter = _GroupWaiter(self._loop.create_future())
-            self._turn.wait(waiter, group)
+            self._core.syncs.wait(waiter, group)
             await waiter.future
 
     def submit(self, task: Task) -> None:
@@ -538,17 +539,17 @@ class Runner:
     def _tick_some(self) -> None:
         """Look at the clock for as many connections as a turn has steps for."""
         now_ms = self.now()
-        turn = self._turn
-        last = turn.steps + STEPS_PER_SLICE
+        core = self._core
+        last = core.scheduler.spent + SLICE
         unticked = self._unticked
-        while unticked and turn.steps < last:
+        while unticked and core.scheduler.spent < last:
             shell = unticked.pop()
             if shell.connection not in self._shells:
                 continue
             if self._woke:
                 shell.connection.resumed()
             shell.tick(now_ms)
-            turn.steps += TICK_STEPS
+            core.scheduler.spent += TICK
         if unticked:
             self._loop.call_soon(self._tick_on)
 

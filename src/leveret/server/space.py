@@ -84,7 +84,10 @@ class Space:
         self.measure()
         broker = self._broker
         left = self._free - size
-        if left < broker.disk_free_bytes_min // 2 and left < broker.turn.held_bytes + _RECORDS_ROOM:
+        if (
+            left < broker.disk_free_bytes_min // 2
+            and left < broker.core.memory.held_bytes + _RECORDS_ROOM
+        ):
             raise DiskFull("checkpoint", "segments", "it waits for room", errno.ENOSPC)
 
     def _look(self, then: Callable[[], None]) -> Callable[[], None]:
@@ -159,7 +162,7 @@ class Space:
         broker = self._broker
         if self.stuck:
             return False
-        if broker.disk_alarm and broker.turn.journal.bytes_since_roll > _MARK_BYTES:
+        if broker.disk_alarm and broker.core.journal.bytes_since_roll > _MARK_BYTES:
             # Something was acked or deleted since the last one.
             self._checkpoints_left = CHECKPOINTS_TO_FREE
         if self._checkpoints_left == 0:

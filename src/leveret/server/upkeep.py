@@ -107,7 +107,7 @@ class Upkeep(Observer):
 
     def checkpoint_ended(self) -> None:
         """Look at the room that a checkpoint gave back, and plan what the next one compacts."""
-        counts = self._broker.turn.counts
+        counts = self._broker.core.counts
         counts.checkpoints += 1
         counts.checkpoint_ms += self._clock.monotonic_ms() - counts.checkpoint_since_ms
         counts.checkpoint_since_ms = 0
@@ -125,8 +125,8 @@ class Upkeep(Observer):
 
     def found_damage(self) -> None:
         """Name and count the chunks that did not check when they were read; keep their bytes."""
-        turn = self._broker.turn
-        found, turn.damaged = turn.damaged, []
+        core = self._broker.core
+        found, core.damaged = core.damaged, []
         for chunk in found:
             ref = chunk.ref
             damage = Damage(ref.path, ref.position, ref.size, chunk.what, chunk.records)
@@ -157,7 +157,7 @@ class Upkeep(Observer):
     def _begin_checkpoint(self) -> None:
         """Begin a checkpoint: for a long journal, a memory or disk that fills, or recovery."""
         broker = self._broker
-        journal = broker.turn.journal
+        journal = broker.core.journal
         long = journal.bytes_since_roll > self.limits.journal_bytes_max
         wanted = self.wanted or broker.wants_chunks() or self._reclaim.wants()
         # A stop's last record must stay the last one.
@@ -169,13 +169,13 @@ class Upkeep(Observer):
         if compaction is None:
             limits = self.limits
             compaction = self._compaction = Compaction(
-                broker.turn, limits.compact_records_min, limits.compact_live_percent
+                broker.core, limits.compact_records_min, limits.compact_live_percent
             )
         source = self._make_source(compaction if compaction.done else None)
-        self._compact_below = int(broker.turn.spill.numbers.next)
+        self._compact_below = int(broker.core.spill.numbers.next)
         self._log.info("checkpoint", journal_bytes=int(journal.bytes_since_roll))
         self._space.owed_bytes = int(broker.checkpoint_bytes())
-        broker.turn.counts.checkpoint_since_ms = self._clock.monotonic_ms()
+        broker.core.counts.checkpoint_since_ms = self._clock.monotonic_ms()
         self._runner.begin_checkpoint(
             self._checkpoints.begin(journal, source, self._clock.wall_ms()), self._write
         )
@@ -203,5 +203,5 @@ class Upkeep(Observer):
         return partial(self._report, damage, said)
 
     def _report(self, damage: Damage, said: str) -> None:
-        self._broker.turn.damage.add(damage)
+        self._broker.core.damage.add(damage)
         self._log.error(said, place=str(damage))

@@ -75,14 +75,14 @@ class Slot:
         self.is_authenticating = is_authenticating
         #: True once the connection was closed for another.
         self.leaving = False
-        #: How long the connection waited to be accepted, as far as no step of its opening has
+        #: How long the connection waited to be accepted, as far as no stage of its opening has
         #: counted that yet.
         self.waited_ms: i64 = 0
 
     def opening_seconds(self, seconds: float) -> float:
-        """Return when a step of the opening is cut off that may take so many seconds, from now on.
+        """Return when a stage of the opening is cut off that may take so many seconds, from now on.
 
-        The first step began with the connect, but half of its time is left to it in any case: a
+        The first stage began with the connect, but half of its time is left to it in any case: a
         peer that waited for a busy broker is heard before it is judged.
         """
         waited = self.waited_ms

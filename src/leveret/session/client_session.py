@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, final
 from mypy_extensions import i64
 
 from leveret.broker.core.counts import LinkCounts
-from leveret.broker.core.turn import Link
 from leveret.broker.node.access import Access
+from leveret.broker.scheduler.link import Link
 from leveret.broker.scheduler.task import Task
 from leveret.errors import AmqpError, ResourceFault
 from leveret.large_dict import LargeDict
@@ -45,7 +45,8 @@ class ClientSession(Link):
     """One client's connection."""
 
     def __init__(self, broker: Broker, settings: SessionSettings, peer: Peer, now_ms: i64) -> None:
-        super().__init__(broker.turn, peer.name)
+        super().__init__(broker.core.scheduler, broker.core.accounts, peer.name)
+        self.core = broker.core
         self.broker = broker
         self.settings = settings
         self.peer = peer
@@ -57,7 +58,7 @@ class ClientSession(Link):
         self.halted: i64 = 0
         #: True when the shell is to close the socket after it flushed.
         self.finished = False
-        self.current = CurrentMethod(broker.turn)
+        self.current = CurrentMethod(broker.core)
         #: The long operation whose end it waits for.
         self.work: ClientTask | None = None
         #: The client's rights; they allow nothing until a vhost is entered.
@@ -69,7 +70,7 @@ class ClientSession(Link):
         self.assembling_bytes: i64 = 0
         self.assembling_bytes_max: i64 = ASSEMBLING_BYTES_MAX
         # Wall time, and counters.
-        self.connected_at_ms: i64 = broker.turn.now_ms
+        self.connected_at_ms: i64 = broker.core.now_ms
         self.published: i64 = 0
         self.received_bytes: i64 = 0
         self.sent_bytes: i64 = 0
@@ -155,7 +156,7 @@ class ClientSession(Link):
         """Parse no more input until it is this connection's turn again."""
         if self.halted & HALT_TURN == 0:
             self.halted |= HALT_TURN
-            self.turn.rounds.add(self)
+            self.core.scheduler.rounds.add(self)
 
     def take_turn(self) -> None:
         """Parse on: it is this connection's turn."""
@@ -196,7 +197,7 @@ class ClientSession(Link):
         as one that it raises at once.
         """
         task = ClientTask(self, operation)
-        self.turn.begin(task)
+        self.core.scheduler.begin(task)
         if not task.over:
             self.work = task
             self.halt(HALT_WORK)
@@ -228,19 +229,19 @@ class ClientSession(Link):
 
     def check_publisher(self, recorded: bool) -> None:
         """After each publish, `recorded` or not: halt while an alarm is on or too much waits."""
-        if recorded and self.turn.journal.unsynced_bytes > UNSYNCED_BYTES_MAX:
+        if recorded and self.core.journal.unsynced_bytes > UNSYNCED_BYTES_MAX:
             self.halted |= HALT_SYNC
-            self.turn.wait(self, self.turn.journal.durable_group + 1)
-        if self.turn.spill.unwritten_bytes > SPILL_BYTES_MAX:
+            self.core.syncs.wait(self, self.core.journal.durable_group + 1)
+        if self.core.spill.unwritten_bytes > SPILL_BYTES_MAX:
             self.halted |= HALT_SPILL
-            self.turn.wait_spilled(self)
+            self.core.wait_spilled(self)
         if self.broker.blocked:
             self.publisher_blocked()
 
     def count_published(self, size: i64) -> None:
         """Count a publish with a body of `size` bytes."""
         self.published += 1
-        self.turn.sizes.note(size)
+        self.core.sizes.note(size)
 
     def add_counts(self, counts: LinkCounts) -> None:
         """Add what the connection did."""
@@ -257,7 +258,7 @@ class ClientSession(Link):
         if self.broker.links.pop(self, self) is None:
             counts = LinkCounts()
             self.add_counts(counts)
-            self.turn.counts.link_gone(counts, self.walk)
+            self.core.counts.link_gone(counts, self.walk)
 
     def assemble(self, size: i64) -> None:
         """Count bytes that wait for their content's end or their transaction's commit.
@@ -266,7 +267,7 @@ class ClientSession(Link):
         no memory left even for what was begun.
         """
         self.assembling_bytes += size
-        self.turn.assemble(size)
+        self.core.memory.assemble(size)
         most = self.assembling_bytes_max
         if self.assembling_bytes > most:
             raise ResourceFault(f"a connection's contents and transactions hold {most} bytes")
@@ -276,7 +277,7 @@ class ClientSession(Link):
     def end_assembly(self, size: i64) -> None:
         """Count bytes no longer whose content or transaction has ended."""
         self.assembling_bytes -= size
-        self.turn.end_assembly(size)
+        self.core.memory.end_assembly(size)
 
     def check_memory(self) -> None:
         """Refuse more content when the memory is used up in spite of the alarm.
@@ -335,22 +336,15 @@ class ClientTask(Task):
     """
 
     def __init__(self, session: ClientSession, operation: Iterator[int]) -> None:
-        super().__init__(session.turn, operation)
+        super().__init__(session.scheduler, operation)
         self._session = session
-        self._began = False
         self._error: AmqpError | None = None
 
-    def step(self, steps: i64) -> bool:
-        """Continue; an error of the first slice is raised, one of a later slice is kept."""
-        try:
-            left = super().step(steps)
-        except AmqpError as error:
-            if not self._began:
-                raise
-            self._error = error.with_traceback(None)
-            return False
-        self._began = True
-        return left
+    def fail(self, error: AmqpError) -> None:
+        """Raise an error while the method is handled; answer a later one at the end."""
+        if not self.began:
+            raise error
+        self._error = error.with_traceback(None)
 
     def ended(self) -> None:
         """Answer where it failed, and parse on."""

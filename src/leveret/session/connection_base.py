@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, final
 
 from mypy_extensions import i64
 
-from leveret.broker.core.cancels import Cancels
+from leveret.broker.scheduler.cancels import CancelledConsumers
 from leveret.errors import AmqpError
 from leveret.limits import (
     FRAME_BYTES_MIN,
@@ -70,7 +70,7 @@ class ConnectionBase(ClientSession):
         # Output; the reply that waits for its sync, and the consumers that are cancelled after it.
         self.output = FrameOutput(FRAME_BYTES_MIN - FRAME_OVERHEAD_BYTES)
         self.held_reply = b""
-        self.held_cancels: Cancels | None = None
+        self.held_cancels: CancelledConsumers | None = None
         #: Tells the client after a lost connection how far its publishes came, if it asks for that.
         self.publish_session: PublishSession | None = None
         # What was negotiated.
@@ -152,21 +152,21 @@ class ConnectionBase(ClientSession):
 
         What the method has caused follows it; what others have caused does not wait for it.
         """
-        turn = self.turn
-        group = turn.reply_group
-        if turn.must_wait(group):
+        core = self.core
+        group = core.syncs.reply_group
+        if core.syncs.must_wait(group):
             writer = BytesWriter()
             write_method(writer, number, method)
             self.held_reply = writer.getvalue()
             self.halted |= HALT_SYNC
-            turn.wait(self, group)
-            if turn.cancelled and turn.cancelled_group <= group:
+            core.syncs.wait(self, group)
+            if core.scheduler.cancels.are_due(group):
                 # They wait by themselves too: this connection may be gone by then.
-                self.held_cancels = cancels = turn.take_cancels()
-                turn.wait(cancels, group)
+                self.held_cancels = cancels = core.scheduler.cancels.take()
+                core.syncs.wait(cancels, group)
         else:
             self.send(number, method)
-            turn.notify_cancelled()
+            core.scheduler.cancels.notify()
 
     def write_held(self) -> None:
         """Write the reply whose sync is done, and what follows it."""

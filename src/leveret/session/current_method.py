@@ -10,7 +10,7 @@ from typing import final
 
 from mypy_extensions import i64
 
-from leveret.broker.core.turn import Turn
+from leveret.broker.core.core import Core
 from leveret.wire.methods.ids import BASIC_PUBLISH
 
 
@@ -18,8 +18,8 @@ from leveret.wire.methods.ids import BASIC_PUBLISH
 class CurrentMethod:
     """The current method or publish, and the counts of changes from before it began."""
 
-    def __init__(self, turn: Turn) -> None:
-        self._turn = turn
+    def __init__(self, core: Core) -> None:
+        self._core = core
         #: The channel that a soft error closes; 0 for none.
         self.channel: i64 = 0
         #: Class and method id as they begin a payload; 0 for none.
@@ -30,12 +30,12 @@ class CurrentMethod:
 
     def begin(self, published: i64) -> None:
         """Note the counts of changes before a frame, after so many publishes."""
-        turn = self._turn
+        core = self._core
         self.channel = 0
         self.ids = 0
         self._published = published
-        self._changes = turn.changes
-        self._journal_bytes = turn.journal.unsynced_bytes
+        self._changes = core.scheduler.changes
+        self._journal_bytes = core.journal.unsynced_bytes
 
     def publish(self, channel: i64, published: i64) -> None:
         """Note that a publish begins, after so many of them."""
@@ -54,7 +54,7 @@ class CurrentMethod:
             return True
         if self.ids == BASIC_PUBLISH:
             return False
-        turn = self._turn
-        if turn.changes != self._changes or turn.journal.in_tx:
+        core = self._core
+        if core.scheduler.changes != self._changes or core.journal.in_tx:
             return True
-        return turn.journal.unsynced_bytes != self._journal_bytes
+        return core.journal.unsynced_bytes != self._journal_bytes

@@ -8,8 +8,8 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from leveret.broker.core.counts import LinkCounts
-from leveret.broker.core.turn import Link
 from leveret.broker.node.broker import Broker
+from leveret.broker.scheduler.link import Link
 from leveret.session.channel.channel import Channel
 from leveret.session.client_session import ClientSession
 from leveret.session.connection.connection import Connection
@@ -55,7 +55,7 @@ class LinkWalk:
     """A walk over all connections; `number` is the one that `Counts.begin_walk` returned."""
 
     def __init__(self, broker: Broker, number: i64) -> None:
-        self._counts: Final = broker.turn.counts
+        self._counts: Final = broker.core.counts
         self._links: Final = broker.links
         self._number: Final[i64] = number
         self._left: Final[list[Link]] = list(broker.links)

@@ -92,7 +92,7 @@ HALT_LOGIN: Final = 8
 HALT_SPILL: Final = 16
 #: A long operation that the client asked for is not at its end.
 HALT_WORK: Final = 32
-#: The connection has used up its steps of this turn: others come first.
+#: The connection has used up its share of this round: others come first.
 HALT_TURN: Final = 64
 
 #: The states in which a connection is halted for their own reason.

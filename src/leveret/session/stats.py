@@ -9,10 +9,10 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from leveret.broker.core.turn import Link
 from leveret.broker.node.broker import Broker
 from leveret.broker.queue.consumer import Consumer, DeliveryChannel
 from leveret.broker.queue.queue import Queue
+from leveret.broker.scheduler.link import Link
 from leveret.limits import HAREMQ_FRAME_BYTES_MAX
 from leveret.session.channel.channel import CONFIRM, TX, Channel
 from leveret.session.client_session import ClientSession
@@ -84,7 +84,7 @@ def _state(connection: ClientSession) -> str:
 
 @final
 class ConnectionListing:
-    """The connections that are there, or those of a user, in slices."""
+    """The connections that are there, or those of a user, some at a time."""
 
     def __init__(self, broker: Broker, user: str | None = None, vhost: str | None = None) -> None:
         self._left: Final[list[Link]] = [
@@ -280,7 +280,7 @@ class _ChannelWalk:
 
 @final
 class ChannelListing:
-    """The channels of a vhost, of a connection, of a user or of all, in slices."""
+    """The channels of a vhost, of a connection, of a user or of all, some at a time."""
 
     def __init__(
         self,
@@ -306,7 +306,7 @@ class ChannelListing:
 
 @final
 class ConsumerListing:
-    """The consumers of a vhost, of a connection, of a user or of all, in slices."""
+    """The consumers of a vhost, of a connection, of a user or of all, some at a time."""
 
     def __init__(
         self,

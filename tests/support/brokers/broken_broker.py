@@ -33,11 +33,11 @@ if __name__ == "__main__":
 
 from leveret.app.node import Node
 from leveret.app.parts import Parts, SystemClock
-from leveret.broker.core.timers import Timed
-from leveret.broker.core.turn import Link
 from leveret.broker.node.broker import Broker
 from leveret.broker.queue.target import RECORDS_NONE, Target
 from leveret.broker.recovery.compaction import Compaction
+from leveret.broker.scheduler.link import Link
+from leveret.broker.scheduler.timers import Timed
 from leveret.broker.values.queue_attributes import QueueAttributes
 from leveret.cli.serving.process import run
 from leveret.clock import Clock
@@ -172,8 +172,8 @@ class BrokenNode(Node):
         if self.kind == "parts":
             self._put_parts()
         if self.kind == "timer":
-            turn = self.broker.turn
-            turn.timers.set(_Due(), turn.now_ms + self.countdown.at)
+            core = self.broker.core
+            core.timers.set(_Due(), core.now_ms + self.countdown.at)
             self.engine.runner.run()
         if self.kind in ("disk", "error", "kill"):
             at, verb, place = self.words
@@ -186,10 +186,10 @@ class BrokenNode(Node):
         broker = self.broker
         vhost = broker.vhost("/")
         vhost.queues.by_name["broken"] = BrokenQueue(
-            broker.turn, 1_000_000, "broken", QueueAttributes()
+            broker.core, 1_000_000, "broken", QueueAttributes()
         )
         vhost.exchanges.bind(Name("amq.fanout"), Name("broken"), True, "", {}, None)
-        link = BrokenLink(broker.turn, "broken")
+        link = BrokenLink(broker.core.scheduler, broker.core.accounts, "broken")
         link.user = "guest"
         link.vhost_name = "/"
         broker.links[link] = None
@@ -230,7 +230,7 @@ class BrokenQueue(IdleQueue):
     """A queue that takes no message and cannot be counted."""
 
     def new_target(self) -> Target:
-        return BrokenTarget(self.turn, self.name, self.queue_id, RECORDS_NONE)
+        return BrokenTarget(self.core, self.name, self.queue_id, RECORDS_NONE)
 
     def ready_count(self) -> int:
         raise ZeroDivisionError(BUG)

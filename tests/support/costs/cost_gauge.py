@@ -4,8 +4,8 @@
 a `receive`, a round (`settle`), a flush, the end of a sync, a page that was read.  Each is judged
 by three counts:
 
-- *steps*, which the core itself counts (`Turn.steps`): a call may take a slice and what one frame
-  may take beyond it;
+- *steps*, which the core itself counts (`Scheduler.spent`): a call may take a slice and what one
+  frame may take beyond it;
 - *lines* of the broker's code that ran, where it is plain Python: a call that runs more lines than
   its steps stand for does work that nobody counts;
 - *time*, where it is compiled.  It is the one count that other programs can change, so what it
@@ -30,19 +30,15 @@ from typing import Any, Final
 
 import mypy_extensions
 
-from leveret.broker.core import work
+from leveret.broker.scheduler import scheduler
+from leveret.broker.scheduler.costs import LATE_SLICES, ROUND, SHARE_MIN, SHARE_OF_INPUT, SLICE
 from leveret.limits import (
     COPY_KEYS_MAX,
     FAN_OUT_COPIES,
     FLUSHES_PER_TURN,
-    LATE_STEPS_PER_ROUND,
     QUEUE_WINDOW_BYTES,
     ROUTING_LOOKS_MAX,
-    STEPS_PER_ROUND,
-    STEPS_PER_SLICE,
-    STEPS_PER_TURN,
-    TURN_SHARE_MIN,
-    TX_STEPS_MAX,
+    TX_COST_MAX,
 )
 from leveret.store.disks.memory import MemoryDisk
 from leveret.store.segments.segments import read_if_readable
@@ -61,7 +57,7 @@ _OURS: Final = {
 _OTHERS: Final = ("<frozen ", "/asyncio/", "/aiohttp/", "/multidict/", "/yarl/", "/propcache/")
 
 #: Whether the broker's code is plain Python, whose lines can be counted.
-PLAIN: Final = str(work.__file__).endswith(".py")
+PLAIN: Final = str(scheduler.__file__).endswith(".py")
 
 #: What one frame may take beyond the slice in which it began: the routing of a message that matches
 #: as much as it may (eight looks are a step), by as many keys as it may have, which are read, and
@@ -74,10 +70,10 @@ FRAME_STEPS_MAX: Final = ROUTING_LOOKS_MAX // 8 + COPY_KEYS_MAX + FAN_OUT_COPIES
 #: the least share.  The last thing done in it may take as much as a frame, whose routing is the
 #: most of it: a dead letter is routed as well.
 STEPS_MAX: Final = {
-    "receive": STEPS_PER_SLICE + max(FRAME_STEPS_MAX, TX_STEPS_MAX),
-    "settle": STEPS_PER_TURN + STEPS_PER_SLICE + 2 * TURN_SHARE_MIN + FRAME_STEPS_MAX,
+    "receive": SLICE + max(FRAME_STEPS_MAX, TX_COST_MAX),
+    "settle": ROUND + SLICE + 2 * SHARE_MIN + FRAME_STEPS_MAX,
     # Many connections wait for one sync, and parse on with what the round has left.
-    "sync": STEPS_PER_ROUND + LATE_STEPS_PER_ROUND + FRAME_STEPS_MAX,
+    "sync": SHARE_OF_INPUT + LATE_SLICES + FRAME_STEPS_MAX,
 }
 
 #: Lines that a step stands for at most, and those of a call that counts none: a frame with all its
@@ -148,13 +144,13 @@ class Gauge:
         """Measure what no other program changes; to ask for it takes 0.2 ms on some machines."""
         self.clock = time.thread_time
 
-    def measure(self, kind: str, turn: Any, call: Callable[[], None]) -> None:
+    def measure(self, kind: str, core: Any, call: Callable[[], None]) -> None:
         """Make a call, and judge it."""
-        steps = int(turn.steps)
+        steps = int(core.scheduler.spent)
         begun = self.clock()
         lines = _lines_of(call) if self.counts_lines else _no_lines_of(call)
         spent = (self.clock() - begun) * 1000
-        self._judge(kind, int(turn.steps) - steps, lines, spent)
+        self._judge(kind, int(core.scheduler.spent) - steps, lines, spent)
 
     def _judge(self, kind: str, steps: int, lines: int, spent: float) -> None:
         self.calls += 1
@@ -228,26 +224,26 @@ class GaugedNode(Node):
 
     def measure(self, kind: str, call: Callable[[], None]) -> None:
         """Make a call into the core."""
-        self.gauge.measure(kind, self.turn, call)
+        self.gauge.measure(kind, self.core, call)
 
     def run(self) -> None:
         """Do what the core noted, until it rests; nothing is synced."""
-        turn = self.turn
+        core = self.core
         for _ in range(TURNS_MAX):
             self.measure("settle", self.broker.settle)
-            for link in turn.take_woken(FLUSHES_PER_TURN):
+            for link in core.take_woken(FLUSHES_PER_TURN):
                 if link in self.peers:
                     self.measure("flush", self.peers[link].flush)
             self.write_spilled()
             self.read_wanted()
-            listed = turn.dispatchers or turn.woken or turn.wanted
-            if not (turn.resume or listed or self.spill.waits):
+            listed = core.scheduler.dispatchers or core.scheduler.woken or core.wanted
+            if not (core.scheduler.resume or listed or self.spill.waits):
                 return
         raise AssertionError("the core does not rest")
 
     def read_wanted(self) -> None:
         """Read what was asked for from the disk."""
-        for one in self.turn.take_wanted():
+        for one in self.core.take_wanted():
             data = read_if_readable(self.disk, one.ref)
             self.measure("read", partial(one.arrived, data))
 
@@ -256,7 +252,7 @@ class GaugedNode(Node):
         group, self.group = self.group, None
         assert group is not None
         self.now()
-        self.measure("sync", lambda: self.turn.synced(group.number))
+        self.measure("sync", lambda: self.core.syncs.synced(group.number))
         self.run()
 
     def tick(self, by_ms: int = 0) -> None:

@@ -18,8 +18,8 @@ from functools import partial
 from typing import Any, Final, Self
 from urllib.parse import quote
 
-from leveret.broker.core.turn import Link
 from leveret.broker.node.users import hash_password
+from leveret.broker.scheduler.link import Link
 from leveret.management.api import make_runner, routes
 from leveret.management.chunk_source import ChunkSource
 from leveret.management.listening.connection import OperatorConnection, OperatorConnections
@@ -85,7 +85,7 @@ class MeasuredLoop(asyncio.BaseEventLoop):
     def _measure(self, call: Callable[[], Any]) -> None:
         self._node.measure("http", call)
 
-    def turn(self) -> None:
+    def core(self) -> None:
         """Call what is ready."""
         self.stop()
         self.run_forever()
@@ -175,7 +175,7 @@ class HttpClient:
         with node.gauge.unmeasured():
             setup = self.loop.create_task(self._runner.setup())
             while not setup.done():
-                self.loop.turn()
+                self.loop.core()
         assert self._runner.server is not None
         admission = Admission(1 << 20)
         self._connections = OperatorConnections(self._runner.server, admission, log)
@@ -212,7 +212,7 @@ class HttpClient:
         self._serve(transport)
         self.loop.call_soon(opened[0].connection_lost, None)
         while not self.loop.is_idle():
-            self._turn()
+            self._core()
         status = int(transport.head[9:12] or 0)
         self.statuses[status] += 1
         return status
@@ -223,7 +223,7 @@ class HttpClient:
             self._sampler.stop()
             ending = self.loop.create_task(self._runner.cleanup())
             while not (ending.done() and self.loop.is_idle()):
-                self.loop.turn()
+                self.loop.core()
         self.loop.close()
 
     def _serve(self, transport: _Transport) -> None:
@@ -232,11 +232,11 @@ class HttpClient:
             if transport.over or quiet > _QUIET_TURNS:
                 return
             quiet = quiet + 1 if self.loop.is_idle() else 0
-            self._turn()
+            self._core()
         raise AssertionError("the answer does not come")
 
-    def _turn(self) -> None:
-        self.loop.turn()
+    def _core(self) -> None:
+        self.loop.core()
         self.node.run()
         if self.loop.is_idle():
             # Whoever waits, waits for the disk.

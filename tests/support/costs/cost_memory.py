@@ -56,7 +56,7 @@ def unbooked(seed: int, size: int, parts: list[str] | None = None) -> list[str]:
 
 def _booked(world: World) -> int:
     broker = world.node.broker
-    return int(broker.message_bytes() + broker.turn.accounts.total())
+    return int(broker.message_bytes() + broker.core.accounts.total())
 
 
 def _measured() -> int:

@@ -26,9 +26,9 @@ from leveret.broker.admin.definitions import export_definitions
 from leveret.broker.admin.definitions_import import import_definitions
 from leveret.broker.classic.waiting import WaitingQueue
 from leveret.broker.core.ownership import key_of
-from leveret.broker.core.turn import Link
 from leveret.broker.node.users import User, hash_password
 from leveret.broker.policy.policy import make_policy
+from leveret.broker.scheduler.link import Link
 from leveret.broker.staging.area import area_of
 from leveret.broker.stream.stream import Stream
 from leveret.broker.values.queue_attributes import QueueAttributes

@@ -21,13 +21,13 @@ from leveret.broker.admin import super_stream_declare
 from leveret.broker.backlog.window import Returned, WindowPart
 from leveret.broker.classic.classic import ClassicQueue
 from leveret.broker.classic.waiting import WaitingQueue
-from leveret.broker.core.effects import ChunkReader, ChunkWanted
-from leveret.broker.core.turn import Link
 from leveret.broker.node.broker import Broker
 from leveret.broker.node.users import User, hash_password
 from leveret.broker.recovery.checkpoint import BrokerCheckpoint
 from leveret.broker.recovery.compaction import Compaction
 from leveret.broker.recovery.restore import Restore
+from leveret.broker.scheduler.effects import ChunkReader, ChunkWanted
+from leveret.broker.scheduler.link import Link
 from leveret.broker.staging.area import StagingArea, area_of
 from leveret.broker.stream.stream import Stream
 from leveret.broker.values.arguments import Arguments
@@ -81,7 +81,7 @@ def declare_super_stream(vhost: Vhost, name: Name, arguments: Arguments) -> bool
     while True:
         try:
             cost = next(declaring)
-            vhost.turn.steps += cost
+            vhost.core.scheduler.spent += cost
         except StopIteration as end:
             return bool(end.value)
 
@@ -184,26 +184,27 @@ class Node:
         self.peers: dict[Link, Peer] = {}
         self.group: Group | None = None
         self.broker = Broker(Journal(), memory_bytes_max, stream_ids)
-        self.turn = self.broker.turn
+        self.core = self.broker.core
         #: Who judges the logins of connections to come.
         self.logins: Authenticator = Logins(self.broker)
         restore = Restore(self.broker)
         self.report = recover(self.disk, restore, UUID, self.clock.wall_ms())
-        self.journal = self.turn.journal = self.report.journal()
+        self.journal = self.report.journal()
         self.now()
         self.checkpoints = CheckpointStore(self.report)
-        self.spill = self.turn.spill = self.checkpoints.spill
+        self.spill = self.checkpoints.spill
+        reader = Reader(self.disk, self.report.seed)
+        self.core.attach(self.journal, self.spill, reader)
         self.spill_files = SpillFiles(self.disk)
         #: True while chunks are not written, and not read, until a test says so.
         self.hold_spill = False
         self.hold_reads = False
         self.wanted: list[ChunkWanted] = []
-        self.turn.reader = Reader(self.disk, self.report.seed)
-        self.turn.window_bytes = window_bytes
+        self.core.memory.window_bytes = window_bytes
         if window_bytes == 0:
             # As deep as it gets: every page holds a few messages.
-            self.turn.window_mask = 0
-            self.turn.page_bytes = 200
+            self.core.memory.window_mask = 0
+            self.core.memory.page_bytes = 200
         restore.finish(not self.report.clean_stop)
         self.orphaned = restore.orphaned
         self.files = JournalFiles(self.disk)
@@ -259,7 +260,7 @@ class Node:
 
     def now(self) -> int:
         """Give the core the time; return the monotonic one."""
-        self.turn.now_ms = self.clock.wall_ms()
+        self.core.now_ms = self.clock.wall_ms()
         return self.clock.monotonic_ms()
 
     def trace_length(self) -> int:
@@ -272,20 +273,20 @@ class Node:
         """Do what the core noted, until it rests; nothing is synced."""
         for _ in range(TURNS_MAX):
             self.settle()
-            for link in self.turn.take_woken(FLUSHES_PER_TURN):
+            for link in self.core.take_woken(FLUSHES_PER_TURN):
                 if link in self.peers:
                     self.peers[link].flush()
             if not self.hold_spill:
                 self.write_spilled()
-            reads = bool(self.turn.wanted) and not self.hold_reads
+            reads = bool(self.core.wanted) and not self.hold_reads
             if self.hold_reads:
-                self.wanted += self.turn.take_wanted()
+                self.wanted += self.core.take_wanted()
             else:
                 self.read_wanted()
-            turn = self.turn
-            listed = turn.dispatchers or turn.woken or turn.wanted
+            core = self.core
+            listed = core.scheduler.dispatchers or core.scheduler.woken or core.wanted
             spills = self.spill.waits and not self.hold_spill
-            if not (turn.resume or listed or spills or reads):
+            if not (core.scheduler.resume or listed or spills or reads):
                 for peer in self.peers.values():
                     peer.check_read()
                 return
@@ -302,7 +303,7 @@ class Node:
             self.batch = batch = self.batch or self.spill.take()
             self.spill_files.write(batch)
             self.batch = None
-            self.turn.spilled(batch)
+            self.core.spilled(batch)
         self.spill_files.remove(self.spill.take_unused())
 
     def write_batch(self) -> bool:
@@ -311,17 +312,17 @@ class Node:
             return False
         batch = self.spill.take()
         self.spill_files.write(batch)
-        self.turn.spilled(batch)
+        self.core.spilled(batch)
         self.spill_files.remove(self.spill.take_unused())
         self.run()
         return True
 
     def read_wanted(self) -> None:
         """Read what was asked for from the disk, held back before or not."""
-        self.wanted += self.turn.take_wanted()
+        self.wanted += self.core.take_wanted()
         wanted, self.wanted = self.wanted, []
         for one in wanted:
-            one.arrived(self.turn.reader.read(one.owner, one.ref, one.levels))
+            one.arrived(self.core.reader.read(one.owner, one.ref, one.levels))
 
     def begin_sync(self) -> bool:
         """Seal what has gathered; tell whether there is a group under way."""
@@ -341,7 +342,7 @@ class Node:
         group, self.group = self.group, None
         assert group is not None
         self.now()
-        self.turn.synced(group.number)
+        self.core.syncs.synced(group.number)
         self.run()
 
     def sync(self) -> None:
@@ -356,7 +357,7 @@ class Node:
 
     def compact(self, room: int = 1 << 62) -> int:
         """Take a checkpoint and copy forward what lives in files that are not all alive."""
-        compaction = Compaction(self.turn, 0, 100)
+        compaction = Compaction(self.core, 0, 100)
         below = int(self.spill.numbers.next)
         source = BrokerCheckpoint(self.broker, compaction)
         self.checkpoint = self.checkpoints.begin(self.journal, source, self.clock.wall_ms())
@@ -546,10 +547,10 @@ class Peer:
 
     def feed(self, data: bytes) -> int:
         """Let the broker receive bytes with no look at sockets after; return the steps it took."""
-        turn = self.connection.turn
-        before = int(turn.steps)
+        core = self.connection.core
+        before = int(core.scheduler.spent)
         self.connection.receive(data, self.node.now())
-        return int(turn.steps) - before
+        return int(core.scheduler.spent) - before
 
     def flush(self) -> None:
         """Take what the session wrote, as a shell does for its transport."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from leveret.broker.core.turn import Turn
+from leveret.broker.core.core import Core
 from leveret.broker.queue.queue import Queue
 from leveret.broker.queue.target import RECORDS_NONE, Target
 from leveret.broker.values.queue_attributes import QueueAttributes
@@ -21,16 +21,16 @@ class IdleQueue(Queue):
 
     def __init__(
         self,
-        turn: Turn,
+        core: Core,
         queue_id: int,
         name: str,
         attributes: QueueAttributes,
     ) -> None:
-        super().__init__(turn, queue_id, name, attributes)
+        super().__init__(core, queue_id, name, attributes)
         self.target = self.new_target()
 
     def new_target(self) -> Target:
-        return IdleTarget(self.turn, self.name, self.queue_id, RECORDS_NONE)
+        return IdleTarget(self.core, self.name, self.queue_id, RECORDS_NONE)
 
     @property
     def kind(self) -> str:

@@ -17,7 +17,7 @@ class Import:
     ) -> None:
         self.report = ImportReport()
         self.error: AmqpError | None = None
-        self.task = broker.turn.start(self._run(broker, definitions, vhost))
+        self.task = broker.core.scheduler.start(self._run(broker, definitions, vhost))
 
     @property
     def over(self) -> bool:

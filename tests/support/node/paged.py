@@ -43,4 +43,7 @@ def exact(node: Node) -> None:
         if retained is not None:
             held_bytes += sum(int(one.size) for one in retained.messages.values())
             held_messages += len(retained.messages)
-    assert (node.turn.held_bytes, node.turn.held_messages) == (held_bytes, held_messages)
+    assert (node.core.memory.held_bytes, node.core.memory.held_messages) == (
+        held_bytes,
+        held_messages,
+    )

@@ -253,7 +253,7 @@ def views(image: Image) -> Views:
         pass
     node = started(image)
     got = read(node)
-    lost = node.report.lost_records + sum(int(one.records) for one in node.turn.damaged)
+    lost = node.report.lost_records + sum(int(one.records) for one in node.core.damaged)
     return Views(
         got, read(started(new.image())), checked, survey.lost,
         sum(int(one.lost) for one in living), lost,

@@ -19,6 +19,7 @@ from mypy_extensions import i64
 from leveret.broker.admin.definitions_values import TYPED, typed_arguments
 from leveret.broker.node.broker import Broker
 from leveret.broker.node.parameters import policy_value
+from leveret.broker.scheduler.costs import EXPORTED_ROW
 from leveret.broker.values.arguments import Arguments
 from leveret.errors import NotFound
 
@@ -30,9 +31,6 @@ if TYPE_CHECKING:
     from leveret.broker.vhost.vhost import Vhost
 
 Rows = list[Arguments]
-
-#: The cost of a row: it is made, written as JSON and sent.
-_ROW_COST: Final = 16
 
 
 def export_definitions(broker: Broker) -> Arguments:
@@ -112,7 +110,7 @@ class DefinitionsExport:
             if row is None:
                 break
             rows.append(row)
-        self._broker.turn.steps += looked * _ROW_COST
+        self._broker.core.scheduler.spent += looked * EXPORTED_ROW
         return rows
 
     def _all_rows(self, section: str) -> Iterator[Arguments]:

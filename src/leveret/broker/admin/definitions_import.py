@@ -41,6 +41,7 @@ from leveret.broker.node.users import (
 )
 from leveret.broker.policy.policy import Policy
 from leveret.broker.queue.queue import Queue
+from leveret.broker.scheduler.costs import DEFINING_METHOD, IMPORT_RECORD, IMPORTED_ENTRY
 from leveret.broker.topology.binding import Binding, binding_identity
 from leveret.broker.topology.exchange import Exchange
 from leveret.broker.topology.exchanges import make_exchange
@@ -50,7 +51,6 @@ from leveret.broker.values.queue_attributes import QueueAttributes
 from leveret.broker.vhost.metadata import check_limits
 from leveret.broker.vhost.vhost import Vhost
 from leveret.errors import AmqpError, NotFound, PreconditionFailed
-from leveret.limits import DEFINING_METHOD_STEPS, IMPORT_STEPS_PER_RECORD
 from leveret.names import Name, clean_argument, cleaned
 from leveret.store.journal.journal import Journal
 from leveret.store.records.definition import Definition
@@ -58,9 +58,6 @@ from leveret.store.records.definition import Definition
 #: The sections of the whole broker and those of one vhost, in the order of their application.
 _OF_BROKER: Final = ("vhosts", "users", "permissions", "topic_permissions", "global_parameters")
 _OF_VHOST: Final = ("parameters", "policies", "queues", "exchanges", "bindings")
-
-#: The cost of an entry that is read, and for what is copied to the stage.
-_READ_COST: Final = 4
 
 
 @final
@@ -87,7 +84,7 @@ def import_definitions(
     while True:
         try:
             cost = next(operation)
-            broker.turn.steps += cost
+            broker.core.scheduler.spent += cost
         except StopIteration as end:
             report = end.value
             assert isinstance(report, ImportReport)
@@ -147,7 +144,7 @@ def _read(
         for entry in entries(definitions, section, vhost):
             found.append(entry)
             room.check(entry)
-            yield _READ_COST
+            yield IMPORTED_ENTRY
 
 
 def _try(
@@ -156,14 +153,14 @@ def _try(
     """Apply all entries to a stage; fill `records` with those that are to be applied at once."""
     yield from _stage(broker, stage, found)
     trial = _Import(stage, salt)
-    size: i64 = IMPORT_STEPS_PER_RECORD
+    size: i64 = IMPORT_RECORD
     for entry in found:
-        if size >= IMPORT_STEPS_PER_RECORD:
+        if size >= IMPORT_RECORD:
             size = 0
             records.append([])
-        before: i64 = stage.turn.steps
+        before: i64 = stage.core.scheduler.spent
         trial.take(entry)
-        cost = DEFINING_METHOD_STEPS + stage.turn.steps - before
+        cost = DEFINING_METHOD + stage.core.scheduler.spent - before
         records[-1].append(entry)
         size += cost
         yield cost
@@ -173,7 +170,7 @@ def _apply(
     broker: Broker, real: _Import, records: list[list[Entry]], must_apply: bool
 ) -> Iterator[int]:
     """Apply all entries; each that cannot be applied any more is left out, unless it must be."""
-    journal = broker.turn.journal
+    journal = broker.core.journal
     for entries_at_once in records:
         journal.begin_tx()
         try:
@@ -184,7 +181,7 @@ def _apply(
                     real.take_or_leave(entry)
         finally:
             journal.end_tx()
-        yield DEFINING_METHOD_STEPS * len(entries_at_once)
+        yield DEFINING_METHOD * len(entries_at_once)
     for exchange in real.bound:
         # New bindings have all their effect at the end.
         yield from exchange.index_on()
@@ -196,7 +193,7 @@ def _apply(
 def _stage(broker: Broker, stage: Broker, found: list[Entry]) -> Iterator[int]:
     """Put copies of all existing entities that the entries concern on a stage."""
     for name, vhost in list(broker.vhosts.items()):
-        yield DEFINING_METHOD_STEPS
+        yield DEFINING_METHOD
         copy = stage.restore_vhost(name)
         copy.metadata.restore(vhost.metadata.record())
         copy.policies.by_name.update(vhost.policies.by_name)
@@ -217,12 +214,12 @@ def _stage(broker: Broker, stage: Broker, found: list[Entry]) -> Iterator[int]:
     stage.parameters.values.update(broker.parameters.values)
     stage.parameters.global_values.update(broker.parameters.global_values)
     for entry in found:
-        before: i64 = stage.turn.steps
+        before: i64 = stage.core.scheduler.spent
         yield from _bring(broker, stage, entry)
         # The policies that apply to a copy are found as for any queue.
-        yield _READ_COST + stage.turn.steps - before
+        yield IMPORTED_ENTRY + stage.core.scheduler.spent - before
     # What is there already counts as in the broker.
-    theirs, ours = broker.turn.accounts, stage.turn.accounts
+    theirs, ours = broker.core.accounts, stage.core.accounts
     ours.definition_bytes = theirs.definition_bytes
     ours.definition_bytes_max = theirs.definition_bytes_max
 
@@ -233,15 +230,15 @@ def _take_down(stage: Broker) -> Iterator[int]:
     Otherwise they would stay in memory: they are cycles of an old generation, which the garbage
     collector hardly ever examines.
     """
-    turn = stage.turn
+    core = stage.core
     for vhost in stage.vhosts.values():
         vhost.end()
-        before: i64 = turn.steps
+        before: i64 = core.scheduler.spent
         for cost in vhost.dissolve():
-            yield cost + turn.steps - before
-            before = turn.steps
+            yield cost + core.scheduler.spent - before
+            before = core.scheduler.spent
     # Free the records that the stage journaled.
-    turn.journal.seal()
+    core.journal.seal()
 
 
 @final
@@ -324,7 +321,7 @@ def _bring_exchange(vhost: Vhost, copy: Vhost, name: object) -> Iterator[int]:
     if made.bindings:
         return
     for binding in list(exchange.bindings.values()):
-        yield _READ_COST
+        yield IMPORTED_ENTRY
         if binding.has_ended():
             continue
         # The destination stays that of the broker: nothing is published on a stage.
@@ -521,7 +518,7 @@ class _Import:
         """Count what it takes to compile the pattern of a policy."""
         pattern = policy.get("pattern") if isinstance(policy, dict) else None
         if isinstance(pattern, str):
-            self._broker.turn.steps += compile_cost(pattern)
+            self._broker.core.scheduler.spent += compile_cost(pattern)
 
     def _policy(self, entry: Entry) -> bool:
         vhost = self._vhost_of(entry)

@@ -85,7 +85,7 @@ def dry_run(vhost: Vhost, exchange: Exchange, routing_key: str, properties: byte
         found.exchanges.append(source.name)
         routing = _leads(vhost, source, routing_key, properties, looks)
         looks = int(routing.looks)
-        vhost.turn.steps += routing.cost()
+        vhost.core.scheduler.spent += routing.cost()
         if routing.over:
             raise PreconditionFailed(routing.refusal)
         if source.delays and delay_of(routing.headers()) > 0:

@@ -10,18 +10,18 @@ from leveret.broker.values.arguments import Arguments
 
 def memory_use(broker: Broker) -> list[Arguments]:
     """Return a row for each kind; those that have `of` are parts of another."""
-    turn = broker.turn
-    accounts = turn.accounts
-    retained, retries = turn.retention, turn.retries
+    core = broker.core
+    accounts = core.accounts
+    retained, retries = core.memory.retention, core.memory.retries
     return [
         _row("all", "", broker.memory_bytes(), broker.memory_bytes_max),
         _row("messages", "all", broker.message_bytes(), -1),
         _row("retained", "messages", retained.bytes, retained.bytes_max),
         _row("retries", "messages", retries.bytes, retries.bytes_max),
-        _row("unacked", "messages", turn.unacked.bytes, turn.unacked.bytes_max),
-        _row("delayed", "messages", turn.delayed_bytes, -1),
-        _row("streams", "messages", turn.unchunked_bytes, -1),
-        _row("incomplete", "messages", turn.assembling_bytes, -1),
+        _row("unacked", "messages", core.memory.unacked.bytes, core.memory.unacked.bytes_max),
+        _row("delayed", "messages", core.memory.delayed_bytes, -1),
+        _row("streams", "messages", core.memory.unchunked_bytes, -1),
+        _row("incomplete", "messages", core.memory.assembling_bytes, -1),
         _row("definitions", "all", accounts.definition_bytes, accounts.definition_bytes_max),
         _row("connections", "all", accounts.connection_bytes, accounts.connection_bytes_max),
         _row("sessions", "connections", broker.publish_sessions.held_bytes, -1),

@@ -161,7 +161,7 @@ class QueueWalk:
     """
 
     def __init__(self, broker: Broker, number: i64) -> None:
-        self._counts: Final = broker.turn.counts
+        self._counts: Final = broker.core.counts
         self._number: Final[i64] = number
         #: The next one last.  A queue goes from here when it is seen: to let go of very many later
         #: would load each of them once more.

@@ -17,7 +17,7 @@ from leveret.broker.values.arguments import Arguments
 def user_quotas(broker: Broker, name: str) -> list[Arguments]:
     """Return a row for each limit of a user, and for what he has without a limit."""
     users = broker.users
-    use = broker.turn.quotas.users.get(users.owner(name).key)
+    use = broker.core.quotas.users.get(users.owner(name).key)
     used = {} if use is None else _used(use)
     if use is not None:
         used[MAX_QUEUES] = int(use.queues)

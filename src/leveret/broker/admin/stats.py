@@ -234,7 +234,7 @@ class SinkStats:
         self.staging_queues += 1
         self.staged += waiting
         self.staged_bytes += int(queue.ready_bytes())
-        self.age_ms = max(self.age_ms, int(queue.turn.now_ms) - int(queue.made_ms))
+        self.age_ms = max(self.age_ms, int(queue.core.now_ms) - int(queue.made_ms))
         if queue.staged_by is not None:
             self._owners.add(queue.staged_by.name)
         release = queue.release

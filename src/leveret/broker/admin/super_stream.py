@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
+from leveret.broker.scheduler.costs import LOOKED_AT_PER_COST, PARTITION_LOOKED_AT
 from leveret.broker.scheduler.task import after
 from leveret.broker.stream.stream import Stream
 from leveret.broker.values.arguments import Arguments, type_name
@@ -48,11 +49,6 @@ PARTITIONS: Final = "x-super-stream-partitions"
 PARTITION_OF: Final = "x-super-stream"
 PARTITION_NUMBER: Final = "x-super-stream-partition"
 
-#: The cost of a look at a partition, with the user's rights to it.
-_LOOK_COST: Final = 2
-
-#: Exchanges that are looked at at a cost of one, whether they are super streams.
-_EXCHANGES_PER_COST: Final = 16
 
 #: Bindings from exchanges that choose one of theirs which are removed at once, with all parts.
 _CHOICES_AT_ONCE: Final = 512
@@ -99,7 +95,7 @@ def find_super_stream(vhost: Vhost, name: str) -> Exchange | None:
 
 def super_stream_names(vhost: Vhost) -> list[str]:
     """Return the names of a vhost's super streams."""
-    vhost.turn.steps += len(vhost.exchanges.by_name) // _EXCHANGES_PER_COST
+    vhost.core.scheduler.spent += len(vhost.exchanges.by_name) // LOOKED_AT_PER_COST
     return [name for name, exchange in vhost.exchanges.by_name.items() if is_super_stream(exchange)]
 
 
@@ -112,7 +108,7 @@ def partitions_of(vhost: Vhost, exchange: Exchange) -> list[Stream]:
     """Return the existing partitions of a super stream, in their order."""
     found: list[Stream] = []
     names = partition_names(exchange.name, declared_count(exchange))
-    vhost.turn.steps += _LOOK_COST * len(names)
+    vhost.core.scheduler.spent += PARTITION_LOOKED_AT * len(names)
     for name in names:
         queue = vhost.queues.by_name.get(name)
         if isinstance(queue, Stream):
@@ -212,18 +208,18 @@ def delete_super_stream(
             break
         for stream in parts:
             yield from exchanges.unbind_choices(stream)
-    turn = vhost.turn
+    core = vhost.core
     exchanges.gather_unbinding()
-    turn.journal.begin_tx()
+    core.journal.begin_tx()
     try:
         exchanges.delete(name, False)
         for stream in parts:
             vhost.queues.drop(stream)
     finally:
-        turn.journal.end_tx()
+        core.journal.end_tx()
         unbinding = exchanges.begin_gathered()
     yield from after(unbinding)
-    turn.reply_group = max(turn.reply_group, unbinding.group)
+    core.syncs.reply_group = max(core.syncs.reply_group, unbinding.group)
     return int(waiting)
 
 

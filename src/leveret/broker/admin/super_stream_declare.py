@@ -25,6 +25,14 @@ from leveret.broker.admin.super_stream import (
     partition_names,
     super_stream_label,
 )
+from leveret.broker.scheduler.costs import (
+    PARTITION_ACCESS,
+    PARTITION_COMPARED,
+    PARTITION_ENTERED,
+    PARTITION_FOUND,
+    PARTITION_GOVERNED,
+    PARTITION_PREPARED,
+)
 from leveret.broker.topology.binding import Binding
 from leveret.broker.values.arguments import (
     Arguments,
@@ -42,11 +50,10 @@ from leveret.broker.vhost.new_definitions import (
 )
 from leveret.errors import AccessRefused, NotFound, PreconditionFailed
 from leveret.limits import (
-    PARTITION_STEPS,
     SHORT_STRING_BYTES_MAX,
     SUPER_STREAM_BYTES_MAX,
     SUPER_STREAM_PARTITIONS_KEPT_MAX,
-    TABLE_BYTES_PER_STEP,
+    TABLE_BYTES_PER_COST,
 )
 from leveret.names import Name, check_new
 from leveret.store.records.definition import Definition
@@ -60,16 +67,6 @@ if TYPE_CHECKING:
 
 #: The argument of a binding by which RabbitMQ's stream clients order partitions.
 _ORDER: Final = "x-stream-partition-order"
-
-#: The cost of the rights to a partition, of a look at it, of its entering, and of its policies.
-_ACCESS_COST: Final = 2
-_LOOK_COST: Final = 4
-_ENTER_COST: Final = 8
-_GOVERN_COST: Final = 3
-
-#: The cost of the comparison of a partition's arguments.  Long ones are few in all partitions
-#: (`SUPER_STREAM_BYTES_MAX`), and others than those are found to differ at the first one.
-_COMPARE_COST: Final = 6
 
 
 def declare_super_stream(
@@ -107,14 +104,14 @@ def declare_super_stream(
         for one in names:
             access.configure("queue", one)
             access.write("queue", one)
-            yield _ACCESS_COST
+            yield PARTITION_ACCESS
     parts = _Parts(vhost, name, wanted, by)
     parts.prepare(names)
     parts.enter()
     for new in parts.queues:
         if not new.queue.deleted:
             vhost.policies.govern_queue(new.queue)
-        yield _GOVERN_COST
+        yield PARTITION_GOVERNED
     return parts.exchange is not None
 
 
@@ -176,17 +173,17 @@ class _Parts:
     def _look(self, number: int, name: Name) -> None:
         """Prepare a partition that is missing.  Raises: PreconditionFailed (406)."""
         vhost = self._vhost
-        vhost.turn.steps += _LOOK_COST
+        vhost.core.scheduler.spent += PARTITION_FOUND
         queue = vhost.queues.by_name.get(name)
         if queue is None:
-            vhost.turn.steps += PARTITION_STEPS + _ENTER_COST
+            vhost.core.scheduler.spent += PARTITION_PREPARED + PARTITION_ENTERED
             theirs = {**self._wanted, PARTITION_OF: self._name, PARTITION_NUMBER: number}
             self._prepare_partition(name, number, theirs)
             return
         if self._current is None or queue.arguments.get(PARTITION_OF) != self._name:
             raise PreconditionFailed(f"{self._where}: there is a queue '{name}' already")
         # What makes it a partition is not compared, and all that it has may be very much.
-        vhost.turn.steps += _COMPARE_COST
+        vhost.core.scheduler.spent += PARTITION_COMPARED
         check_equivalent(queue.arguments, self._wanted, vhost.queue_label(name))
         vhost.wait_for_definition(queue.recorded, queue.define_group)
 
@@ -206,7 +203,7 @@ class _Parts:
     def _add(self, memory: i64, definition: Definition) -> None:
         """Count what is prepared, with its record.  Raises: PreconditionFailed (406)."""
         size: i64 = len(definition.payload)
-        self._vhost.turn.steps += size // TABLE_BYTES_PER_STEP
+        self._vhost.core.scheduler.spent += size // TABLE_BYTES_PER_COST
         self._memory += memory + size
         self._record_bytes += size
         self._vhost.check_definition(self._memory)
@@ -233,7 +230,7 @@ class _Parts:
         """Add all that is missing, by one record.  Raises: PreconditionFailed (406)."""
         self._check_room()
         vhost = self._vhost
-        journal = vhost.turn.journal
+        journal = vhost.core.journal
         journal.begin_tx()
         try:
             if self.exchange is not None:

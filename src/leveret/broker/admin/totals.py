@@ -32,7 +32,7 @@ class QueueSums:
         #: What is gone was of all vhosts.
         self._whole: Final = vhosts is None
         self._next: i64 = 0
-        self._counts: Final = broker.turn.counts
+        self._counts: Final = broker.core.counts
         self.queues = 0
         self.consumers = 0
         self.ready = 0
@@ -155,4 +155,4 @@ def queue_counts(broker: Broker, vhost: str, name: str) -> list[int] | None:
 
 def queue_changes(broker: Broker) -> tuple[int, int]:
     """Return how many queues came and went since the start: who sees the same sees no other."""
-    return int(broker.turn.counts.queues_created), int(broker.turn.counts.queues_deleted)
+    return int(broker.core.counts.queues_created), int(broker.core.counts.queues_deleted)

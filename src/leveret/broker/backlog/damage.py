@@ -12,8 +12,8 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from leveret.broker.core.effects import DamagedChunk
 from leveret.broker.queue.queue import Queue
+from leveret.broker.scheduler.effects import DamagedChunk
 from leveret.chunk import Chunk, ChunkDamaged
 from leveret.store.segments.segments import ChunkRef, check_chunk
 
@@ -51,7 +51,7 @@ def report_chunk(
     what = f"queue '{queue.name}': the chunk {ref.first}-{ref.last}: {damage}"
     if queue.kind == "stream":
         what = f"stream '{queue.name}': {ref} is damaged: {damage}"
-    queue.turn.damaged.append(DamagedChunk(ref, data, what, records))
+    queue.core.damaged.append(DamagedChunk(ref, data, what, records))
 
 
 def report_messages(queue: Queue, ref: ChunkRef, data: bytes, sequences: list[int]) -> None:
@@ -60,4 +60,4 @@ def report_messages(queue: Queue, ref: ChunkRef, data: bytes, sequences: list[in
     what = f"queue '{queue.name}': the messages {named} do not check"
     if queue.kind == "stream":
         what = f"stream '{queue.name}': {ref}: the messages {str(named)[1:-1]}"
-    queue.turn.damaged.append(DamagedChunk(ref, data, what, len(sequences)))
+    queue.core.damaged.append(DamagedChunk(ref, data, what, len(sequences)))

@@ -13,7 +13,7 @@ from typing import Any, Final, final
 from leveret.broker.backlog.message_table import MessageTable
 from leveret.broker.backlog.page import Page
 from leveret.broker.backlog.window import Returns, Window
-from leveret.broker.core.turn import Turn
+from leveret.broker.core.core import Core
 
 
 @final
@@ -32,29 +32,29 @@ class Detached:
         self.lists: Final[list[list[Any]]] = []
         self.tables: Final[list[dict[Any, Any]]] = []
 
-    def free(self, turn: Turn) -> None:
+    def free(self, core: Core) -> None:
         """Let go of the memory, in later turns where it is much."""
-        turn.start(self._free_pages(turn))
+        core.scheduler.start(self._free_pages(core))
         for window in self.windows:
-            turn.free(window.items)
+            core.memory.free(window.items)
         returns = self.returns
         if returns is not None:
             for block in returns.blocks():
-                turn.free_later(block.heap)
-                turn.free_table_later(block.messages)
+                core.memory.free_later(block.heap)
+                core.memory.free_table_later(block.messages)
         if self.at is not None:
-            self.at.free(turn)
+            self.at.free(core.scheduler)
         for items in self.lists:
-            turn.free(items)
+            core.memory.free(items)
         for table in self.tables:
-            turn.free_table(table)
+            core.memory.free_table(table)
 
-    def _free_pages(self, turn: Turn) -> Iterator[int]:
+    def _free_pages(self, core: Core) -> Iterator[int]:
         pages = self.pages
         while pages:
             page = pages.pop()
             window = page.window
             if window is not None:
                 page.window = None
-                turn.free(window.items)
+                core.memory.free(window.items)
             yield 1

@@ -32,6 +32,7 @@ from leveret.broker.backlog.window import (
     window_of,
 )
 from leveret.broker.queue.queue import Queue
+from leveret.broker.scheduler.costs import LOADED_PER_COST, LOOKED_AT_PER_COST, MESSAGES_PER_COST
 from leveret.broker.values.expiration import deadline_of
 from leveret.chunk import NEVER, ROW_BYTES, Chunk
 from leveret.limits import (
@@ -46,12 +47,6 @@ from leveret.store.segments.segments import ChunkRef
 if TYPE_CHECKING:
     from leveret.broker.backlog.ready import Ready
 
-#: Messages that are loaded for a cost of 1, or have their deadlines noted; and those that are cut.
-_LOADED_PER_COST: Final = 2
-_CUT_PER_COST: Final = 4
-
-#: Pages that are looked at for a cost of 1.
-_PASSED_PER_COST: Final = 16
 
 #: Places before the first page that are worth moving the rest for.
 _COMPACT_AT: Final = 1024
@@ -82,7 +77,7 @@ class FifoPages(Pages):
         ready = self.ready
         held = ready.size - self.away_bytes
         count = ready.window.count() + ready.returns.count() + self.memory_count()
-        if held + count * MESSAGE_OVERHEAD_BYTES <= self.queue.turn.window_bytes:
+        if held + count * MESSAGE_OVERHEAD_BYTES <= self.queue.core.memory.window_bytes:
             return
         if not self.active:
             self._begin()
@@ -119,7 +114,7 @@ class FifoPages(Pages):
             place += 1
         self.tail_bytes = size
         self.tail_end = window.next_sequence
-        return size >= self.queue.turn.page_bytes or window.count() >= CHUNK_RECORDS_MAX
+        return size >= self.queue.core.memory.page_bytes or window.count() >= CHUNK_RECORDS_MAX
 
     def _cut_tail(self) -> None:
         """Cut the tail, which was measured, into pages: of a long one the beginning.
@@ -136,7 +131,7 @@ class FifoPages(Pages):
             ready.window = Window(window.next_sequence)
             self.tail_bytes = 0
             self.tail_end = window.next_sequence
-        self.queue.turn.steps += window.count() // _CUT_PER_COST
+        self.queue.scheduler.spent += window.count() // MESSAGES_PER_COST
         for page in cut(self, window):
             self.items.append(page)
             self.count += page.waiting
@@ -149,7 +144,7 @@ class FifoPages(Pages):
             return
         stored.written = True
         if not ref.temporary:
-            queue.turn.journal.later(SpillRecord(queue, self.stored, stored, ref))
+            queue.core.journal.later(SpillRecord(queue, self.stored, stored, ref))
         if page.listed and (page.evicted or not self._is_near(page)):
             self._unload(page)
 
@@ -178,7 +173,7 @@ class FifoPages(Pages):
         if page.window is None:
             return
         page.release(self.stored.gone, self.owner.expires())
-        self.queue.turn.release_all(page.waiting, page.size)
+        self.queue.core.memory.release_all(page.waiting, page.size)
         self._count_as_away(page)
         self.note_deadline(page)
 
@@ -197,7 +192,7 @@ class FifoPages(Pages):
         self._cut_end()
         if self.front.first() != NOTHING:
             return True
-        self.queue.turn.steps += (len(self.items) - self.head) // _PASSED_PER_COST
+        self.queue.scheduler.spent += (len(self.items) - self.head) // LOOKED_AT_PER_COST
         for page in self.items[self.head :]:
             self._leave(page)
         return self.ready.returns.count() > 0
@@ -210,7 +205,7 @@ class FifoPages(Pages):
             front = front.split(first)
         else:
             self.front = Window(front.next_sequence)
-        self.queue.turn.steps += front.count() // _CUT_PER_COST
+        self.queue.scheduler.spent += front.count() // MESSAGES_PER_COST
         back = within(self.ready.returns, front)
         if back:
             self._fold([*front.waiting(), *back])
@@ -250,7 +245,7 @@ class FifoPages(Pages):
         if self.head > 0:
             del self.items[: self.head]
             self.head = 0
-        runs = Runs(self.owner, self.stored, self.items, self.queue.turn.page_bytes)
+        runs = Runs(self.owner, self.stored, self.items, self.queue.core.memory.page_bytes)
         for run in runs.cut(items):
             for item in run:
                 self.keep_count(item.sequence, item.count)
@@ -260,7 +255,7 @@ class FifoPages(Pages):
                 self._leave(page)
         for item in runs.rest:
             self.ready.returns.put(item)
-        self.queue.turn.steps += len(items) // 4
+        self.queue.scheduler.spent += len(items) // 4
 
     # -- emptying ---------------------------------------------------------------------------------
 
@@ -350,8 +345,8 @@ class FifoPages(Pages):
             while page.start + len(items) < item.sequence:
                 items.append(TAKEN)
             items.append(message)
-        queue.turn.hold_all(len(found), size)
-        queue.turn.steps += len(found) // _LOADED_PER_COST
+        queue.core.memory.hold_all(len(found), size)
+        queue.scheduler.spent += len(found) // LOADED_PER_COST
         if len(found) < page.waiting:
             self.ready.size -= page.size - size
             self.ready.bodies -= page.bodies - bodies
@@ -362,7 +357,7 @@ class FifoPages(Pages):
         self.count += page.waiting
         if self.owner.expires() or page.min_expiry != NEVER:
             ttl = queue.settings.message_ttl_ms
-            queue.turn.steps += len(found) // _LOADED_PER_COST
+            queue.scheduler.spent += len(found) // LOADED_PER_COST
             for item in found:
                 self.owner.note_deadline(deadline_of(item.message, ttl), item.sequence)
         self.owner.arrived()
@@ -505,11 +500,11 @@ class FifoPages(Pages):
         stored = page.stored
         if stored is None:
             return
-        queue.turn.steps += 1 + len(page.absent)
+        queue.scheduler.spent += 1 + len(page.absent)
         first: i64 = page.start
         for absent in [*sorted(page.absent), page.last + 1]:
             if queue.recorded and first < absent:
-                queue.turn.journal.ack(queue.queue_id, first, absent - 1)
+                queue.core.journal.ack(queue.queue_id, first, absent - 1)
             if stored.live > page.waiting:
                 self.stored.gone.add(first, absent - 1)
             first = absent + 1

@@ -14,7 +14,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from leveret.broker.backlog.window import Returned
-from leveret.broker.core.work import WorkAccount
+from leveret.broker.scheduler.scheduler import Scheduler
 
 #: Sequences of a block, as a number of bits.  A message that is left alone in its block takes some
 #: 250 bytes more than one in a dict; those that lie close together take 100 bytes less.
@@ -119,12 +119,12 @@ class MessageTable:
         """Return all blocks, in no order."""
         return [block for group in self._groups.values() for block in group.values()]
 
-    def free(self, account: WorkAccount) -> None:
+    def free(self, scheduler: Scheduler) -> None:
         """Let go of all messages, in later turns where there are many."""
         blocks = self.blocks()
-        account.steps += len(blocks) >> 4
+        scheduler.spent += len(blocks) >> 4
         for block in blocks:
-            account.free_later(block.items)
+            scheduler.memory.free_later(block.items)
         self._groups = {}
         self._put = Block(-1)
         self._found = self._put

@@ -28,7 +28,7 @@ def cut(pages: FifoPages, window: Window) -> list[Page]:
     """
     chunks = pages.stored
     through = chunks.through
-    page_bytes = pages.queue.turn.page_bytes
+    page_bytes = pages.queue.core.memory.page_bytes
     found: list[Page] = []
     begin: i64 = window.head
     end: i64 = window.head
@@ -79,7 +79,7 @@ def _spill(pages: FifoPages, page: Page) -> None:
     page.min_timestamp = builder.min_timestamp
     temporary = not queue.recorded or builder.persistent == 0
     count = builder.count
-    ref = queue.turn.spill.add(builder, page, temporary)
+    ref = queue.core.spill.add(builder, page, temporary)
     page.stored = pages.stored.add(ref, count)
     page.stored.whole = True
     page.stored.written = False

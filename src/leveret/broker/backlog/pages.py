@@ -26,8 +26,9 @@ from leveret.broker.backlog.page import Page, PageWanted, place_of
 from leveret.broker.backlog.stored import StoredChunks
 from leveret.broker.backlog.window import NOTHING, Returned
 from leveret.broker.queue.queue import Queue
+from leveret.broker.scheduler.costs import CHUNK_BYTES_PER_COST, CHUNK_READ
 from leveret.chunk import NEVER, Chunk
-from leveret.limits import CHUNK_BYTES_PER_STEP, CHUNK_READ_STEPS, RETURN_COUNT_BYTES
+from leveret.limits import RETURN_COUNT_BYTES
 from leveret.store.segments.segments import ChunkRef
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ class Pages:
         if not page.wanted and stored is not None:
             page.wanted = True
             wanted = PageWanted(self.queue.queue_id, page, stored.ref, self.levels())
-            self.queue.turn.wanted.append(wanted)
+            self.queue.core.wanted.append(wanted)
 
     @abstractmethod
     def load(self, page: Page, data: bytes) -> None:
@@ -136,9 +137,9 @@ class Pages:
 
     def _read(self, ref: ChunkRef) -> bytes:
         """Read a chunk synchronously, and count what that costs."""
-        turn = self.queue.turn
-        turn.steps += CHUNK_READ_STEPS + ref.size // CHUNK_BYTES_PER_STEP
-        return turn.reader.read(self.queue.queue_id, ref, self.levels())
+        core = self.queue.core
+        core.scheduler.spent += CHUNK_READ + ref.size // CHUNK_BYTES_PER_COST
+        return core.reader.read(self.queue.queue_id, ref, self.levels())
 
     def levels(self) -> i64:
         """Return the queue's levels as `levels.py` knows them, 0 if it has none."""
@@ -214,14 +215,14 @@ class Pages:
     def keep_count(self, sequence: i64, count: i64) -> None:
         """Remember how often a message came back, which its chunk does not say."""
         if count > 0 and sequence not in self.counts:
-            self.queue.turn.hold_all(0, RETURN_COUNT_BYTES)
+            self.queue.core.memory.hold_all(0, RETURN_COUNT_BYTES)
             self.counts[sequence] = count
 
     def take_count(self, sequence: i64) -> i64:
         """Forget how often a message came back, and return it; 0 where it is not known."""
         count = self.counts.pop(sequence, 0)
         if count > 0:
-            self.queue.turn.release_all(0, RETURN_COUNT_BYTES)
+            self.queue.core.memory.release_all(0, RETURN_COUNT_BYTES)
         return count
 
     # -- all --------------------------------------------------------------------------------------
@@ -247,14 +248,14 @@ class Pages:
         self._end()
         self.away_count = 0
         self.away_bytes = 0
-        self.queue.turn.release_all(0, len(self.counts) * RETURN_COUNT_BYTES)
+        self.queue.core.memory.release_all(0, len(self.counts) * RETURN_COUNT_BYTES)
         self.counts = {}
         self._forget_peeked()
 
     def restore(self, restored: list[Page], counts: dict[i64, i64]) -> None:
         """Start with pages on disk, in the order of their sequences."""
         self.counts = counts
-        self.queue.turn.hold_all(0, len(counts) * RETURN_COUNT_BYTES)
+        self.queue.core.memory.hold_all(0, len(counts) * RETURN_COUNT_BYTES)
         for page in restored:
             self.ready.size += page.size
             self.ready.bodies += page.bodies

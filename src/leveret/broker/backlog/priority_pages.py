@@ -29,6 +29,7 @@ from leveret.broker.backlog.priorities import PriorityReady
 from leveret.broker.backlog.stored import SpillRecord, StoredChunks
 from leveret.broker.backlog.window import Returned, sequence_of
 from leveret.broker.queue.queue import Queue
+from leveret.broker.scheduler.costs import MESSAGES_PER_COST
 from leveret.broker.values.expiration import deadline_of, own_expiry
 from leveret.chunk import NEVER, ROW_BYTES, Chunk, ChunkBuilder, RecordDamaged
 from leveret.limits import (
@@ -47,8 +48,6 @@ _ALL: Final = (1 << 256) - 1
 #: Fewer messages of a level than this in memory have the next page of the level read ahead.
 _AHEAD_BELOW: Final = 1024
 
-#: Rows of a chunk that are looked at for a cost of 1.
-_ROWS_PER_COST: Final = 4
 
 #: Pages among which those are looked for.
 _AHEAD_PLACES: Final = 16
@@ -140,15 +139,15 @@ class PriorityPages(Pages):
     def bound(self) -> None:
         """Keep the memory of waiting messages within the window: begin paging, or write a page."""
         ready = self.priorities
-        turn = self.queue.turn
-        if self._held() <= turn.window_bytes:
+        core = self.queue.core
+        if self._held() <= core.memory.window_bytes:
             if self.active and not self.items and self.unwritten == 0:
                 self._end()
         elif not self.active:
             self.active = True
             ready.begin_tail()
         elif (
-            ready.tail_bytes + len(ready.tail) * ROW_BYTES >= turn.page_bytes
+            ready.tail_bytes + len(ready.tail) * ROW_BYTES >= core.memory.page_bytes
             or len(ready.tail) >= CHUNK_RECORDS_MAX
         ):
             self._cut_tail()
@@ -177,7 +176,7 @@ class PriorityPages(Pages):
         while end < len(rows):
             size += rows[end].message.size + ROW_BYTES
             end += 1
-            full = size >= self.queue.turn.page_bytes or end - begin >= CHUNK_RECORDS_MAX
+            full = size >= self.queue.core.memory.page_bytes or end - begin >= CHUNK_RECORDS_MAX
             if full or end == len(rows):
                 self._write(rows[begin:end])
                 begin = end
@@ -211,7 +210,7 @@ class PriorityPages(Pages):
         page.min_expiry = builder.min_expiry
         page.min_timestamp = builder.min_timestamp
         temporary = not queue.recorded or builder.persistent == 0
-        ref = queue.turn.spill.add(builder, page, temporary)
+        ref = queue.core.spill.add(builder, page, temporary)
         page.stored = self.stored.add(ref, len(rows))
         page.stored.pinned = True
         page.stored.written = False
@@ -231,8 +230,8 @@ class PriorityPages(Pages):
         if not self.stored.unpin(stored):
             return
         if not ref.temporary:
-            queue.turn.journal.later(SpillRecord(queue, self.stored, stored, ref))
-        if self.active and self._held() > queue.turn.window_bytes:
+            queue.core.journal.later(SpillRecord(queue, self.stored, stored, ref))
+        if self.active and self._held() > queue.core.memory.window_bytes:
             self._let_go_of_rows(page, rows)
 
     def _let_go_of_rows(self, page: PriorityPage, rows: list[Returned]) -> None:
@@ -262,7 +261,7 @@ class PriorityPages(Pages):
             ]
         )
         ready.forget_range(page.first, page.last)
-        self.queue.turn.release_all(page.waiting, page.size)
+        self.queue.core.memory.release_all(page.waiting, page.size)
         self._list(page)
         self.items.append(page)
         self._count_as_away(page)
@@ -327,7 +326,7 @@ class PriorityPages(Pages):
         asked = page.asked
         page.asked = 0
         self._forget_peeked()
-        window = self.queue.turn.window_bytes
+        window = self.queue.core.memory.window_bytes
         size = self._held() + page.size + page.waiting * MESSAGE_OVERHEAD_BYTES
         if window < 0 or size <= window:
             asked = _ALL
@@ -356,7 +355,7 @@ class PriorityPages(Pages):
         left: int = 0
         sequences: list[tuple[int, bool]] = []
         # Each level of a chunk is read for itself, and every row is looked at.
-        self.queue.turn.steps += chunk.count // _ROWS_PER_COST
+        self.queue.scheduler.spent += chunk.count // MESSAGES_PER_COST
         for index in range(chunk.count):
             level = self._level_in(chunk, index)
             if not has_level(page.levels, level):
@@ -410,15 +409,15 @@ class PriorityPages(Pages):
     def _enter_rows(self, page: PriorityPage, found: dict[i64, list[Returned]]) -> None:
         """Put loaded messages into their places in memory."""
         queue = self.queue
-        turn = queue.turn
+        core = queue.core
         expires = self.owner.expires() or page.min_expiry != NEVER
         ttl = queue.settings.message_ttl_ms
         for level, items in found.items():
             # To find their places takes as long as to read them, and to note deadlines half of it.
-            turn.steps += len(items) + (len(items) // 2 if expires else 0)
+            core.scheduler.spent += len(items) + (len(items) // 2 if expires else 0)
             self.priorities.enter(level, items)
             for item in items:
-                turn.hold(item.message.size)
+                core.memory.hold(item.message.size)
                 if self.counts:
                     self.take_count(item.sequence)
                 if expires:
@@ -520,12 +519,12 @@ class PriorityPages(Pages):
             return
         kept = set(self.owner.out_within(page.first, page.last))
         kept.update(int(item.sequence) for item in self.priorities.at.within(page.first, page.last))
-        queue.turn.steps += 1 + len(kept)
+        queue.scheduler.spent += 1 + len(kept)
         first: i64 = page.first
         for sequence in [*sorted(kept), int(page.last) + 1]:
             if first < sequence:
                 if queue.recorded:
-                    queue.turn.journal.ack(queue.queue_id, first, sequence - 1)
+                    queue.core.journal.ack(queue.queue_id, first, sequence - 1)
                 self.stored.gone.add(first, sequence - 1)
             first = sequence + 1
         # What else was handed out is in memory alone, and not counted any more.

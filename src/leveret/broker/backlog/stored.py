@@ -18,7 +18,7 @@ from typing import Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
-from leveret.broker.core.turn import Turn
+from leveret.broker.core.core import Core
 from leveret.broker.queue.queue import Queue
 from leveret.chunk import Chunk
 from leveret.store.journal.journal import Journal, LateRecord
@@ -261,9 +261,9 @@ class StoredChunks:
             for stored in block:
                 _forget(self._spill, stored)
 
-    def free(self, turn: Turn) -> None:
+    def free(self, core: Core) -> None:
         """Forget all chunks, because the queue is deleted: of many, some in later turns."""
-        turn.start(self._free(self._detach()))
+        core.scheduler.start(self._free(self._detach()))
 
     def _free(self, blocks: list[list[StoredChunk]]) -> Iterator[int]:
         while blocks:

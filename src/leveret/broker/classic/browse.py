@@ -20,10 +20,11 @@ from leveret.broker.backlog.window import Returned
 from leveret.broker.classic.classic import ClassicQueue
 from leveret.broker.classic.waiting import WaitingQueue
 from leveret.broker.queue.consumer import Consumer, Source
+from leveret.broker.scheduler.costs import LOOKS_PER_COST
 from leveret.broker.values.arguments import NUMBER_MAX
 from leveret.broker.values.queue_settings import QueueSettings
 from leveret.errors import PreconditionFailed
-from leveret.limits import LOOKS_PER_STEP, SLICE_MESSAGES, TABLE_BYTES_PER_STEP
+from leveret.limits import SLICE_MESSAGES, TABLE_BYTES_PER_COST
 from leveret.routing.headers import HeadersMatcher
 from leveret.routing.topic import TopicTrie
 from leveret.wire.properties import property_headers
@@ -66,14 +67,14 @@ class BrowseFilter:
             before = trie.states_visited
             key = message.address.routing_key.decode("utf-8", "surrogateescape")
             found = trie.match(key)
-            self.cost += (trie.states_visited - before) // LOOKS_PER_STEP
+            self.cost += (trie.states_visited - before) // LOOKS_PER_COST
             if not found:
                 return False
         matcher = self._headers
         if matcher is None:
             return True
-        self.cost += matcher.looks // LOOKS_PER_STEP
-        self.cost += len(message.properties) // TABLE_BYTES_PER_STEP
+        self.cost += matcher.looks // LOOKS_PER_COST
+        self.cost += len(message.properties) // TABLE_BYTES_PER_COST
         return matcher.matches(property_headers(message.properties) or {})
 
 
@@ -142,7 +143,7 @@ class Look:
             self.skip = max(queue.ready_count() + wanted.position, 0)
         if after is None:
             self._pass_over()
-        queue.turn.steps += len(self.scattered)
+        queue.scheduler.spent += len(self.scattered)
         #: The sequence that was looked at last; None before the first one.
         self.last: i64 | None = after
         #: Messages that were looked at, and what it cost to judge them.
@@ -232,19 +233,19 @@ class Browser(Source):
     """
 
     def __init__(self, queue: ClassicQueue, wanted: BrowseFilter) -> None:
-        super().__init__(queue.turn, queue.name, QueueSettings({}))
+        super().__init__(queue.core, queue.name, QueueSettings({}))
         self.source = queue
         self.look = Look(queue, wanted)
 
     def subscribe(self, consumer: Consumer, where: str) -> None:
         """Take the one consumer, which gets messages from the next dispatch on."""
-        self.turn.changes += 1
+        self.core.scheduler.changes += 1
         self.consumers.append(consumer)
         self.schedule()
 
     def unsubscribe(self, consumer: Consumer) -> None:
         """Remove the consumer."""
-        self.turn.changes += 1
+        self.core.scheduler.changes += 1
         self.consumers.clear()
 
     def dispatch(self, limit: i64) -> bool:
@@ -254,7 +255,7 @@ class Browser(Source):
         look = self.look
         look.looked = 0
         more = self._deliver(self.consumers[0], limit)
-        self.turn.steps += look.looked
+        self.core.scheduler.spent += look.looked
         return more
 
     def _deliver(self, consumer: Consumer, limit: i64) -> bool:

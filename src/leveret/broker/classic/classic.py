@@ -29,9 +29,10 @@ from leveret.broker.classic.target import ClassicTarget
 from leveret.broker.classic.tracing import note_death, note_event
 from leveret.broker.classic.waiting import WaitingQueue
 from leveret.broker.core.accounts import MarkAccount
+from leveret.broker.core.core import Core
 from leveret.broker.core.counts import Deaths
-from leveret.broker.core.turn import Resumption, Turn
-from leveret.broker.queue.consumers import ASKED_PER_STEP
+from leveret.broker.scheduler.costs import LOOKED_AT_PER_COST
+from leveret.broker.scheduler.syncs import Resumption
 from leveret.broker.values.death_reasons import (
     REASON_DELIVERY_LIMIT,
     REASON_REJECTED,
@@ -40,7 +41,7 @@ from leveret.broker.values.event_names import ACKED, REQUEUED
 from leveret.broker.values.expiration import EXPIRATION_FLAG, deadline_of
 from leveret.broker.values.queue_attributes import QueueAttributes
 from leveret.clock import NO_DEADLINE
-from leveret.limits import SLICE_MESSAGES, STEPS_PER_SLICE
+from leveret.limits import SLICE_MESSAGES
 from leveret.message import Message
 from leveret.store.records.record import is_retained
 from leveret.store.records.returns import failures, is_redelivered, known_returns, once_more
@@ -50,8 +51,8 @@ from leveret.store.records.returns import failures, is_redelivered, known_return
 class ClassicQueue(WaitingQueue):
     """A queue whose messages are consumed."""
 
-    def __init__(self, turn: Turn, queue_id: i64, name: str, attributes: QueueAttributes) -> None:
-        super().__init__(turn, queue_id, name, attributes)
+    def __init__(self, core: Core, queue_id: i64, name: str, attributes: QueueAttributes) -> None:
+        super().__init__(core, queue_id, name, attributes)
         if attributes.arguments.get("x-single-active-consumer") is True:
             self.keep_one_active()
         #: True if the queue has limits or deadlines, so that there is something to do before each
@@ -105,7 +106,7 @@ class ClassicQueue(WaitingQueue):
         if before is not keys and before is not None and before.account is not None:
             before.account.end()
         if keys is not None and keys.account is None:
-            keys.account = MarkAccount(self.turn.accounts)
+            keys.account = MarkAccount(self.core.accounts)
         self.queued_keys = keys
 
     def retry_count(self) -> i64:
@@ -179,11 +180,11 @@ class ClassicQueue(WaitingQueue):
         if self.consumers:
             self.dispatch(SLICE_MESSAGES)
         if self.expiry is not None:
-            self.expiry.expire(self.turn.now_ms)
+            self.expiry.expire(self.core.now_ms)
 
     def _tidy(self) -> bool:
         """Expire and drop messages before a delivery; return False while some are left."""
-        now_ms = self.turn.now_ms
+        now_ms = self.core.now_ms
         expiry = self.expiry
         if expiry is not None and expiry.is_due(now_ms - 1):
             # What expires this very moment may still be delivered: a TTL of 0 asks for that.
@@ -198,7 +199,7 @@ class ClassicQueue(WaitingQueue):
 
     def _waits(self) -> bool:
         """Return whether it is scheduled again when what is left to expire or drop is gone."""
-        if self.turn.is_writing_much() or (self.expiry is not None and self.expiry.waits()):
+        if self.scheduler.is_writing_much() or (self.expiry is not None and self.expiry.waits()):
             return True
         return self.intake is not None and self.intake.shrinks
 
@@ -208,7 +209,7 @@ class ClassicQueue(WaitingQueue):
         """Deliver nothing before `group` is synced."""
         if self.resumption is None:
             self.resumption = Resumption(self)
-        self.turn.wait(self.resumption, group)
+        self.core.syncs.wait(self.resumption, group)
 
     def is_held(self) -> bool:
         """Return whether it waits for a sync, or for many messages that come back to it."""
@@ -238,9 +239,10 @@ class ClassicQueue(WaitingQueue):
         handed: i64 = 0
         more = True
         edits = self.adds_headers
-        last: i64 = self.turn.steps + STEPS_PER_SLICE
+        scheduler = self.scheduler
+        end: i64 = scheduler.slice_end()
         while handed < limit:
-            if self.turn.steps >= last:
+            if scheduler.is_past(end):
                 # Each delivery counts what it takes to write long headers and bodies.
                 break
             sequence = ready.first()
@@ -255,7 +257,7 @@ class ClassicQueue(WaitingQueue):
                 if able is None:
                     more = order.has_more()
                     break
-                self.turn.steps += able.asked // ASKED_PER_STEP
+                scheduler.spent += able.asked // LOOKED_AT_PER_COST
                 order = able
                 continue
             message = self.take(sequence)
@@ -270,24 +272,24 @@ class ClassicQueue(WaitingQueue):
             if is_redelivered(count):
                 self.redelivered += 1
             handed += 1
-        self.turn.steps += handed
+        self.scheduler.spent += handed
         if self.expiry is not None and handed > 0:
             self.expiry.tidy()
         if edits or self.retained is not None:
             # To write a header into the properties, or to retain a message, takes as long as the
             # rest of its delivery.
-            self.turn.steps += handed
+            self.scheduler.spent += handed
         elif self.levels > 0:
-            self.turn.steps += handed >> 1
+            self.scheduler.spent += handed >> 1
         return more and ready.first() != NOTHING
 
     def get(self, no_ack: bool) -> Message | None:
         """Take one message for basic.get; `taken_sequence` and `taken_count` go with it."""
-        self.turn.changes += 1
+        self.scheduler.changes += 1
         self.touch()
-        self.turn.steps += 1
+        self.scheduler.spent += 1
         if self.special:
-            self.turn.steps += 3
+            self.scheduler.spent += 3
             while not self.prepare_get():
                 pass
         sequence = self._first_to_get()
@@ -309,17 +311,17 @@ class ClassicQueue(WaitingQueue):
 
     def prepare_get(self) -> bool:
         """Expire and drop some of what may not be got any more; return whether none is left."""
-        turn = self.turn
+        core = self.core
         intake = self.intake
         if intake is not None and intake.is_over_limit:
-            turn.changes += 1
+            core.scheduler.changes += 1
             intake.shrink()
             if intake.is_over_limit:
                 return False
         expiry = self.expiry
         if expiry is None:
             return True
-        expiry.expire_some(turn.now_ms)
+        expiry.expire_some(core.now_ms)
         return expiry.drop_first()
 
     def _first_to_get(self) -> i64:
@@ -341,7 +343,7 @@ class ClassicQueue(WaitingQueue):
 
     def _finish(self, sequence: i64, message: Message) -> None:
         """Forget an acked message, or retain it if the queue is configured so."""
-        if (sequence & self.turn.event_mask) == 0:
+        if (sequence & self.core.event_mask) == 0:
             note_event(self, ACKED, sequence, message)
         if self.queued_keys is not None:
             self.queued_keys.left(sequence, message)
@@ -350,7 +352,7 @@ class ClassicQueue(WaitingQueue):
             super().let_go(sequence, message)
             return
         if self.recorded and message.persistent:
-            self.turn.journal.retain(self.queue_id, sequence)
+            self.core.journal.retain(self.queue_id, sequence)
         retained.keep(sequence, message)
 
     def rewind(self, timestamp_ms: i64) -> Rewinding | None:
@@ -372,7 +374,7 @@ class ClassicQueue(WaitingQueue):
     def ack(self, sequence: i64, message: Message) -> None:
         """Forget a message that was delivered."""
         if self.deleted:
-            self.turn.release_deleted(message.size)
+            self.core.memory.release_deleted(message.size)
             return
         self.acked += 1
         self._take_back(sequence, message)
@@ -390,7 +392,7 @@ class ClassicQueue(WaitingQueue):
     def reject(self, sequence: i64, message: Message, count: i64) -> None:
         """Dead-letter or drop a message that its consumer does not want."""
         if self.deleted:
-            self.turn.release_deleted(message.size)
+            self.core.memory.release_deleted(message.size)
             return
         self._take_back(sequence, message)
         self._discard(sequence, message, known_returns(count), REASON_REJECTED)
@@ -398,7 +400,7 @@ class ClassicQueue(WaitingQueue):
     def requeue(self, sequence: i64, message: Message, count: i64, failed: bool = False) -> None:
         """Put a message back into its place, unless it failed too often (behaviour 63)."""
         if self.deleted:
-            self.turn.release_deleted(message.size)
+            self.core.memory.release_deleted(message.size)
             return
         self._take_back(sequence, message)
         count = once_more(count, failed)
@@ -407,8 +409,8 @@ class ClassicQueue(WaitingQueue):
             self._discard(sequence, message, count, REASON_DELIVERY_LIMIT)
             return
         if self.recorded and message.persistent:
-            self.turn.journal.requeue(self.queue_id, sequence, count)
-        if (sequence & self.turn.event_mask) == 0:
+            self.core.journal.requeue(self.queue_id, sequence, count)
+        if (sequence & self.core.event_mask) == 0:
             note_event(self, REQUEUED, sequence, message, count)
         item = Returned(sequence, message, count)
         delay_ms = self.settings.retry_delay_ms(failures(count), failed)
@@ -424,7 +426,7 @@ class ClassicQueue(WaitingQueue):
         self.ready.put(item)
         # One of an earlier start may be the first with a deadline of its own.
         if self.special or item.message.properties[0] & EXPIRATION_FLAG != 0:
-            self.turn.steps += 1
+            self.scheduler.spent += 1
             self.note_deadline(
                 deadline_of(item.message, self.settings.message_ttl_ms), item.sequence
             )
@@ -443,14 +445,14 @@ class ClassicQueue(WaitingQueue):
             strategy = "disabled"
             if settings.dead_letter_exchange is not None:
                 strategy = "at_least_once" if settings.at_least_once else "at_most_once"
-            deaths = self._deaths = self.turn.counts.deaths_of(self.kind, strategy)
+            deaths = self._deaths = self.core.counts.deaths_of(self.kind, strategy)
             self._deaths_by = settings
         deaths.note(reason)
 
     def _discard(self, sequence: i64, message: Message, count: i64, reason: str) -> None:
         """Dead-letter a message that was taken out, or drop it without a dead-letter exchange."""
         self.died(reason)
-        if (sequence & self.turn.event_mask) == 0:
+        if (sequence & self.core.event_mask) == 0:
             note_death(self, sequence, message, reason, count)
         if self.queued_keys is not None:
             # Its letter may come back to this queue.
@@ -460,7 +462,7 @@ class ClassicQueue(WaitingQueue):
             return
         if self.recorded and message.persistent:
             self.out.put(Returned(sequence, message, count))
-        self.turn.letters.add(DeadLetter(self, sequence, message, reason))
+        self.scheduler.letters.add(DeadLetter(self, sequence, message, reason))
 
     def purge(self) -> i64:
         """Drop the waiting messages, and those that wait for their retry."""
@@ -483,9 +485,9 @@ class ClassicQueue(WaitingQueue):
         self._know_keys(None)
         if self.intake is not None:
             self.intake.forget_keys()
-        self.turn.release_all(self.unacked_count, self.unacked_bytes)
+        self.core.memory.release_all(self.unacked_count, self.unacked_bytes)
         if self.retries is not None:
-            self.turn.release_all(len(self.retries.parked), self.retries.size)
+            self.core.memory.release_all(len(self.retries.parked), self.retries.size)
             self.retries.end()
         if self.retained is not None:
             self.retained.clear()

@@ -29,10 +29,11 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64
 
 from leveret.broker.classic.tracing import note_dropped_copies
-from leveret.broker.core.effects import DeadMessage
-from leveret.broker.core.timers import Timed
 from leveret.broker.queue.queue import QueueHost
 from leveret.broker.queue.target import Target
+from leveret.broker.scheduler.costs import DEAD_LETTER, DEATH, DEATH_KEYS_PER_COST
+from leveret.broker.scheduler.effects import DeadMessage
+from leveret.broker.scheduler.timers import Timed
 from leveret.broker.values.copies import CC_VOID, blind_copies, carbon_copies, has_copies
 from leveret.broker.values.death_reasons import REASON_MAXLEN, REASON_REJECTED
 from leveret.broker.values.letters import COPIES, MEMORY, shared
@@ -44,8 +45,7 @@ from leveret.limits import (
     DEATHS_LISTED_MAX,
     FAN_OUT_COPIES,
     FAN_OUT_RECORDED_BYTES,
-    LETTER_STEPS,
-    TABLE_BYTES_PER_STEP,
+    TABLE_BYTES_PER_COST,
 )
 from leveret.message import ALL_LETTERS, Address, Message
 from leveret.wire.buffer import BytesWriter, write_i32_be, write_i64_be
@@ -57,10 +57,6 @@ from leveret.wire.tables import Timestamp, patch_length
 if TYPE_CHECKING:
     from leveret.broker.classic.waiting import WaitingQueue
 
-#: What an entry of `x-death` costs, which is read and written anew in some 3 µs, and how many of
-#: its routing keys cost 1 more.
-_DEATH_COST: Final = 3
-_DEATH_KEYS_PER_COST: Final = 4
 
 #: The sequence that an event tells of a message that was in no queue.
 _NO_SEQUENCE: Final = -1
@@ -187,7 +183,7 @@ def _cost_of(deaths: list[Death]) -> i64:
     keys: i64 = 0
     for death in deaths:
         keys += len(death.routing_keys)
-    return _DEATH_COST * (len(deaths) - 1) + keys // _DEATH_KEYS_PER_COST
+    return DEATH * (len(deaths) - 1) + keys // DEATH_KEYS_PER_COST
 
 
 def _is_cycle(queue: str, deaths: list[Death]) -> bool:
@@ -244,10 +240,10 @@ class DeadLetter(DeadMessage):
         if self._spread is not None:
             return self._go_on(self._spread)
         queue = self.queue
-        turn = queue.turn
+        core = queue.core
         vhost = queue.vhost
         name = queue.settings.dead_letter_exchange
-        turn.steps += 1
+        core.scheduler.spent += 1
         if vhost is None or name is None or queue.deleted or not vhost.has_exchange(name):
             if name is None or queue.deleted or not self._wait():
                 self._leave()
@@ -259,9 +255,9 @@ class DeadLetter(DeadMessage):
             return None
         deaths, keys = self._history()
         properties = self._properties(deaths)
-        turn.steps += LETTER_STEPS + _cost_of(deaths)
+        core.scheduler.spent += DEAD_LETTER + _cost_of(deaths)
         # The headers are read, and written anew.
-        turn.steps += len(self.message.properties) // TABLE_BYTES_PER_STEP
+        core.scheduler.spent += len(self.message.properties) // TABLE_BYTES_PER_COST
         if queue.settings.dead_letter_routing_key is not None:
             keys = [queue.settings.dead_letter_routing_key]
         else:
@@ -271,20 +267,20 @@ class DeadLetter(DeadMessage):
         targets = [target for target in matched if not _is_cycle(target.name, deaths)]
         most: i64 = len(targets)
         if letters_left != ALL_LETTERS:
-            most = 1 if turn.overfull else letters_left
+            most = 1 if core.memory.overfull else letters_left
         letter = self._letter(properties, name, shared(letters_left, len(targets)))
         full = [target for target in targets if target.checks_admission and target.is_full(letter)]
         if (not matched or full) and self._wait():
             return None
         if len(targets) > most:
-            self._drop(len(targets) - most, MEMORY if turn.overfull else COPIES)
+            self._drop(len(targets) - most, MEMORY if core.memory.overfull else COPIES)
             targets = targets[:most]
         if queue.settings.at_least_once and targets:
-            turn.counts.letters_confirmed += 1
+            core.counts.letters_confirmed += 1
         if len(targets) > FAN_OUT_COPIES:
             self._spread = Spread(letter, targets)
             return self._go_on(self._spread)
-        turn.steps += len(targets)
+        core.scheduler.spent += len(targets)
         self._hand_over(vhost, letter, targets)
         return None
 
@@ -331,7 +327,7 @@ class DeadLetter(DeadMessage):
     def _drop(self, count: i64, reason: str) -> None:
         """Count copies that are not made, and record the event."""
         queue = self.queue
-        dropped = queue.turn.letters_dropped
+        dropped = queue.core.letters_dropped
         if reason == MEMORY:
             dropped.memory += count
         else:
@@ -339,7 +335,7 @@ class DeadLetter(DeadMessage):
         dropped.vhost = queue.vhost.name if queue.vhost is not None else ""
         dropped.queue = queue.name
         sequence = self.sequence if self.was_queued else _NO_SEQUENCE
-        if (sequence & queue.turn.event_mask) == 0:
+        if (sequence & queue.core.event_mask) == 0:
             note_dropped_copies(queue, sequence, self.message, reason, count)
 
     def letter_to(self, exchange: str) -> Message:
@@ -353,8 +349,8 @@ class DeadLetter(DeadMessage):
             return False
         if self.retry is None:
             self.retry = LetterRetry(self)
-        turn = self.queue.turn
-        turn.timers.set(self.retry, turn.now_ms + DEAD_LETTER_RETRY_MS)
+        core = self.queue.core
+        core.timers.set(self.retry, core.now_ms + DEAD_LETTER_RETRY_MS)
         return True
 
     def died_in(self) -> str:
@@ -372,7 +368,7 @@ class DeadLetter(DeadMessage):
             self.died_in(),
             self.reason,
             1,
-            self.queue.turn.now_ms // 1000,
+            self.queue.core.now_ms // 1000,
             message.address.exchange.decode("utf-8", "surrogateescape"),
             keys,
             property_expiration(message.properties),
@@ -424,7 +420,7 @@ class DeadLetter(DeadMessage):
             address = Address(name, routing_key, blind, letters_left)
         else:
             address = self._address(name, routing_key, letters_left)
-        return message.copied(address, properties, self.queue.turn.now_ms, died=True)
+        return message.copied(address, properties, self.queue.core.now_ms, died=True)
 
     def _address(self, exchange: bytes, routing_key: bytes, letters_left: i64) -> Address:
         """Return an address without blind copies: that of the queue's last letter if it is alike.
@@ -462,7 +458,7 @@ class LetterRetry(Timed):
 
     def due(self, now_ms: i64) -> None:
         """Try again when this turn's deliveries are done."""
-        self.letter.queue.turn.letters.add(self.letter)
+        self.letter.queue.scheduler.letters.add(self.letter)
 
 
 def refused_letter(queue: WaitingQueue, message: Message) -> DeadLetter:

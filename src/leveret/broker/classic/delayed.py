@@ -31,10 +31,11 @@ from leveret.broker.backlog.window import Returned, WindowPart
 from leveret.broker.classic.delayed_memory import Delayed, DelayedMemory
 from leveret.broker.classic.delayed_pages import DelayedPages
 from leveret.broker.classic.waiting import WaitingQueue
-from leveret.broker.core.timers import Timed
-from leveret.broker.core.turn import Turn
+from leveret.broker.core.core import Core
 from leveret.broker.queue.queue import Queue
 from leveret.broker.queue.target import RECORDS_ALL, RECORDS_NONE, Target
+from leveret.broker.scheduler.costs import DELAYED_MESSAGE
+from leveret.broker.scheduler.timers import Timed
 from leveret.broker.values.copies import blinded
 from leveret.broker.values.delay import due_ms, undelayed
 from leveret.broker.values.letters import shared
@@ -44,9 +45,8 @@ from leveret.clock import NO_DEADLINE
 from leveret.limits import (
     BODY_APART_BYTES,
     DELAYED_EVICTED_MS,
-    DELAYED_STEPS,
     SPILL_BATCH_BYTES,
-    TABLE_BYTES_PER_STEP,
+    TABLE_BYTES_PER_COST,
 )
 from leveret.message import ALL_LETTERS, Address, Message
 
@@ -65,7 +65,7 @@ _PASSED: Final = 64
 def _within(store: DelayedMessages, queues: list[Target], most: i64) -> list[Target]:
     """Return the queues that a dead letter may go to; what that leaves out is counted."""
     if len(queues) > most:
-        dropped = store.turn.letters_dropped
+        dropped = store.core.letters_dropped
         dropped.copies += len(queues) - most
         dropped.vhost = store.vhost.name if store.vhost is not None else ""
         dropped.queue = ""
@@ -78,15 +78,15 @@ def _hand_over(store: DelayedMessages, sequence: i64, message: Message) -> int:
     vhost = store.vhost
     cost = 0
     if vhost is not None:
-        turn = store.turn
-        letter = undelayed(blinded(message), turn.now_ms)
+        core = store.core
+        letter = undelayed(blinded(message), core.now_ms)
         queues = vhost.destinations(store.exchange_name, letter)
         left = message.address.letters_left
         if left != ALL_LETTERS and len(queues) > 1:
             # A dead letter that was delayed: more queues than one count as if it died here.
             queues = _within(store, queues, left + 1)
             letter = _with_letters(letter, shared(left + 1, len(queues)))
-        cost = DELAYED_STEPS + len(queues) + len(message.properties) // TABLE_BYTES_PER_STEP
+        cost = DELAYED_MESSAGE + len(queues) + len(message.properties) // TABLE_BYTES_PER_COST
         if store.quota is not None:
             store.quota.leaves(message.size)
         vhost.move(store, sequence, message, letter, queues)
@@ -112,12 +112,12 @@ class DueTimer(Timed):
 class DelayedMessages(Queue):
     """The store of one delayed exchange; every message in it is journaled, persistent or not."""
 
-    def __init__(self, turn: Turn, queue_id: i64, exchange_name: str, durable: bool) -> None:
-        super().__init__(turn, queue_id, "", QueueAttributes(durable))
-        self.stored = StoredChunks(turn.spill)
+    def __init__(self, core: Core, queue_id: i64, exchange_name: str, durable: bool) -> None:
+        super().__init__(core, queue_id, "", QueueAttributes(durable))
+        self.stored = StoredChunks(core.spill)
         self.stored.keeps_all = True
         self.exchange_name = exchange_name
-        self.memory = DelayedMemory(turn)
+        self.memory = DelayedMemory(core)
         self.pages = DelayedPages(self)
         self.next_sequence: i64 = 1
         #: True while messages that are due are handed over.
@@ -141,9 +141,9 @@ class DelayedMessages(Queue):
         else:
             due = due_ms(message)
             # All headers were read for that.
-            self.turn.steps += i64(len(message.properties)) // TABLE_BYTES_PER_STEP
+            self.core.scheduler.spent += i64(len(message.properties)) // TABLE_BYTES_PER_COST
         self.memory.add_fresh(sequence, Delayed(message, due))
-        if (sequence & self.turn.window_mask) == 0 or message.size >= BODY_APART_BYTES:
+        if (sequence & self.core.memory.window_mask) == 0 or message.size >= BODY_APART_BYTES:
             self.pages.bound()
         if self.timer.deadline_ms == NO_DEADLINE or due < self.timer.deadline_ms:
             self._arm()
@@ -163,9 +163,9 @@ class DelayedMessages(Queue):
         if first is not None and not pages.precedes(first[0], first[1]):
             deadline = min(deadline, first[0])
         if deadline == NEVER:
-            self.turn.timers.cancel(self.timer)
+            self.core.timers.cancel(self.timer)
         else:
-            self.turn.timers.set(self.timer, deadline)
+            self.core.timers.set(self.timer, deadline)
 
     def dispatch(self, limit: i64) -> bool:
         """Do what is due: nobody consumes what is delayed."""
@@ -175,19 +175,19 @@ class DelayedMessages(Queue):
     def release(self) -> None:
         """Begin to hand what is due to the exchange."""
         self.pages.bound()
-        if self.turn.is_writing_much():
+        if self.core.scheduler.is_writing_much():
             self._arm()
         elif not self._releases:
             self._releases = True
-            self.turn.start_later(self._release())
+            self.core.scheduler.start_later(self._release())
 
     def _release(self) -> Iterator[int]:
         """Hand what is due to the exchange, unless the disk is too slow for it."""
-        turn = self.turn
+        core = self.core
         memory = self.memory
-        while not turn.is_writing_much():
+        while not core.scheduler.is_writing_much():
             first = memory.first()
-            if first is None or first[0] > turn.now_ms:
+            if first is None or first[0] > core.now_ms:
                 break
             sequence: i64 = first[1]
             if self.pages.precedes(first[0], sequence):
@@ -209,32 +209,32 @@ class DelayedMessages(Queue):
         """Forget a message that left; `recorded` tells that the journal knows it."""
         self.memory.remove(sequence)
         if self.recorded and not recorded:
-            self.turn.journal.ack(self.queue_id, sequence, sequence)
+            self.core.journal.ack(self.queue_id, sequence, sequence)
         self.pages.forget(sequence)
 
     def cancel(self, sequence: i64) -> bool:
         """Drop a message; tell whether it was there.  One on the disk is read for its size."""
         delayed = self.memory.get(sequence)
         if delayed is not None:
-            self.turn.changes += 1
+            self.core.scheduler.changes += 1
             self.let_go(sequence, delayed.message)
             self._arm()
             return True
         delayed = self.pages.look(sequence)
         if delayed is None:
             return False
-        self.turn.changes += 1
+        self.core.scheduler.changes += 1
         if self.recorded:
-            self.turn.journal.ack(self.queue_id, sequence, sequence)
+            self.core.journal.ack(self.queue_id, sequence, sequence)
         self.pages.forget_away(sequence, delayed.message.size)
         return True
 
     def purge(self) -> i64:
         """Drop all messages; return their number."""
         dropped = self.ready_count()
-        self.turn.changes += 1
+        self.core.scheduler.changes += 1
         if self.recorded:
-            self.turn.journal.purge(self.queue_id, self.next_sequence)
+            self.core.journal.purge(self.queue_id, self.next_sequence)
         self._clear()
         self.stored.clear()
         return dropped
@@ -242,13 +242,13 @@ class DelayedMessages(Queue):
     def _clear(self) -> None:
         self.memory.clear()
         self.pages.clear()
-        self.turn.timers.cancel(self.timer)
+        self.core.timers.cancel(self.timer)
 
     def drop(self) -> None:
         """Drop all messages, because the exchange is deleted; its record stands for them."""
         self.mark_deleted()
         self._clear()
-        self.stored.free(self.turn)
+        self.stored.free(self.core)
         self.target.drop_publishers()
 
     def untie(self) -> None:
@@ -268,10 +268,10 @@ class DelayedMessages(Queue):
     def evict(self) -> bool:
         """Move to the disk what is not due very soon; return whether there is more to do."""
         pages = self.pages
-        if self.memory.fresh and self.turn.spill.unwritten_bytes < SPILL_BATCH_BYTES:
+        if self.memory.fresh and self.core.spill.unwritten_bytes < SPILL_BATCH_BYTES:
             pages.cut()
             return True
-        pages.unload_after(self.turn.now_ms + DELAYED_EVICTED_MS)
+        pages.unload_after(self.core.now_ms + DELAYED_EVICTED_MS)
         self._arm()
         return False
 
@@ -320,7 +320,7 @@ class DelayedTarget(Target):
 
     def __init__(self, store: DelayedMessages) -> None:
         records_from = RECORDS_ALL if store.recorded else RECORDS_NONE
-        super().__init__(store.turn, store.name, store.queue_id, records_from)
+        super().__init__(store.core, store.name, store.queue_id, records_from)
         self._store: Final = store
 
     def publish(self, message: Message) -> i64:

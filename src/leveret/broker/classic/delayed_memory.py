@@ -13,7 +13,7 @@ from typing import Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
-from leveret.broker.core.turn import Turn
+from leveret.broker.core.core import Core
 from leveret.broker.queue.deadlines import Deadlined, Deadlines
 from leveret.chunk import ROW_BYTES
 from leveret.limits import DELAYED_OVERHEAD_BYTES
@@ -37,7 +37,7 @@ class Delayed(PlacedMessage):
 class DelayedMemory(Deadlined):
     """The messages of one store in memory."""
 
-    def __init__(self, turn: Turn) -> None:
+    def __init__(self, core: Core) -> None:
         self.fresh: dict[i64, Delayed] = {}
         self.loaded: dict[i64, Delayed] = {}
         #: The bytes of all, and what the fresh ones would take in a chunk.
@@ -45,9 +45,9 @@ class DelayedMemory(Deadlined):
         self.fresh_bytes: i64 = 0
         #: What of it is being written, and leaves the memory then.
         self.leaving: i64 = 0
-        self._turn: Final = turn
+        self._core: Final = core
         #: By sequence.
-        self._deadlines: Final = Deadlines(turn)
+        self._deadlines: Final = Deadlines(core)
 
     def count(self) -> i64:
         """Return how many messages are here."""
@@ -76,7 +76,7 @@ class DelayedMemory(Deadlined):
     def _book(self, sequence: i64, delayed: Delayed) -> None:
         size = delayed.message.size
         self.bytes += size
-        self._turn.delay(size)
+        self._core.memory.delay(size)
         self._deadlines.add(delayed.due_ms, sequence, self)
 
     def deadline_count(self) -> i64:
@@ -111,7 +111,7 @@ class DelayedMemory(Deadlined):
             self.fresh_bytes -= delayed.message.size + ROW_BYTES
         size = delayed.message.size
         self.bytes -= size
-        self._turn.end_delay(1, size)
+        self._core.memory.end_delay(1, size)
         self._deadlines.tidy(self)
         return delayed
 
@@ -135,10 +135,10 @@ class DelayedMemory(Deadlined):
 
     def clear(self) -> None:
         """Drop all messages."""
-        turn = self._turn
-        turn.end_delay(self.count(), self.bytes)
-        turn.free_table(self.fresh)
-        turn.free_table(self.loaded)
+        core = self._core
+        core.memory.end_delay(self.count(), self.bytes)
+        core.memory.free_table(self.fresh)
+        core.memory.free_table(self.loaded)
         self._deadlines.clear()
         self.fresh = {}
         self.loaded = {}

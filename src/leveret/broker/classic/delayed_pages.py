@@ -25,7 +25,8 @@ from mypy_extensions import i64
 from leveret.broker.backlog.damage import chunk_if_true, open_chunk, report_messages
 from leveret.broker.backlog.stored import SpillRecord, StoredChunk
 from leveret.broker.classic.delayed_memory import Delayed
-from leveret.broker.core.effects import ChunkWanted
+from leveret.broker.scheduler.costs import MESSAGES_PER_COST
+from leveret.broker.scheduler.effects import ChunkWanted
 from leveret.broker.values.delay import due_ms
 from leveret.chunk import NEVER, Chunk, ChunkBuilder
 from leveret.limits import (
@@ -57,8 +58,7 @@ PAGE_MESSAGES_MAX: Final = 512
 #: What each message costs in a page that is written.
 _CUT: Final = 2
 
-#: Messages in memory that are looked at for a cost of 1, and those that are looked at at once.
-_LOOKED_PER_COST: Final = 4
+#: Messages in memory that are looked at at once.
 _LOOKED_AT_ONCE: Final = 256
 
 
@@ -109,7 +109,7 @@ class DelayedPages:
     """The pages of one store."""
 
     def __init__(self, store: DelayedMessages) -> None:
-        self._turn: Final = store.turn
+        self._core: Final = store.core
         #: The store; None once it is deleted.
         self._queue: DelayedMessages | None = store
         self.memory: Final = store.memory
@@ -151,21 +151,21 @@ class DelayedPages:
 
     def has_room(self) -> bool:
         """Return whether messages that are due soon may stay in memory."""
-        window = self._turn.window_bytes
+        window = self._core.memory.window_bytes
         return window < 0 or self.memory.taken() <= window
 
     def bound(self) -> None:
         """Keep the memory of the store within the window: write pages of fresh messages."""
         if not self._cuts and self._must_cut():
             self._cuts = True
-            self._turn.start_later(self._cut_pages())
+            self._core.scheduler.start_later(self._cut_pages())
 
     def _must_cut(self) -> bool:
         """Return whether a page is to be written, and may be now."""
         memory = self.memory
-        if self.has_room() or self._turn.spill.unwritten_bytes >= SPILL_BATCH_BYTES:
+        if self.has_room() or self._core.spill.unwritten_bytes >= SPILL_BATCH_BYTES:
             return False
-        fills = memory.fresh_bytes >= self._turn.page_bytes
+        fills = memory.fresh_bytes >= self._core.memory.page_bytes
         return fills or len(memory.fresh) >= PAGE_MESSAGES_MAX
 
     def _cut_pages(self) -> Iterator[int]:
@@ -184,7 +184,7 @@ class DelayedPages:
         size: i64 = 0
         last: i64 = -1
         for sequence, delayed in memory.fresh.items():
-            full = size >= queue.turn.page_bytes or builder.count >= PAGE_MESSAGES_MAX
+            full = size >= queue.core.memory.page_bytes or builder.count >= PAGE_MESSAGES_MAX
             if last >= 0 and (full or self.stored.parts(last, sequence)):
                 break
             if last >= 0 and sequence > last + 1:
@@ -197,8 +197,8 @@ class DelayedPages:
             memory.written(sequence)
         page.leaving = size + len(page.rows) * DELAYED_OVERHEAD_BYTES
         memory.leaving += page.leaving
-        queue.turn.steps += _CUT * len(page.rows)
-        ref = queue.turn.spill.add(builder, page, not queue.recorded)
+        queue.scheduler.spent += _CUT * len(page.rows)
+        ref = queue.core.spill.add(builder, page, not queue.recorded)
         self._keep(page, self.stored.add(ref, builder.count))
         for first, end in gaps:
             self.stored.gone.add(first, end)
@@ -208,7 +208,7 @@ class DelayedPages:
         stored.whole = True
         stored.written = not page.rows
         self.by_key[stored.key] = page
-        self._turn.hold_all(0, DELAYED_PAGE_BYTES)
+        self._core.memory.hold_all(0, DELAYED_PAGE_BYTES)
 
     def written(self, page: DelayedPage, ref: ChunkRef) -> None:
         """Drop what is not due soon from memory, and journal the chunk's place."""
@@ -220,13 +220,13 @@ class DelayedPages:
             return
         stored.written = True
         if not ref.temporary:
-            queue.turn.journal.later(SpillRecord(queue, self.stored, stored, ref))
-        until = queue.turn.now_ms + self.near_ms
+            queue.core.journal.later(SpillRecord(queue, self.stored, stored, ref))
+        until = queue.core.now_ms + self.near_ms
         for sequence in rows:
             delayed = self.memory.loaded.get(sequence)
             if delayed is not None and (delayed.due_ms > until or not self.has_room()):
                 self._unload(page, sequence, delayed)
-        queue.turn.steps += len(rows)
+        queue.scheduler.spent += len(rows)
         self._list(page)
         self._arrived()
 
@@ -245,7 +245,7 @@ class DelayedPages:
             return
         self._unloads = True
         self._unload_until = until_ms
-        self._turn.start_later(self._unload_loaded())
+        self._core.scheduler.start_later(self._unload_loaded())
 
     def _unload_loaded(self) -> Iterator[int]:
         """Drop messages that are loaded now, as far as they are due after `_unload_until`."""
@@ -259,7 +259,7 @@ class DelayedPages:
         loaded = self.memory.loaded
         touched: dict[DelayedPage, None] = {}
         looked: i64 = min(len(left), _LOOKED_AT_ONCE)
-        cost: i64 = 1 + looked // _LOOKED_PER_COST
+        cost: i64 = 1 + looked // MESSAGES_PER_COST
         while looked > 0:
             looked -= 1
             sequence, delayed = left.pop()
@@ -334,7 +334,7 @@ class DelayedPages:
 
     def fetch(self) -> None:
         """Have the pages read whose time it is."""
-        now_ms = self._turn.now_ms
+        now_ms = self._core.now_ms
         while self.deadline_ms() <= now_ms:
             page = self.first()
             if page is None:
@@ -352,7 +352,7 @@ class DelayedPages:
     def _request(self, page: DelayedPage) -> None:
         stored = page.stored
         assert stored is not None
-        self._turn.wanted.append(DelayedWanted(self.queue.queue_id, page, stored.ref))
+        self._core.wanted.append(DelayedWanted(self.queue.queue_id, page, stored.ref))
 
     def load(self, page: DelayedPage, ref: ChunkRef, data: bytes) -> None:
         """Load what is due soon of a page into memory, unless the page was forgotten."""
@@ -385,11 +385,11 @@ class DelayedPages:
 
     def _judge_room(self) -> None:
         """Look less far ahead where memory is full, and farther where it is empty."""
-        turn = self._turn
+        core = self._core
         if not self.has_room():
             self.near_ms //= 2
-            self.unload_after(turn.now_ms + self.near_ms)
-        elif self.memory.taken() * 4 <= turn.window_bytes or turn.window_bytes < 0:
+            self.unload_after(core.now_ms + self.near_ms)
+        elif self.memory.taken() * 4 <= core.memory.window_bytes or core.memory.window_bytes < 0:
             self.near_ms = min(2 * self.near_ms + 1, DELAYED_NEAR_MS)
 
     def _count_off(self, page: DelayedPage) -> None:
@@ -402,12 +402,12 @@ class DelayedPages:
 
     def _load_rows(self, page: DelayedPage, chunk: Chunk) -> None:
         """Load what is due soon, and count the rest anew."""
-        turn = self._turn
-        turn.steps += chunk.count
+        core = self._core
+        core.scheduler.spent += chunk.count
         gone = self.stored.gone
         broken = set(chunk.damaged())
         lost: list[int] = []
-        until = turn.now_ms + self.near_ms
+        until = core.now_ms + self.near_ms
         for index in range(chunk.count):
             sequence = chunk.sequence(index)
             if gone.has(sequence) or sequence in self.memory.loaded:
@@ -457,16 +457,16 @@ class DelayedPages:
         ref = stored.ref
         memory = self.memory.loaded
         if page.away == 0:
-            self._turn.steps += len(memory) // 4
+            self._core.scheduler.spent += len(memory) // 4
             here = sorted(at for at in memory if start <= at and ref.first <= at <= ref.last)
             return [(at, memory[at]) for at in here[:count]]
-        data = self._turn.reader.read(self.queue.queue_id, ref, -1)
+        data = self._core.reader.read(self.queue.queue_id, ref, -1)
         chunk = chunk_if_true(self.queue.queue_id, ref, data)
         if chunk is None:
             return found
         broken = set(chunk.damaged())
         index: i64 = chunk.find(start)
-        self._turn.steps += chunk.count - index
+        self._core.scheduler.spent += chunk.count - index
         while index < chunk.count and len(found) < count:
             sequence = chunk.sequence(index)
             index += 1
@@ -501,7 +501,7 @@ class DelayedPages:
             if found:
                 return found, start
         fresh = self.memory.fresh
-        self._turn.steps += len(fresh) // 4
+        self._core.scheduler.spent += len(fresh) // 4
         rest = [sequence for sequence in fresh if sequence >= start]
         found = [(sequence, fresh[sequence]) for sequence in rest[:count]]
         return found, found[-1][0] + 1 if len(rest) > len(found) else 0
@@ -533,13 +533,13 @@ class DelayedPages:
         page = self.by_key.pop(stored.key, None)
         if page is not None:
             self._count_off(page)
-            self._turn.release_all(0, DELAYED_PAGE_BYTES)
+            self._core.memory.release_all(0, DELAYED_PAGE_BYTES)
 
     # -- all --------------------------------------------------------------------------------------
 
     def clear(self) -> None:
         """Forget all pages; their chunks are the store's to drop."""
-        self._turn.release_all(0, len(self.by_key) * DELAYED_PAGE_BYTES)
+        self._core.memory.release_all(0, len(self.by_key) * DELAYED_PAGE_BYTES)
         for page in self._loading:
             page.loading = False
         self.by_key = {}

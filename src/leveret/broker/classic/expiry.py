@@ -19,12 +19,13 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64
 
 from leveret.broker.backlog.window import NOTHING
-from leveret.broker.core.timers import Timed
 from leveret.broker.queue.deadlines import Deadlined, Deadlines
+from leveret.broker.scheduler.costs import MESSAGE_EXPIRED
+from leveret.broker.scheduler.timers import Timed
 from leveret.broker.values.death_reasons import REASON_EXPIRED
 from leveret.broker.values.expiration import deadline_of
 from leveret.clock import NO_DEADLINE
-from leveret.limits import EXPIRY_STEPS, LETTERS_WAITING_MAX
+from leveret.limits import LETTERS_WAITING_MAX
 
 if TYPE_CHECKING:
     from leveret.broker.classic.classic import ClassicQueue
@@ -44,7 +45,7 @@ class Expiry(Timed, Deadlined):
         super().__init__()
         self.queue = queue
         #: Each with a key: twice a page's first sequence, or twice a message's plus one.
-        self._deadlines: Final = Deadlines(queue.turn)
+        self._deadlines: Final = Deadlines(queue.core)
         #: How often all deadlines were forgotten: what computes them anew ends then.
         self._cleared: i64 = 0
         #: True while very many messages expire.
@@ -101,10 +102,10 @@ class Expiry(Timed, Deadlined):
         pages = ready.pages
         if pages is not None:
             for page in pages.away():
-                self.queue.turn.steps += 1
+                self.queue.scheduler.spent += 1
                 pages.note_deadline(page)
         if ready.memory_count() > 0:
-            self.queue.turn.start(self._note_all())
+            self.queue.scheduler.start(self._note_all())
 
     def _note_all(self) -> Iterator[int]:
         """Add the deadlines of all messages that wait in memory now."""
@@ -139,7 +140,7 @@ class Expiry(Timed, Deadlined):
 
     def arm(self) -> None:
         """Set the timer to the first deadline, unless a page is being read for it."""
-        timers = self.queue.turn.timers
+        timers = self.queue.core.timers
         first = self._deadlines.first()
         if first is not None and not self.reads():
             timers.set(self, first[0])
@@ -187,10 +188,10 @@ class Expiry(Timed, Deadlined):
         if returned is None:
             return False
         deadline = deadline_of(returned.message, queue.settings.message_ttl_ms)
-        if deadline == NO_DEADLINE or deadline > queue.turn.now_ms:
+        if deadline == NO_DEADLINE or deadline > queue.core.now_ms:
             return False
-        queue.turn.changes += 1
-        queue.turn.steps += 1
+        queue.scheduler.changes += 1
+        queue.scheduler.spent += 1
         queue.discard(sequence, REASON_EXPIRED)
         return True
 
@@ -204,17 +205,17 @@ class Expiry(Timed, Deadlined):
         """Expire the messages whose deadline is `until_ms` or before; of many the rest follows."""
         if self.expire_some(until_ms) and not self._expires:
             self._expires = True
-            self.queue.turn.start(self._expire_all())
+            self.queue.scheduler.start(self._expire_all())
 
     def due(self, now_ms: i64) -> None:
         """Expire the messages that are due."""
-        turn = self.queue.turn
+        core = self.queue.core
         if self.expire_some(self._until()) and not self._expires:
-            if turn.is_writing_much():
+            if core.scheduler.is_writing_much():
                 self.arm()
             else:
                 self._expires = True
-                turn.start_later(self._expire_all())
+                core.scheduler.start_later(self._expire_all())
         if self.queue.consumers:
             # They may wait for what is behind it.
             self.queue.schedule()
@@ -229,7 +230,7 @@ class Expiry(Timed, Deadlined):
         What expires this very moment may still be delivered, if the queue is about to.
         """
         queue = self.queue
-        return queue.turn.now_ms - 1 if queue.scheduled else queue.turn.now_ms
+        return queue.core.now_ms - 1 if queue.scheduled else queue.core.now_ms
 
     def expire_some(self, until_ms: i64) -> bool:
         """Expire a few messages; return whether there may be more."""
@@ -239,14 +240,14 @@ class Expiry(Timed, Deadlined):
             if not self._expire_next(until_ms):
                 self.arm()
                 return False
-            self.queue.turn.steps += EXPIRY_STEPS
+            self.queue.scheduler.spent += MESSAGE_EXPIRED
         return True
 
     def _expire_all(self) -> Iterator[int]:
         """Expire all messages that are due, unless the disk is too slow for it."""
         queue = self.queue
-        while not queue.turn.is_writing_much() and self._expire_next(self._until()):
-            yield EXPIRY_STEPS
+        while not queue.scheduler.is_writing_much() and self._expire_next(self._until()):
+            yield MESSAGE_EXPIRED
         self._expires = False
         if not queue.deleted:
             self.arm()
@@ -261,9 +262,9 @@ class Expiry(Timed, Deadlined):
         these it returns.
         """
         queue = self.queue
-        turn = queue.turn
+        core = queue.core
         if (
-            turn.waiting_letters() >= LETTERS_WAITING_MAX
+            core.scheduler.letters.count() >= LETTERS_WAITING_MAX
             and queue.settings.dead_letter_exchange is not None
         ):
             return False

@@ -39,8 +39,8 @@ def purge_rest(
         if queue.deleted:
             # The record of its end stands for all that was in it.
             break
-    queue.turn.free_table(parked)
-    detached.free(queue.turn)
+    queue.core.memory.free_table(parked)
+    detached.free(queue.core)
 
 
 def _forget_all(
@@ -116,7 +116,7 @@ def _ack(queue: WaitingQueue, first: i64, last: i64) -> None:
     """Forget messages with sequences that follow each other."""
     if queue.recorded:
         # Those that were never journaled are unknown there, and do no harm.
-        queue.turn.journal.ack(queue.queue_id, first, last)
+        queue.core.journal.ack(queue.queue_id, first, last)
     stored = queue.stored
     while first <= last and first <= stored.through:
         stored.forget(first)

@@ -26,8 +26,8 @@ from mypy_extensions import i64
 
 from leveret.broker.backlog.window import Returned
 from leveret.broker.core.retention import Keeper
-from leveret.broker.core.timers import Timed
 from leveret.broker.scheduler.task import Task
+from leveret.broker.scheduler.timers import Timed
 from leveret.broker.values.expiration import deadline_of
 from leveret.broker.values.queue_settings import UNSET
 from leveret.clock import NO_DEADLINE
@@ -90,13 +90,13 @@ class Retained(Timed):
         if _cost(message) > self.bytes_max:
             return False
         return self.age_ms_max < 0 or (
-            self.queue.turn.now_ms < message.timestamp_ms + self.age_ms_max
+            self.queue.core.now_ms < message.timestamp_ms + self.age_ms_max
         )
 
     def keep(self, sequence: i64, message: Message) -> None:
         """Retain an acked message, and drop the oldest ones beyond the limits."""
         # It takes as long as to settle two messages.
-        self.queue.turn.steps += 1
+        self.queue.scheduler.spent += 1
         self.messages[sequence] = message
         heapq.heappush(self._heap, int(sequence))
         for rewinding in self._rewindings:
@@ -114,12 +114,12 @@ class Retained(Timed):
         """
         left: i64 = _DROPPED_AT_ONCE
         while self._drop_first():
-            self.queue.turn.steps += 1
+            self.queue.scheduler.spent += 1
             left -= 1
             if left == 0:
                 if not self._trims:
                     self._trims = True
-                    self.queue.turn.start_later(self._drop_old())
+                    self.queue.scheduler.start_later(self._drop_old())
                 return
         self._arm()
 
@@ -136,7 +136,7 @@ class Retained(Timed):
         sequence: i64 = self._heap[0]
         message = self.messages.get(sequence)
         if message is not None:
-            age_ms = self.queue.turn.now_ms - message.timestamp_ms
+            age_ms = self.queue.core.now_ms - message.timestamp_ms
             if not self._is_over() and not 0 <= self.age_ms_max <= age_ms:
                 return False
             del self.messages[sequence]
@@ -147,14 +147,14 @@ class Retained(Timed):
 
     def _arm(self) -> None:
         """Set the timer to the end of the oldest message, or to now if there is more to drop."""
-        timers = self.queue.turn.timers
+        timers = self.queue.core.timers
         if not self.messages or (self.age_ms_max < 0 and not self._is_over()):
             timers.cancel(self)
             return
         first = self.messages.get(self._heap[0])
         if first is None or self._is_over():
             # What was put back has its entry until somebody looks at it.
-            timers.set(self, self.queue.turn.now_ms)
+            timers.set(self, self.queue.core.now_ms)
         else:
             timers.set(self, first.timestamp_ms + self.age_ms_max)
 
@@ -168,7 +168,7 @@ class Retained(Timed):
         It lies at its old places, marked as redelivered.  What has expired stays where it is.
         """
         rewinding = Rewinding()
-        rewinding.task = self.queue.turn.start(self._put_all_back(timestamp_ms, rewinding))
+        rewinding.task = self.queue.scheduler.start(self._put_all_back(timestamp_ms, rewinding))
         return rewinding
 
     def _put_all_back(self, timestamp_ms: i64, rewinding: Rewinding) -> Iterator[int]:
@@ -191,7 +191,7 @@ class Retained(Timed):
         self._rewindings.remove(rewinding)
         old = self._heap
         self._heap = left
-        self.queue.turn.free(old)
+        self.queue.core.memory.free(old)
         self._arm()
 
     def _put_back(self, sequence: i64, timestamp_ms: i64) -> bool:
@@ -201,13 +201,13 @@ class Retained(Timed):
             return False
         queue = self.queue
         deadline = deadline_of(message, queue.settings.message_ttl_ms)
-        if deadline != NO_DEADLINE and deadline <= queue.turn.now_ms:
+        if deadline != NO_DEADLINE and deadline <= queue.core.now_ms:
             return False
         del self.messages[sequence]
         self._keeper.book(-_cost(message))
         item = Returned(sequence, message, 1)
         if queue.recorded and message.persistent:
-            queue.turn.journal.requeue(queue.queue_id, sequence, item.count)
+            queue.core.journal.requeue(queue.queue_id, sequence, item.count)
         if queue.queued_keys is not None:
             queue.queued_keys.came_back(sequence, message)
         queue.put_back(item)
@@ -219,7 +219,7 @@ class Retained(Timed):
         for item in kept:
             self.messages[item.sequence] = item.message
             self._keeper.book(_cost(item.message))
-            self.queue.turn.hold(item.message.size)
+            self.queue.core.memory.hold(item.message.size)
             self._heap.append(int(item.sequence))
         self._arm()
 
@@ -233,12 +233,12 @@ class Retained(Timed):
 
     def clear(self) -> None:
         """Drop all messages, because the queue is deleted; its record stands for them."""
-        turn = self.queue.turn
-        turn.timers.cancel(self)
+        core = self.queue.core
+        core.timers.cancel(self)
         count: i64 = len(self.messages)
-        turn.release_all(count, self._keeper.bytes - count * RETAINED_OVERHEAD_BYTES)
-        turn.free_table(self.messages)
-        turn.free(self._heap)
+        core.memory.release_all(count, self._keeper.bytes - count * RETAINED_OVERHEAD_BYTES)
+        core.memory.free_table(self.messages)
+        core.memory.free(self._heap)
         self.messages = {}
         self._heap = []
         self._keeper.end()
@@ -261,7 +261,7 @@ class RetainedKeeper(Keeper):
     """What one queue retains, in the share of all."""
 
     def __init__(self, retained: Retained) -> None:
-        super().__init__(retained.queue.turn.retention)
+        super().__init__(retained.queue.core.memory.retention)
         self._retained: Retained | None = retained
 
     def shrink(self) -> None:

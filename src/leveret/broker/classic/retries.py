@@ -30,7 +30,7 @@ from mypy_extensions import i64
 
 from leveret.broker.backlog.window import Returned
 from leveret.broker.core.retention import Keeper
-from leveret.broker.core.timers import Timed
+from leveret.broker.scheduler.timers import Timed
 from leveret.broker.values.expiration import deadline_of
 from leveret.clock import NO_DEADLINE
 from leveret.limits import RETRY_OVERHEAD_BYTES, RETRY_TIME_BYTES
@@ -60,19 +60,19 @@ class Retries(Timed):
     def delay(self, item: Returned, delay_ms: i64) -> None:
         """Delay a returned message, and journal when it is due."""
         queue = self.queue
-        due_ms: i64 = queue.turn.now_ms + delay_ms
+        due_ms: i64 = queue.core.now_ms + delay_ms
         deadline = deadline_of(item.message, queue.settings.message_ttl_ms)
         if deadline != NO_DEADLINE:
             # What expires does so on time: it comes back for that.
             due_ms = min(due_ms, deadline + 1)
         if queue.recorded and item.message.persistent:
-            queue.turn.journal.define("retry", self._definition(item.sequence, due_ms))
+            queue.core.journal.define("retry", self._definition(item.sequence, due_ms))
         self._note(item.sequence, due_ms)
         self._park(item)
 
     def _note(self, sequence: i64, due_ms: i64) -> None:
         if sequence not in self.times:
-            self.queue.turn.hold_all(0, RETRY_TIME_BYTES)
+            self.queue.core.memory.hold_all(0, RETRY_TIME_BYTES)
         self.times[sequence] = due_ms
         heapq.heappush(self._heap, (int(due_ms), int(sequence)))
         self._arm()
@@ -121,16 +121,16 @@ class Retries(Timed):
     def _arm(self) -> None:
         """Set the timer to the first due time."""
         if self._heap:
-            self.queue.turn.timers.set(self, self._heap[0][0])
+            self.queue.core.timers.set(self, self._heap[0][0])
         else:
-            self.queue.turn.timers.cancel(self)
+            self.queue.core.timers.cancel(self)
 
     def due(self, now_ms: i64) -> None:
         """Put the messages that are due back into the queue."""
-        self.queue.turn.start_later(self._release())
+        self.queue.scheduler.start_later(self._release())
 
     def _release(self) -> Iterator[int]:
-        while self._heap and self._heap[0][0] <= self.queue.turn.now_ms:
+        while self._heap and self._heap[0][0] <= self.queue.core.now_ms:
             due_ms, number = heapq.heappop(self._heap)
             sequence: i64 = number
             if self.times.get(sequence, NO_DEADLINE) == due_ms:
@@ -143,7 +143,7 @@ class Retries(Timed):
     def _forget(self, sequence: i64) -> Returned | None:
         """Remove a message and return it; None if it was not parked."""
         del self.times[sequence]
-        self.queue.turn.release_all(0, RETRY_TIME_BYTES)
+        self.queue.core.memory.release_all(0, RETRY_TIME_BYTES)
         item = self.parked.pop(sequence, None)
         if item is not None:
             self.size -= item.message.size
@@ -157,19 +157,19 @@ class Retries(Timed):
         It is booked out, and still to be acked and to be taken out of the queue's `out`.
         """
         parked = self.parked
-        self.queue.turn.release_all(len(parked), self.size)
+        self.queue.core.memory.release_all(len(parked), self.size)
         self.parked = {}
         self.clear()
         return parked
 
     def clear(self) -> None:
         """Forget all that is parked or to be parked."""
-        turn = self.queue.turn
-        turn.release_all(0, len(self.times) * RETRY_TIME_BYTES)
+        core = self.queue.core
+        core.memory.release_all(0, len(self.times) * RETRY_TIME_BYTES)
         self._keeper.book(-self._keeper.bytes)
-        turn.free_table(self.times)
-        turn.free_table(self.parked)
-        turn.free(self._heap)
+        core.memory.free_table(self.times)
+        core.memory.free_table(self.parked)
+        core.memory.free(self._heap)
         self.times = {}
         self.parked = {}
         self._heap = []
@@ -199,7 +199,7 @@ class Retries(Timed):
         queue = self.queue
         for sequence, due_ms in times.items():
             there = queue.ready.has(sequence) or queue.stored.holds(sequence)
-            if there and due_ms > queue.turn.now_ms:
+            if there and due_ms > queue.core.now_ms:
                 self._note(sequence, due_ms)
 
 
@@ -208,7 +208,7 @@ class RetriesKeeper(Keeper):
     """What one queue delays, in the share of all."""
 
     def __init__(self, retries: Retries) -> None:
-        super().__init__(retries.queue.turn.retries)
+        super().__init__(retries.queue.core.memory.retries)
         self._retries: Retries | None = retries
 
     def shrink(self) -> None:

@@ -15,7 +15,6 @@ from leveret.broker.classic.dead_letter import refused_letter
 from leveret.broker.classic.deduplication import Deduplication, QueuedKeys, key_of, window_of
 from leveret.broker.classic.tracing import note_event
 from leveret.broker.core.accounts import MarkAccount
-from leveret.broker.queue.consumers import ASKED_PER_STEP
 from leveret.broker.queue.target import (
     DROP,
     RECORDS_NONE,
@@ -24,6 +23,7 @@ from leveret.broker.queue.target import (
     TAKE,
     Target,
 )
+from leveret.broker.scheduler.costs import LOOKED_AT_PER_COST
 from leveret.broker.values.death_reasons import REASON_MAXLEN
 from leveret.broker.values.event_names import ROUTED
 from leveret.broker.values.expiration import EXPIRATION_FLAG, deadline_of
@@ -45,7 +45,7 @@ class ClassicTarget(Target):
 
     def __init__(self, queue: ClassicQueue) -> None:
         records_from = RECORDS_PERSISTENT if queue.recorded else RECORDS_NONE
-        super().__init__(queue.turn, queue.name, queue.queue_id, records_from)
+        super().__init__(queue.core, queue.name, queue.queue_id, records_from)
         self._queue: Final = queue
         self._ready = queue.ready
         #: True if messages beyond the limits are refused.
@@ -80,7 +80,7 @@ class ClassicTarget(Target):
         if before is not window and before is not None and before.account is not None:
             before.account.end()
         if window is not None and window.account is None:
-            window.account = MarkAccount(self.turn.accounts)
+            window.account = MarkAccount(self.core.accounts)
         self.deduplication = window
 
     def forget_keys(self) -> None:
@@ -91,8 +91,8 @@ class ClassicTarget(Target):
         """Put `message` at the tail; return its sequence."""
         self.published += 1
         size = message.size
-        turn = self.turn
-        turn.hold(size)
+        core = self.core
+        core.memory.hold(size)
         queue = self._queue
         if not queue.scheduled:
             queue.schedule()
@@ -100,15 +100,15 @@ class ClassicTarget(Target):
         if flags & PRIORITY_FLAG != 0 and queue.may_have_levels:
             self._begin_levels(message)
         sequence = self._ready.append(message)
-        if (sequence & turn.event_mask) == 0:
+        if (sequence & core.event_mask) == 0:
             note_event(queue, ROUTED, sequence, message)
-        if (sequence & turn.window_mask) == 0 or size >= BODY_APART_BYTES:
+        if (sequence & core.memory.window_mask) == 0 or size >= BODY_APART_BYTES:
             queue.bound_window()
             if self.share is not None:
                 self.share.note()
         expires = flags & EXPIRATION_FLAG != 0
         if expires or self.surcharge > 0:
-            turn.steps += 1
+            core.scheduler.spent += 1
             if expires or queue.special:
                 queue.note_deadline(deadline_of(message, queue.settings.message_ttl_ms), sequence)
         return sequence
@@ -130,7 +130,7 @@ class ClassicTarget(Target):
         queue = self._queue
         if queue.deleted or queue.is_held() or not queue.consumers:
             return False
-        self.turn.steps += len(queue.consumers) // ASKED_PER_STEP
+        self.core.scheduler.spent += len(queue.consumers) // LOOKED_AT_PER_COST
         queue.dispatch(SLICE_MESSAGES)
         return self._ready.count() == 0 and queue.consumer_order.has_ready()
 
@@ -167,12 +167,12 @@ class ClassicTarget(Target):
         left: i64 = _DROPPED_AT_ONCE
         while left > 0 and self.is_over():
             left -= 1
-            self.turn.steps += 1
+            self.core.scheduler.spent += 1
             self._drop_head()
         self.is_over_limit = self.is_over()
         if self.is_over_limit and not self.shrinks:
             self.shrinks = True
-            self.turn.start(self._shrink())
+            self.core.scheduler.start(self._shrink())
 
     def _shrink(self) -> Iterator[int]:
         # What lies on the disk is read before it is dropped.
@@ -211,7 +211,7 @@ class ClassicTarget(Target):
         deduplication = self.deduplication
         if deduplication is None:
             return self._admit_length(message)
-        now_ms = self.turn.now_ms
+        now_ms = self.core.now_ms
         key = key_of(message, deduplication.header)
         if key and deduplication.has(key, now_ms):
             self.deduplicated += 1
@@ -249,7 +249,7 @@ class ClassicTarget(Target):
             return super().admit(message)
         if queue.settings.overflow == REJECT_PUBLISH_DLX:
             queue.died(REASON_MAXLEN)
-            self.turn.letters.add(refused_letter(queue, message))
+            self.core.scheduler.letters.add(refused_letter(queue, message))
         return REFUSE
 
     def _admit_quota(self, message: Message) -> i64:
@@ -265,5 +265,5 @@ class ClassicTarget(Target):
         fits = 0 <= bytes_max < self._ready.bodies + len(message.body)
         if share.replaces(0 if fits else message.size):
             return TAKE
-        self.turn.counts.quota_refused += 1
+        self.core.counts.quota_refused += 1
         return REFUSE

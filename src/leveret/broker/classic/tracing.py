@@ -1,6 +1,6 @@
 """The events of traced messages, as the queues that hold messages record them.
 
-Who calls has looked at the mask of events (`turn.event_mask`): most messages are not traced.  What
+Who calls has looked at the mask of events (`core.event_mask`): most messages are not traced.  What
 becomes of an event is in `node/events.py`.
 """
 
@@ -43,7 +43,7 @@ def note_dropped_copies(
 def _note(
     queue: Queue, event: str, sequence: i64, message: Message | None, reason: str, count: i64
 ) -> None:
-    events = queue.turn.events
+    events = queue.core.events
     vhost = queue.vhost
     if events is not None and vhost is not None and not queue.hidden:
         events.queue_event(event, vhost.name, queue.name, sequence, message, reason, count)

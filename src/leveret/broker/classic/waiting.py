@@ -16,8 +16,6 @@ the dead-letter exchange; one that a checkpoint must find is in memory or in a s
 
 from __future__ import annotations
 
-from typing import Final
-
 from mypy_extensions import i64, mypyc_attr
 
 from leveret.broker.backlog.detached import Detached
@@ -34,8 +32,9 @@ from leveret.broker.backlog.window import Returned, WindowPart
 from leveret.broker.classic.deduplication import QueuedKeys
 from leveret.broker.classic.purging import purge_rest
 from leveret.broker.classic.tracing import note_event
-from leveret.broker.core.turn import Turn
+from leveret.broker.core.core import Core
 from leveret.broker.queue.queue import Queue
+from leveret.broker.scheduler.costs import LISTED_PER_COST, MESSAGES_PER_COST
 from leveret.broker.scheduler.task import Task
 from leveret.broker.values.event_names import DELETED, DELIVERED, PURGED
 from leveret.broker.values.queue_attributes import QueueAttributes
@@ -43,18 +42,14 @@ from leveret.message import Address, Message
 from leveret.store.records.levels import STRICT
 from leveret.store.records.returns import MAYBE_DELIVERED
 
-#: Messages in memory that get their levels for a cost of 1, and pages that are looked at.
-_SORTED_PER_COST: Final = 4
-_PAGES_PER_COST: Final = 64
-
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class WaitingQueue(Queue):
     """The base of the queues whose messages wait."""
 
-    def __init__(self, turn: Turn, queue_id: i64, name: str, attributes: QueueAttributes) -> None:
-        super().__init__(turn, queue_id, name, attributes)
-        self.stored = StoredChunks(turn.spill)
+    def __init__(self, core: Core, queue_id: i64, name: str, attributes: QueueAttributes) -> None:
+        super().__init__(core, queue_id, name, attributes)
+        self.stored = StoredChunks(core.spill)
         #: Where its last dead letter went; None before the first one.
         self.letter_address: Address | None = None
         self._kind = "quorum" if attributes.arguments.get("x-queue-type") == "quorum" else "classic"
@@ -108,11 +103,11 @@ class WaitingQueue(Queue):
         ready = self.ready
         fifo = ready.fifo
         if fifo is not None:
-            self.turn.steps += ready.page_count() // _PAGES_PER_COST
+            self.core.scheduler.spent += ready.page_count() // LISTED_PER_COST
             if not fifo.are_whole():
                 return False
         waiting = ready.waiting()
-        self.turn.steps += len(waiting) // _SORTED_PER_COST
+        self.core.scheduler.spent += len(waiting) // MESSAGES_PER_COST
         self._have_levels()
         self.ready.fill(waiting, ready.next_sequence())
         if fifo is not None and (fifo.active or fifo.counts):
@@ -120,7 +115,7 @@ class WaitingQueue(Queue):
             assert isinstance(pages, PriorityPages)
             pages.take_over(fifo)
         if self.recorded:
-            self.turn.journal.define("levels", self.levels_definition())
+            self.core.journal.define("levels", self.levels_definition())
         return True
 
     def _have_levels(self) -> None:
@@ -145,7 +140,7 @@ class WaitingQueue(Queue):
 
     def bound_window(self) -> None:
         """Keep the memory of waiting messages within the window."""
-        if self.turn.window_bytes >= 0:
+        if self.core.memory.window_bytes >= 0:
             self._pages().bound()
 
     def _pages(self) -> Pages:
@@ -192,16 +187,16 @@ class WaitingQueue(Queue):
         if count == 0 and sequence < self.redelivered_below:
             count = MAYBE_DELIVERED
         self.taken_count = count
-        if (sequence & self.turn.event_mask) == 0:
+        if (sequence & self.core.event_mask) == 0:
             note_event(self, DELIVERED, sequence, message, count)
         return message
 
     def let_go(self, sequence: i64, message: Message) -> None:
         """Forget a message for good, here and in the journal."""
-        turn = self.turn
-        turn.release(message.size)
+        core = self.core
+        core.memory.release(message.size)
         if self.recorded and message.persistent:
-            turn.journal.ack(self.queue_id, sequence, sequence)
+            core.journal.ack(self.queue_id, sequence, sequence)
         if sequence <= self.stored.through:
             self.stored.forget(sequence)
 
@@ -211,21 +206,21 @@ class WaitingQueue(Queue):
         if not recorded and not self.deleted:
             self.let_go(sequence, message)
             return
-        turn = self.turn
-        turn.release(message.size)
+        core = self.core
+        core.memory.release(message.size)
         if sequence <= self.stored.through:
             self.stored.forget(sequence)
 
     def purge(self) -> i64:
         """Drop the waiting messages, here at once; the rest of it may take longer (`purging`)."""
-        self.turn.changes += 1
+        self.core.scheduler.changes += 1
         dropped = self.ready_count()
         note_event(self, PURGED, self.next_number(), None)
         pages = self.ready.pages
         detached = self._detach()
         parked = self.take_parked()
         dropped += len(parked)
-        purging = self.turn.start(purge_rest(self, detached, pages, parked))
+        purging = self.core.scheduler.start(purge_rest(self, detached, pages, parked))
         self.purging = None if purging.over else purging
         return dropped
 
@@ -239,17 +234,17 @@ class WaitingQueue(Queue):
 
     def _detach(self) -> Detached:
         """Let the waiting messages leave the memory's account, the counts and all lists."""
-        self.turn.release_all(self.ready.memory_count(), self.ready.memory_bytes())
+        self.core.memory.release_all(self.ready.memory_count(), self.ready.memory_bytes())
         return self.ready.detach()
 
     def drop(self) -> None:
         """Drop everything; the record of the delete stands for it in the journal."""
         note_event(self, DELETED, self.next_number(), None)
-        self._detach().free(self.turn)
-        self.out.free(self.turn)
-        self.stored.free(self.turn)
+        self._detach().free(self.core)
+        self.out.free(self.core.scheduler)
+        self.stored.free(self.core)
         if self.expiry_of_queue is not None:
-            self.turn.timers.cancel(self.expiry_of_queue)
+            self.core.timers.cancel(self.expiry_of_queue)
 
     def untie(self) -> None:
         """Let go of the parts that know the queue, which was dropped."""
@@ -288,7 +283,7 @@ class WaitingQueue(Queue):
         """
         self.ready.fill(returned, next_sequence)
         for item in returned:
-            self.turn.hold(item.message.size)
+            self.core.memory.hold(item.message.size)
         if unclean:
             self.redelivered_below = next_sequence
 

@@ -1,6 +1,6 @@
 """The account of memory that is not messages: definitions, and what connections hold.
 
-`HeldMemory` counts messages.  Whatever else a client can make grow is booked here, in bytes, when
+`Memory` counts messages.  Whatever else a client can make grow is booked here, in bytes, when
 it is made, and booked out when it goes:
 
 - *definitions*: vhosts, queues, exchanges, bindings, policies and parameters, with their names,

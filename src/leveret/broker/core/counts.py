@@ -2,8 +2,8 @@
 
 Queues, channels and connections count for themselves, which costs the path of a message nothing
 more.  Who wants totals walks over those that are there (`admin.metrics`) and adds what is kept here
-of those that went.  A walk takes many slices.  What goes after the walk saw it is taken off again
-once, by `seen`: so a walk counts each object once, and a total never falls.
+of those that went.  Others have their turns during a walk.  What goes after the walk saw it is
+taken off again once, by `seen`: so a walk counts each object once, and a total never falls.
 
 No limit or decision depends on these figures.
 

@@ -1,6 +1,6 @@
 """Who notes what happens to messages, as queues and connections see it.
 
-Invariant: nothing is looked at per message while events are off, but one mask (`Turn.event_mask`).
+Invariant: nothing is looked at per message while events are off, but one mask (`Core.event_mask`).
 """
 
 from __future__ import annotations

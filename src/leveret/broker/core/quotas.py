@@ -27,17 +27,13 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
+from leveret.broker.scheduler.costs import QUEUES_COUNTED_PER_COST
 from leveret.errors import PreconditionFailed
-from leveret.limits import (
-    QUOTA_RECOUNT_QUEUES,
-    QUOTA_RECOUNT_QUEUES_PER_STEP,
-    QUOTA_SLACK_BYTES,
-    QUOTA_SLACK_MESSAGES,
-)
+from leveret.limits import QUOTA_RECOUNT_QUEUES, QUOTA_SLACK_BYTES, QUOTA_SLACK_MESSAGES
 
 if TYPE_CHECKING:
+    from leveret.broker.core.core import Core
     from leveret.broker.core.ownership import Owner
-    from leveret.broker.core.turn import Turn
 
 MAX_QUEUES: Final = "max-queues"
 MAX_BINDINGS: Final = "max-bindings"
@@ -194,14 +190,14 @@ class Share:
 class Use:
     """What one user or one vhost has, and what it may have; a negative limit is none."""
 
-    def __init__(self, label: str, turn: Turn, owner: Owner | None = None) -> None:
+    def __init__(self, label: str, core: Core, owner: Owner | None = None) -> None:
         #: Whose limits they are, in errors.
         self.label: Final = label
         #: The user; None for a vhost.
         self.owner: Final = owner
         #: True for a user who was deleted: what he had stays, without limits.
         self.is_gone = False
-        self._turn: Final = turn
+        self._core: Final = core
         self.queues: i64 = 0
         self.queues_max: i64 = -1
         self.bindings: i64 = 0
@@ -223,7 +219,7 @@ class Use:
         #: True while all of them are counted, and those that are left then.
         self._counts_all = False
         self._uncounted: list[Share] = []
-        #: Queues that may still be counted again in the turn that ends at this step.
+        #: Queues that may still be counted again while `Scheduler.full_at` is this.
         self._recounts_left: i64 = QUOTA_RECOUNT_QUEUES
         self._recounts_until: i64 = 0
 
@@ -301,7 +297,7 @@ class Use:
 
     def count_messages(self) -> None:
         """Count what all queues hold, for who looks at `messages` and `bytes`."""
-        self._turn.steps += len(self.shares) // QUOTA_RECOUNT_QUEUES_PER_STEP
+        self._core.scheduler.spent += len(self.shares) // QUEUES_COUNTED_PER_COST
         for share in self.shares:
             share.count()
 
@@ -333,9 +329,9 @@ class Use:
 
         In one turn so many are counted: each of many queues to which one message goes asks.
         """
-        turn = self._turn
-        if self._recounts_until != turn.turn_end:
-            self._recounts_until = turn.turn_end
+        core = self._core
+        if self._recounts_until != core.scheduler.full_at:
+            self._recounts_until = core.scheduler.full_at
             self._recounts_left = QUOTA_RECOUNT_QUEUES
         if self._recounts_left <= 0:
             return
@@ -350,7 +346,7 @@ class Use:
             if self._fits(1, size):
                 break
         self._recounts_left -= looked
-        turn.steps += 1 + looked // QUOTA_RECOUNT_QUEUES_PER_STEP
+        core.scheduler.spent += 1 + looked // QUEUES_COUNTED_PER_COST
 
     def judge(self) -> None:
         """Watch the quota where all queues together may reach it before they are counted again."""
@@ -374,10 +370,10 @@ class Use:
         What is published meanwhile to those that were not reached is not judged.
         """
         self._uncounted = list(self.shares)
-        self._turn.steps += len(self._uncounted) >> 6
+        self._core.scheduler.spent += len(self._uncounted) >> 6
         if not self._counts_all:
             self._counts_all = True
-            self._turn.start(self._count_all())
+            self._core.scheduler.start(self._count_all())
 
     def _count_all(self) -> Iterator[int]:
         while self._uncounted:
@@ -398,8 +394,8 @@ class Use:
 class Quotas:
     """What all users have; vhosts keep theirs themselves."""
 
-    def __init__(self, turn: Turn) -> None:
-        self._turn: Final = turn
+    def __init__(self, core: Core) -> None:
+        self._core: Final = core
         #: The limits of each user that has any (`Users.limits`).
         self.user_limits: Final[dict[str, dict[str, int]]] = {}
         #: The limits of users for whom others are not set; of a broker whose data are old, none.
@@ -416,7 +412,7 @@ class Quotas:
             return None
         use = self.users.get(owner.key)
         if use is None:
-            use = self.users[owner.key] = Use(f"of user '{owner.name}'", self._turn, owner)
+            use = self.users[owner.key] = Use(f"of user '{owner.name}'", self._core, owner)
             use.limit(self.limits_of(owner.name))
         return use
 

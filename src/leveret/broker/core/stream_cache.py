@@ -14,7 +14,7 @@ from typing import final
 
 from mypy_extensions import i64
 
-from leveret.broker.core.memory import HeldMemory
+from leveret.broker.scheduler.memory import Memory
 from leveret.limits import MESSAGE_OVERHEAD_BYTES, STREAM_CACHE_BYTES_MAX
 
 
@@ -34,7 +34,7 @@ class CachedBlock:
 class StreamCache:
     """The blocks, the least recently used first."""
 
-    def __init__(self, memory: HeldMemory) -> None:
+    def __init__(self, memory: Memory) -> None:
         self.memory = memory
         self.blocks: dict[CachedBlock, None] = {}
         #: Memory that the blocks take, and how much of it is bodies and properties.

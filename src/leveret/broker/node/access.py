@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
+from leveret.broker.scheduler.costs import PATTERN_WALK_PER_COST
 from leveret.broker.values.permission import CONFIGURE, READ, WRITE
 from leveret.errors import AccessRefused
-from leveret.limits import ACCESS_CACHED_MAX, PATTERN_WALK_PER_STEP, SHORT_STRING_BYTES_MAX
+from leveret.limits import ACCESS_CACHED_MAX, SHORT_STRING_BYTES_MAX
 from leveret.names import Name
 
 if TYPE_CHECKING:
@@ -160,7 +161,7 @@ class Access:
         before = pattern.walked
         found = pattern.matches(text)
         self.walked += pattern.walked - before
-        self._users.turn.steps += (pattern.walked - before) // PATTERN_WALK_PER_STEP
+        self._users.core.scheduler.spent += (pattern.walked - before) // PATTERN_WALK_PER_COST
         return found
 
     def _where(self, kind: str, name: str) -> str:

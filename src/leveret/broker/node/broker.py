@@ -10,13 +10,14 @@ from collections.abc import Iterator
 from mypy_extensions import i64
 
 from leveret.broker.classic.waiting import WaitingQueue
-from leveret.broker.core.turn import Link, Turn
+from leveret.broker.core.core import Core
 from leveret.broker.node.closing import close_links
 from leveret.broker.node.eviction import Eviction
 from leveret.broker.node.parameters import Parameters
 from leveret.broker.node.publish_sessions import PublishSessions
 from leveret.broker.node.users import ADMINISTRATOR, Users
 from leveret.broker.policy.keys import utf8_size
+from leveret.broker.scheduler.link import Link
 from leveret.broker.scheduler.task import Task
 from leveret.broker.staging.area import StagingArea, area_of
 from leveret.broker.values.arguments import Arguments
@@ -44,14 +45,14 @@ from leveret.limits import (
 from leveret.store.journal.journal import Journal
 
 
-def _share_memory(turn: Turn, bytes_max: i64) -> None:
+def _share_memory(core: Core, bytes_max: i64) -> None:
     """Limit what has a share of the memory that clients may take."""
     # What files have must not keep the alarm on.
-    turn.retention.bytes_max = bytes_max // RETENTION_SHARE
-    turn.accounts.mark_bytes_max = bytes_max // MARK_SHARE
-    turn.accounts.request_bytes_max = bytes_max // REQUEST_SHARE
-    turn.retries.bytes_max = bytes_max // RETRY_SHARE
-    turn.stream_cache.bytes_max = min(STREAM_CACHE_BYTES_MAX, bytes_max // 8)
+    core.memory.retention.bytes_max = bytes_max // RETENTION_SHARE
+    core.accounts.mark_bytes_max = bytes_max // MARK_SHARE
+    core.accounts.request_bytes_max = bytes_max // REQUEST_SHARE
+    core.memory.retries.bytes_max = bytes_max // RETRY_SHARE
+    core.stream_cache.bytes_max = min(STREAM_CACHE_BYTES_MAX, bytes_max // 8)
 
 
 class Broker:
@@ -60,7 +61,7 @@ class Broker:
     def __init__(
         self, journal: Journal, memory_bytes_max: i64, stream_ids: StreamIds | None = None
     ) -> None:
-        self.turn = Turn(journal)
+        self.core = Core(journal)
         self.ids = Ids(stream_ids)
         self.vhosts: dict[str, Vhost] = {}
         #: Those that are being deleted: nobody finds them, and their names are not free yet.
@@ -73,15 +74,15 @@ class Broker:
         #: Those that are in a vhost, by user and by vhost.
         self._links_of_users: dict[str, dict[Link, None]] = {}
         self._links_of_vhosts: dict[str, dict[Link, None]] = {}
-        self.users = Users(self.turn, self.vhosts, self.links)
-        self.eviction = Eviction(self.turn, self.vhosts)
-        self.parameters = Parameters(self.turn, self.vhosts)
-        self.publish_sessions = PublishSessions(self.turn)
+        self.users = Users(self.core, self.vhosts, self.links)
+        self.eviction = Eviction(self.core, self.vhosts)
+        self.parameters = Parameters(self.core, self.vhosts)
+        self.publish_sessions = PublishSessions(self.core)
         #: True while a task applies the retention of all streams.
         self._retains = False
         #: Publishers are blocked while clients take more memory than this.
         self.memory_bytes_max: i64 = memory_bytes_max
-        _share_memory(self.turn, memory_bytes_max)
+        _share_memory(self.core, memory_bytes_max)
         #: The disk space that must stay free, and what was free when it was last checked.
         self.disk_free_bytes_min: i64 = 0
         self.disk_free_bytes: i64 = 0
@@ -134,16 +135,16 @@ class Broker:
         if not maker:
             return self._make_vhost(name, record)
         self.users.check_new_permission()
-        self.turn.journal.begin_tx()
+        self.core.journal.begin_tx()
         try:
             vhost = self._make_vhost(name, record)
             self.users.set_permission(maker, name, ".*", ".*", ".*")
         finally:
-            self.turn.journal.end_tx()
+            self.core.journal.end_tx()
         return vhost
 
     def _make_vhost(self, name: str, record: Arguments) -> Vhost:
-        self.turn.journal.define("vhost", record)
+        self.core.journal.define("vhost", record)
         vhost = self.restore_vhost(name)
         vhost.metadata.restore(record)
         return vhost
@@ -161,15 +162,15 @@ class Broker:
             raise NotFound(f"no vhost '{name}'")
         if vhost.metadata.protected:
             raise PreconditionFailed(f"vhost '{name}' is protected from deletion")
-        self.turn.changes += 1
+        self.core.scheduler.changes += 1
         vhost.end()
         # The record stands for all that is in it, so that a crash leaves all or nothing.
-        self.turn.journal.define("vhost", vhost.metadata.record())
+        self.core.journal.define("vhost", vhost.metadata.record())
         del self.vhosts[name]
         self.dissolving[name] = vhost
         self.users.forget_vhost(name)
         self.parameters.forget_vhost(name)
-        return self.turn.start(self._dissolve(vhost))
+        return self.core.scheduler.start(self._dissolve(vhost))
 
     def _dissolve(self, vhost: Vhost) -> Iterator[int]:
         """Delete all that is in a vhost: its connections, then exchanges and queues, one by one.
@@ -183,11 +184,11 @@ class Broker:
         yield from vhost.dissolve()
         # A queue of a vhost of the same name that is made later is none of it.
         last_queue_id = int(self.ids.last_queue_id)
-        self.turn.journal.delete("vhost", {"name": name, "last_queue_id": last_queue_id})
-        self.turn.recorded()
+        self.core.journal.delete("vhost", {"name": name, "last_queue_id": last_queue_id})
+        self.core.syncs.recorded()
         del self.dissolving[name]
-        if self.turn.events is not None:
-            self.turn.events.forget_vhost(name)
+        if self.core.events is not None:
+            self.core.events.forget_vhost(name)
 
     def all_vhosts(self) -> list[Vhost]:
         """Return the vhosts of which anything is there, those too that are being deleted."""
@@ -207,7 +208,7 @@ class Broker:
                 self.vhost(name)
             raise NotAllowed(where)
         vhost = self.vhost(name)
-        if self.turn.accounts.is_crowded():
+        if self.core.accounts.is_crowded():
             raise NotAllowed(f"{where}: connections take more memory than they may")
         most = vhost.metadata.limits.get("max-connections", -1)
         if most >= 0 and len(self._links_of_vhosts.get(name, ())) >= most:
@@ -218,7 +219,7 @@ class Broker:
                 f"connection refused for user '{user}': user connection limit ({most}) is reached"
             )
         link.vhost_name = name
-        self.turn.counts.connections_opened += 1
+        self.core.counts.connections_opened += 1
         self._links_of_users.setdefault(user, {})[link] = None
         self._links_of_vhosts.setdefault(name, {})[link] = None
         return vhost
@@ -233,7 +234,7 @@ class Broker:
         if link.vhost_name:
             _take_out(self._links_of_users, link.user, link)
             _take_out(self._links_of_vhosts, link.vhost_name, link)
-            self.turn.counts.connections_closed += 1
+            self.core.counts.connections_closed += 1
             link.vhost_name = ""
 
     def check_channel(self, link: Link) -> None:
@@ -244,7 +245,7 @@ class Broker:
             return
         count: i64 = 0
         links = self._links_of_users.get(user, {})
-        self.turn.steps += len(links)
+        self.core.scheduler.spent += len(links)
         for other in links:
             count += other.channel_count()
         if count >= most:
@@ -257,26 +258,26 @@ class Broker:
         """Return the vhost `name`; if it is new, create it without a record in the journal."""
         vhost = self.vhosts.get(name)
         if vhost is None:
-            self.turn.changes += 1
-            vhost = Vhost(self.turn, self.ids, name)
+            self.core.scheduler.changes += 1
+            vhost = Vhost(self.core, self.ids, name)
             vhost.staging = StagingArea(vhost)
             self.vhosts[name] = vhost
         return vhost
 
     def memory_bytes(self) -> i64:
         """Return an estimate of the memory that clients have made grow: messages and the rest."""
-        return self.message_bytes() + self.turn.accounts.counted()
+        return self.message_bytes() + self.core.accounts.counted()
 
     def message_bytes(self) -> i64:
         """Return an estimate of the memory for messages, including those still being received."""
-        turn = self.turn
-        held = turn.held_bytes + turn.held_messages * MESSAGE_OVERHEAD_BYTES
-        return held + turn.assembling_bytes
+        core = self.core
+        held = core.memory.held_bytes + core.memory.held_messages * MESSAGE_OVERHEAD_BYTES
+        return held + core.memory.assembling_bytes
 
     def limit_memory(self, bytes_max: i64) -> None:
         """Block publishers from now on while clients take more memory than this."""
         self.memory_bytes_max = bytes_max
-        _share_memory(self.turn, bytes_max)
+        _share_memory(self.core, bytes_max)
 
     def is_overfull(self) -> bool:
         """Return whether memory is so far above the watermark that no input may be read."""
@@ -286,22 +287,22 @@ class Broker:
     def wants_chunks(self) -> bool:
         """Return whether a checkpoint would free much: half the memory is used, much by streams."""
         most = self.memory_bytes_max
-        return self.memory_bytes() > most // 2 and self.turn.unchunked_bytes > most // 8
+        return self.memory_bytes() > most // 2 and self.core.memory.unchunked_bytes > most // 8
 
     def settle(self, continues: bool = True) -> None:
         """End a batch of input: deliver messages, then check the memory.
 
         Once in a round, where it `continues`, all goes on that took longer than its slice.
         """
-        self.turn.settle(continues)
+        self.core.settle(continues)
         self.judge_memory()
 
     def judge_memory(self) -> None:
         """Block publishers above the watermark; unblock them at nine tenths of it."""
         held = self.memory_bytes()
-        self.turn.overfull = self.is_overfull()
+        self.core.memory.overfull = self.is_overfull()
         # What cannot go to the disk may leave messages less than their window.
-        others = self.turn.accounts.counted()
+        others = self.core.accounts.counted()
         spare = (self.memory_bytes_max - self.eviction.bytes_max) // 2
         self.eviction.judge(held - min(others, max(spare, 0)))
         if not self.memory_alarm and held > self.memory_bytes_max:
@@ -321,9 +322,9 @@ class Broker:
 
         It had them all since the last checkpoint, and they are all in memory.
         """
-        turn = self.turn
-        held = turn.held_bytes - turn.stream_cache.message_bytes
-        return min(turn.journal.bytes_since_roll, held)
+        core = self.core
+        held = core.memory.held_bytes - core.stream_cache.message_bytes
+        return min(core.journal.bytes_since_roll, held)
 
     def judge_disk(self, free_bytes: i64, owed_bytes: i64 = 0) -> None:
         """Block publishers if too little space stays free; unblock them with an eighth more.
@@ -334,14 +335,14 @@ class Broker:
         self.disk_free_bytes = free_bytes
         least = self.disk_free_bytes_min
         room: i64 = free_bytes - owed_bytes - self.checkpoint_bytes()
-        room -= self.turn.journal.unsynced_bytes + self.turn.spill.unwritten_bytes
+        room -= self.core.journal.unsynced_bytes + self.core.spill.unwritten_bytes
         if not self.disk_alarm and room < least:
             self.disk_alarm = True
-            self.turn.disk_short = True
+            self.core.disk_short = True
             self._notify_alarms()
         elif self.disk_alarm and room >= least + least // 8:
             self.disk_alarm = False
-            self.turn.disk_short = False
+            self.core.disk_short = False
             self._notify_alarms()
             for vhost in self.vhosts.values():
                 area_of(vhost).go_on()
@@ -360,8 +361,8 @@ class Broker:
         blocked = len(causes) > 0
         if blocked != self.blocked:
             self.blocked = blocked
-            if self.turn.events is not None:
-                self.turn.events.paused = blocked
+            if self.core.events is not None:
+                self.core.events.paused = blocked
             for link in list(self.links):
                 link.alarm(blocked, self.blocked_reason)
 
@@ -374,7 +375,7 @@ class Broker:
         if greediest is not None and greediest.account.bytes > GREEDY_CONNECTION_BYTES:
             greediest.force(
                 f"it holds {greediest.account.bytes} bytes of memory beside messages, the most of "
-                f"all, and together they may hold {self.turn.accounts.connection_bytes_max}"
+                f"all, and together they may hold {self.core.accounts.connection_bytes_max}"
             )
 
     def journal_stop(self, time_ms: i64) -> None:
@@ -382,8 +383,8 @@ class Broker:
 
         Long operations come to their end first.
         """
-        self.turn.end_works()
-        journal = self.turn.journal
+        self.core.scheduler.end_tasks()
+        journal = self.core.journal
         for vhost in self.vhosts.values():
             for queue in vhost.queues.by_name.values():
                 if isinstance(queue, WaitingQueue) and queue.recorded and queue.redelivered_below:
@@ -394,10 +395,10 @@ class Broker:
         """Do what depends on the time alone: memory, and retention of streams."""
         self.publish_sessions.tick()
         self.eviction.ask_again()
-        if self.turn.accounts.is_crowded() and not self.publish_sessions.shed():
+        if self.core.accounts.is_crowded() and not self.publish_sessions.shed():
             self._close_greediest()
         if not self._retains:
-            self.turn.start(self._retain_all())
+            self.core.scheduler.start(self._retain_all())
 
     def _retain_all(self) -> Iterator[int]:
         """Drop from all streams what exceeds their retention."""

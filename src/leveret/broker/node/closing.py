@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
 
 from mypy_extensions import i64
 
-from leveret.broker.core.turn import Link
-from leveret.limits import CLOSE_STEPS
-
-#: Connections that are passed by at the cost of 1.
-_PASSED_PER_COST: Final = 8
+from leveret.broker.scheduler.costs import CONNECTION_CLOSED, VISITED_PER_COST
+from leveret.broker.scheduler.link import Link
 
 
 def close_links(links: list[Link], text: str, *, user: str = "", vhost: str = "") -> Iterator[int]:
@@ -27,7 +23,7 @@ def close_links(links: list[Link], text: str, *, user: str = "", vhost: str = ""
         link = left.pop()
         if (user and link.user == user) or (vhost and link.vhost_name == vhost):
             link.force(text)
-            yield CLOSE_STEPS
+            yield CONNECTION_CLOSED
         else:
             passed += 1
-            yield 1 if passed % _PASSED_PER_COST == 0 else 0
+            yield 1 if passed % VISITED_PER_COST == 0 else 0

@@ -16,7 +16,7 @@ from mypy_extensions import i64
 
 from leveret.broker.classic.delayed import DelayedMessages
 from leveret.broker.classic.waiting import WaitingQueue
-from leveret.broker.core.turn import Turn
+from leveret.broker.core.core import Core
 from leveret.limits import (
     QUEUE_WINDOW_BYTES_LEAST,
     SPILL_BATCH_BYTES,
@@ -34,8 +34,8 @@ _ASKED: Final = 32
 class Eviction:
     """Keeps what waits in memory within `bytes_max`; below 0 there is no limit."""
 
-    def __init__(self, turn: Turn, vhosts: dict[str, Vhost]) -> None:
-        self.turn = turn
+    def __init__(self, core: Core, vhosts: dict[str, Vhost]) -> None:
+        self.core = core
         self.vhosts = vhosts
         self.bytes_max: i64 = -1
         #: The window of a queue while there is memory for it.
@@ -56,7 +56,7 @@ class Eviction:
         self.window_bytes = window_bytes
         self.bytes_max = bytes_max
         narrow = min(window_bytes, QUEUE_WINDOW_BYTES_LEAST)
-        self.turn.window_bytes = narrow if self.full else window_bytes
+        self.core.memory.window_bytes = narrow if self.full else window_bytes
 
     def judge(self, held: i64) -> None:
         """Make queues write from when `held` exceeds the limit until it is under nine tenths."""
@@ -66,10 +66,10 @@ class Eviction:
             if held <= self.bytes_max:
                 return
             self.full = True
-            self.turn.window_bytes = min(self.window_bytes, QUEUE_WINDOW_BYTES_LEAST)
+            self.core.memory.window_bytes = min(self.window_bytes, QUEUE_WINDOW_BYTES_LEAST)
         elif held <= self.bytes_max // 10 * 9:
             self.full = False
-            self.turn.window_bytes = self.window_bytes
+            self.core.memory.window_bytes = self.window_bytes
             self._queues = self._all()
             self._asked = None
             self._asked_at = -1
@@ -77,7 +77,7 @@ class Eviction:
         if (self._asked_at < 0 or held > self._asked_at + QUEUE_WINDOW_BYTES_LEAST) and (
             self._evicting is None or self._evicting.over
         ):
-            self._evicting = self.turn.start(self._evict(held))
+            self._evicting = self.core.scheduler.start(self._evict(held))
 
     def ask_again(self) -> None:
         """Ask all queues again, as what was handed out may have come back since."""
@@ -85,7 +85,7 @@ class Eviction:
 
     def _evict(self, held: i64) -> Iterator[int]:
         """Ask queues to write what they hold, until much waits to be written."""
-        while self.full and self.turn.spill.unwritten_bytes < SPILL_BATCH_BYTES:
+        while self.full and self.core.spill.unwritten_bytes < SPILL_BATCH_BYTES:
             queue = self._asked
             if queue is None or queue.deleted:
                 queue = next(self._queues, None)

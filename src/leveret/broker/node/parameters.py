@@ -29,7 +29,7 @@ from leveret.wire.buffer import BytesWriter
 from leveret.wire.tables import write_table
 
 if TYPE_CHECKING:
-    from leveret.broker.core.turn import Turn
+    from leveret.broker.core.core import Core
     from leveret.broker.vhost.vhost import Vhost
 
 OPERATOR_POLICY: Final = "operator_policy"
@@ -49,8 +49,8 @@ _POLICY_FIELDS: Final = ("pattern", "definition", "priority", "apply-to")
 class Parameters:
     """The parameters of all vhosts, and the global ones."""
 
-    def __init__(self, turn: Turn, vhosts: dict[str, Vhost]) -> None:
-        self._turn: Final = turn
+    def __init__(self, core: Core, vhosts: dict[str, Vhost]) -> None:
+        self._core: Final = core
         self._vhosts: Final = vhosts
         #: Values by vhost, component and name; without those that a vhost keeps itself.
         self.values: dict[tuple[str, str, str], object] = {}
@@ -112,7 +112,7 @@ class Parameters:
         vhost.check_definition(_memory(name, value))
         record = _key_record(vhost_name, component, name)
         record["value"] = {"value": value}
-        self._turn.journal.define("parameter", record)
+        self._core.journal.define("parameter", record)
         self._take_out(key)
         self._put(key, value)
 
@@ -128,9 +128,9 @@ class Parameters:
         key = (vhost_name, component, name)
         if key not in self.values:
             raise NotFound(f"no parameter '{name}' of {component} in vhost '{vhost_name}'")
-        self._turn.changes += 1
+        self._core.scheduler.changes += 1
         self._take_out(key)
-        self._turn.journal.delete("parameter", _key_record(vhost_name, component, name))
+        self._core.journal.delete("parameter", _key_record(vhost_name, component, name))
 
     def find(self, vhost_name: str, component: str, name: str) -> object:
         """Return the value of a parameter, None where there is none.  Raises: NotFound (404)."""
@@ -206,13 +206,13 @@ class Parameters:
         """Keep a global value."""
         self._take_out_global(name)
         self.global_values[name] = value
-        self._turn.accounts.definition_bytes += _memory(name, value)
+        self._core.accounts.definition_bytes += _memory(name, value)
 
     def _take_out_global(self, name: str) -> None:
         """Keep a global value no longer, if there is one."""
         if name in self.global_values:
             size = _memory(name, self.global_values.pop(name))
-            self._turn.accounts.definition_bytes -= size
+            self._core.accounts.definition_bytes -= size
 
     # -- global -----------------------------------------------------------------------------------
 
@@ -228,9 +228,9 @@ class Parameters:
             check_default_limits(as_table(value, name))
         if name not in self.global_values and len(self.global_values) >= PARAMETERS_MAX:
             raise PreconditionFailed(f"there are at most {PARAMETERS_MAX} global parameters")
-        self._turn.accounts.check_definition(_memory(name, value))
+        self._core.accounts.check_definition(_memory(name, value))
         record: dict[str, object] = {"name": name, "value": {"value": value}}
-        self._turn.journal.define("global_parameter", record)
+        self._core.journal.define("global_parameter", record)
         self._put_global(name, value)
         if name == DEFAULT_USER_LIMITS:
             self.apply_defaults()
@@ -239,9 +239,9 @@ class Parameters:
         """Remove a global parameter.  Raises: NotFound (404)."""
         if name not in self.global_values:
             raise NotFound(f"no global parameter '{name}'")
-        self._turn.changes += 1
+        self._core.scheduler.changes += 1
         self._take_out_global(name)
-        self._turn.journal.delete("global_parameter", {"name": name})
+        self._core.journal.delete("global_parameter", {"name": name})
         if name == DEFAULT_USER_LIMITS:
             self.apply_defaults()
 
@@ -251,7 +251,7 @@ class Parameters:
         # An older release may have kept any value under that name.
         limits = value.items() if isinstance(value, dict) else ()
         numbers = {name: most for name, most in limits if isinstance(most, int)}
-        self._turn.quotas.set_defaults(numbers)
+        self._core.quotas.set_defaults(numbers)
 
     # -- records ----------------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64, mypyc_attr
 
 from leveret.broker.core.accounts import LostAccount
-from leveret.broker.core.effects import SyncWaiter
+from leveret.broker.scheduler.effects import SyncWaiter
 from leveret.limits import (
     PUBLISH_SESSION_CHANNELS_MAX,
     PUBLISH_SESSION_EXPIRY_MS,
@@ -34,7 +34,8 @@ from leveret.store.records.publish_session import FORGOTTEN, PublishProgress
 from leveret.wire.content.publish_marks import Gap, PublishMarks
 
 if TYPE_CHECKING:
-    from leveret.broker.core.turn import Link, Turn
+    from leveret.broker.core.core import Core
+    from leveret.broker.scheduler.link import Link
 
 #: What they take in bytes, in the plain build: a session, a channel, and a run of publishes that
 #: were not taken.
@@ -209,7 +210,7 @@ class PublishSession:
         self.user: Final = user
         self.identity: Final = identity
         self.link: Link | None = None
-        #: When its connection was lost (`Turn.now_ms`); 0 for a time before the start.
+        #: When its connection was lost (`Core.now_ms`); 0 for a time before the start.
         self.lost_ms: i64 = 0
         self.channels: dict[i64, ChannelProgress] = {}
         self.gap_count: i64 = 0
@@ -291,9 +292,9 @@ class PublishSession:
 class PublishSessions:
     """All publish sessions of a broker."""
 
-    def __init__(self, turn: Turn) -> None:
-        self._turn = turn
-        self._account = LostAccount(turn.accounts)
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._account = LostAccount(core.accounts)
         #: By user and identity; and those without a connection, the one lost first in front.
         self._by_user: dict[bytes, dict[bytes, PublishSession]] = {}
         self._lost_by_user: dict[bytes, dict[PublishSession, None]] = {}
@@ -301,7 +302,7 @@ class PublishSessions:
 
     def journal(self) -> Journal:
         """Return the journal of now."""
-        return self._turn.journal
+        return self._core.journal
 
     def book(self, size: i64) -> None:
         """Book what they take."""
@@ -351,7 +352,7 @@ class PublishSessions:
         if not session.channels:
             self.forget(session)
             return
-        session.lost_ms = self._turn.now_ms
+        session.lost_ms = self._core.now_ms
         self._lost[session] = None
         self._lost_by_user.setdefault(session.user, {})[session] = None
 
@@ -380,11 +381,11 @@ class PublishSessions:
         self.book(-SESSION_BYTES)
         if recorded:
             gone = PublishProgress(session.user, session.identity, FORGOTTEN, 0, FORGOTTEN, [])
-            self._turn.journal.publish_session(gone)
+            self._core.journal.publish_session(gone)
 
     def tick(self) -> None:
         """Forget those whose client did not come back in time, some at a time."""
-        now_ms = self._turn.now_ms
+        now_ms = self._core.now_ms
         for _ in range(SLICE_MESSAGES):
             oldest = next(iter(self._lost), None)
             if oldest is None or now_ms - oldest.lost_ms < PUBLISH_SESSION_EXPIRY_MS:
@@ -425,4 +426,4 @@ class PublishSessions:
     def restored(self) -> None:
         """Have the time until they are forgotten begin now."""
         for session in list(self._lost):
-            session.lost_ms = self._turn.now_ms
+            session.lost_ms = self._core.now_ms

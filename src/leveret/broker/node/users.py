@@ -33,6 +33,7 @@ from leveret.broker.core.ownership import MAX_PUBLISHERS, MAX_SINKS, MAX_STREAM_
 from leveret.broker.core.quotas import QUOTAS
 from leveret.broker.node.closing import close_links
 from leveret.broker.policy.keys import utf8_size
+from leveret.broker.scheduler.costs import LOOKED_AT_PER_COST
 from leveret.broker.values.arguments import NUMBER_MAX, is_int
 from leveret.broker.values.patterns import compile_cost
 from leveret.broker.values.permission import Permission, TopicPermission
@@ -48,14 +49,13 @@ from leveret.limits import (
 )
 
 if TYPE_CHECKING:
-    from leveret.broker.core.turn import Link, Turn
+    from leveret.broker.core.core import Core
+    from leveret.broker.scheduler.link import Link
     from leveret.broker.scheduler.task import Task
     from leveret.broker.vhost.vhost import Vhost
 
 SALT_BYTES: Final = 4
 
-#: Permissions, and connections, looked at at the cost of 1.
-_LOOKED_AT_PER_COST: Final = 16
 
 #: The tag of users who may list the vhosts.
 ADMINISTRATOR: Final = "administrator"
@@ -231,8 +231,8 @@ class RightsWatcher:
 class Users:
     """All users of the broker, their permissions and their limits."""
 
-    def __init__(self, turn: Turn, vhosts: dict[str, Vhost], links: dict[Link, None]) -> None:
-        self.turn = turn
+    def __init__(self, core: Core, vhosts: dict[str, Vhost], links: dict[Link, None]) -> None:
+        self.core = core
         self._vhosts = vhosts
         self._links = links
         #: Those who hear of changes beside the links.
@@ -243,9 +243,9 @@ class Users:
         #: By user and vhost, then by exchange.
         self.topic_permissions: dict[tuple[str, str], dict[str, TopicPermission]] = {}
         #: By user: what of `USER_LIMITS` is set; a negative number is no limit.
-        self.limits = turn.quotas.user_limits
+        self.limits = core.quotas.user_limits
         #: What users and their permissions take of the memory.
-        self.account: Final = Account(turn.accounts)
+        self.account: Final = Account(core.accounts)
         #: The highest number that a user ever had.
         self.last_number: i64 = 0
         #: Connections whose permissions have changed, and whether their consumers are looked at.
@@ -299,9 +299,9 @@ class Users:
         self._check_room(user.memory(), 0 if current is None else current.memory())
         # Beyond all that were given, also by what a restart cannot know of any more.
         user.number = (
-            max(self.last_number + 1, self.turn.now_ms) if current is None else current.number
+            max(self.last_number + 1, self.core.now_ms) if current is None else current.number
         )
-        self.turn.journal.define("user", user.definition())
+        self.core.journal.define("user", user.definition())
         self.restore_user(user)
         self._changed(user.name, "")
 
@@ -323,15 +323,15 @@ class Users:
         Raises: NotFound (404).
         """
         self.get(name)
-        self.turn.changes += 1
-        use = self.turn.quotas.users.get(self.owner(name).key)
+        self.core.scheduler.changes += 1
+        use = self.core.quotas.users.get(self.owner(name).key)
         if use is not None:
             use.is_gone = True
             use.limit({})
         self.restore_deleted_user(name)
-        self.turn.journal.delete("user", {"name": name})
+        self.core.journal.delete("user", {"name": name})
         self._notify_watchers(name)
-        return self.turn.start(
+        return self.core.scheduler.start(
             close_links(list(self._links), f"user '{name}' is deleted", user=name)
         )
 
@@ -350,11 +350,11 @@ class Users:
         """
         self._check_there(user, vhost)
         for pattern in (configure, write, read):
-            self.turn.steps += compile_cost(pattern)
+            self.core.scheduler.spent += compile_cost(pattern)
         permission = Permission(configure, write, read)
         before = self.permissions.get((user, vhost))
         self._check_room(_memory(permission), 0 if before is None else _memory(before))
-        self.turn.journal.define("permission", permission.definition(user, vhost))
+        self.core.journal.define("permission", permission.definition(user, vhost))
         self.keep_permission(user, vhost, permission)
         self._changed(user, vhost)
 
@@ -367,9 +367,9 @@ class Users:
         self._check_there(user, vhost)
         if (user, vhost) not in self.permissions:
             raise NotFound(f"user '{user}' has no permissions in vhost '{vhost}'")
-        self.turn.changes += 1
+        self.core.scheduler.changes += 1
         self.drop_permission((user, vhost))
-        self.turn.journal.delete("permission", {"user": user, "vhost": vhost})
+        self.core.journal.delete("permission", {"user": user, "vhost": vhost})
         self._changed(user, vhost)
 
     def set_topic_permission(
@@ -382,7 +382,7 @@ class Users:
         """
         self._check_there(user, vhost)
         # In a topic permission `{username}` is compiled with the name of the user.
-        self.turn.steps += 2 * (compile_cost(write) + compile_cost(read))
+        self.core.scheduler.spent += 2 * (compile_cost(write) + compile_cost(read))
         permission = TopicPermission(write, read, user, vhost)
         if utf8_size(exchange) > SHORT_STRING_BYTES_MAX:
             raise PreconditionFailed(
@@ -400,7 +400,7 @@ class Users:
             0 if before is None else _topic_memory(exchange, before),
         )
         definition = permission.definition(user, vhost, exchange)
-        self.turn.journal.define("topic_permission", definition)
+        self.core.journal.define("topic_permission", definition)
         self.keep_topic_permission(user, vhost, exchange, permission)
         self._changed(user, vhost)
 
@@ -414,7 +414,7 @@ class Users:
         names = list(of_user) if exchange is None else [exchange]
         if not names or names[0] not in of_user:
             raise NotFound(f"user '{user}' has no such topic permission in vhost '{vhost}'")
-        journal = self.turn.journal
+        journal = self.core.journal
         journal.begin_tx()
         for name in names:
             definition: dict[str, object] = {"user": user, "vhost": vhost, "exchange": name}
@@ -447,15 +447,15 @@ class Users:
             # Routes that were resolved under the old permissions die with the revision.
             self._vhosts[vhost].revision += 1
         links = list(self._links)
-        self.turn.steps += len(links) // _LOOKED_AT_PER_COST
+        self.core.scheduler.spent += len(links) // LOOKED_AT_PER_COST
         for link in links:
             if link.user == user and vhost in ("", link.vhost_name):
-                self.turn.steps += 1
+                self.core.scheduler.spent += 1
                 link.access_changed()
                 self._unchecked[link] = None
         if not self._is_checking:
             self._is_checking = True
-            self.turn.start(self._check_consumers())
+            self.core.scheduler.start(self._check_consumers())
         self._notify_watchers(user)
 
     def _check_consumers(self) -> Iterator[int]:
@@ -478,7 +478,7 @@ class Users:
         self.get(name)
         check_user_limits(limits)
         merged = {**self.limits.get(name, {}), **limits}
-        self.turn.journal.define("user_limits", {"user": name, "limits": dict(merged)})
+        self.core.journal.define("user_limits", {"user": name, "limits": dict(merged)})
         self.limits[name] = merged
         self._apply_quotas(name)
 
@@ -505,32 +505,32 @@ class Users:
 
     def _keep_limits(self, name: str, limits: dict[str, int]) -> None:
         if limits:
-            self.turn.journal.define("user_limits", {"user": name, "limits": dict(limits)})
+            self.core.journal.define("user_limits", {"user": name, "limits": dict(limits)})
             self.limits[name] = limits
         else:
-            self.turn.journal.delete("user_limits", {"user": name})
+            self.core.journal.delete("user_limits", {"user": name})
             self.limits.pop(name, None)
         self._apply_quotas(name)
 
     def _apply_quotas(self, name: str) -> None:
         """Apply the limits of a user to what he has; those of his name's former users have none."""
-        use = self.turn.quotas.users.get(self.owner(name).key)
+        use = self.core.quotas.users.get(self.owner(name).key)
         if use is not None:
-            use.limit(self.turn.quotas.limits_of(name))
+            use.limit(self.core.quotas.limits_of(name))
 
     def restore_quotas(self) -> None:
         """Apply the limits of all users to what they have, once everything is restored."""
-        for use in list(self.turn.quotas.users.values()):
-            self.turn.quotas.forget_unused(use)
+        for use in list(self.core.quotas.users.values()):
+            self.core.quotas.forget_unused(use)
             if use.owner is not None:
                 use.is_gone = not self.has_owner(use.owner)
-                use.limit({} if use.is_gone else self.turn.quotas.limits_of(use.owner.name))
+                use.limit({} if use.is_gone else self.core.quotas.limits_of(use.owner.name))
         for vhost in self._vhosts.values():
             vhost.use.limit(vhost.metadata.limits)
 
     def limit(self, name: str, limit: str) -> int:
         """Return a limit of a user, or the default where he has none; negative for none."""
-        default = self.turn.quotas.defaults.get(limit, -1)
+        default = self.core.quotas.defaults.get(limit, -1)
         limits = self.limits.get(name)
         return default if limits is None else limits.get(limit, default)
 
@@ -565,7 +565,7 @@ class Users:
         """Remove the permission of a user in a vhost, if there is one, without a record."""
         before = self.permissions.pop(key, None)
         if before is not None:
-            self.turn.steps += 1
+            self.core.scheduler.spent += 1
             self.account.book(-_memory(before))
 
     def keep_topic_permission(
@@ -581,7 +581,7 @@ class Users:
         of_user = self.topic_permissions.get(key)
         if of_user is None or exchange not in of_user:
             return
-        self.turn.steps += 1
+        self.core.scheduler.spent += 1
         self.account.book(-_topic_memory(exchange, of_user.pop(exchange)))
         if not of_user:
             del self.topic_permissions[key]
@@ -589,7 +589,7 @@ class Users:
     def _count_look(self) -> None:
         """Count the work of a look at all permissions."""
         all_of_them = len(self.permissions) + len(self.topic_permissions)
-        self.turn.steps += all_of_them // _LOOKED_AT_PER_COST
+        self.core.scheduler.spent += all_of_them // LOOKED_AT_PER_COST
 
     def _drop_topic_permissions(self, key: tuple[str, str]) -> None:
         for exchange in list(self.topic_permissions.get(key, ())):
@@ -601,7 +601,7 @@ class Users:
         Raises: PreconditionFailed (406).
         """
         if size > before:
-            self.turn.accounts.check_definition(size - before)
+            self.core.accounts.check_definition(size - before)
 
 
 def _memory(permission: Permission) -> i64:

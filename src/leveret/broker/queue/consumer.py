@@ -14,8 +14,10 @@ from typing import Final
 from mypy_extensions import i64, mypyc_attr
 
 from leveret.broker.core.accounts import CONSUMER_BYTES, table_bytes
-from leveret.broker.core.cancels import Cancellable
-from leveret.broker.core.turn import Dispatcher, Link, Turn
+from leveret.broker.core.core import Core
+from leveret.broker.scheduler.cancels import Cancellable
+from leveret.broker.scheduler.link import Link
+from leveret.broker.scheduler.scheduler import Dispatcher
 from leveret.broker.values.arguments import ack_limit_ms, check_count, type_name
 from leveret.broker.values.queue_settings import QueueSettings
 from leveret.errors import PreconditionFailed
@@ -52,8 +54,9 @@ class Source(Dispatcher):
     It delivers messages and handles their acks.  The name is one that was cleaned or kept.
     """
 
-    def __init__(self, turn: Turn, name: str, settings: QueueSettings) -> None:
-        super().__init__(turn)
+    def __init__(self, core: Core, name: str, settings: QueueSettings) -> None:
+        super().__init__(core.scheduler)
+        self.core: Final = core
         self.name = Name(name)
         self.settings = settings
         #: True where deliveries carry headers of the source's own, and where their sequences are
@@ -130,9 +133,9 @@ class Consumer(Cancellable):
         self.queue = queue
         self.tag = tag
         #: It grows from one consumer of the broker to the next, so that it is found in their order.
-        turn = channel.link.turn
-        turn.consumer_number += 1
-        self.number: i64 = turn.consumer_number
+        core = queue.core
+        core.consumer_number += 1
+        self.number: i64 = core.consumer_number
         self.no_ack = no_ack
         self.exclusive = exclusive
         self.prefetch_count = prefetch_count

@@ -25,9 +25,6 @@ if TYPE_CHECKING:
 #: So many consumers are asked for each message; of more, all are asked once in a call (`able`).
 _ASKED_MAX: Final = 64
 
-#: Consumers that are asked for a cost of 1: each is an object elsewhere in the memory.
-ASKED_PER_STEP: Final = 16
-
 
 def place_of(consumer: Consumer, consumers: list[Consumer]) -> i64:
     """Return the place of a consumer in a list, which has them in the order of their numbers."""

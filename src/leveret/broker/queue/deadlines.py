@@ -19,17 +19,14 @@ from typing import Final, final
 
 from mypy_extensions import i64, trait
 
-from leveret.broker.core.turn import Turn
+from leveret.broker.core.core import Core
+from leveret.broker.scheduler.costs import LOADED_PER_COST, MESSAGES_PER_COST
 
 #: The size of a heap from which on entries are sorted out: a queue is booked with so many.
 _SORT_OUT_AT: Final = 32
 
 #: The size up to which a heap is sorted out at once.
 _SMALL: Final = 512
-
-#: Entries of a small heap that are looked at for a cost of 1, and those of a large one.
-_SMALL_PER_COST: Final = 4
-_LARGE_PER_COST: Final = 2
 
 
 @trait
@@ -49,8 +46,8 @@ class Deadlined:
 class Deadlines:
     """Deadlines (ms), each with a key, the earliest first; `of` is whose they are."""
 
-    def __init__(self, turn: Turn) -> None:
-        self._turn: Final = turn
+    def __init__(self, core: Core) -> None:
+        self._core: Final = core
         self._heap: list[tuple[int, int]] = []
         #: The heap that was put aside, until all that counts in it has moved to the other.
         self._aside: list[tuple[int, int]] = []
@@ -72,7 +69,7 @@ class Deadlines:
         """Have the entries sorted out soon if most of them count no more."""
         if not self._sorts_out and self._is_untidy(of):
             self._sorts_out = True
-            self._turn.start_later(self._sort_out(of))
+            self._core.scheduler.start_later(self._sort_out(of))
 
     def _is_untidy(self, of: Deadlined) -> bool:
         size: i64 = len(self._heap)
@@ -86,7 +83,7 @@ class Deadlines:
             if size <= _SMALL:
                 self._sort_out_small(of)
                 has_dropped = len(self._heap) < size
-                yield int(1 + size // _SMALL_PER_COST)
+                yield int(1 + size // MESSAGES_PER_COST)
                 continue
             self._aside = self._heap
             self._heap = []
@@ -97,7 +94,7 @@ class Deadlines:
                 if not of.has_deadline(entry[1]) or not self._move(entry):
                     has_dropped = True
                 looked += 1
-                if looked % _LARGE_PER_COST == 0:
+                if looked % LOADED_PER_COST == 0:
                     yield 1
             self._forget_moved()
         self._sorts_out = False
@@ -127,7 +124,7 @@ class Deadlines:
 
     def _forget_moved(self) -> None:
         if self._moved:
-            self._turn.free_table(self._moved)
+            self._core.memory.free_table(self._moved)
             self._moved = {}
 
     def first(self) -> tuple[int, int] | None:
@@ -154,8 +151,8 @@ class Deadlines:
 
     def clear(self) -> None:
         """Drop all entries."""
-        self._turn.free(self._heap)
-        self._turn.free(self._aside)
+        self._core.memory.free(self._heap)
+        self._core.memory.free(self._aside)
         self._forget_moved()
         self._heap = []
         self._aside = []

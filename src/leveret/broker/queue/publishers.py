@@ -29,7 +29,7 @@ from mypy_extensions import i64, mypyc_attr
 
 from leveret.broker.core.accounts import MarkAccount
 from leveret.broker.core.ownership import MAX_PUBLISHERS, Owner, Quota, is_free_for, owner_fields
-from leveret.broker.core.timers import Timed
+from leveret.broker.scheduler.timers import Timed
 from leveret.limits import (
     CLIENT_PUBLISHER_EXPIRY_MS,
     PUBLISHER_BYTES,
@@ -39,7 +39,7 @@ from leveret.limits import (
 from leveret.wire.numbered import Numbered
 
 if TYPE_CHECKING:
-    from leveret.broker.core.turn import Turn
+    from leveret.broker.core.core import Core
 
 #: What hands over a publisher's name, as errors say it.
 GIVE_PUBLISHER: Final = "set_publisher_owner"
@@ -72,12 +72,12 @@ class Publisher:
 class Publishers(Timed):
     """The publishers of one queue, by their names."""
 
-    def __init__(self, turn: Turn) -> None:
+    def __init__(self, core: Core) -> None:
         super().__init__()
-        self.turn = turn
+        self.core = core
         self.by_name: dict[bytes, Publisher] = {}
-        self.quota: Final = Quota(turn.quotas.user_limits, MAX_PUBLISHERS, PUBLISHERS_PER_USER_MAX)
-        self.account: Final = MarkAccount(turn.accounts)
+        self.quota: Final = Quota(core.quotas.user_limits, MAX_PUBLISHERS, PUBLISHERS_PER_USER_MAX)
+        self.account: Final = MarkAccount(core.accounts)
         self._swept_ms: i64 = 0
         self._has_clients = False
         # Before all is learned: the owners that records told.
@@ -85,7 +85,7 @@ class Publishers(Timed):
 
     def took_before(self, known: Publisher) -> None:
         """Take that a publisher sent again what was taken: it is not idle."""
-        known.time_ms = self.turn.now_ms
+        known.time_ms = self.core.now_ms
 
     def known(self, name: bytes) -> Publisher | None:
         """Return a publisher, unless it was idle for too long."""
@@ -101,7 +101,7 @@ class Publishers(Timed):
         """Return whether the publisher is known, or `by` may have one more."""
         if name in self.by_name or self._is_roomy(by):
             return True
-        if self.turn.now_ms - self._swept_ms >= _SWEEP_MS:
+        if self.core.now_ms - self._swept_ms >= _SWEEP_MS:
             self._sweep()
         return self._is_roomy(by)
 
@@ -120,7 +120,7 @@ class Publishers(Timed):
 
     def note(self, numbered: Numbered, by: Owner | None) -> bool:
         """Count a message of `by` that was taken; return whether he owns its name from now on."""
-        now_ms = self.turn.now_ms
+        now_ms = self.core.now_ms
         name = numbered.publisher
         known = self.by_name.get(name)
         if known is None:
@@ -204,19 +204,19 @@ class Publishers(Timed):
         self.account.book(PUBLISHER_BYTES + len(name))
         if publisher.is_client and not self._has_clients:
             self._has_clients = True
-            self.turn.timers.cancel(self)  # the first of them is due sooner than what it was set to
+            self.core.timers.cancel(self)  # the first of them is due sooner than what it was set to
 
     def _expiry_ms(self, is_client: bool) -> i64:
         """Return how long a publisher may be idle."""
-        expiry_ms = self.turn.publisher_expiry_ms
+        expiry_ms = self.core.publisher_expiry_ms
         return min(expiry_ms, CLIENT_PUBLISHER_EXPIRY_MS) if is_client else expiry_ms
 
     def _is_idle(self, known: Publisher) -> bool:
-        return self.turn.now_ms - known.time_ms > self._expiry_ms(known.is_client)
+        return self.core.now_ms - known.time_ms > self._expiry_ms(known.is_client)
 
     def _sweep(self) -> None:
         """Forget the publishers that were idle for too long."""
-        self._swept_ms = self.turn.now_ms
+        self._swept_ms = self.core.now_ms
         idle = [name for name, known in self.by_name.items() if self._is_idle(known)]
         for name in idle:
             self.forget(name)
@@ -225,9 +225,9 @@ class Publishers(Timed):
     def _arm(self) -> None:
         """Set the timer to when a publisher may have been idle for long enough."""
         if not self.by_name:
-            self.turn.timers.cancel(self)
+            self.core.timers.cancel(self)
         elif self.deadline_ms < 0:
-            self.turn.timers.set(self, self.turn.now_ms + self._expiry_ms(self._has_clients) + 1)
+            self.core.timers.set(self, self.core.now_ms + self._expiry_ms(self._has_clients) + 1)
 
     def due(self, now_ms: i64) -> None:
         """Forget the publishers that were idle for too long."""
@@ -239,7 +239,7 @@ class Publishers(Timed):
         self.by_name.clear()
         self.account.end()
         self.quota.clear()
-        self.turn.timers.cancel(self)
+        self.core.timers.cancel(self)
 
 
 def publisher_record(queue_id: i64, name: bytes, owner: Owner | None) -> dict[str, object]:

@@ -17,14 +17,16 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
+from leveret.broker.core.core import Core
 from leveret.broker.core.counts import QueueCounts
 from leveret.broker.core.ownership import owner_fields
-from leveret.broker.core.timers import Timed
-from leveret.broker.core.turn import Link, Turn
 from leveret.broker.policy.policy import Policy
 from leveret.broker.queue.consumer import Consumer, Source
 from leveret.broker.queue.consumers import RoundRobin, SingleActive, place_of
 from leveret.broker.queue.target import Destinations, DroppedTarget, Target
+from leveret.broker.scheduler.costs import COPIED_PER_COST, PLACES_MOVED_PER_COST
+from leveret.broker.scheduler.link import Link
+from leveret.broker.scheduler.timers import Timed
 from leveret.broker.values.delay import KnownDelay
 from leveret.broker.values.queue_attributes import QueueAttributes
 from leveret.broker.values.queue_settings import QueueSettings
@@ -37,11 +39,6 @@ if TYPE_CHECKING:
     from leveret.broker.core.ownership import Owner
     from leveret.broker.core.quotas import Share
 
-#: Consumers behind one that ends, of which the places are moved for a cost of 1; and those of
-#: a list that is copied in it.
-_MOVED_PER_COST: Final = 2048
-_COPIED_PER_COST: Final = 256
-
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Queue(Source):
@@ -50,8 +47,8 @@ class Queue(Source):
     #: What exchanges route to for it; each type has one of its own.
     target: Target
 
-    def __init__(self, turn: Turn, queue_id: i64, name: str, attributes: QueueAttributes) -> None:
-        super().__init__(turn, name, QueueSettings(attributes.arguments))
+    def __init__(self, core: Core, queue_id: i64, name: str, attributes: QueueAttributes) -> None:
+        super().__init__(core, name, QueueSettings(attributes.arguments))
         self.queue_id: i64 = queue_id
         self.durable = attributes.durable
         self.exclusive = attributes.exclusive
@@ -132,10 +129,10 @@ class Queue(Source):
     def configure(self, merged: dict[str, object]) -> None:
         """Apply the queue's arguments, merged with its policies."""
         self.settings = QueueSettings(merged)
-        self.turn.limit_acks(self.settings.consumer_timeout_ms)
+        self.core.limit_acks(self.settings.consumer_timeout_ms)
         expiry = self.expiry_of_queue
         if expiry is not None:
-            self.turn.timers.cancel(expiry)
+            self.core.timers.cancel(expiry)
             self.expiry_of_queue = None
         if self.settings.expires_ms > 0:
             self.expiry_of_queue = QueueExpiry(self, self.settings.expires_ms)
@@ -159,7 +156,7 @@ class Queue(Source):
         if not self.deleted:
             counts = QueueCounts()
             self.add_counts(counts)
-            self.turn.counts.queue_gone(self.kind, counts, self.walk)
+            self.core.counts.queue_gone(self.kind, counts, self.walk)
         self.deleted = True
         self.target.deleted = True
 
@@ -235,13 +232,13 @@ class Queue(Source):
                 f"{where} has {CONSUMERS_PER_QUEUE_MAX} consumers, and can have no more: "
                 "cancel some, or let others read from another queue"
             )
-        self.turn.changes += 1
+        self.core.scheduler.changes += 1
         self.attach(consumer, where)
         self.consumers.append(consumer)
         order = self.consumer_order.added(consumer)
         if order is not self.consumer_order:
             # A list of all consumers was copied.
-            self.turn.steps += len(self.consumers) // _COPIED_PER_COST
+            self.core.scheduler.spent += len(self.consumers) // COPIED_PER_COST
             self.consumer_order = order
         self.exclusive_consumer = consumer.exclusive
         self.had_consumer = True
@@ -249,10 +246,10 @@ class Queue(Source):
 
     def unsubscribe(self, consumer: Consumer) -> None:
         """Remove a consumer; what it holds unacked stays unacked (behaviour 53)."""
-        self.turn.changes += 1
+        self.core.scheduler.changes += 1
         consumers = self.consumers
         place = place_of(consumer, consumers)
-        self.turn.steps += (len(consumers) - place) // _MOVED_PER_COST
+        self.core.scheduler.spent += (len(consumers) - place) // PLACES_MOVED_PER_COST
         del consumers[place]
         self.consumer_order = self.consumer_order.removed(consumer, place)
         self.detach(consumer)
@@ -282,28 +279,28 @@ class QueueExpiry(Timed):
         super().__init__()
         self.queue = queue
         self.expires_ms: i64 = expires_ms
-        self.touched_ms: i64 = queue.turn.now_ms
+        self.touched_ms: i64 = queue.core.now_ms
         self.arm()
 
     def touch(self) -> None:
         """Restart the time, because the queue was used."""
-        self.touched_ms = self.queue.turn.now_ms
+        self.touched_ms = self.queue.core.now_ms
         if self.deadline_ms == NO_DEADLINE:
             self.arm()
 
     def arm(self) -> None:
         """Set the timer to when the queue may expire."""
-        self.queue.turn.timers.set(self, self.touched_ms + self.expires_ms)
+        self.queue.core.timers.set(self, self.touched_ms + self.expires_ms)
 
     def due(self, now_ms: i64) -> None:
         """Delete the queue, unless it was used since; with consumers the last one's end counts."""
-        self.queue.turn.start_later(self._delete())
+        self.queue.scheduler.start_later(self._delete())
 
     def _delete(self) -> Iterator[int]:
         queue = self.queue
         if queue.consumers or queue.deleted or queue.kept:
             return
-        if queue.turn.now_ms < self.touched_ms + self.expires_ms:
+        if queue.core.now_ms < self.touched_ms + self.expires_ms:
             self.arm()
         elif queue.vhost is not None:
             queue.vhost.drop_unused(queue)

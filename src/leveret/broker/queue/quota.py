@@ -61,7 +61,7 @@ def give_queue(queue: Queue, owner: Owner | None) -> None:
     """Count a queue and its messages for another user from now on; None for nobody."""
     share = queue.quota
     if share is not None:
-        quotas = queue.turn.quotas
+        quotas = queue.core.quotas
         before = share.user
         share.give(owner, quotas.of(owner))
         quotas.forget_unused(before)
@@ -75,4 +75,4 @@ def count_no_more(queue: Queue) -> None:
         share.end()
         queue.quota = None
         queue.target.share = None
-        queue.turn.quotas.forget_unused(before)
+        queue.core.quotas.forget_unused(before)

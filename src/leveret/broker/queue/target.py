@@ -22,9 +22,9 @@ from leveret.broker.values.expiration import EXPIRATION_FLAG
 from leveret.names import Name
 
 if TYPE_CHECKING:
+    from leveret.broker.core.core import Core
     from leveret.broker.core.ownership import Owner
     from leveret.broker.core.quotas import Share
-    from leveret.broker.core.turn import Turn
     from leveret.message import Message
     from leveret.wire.numbered import Numbered
 
@@ -44,8 +44,8 @@ RECORDS_NONE: Final = 2
 class Target:
     """The base of all that messages are routed to."""
 
-    def __init__(self, turn: Turn, name: str, queue_id: i64, records_from: i64) -> None:
-        self.turn = turn
+    def __init__(self, core: Core, name: str, queue_id: i64, records_from: i64) -> None:
+        self.core = core
         self.name = Name(name)
         #: By which the journal knows it; 0 for what no record names.
         self.queue_id: i64 = queue_id
@@ -102,7 +102,7 @@ class Target:
         share = self.share
         if share is None or not share.watched or share.takes(message.size):
             return True
-        self.turn.counts.quota_refused += 1
+        self.core.counts.quota_refused += 1
         return False
 
     def make_room(self) -> None:
@@ -124,7 +124,7 @@ class Target:
         """Decide about a message of `by` by its publisher's number: TAKE, DROP or REFUSE."""
         publishers = self.publishers
         if publishers is None:
-            publishers = self.publishers = Publishers(self.turn)
+            publishers = self.publishers = Publishers(self.core)
         known = publishers.known(numbered.publisher)
         if known is None:
             return TAKE if publishers.has_room(numbered.publisher, by) else REFUSE
@@ -142,19 +142,19 @@ class Target:
         known = None if publishers is None else publishers.by_name.get(name)
         if publishers is None or known is None:
             return
-        self.turn.changes += 1
+        self.core.scheduler.changes += 1
         if self.recorded:
             record = publisher_record(self.queue_id, name, to)
-            self.turn.journal.define("publisher", record)
+            self.core.journal.define("publisher", record)
         publishers.give(known, to)
 
     def forget_publisher(self, name: bytes) -> None:
         """Forget a publisher, which may then begin with any number, and journal that."""
-        self.turn.changes += 1
+        self.core.scheduler.changes += 1
         if self.publishers is not None:
             self.publishers.forget(name)
         if self.recorded:
-            self.turn.journal.delete("publisher", publisher_record(self.queue_id, name, None))
+            self.core.journal.delete("publisher", publisher_record(self.queue_id, name, None))
 
     def drop_publishers(self) -> None:
         """Forget all publishers, because the target is deleted."""
@@ -183,7 +183,7 @@ class DroppedTarget(Target):
     """
 
     def __init__(self, target: Target) -> None:
-        super().__init__(target.turn, target.name, target.queue_id, target.records_from)
+        super().__init__(target.core, target.name, target.queue_id, target.records_from)
         self.deleted = True
         self.published = target.published
         self.transient = target.transient

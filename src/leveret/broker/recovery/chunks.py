@@ -37,13 +37,13 @@ def restore_chunks(
     by_level = pages.counts_rows
     restored: list[Page] = []
     for ref in sorted(chunks, key=_first):
-        queue.turn.spill.use.wrote(ref)
+        queue.core.spill.use.wrote(ref)
         dead = gone.count(ref.first, ref.last)
         if dead == ref.last - ref.first + 1:
             continue
         page = None if _in_memory(ref, counts) else pages.restored_page(ref)
         if page is None or dead > 0 or by_level:
-            data = queue.turn.reader.read(queue.queue_id, ref, pages.levels())
+            data = queue.core.reader.read(queue.queue_id, ref, pages.levels())
             live = min(ref.persistent, ref.last - ref.first + 1 - dead)
             chunk = open_chunk(queue, ref, data, live)
             if chunk is None:
@@ -64,7 +64,7 @@ def restore_chunks(
 def _restore_delayed(queue: DelayedMessages, chunks: list[ChunkRef], gone: RangeSet) -> None:
     """Give a store of delayed messages its pages; none is read."""
     for ref in sorted(chunks, key=_first):
-        queue.turn.spill.use.wrote(ref)
+        queue.core.spill.use.wrote(ref)
         absent = gone.count(ref.first, ref.last)
         if absent <= ref.last - ref.first:
             queue.pages.restore(ref, absent)

@@ -22,8 +22,8 @@ from mypy_extensions import i64
 from leveret.broker.backlog.damage import whole_chunk
 from leveret.broker.backlog.stored import StoredChunk
 from leveret.broker.classic.delayed import ChunkedQueue
-from leveret.broker.core.effects import ChunkWanted
-from leveret.broker.core.turn import Turn
+from leveret.broker.core.core import Core
+from leveret.broker.scheduler.effects import ChunkWanted
 from leveret.chunk import Chunk, ChunkBuilder
 from leveret.store.segments.segments import ChunkRef
 from leveret.store.segments.spill import SpillOwner
@@ -99,7 +99,7 @@ class QueueMove(Move):
         builder = self._live(chunk)
         if builder.count == 0:
             return False
-        queue.turn.spill.add(builder, Moved(self), False)
+        queue.core.spill.add(builder, Moved(self), False)
         return True
 
     def _live(self, chunk: Chunk) -> ChunkBuilder:
@@ -147,7 +147,7 @@ class BlockMove(Move):
         chunk = whole_chunk(self.stream.queue_id, self.ref, data)
         if chunk is None or len(data) != self.ref.size:
             return False
-        self.stream.turn.spill.copy(self.ref, data, Moved(self))
+        self.stream.core.spill.copy(self.ref, data, Moved(self))
         return True
 
     def written(self, ref: ChunkRef) -> None:
@@ -159,8 +159,8 @@ class BlockMove(Move):
 class Compaction:
     """The moves after a checkpoint, which notes the chunks; `begin` chooses the files."""
 
-    def __init__(self, turn: Turn, rows_min: i64, live_percent: i64) -> None:
-        self.turn = turn
+    def __init__(self, core: Core, rows_min: i64, live_percent: i64) -> None:
+        self.core = core
         self.rows_min: i64 = rows_min
         self.live_percent: i64 = live_percent
         #: The chunks that are still to be moved, and how many there were.
@@ -183,7 +183,7 @@ class Compaction:
 
     def _note(self, ref: ChunkRef, live: i64) -> None:
         number = int(ref.file_number)
-        use = self.turn.spill.use.file(ref)
+        use = self.core.spill.use.file(ref)
         if number not in self._uses:
             self._uses[number] = use
             use.live_bytes = 0
@@ -227,7 +227,7 @@ class Compaction:
         while self.moves:
             move = self.moves.pop()
             if move.alive():
-                self.turn.wanted.append(move)
+                self.core.wanted.append(move)
                 return
 
     @property

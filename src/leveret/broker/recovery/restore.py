@@ -233,7 +233,7 @@ class Restore(Replay):
         """Return the known publishers of a queue."""
         publishers = self.publishers.get(queue_id)
         if publishers is None:
-            publishers = self.publishers[queue_id] = Publishers(self.broker.turn)
+            publishers = self.publishers[queue_id] = Publishers(self.broker.core)
         return publishers
 
     def ack(self, queue_id: i64, first: i64, last: i64) -> None:
@@ -334,7 +334,7 @@ class Restore(Replay):
         for name in list(self._dissolving):
             # All that it held is known by now, whichever record came first.
             self._delete_vhost(name)
-            self.broker.turn.journal.delete("vhost", {"name": name})
+            self.broker.core.journal.delete("vhost", {"name": name})
         for queue_id in sorted(self.queues):
             self.broker.ids.used(queue_id)
             # Frees what was read of the earlier queues before the next one is built.
@@ -368,7 +368,7 @@ class Restore(Replay):
             "auto_delete": False,
             "arguments": {},
         }
-        self.broker.turn.journal.define("queue", queue.definition)
+        self.broker.core.journal.define("queue", queue.definition)
         self.orphaned.append(name)
 
     def _build(self, restored: RestoredQueue, unclean: bool) -> None:
@@ -449,7 +449,7 @@ class Restore(Replay):
             STREAM_ID_FIELD: stream.stream_id,
         }
         # Separate from the definition, which may hold values that are no longer accepted.
-        self.broker.turn.journal.define(STREAM_ID_FIELD, record)
+        self.broker.core.journal.define(STREAM_ID_FIELD, record)
 
     def _bind(self, definition: dict[str, object]) -> None:
         """Restore a binding whose ends exist (their deletes were replayed before)."""

@@ -39,7 +39,7 @@ def _first(ref: ChunkRef) -> int:
 
 def _restore_chunk(stream: Stream, ref: ChunkRef) -> None:
     """Add a block that is in a file."""
-    use = stream.turn.spill.use
+    use = stream.core.spill.use
     use.wrote(ref)
     if ref.first < stream.next_offset:
         return

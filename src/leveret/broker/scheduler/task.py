@@ -1,7 +1,7 @@
 """Long operations of the core, which share the processor with all others.
 
 An operation that may take long is a generator: a plain loop with a `yield` in it.  Each `yield`
-gives what was done since the one before, in the unit of `Turn.steps` (about a microsecond of
+gives what was done since the one before, in the unit of `Scheduler.spent` (about a microsecond of
 compiled code).  The scheduler does a slice of it, lets others have their turn, and continues it.
 
 A `yield` stands only where the state and the journal agree: between two of them a change is
@@ -16,9 +16,14 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64, mypyc_attr
+
+from leveret.errors import AmqpError
+
+if TYPE_CHECKING:
+    from leveret.broker.scheduler.scheduler import Scheduler
 
 #: What an operation yields that cannot continue before something else has happened: the scheduler
 #: comes back to it in the next round.
@@ -28,26 +33,6 @@ WAIT: Final = -1
 SYNC: Final = -2
 
 _NOTHING: Final[tuple[int, ...]] = ()
-
-
-@mypyc_attr(allow_interpreted_subclasses=True)
-class Spending:
-    """What the core has done since the start."""
-
-    def __init__(self) -> None:
-        #: How many changes of the state that clients share began, published messages apart, which
-        #: their connections count.  Who changes it counts before the first step: so one who meets
-        #: an exception that nobody expected knows whether anything may be half done.
-        self.changes: i64 = 0
-        #: Steps of work since the start: what requests cost, in a unit that is the same on every
-        #: machine.
-        self.steps: i64 = 0
-        #: The group whose sync the reply to the method at hand must wait for; 0 for none.
-        self.reply_group: i64 = 0
-
-    @abstractmethod
-    def park(self, task: Task) -> None:
-        """Continue a task once the group that its reply waits for is synced."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -61,17 +46,19 @@ class EndWaiter:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Task:
-    """An operation under way; `Turn.start` makes and begins it."""
+    """An operation under way; `Scheduler.start` makes and begins it."""
 
-    def __init__(self, turn: Spending, operation: Iterator[int]) -> None:
+    def __init__(self, scheduler: Scheduler, operation: Iterator[int]) -> None:
+        #: Whether it had its first slice, and whether it has ended.
+        self.began = False
         self.over = False
-        self._turn = turn
-        self._waiters: list[EndWaiter] = []
+        self._scheduler: Final = scheduler
         #: The generator; nothing is left of it once it is over.
         self.operation = operation
+        self._waiters: list[EndWaiter] = []
         #: The group of the journal that what depends on the operation must wait for: each slice
         #: continues with that of the slice before.
-        self.group: i64 = turn.reply_group
+        self.group: i64 = scheduler.syncs.reply_group
         #: True while it waits for a sync, and is in no list of tasks.
         self.parked = False
 
@@ -82,32 +69,44 @@ class Task:
         else:
             self._waiters.append(waiter)
 
-    def step(self, steps: i64) -> bool:
-        """Continue for about so many steps, and count them; return whether some are left."""
-        turn = self._turn
-        turn.changes += 1
-        turn.reply_group = self.group
-        last: i64 = turn.steps + steps
-        left = False
+    def step(self, cost: i64) -> bool:
+        """Continue until it has spent about `cost`; return whether anything is left."""
+        scheduler = self._scheduler
+        scheduler.changes += 1
+        scheduler.syncs.reply_group = self.group
         self.parked = False
+        try:
+            left = self._continue(scheduler.spent + cost)
+        except AmqpError as error:
+            self.fail(error)
+            left = False
+        self.began = True
+        self.group = scheduler.syncs.reply_group
+        if self.parked:
+            scheduler.park(self)
+        return left
+
+    def _continue(self, last: i64) -> bool:
+        """Continue until `last` is spent; return whether anything is left."""
+        scheduler = self._scheduler
         for yielded in self.operation:
             cost: i64 = yielded
             if cost > 0:
-                turn.steps += cost
-            if cost < 0 or turn.steps >= last:
-                left = True
+                scheduler.spent += cost
+            if cost < 0 or scheduler.spent >= last:
                 self.parked = cost == SYNC
-                break
-        self.group = turn.reply_group
-        if self.parked:
-            turn.park(self)
-        return left
+                return True
+        return False
+
+    def fail(self, error: AmqpError) -> None:
+        """Take an error that ended the operation: raise it, or keep it for who asked for it."""
+        raise error
 
     def ended(self) -> None:
         """Let go of the operation, and tell those who wait."""
+        self.over = True
         # A generator keeps what it refers to, and that may refer to the task.
         self.operation = iter(_NOTHING)
-        self.over = True
         waiters = self._waiters
         self._waiters = []
         for waiter in waiters:

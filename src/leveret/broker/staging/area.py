@@ -13,9 +13,10 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from leveret.broker.classic.waiting import WaitingQueue
+from leveret.broker.core.core import Core
 from leveret.broker.core.ownership import Owner, is_free_for, owner_fields
-from leveret.broker.core.turn import Turn
 from leveret.broker.queue.queue import Queue
+from leveret.broker.scheduler.costs import LISTED_PER_COST
 from leveret.broker.staging.release import Release, Sink
 from leveret.broker.staging.sinks import Sinks
 from leveret.broker.staging.staging import StagingQueue, staging_of
@@ -29,9 +30,6 @@ from leveret.limits import RELEASES_PER_SINK_MAX, SINKS_PER_VHOST_MAX
 #: The field of a sink's record that names whom it is being given to.
 GIVES_TO: Final = "gives_to"
 
-#: Staging queues that are listed at a cost of one.
-_LISTED_PER_COST: Final = 64
-
 
 @final
 class StagingArea(StagingQueues):
@@ -39,7 +37,7 @@ class StagingArea(StagingQueues):
 
     def __init__(self, vhost: Vhost) -> None:
         self.vhost: Final = vhost
-        self.sinks: Final = Sinks(vhost.turn, vhost.name)
+        self.sinks: Final = Sinks(vhost.core, vhost.name)
 
     # -- staging queues ---------------------------------------------------------------------------
 
@@ -52,14 +50,14 @@ class StagingArea(StagingQueues):
         if isinstance(sink, str) and isinstance(destination, str):
             self.sinks.check_name(sink, destination)
 
-    def make(self, turn: Turn, queue_id: i64, name: str, attributes: QueueAttributes) -> Queue:
+    def make(self, core: Core, queue_id: i64, name: str, attributes: QueueAttributes) -> Queue:
         """Return a new staging queue."""
         if not isinstance(attributes.arguments.get(STAGING_SINK), str):
-            return super().make(turn, queue_id, name, attributes)
+            return super().make(core, queue_id, name, attributes)
         queue = StagingQueue(
             self.vhost,
             self.sinks,
-            turn,
+            core,
             queue_id,
             name,
             attributes,
@@ -76,7 +74,7 @@ class StagingArea(StagingQueues):
         if not sink.drops_lower and self.sinks.has_staged(sink):
             # A transaction may have many commits: it does nothing of this at once.
             sink.drops_lower = True
-            self.vhost.turn.start_later(self._dropping(sink))
+            self.vhost.core.scheduler.start_later(self._dropping(sink))
 
     def _dropping(self, sink: Sink) -> Iterator[int]:
         """Delete what the owner of a sink staged for batches below its last one.
@@ -91,7 +89,7 @@ class StagingArea(StagingQueues):
                 batch = sink.batch
                 queues = self.sinks.staged_of(sink)
                 queues.reverse()
-                yield len(queues) // _LISTED_PER_COST
+                yield len(queues) // LISTED_PER_COST
                 continue
             self._drop_if_lower(sink, queues.pop())
             yield 1
@@ -149,8 +147,8 @@ class StagingArea(StagingQueues):
         the sink is deleted, because nobody can commit it any more.
         """
         vhost = self.vhost
-        journal = vhost.turn.journal
-        time_ms = vhost.turn.now_ms
+        journal = vhost.core.journal
+        time_ms = vhost.core.now_ms
         # First, because what cannot be written must change nothing.
         record = self._record(name, destination, time_ms, batch, queues, unroutable, by)
         journal.define("sink", record)
@@ -170,7 +168,7 @@ class StagingArea(StagingQueues):
         if not placed and not owned:
             return False
         record = self._record(name, destination, sink.time_ms, sink.batch, [], "", by)
-        self.vhost.turn.journal.define("sink", record)
+        self.vhost.core.journal.define("sink", record)
         if owned:
             self.sinks.own(sink, by)
         if placed:

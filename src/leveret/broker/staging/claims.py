@@ -15,13 +15,11 @@ from typing import Final, final
 from mypy_extensions import i64, mypyc_attr
 
 from leveret.broker.core.ownership import Owner, key_of
+from leveret.broker.scheduler.costs import SINK_FORGOTTEN
 from leveret.broker.scheduler.task import Task
 from leveret.broker.staging.release import Sink
 from leveret.broker.staging.sinks import Sinks
 from leveret.errors import PreconditionFailed
-
-#: What it costs to forget a sink with a record.
-_FORGOTTEN_COST: Final = 5
 
 #: The memory of a claim.
 CLAIM_BYTES: Final[i64] = 112
@@ -108,7 +106,7 @@ class Claims:
             raise PreconditionFailed(f"sink '{self.name}' has batches that are not released yet")
 
     def _book(self, claims: i64) -> None:
-        self._sinks.turn.accounts.request_bytes += claims * CLAIM_BYTES
+        self._sinks.core.accounts.request_bytes += claims * CLAIM_BYTES
 
 
 def forget_sinks(sinks: Sinks, claims: Claims) -> Task:
@@ -121,7 +119,7 @@ def forget_sinks(sinks: Sinks, claims: Claims) -> Task:
     """
     claims.check_released()
     claims.check_given()
-    return sinks.turn.start(_forget(sinks, claims))
+    return sinks.core.scheduler.start(_forget(sinks, claims))
 
 
 def _forget(sinks: Sinks, claims: Claims) -> Iterator[int]:
@@ -130,4 +128,4 @@ def _forget(sinks: Sinks, claims: Claims) -> Iterator[int]:
         is_same = claim.holds() and sink.batch == claim.batch
         if is_same and sinks.known(sink.name, sink.destination) is sink:
             sinks.forget_one(sink)
-        yield _FORGOTTEN_COST
+        yield SINK_FORGOTTEN

@@ -25,6 +25,7 @@ from mypy_extensions import i64
 
 from leveret.broker.classic.browse import BrowseFilter, Look
 from leveret.broker.core.ownership import Owner, check_owned, is_free_for
+from leveret.broker.scheduler.costs import ROUTE_RESOLVED
 from leveret.broker.scheduler.task import SYNC
 from leveret.broker.staging.area import StagingArea
 from leveret.broker.staging.release import (
@@ -41,12 +42,7 @@ from leveret.broker.staging.staging import StagingQueue, staging_of
 from leveret.broker.values.arguments import is_int
 from leveret.broker.vhost.vhost import DUPLICATE, RECORDED
 from leveret.errors import AmqpError, NotFound, PreconditionFailed
-from leveret.limits import (
-    COMMIT_BYTES_MAX,
-    RESOLVE_STEPS,
-    SHORT_STRING_BYTES_MAX,
-    STAGING_QUEUES_PER_COMMIT_MAX,
-)
+from leveret.limits import COMMIT_BYTES_MAX, SHORT_STRING_BYTES_MAX, STAGING_QUEUES_PER_COMMIT_MAX
 from leveret.message import Message
 from leveret.names import Name, cleaned
 from leveret.wire.staged import read_staged
@@ -262,9 +258,9 @@ class Commit:
             self.staged.append(staging)
             group = max(group, staging.group)
             yield 1
-        turn = vhost.turn
-        if group > turn.journal.durable_group:
-            turn.reply_group = max(turn.reply_group, group)
+        core = vhost.core
+        if group > core.journal.durable_group:
+            core.syncs.reply_group = max(core.syncs.reply_group, group)
             yield SYNC
         if command.unroutable == FAIL:
             for staging in self.staged:
@@ -305,16 +301,16 @@ class Commit:
             yield look.looked - before + 1
 
     def _check_routable(self, queue: StagingQueue, message: Message) -> None:
-        turn = self.vhost.turn
+        core = self.vhost.core
         cost = header_cost(message.properties)
         # They are gone through once, and where it was not routed yet four times.
-        turn.steps += cost // 4
+        core.scheduler.spent += cost // 4
         staged = read_staged(message.properties)
         route = self._routes.find(staged)
         found = route.found
         if not (route.routed and found.reached()):
-            turn.steps += RESOLVE_STEPS + cost
-            letter = unstaged(message, route, turn.now_ms)
+            core.scheduler.spent += ROUTE_RESOLVED + cost
+            letter = unstaged(message, route, core.now_ms)
             found = self._routes.destinations(route, letter, copies_of(letter))
         if not found.reached():
             raise PreconditionFailed(

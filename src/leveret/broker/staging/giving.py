@@ -16,6 +16,7 @@ from typing import Final, final
 from leveret.broker.classic.waiting import WaitingQueue
 from leveret.broker.core.ownership import Owner, is_free_for, key_of
 from leveret.broker.queue.quota import give_queue
+from leveret.broker.scheduler.costs import LISTED_PER_COST, SINK_GIVEN
 from leveret.broker.scheduler.task import Task
 from leveret.broker.staging.area import StagingArea
 from leveret.broker.staging.claims import Claim, Claims
@@ -23,14 +24,8 @@ from leveret.broker.staging.release import Sink
 from leveret.broker.staging.staging import staging_of
 from leveret.errors import PreconditionFailed
 
-#: What it costs to give a sink, and a staging queue: the record of each is written.
-_GIVEN_COST: Final = 10
-
 #: Staging queues that go with their sink by one record: more than those of most batches.
 _GIVEN_AT_ONCE: Final = 128
-
-#: Staging queues that are listed at a cost of one.
-_LISTED_PER_COST: Final = 64
 
 
 @final
@@ -84,14 +79,14 @@ class Giving:
     def _give(self, sink: Sink, before: Owner | None, counts: bool) -> Iterator[int]:
         """Give a sink with its queues; it `counts` as the user's, although it is not yet."""
         area = self._area
-        journal = area.vhost.turn.journal
+        journal = area.vhost.core.journal
         queues = area.sinks.staged_of(sink)
-        area.vhost.turn.steps += len(queues) // _LISTED_PER_COST
+        area.vhost.core.scheduler.spent += len(queues) // LISTED_PER_COST
         if len(queues) > _GIVEN_AT_ONCE and self._is_owned(sink, before):
             journal.define("sink", area.last_record(sink))
         while len(queues) > _GIVEN_AT_ONCE and self._is_owned(sink, before):
             self._give_queue(queues.pop(), before)
-            yield _GIVEN_COST
+            yield SINK_GIVEN
         given = self._is_owned(sink, before)
         journal.begin_tx()
         if given:
@@ -106,7 +101,7 @@ class Giving:
             # The record that it is being given must not stay the last one.
             journal.define("sink", area.last_record(sink))
         journal.end_tx()
-        yield _GIVEN_COST * (1 + len(queues)) if given else _GIVEN_COST
+        yield SINK_GIVEN * (1 + len(queues)) if given else SINK_GIVEN
 
     def _is_owned(self, sink: Sink, by: Owner | None) -> bool:
         """Return whether a sink is there and belongs to whom it is taken from."""
@@ -123,7 +118,7 @@ class Giving:
         vhost = self._area.vhost
         staging.staged_by = self._to
         give_queue(staging, self._to)
-        vhost.turn.journal.define("queue", staging.definition(vhost.name))
+        vhost.core.journal.define("queue", staging.definition(vhost.name))
 
 
 def give_sinks(area: StagingArea, claims: Claims, to: Owner) -> Giving:
@@ -137,7 +132,7 @@ def give_sinks(area: StagingArea, claims: Claims, to: Owner) -> Giving:
     claims.check_given()
     sinks.giving[claims.name] = to
     giving = Giving(area, to, claims.name)
-    giving.task = area.vhost.turn.start(giving.run(claims))
+    giving.task = area.vhost.core.scheduler.start(giving.run(claims))
     return giving
 
 
@@ -146,4 +141,4 @@ def give_later(area: StagingArea, sink: Sink, to: Owner) -> None:
     claims = Claims(area.sinks, sink.name)
     claims.add(sink)
     sink.gives_to = to
-    area.vhost.turn.start_later(Giving(area, to).run(claims))
+    area.vhost.core.scheduler.start_later(Giving(area, to).run(claims))

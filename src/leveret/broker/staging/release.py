@@ -21,10 +21,11 @@ from leveret.broker.backlog.window import NOTHING
 from leveret.broker.classic.dead_letter import DeadLetter
 from leveret.broker.classic.waiting import WaitingQueue
 from leveret.broker.core.accounts import ROUTE_BYTES
-from leveret.broker.core.effects import SyncWaiter
 from leveret.broker.core.ownership import Owner
-from leveret.broker.core.timers import Timed
 from leveret.broker.queue.target import Destinations
+from leveret.broker.scheduler.costs import LOOKED_AT_PER_COST, STAGED_LETTER, STAGED_MESSAGE
+from leveret.broker.scheduler.effects import SyncWaiter
+from leveret.broker.scheduler.timers import Timed
 from leveret.broker.topology.exchange import Exchange
 from leveret.broker.values.copies import blind_copies, blinded, taken_keys
 from leveret.broker.values.special_headers import COPIES, special_headers
@@ -35,7 +36,7 @@ from leveret.limits import (
     ROUTE_TARGETS_CACHED_MAX,
     ROUTES_CACHED_MAX,
     SPILL_BYTES_MAX,
-    TABLE_BYTES_PER_STEP,
+    TABLE_BYTES_PER_COST,
 )
 from leveret.message import Address, Message
 from leveret.wire.properties import HEADERS, find_property, property_delivery_mode
@@ -46,17 +47,10 @@ FAIL: Final = "fail"
 DROP_IT: Final = "drop"
 DEAD_LETTER: Final = "dead-letter:"
 
-#: The cost of a move beside its copies: its headers are read twice, and its route is looked up.
-_MOVE_COST: Final = 3
-
-#: The cost of making a dead letter of one, whose headers are written anew.
-_LETTER_COST: Final = 6
 
 #: Bytes of properties that these have room for: the two headers alone take some 80.
 _SHORT_PROPERTIES: Final = 96
 
-#: Queues that are asked at a cost of one whether they are full.
-_ASKED_PER_COST: Final = 16
 
 #: The reason in `x-death`.
 UNROUTABLE: Final = "unroutable"
@@ -167,7 +161,7 @@ def unstaged(message: Message, route: StagedRoute, now_ms: i64) -> Message:
 
 def header_cost(properties: bytes) -> i64:
     """Return what it costs, beyond short ones, to read and to write properties anew."""
-    return max(i64(len(properties)) - _SHORT_PROPERTIES, 0) // TABLE_BYTES_PER_STEP
+    return max(i64(len(properties)) - _SHORT_PROPERTIES, 0) // TABLE_BYTES_PER_COST
 
 
 def copies_of(message: Message) -> list[str]:
@@ -249,8 +243,8 @@ class Release(SyncWaiter):
 
     def begin(self, group: i64) -> None:
         """Begin once the group that holds the decision is synced."""
-        if group > self.vhost.turn.journal.durable_group:
-            self.vhost.turn.wait(self, group)
+        if group > self.vhost.core.journal.durable_group:
+            self.vhost.core.syncs.wait(self, group)
         else:
             self.go_on()
 
@@ -273,25 +267,25 @@ class Release(SyncWaiter):
 
     def dispatch(self, queue: WaitingQueue, limit: i64) -> bool:
         """Release a part of a queue; it is marked when there may be more to do."""
-        turn = self.vhost.turn
+        core = self.vhost.core
         if queue.deleted or self.sink.releases[0] is not self:
             return False
         if queue is not self.queues[self.head]:
             return False
-        if self.waits_for != 0 or turn.disk_short:
+        if self.waits_for != 0 or core.disk_short:
             return False
-        if turn.spill.unwritten_bytes > SPILL_BYTES_MAX:
-            turn.wait_spilled(self)
+        if core.spill.unwritten_bytes > SPILL_BYTES_MAX:
+            core.wait_spilled(self)
             return False
         if queue.ready_count() == 0:
             self._end(queue)
             return False
-        journal = turn.journal
+        journal = core.journal
         journal.begin_tx()
         moved = self._move_some(queue, limit)
         journal.end_tx()
         if moved > 0:
-            turn.wait(self, journal.group)
+            core.syncs.wait(self, journal.group)
         elif queue.ready_count() == 0:
             # The rest of it was damaged on the disk.
             self.go_on()
@@ -299,19 +293,19 @@ class Release(SyncWaiter):
 
     def _move_some(self, queue: WaitingQueue, limit: i64) -> i64:
         """Move messages as long as one may; return how many."""
-        turn = self.vhost.turn
+        core = self.vhost.core
         moved: i64 = 0
         size: i64 = 0
-        # A message with one copy costs `_MOVE_COST` and one: half of the limit moves at once, and
-        # fewer that have many copies.
-        left: i64 = limit * (_MOVE_COST + 1) // 2
+        # A message costs `STAGED_MESSAGE` and one for each copy: half of the limit moves at once,
+        # and fewer that have many copies.
+        left: i64 = limit * (STAGED_MESSAGE + 1) // 2
         while moved < limit and size < RELEASE_BYTES and left > 0:
-            left += turn.steps
+            left += core.scheduler.spent
             sequence = queue.ready.first()
             returned = queue.ready.look(sequence) if sequence != NOTHING else None
             if returned is None or not self._move(queue, sequence, returned.message):
                 break
-            left -= turn.steps
+            left -= core.scheduler.spent
             moved += 1
             size += returned.message.size
         return moved
@@ -319,11 +313,11 @@ class Release(SyncWaiter):
     def _move(self, queue: WaitingQueue, sequence: i64, message: Message) -> bool:
         """Move one message to where it is to go; False where it has to wait."""
         vhost = self.vhost
-        turn = vhost.turn
+        core = vhost.core
         # Counted first: what has to wait is looked at again each second.
-        turn.steps += _MOVE_COST + header_cost(message.properties)
+        core.scheduler.spent += STAGED_MESSAGE + header_cost(message.properties)
         route = self._routes.find(read_staged(message.properties))
-        letter = unstaged(message, route, turn.now_ms)
+        letter = unstaged(message, route, core.now_ms)
         copies = copies_of(letter)
         destinations = self._routes.destinations(route, letter, copies)
         targets = destinations.targets
@@ -332,22 +326,22 @@ class Release(SyncWaiter):
         found: i64 = len(targets)
         if not reached and self.unroutable.startswith(DEAD_LETTER):
             name = self.unroutable[len(DEAD_LETTER) :]
-            turn.steps += _LETTER_COST + header_cost(message.properties)
+            core.scheduler.spent += STAGED_LETTER + header_cost(message.properties)
             letter = DeadLetter(queue, sequence, letter, UNROUTABLE).letter_to(name)
             targets = vhost.destinations(name, letter)
-        turn.steps += len(targets) // _ASKED_PER_COST
+        core.scheduler.spent += len(targets) // LOOKED_AT_PER_COST
         for target in targets:
             if target.checks_admission and target.is_full(letter):
                 self._wait()
                 return False
         if route.exchange is not None:
             route.exchange.published_in += 1
-        turn.steps += len(targets)
+        core.scheduler.spent += len(targets)
         queue.take(sequence)
         vhost.move(queue, sequence, message, letter, targets)
-        if turn.events is not None:
+        if core.events is not None:
             # As of a publish: what was staged is published now.
-            turn.events.published(vhost.name, released, found, targets)
+            core.events.published(vhost.name, released, found, targets)
         if reached:
             self.sink.released += 1
         else:
@@ -360,8 +354,8 @@ class Release(SyncWaiter):
         self._routes.clear()
         if self._retry is None:
             self._retry = Retry(self)
-        turn = self.vhost.turn
-        turn.timers.set(self._retry, turn.now_ms + DEAD_LETTER_RETRY_MS)
+        core = self.vhost.core
+        core.timers.set(self._retry, core.now_ms + DEAD_LETTER_RETRY_MS)
 
     def _end(self, queue: WaitingQueue) -> None:
         """Delete a queue that is empty, and go on with the next one, or the next batch."""
@@ -372,7 +366,7 @@ class Release(SyncWaiter):
             self.go_on()
             return
         self._routes.clear()
-        self.sink.time_ms = max(self.sink.time_ms, self.vhost.turn.now_ms)
+        self.sink.time_ms = max(self.sink.time_ms, self.vhost.core.now_ms)
         releases = self.sink.releases
         del releases[0]
         if releases:

@@ -31,6 +31,7 @@ from mypy_extensions import i64
 
 from leveret.broker.classic.waiting import WaitingQueue
 from leveret.broker.core.accounts import SINK_BYTES, MarkAccount
+from leveret.broker.core.core import Core
 from leveret.broker.core.ownership import (
     MAX_SINKS,
     Owner,
@@ -38,15 +39,12 @@ from leveret.broker.core.ownership import (
     is_free_for,
     key_of,
 )
-from leveret.broker.core.timers import Timed
-from leveret.broker.core.turn import Turn
+from leveret.broker.scheduler.costs import LOOKED_AT_PER_COST
+from leveret.broker.scheduler.timers import Timed
 from leveret.broker.staging.index import StagingIndex
 from leveret.broker.staging.release import Sink
 from leveret.limits import CLIENT_PUBLISHER_EXPIRY_MS, SINKS_PER_USER_MAX
 from leveret.names import check_new, is_save
-
-#: Sinks whose names are compared at a cost of one.
-_LOOKS_PER_COST: Final = 16
 
 #: The command that gives a sink to another owner; errors name it.
 GIVE_SINK: Final = "set_sink_owner"
@@ -70,14 +68,14 @@ class SinkExpiry(Timed):
 class Sinks:
     """The sinks of one vhost."""
 
-    def __init__(self, turn: Turn, vhost: str) -> None:
-        self.turn: Final = turn
+    def __init__(self, core: Core, vhost: str) -> None:
+        self.core: Final = core
         self.vhost: Final = vhost
         #: By name and destination.
         self.by_place: dict[tuple[str, str], Sink] = {}
         self.staged: Final = StagingIndex()
-        self.quota: Final = Quota(turn.quotas.user_limits, MAX_SINKS, SINKS_PER_USER_MAX)
-        self.account: Final = MarkAccount(turn.accounts)
+        self.quota: Final = Quota(core.quotas.user_limits, MAX_SINKS, SINKS_PER_USER_MAX)
+        self.account: Final = MarkAccount(core.accounts)
         #: Names of which sinks are being given at a request, and to whom.
         self.giving: dict[str, Owner] = {}
         # Of each name: the one that was adopted, and of each owner too how many have a destination.
@@ -139,7 +137,7 @@ class Sinks:
         if destination is not None:
             sink = self.by_place.get((name, destination))
             return [] if sink is None else [sink]
-        self.turn.steps += len(self.by_place) // _LOOKS_PER_COST
+        self.core.scheduler.spent += len(self.by_place) // LOOKED_AT_PER_COST
         return [sink for sink in self.by_place.values() if sink.name == name]
 
     def add(self, sink: Sink) -> None:
@@ -230,19 +228,19 @@ class Sinks:
     # -- forgetting -------------------------------------------------------------------------------
 
     def _is_idle(self, sink: Sink) -> bool:
-        turn = self.turn
+        core = self.core
         if sink.is_busy():
             return False
-        return turn.now_ms - sink.time_ms > self._expiry_ms(sink)
+        return core.now_ms - sink.time_ms > self._expiry_ms(sink)
 
     def _expiry_ms(self, sink: Sink) -> i64:
         """Return how long a sink may be idle."""
-        expiry_ms = self.turn.publisher_expiry_ms
+        expiry_ms = self.core.publisher_expiry_ms
         return min(expiry_ms, CLIENT_PUBLISHER_EXPIRY_MS) if is_save(sink.name) else expiry_ms
 
     def _arm(self, sink: Sink, expiry: Timed, time_ms: i64) -> None:
         """Have a sink looked at when it may be idle that was not at that time."""
-        self.turn.timers.set(expiry, time_ms + self._expiry_ms(sink) + 1)
+        self.core.timers.set(expiry, time_ms + self._expiry_ms(sink) + 1)
 
     def look_at(self, sink: Sink) -> None:
         """Forget a sink if it expired."""
@@ -250,12 +248,12 @@ class Sinks:
             self._remove(sink)
             self._end_expiry(sink)
         elif sink.expiry is not None:
-            self._arm(sink, sink.expiry, self.turn.now_ms if sink.is_busy() else sink.time_ms)
+            self._arm(sink, sink.expiry, self.core.now_ms if sink.is_busy() else sink.time_ms)
 
     def _end_expiry(self, sink: Sink) -> None:
         """Look at a sink no more: it is forgotten."""
         if sink.expiry is not None:
-            self.turn.timers.cancel(sink.expiry)
+            self.core.timers.cancel(sink.expiry)
             sink.expiry = None
 
     def forget_one(self, sink: Sink) -> None:
@@ -267,17 +265,17 @@ class Sinks:
             "name": sink.name,
             "destination": sink.destination,
         }
-        self.turn.journal.delete("sink", place)
+        self.core.journal.delete("sink", place)
 
     def release(self) -> Iterator[int]:
         """Forget all sinks, because the vhost is deleted."""
-        turn = self.turn
+        core = self.core
         while self.by_place:
             self._end_expiry(self.by_place.popitem()[1])
             yield 1
         self.staged.clear()
-        turn.free_table(self._placed)
-        turn.free_table(self._adopted)
+        core.memory.free_table(self._placed)
+        core.memory.free_table(self._adopted)
         self._placed = {}
         self._adopted = {}
         self.quota.clear()

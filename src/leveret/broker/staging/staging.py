@@ -25,8 +25,8 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from leveret.broker.classic.waiting import WaitingQueue
+from leveret.broker.core.core import Core
 from leveret.broker.core.ownership import Owner, is_free_for, recorded_owner
-from leveret.broker.core.turn import Turn
 from leveret.broker.queue.consumer import Consumer
 from leveret.broker.queue.queue import Queue
 from leveret.broker.queue.target import (
@@ -61,12 +61,12 @@ class StagingQueue(WaitingQueue):
         self,
         vhost: Vhost,
         sinks: Sinks,
-        turn: Turn,
+        core: Core,
         queue_id: i64,
         name: str,
         attributes: QueueAttributes,
     ) -> None:
-        super().__init__(turn, queue_id, name, attributes)
+        super().__init__(core, queue_id, name, attributes)
         self._home: Final = vhost
         self._sinks: Final = sinks
         arguments = attributes.arguments
@@ -78,7 +78,7 @@ class StagingQueue(WaitingQueue):
         #: name lets in.
         self.staged_by: Owner | None = None
         #: When it was declared; this and who did it are in its definition.
-        self.made_ms: i64 = turn.now_ms
+        self.made_ms: i64 = core.now_ms
         #: True while `stage` adds a message; any other publish is refused.
         self.admits = False
         #: True while a commit is looked at.
@@ -183,7 +183,7 @@ class StagingTarget(Target):
 
     def __init__(self, queue: StagingQueue, sinks: Sinks) -> None:
         records_from = RECORDS_PERSISTENT if queue.recorded else RECORDS_NONE
-        super().__init__(queue.turn, queue.name, queue.queue_id, records_from)
+        super().__init__(queue.core, queue.name, queue.queue_id, records_from)
         self.queue: Final = queue
         self._sinks: Final = sinks
         self.has_rules = True
@@ -199,7 +199,7 @@ class StagingTarget(Target):
             return DROP
         if queue.sealed or not self.is_in_quota(message):
             return REFUSE
-        queue.group = self.turn.journal.group
+        queue.group = self.core.journal.group
         queue.touch()
         return TAKE
 
@@ -207,12 +207,12 @@ class StagingTarget(Target):
         """Put `message` at the tail, whatever its expiration says; return its sequence."""
         self.published += 1
         size = message.size
-        turn = self.turn
-        turn.hold(size)
+        core = self.core
+        core.memory.hold(size)
         queue = self.queue
         queue.schedule()
         sequence = queue.ready.append(message)
-        if (sequence & turn.window_mask) == 0 or size >= BODY_APART_BYTES:
+        if (sequence & core.memory.window_mask) == 0 or size >= BODY_APART_BYTES:
             queue.bound_window()
             if self.share is not None:
                 self.share.note()

@@ -18,13 +18,14 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from leveret.broker.scheduler.costs import TRIE_NODES_PER_COST
 from leveret.broker.values.arguments import Arguments, type_name
 from leveret.errors import PreconditionFailed
 from leveret.limits import (
     STREAM_FILTER_KEYS_KNOWN_MAX,
     STREAM_FILTER_VALUES_MAX,
     STREAM_FILTER_WORDS_MAX,
-    TABLE_BYTES_PER_STEP,
+    TABLE_BYTES_PER_COST,
 )
 from leveret.message import Message
 from leveret.routing.headers import HeadersMatcher
@@ -43,9 +44,6 @@ FILTER_HEADERS: Final = "x-stream-filter-headers"
 _MARK: Final = b"\x15x-stream-filter-value"
 
 _NO_HEADERS: Final[dict[str, object]] = {}
-
-#: Nodes of a trie that a routing key leads to for a cost of 1.
-_STATES_PER_COST: Final = 2
 
 
 @final
@@ -96,7 +94,7 @@ class StreamFilter:
             assert trie is not None
             before = trie.states_visited
             verdict = len(trie.match(key.decode("utf-8", "surrogateescape"))) > 0
-            self.cost += 1 + (trie.states_visited - before) // _STATES_PER_COST
+            self.cost += 1 + (trie.states_visited - before) // TRIE_NODES_PER_COST
             if len(known) >= STREAM_FILTER_KEYS_KNOWN_MAX:
                 known.clear()
             known[key] = verdict
@@ -108,7 +106,7 @@ class StreamFilter:
         has_value = values is None or properties.find(_MARK) >= 0
         if matcher is None and not has_value:
             return self._match_unfiltered
-        self.cost += 1 + i64(len(properties)) // TABLE_BYTES_PER_STEP
+        self.cost += 1 + i64(len(properties)) // TABLE_BYTES_PER_COST
         headers = property_headers(properties) or _NO_HEADERS
         if values is not None:
             value = headers.get(FILTER_VALUE)

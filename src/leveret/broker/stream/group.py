@@ -38,7 +38,7 @@ class StreamGroup(Source):
     """A stream's stand-in for the consumers of one name."""
 
     def __init__(self, stream: Stream, reader_name: str) -> None:
-        super().__init__(stream.turn, stream.name, stream.settings)
+        super().__init__(stream.core, stream.name, stream.settings)
         self.stream: Final = stream
         self.reader_name: Final = reader_name
         self.has_offsets = True
@@ -128,10 +128,10 @@ class StreamGroup(Source):
 
     def _wait_for_store(self) -> None:
         """Delay the reply to the current method until all that is recorded is on the disk."""
-        turn = self.turn
-        group = turn.journal.last_group
-        if group > turn.journal.durable_group:
-            turn.reply_group = max(turn.reply_group, group)
+        core = self.core
+        group = core.journal.last_group
+        if group > core.journal.durable_group:
+            core.syncs.reply_group = max(core.syncs.reply_group, group)
 
     def _end_unused(self) -> None:
         """End the group with its last consumer and the last delivery."""

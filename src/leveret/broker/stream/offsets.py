@@ -29,8 +29,9 @@ from leveret.broker.core.ownership import (
     check_owned,
     owner_fields,
 )
-from leveret.broker.core.timers import Timed
+from leveret.broker.scheduler.costs import LOOKED_AT_PER_COST
 from leveret.broker.scheduler.task import WAIT
+from leveret.broker.scheduler.timers import Timed
 from leveret.clock import NO_DEADLINE
 from leveret.errors import NotFound, PreconditionFailed
 from leveret.limits import (
@@ -45,8 +46,6 @@ if TYPE_CHECKING:
     from leveret.broker.stream.group import StreamGroup
     from leveret.broker.stream.stream import Stream
 
-#: Groups of a deleted stream that are marked for a cost of 1.
-_MARKED_PER_COST: Final = 16
 
 #: What hands over a name, as errors say it.
 GIVE_NAME: Final = "set_stream_consumer_owner"
@@ -58,7 +57,7 @@ class StreamOffsets(Timed):
 
     def __init__(self, stream: Stream) -> None:
         super().__init__()
-        self.turn: Final = stream.turn
+        self.core: Final = stream.core
         self.name: Final = stream.name
         self.queue_id: Final[i64] = stream.queue_id
         #: None once the stream is deleted.
@@ -72,9 +71,9 @@ class StreamOffsets(Timed):
         #: Whom owners offer names to.
         self.offered: dict[str, Owner] = {}
         self.quota: Final = Quota(
-            stream.turn.quotas.user_limits, MAX_STREAM_CONSUMERS, STREAM_OFFSET_NAMES_PER_USER_MAX
+            stream.core.quotas.user_limits, MAX_STREAM_CONSUMERS, STREAM_OFFSET_NAMES_PER_USER_MAX
         )
-        self.account: Final = MarkAccount(stream.turn.accounts)
+        self.account: Final = MarkAccount(stream.core.accounts)
         #: Groups that may have come further than is stored.
         self._moved: dict[str, StreamGroup] = {}
 
@@ -96,7 +95,7 @@ class StreamOffsets(Timed):
             return
         if name not in self.owners:
             self._add(name, None)
-        self.turn.journal.consumer_offset(self.queue_id, name.encode(), offset)
+        self.core.journal.consumer_offset(self.queue_id, name.encode(), offset)
         self.stored[name] = int(offset)
 
     # -- owners -----------------------------------------------------------------------------------
@@ -144,9 +143,9 @@ class StreamOffsets(Timed):
 
     def give(self, name: str, to: Owner) -> None:
         """Give `name` to `to`, and journal that; the consumers of others under it are cancelled."""
-        self.turn.changes += 1
+        self.core.scheduler.changes += 1
         record = consumer_record(self.queue_id, name, to)
-        self.turn.journal.define("stream_consumer", record)
+        self.core.journal.define("stream_consumer", record)
         self._drop_owner(name)
         self._add(name, to)
         group = self.groups.get(name)
@@ -171,14 +170,14 @@ class StreamOffsets(Timed):
         """Journal the offset of `group` within `STREAM_OFFSETS_MS`."""
         self._moved[group.reader_name] = group
         if self.deadline_ms == NO_DEADLINE:
-            turn = self.turn
-            turn.timers.set(self, turn.now_ms + STREAM_OFFSETS_MS)
+            core = self.core
+            core.timers.set(self, core.now_ms + STREAM_OFFSETS_MS)
 
     def due(self, now_ms: i64) -> None:
         """Journal what has moved since the last time."""
         moved = self._moved
         self._moved = {}
-        self.turn.start(self._store_all(moved))
+        self.core.scheduler.start(self._store_all(moved))
 
     def _store_all(self, moved: dict[str, StreamGroup]) -> Iterator[int]:
         if len(moved) > 1:
@@ -201,10 +200,10 @@ class StreamOffsets(Timed):
 
     def drop(self) -> list[StreamGroup]:
         """Forget everything because the stream is deleted; return the groups, to be dropped too."""
-        turn = self.turn
-        turn.timers.cancel(self)
+        core = self.core
+        core.timers.cancel(self)
         groups = list(self.groups.values())
-        turn.steps += len(groups) // _MARKED_PER_COST
+        core.scheduler.spent += len(groups) // LOOKED_AT_PER_COST
         for group in groups:
             group.deleted = True
         tables: list[dict[str, Any]] = [
@@ -216,7 +215,7 @@ class StreamOffsets(Timed):
         self.owners = {}
         self.offered = {}
         for table in tables:
-            turn.free_table_later(table)
+            core.memory.free_table_later(table)
         self.account.end()
         self.quota.clear()
         self._stream = None
@@ -250,10 +249,10 @@ class StreamOffsets(Timed):
         self._check_unused(name)
         if name not in self.stored:
             raise NotFound(f"no consumer '{name}' of stream '{self.name}'")
-        self.turn.changes += 1
+        self.core.scheduler.changes += 1
         del self.stored[name]
         self._drop_owner(name)
-        self.turn.journal.forget_consumer(self.queue_id, name.encode())
+        self.core.journal.forget_consumer(self.queue_id, name.encode())
 
     def _check_unused(self, name: str) -> None:
         check_reader_name(name, f"stream '{self.name}'")

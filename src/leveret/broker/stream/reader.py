@@ -57,7 +57,7 @@ class StreamReader:
         """
         channel = consumer.channel
         unsettled = self.unsettled
-        turn = self.stream.turn
+        core = self.stream.core
         left: i64 = limit
         looked: i64 = 0
         delivered: i64 = 0
@@ -66,16 +66,16 @@ class StreamReader:
             if offset == NOTHING:
                 break
             looked += 1
-            before: i64 = turn.steps
+            before: i64 = core.scheduler.spent
             message = self.take()
             if not self.selects or self._wants(message):
                 if unsettled is not None:
                     unsettled[offset] = None
                 channel.deliver(consumer, message, offset, 0)
                 delivered += 1
-            left -= 1 + turn.steps - before
+            left -= 1 + core.scheduler.spent - before
         self.stream.delivered += delivered
-        turn.steps += looked
+        core.scheduler.spent += looked
         return left <= 0
 
     def _wants(self, message: Message) -> bool:
@@ -91,7 +91,7 @@ class StreamReader:
             return True
         before = wanted.cost
         verdict = wanted.matches(message)
-        self.stream.turn.steps += wanted.cost - before
+        self.stream.scheduler.spent += wanted.cost - before
         return verdict
 
     def first(self) -> i64:
@@ -131,7 +131,7 @@ class StreamReader:
             block = stream.blocks[place]
             self.offset = block.first
         self.block = block
-        stream.turn.stream_cache.use(block)
+        stream.core.stream_cache.use(block)
         if place + 1 < len(stream.blocks):
             # So that the next one is there when this one is read.
             ahead = stream.blocks[place + 1]

@@ -19,12 +19,16 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64, mypyc_attr
 
 from leveret.broker.backlog.damage import open_chunk, report_messages
-from leveret.broker.core.effects import ChunkWanted, SyncWaiter
-from leveret.broker.core.turn import Turn
+from leveret.broker.core.core import Core
 from leveret.broker.queue.consumer import Consumer
-from leveret.broker.queue.consumers import ASKED_PER_STEP
 from leveret.broker.queue.queue import Queue
 from leveret.broker.queue.target import RECORDS_ALL, Target
+from leveret.broker.scheduler.costs import (
+    CHUNK_BYTES_PER_COST,
+    LOOKED_AT_PER_COST,
+    VISITED_PER_COST,
+)
+from leveret.broker.scheduler.effects import ChunkWanted, SyncWaiter
 from leveret.broker.scheduler.task import WAIT
 from leveret.broker.stream.block import Block, first_of
 from leveret.broker.stream.filter import stream_filter
@@ -36,11 +40,7 @@ from leveret.broker.values.arguments import age_seconds, int_argument, is_age
 from leveret.broker.values.queue_attributes import QueueAttributes
 from leveret.chunk import RecordDamaged
 from leveret.errors import NotImplementedFault, PreconditionFailed
-from leveret.limits import (
-    CHUNK_BYTES_PER_STEP,
-    CHUNK_RECORDS_MAX,
-    SUPER_STREAM_PARTITIONS_KEPT_MAX,
-)
+from leveret.limits import CHUNK_RECORDS_MAX, SUPER_STREAM_PARTITIONS_KEPT_MAX
 from leveret.message import Message
 from leveret.store.journal.journal import Journal, LateRecord
 from leveret.store.segments.segments import ChunkRef
@@ -56,18 +56,11 @@ _SECONDS_MAX: Final = 1 << 50
 #: No stream becomes so long; a number on the wire may exceed 64 bits with a sign.
 _OFFSET_MAX: Final = 1 << 60
 
-#: Blocks that retention looks at for a cost of 1.
-_MEASURED_PER_COST: Final = 8
-
-#: Consumers of a name that end for a cost of 1.
-_ENDED_PER_COST: Final = 16
 
 #: What it costs to drop blocks from the front beside these, or to close the last block beside its
 #: bytes, which are written.
 _RETAINED: Final = 4
 
-#: So many groups are scheduled for a cost of 1.
-_GROUPS_PER_COST: Final = 16
 
 #: What tells a stream's id, in its record and as the kind of a record that tells it alone.
 STREAM_ID_FIELD: Final = "stream_id"
@@ -91,8 +84,8 @@ class StreamWatcher:
 class Stream(Queue):
     """A queue of type `stream`."""
 
-    def __init__(self, turn: Turn, queue_id: i64, name: str, arguments: dict[str, object]) -> None:
-        super().__init__(turn, queue_id, name, QueueAttributes(True, arguments=arguments))
+    def __init__(self, core: Core, queue_id: i64, name: str, arguments: dict[str, object]) -> None:
+        super().__init__(core, queue_id, name, QueueAttributes(True, arguments=arguments))
         self.has_offsets = True
         self.adds_headers = True
         #: Which of all streams that ever had its name it is; it is told from them by that.
@@ -154,13 +147,13 @@ class Stream(Queue):
         """Put `message` at the end and nothing else (recovery)."""
         block = self.last
         if block.count >= CHUNK_RECORDS_MAX or (
-            block.count > 0 and block.size + message.size > self.turn.page_bytes
+            block.count > 0 and block.size + message.size > self.core.memory.page_bytes
         ):
             block = self.begin_block(self.next_offset)
         block.add(message)
         self.size += message.size
-        self.turn.begin_chunk(message.size)
-        self.turn.hold(message.size)
+        self.core.memory.begin_chunk(message.size)
+        self.core.memory.hold(message.size)
         offset = self.next_offset
         self.next_offset = offset + 1
         return offset
@@ -196,20 +189,20 @@ class Stream(Queue):
         The record that says so comes a group after the block's messages (`SpillRecord` says why),
         so a crash finds either the messages in the journal, or both, or the chunk.
         """
-        turn = self.turn
-        ref = turn.spill.add(block.chunk(self.queue_id), BlockSpill(self, block), False)
+        core = self.core
+        ref = core.spill.add(block.chunk(self.queue_id), BlockSpill(self, block), False)
         block.ref = ref
-        turn.spill.use.lives(ref, ref.count)
-        turn.end_chunk(block.size)
+        core.spill.use.lives(ref, ref.count)
+        core.memory.end_chunk(block.size)
 
     def block_written(self, block: Block, ref: ChunkRef) -> None:
         """Journal where a block was written; it need not stay in memory."""
         block.written = True
         if self.gone(block):
             return
-        self.turn.journal.later(BlockRecord(self, block, ref))
+        self.core.journal.later(BlockRecord(self, block, ref))
         if block.end <= self.visible_end:
-            self.turn.stream_cache.put(block)
+            self.core.stream_cache.put(block)
         else:
             self.unseen.append(block)
 
@@ -230,7 +223,7 @@ class Stream(Queue):
     def _wait_for_sync(self) -> None:
         """Have `show` called when the first group that is not synced is."""
         if self.sync is not None:
-            self.turn.wait(self.sync, self.unsynced[0][0])
+            self.core.syncs.wait(self.sync, self.unsynced[0][0])
 
     def note_published(self, group: i64) -> None:
         """Note that the messages up to the end are visible when `group` is synced."""
@@ -249,26 +242,26 @@ class Stream(Queue):
             if block.end > self.visible_end:
                 self.unseen.append(block)
             elif not self.gone(block):
-                self.turn.stream_cache.put(block)
+                self.core.stream_cache.put(block)
 
     def retain(self) -> None:
         """Drop what exceeds the retention: of very much, some with each call."""
-        if self.retention.closes(self.last, self.turn.now_ms):
-            self.turn.steps += _RETAINED + self.last.size // CHUNK_BYTES_PER_STEP
+        if self.retention.closes(self.last, self.core.now_ms):
+            self.core.scheduler.spent += _RETAINED + self.last.size // CHUNK_BYTES_PER_COST
             self.settle()
         blocks = self.blocks
         retention = self.retention
-        turn = self.turn
-        dropped = retention.over(blocks, self.size, self.visible_end, turn.now_ms)
-        turn.steps += retention.looked // _MEASURED_PER_COST
+        core = self.core
+        dropped = retention.over(blocks, self.size, self.visible_end, core.now_ms)
+        core.scheduler.spent += retention.looked // VISITED_PER_COST
         if dropped > 0:
-            turn.steps += _RETAINED
+            core.scheduler.spent += _RETAINED
             front = blocks[:dropped]
             del blocks[:dropped]
             self.size -= retention.over_bytes
             self.first_offset = blocks[0].first
-            turn.journal.trim(self.queue_id, self.first_offset)
-            turn.start(self._let_go(front, []))
+            core.journal.trim(self.queue_id, self.first_offset)
+            core.scheduler.start(self._let_go(front, []))
 
     def gone(self, block: Block) -> bool:
         """Return whether a block does not belong to the stream any more."""
@@ -276,16 +269,16 @@ class Stream(Queue):
 
     def forget(self, block: Block) -> None:
         """Drop a block for good, which the stream counts no more."""
-        turn = self.turn
+        core = self.core
         ref = block.ref
         if ref is None:
-            turn.end_chunk(block.size)
+            core.memory.end_chunk(block.size)
         else:
-            turn.spill.use.lives(ref, -ref.count)
-        turn.stream_cache.drop(block)
+            core.spill.use.lives(ref, -ref.count)
+        core.stream_cache.drop(block)
         if block.messages is not None:
             block.messages = None
-            turn.release_all(block.count, block.size)
+            core.memory.release_all(block.count, block.size)
 
     # -- blocks -----------------------------------------------------------------------------------
 
@@ -308,7 +301,7 @@ class Stream(Queue):
         ref = block.ref
         if not block.wanted and ref is not None:
             block.wanted = True
-            self.turn.wanted.append(BlockWanted(self, block, ref))
+            self.core.wanted.append(BlockWanted(self, block, ref))
 
     def loaded(self, block: Block, data: bytes) -> None:
         """Take the chunk of `block` into memory for a while."""
@@ -316,8 +309,8 @@ class Stream(Queue):
         if self.gone(block) or block.messages is not None:
             return
         block.messages = self._decoded(block, data)
-        self.turn.hold_all(block.count, block.size)
-        self.turn.stream_cache.put(block)
+        self.core.memory.hold_all(block.count, block.size)
+        self.core.stream_cache.put(block)
         self._schedule_all()
 
     def _schedule_all(self) -> None:
@@ -325,7 +318,7 @@ class Stream(Queue):
         self.schedule()
         groups = self.offsets.groups
         if groups:
-            self.turn.steps += len(groups) // _GROUPS_PER_COST
+            self.core.scheduler.spent += len(groups) // LOOKED_AT_PER_COST
             for group in groups.values():
                 group.schedule()
 
@@ -413,7 +406,7 @@ class Stream(Queue):
         if isinstance(wanted, Timestamp):
             return min(wanted.seconds, _SECONDS_MAX) * 1000
         if isinstance(wanted, str) and is_age(wanted):
-            return max(self.turn.now_ms - age_seconds(wanted) * 1000, 0)
+            return max(self.core.now_ms - age_seconds(wanted) * 1000, 0)
         return None
 
     def offset_at(self, timestamp_ms: i64) -> i64:
@@ -421,7 +414,7 @@ class Stream(Queue):
 
         It costs a search among the blocks and, for one in a file, a chunk that is read at once.
         """
-        offset = offset_in_time(self.blocks, self.turn.reader, self.queue_id, timestamp_ms)
+        offset = offset_in_time(self.blocks, self.core.reader, self.queue_id, timestamp_ms)
         return self._seen(offset, self.next_offset)
 
     def end_at(self, timestamp_ms: i64) -> i64:
@@ -429,7 +422,7 @@ class Stream(Queue):
 
         It costs a look at each block behind it, and a chunk as for `offset_at`.
         """
-        offset = end_in_time(self.blocks, self.turn.reader, self.queue_id, timestamp_ms)
+        offset = end_in_time(self.blocks, self.core.reader, self.queue_id, timestamp_ms)
         return self._seen(offset, self.first_offset)
 
     def offset_near(self, timestamp_ms: i64) -> i64:
@@ -448,7 +441,7 @@ class Stream(Queue):
             if consumer.ready():
                 return True
             asked += 1
-        self.turn.steps += asked // ASKED_PER_STEP
+        self.core.scheduler.spent += asked // LOOKED_AT_PER_COST
         return False
 
     def dispatch(self, limit: i64) -> bool:
@@ -462,10 +455,10 @@ class Stream(Queue):
         readers = self.readers
         # Consumers without credit take no share from the others.
         ready = [consumer for consumer in readers if consumer.ready()]
-        self.turn.steps += (len(readers) + len(ready)) // ASKED_PER_STEP
+        self.core.scheduler.spent += (len(readers) + len(ready)) // LOOKED_AT_PER_COST
         if len(ready) > 1:
             ready.reverse()
-            self.turn.start(self._serve(ready, max(limit // len(ready), 1)))
+            self.core.scheduler.start(self._serve(ready, max(limit // len(ready), 1)))
             return False
         return len(ready) == 1 and readers[ready[0]].hand_out(ready[0], limit)
 
@@ -531,9 +524,9 @@ class Stream(Queue):
         self.size = 0
         self.last = Block(self.next_offset)
         self.blocks = [self.last]
-        self.turn.free_table_later(self.readers)
+        self.core.memory.free_table_later(self.readers)
         self.readers = {}
-        self.turn.start(self._let_go(blocks, self.offsets.drop()))
+        self.core.scheduler.start(self._let_go(blocks, self.offsets.drop()))
         self._notify_watchers()
 
     def _let_go(self, blocks: list[Block], groups: list[StreamGroup]) -> Iterator[int]:
@@ -548,14 +541,14 @@ class Stream(Queue):
             group = groups.pop()
             count = len(group.consumers)
             group.drop()
-            yield 1 + count // _ENDED_PER_COST
+            yield 1 + count // LOOKED_AT_PER_COST
         while blocks:
             block = blocks.pop()
             messages = block.messages
             self.forget(block)
             if messages is not None:
                 # Those of a block are few, but a super stream has many partitions.
-                self.turn.free_later(messages)
+                self.core.memory.free_later(messages)
             yield 1
 
     def untie(self) -> None:
@@ -569,7 +562,7 @@ class StreamTarget(Target):
     """The target of one stream, all of whose messages are journaled."""
 
     def __init__(self, stream: Stream) -> None:
-        super().__init__(stream.turn, stream.name, stream.queue_id, RECORDS_ALL)
+        super().__init__(stream.core, stream.name, stream.queue_id, RECORDS_ALL)
         self._stream: Final = stream
 
     def publish(self, message: Message) -> i64:
@@ -577,7 +570,7 @@ class StreamTarget(Target):
         stream = self._stream
         offset = stream.append(message)
         self.published += 1
-        stream.note_published(self.turn.journal.group)
+        stream.note_published(self.core.journal.group)
         return offset
 
     def takes_now(self) -> bool:

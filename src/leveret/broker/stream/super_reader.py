@@ -15,8 +15,9 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from leveret.broker.core.accounts import CONSUMER_BYTES
-from leveret.broker.core.turn import Turn
+from leveret.broker.core.core import Core
 from leveret.broker.queue.consumer import Consumer, Source
+from leveret.broker.scheduler.costs import VISITED_PER_COST
 from leveret.broker.stream.group import READER_NAME, StreamGroup, group_of
 from leveret.broker.stream.stream import STREAM_ID, Stream
 from leveret.broker.values.arguments import Arguments
@@ -28,8 +29,6 @@ from leveret.names import Name
 _PART_ADDED: Final = 8
 _PART_ENDED: Final = 4
 
-#: Partitions that are scheduled for a cost of 1.
-_SCHEDULED_PER_COST: Final = 8
 
 #: Arguments that each partition judges for itself.
 _OF_EACH: Final = ("x-stream-offset", STREAM_ID, READER_NAME)
@@ -64,8 +63,8 @@ class Part(Consumer):
 class SuperReading(Source):
     """A super stream's stand-in for one consumer that reads all of it."""
 
-    def __init__(self, turn: Turn, name: str, streams: list[Stream]) -> None:
-        super().__init__(turn, name, QueueSettings({}))
+    def __init__(self, core: Core, name: str, streams: list[Stream]) -> None:
+        super().__init__(core, name, QueueSettings({}))
         self.streams: Final = streams
         self.parts: list[Part] = []
 
@@ -79,7 +78,7 @@ class SuperReading(Source):
         Raises: as the streams' own.
         """
         arguments = consumer.arguments
-        self.turn.steps += _PART_ADDED * len(self.streams)
+        self.core.scheduler.spent += _PART_ADDED * len(self.streams)
         try:
             for stream in self.streams:
                 queue: Source = stream
@@ -107,7 +106,7 @@ class SuperReading(Source):
     def _end(self) -> None:
         parts = self.parts
         self.parts = []
-        self.turn.steps += _PART_ENDED * len(parts)
+        self.core.scheduler.spent += _PART_ENDED * len(parts)
         for part in parts:
             if not part.queue.deleted:
                 part.queue.unsubscribe(part)
@@ -126,7 +125,7 @@ class SuperReading(Source):
 
         It is no part of `schedule`, which is called for thousands of consumers in a row.
         """
-        self.turn.steps += len(self.parts) // _SCHEDULED_PER_COST
+        self.core.scheduler.spent += len(self.parts) // VISITED_PER_COST
         for part in self.parts:
             part.queue.schedule()
         return False

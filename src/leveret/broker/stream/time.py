@@ -15,7 +15,7 @@ from leveret.broker.backlog.damage import chunk_if_true
 from leveret.chunk import NEVER
 
 if TYPE_CHECKING:
-    from leveret.broker.core.effects import ChunkReader
+    from leveret.broker.scheduler.effects import ChunkReader
     from leveret.broker.stream.block import Block
 
 

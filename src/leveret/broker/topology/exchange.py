@@ -18,19 +18,15 @@ from mypy_extensions import i64, mypyc_attr
 
 from leveret.broker.policy.policy import Policy
 from leveret.broker.queue.target import Destinations, Target
+from leveret.broker.scheduler.costs import LOOKS_PER_COST
 from leveret.broker.values.delay import delay_of
-from leveret.limits import (
-    DELAY_MS_MAX,
-    LOOKS_PER_STEP,
-    ROUTING_LOOKS_MAX,
-    TABLE_BYTES_PER_STEP,
-)
+from leveret.limits import DELAY_MS_MAX, ROUTING_LOOKS_MAX, TABLE_BYTES_PER_COST
 from leveret.names import Name
 from leveret.wire.properties import property_headers
 
 if TYPE_CHECKING:
     from leveret.broker.classic.delayed import DelayedMessages
-    from leveret.broker.core.turn import Turn
+    from leveret.broker.core.core import Core
     from leveret.broker.scheduler.task import Task
     from leveret.broker.topology.binding import Binding
     from leveret.message import Message
@@ -109,7 +105,7 @@ class Exchange:
         self.alternate = alternate if isinstance(alternate, str) else ""
         self.delays = self.kind == DELAYED_TYPE or merged.get("delayed-message") is True
 
-    def equip(self, turn: Turn) -> None:
+    def equip(self, core: Core) -> None:
         """Make what this type keeps beside its bindings, when the exchange is added to a vhost."""
 
     def drop(self) -> None:
@@ -227,7 +223,7 @@ class Routing(Destinations):
 
     def cost(self) -> i64:
         """Return what it cost."""
-        return self.looks // LOOKS_PER_STEP + self._decoded // TABLE_BYTES_PER_STEP
+        return self.looks // LOOKS_PER_COST + self._decoded // TABLE_BYTES_PER_COST
 
     def take(self, binding: Binding) -> None:
         """Add the destination of a binding that matched, unless it is one too many."""

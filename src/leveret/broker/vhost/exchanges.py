@@ -1,7 +1,7 @@
 """Declaring, deleting and binding exchanges in a virtual host.
 
 Operations raise the domain's errors with RabbitMQ's texts; the session closes the channel.  What
-must survive a crash is written to the journal here, and `turn.reply_group` tells the session what
+must survive a crash is written to the journal here, and `Syncs.reply_group` tells the session what
 its reply must wait for.
 """
 
@@ -14,10 +14,16 @@ from mypy_extensions import i64
 
 from leveret.broker.classic.delayed import DelayedMessages
 from leveret.broker.core.ownership import Owner
-from leveret.broker.core.turn import Link
 from leveret.broker.policy.keys import utf8_size
 from leveret.broker.queue.queue import Queue, queue_identity
 from leveret.broker.queue.quota import count_no_more, count_queue, give_queue
+from leveret.broker.scheduler.costs import (
+    BINDING_REMOVED,
+    LISTED_PER_COST,
+    PASSED_PER_COST,
+    QUEUE_DELETED,
+)
+from leveret.broker.scheduler.link import Link
 from leveret.broker.scheduler.task import Task
 from leveret.broker.topology.binding import Binding, binding_identity
 from leveret.broker.topology.exchange import Exchange
@@ -37,7 +43,6 @@ from leveret.limits import (
     BINDINGS_PER_EXCHANGE_MAX,
     CHOICES_PER_QUEUE_MAX,
     EXCHANGES_PER_VHOST_MAX,
-    QUEUE_DROP_STEPS,
     SHORT_STRING_BYTES_MAX,
 )
 from leveret.names import Name, check_new
@@ -46,13 +51,6 @@ from leveret.routing.keys import check_strict_binding_key
 if TYPE_CHECKING:
     from leveret.broker.vhost.vhost import Vhost
 
-#: A binding leaves the index of its source, which costs some µs where that is a tree.
-BINDING_COST: Final = 4
-
-#: Bindings that are copied into a list at the cost of 1, and those to a deleted exchange whose
-#: sources are looked at.
-_COPIED_PER_COST: Final = 64
-_LOOKED_AT_PER_COST: Final = 32
 
 _PREDECLARED: Final = (
     ("", "direct"),
@@ -78,14 +76,14 @@ class Exchanges:
 
     def __init__(self, vhost: Vhost) -> None:
         self._vhost: Final = vhost
-        self._turn: Final = vhost.turn
+        self._core: Final = vhost.core
         self.by_name: Final[dict[str, Exchange]] = {}
         #: The bindings to each queue that has any, which go when it is deleted.
         self._queue_bindings: Final[dict[Queue, dict[Binding, None]]] = {}
         #: Those of them that are from exchanges which choose one of their bindings.
         self._queue_choices: Final[dict[Queue, dict[Binding, None]]] = {}
         #: What the quotas of the vhost and of users count.
-        self.counts: Final = BindingCounts(vhost.use, vhost.turn.quotas)
+        self.counts: Final = BindingCounts(vhost.use, vhost.core.quotas)
         #: The removal of bindings that began last; it may be over.
         self.unbinding: Task | None = None
         #: What one request has deleted so far, while it gathers that; else None.
@@ -127,11 +125,11 @@ class Exchanges:
             store = self.restore_delayed(exchange, self._vhost.ids.next_queue_id())
             give_queue(store, by)
             if store.recorded:
-                self._turn.journal.define("queue", store.definition(self._vhost.name))
+                self._core.journal.define("queue", store.definition(self._vhost.name))
 
     def restore_delayed(self, exchange: Exchange, queue_id: i64) -> DelayedMessages:
         """Return the new store of an exchange; nothing is journaled."""
-        store = DelayedMessages(self._turn, queue_id, exchange.name, exchange.durable)
+        store = DelayedMessages(self._core, queue_id, exchange.name, exchange.durable)
         store.vhost = self._vhost
         count_queue(store, self._vhost.use)
         exchange.delayed = store
@@ -200,14 +198,14 @@ class Exchanges:
         self.equip(exchange, by)
         self._vhost.policies.govern_exchange(exchange)
         if exchange.durable:
-            self._turn.journal.define_made(new.definition)
-            exchange.define_group = self._turn.journal.group
-            self._turn.recorded()
+            self._core.journal.define_made(new.definition)
+            exchange.define_group = self._core.journal.group
+            self._core.syncs.recorded()
 
     def add(self, exchange: Exchange) -> None:
         """Add a new exchange to the vhost, without checks and without a record in the journal."""
-        self._turn.changes += 1
-        exchange.equip(self._turn)
+        self._core.scheduler.changes += 1
+        exchange.equip(self._core)
         before = self.by_name.get(exchange.name)
         if before is not None:
             # A definition that is replayed twice.
@@ -273,7 +271,7 @@ class Exchanges:
         """Return a deleted exchange with the bindings to it, those last that are to go first."""
         bound_from = exchange.bound_from
         exchange.bound_from = {}
-        self._turn.steps += len(bound_from) // _LOOKED_AT_PER_COST
+        self._core.scheduler.spent += len(bound_from) // PASSED_PER_COST
         # These sources must choose another one soon.
         chosen = {binding: None for binding in bound_from if binding.source.chooses}
         for binding in chosen:
@@ -283,7 +281,7 @@ class Exchanges:
     def _unbind_all(self, ends: list[Exchange | dict[Binding, None]]) -> None:
         """Remove the bindings of what is deleted, or gather them."""
         if self._gathered is None:
-            self.unbinding = self._turn.start(self._unbinding(ends))
+            self.unbinding = self._core.scheduler.start(self._unbinding(ends))
         else:
             self._gathered += ends
 
@@ -307,7 +305,7 @@ class Exchanges:
                     ends += self._ends_of(unused)
             else:
                 ends.pop()
-            yield BINDING_COST
+            yield BINDING_REMOVED
 
     def gather_unbinding(self) -> None:
         """Gather the bindings of all that is deleted from now on, to remove them by one task."""
@@ -317,12 +315,12 @@ class Exchanges:
         """Begin to remove what was gathered; return the task, which may be over."""
         gathered = self._gathered or []
         self._gathered = None
-        unbinding = self.unbinding = self._turn.start(self._unbinding(gathered))
+        unbinding = self.unbinding = self._core.scheduler.start(self._unbinding(gathered))
         return unbinding
 
     def _drop(self, exchange: Exchange) -> None:
         """Delete an exchange; its bindings are still to be removed."""
-        self._turn.changes += 1
+        self._core.scheduler.changes += 1
         exchange.deleted = True
         self._vhost.account.book(-exchange.booked)
         exchange.booked = 0
@@ -337,7 +335,7 @@ class Exchanges:
 
     def _journal_delete(self, exchange: Exchange) -> None:
         """Journal, in one record, that an exchange and its delayed messages are deleted."""
-        journal = self._turn.journal
+        journal = self._core.journal
         name: Arguments = {"vhost": self._vhost.name, "name": exchange.name}
         store = exchange.delayed
         # One record has more where a super stream is deleted.
@@ -413,9 +411,9 @@ class Exchanges:
         self._add_binding(binding)
         self._index(binding.source, False)
         if binding.durable:
-            self._turn.journal.define_made(new.definition)
-            binding.define_group = self._turn.journal.group
-            self._turn.recorded()
+            self._core.journal.define_made(new.definition)
+            binding.define_group = self._core.journal.group
+            self._core.syncs.recorded()
         self._vhost.bound(binding)
 
     def _check_choices(self, queue: Queue) -> None:
@@ -447,7 +445,7 @@ class Exchanges:
         self._add_binding(binding)
         # Nobody is served yet.
         for cost in source.index_on():
-            self._turn.steps += cost
+            self._core.scheduler.spent += cost
         return binding
 
     def _index(self, exchange: Exchange, later: bool) -> None:
@@ -459,9 +457,9 @@ class Exchanges:
         """
         if exchange.owes() and (exchange.indexing is None or exchange.indexing.over):
             if later:
-                exchange.indexing = self._turn.start_later(exchange.index_on())
+                exchange.indexing = self._core.scheduler.start_later(exchange.index_on())
             else:
-                exchange.indexing = self._turn.start(exchange.index_on())
+                exchange.indexing = self._core.scheduler.start(exchange.index_on())
 
     def _binding(
         self,
@@ -484,7 +482,7 @@ class Exchanges:
         source = binding.source
         queue = binding.queue
         exchange = binding.exchange
-        self._turn.changes += 1
+        self._core.scheduler.changes += 1
         old = source.bindings.pop(binding.identity, None)
         if old is not None:
             # It was bound to another destination of that name, which is deleted.
@@ -493,7 +491,7 @@ class Exchanges:
         size = binding.bytes - source.index_bytes()
         cost = source.index_cost()
         source.add(binding)
-        self._turn.steps += source.index_cost() - cost
+        self._core.scheduler.spent += source.index_cost() - cost
         size += source.index_bytes()
         source.booked += size
         self._vhost.account.book(size)
@@ -522,13 +520,13 @@ class Exchanges:
             left -= 1
             if not binding.source.deleted:
                 found.append(binding)
-        self._turn.steps += most - left
+        self._core.scheduler.spent += most - left
         return found
 
     def copied_bindings_to(self, queue: Queue) -> list[Binding]:
         """Return all bindings to a queue, those too of which the other end is deleted."""
         found = list(self._queue_bindings.get(queue, ()))
-        self._turn.steps += len(found) // _COPIED_PER_COST
+        self._core.scheduler.spent += len(found) // LISTED_PER_COST
         return found
 
     def unbind_queue(self, queue: Queue) -> None:
@@ -539,7 +537,7 @@ class Exchanges:
         for binding in self._queue_choices.pop(queue, ()):
             # Such a source must not choose it from now on.
             del bindings[binding]
-            self._turn.steps += BINDING_COST
+            self._core.scheduler.spent += BINDING_REMOVED
             self.remove(binding, False)
         if bindings:
             self._unbind_all([bindings])
@@ -554,26 +552,26 @@ class Exchanges:
             binding = next(iter(choices))
             self.remove(binding, True)
             self.forget_destination(binding)
-            yield BINDING_COST
+            yield BINDING_REMOVED
 
     def release(self) -> Iterator[int]:
         """Release the exchanges of the deleted vhost, whose connections are closed."""
-        turn = self._turn
+        core = self._core
         while self.by_name:
             exchange = self.by_name.popitem()[1]
             exchange.deleted = True
             store = exchange.delayed
             if store is not None and store.recorded:
-                turn.journal.delete("queue", queue_identity(self._vhost.name, store))
+                core.journal.delete("queue", queue_identity(self._vhost.name, store))
             exchange.drop()
             if store is not None:
                 count_no_more(store)
                 store.untie()
-            turn.free_table(exchange.bound_from)
-            yield QUEUE_DROP_STEPS
+            core.memory.free_table(exchange.bound_from)
+            yield QUEUE_DELETED
             while exchange.bindings:
                 exchange.remove(exchange.bindings.popitem()[1])
-                yield BINDING_COST
+                yield BINDING_REMOVED
 
     def end(self) -> None:
         """Drop the tables of the deleted vhost: even empty, they keep their memory."""
@@ -587,7 +585,7 @@ class Exchanges:
         self._queue_choices.pop(queue, None)
         bindings = self._queue_bindings.pop(queue, None)
         if bindings is not None:
-            self._turn.free_table(bindings)
+            self._core.memory.free_table(bindings)
 
     def _check_bindable(self, source_name: str, destination_name: str, to_queue: bool) -> None:
         if not source_name or (not to_queue and not destination_name):
@@ -644,9 +642,9 @@ class Exchanges:
 
         `journaled` is False where the record of an end's delete stands for the binding too.
         """
-        self._turn.changes += 1
+        self._core.scheduler.changes += 1
         if binding.durable and journaled:
-            self._turn.journal.delete("binding", binding.definition(self._vhost.name))
+            self._core.journal.delete("binding", binding.definition(self._vhost.name))
             self._vhost.removed()
         unused = self._take_out(binding)
         if unused is not None:
@@ -676,7 +674,7 @@ class Exchanges:
         size = source.index_bytes() + binding.bytes
         cost = source.index_cost()
         source.remove(binding)
-        self._turn.steps += source.index_cost() - cost
+        self._core.scheduler.spent += source.index_cost() - cost
         # One call may change a thousand.
         self._index(source, True)
         size -= source.index_bytes()

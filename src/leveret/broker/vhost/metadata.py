@@ -105,7 +105,7 @@ class Metadata:
             before = _memory(self.description, self.tags)
             if size > before:
                 self._vhost.account.check(self._vhost.name, size - before)
-            self._vhost.turn.journal.define("vhost", record)
+            self._vhost.core.journal.define("vhost", record)
             self._take(changes)
             self._limit(limits)
 

@@ -19,17 +19,14 @@ from mypy_extensions import i64
 from leveret.broker.policy.keys import merge_exchange_arguments, merge_queue_arguments
 from leveret.broker.policy.policy import EXCHANGE, Policy, definition_in_force, queue_type
 from leveret.broker.queue.queue import Queue
+from leveret.broker.scheduler.costs import LISTED_PER_COST, PATTERN_WALK_PER_COST, POLICY_APPLIED
 from leveret.broker.scheduler.task import Task
 from leveret.broker.topology.exchange import Exchange
 from leveret.errors import NotFound, PreconditionFailed
-from leveret.limits import PATTERN_WALK_PER_STEP, POLICIES_LOOKS_MAX, POLICIES_PER_VHOST_MAX
+from leveret.limits import POLICIES_LOOKS_MAX, POLICIES_PER_VHOST_MAX
 
 if TYPE_CHECKING:
     from leveret.broker.vhost.vhost import Vhost
-
-#: What it costs to apply a policy, and how many queues are listed at the cost of 1.
-_CONFIGURED: Final = 16
-_LISTED_PER_COST: Final = 64
 
 
 @final
@@ -47,7 +44,7 @@ class Policies:
 
     def __init__(self, vhost: Vhost) -> None:
         self._vhost: Final = vhost
-        self._turn: Final = vhost.turn
+        self._core: Final = vhost.core
         self.count_max: i64 = POLICIES_PER_VHOST_MAX
         self.by_name: dict[str, Policy] = {}
         self.operator_by_name: dict[str, Policy] = {}
@@ -66,7 +63,7 @@ class Policies:
         Raises: PreconditionFailed (406) when there are too many, or no memory for one more.
         """
         self._check_room(self.by_name, policy)
-        self._turn.journal.define("policy", policy.record(self._vhost.name))
+        self._core.journal.define("policy", policy.record(self._vhost.name))
         self._put(self.by_name, policy)
         self._changed(policy.name, policy, False)
 
@@ -74,7 +71,7 @@ class Policies:
         """Remove a policy.  Raises: NotFound (404)."""
         if name not in self.by_name:
             raise NotFound(f"no policy '{name}' in vhost '{self._vhost.name}'")
-        self._turn.journal.delete("policy", {"vhost": self._vhost.name, "name": name})
+        self._core.journal.delete("policy", {"vhost": self._vhost.name, "name": name})
         self._take_out(self.by_name, name)
         self._changed(name, None, False)
 
@@ -84,7 +81,7 @@ class Policies:
         Raises: PreconditionFailed (406) when there are too many, or no memory for one more.
         """
         self._check_room(self.operator_by_name, policy)
-        self._turn.journal.define("operator_policy", policy.record(self._vhost.name))
+        self._core.journal.define("operator_policy", policy.record(self._vhost.name))
         self._put(self.operator_by_name, policy)
         self._changed(policy.name, policy, True)
 
@@ -92,7 +89,7 @@ class Policies:
         """Remove an operator policy.  Raises: NotFound (404)."""
         if name not in self.operator_by_name:
             raise NotFound(f"no operator policy '{name}' in vhost '{self._vhost.name}'")
-        self._turn.journal.delete("operator_policy", {"vhost": self._vhost.name, "name": name})
+        self._core.journal.delete("operator_policy", {"vhost": self._vhost.name, "name": name})
         self._take_out(self.operator_by_name, name)
         self._changed(name, None, True)
 
@@ -117,10 +114,10 @@ class Policies:
 
     def _changed(self, name: str, new: Policy | None, operator: bool) -> None:
         """Give each queue and exchange the policy that counts now, or go on to do so."""
-        self._turn.changes += 1
+        self._core.scheduler.changes += 1
         self._changes[operator, name] = _Change(new, operator)
         if self._governing is None or self._governing.over:
-            self._governing = self._turn.start(self._govern())
+            self._governing = self._core.scheduler.start(self._govern())
 
     def _govern(self) -> Iterator[int]:
         """Give all queues and exchanges their policies after a change.
@@ -135,7 +132,7 @@ class Policies:
             all_queues = self._vhost.queues.by_name.values()
             queues = [queue for queue in all_queues if not queue.hidden]
             exchanges = list(self._vhost.exchanges.by_name.values())
-            yield (len(queues) + len(exchanges)) // _LISTED_PER_COST
+            yield (len(queues) + len(exchanges)) // LISTED_PER_COST
             while queues:
                 queue = queues.pop()
                 if not queue.deleted:
@@ -224,7 +221,7 @@ class Policies:
         fits = policy.fits(name, kind, self._looks_left)
         looks = policy.walked() - before
         self._looks_left -= looks
-        self._turn.steps += 1 + looks // PATTERN_WALK_PER_STEP
+        self._core.scheduler.spent += 1 + looks // PATTERN_WALK_PER_COST
         return fits
 
     def _give_queue(self, queue: Queue, policy: Policy | None, operator: Policy | None) -> None:
@@ -232,7 +229,7 @@ class Policies:
             return
         queue.policy = policy
         queue.operator_policy = operator
-        self._turn.steps += _CONFIGURED
+        self._core.scheduler.spent += POLICY_APPLIED
         queue.configure(
             merge_queue_arguments(
                 queue.arguments,
@@ -246,7 +243,7 @@ class Policies:
         if policy is exchange.policy:
             return
         exchange.policy = policy
-        self._turn.steps += _CONFIGURED
+        self._core.scheduler.spent += POLICY_APPLIED
         exchange.configure(
             merge_exchange_arguments(exchange.arguments, definition_in_force(policy))
         )

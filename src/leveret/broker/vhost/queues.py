@@ -1,7 +1,7 @@
 """Declaring and deleting queues in a virtual host.
 
 Operations raise the domain's errors with RabbitMQ's texts; the session closes the channel.  What
-must survive a crash is written to the journal here, and `turn.reply_group` tells the session what
+must survive a crash is written to the journal here, and `Syncs.reply_group` tells the session what
 its reply must wait for.
 
 Invariant: a deleted queue is in no exchange's index.
@@ -18,10 +18,11 @@ from mypy_extensions import i64
 from leveret.broker.classic.classic import ClassicQueue
 from leveret.broker.core.accounts import QUEUE_BYTES, STAGED_BYTES, table_bytes
 from leveret.broker.core.ownership import Owner, owner_fields
-from leveret.broker.core.turn import Link
 from leveret.broker.queue.consumer import Consumer, Source
 from leveret.broker.queue.queue import Queue, queue_identity, queue_record
 from leveret.broker.queue.quota import count_no_more, count_queue, give_queue
+from leveret.broker.scheduler.costs import PASSED_PER_COST, QUEUE_DELETED
+from leveret.broker.scheduler.link import Link
 from leveret.broker.stream.stream import STREAM_ID_FIELD, Stream
 from leveret.broker.values.arguments import (
     MAX_PRIORITY,
@@ -36,18 +37,12 @@ from leveret.broker.vhost.replies import Replies
 from leveret.broker.vhost.staging_queues import staging_record
 from leveret.errors import AccessRefused, NotFound, PreconditionFailed, ResourceLocked
 from leveret.large_dict import LargeDict
-from leveret.limits import (
-    QUEUE_DROP_STEPS,
-    QUEUES_PER_VHOST_MAX,
-)
+from leveret.limits import QUEUES_PER_VHOST_MAX
 from leveret.names import Name, check_new
 from leveret.store.records.definition import Definition
 
 if TYPE_CHECKING:
     from leveret.broker.vhost.vhost import Vhost
-
-#: Consumers that are put on the list of those to be cancelled at the cost of 1.
-_CONSUMERS_PER_COST: Final = 32
 
 
 @final
@@ -65,7 +60,7 @@ class Queues:
 
     def __init__(self, vhost: Vhost) -> None:
         self._vhost: Final = vhost
-        self._turn: Final = vhost.turn
+        self._core: Final = vhost.core
         self.by_name: Final[LargeDict[str, Queue]] = LargeDict()
         self._streams: Final[dict[Stream, None]] = {}
         #: The addresses of direct reply-to; nobody declares the queues behind them.
@@ -123,7 +118,7 @@ class Queues:
             self._check_same(current, link, attributes)
             self._vhost.wait_for_definition(current.recorded, current.define_group)
             current.touch()
-            self._turn.counts.queues_declared += 1
+            self._core.counts.queues_declared += 1
             return current
         check_new(name, "queue")
         self._vhost.staging.check(attributes.arguments)
@@ -143,7 +138,7 @@ class Queues:
     ) -> Queue:
         owner = by if link is None else link.as_owner
         self._vhost.metadata.check_queues(name, len(self.by_name) + 1)
-        use = self._turn.quotas.of(owner)
+        use = self._core.quotas.of(owner)
         try:
             if use is not None:
                 use.check_queues(name, 1)
@@ -151,10 +146,10 @@ class Queues:
             if typed is not attributes:
                 check_queue_arguments(typed.arguments, self._vhost.queue_label(name))
             queue = self._create(link, name, typed, owner)
-            self._turn.counts.queues_declared += 1
+            self._core.counts.queues_declared += 1
             return queue
         finally:
-            self._turn.quotas.forget_unused(use)
+            self._core.quotas.forget_unused(use)
 
     def create(self, name: Name, attributes: QueueAttributes) -> Queue:
         """Create a queue of imported definitions: any name, whatever the operator's limit is.
@@ -170,7 +165,7 @@ class Queues:
         Raises: PreconditionFailed (406).
         """
         self._vhost.metadata.check_queues(name, len(self.by_name) + count)
-        use = self._turn.quotas.of(by)
+        use = self._core.quotas.of(by)
         if use is not None:
             use.check_queues(name, count)
         if len(self.by_name) + count > self.count_max:
@@ -206,7 +201,7 @@ class Queues:
         record = queue_record(self._vhost.name, name, int(queue_id), attributes)
         record.update(owner_fields(owner))
         if STAGING_SINK in arguments:
-            record.update(staging_record(owner, self._turn.now_ms))
+            record.update(staging_record(owner, self._core.now_ms))
         stream_id = ""
         if arguments.get("x-queue-type") == "stream":
             stream_id = self._vhost.ids.stream_ids.new_id()
@@ -227,11 +222,11 @@ class Queues:
         give_queue(queue, owner)
         # It may have waited to be entered.
         queue.touch()
-        self._turn.counts.queues_created += 1
+        self._core.counts.queues_created += 1
         if queue.recorded:
-            self._turn.journal.define_made(new.definition)
-            queue.define_group = self._turn.journal.group
-            self._turn.recorded()
+            self._core.journal.define_made(new.definition)
+            queue.define_group = self._core.journal.group
+            self._core.syncs.recorded()
 
     def _check_replicated(self, name: str, attributes: QueueAttributes) -> None:
         """Check that a stream, quorum or staging queue is durable and shared, as in RabbitMQ."""
@@ -256,18 +251,18 @@ class Queues:
         self._vhost.ids.used(queue_id)
         queue: Queue
         if attributes.arguments.get("x-queue-type") == "stream":
-            queue = Stream(self._turn, queue_id, name, attributes.arguments)
+            queue = Stream(self._core, queue_id, name, attributes.arguments)
         elif STAGING_SINK in attributes.arguments:
-            queue = self._vhost.staging.make(self._turn, queue_id, name, attributes)
+            queue = self._vhost.staging.make(self._core, queue_id, name, attributes)
         else:
-            queue = ClassicQueue(self._turn, queue_id, name, attributes)
+            queue = ClassicQueue(self._core, queue_id, name, attributes)
         queue.booked = _bytes_of(name, attributes)
         return queue
 
     def _add(self, queue: Queue) -> None:
         """Add a queue to the vhost."""
         queue.vhost = self._vhost
-        self._turn.changes += 1
+        self._core.scheduler.changes += 1
         self._vhost.account.book(queue.booked)
         self.by_name[queue.name] = queue
         if queue.name != EVENT_STREAM:
@@ -315,9 +310,9 @@ class Queues:
         """Delete `queue` and its bindings, cancel its consumers; return the waiting messages."""
         if queue.deleted or self.replies.close(queue):
             return 0
-        self._turn.changes += 1
+        self._core.scheduler.changes += 1
         queue.mark_deleted()
-        self._turn.counts.queues_deleted += 1
+        self._core.counts.queues_deleted += 1
         if queue.owner is not None:
             queue.owner.lose_exclusive(queue.queue_id)
         waiting = queue.ready_count()
@@ -329,32 +324,31 @@ class Queues:
         self._vhost.revision += 1
         if queue.recorded:
             # The record stands for the bindings too; replay removes them with the queue.
-            self._turn.journal.delete("queue", queue_identity(self._vhost.name, queue))
+            self._core.journal.delete("queue", queue_identity(self._vhost.name, queue))
             self._vhost.removed()
         self._vhost.exchanges.unbind_queue(queue)
         consumers = queue.consumers
-        self._turn.steps += QUEUE_DROP_STEPS + len(consumers) // _CONSUMERS_PER_COST
+        self._core.scheduler.spent += QUEUE_DELETED + len(consumers) // PASSED_PER_COST
         if consumers:
-            # Their places go with the queue, and a task notifies them (`core.cancels`).
-            self._turn.cancelled.extend(consumers)
+            # Their places go with the queue, and a task notifies them (`scheduler/cancels.py`).
+            group = self._core.journal.group if queue.recorded else 0
+            self._core.scheduler.cancels.add(consumers, group)
             consumers.clear()
-            if queue.recorded:
-                self._turn.cancelled_group = self._turn.journal.group
         _end(queue)
         return waiting
 
     def release(self) -> Iterator[int]:
         """Release the queues of the deleted vhost, whose connections are closed."""
-        turn = self._turn
+        core = self._core
         while len(self.by_name) > 0:
             queue = self.by_name.popitem()[1]
             if isinstance(queue, Stream):
                 del self._streams[queue]
-            cost = 2 * QUEUE_DROP_STEPS + len(queue.consumers)
-            turn.counts.queues_deleted += 1
+            cost = 2 * QUEUE_DELETED + len(queue.consumers)
+            core.counts.queues_deleted += 1
             queue.mark_deleted()
             if queue.recorded:
-                turn.journal.delete("queue", queue_identity(self._vhost.name, queue))
+                core.journal.delete("queue", queue_identity(self._vhost.name, queue))
             self._vhost.exchanges.forget_queue(queue)
             queue.consumers.clear()
             _end(queue)

@@ -18,8 +18,9 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from leveret.broker.classic.classic import ClassicQueue
-from leveret.broker.core.turn import Link, Turn
+from leveret.broker.core.core import Core
 from leveret.broker.queue.queue import Queue
+from leveret.broker.scheduler.link import Link
 from leveret.broker.values.queue_attributes import QueueAttributes
 
 #: What a client consumes from and writes into reply_to.
@@ -41,13 +42,13 @@ class Replies:
     def __init__(self) -> None:
         self.queues: dict[str, Queue] = {}
 
-    def open(self, turn: Turn, queue_id: i64, link: Link, token: str) -> Queue:
+    def open(self, core: Core, queue_id: i64, link: Link, token: str) -> Queue:
         """Return the queue of a new address, which is the queue's name."""
         queue = ClassicQueue(
-            turn, queue_id, REPLY_PREFIX + token, QueueAttributes(False, True, True)
+            core, queue_id, REPLY_PREFIX + token, QueueAttributes(False, True, True)
         )
         queue.owner = link
-        turn.changes += 1
+        core.scheduler.changes += 1
         self.queues[queue.name] = queue
         return queue
 
@@ -55,7 +56,7 @@ class Replies:
         """Close the address of `queue`; return whether it was one."""
         if self.queues.get(queue.name) is not queue:
             return False
-        queue.turn.changes += 1
+        queue.scheduler.changes += 1
         del self.queues[queue.name]
         queue.mark_deleted()
         queue.drop()

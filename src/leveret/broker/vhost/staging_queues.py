@@ -15,7 +15,7 @@ from leveret.broker.core.ownership import Owner, owner_fields
 from leveret.broker.values.queue_attributes import QueueAttributes
 
 if TYPE_CHECKING:
-    from leveret.broker.core.turn import Turn
+    from leveret.broker.core.core import Core
     from leveret.broker.queue.queue import Queue
     from leveret.broker.values.arguments import Arguments
 
@@ -30,9 +30,9 @@ class StagingQueues:
         Raises: PreconditionFailed (406) for a new sink whose name holds control characters.
         """
 
-    def make(self, turn: Turn, queue_id: i64, name: str, attributes: QueueAttributes) -> Queue:
+    def make(self, core: Core, queue_id: i64, name: str, attributes: QueueAttributes) -> Queue:
         """Return a new queue whose arguments name a sink."""
-        return ClassicQueue(turn, queue_id, name, attributes)
+        return ClassicQueue(core, queue_id, name, attributes)
 
     def release(self) -> Iterator[int]:
         """Forget what is left of staging in a deleted vhost."""

@@ -15,9 +15,9 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from leveret.broker.core.accounts import VHOST_BYTES, Account
+from leveret.broker.core.core import Core
 from leveret.broker.core.ownership import Owner, foreign
 from leveret.broker.core.quotas import Use
-from leveret.broker.core.turn import Turn
 from leveret.broker.queue.publishers import GIVE_PUBLISHER, publisher_record
 from leveret.broker.queue.queue import Queue, QueueHost
 from leveret.broker.queue.target import (
@@ -39,7 +39,7 @@ from leveret.broker.vhost.queues import Queues
 from leveret.broker.vhost.replies import REPLY_PREFIX
 from leveret.broker.vhost.staging_queues import StagingQueues
 from leveret.errors import AccessRefused, NotFound
-from leveret.limits import HISTORY_COPIES_MAX, TABLE_BYTES_PER_STEP
+from leveret.limits import HISTORY_COPIES_MAX, TABLE_BYTES_PER_COST
 from leveret.message import Message
 from leveret.wire.numbered import Numbered, read_numbered
 
@@ -66,15 +66,15 @@ _NAMED: Final = 32
 class Vhost(QueueHost):
     """One virtual host."""
 
-    def __init__(self, turn: Turn, ids: Ids, name: str) -> None:
+    def __init__(self, core: Core, ids: Ids, name: str) -> None:
         super().__init__(name)
-        self.turn: Final = turn
+        self.core: Final = core
         self.ids: Final = ids
         #: The memory that its definitions take.
-        self.account: Final = Account(turn.accounts)
+        self.account: Final = Account(core.accounts)
         self.account.book(VHOST_BYTES)
         #: What is in it, and the quotas of that.
-        self.use: Final = Use(f"in vhost '{name}'", turn)
+        self.use: Final = Use(f"in vhost '{name}'", core)
         self.revision: i64 = 1
         #: It is deleted: nothing more comes into it.
         self.deleted = False
@@ -116,21 +116,21 @@ class Vhost(QueueHost):
 
     def wait_for_definition(self, durable: bool, group: i64) -> None:
         """Let the reply wait for a definition that another connection made a moment ago."""
-        if durable and group > self.turn.journal.durable_group:
-            self.turn.reply_group = max(self.turn.reply_group, group)
+        if durable and group > self.core.journal.durable_group:
+            self.core.syncs.reply_group = max(self.core.syncs.reply_group, group)
 
     def removed(self) -> None:
         """Note that the method at hand wrote the record of a removal."""
-        self.removed_group = self.turn.journal.group
-        self.turn.recorded()
+        self.removed_group = self.core.journal.group
+        self.core.syncs.recorded()
 
     def wait_for_removal(self) -> None:
         """Let the reply wait for what another connection removed a moment ago.
 
         Else a crash could bring back what this reply says is not there.
         """
-        if self.removed_group > self.turn.journal.durable_group:
-            self.turn.reply_group = max(self.turn.reply_group, self.removed_group)
+        if self.removed_group > self.core.journal.durable_group:
+            self.core.syncs.reply_group = max(self.core.syncs.reply_group, self.removed_group)
 
     # -- its end ----------------------------------------------------------------------------------
 
@@ -156,12 +156,12 @@ class Vhost(QueueHost):
         """
         for message, targets in self._replayed(binding):
             # Times begin anew in another queue.
-            copy = message.copied(message.address, message.properties, self.turn.now_ms)
+            copy = message.copied(message.address, message.properties, self.core.now_ms)
             if targets and self.publish(copy, targets, None) & RECORDED:
-                self.turn.recorded()
-            if self.turn.must_wait(self.turn.reply_group):
+                self.core.syncs.recorded()
+            if self.core.syncs.must_wait(self.core.syncs.reply_group):
                 for target in targets:
-                    target.hold_until(self.turn.reply_group)
+                    target.hold_until(self.core.syncs.reply_group)
 
     def _replayed(self, binding: Binding) -> list[tuple[Message, list[Target]]]:
         """Return what a new binding gets at once with where it goes, oldest first.
@@ -174,23 +174,23 @@ class Vhost(QueueHost):
         #: What routing has counted itself, and what the queues will.
         counted: i64 = 0
         for message in reversed(binding.source.replayed()):
-            before = self.turn.steps
+            before = self.core.scheduler.spent
             if binding.exchange is not None:
                 targets = self.destinations(binding.exchange.name, message)
                 if has_copies(message.properties):
-                    copies += len(message.properties) // TABLE_BYTES_PER_STEP
+                    copies += len(message.properties) // TABLE_BYTES_PER_COST
             else:
                 assert binding.queue is not None
                 targets = [binding.queue.target]
             # Routing may take longer than the copies.
-            routed = self.turn.steps - before
+            routed = self.core.scheduler.spent - before
             more = surcharge_of(targets, message)
             counted += routed + more
             copies += max(1 + len(targets), routed) + more
             if copies > HISTORY_COPIES_MAX and replayed:
                 break
             replayed.append((message, targets))
-        self.turn.steps += copies - counted
+        self.core.scheduler.spent += copies - counted
         replayed.reverse()
         return replayed
 
@@ -216,7 +216,7 @@ class Vhost(QueueHost):
         routing = Routing(routing_key, properties)
         if exchange.name:
             routing.run(exchange, self.exchanges.by_name)
-            self.turn.steps += routing.cost()
+            self.core.scheduler.spent += routing.cost()
         else:
             self._route_to_queue(routing, routing_key)
         return routing
@@ -234,7 +234,7 @@ class Vhost(QueueHost):
             for key in more_keys:
                 routing.look(1)
                 self._route_to_queue(routing, key)
-        self.turn.steps += routing.cost()
+        self.core.scheduler.spent += routing.cost()
         return routing
 
     def has_exchange(self, name: str) -> bool:
@@ -277,7 +277,7 @@ class Vhost(QueueHost):
         if numbered is None:
             return
         # Each target is looked at here, and once more when it takes the number.
-        self.turn.steps += len(targets) // 2
+        self.core.scheduler.spent += len(targets) // 2
         for target in targets:
             publishers = target.publishers
             if publishers is not None and not publishers.is_free(numbered.publisher, by):
@@ -298,7 +298,7 @@ class Vhost(QueueHost):
         else:
             outcome = self._spread(message, targets)
         if outcome & RECORDED:
-            self.turn.journal.publish(message)
+            self.core.journal.publish(message)
         if outcome & _NAMED:
             self._record_publisher(message, targets, by)
         if outcome & _BOUNDED:
@@ -317,7 +317,7 @@ class Vhost(QueueHost):
             known = target.publishers.known(name)
             if known is not None and known.owner is by and known.number == numbered.number:
                 record = publisher_record(target.queue_id, name, by)
-                self.turn.journal.define("publisher", record)
+                self.core.journal.define("publisher", record)
 
     def move(
         self,
@@ -332,7 +332,7 @@ class Vhost(QueueHost):
         `message` is what `queue` held under `sequence`, `letter` what it became.  Returns what
         `publish` returns.
         """
-        journal = self.turn.journal
+        journal = self.core.journal
         journaled = queue.target.records(message)
         held = journaled and not queue.deleted
         outcome = self._spread(letter, targets)
@@ -350,13 +350,13 @@ class Vhost(QueueHost):
         """Put `letter`, which comes from no queue and from no publisher, into `targets`."""
         outcome = self._spread(letter, targets)
         if outcome & RECORDED:
-            self.turn.journal.publish(letter)
+            self.core.journal.publish(letter)
         if outcome & _BOUNDED:
             _make_room(targets)
 
     def _spread(self, message: Message, targets: list[Target]) -> i64:
         """Put `message` into `targets`; name to the journal those whose copy it must hold."""
-        journal = self.turn.journal
+        journal = self.core.journal
         weight: i64 = 1 if message.persistent else 0
         outcome: i64 = 0
         for target in targets:

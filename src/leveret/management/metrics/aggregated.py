@@ -116,12 +116,12 @@ def _texts(broker: Broker, values: Values, prefix: str, apart: Container[str]) -
 
 
 def _histogram(broker: Broker, one: Series, prefix: str) -> bytes:
-    turn = broker.turn
+    core = broker.core
     if one.name == "message_size_bytes":
-        sizes = turn.sizes
+        sizes = core.sizes
         found = Histogram(_SIZE_ENDS, sizes.classes(), int(sizes.bytes))
         return histogram(one, prefix, {"protocol": "amqp091"}, found)
-    io = turn.io
+    io = core.io
     return histogram(
         one, prefix, {}, Histogram(_SYNC_ENDS, list(io.sync_classes), int(io.sync_ns) / _NS)
     )
@@ -141,7 +141,7 @@ def identity(broker: Broker, endpoint: str) -> list[Sample]:
     node = node_name()
     named = broker.parameters.global_values.get("cluster_name")
     cluster = named if isinstance(named, str) else node
-    permanent = f"rabbitmq-cluster-id-{broker.turn.counts.identity}"
+    permanent = f"rabbitmq-cluster-id-{broker.core.counts.identity}"
     return [((node, cluster, permanent, endpoint), 1)]
 
 
@@ -149,8 +149,8 @@ def _node_values(
     broker: Broker, scrapes: Scrapes, counts: Mapping[str, int], endpoint: str
 ) -> Values:
     """Return what is there once."""
-    turn = broker.turn
-    told = turn.counts
+    core = broker.core
+    told = core.counts
     build = (
         scrapes.version,
         f"Python {platform.python_version()}",
@@ -215,8 +215,8 @@ def _logins(counts: Mapping[str, int]) -> Values:
 
 
 def _io_numbers(broker: Broker) -> dict[str, float]:
-    io = broker.turn.io
-    reader = broker.turn.reader
+    io = broker.core.io
+    reader = broker.core.reader
     return {
         "io_read_ops_total": int(reader.reads),
         "io_read_bytes_total": int(reader.bytes_read),
@@ -233,7 +233,7 @@ def _io_numbers(broker: Broker) -> dict[str, float]:
 
 def _global_values(broker: Broker, totals: Totals) -> Values:
     """Return what all messages went through."""
-    told = broker.turn.counts
+    told = broker.core.counts
     links = totals.links
     routed = sum(int(counts.published) for counts in totals.queues.values())
     numbers = {
@@ -271,7 +271,7 @@ def _deliveries(counts: QueueCounts) -> dict[str, int]:
 
 
 def _dead_letters(broker: Broker) -> Values:
-    told = broker.turn.counts
+    told = broker.core.counts
     found: Values = {}
     for kind, strategies in _STRATEGIES.items():
         for strategy in strategies:
@@ -292,7 +292,7 @@ def _dead_letters(broker: Broker) -> Values:
 
 def _object_values(broker: Broker, totals: Totals) -> Values:
     """Return the sums over queues, connections, channels and exchanges."""
-    told, levels, links, channels = broker.turn.counts, totals.levels, totals.links, totals.channels
+    told, levels, links, channels = broker.core.counts, totals.levels, totals.links, totals.channels
     done = QueueCounts()
     for counts in totals.queues.values():
         done.add(counts)
@@ -379,32 +379,32 @@ def channel_numbers(levels: ChannelLevels) -> dict[str, int]:
 
 def memory_parts(broker: Broker) -> dict[str, int]:
     """Return the account of memory by what takes it, in bytes."""
-    accounts = broker.turn.accounts
+    accounts = broker.core.accounts
     return {
         "messages": int(broker.message_bytes()),
         "definitions": int(accounts.definition_bytes),
         "connections": int(accounts.connection_bytes),
-        "stream_cache": int(broker.turn.stream_cache.bytes),
-        "retained": int(broker.turn.retention.bytes),
+        "stream_cache": int(broker.core.stream_cache.bytes),
+        "retained": int(broker.core.memory.retention.bytes),
     }
 
 
 def _own_values(broker: Broker, counts: Mapping[str, int], totals: Totals) -> Values:
     """Return what RabbitMQ has nothing of."""
-    turn = broker.turn
-    told, damage, levels = turn.counts, turn.damage, totals.levels
-    dropped = turn.letters_dropped
-    events = 0 if turn.events is None else int(turn.events.dropped)
+    core = broker.core
+    told, damage, levels = core.counts, core.damage, totals.levels
+    dropped = core.letters_dropped
+    events = 0 if core.events is None else int(core.events.dropped)
     numbers: dict[str, float] = {
-        "leveret_journal_records_total": int(turn.io.records),
-        "leveret_journal_bytes": int(turn.journal.bytes_since_roll),
-        "leveret_journal_unsynced_bytes": int(turn.journal.unsynced_bytes),
+        "leveret_journal_records_total": int(core.io.records),
+        "leveret_journal_bytes": int(core.journal.bytes_since_roll),
+        "leveret_journal_unsynced_bytes": int(core.journal.unsynced_bytes),
         "leveret_checkpoints_total": int(told.checkpoints),
         "leveret_checkpoint_seconds_total": int(told.checkpoint_ms) / 1000,
         "leveret_checkpoint_running": told.checkpoint_since_ms > 0,
-        "leveret_pages_unwritten_bytes": int(turn.spill.unwritten_bytes),
-        "leveret_pages_files_bytes": int(turn.spill.use.bytes_total),
-        "leveret_pages_live_bytes": int(turn.spill.use.bytes_live),
+        "leveret_pages_unwritten_bytes": int(core.spill.unwritten_bytes),
+        "leveret_pages_files_bytes": int(core.spill.use.bytes_total),
+        "leveret_pages_live_bytes": int(core.spill.use.bytes_live),
         "leveret_messages_paged_out": max(0, int(levels.paged_out)),
         "leveret_recovery_seconds": int(told.recovery_ms) / 1000,
         "leveret_recovery_records": int(told.recovered_records),
@@ -419,7 +419,7 @@ def _own_values(broker: Broker, counts: Mapping[str, int], totals: Totals) -> Va
         "leveret_quota_refused_total": int(told.quota_refused),
         "leveret_dead_letters_dropped_total": int(dropped.total()),
         "leveret_events_dropped_total": events,
-        "leveret_steps_total": int(turn.steps),
+        "leveret_steps_total": int(core.scheduler.spent),
         "leveret_connections_refused_total": counts.get("connections_refused", 0),
         "leveret_connections_expelled_total": counts.get("connections_expelled", 0),
     }

@@ -90,7 +90,7 @@ class Walks:
     async def _walk(self) -> Totals:
         broker = self.broker
         try:
-            number = broker.turn.counts.begin_walk()
+            number = broker.core.counts.begin_walk()
             queues = QueueWalk(broker, number)
             await in_slices(queues.see_all(), SCRAPE_SLICE)
             links = LinkWalk(broker, number)

@@ -48,9 +48,9 @@ class Slices:
             self.count += 1
             self._rest()
             return
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(user, deque()).append(turn)
-        await turn
+        core: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(user, deque()).append(core)
+        await core
 
     def _rest(self) -> None:
         """Have the next slice begin after a turn without one."""
@@ -62,14 +62,14 @@ class Slices:
         while self._waiting:
             user = next(iter(self._waiting))
             line = self._waiting.pop(user)
-            turn = line.popleft()
+            core = line.popleft()
             if line:
                 # The user's other requests wait until the other users have had a slice.
                 self._waiting[user] = line
             # The request may have ended while it waited.
-            if not turn.done():
+            if not core.done():
                 self.count += 1
-                turn.set_result(None)
+                core.set_result(None)
                 self._rest()
                 return
         self._taken = False

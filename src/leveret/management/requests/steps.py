@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Generator
 from typing import Any, Generic, TypeVar
 
-from leveret.broker.core.turn import Turn
+from leveret.broker.core.core import Core
 
 Answer = TypeVar("Answer")
 
@@ -20,10 +20,10 @@ class Steps(Generic[Answer]):
     `changed` says whether a step has begun to change anything, even if it only opened a channel.
     """
 
-    def __init__(self, work: Awaitable[Answer], turn: Turn) -> None:
+    def __init__(self, work: Awaitable[Answer], core: Core) -> None:
         self.changed = False
         self._work = work
-        self._turn = turn
+        self._core = core
 
     def __await__(self) -> Generator[Any, Any, Answer]:
         """Do the work, step by step."""
@@ -48,7 +48,12 @@ class Steps(Generic[Answer]):
                 thrown = error
 
     def _counts(self) -> tuple[int, int, bool, int]:
-        turn = self._turn
-        journal = turn.journal
+        core = self._core
+        journal = core.journal
         # A long operation that has begun will change something.
-        return int(turn.changes), int(journal.unsynced_bytes), journal.in_tx, len(turn.works)
+        return (
+            int(core.scheduler.changes),
+            int(journal.unsynced_bytes),
+            journal.in_tx,
+            len(core.scheduler.tasks),
+        )

@@ -12,12 +12,13 @@ from typing import Final, Protocol, TypeVar
 from aiohttp import hdrs, web
 
 from leveret.broker.admin.stats import has_vhost
-from leveret.broker.core.turn import Turn
+from leveret.broker.core.core import Core
 from leveret.broker.node.broker import Broker
+from leveret.broker.scheduler.costs import SLICE
 from leveret.broker.vhost.vhost import Vhost
 from leveret.clock import Clock
 from leveret.errors import AmqpError, NotFound, PreconditionFailed
-from leveret.limits import HTTP_WRITE_BYTES_MAX, STEPS_PER_SLICE
+from leveret.limits import HTTP_WRITE_BYTES_MAX
 from leveret.management.chunk_source import ChunkSource
 from leveret.management.direct import DirectChannel, direct_channel
 from leveret.management.gate import book, seen_vhosts, sees_vhost
@@ -272,20 +273,20 @@ async def stream_slices(
 
 
 async def permitted(
-    turn: Turn, items: list[Listed], permits: Callable[[Listed], bool]
+    core: Core, items: list[Listed], permits: Callable[[Listed], bool]
 ) -> list[Listed]:
     """Return what of a list may be shown, looked at in slices: a pattern may take long with each.
 
     `permits` judges one, and counts its steps.
     """
     found = []
-    last = turn.steps + STEPS_PER_SLICE
+    last = core.scheduler.spent + SLICE
     for item in items:
         if permits(item):
             found.append(item)
-        if turn.steps >= last:
+        if core.scheduler.spent >= last:
             await next_slice()
-            last = turn.steps + STEPS_PER_SLICE
+            last = core.scheduler.spent + SLICE
     return found
 
 

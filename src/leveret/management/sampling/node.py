@@ -28,7 +28,7 @@ NODE_COUNTS: Final = (
 
 def node_counts(broker: Broker, counts: Mapping[str, int]) -> list[int]:
     """Return the counts of a node; `counts` is `Operator.counts()`."""
-    io, reader = broker.turn.io, broker.turn.reader
+    io, reader = broker.core.io, broker.core.reader
     used = resource.getrusage(resource.RUSAGE_SELF)
     return [
         int(broker.memory_bytes()),

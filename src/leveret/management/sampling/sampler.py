@@ -58,7 +58,7 @@ TOTAL_NAMES: Final = (*QUEUE_COUNTS, *CHURN, *CLIENT_COUNTS, *NODE_COUNTS)
 
 def churn_counts(broker: Broker) -> list[int]:
     """Return what came and went since the start, by the names of `CHURN`."""
-    counts = broker.turn.counts
+    counts = broker.core.counts
     return [
         int(counts.connections_opened),
         int(counts.connections_closed),
@@ -72,7 +72,7 @@ def churn_counts(broker: Broker) -> list[int]:
 
 def _unroutable(broker: Broker) -> list[int]:
     """Return the messages that no queue took: those given back, and those dropped."""
-    counts = broker.turn.counts
+    counts = broker.core.counts
     return [int(counts.unroutable_returned), int(counts.unroutable_dropped)]
 
 

@@ -9,9 +9,9 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from leveret.broker.core.timers import Timed
+from leveret.broker.scheduler.costs import LOOKS_PER_COST
+from leveret.broker.scheduler.timers import Timed
 from leveret.clock import NO_DEADLINE
-from leveret.limits import LOOKS_PER_STEP
 from leveret.session.channel.channel import Channel
 from leveret.session.channel.consumer_timeout import limit_of, timed_out
 from leveret.session.connection_base import ConnectionBase
@@ -43,33 +43,33 @@ class AckClock(Timed):
 
     def delivered(self) -> None:
         """Note that deliveries were written: now, or later if the last note is too recent."""
-        turn = self._connection.turn
+        core = self._connection.core
         following = self._noted_ms + self._apart()
-        if turn.now_ms >= following or turn.now_ms == self._noted_ms:
-            self._note(turn.now_ms)
-            self._set(turn.now_ms + turn.consumer_timeout_ms_min)
+        if core.now_ms >= following or core.now_ms == self._noted_ms:
+            self._note(core.now_ms)
+            self._set(core.now_ms + core.consumer_timeout_ms_min)
         else:
             self._set(following)
 
     def _apart(self) -> i64:
-        limit: i64 = self._connection.turn.consumer_timeout_ms_min
+        limit: i64 = self._connection.core.consumer_timeout_ms_min
         return max(limit // _NOTES_PER_LIMIT, _NOTES_APART_MS)
 
     def _note(self, now_ms: i64) -> None:
         self._noted_ms = now_ms
         channels = self._channels
-        self._connection.turn.steps += len(channels) >> 3
+        self._connection.scheduler.spent += len(channels) >> 3
         for channel in channels.values():
             channel.consumer_timeout.note(channel.delivery_tag, now_ms)
 
     def _set(self, time_ms: i64) -> None:
         """Set the timer to `time_ms`, unless it fires before that."""
         if self.deadline_ms == NO_DEADLINE or time_ms < self.deadline_ms:
-            self._connection.turn.timers.set(self, time_ms)
+            self._connection.core.timers.set(self, time_ms)
 
     def due(self, now_ms: i64) -> None:
         """Note the deliveries so far, and end the consumers whose acks are late."""
-        shortest: i64 = self._connection.turn.consumer_timeout_ms_min
+        shortest: i64 = self._connection.core.consumer_timeout_ms_min
         if shortest == 0:
             return
         if now_ms >= self._noted_ms + self._apart():
@@ -90,7 +90,7 @@ class AckClock(Timed):
             if left > 0:
                 place += 1
         self._first = place if place < size else 0
-        self._connection.turn.steps += (_LOOKED_AT - left) // LOOKS_PER_STEP
+        self._connection.scheduler.spent += (_LOOKED_AT - left) // LOOKS_PER_COST
         self._following_ms = now_ms + (_LOOKED_AT - left) // _LOOKED_AT_PER_MS
         if left <= 0:
             self._set(self._following_ms)
@@ -113,4 +113,4 @@ class AckClock(Timed):
 
     def end(self) -> None:
         """Stop the timer: the connection has ended."""
-        self._connection.turn.timers.cancel(self)
+        self._connection.core.timers.cancel(self)

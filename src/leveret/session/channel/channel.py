@@ -15,10 +15,10 @@ from mypy_extensions import i64
 from leveret.broker.backlog.window import TAKEN
 from leveret.broker.queue.consumer import Consumer, DeliveryChannel
 from leveret.limits import (
-    CONTENT_BYTES_PER_STEP,
+    CONTENT_BYTES_PER_COST,
     MESSAGE_OVERHEAD_BYTES,
     OUTPUT_BYTES_HIGH,
-    TABLE_BYTES_PER_STEP,
+    TABLE_BYTES_PER_COST,
 )
 from leveret.names import Name
 from leveret.session.channel.confirms import ConfirmBatch, Confirms
@@ -30,7 +30,7 @@ from leveret.session.channel.transaction import Transaction
 from leveret.session.channel.unacked import ACK, REQUEUE, RETRY, Unacked, UnackedList
 from leveret.session.connection_base import ConnectionBase
 from leveret.store.records.returns import is_redelivered
-from leveret.wire.content.output import content_steps
+from leveret.wire.content.output import content_cost
 from leveret.wire.methods import BasicCancel
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class Channel(DeliveryChannel):
 
     def offer(self) -> None:
         """Have the queues of all consumers deliver what there is room for now."""
-        self.connection.turn.steps += len(self.consumers) // 8
+        self.connection.scheduler.spent += len(self.consumers) // 8
         for consumer in self.consumers.values():
             consumer.queue.schedule()
 
@@ -118,9 +118,9 @@ class Channel(DeliveryChannel):
         properties = message.properties
         if consumer.queue.adds_headers:
             properties = with_delivery_headers(consumer.queue, message, sequence, count)
-            self.connection.turn.steps += i64(len(message.properties)) // TABLE_BYTES_PER_STEP
-        if len(properties) + len(message.body) >= CONTENT_BYTES_PER_STEP:
-            self.connection.turn.steps += content_steps(properties, message.body)
+            self.connection.scheduler.spent += i64(len(message.properties)) // TABLE_BYTES_PER_COST
+        if len(properties) + len(message.body) >= CONTENT_BYTES_PER_COST:
+            self.connection.scheduler.spent += content_cost(properties, message.body)
         output = self.output
         output.write_delivery(
             self.number,
@@ -148,7 +148,7 @@ class Channel(DeliveryChannel):
             self.room.bytes += message.size + MESSAGE_OVERHEAD_BYTES
             if self.room.bytes > self.room.limit:
                 self.room.overdraw()
-            if self.connection.turn.consumer_timeout_ms_min > 0:
+            if self.connection.core.consumer_timeout_ms_min > 0:
                 self.connection.wake()
         return tag
 
@@ -175,9 +175,9 @@ class Channel(DeliveryChannel):
             consumer = unacked.consumer
             if consumer is None or not (consumer.timed_out or self._may_cancel(consumer)):
                 return unacked
-        turn = self.connection.turn
-        turn.changes += 1
-        turn.steps += len(late)
+        core = self.connection.core
+        core.scheduler.changes += 1
+        core.scheduler.spent += len(late)
         for unacked in late:
             consumer = unacked.consumer
             if consumer is not None and not consumer.timed_out:
@@ -185,7 +185,7 @@ class Channel(DeliveryChannel):
                 self.vhost.queues.unsubscribe(consumer)
                 self.cancelled(consumer)
         if self._returned is None:
-            self._returned = ReturnedSource(turn)
+            self._returned = ReturnedSource(core)
         holder = Consumer(self, self._returned, "", False, False, 0, {})
         for unacked in late:
             self._give_up(unacked, holder)
@@ -256,7 +256,7 @@ class Channel(DeliveryChannel):
 
     def roll_back(self) -> None:
         """Drop the publishes of the transaction; what it settled is unacked again."""
-        self.connection.turn.steps += self.transaction.steps_back
+        self.connection.scheduler.spent += self.transaction.steps_back
         settles = self.transaction.settles
         self.unacked.restore([unacked for settle in settles for unacked in settle.unacked])
         self.transaction.abandon()
@@ -274,11 +274,11 @@ class Channel(DeliveryChannel):
         What the channel settled in a transaction is unacked again (`release.py`).
         """
         self.closing = True
-        turn = self.connection.turn
-        turn.changes += 1
+        core = self.connection.core
+        core.scheduler.changes += 1
         self.confirms.end()
         consumers = list(self.consumers.values())
-        turn.steps += len(consumers) // 64
+        core.scheduler.spent += len(consumers) // 64
         self.roll_back()
         self.content.end()
         return consumers

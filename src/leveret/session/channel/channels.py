@@ -53,14 +53,14 @@ class Channels:
         assert vhost is not None
         channel = self.by_number[number] = Channel(connection, number, vhost, self._batch)
         connection.account.book(CHANNEL_BYTES)
-        connection.turn.counts.channels_opened += 1
+        connection.core.counts.channels_opened += 1
         return channel
 
     def forget(self, channel: Channel) -> None:
         """Let the number of a channel be used again."""
         del self.by_number[channel.number]
         self._connection.account.book(-CHANNEL_BYTES)
-        self._connection.turn.counts.channels_closed += 1
+        self._connection.core.counts.channels_closed += 1
         if self.recent is channel:
             self.recent = None
 
@@ -72,7 +72,7 @@ class Channels:
         channels = [channel for channel in self.by_number.values() if not channel.closing]
         self.acks.end()
         self._connection.account.book(-CHANNEL_BYTES * len(self.by_number))
-        self._connection.turn.counts.channels_closed += len(self.by_number)
+        self._connection.core.counts.channels_closed += len(self.by_number)
         self.by_number.clear()
         self.recent = None
         for channel in channels:
@@ -110,7 +110,7 @@ class Channels:
         self._resumes_again = True
         if not self._resumes:
             self._resumes = True
-            self._connection.turn.start(self._resume())
+            self._connection.scheduler.start(self._resume())
 
     def _resume(self) -> Iterator[int]:
         # Once begun it comes to its end, and then begins anew where that was asked for meanwhile:

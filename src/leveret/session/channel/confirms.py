@@ -59,7 +59,7 @@ class Confirms(PublishCounter):
     def __init__(self, connection: ConnectionBase, number: i64, batch: ConfirmBatch) -> None:
         super().__init__()
         self._connection = connection
-        self._turn = connection.turn
+        self._core = connection.core
         self._number: i64 = number
         self._batch = batch
         self._listed = False
@@ -98,11 +98,11 @@ class Confirms(PublishCounter):
         if outcome & REJECTED:
             self._refuse(number)
         unsynced = self._unsynced
-        group = group_of(self._turn.journal, outcome)
+        group = group_of(self._core.journal, outcome)
         if group > 0:
             if not unsynced:
                 unsynced.append((group, number))
-                self._turn.wait(self, group)
+                self._core.syncs.wait(self, group)
                 if self.progress is not None:
                     self.progress.note_group()
             elif unsynced[-1][0] == group:
@@ -179,7 +179,7 @@ class Confirms(PublishCounter):
             done += 1
         del unsynced[:done]
         if unsynced:
-            self._turn.wait(self, unsynced[0][0])
+            self._core.syncs.wait(self, unsynced[0][0])
         self.write()
         self._connection.wake()
 

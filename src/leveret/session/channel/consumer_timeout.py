@@ -35,7 +35,7 @@ class ConsumerTimeout:
 
     def __init__(self, unacked: UnackedList) -> None:
         self._unacked = unacked
-        #: Times (ms of `turn.now_ms`) with the newest tag of that moment.
+        #: Times (ms of `core.now_ms`) with the newest tag of that moment.
         self.notes: list[tuple[int, int]] = []
         self._notes_max: i64 = _NOTES_MAX
         #: The first tag that the next check goes through.

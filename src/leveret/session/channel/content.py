@@ -105,7 +105,7 @@ class Content:
             pieces.write(data[start:end])
             self._pieces_bytes += size
             ahead: i64 = pieces.ahead()
-            self._connection.turn.assemble(ahead - self._ahead)
+            self._connection.core.memory.assemble(ahead - self._ahead)
             self._ahead = ahead
             self._connection.assemble(size)
         self._left = left
@@ -119,9 +119,9 @@ class Content:
         return whole
 
     def end(self) -> None:
-        """Await no more of a content; what has come of it is let go of in slices."""
+        """Await no more of a content; what has come of it leaves the memory."""
         if self._pieces is not None:
-            self._connection.turn.free_later([self._pieces])
+            self._connection.core.memory.free_later([self._pieces])
         self._await_no_more()
 
     def _await_no_more(self) -> None:
@@ -129,7 +129,7 @@ class Content:
         self._whole = b""
         self._pieces = None
         if self._pieces_bytes > 0:
-            self._connection.turn.end_assembly(self._ahead)
+            self._connection.core.memory.end_assembly(self._ahead)
             self._connection.end_assembly(self._pieces_bytes)
             self._ahead = 0
             self._pieces_bytes = 0

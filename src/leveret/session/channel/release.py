@@ -31,10 +31,10 @@ SETTLED_BYTES: Final = 1 << 25
 
 def settle_up_to(channel: Channel, tag: i64, outcome: i64, answer: Method | None) -> Iterator[int]:
     """Settle the deliveries of a channel up to a tag, and answer, if there is an answer."""
-    turn = channel.connection.turn
+    core = channel.connection.core
     held: dict[Source, None] = {}
     while channel.unacked.has_up_to(tag):
-        if outcome == REJECT and turn.waiting_letters() > LETTERS_WAITING_MAX:
+        if outcome == REJECT and core.scheduler.letters.count() > LETTERS_WAITING_MAX:
             yield WAIT
         else:
             yield _settle_some(channel, tag, outcome, held)

@@ -10,7 +10,7 @@ from typing import final
 
 from mypy_extensions import i64
 
-from leveret.broker.core.turn import Turn
+from leveret.broker.core.core import Core
 from leveret.broker.queue.consumer import Consumer, Source
 from leveret.broker.values.queue_settings import QueueSettings
 from leveret.message import Message
@@ -20,8 +20,8 @@ from leveret.message import Message
 class ReturnedSource(Source):
     """A source that ignores what becomes of its deliveries."""
 
-    def __init__(self, turn: Turn) -> None:
-        super().__init__(turn, "", QueueSettings({}))
+    def __init__(self, core: Core) -> None:
+        super().__init__(core, "", QueueSettings({}))
         self.deleted = True
         # As if it were scheduled already: nothing schedules it again.
         self.scheduled = True

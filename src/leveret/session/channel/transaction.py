@@ -8,6 +8,12 @@ from mypy_extensions import i64
 
 from leveret.broker.core.accounts import TX_PUBLISH_BYTES
 from leveret.broker.queue.target import surcharge_of
+from leveret.broker.scheduler.costs import (
+    DROPPED_PER_COST,
+    STAGED_BATCH,
+    TX_LARGE_BYTES_PER_COST,
+    TX_SMALL_BYTES_PER_COST,
+)
 from leveret.errors import PreconditionFailed
 from leveret.limits import (
     BODY_APART_BYTES,
@@ -15,11 +21,9 @@ from leveret.limits import (
     TX_BYTES_MAX,
     TX_COMMITS_MAX,
     TX_COPIES_MAX,
-    TX_LARGE_BYTES_PER_STEP,
+    TX_COST_MAX,
     TX_MESSAGES_MAX,
     TX_SMALL_BYTES_MAX,
-    TX_SMALL_BYTES_PER_STEP,
-    TX_STEPS_MAX,
 )
 from leveret.session.channel.unacked import REQUEUE, RETRY, Unacked
 from leveret.session.connection_base import ConnectionBase
@@ -30,11 +34,6 @@ if TYPE_CHECKING:
     from leveret.broker.staging.staging import StagingQueue
     from leveret.message import Message
 
-#: Steps of a commit of a batch, beside its queues: its record.
-_COMMIT_STEPS: Final = 32
-
-#: Publishes that are dropped in one step.
-_DROPPED_PER_STEP: Final = 64
 
 _TOO_LONG: Final = (
     "the transaction is too much work to be committed at once: messages that expire or come back, "
@@ -96,7 +95,7 @@ class Transaction:
         self._copies: i64 = 0
         #: Its messages without a copy, which are dropped or returned.
         self._unrouted: i64 = 0
-        #: Steps that its queues count themselves: for deadlines, levels, and what comes back.
+        #: What its queues count themselves: for deadlines, levels, and what comes back.
         self._more: i64 = 0
         #: Commits of staged batches in it, and the staging queues that these name.
         self._commits: i64 = 0
@@ -117,23 +116,23 @@ class Transaction:
 
     @property
     def work(self) -> i64:
-        """About how much work its commit is (`Turn.steps`), beside what its queues count."""
-        size: i64 = self._small_bytes // TX_SMALL_BYTES_PER_STEP
-        size += (self._bytes - self._small_bytes) // TX_LARGE_BYTES_PER_STEP
+        """About how much work its commit is (`Scheduler.spent`), beside what its queues count."""
+        size: i64 = self._small_bytes // TX_SMALL_BYTES_PER_COST
+        size += (self._bytes - self._small_bytes) // TX_LARGE_BYTES_PER_COST
         return (
             len(self.publishes) // 4
             + self._unrouted * 3 // 4
             + self._copies
             + self._settled
-            + self._commits * _COMMIT_STEPS
+            + self._commits * STAGED_BATCH
             + self._staging_queues
             + size
         )
 
     @property
     def steps_back(self) -> i64:
-        """How many steps of work its rollback is, at most."""
-        return self._settled + len(self.publishes) // _DROPPED_PER_STEP
+        """The cost of its rollback, at most."""
+        return self._settled + len(self.publishes) // DROPPED_PER_COST
 
     def hold(self, publish: TxPublish) -> None:
         """Keep a publish for the commit.
@@ -198,7 +197,7 @@ class Transaction:
 
     def _is_long(self) -> bool:
         """Tell whether its commit would take longer than is done at once."""
-        return self.work + self._more > TX_STEPS_MAX
+        return self.work + self._more > TX_COST_MAX
 
     def hold_settle(self, settled: list[Unacked], outcome: i64) -> None:
         """Keep an ack, nack or reject for the commit.
@@ -221,7 +220,7 @@ class Transaction:
 
     def abandon(self) -> None:
         """Start an empty transaction; what was to be committed is not."""
-        self._connection.turn.changes += 1
+        self._connection.scheduler.changes += 1
         for publish in self.publishes:
             if publish.commit is not None:
                 publish.commit.unseal()

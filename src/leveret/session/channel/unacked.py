@@ -1,7 +1,7 @@
 """The deliveries of a channel that wait for their ack, by delivery tag.
 
 Tags grow, and most acks come in the order of the deliveries.  Deliveries lie in blocks in the order
-of their tags, and the first block has a moving head, which serves that case in a few steps.  One
+of their tags, and the first block has a moving head, which serves that case quickly.  One
 that is acked out of order is found by bisection and taken out of its block, and a small block
 becomes one with its neighbour.  So no ack touches more than two blocks, however many there are, and
 nothing that is settled stays in memory.

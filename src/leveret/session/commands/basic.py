@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
 
 from mypy_extensions import i64
 
 from leveret.broker.classic.classic import ClassicQueue
+from leveret.broker.scheduler.costs import LOOKED_AT_PER_COST
 from leveret.errors import NotImplementedFault, PreconditionFailed, ResourceLocked
-from leveret.limits import TABLE_BYTES_PER_STEP, UNACKED_PER_CHANNEL_MAX
+from leveret.limits import TABLE_BYTES_PER_COST, UNACKED_PER_CHANNEL_MAX
 from leveret.session.channel.channel import TX, Channel
 from leveret.session.channel.delivery_headers import with_delivery_headers
 from leveret.session.channel.release import SETTLED_AT_ONCE, SETTLED_BYTES, settle_up_to
@@ -17,7 +17,7 @@ from leveret.session.channel.unacked import ACK, REJECT, REQUEUE, RETRY
 from leveret.session.commands.consume import consume
 from leveret.session.commands.queue import queue_name
 from leveret.store.records.returns import is_redelivered
-from leveret.wire.content.output import content_steps
+from leveret.wire.content.output import content_cost
 from leveret.wire.method import Method
 from leveret.wire.methods import (
     BasicAck,
@@ -35,9 +35,6 @@ from leveret.wire.methods import (
     BasicRecoverOk,
     BasicReject,
 )
-
-#: Deliveries that a transaction takes over in one step.
-_HELD_PER_STEP: Final = 16
 
 
 def handle_basic(channel: Channel, method: Method) -> bool:
@@ -69,7 +66,7 @@ def _settle(channel: Channel, tag: i64, multiple: bool, outcome: i64) -> None:
 
     Raises: PreconditionFailed (406) for a tag that names nothing.
     """
-    channel.connection.turn.changes += 1
+    channel.connection.scheduler.changes += 1
     if multiple:
         _settle_up_to(channel, tag, outcome)
         return
@@ -90,7 +87,7 @@ def _settle_up_to(channel: Channel, tag: i64, outcome: i64) -> None:
         raise _unknown_tag(tag)
     if channel.mode == TX:
         settled = channel.unacked.take_up_to(tag, channel.transaction.room + 1)
-        channel.connection.turn.steps += len(settled) // _HELD_PER_STEP
+        channel.connection.scheduler.spent += len(settled) // LOOKED_AT_PER_COST
         channel.transaction.hold_settle(settled, outcome)
     else:
         _settle_all(channel, tag, outcome, None)
@@ -102,7 +99,7 @@ def _settle_all(channel: Channel, tag: i64, outcome: i64, answer: Method | None)
     if outcome == ACK:
         # Nearly all acks are of fewer: they need no operation that others wait for.
         settled = channel.unacked.take_up_to(tag, SETTLED_AT_ONCE, SETTLED_BYTES)
-        connection.turn.steps += len(settled)
+        connection.scheduler.spent += len(settled)
         channel.ack(settled)
         if not channel.unacked.has_up_to(tag):
             return
@@ -180,14 +177,14 @@ def _answer_get(channel: Channel, queue: ClassicQueue, no_ack: bool) -> None:
     properties = message.properties
     if queue.adds_headers:
         properties = with_delivery_headers(queue, message, queue.taken_sequence, count)
-        connection.turn.steps += len(message.properties) // TABLE_BYTES_PER_STEP
-    connection.turn.steps += content_steps(properties, message.body)
+        connection.scheduler.spent += len(message.properties) // TABLE_BYTES_PER_COST
+    connection.scheduler.spent += content_cost(properties, message.body)
     channel.output.write_content(channel.number, properties, message.body)
 
 
 def _cancel(channel: Channel, method: BasicCancel) -> None:
     """End a consumer; an unknown tag is fine (behaviour 53)."""
-    channel.connection.turn.reply_group = 0
+    channel.connection.core.syncs.reply_group = 0
     consumer = channel.take_consumer(method.consumer_tag)
     if consumer is not None:
         channel.vhost.queues.unsubscribe(consumer)
@@ -211,6 +208,6 @@ def _recover(channel: Channel, method: BasicRecover | BasicRecoverAsync) -> None
     """Requeue all that is unacked on the channel (behaviour 60)."""
     if not method.requeue:
         raise NotImplementedFault("requeue=false")
-    channel.connection.turn.changes += 1
+    channel.connection.scheduler.changes += 1
     answer = BasicRecoverOk() if isinstance(method, BasicRecover) else None
     _settle_all(channel, channel.delivery_tag, REQUEUE, answer)

@@ -56,7 +56,7 @@ def _consuming_all(channel: Channel, name: Name, method: BasicConsume) -> Iterat
     connection = channel.connection
     streams = yield from permitted_partitions(connection.access, channel.vhost, name, READ)
     if channel.awaits_reply():
-        _subscribe(channel, method, name, SuperReading(connection.turn, name, streams))
+        _subscribe(channel, method, name, SuperReading(connection.core, name, streams))
 
 
 def _subscribe(channel: Channel, method: BasicConsume, name: Name, queue: Source) -> None:
@@ -92,7 +92,7 @@ def _subscribe(channel: Channel, method: BasicConsume, name: Name, queue: Source
     )
     consumer.priority = priority
     consumer.ack_limit_ms = ack_limit_ms
-    connection.turn.limit_acks(ack_limit_ms)
+    connection.core.limit_acks(ack_limit_ms)
     consumer.prefix = deliver_prefix(tag)
     queue.subscribe(consumer, where)
     channel.add_consumer(consumer)

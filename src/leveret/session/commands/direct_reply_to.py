@@ -30,7 +30,7 @@ def open_replies(channel: Channel, no_ack: bool) -> Queue:
     vhost = channel.vhost
     connection = channel.connection
     queue = vhost.queues.replies.open(
-        vhost.turn, vhost.ids.next_queue_id(), connection, connection.tokens.token()
+        vhost.core, vhost.ids.next_queue_id(), connection, connection.tokens.token()
     )
     channel.replies = queue
     return queue

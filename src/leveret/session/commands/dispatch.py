@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from mypy_extensions import i64
 
+from leveret.broker.scheduler.costs import DEFINING_METHOD
 from leveret.errors import CommandInvalid
-from leveret.limits import DEFINING_METHOD_STEPS
 from leveret.session.channel.channel import Channel
 from leveret.session.commands.basic import handle_basic
 from leveret.session.commands.channel import handle_access, handle_channel
@@ -24,7 +24,7 @@ def handle(channel: Channel, class_id: i64, method: Method) -> None:
     """
     done = False
     if class_id in (QUEUE, EXCHANGE, CHANNEL):
-        channel.connection.turn.steps += DEFINING_METHOD_STEPS
+        channel.connection.scheduler.spent += DEFINING_METHOD
     if class_id == BASIC:
         done = handle_basic(channel, method)
     elif class_id == QUEUE:

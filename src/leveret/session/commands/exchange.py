@@ -79,8 +79,8 @@ def reply_when_over(channel: Channel, task: Task | None, answer: Method | None) 
 
 def _reply_after(channel: Channel, task: Task, answer: Method | None) -> Iterator[int]:
     yield from after(task)
-    turn = channel.connection.turn
-    turn.reply_group = max(turn.reply_group, task.group)
+    core = channel.connection.core
+    core.syncs.reply_group = max(core.syncs.reply_group, task.group)
     if answer is not None and channel.awaits_reply():
         channel.connection.reply(channel.number, answer)
 

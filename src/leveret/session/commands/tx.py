@@ -87,13 +87,13 @@ def _commit(channel: Channel) -> None:
     RabbitMQ, and the close is the only answer.
     """
     transaction = channel.transaction
-    turn = channel.connection.turn
-    journal = turn.journal
+    core = channel.connection.core
+    journal = core.journal
     publishes = transaction.publishes
     settles = transaction.settles
-    turn.changes += 1
-    turn.steps += transaction.work
-    before = turn.letters.put_aside()
+    core.scheduler.changes += 1
+    core.scheduler.spent += transaction.work
+    before = core.scheduler.letters.put_aside()
     transaction.end()
     outcome: i64 = 0
     journal.begin_tx()
@@ -111,20 +111,20 @@ def _commit(channel: Channel) -> None:
             if settle.outcome == REJECT:
                 rejected += size
                 largest = max(largest, size)
-    # A commit is not done in slices, but what it acked may leave the memory in some.
-    turn.free_later(large)
+    # A commit is done at once, but what it acked may leave the memory later.
+    core.memory.free_later(large)
     # Its dead letters are part of it; more than that would be too large a record.
     is_whole = rejected - largest <= TX_BYTES_MAX
     if is_whole:
-        turn.dead_letter_own(before)
+        core.scheduler.dead_letter_own(before)
     journal.end_tx()
     if not is_whole:
-        turn.dead_letter_own(before)
+        core.scheduler.dead_letter_own(before)
     if journal.has_records():
-        turn.recorded()
+        core.syncs.recorded()
     elif outcome & DUPLICATE:
         # What it is a duplicate of may not be synced yet.
-        turn.reply_group = journal.group - 1
+        core.syncs.reply_group = journal.group - 1
     if outcome & REJECTED:
         raise PreconditionFailed("partial tx completion")
     channel.connection.reply(channel.number, TxCommitOk())
@@ -136,8 +136,8 @@ def _publish(channel: Channel, publish: TxPublish) -> i64:
     if publish.commit is not None:
         return settle_held(channel, publish.commit)
     held = publish.message
-    turn = channel.connection.turn
-    message = held.copied(held.address, held.properties, turn.now_ms, held.numbered)
+    core = channel.connection.core
+    message = held.copied(held.address, held.properties, core.now_ms, held.numbered)
     found = publish.found.left()
     targets = found.targets
     if publish.immediate:
@@ -154,10 +154,10 @@ def _publish(channel: Channel, publish: TxPublish) -> i64:
             known.properties = message.properties
         outcome = channel.vhost.publish(message, targets, owner)
         channel.vhost.known_delay.properties = b""
-    if turn.events is not None and publish.staging is None:
-        turn.events.published(channel.vhost.name, message, len(targets), targets)
+    if core.events is not None and publish.staging is None:
+        core.events.published(channel.vhost.name, message, len(targets), targets)
     if publish.mandatory and not found.reached():
         return_message(channel, message)
     elif not targets:
-        turn.counts.unroutable_dropped += 1
+        core.counts.unroutable_dropped += 1
     return outcome

@@ -24,6 +24,7 @@ from mypy_extensions import i64
 
 from leveret.broker.core.accounts import UNACKED_BYTES
 from leveret.broker.core.counts import LinkCounts
+from leveret.broker.scheduler.costs import METHOD
 from leveret.errors import (
     AmqpError,
     ConnectionForced,
@@ -33,12 +34,7 @@ from leveret.errors import (
     in_plain_words,
 )
 from leveret.escaping import unquoted
-from leveret.limits import (
-    INPUT_BYTES_PER_STEP,
-    METHOD_STEPS,
-    OUTPUT_BYTES_MAX,
-    TABLE_BYTES_PER_STEP,
-)
+from leveret.limits import INPUT_BYTES_PER_COST, OUTPUT_BYTES_MAX, TABLE_BYTES_PER_COST
 from leveret.session.channel.channels import Channels
 from leveret.session.channel.release import close_channel
 from leveret.session.connection.alarm import Alarm
@@ -85,7 +81,7 @@ class Connection(ConnectionBase):
         now_ms: i64,
     ) -> None:
         super().__init__(broker, settings, tokens, peer, now_ms)
-        self.turn.limit_acks(settings.consumer_timeout_ms)
+        self.core.limit_acks(settings.consumer_timeout_ms)
         #: A 541 that closes the connection when the publishes before it are confirmed.
         self._fault: InternalError | None = None
         #: True once what it held is being released.
@@ -107,7 +103,7 @@ class Connection(ConnectionBase):
         self.heartbeat.received(now_ms)
         self.received_bytes += len(data)
         self.received_packets += 1
-        self.turn.steps += len(data) // INPUT_BYTES_PER_STEP
+        self.core.scheduler.spent += len(data) // INPUT_BYTES_PER_COST
         if self.state == CLOSED:
             return
         if self.closing.scans:
@@ -157,7 +153,7 @@ class Connection(ConnectionBase):
             return
         self._fault = fault
         self.halt(HALT_SYNC)
-        self.turn.wait(self, group)
+        self.core.syncs.wait(self, group)
 
     def _take_protocol_header(self) -> bool:
         """Check the first eight bytes (behaviour 1); return whether frames follow."""
@@ -190,9 +186,9 @@ class Connection(ConnectionBase):
             if not reader.next():
                 return
             # Counted before, because what is refused was read as well.
-            self.turn.steps += METHOD_STEPS
+            self.core.scheduler.spent += METHOD
             if reader.kind != FRAME_BODY:
-                self.turn.steps += (reader.end - reader.start) // TABLE_BYTES_PER_STEP
+                self.core.scheduler.spent += (reader.end - reader.start) // TABLE_BYTES_PER_COST
             self._input.take(reader.kind, reader.channel, reader.start, reader.end)
             self.check_slice()
             if len(output.writer) + output.parts_bytes > OUTPUT_BYTES_MAX:
@@ -292,7 +288,7 @@ class Connection(ConnectionBase):
     def tick(self, now_ms: i64) -> None:
         """Look at the clock (monotonic ms), about once a second."""
         self.now_ms = now_ms
-        self.turn.steps += len(self.channels.by_number) >> 3
+        self.core.scheduler.spent += len(self.channels.by_number) >> 3
         self.reader.trim()
         self.output.trim()
         self.account.hold_input(self.reader.memory())
@@ -305,8 +301,8 @@ class Connection(ConnectionBase):
             if self.settle_unacked():
                 self.channels.resume_deliveries()
             self.publisher.cache.forget_stale()
-            if self.turn.consumer_timeout_ms_min > 0 and self.unacked.bytes > 0:
-                self.channels.acks.due(self.turn.now_ms)
+            if self.core.consumer_timeout_ms_min > 0 and self.unacked.bytes > 0:
+                self.channels.acks.due(self.core.now_ms)
             self.heartbeat.tick(now_ms)
 
     def resumed(self) -> None:
@@ -423,7 +419,7 @@ class Connection(ConnectionBase):
         channels = self.channels.end()
         if self.publish_session is not None:
             self.publish_session.lost(self)
-        self.turn.start(release_connection(self, channels, answers))
+        self.core.scheduler.start(release_connection(self, channels, answers))
 
     def untie(self) -> None:
         """Replace the parts by those of the ended connection that the broker keeps."""

@@ -11,12 +11,9 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
+from leveret.broker.scheduler.costs import METHOD_BYTES_PER_COST, METHOD_VALUES_MAX
 from leveret.errors import ChannelFault, SoftError, UnexpectedFrame
-from leveret.limits import (
-    METHOD_BYTES_PER_STEP,
-    METHOD_VALUE_STEPS_MAX,
-    SHORT_METHOD_BYTES,
-)
+from leveret.limits import SHORT_METHOD_BYTES
 from leveret.session.channel.channel import Channel
 from leveret.session.channel.channels import Channels
 from leveret.session.channel.content import NO_CONTENT
@@ -174,8 +171,8 @@ class FrameInput:
         # A name that cannot be is a fault of the channel; it is found when the method is read.
         self._current.method(channel.number, 0)
         if end - start > SHORT_METHOD_BYTES:
-            steps = (end - start - SHORT_METHOD_BYTES) // METHOD_BYTES_PER_STEP
-            connection.turn.steps += min(steps, METHOD_VALUE_STEPS_MAX)
+            cost = (end - start - SHORT_METHOD_BYTES) // METHOD_BYTES_PER_COST
+            connection.scheduler.spent += min(cost, METHOD_VALUES_MAX)
         method = decode_method(data, start, end)
         self._current.method(channel.number, ids)
         if isinstance(method, ChannelClose):
@@ -185,11 +182,11 @@ class FrameInput:
             self._channels.forget(channel)
             connection.start(close_channel(channel, ChannelCloseOk()))
             return
-        turn = connection.turn
-        turn.reply_group = 0
-        if turn.has_letters():
+        core = connection.core
+        core.syncs.reply_group = 0
+        if core.scheduler.letters.any():
             # What died earlier in this batch has arrived by now, as far as a method can see.
-            turn.dead_letter(connection.slice_end - turn.steps)
+            core.scheduler.dead_letter(connection.slice_end - core.scheduler.spent)
         handle(channel, ids >> 16, method)
 
     def _content_frame(self, channel: Channel, kind: i64, start: i64, end: i64) -> None:

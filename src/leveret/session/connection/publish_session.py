@@ -48,6 +48,6 @@ def _answer_later(
     # How far the lost channel came is told when that is durable.
     frame_max = int(connection.frame_bytes_max) or 0x7FFF_FFFF
     room = frame_max - FRAME_OVERHEAD_BYTES - _METHOD_BYTES
-    turn = connection.turn
-    turn.reply_group = turn.journal.last_group
+    core = connection.core
+    core.syncs.reply_group = core.journal.last_group
     connection.reply(channel.number, ChannelOpenOk(encode_marks(known.marks(), room)))

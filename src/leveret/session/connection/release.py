@@ -26,7 +26,7 @@ def release_connection(
     before = connection.work
     if before is not None:
         # Nobody waits any more for what it waits for.
-        connection.turn.wake(before)
+        connection.scheduler.wake(before)
     yield from after(before)
     for channel in channels:
         yield from release_channel(channel)

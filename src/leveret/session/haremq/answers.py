@@ -11,7 +11,7 @@ from typing import final
 
 from mypy_extensions import i64
 
-from leveret.broker.core.effects import SyncWaiter
+from leveret.broker.scheduler.effects import SyncWaiter
 from leveret.limits import HAREMQ_ANSWERS_WAITING_MAX, OUTPUT_BYTES_MAX
 from leveret.session.client_session import ClientSession
 from leveret.session.states import HALT_SYNC
@@ -37,7 +37,7 @@ class Answers(SyncWaiter):
     def __init__(self, connection: ClientSession, output: BytesWriter) -> None:
         super().__init__()
         self._connection = connection
-        self._turn = connection.turn
+        self._core = connection.core
         self._output = output
         #: The package of their names.
         self.package = HARE_MQ
@@ -76,7 +76,7 @@ class Answers(SyncWaiter):
         waiting = self._waiting
         if not waiting:
             waiting.append(_Waiting(group))
-            self._turn.wait(self, group)
+            self._core.syncs.wait(self, group)
         elif group > waiting[-1].group:
             waiting.append(_Waiting(group))
         last = waiting[-1]
@@ -85,7 +85,7 @@ class Answers(SyncWaiter):
         # The answer to a query may be long, so their bytes count too.
         if self._count >= HAREMQ_ANSWERS_WAITING_MAX or len(last.writer) > OUTPUT_BYTES_MAX:
             self._connection.halt(HALT_SYNC)
-            self._turn.wait(self._connection, waiting[0].group)
+            self._core.syncs.wait(self._connection, waiting[0].group)
         return last.writer
 
     def synced(self, group: i64) -> None:
@@ -101,7 +101,7 @@ class Answers(SyncWaiter):
             done += 1
         del waiting[:done]
         if waiting:
-            self._turn.wait(self, waiting[0].group)
+            self._core.syncs.wait(self, waiting[0].group)
         self._connection.wake()
 
     def end(self) -> None:

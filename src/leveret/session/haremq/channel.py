@@ -26,21 +26,22 @@ from leveret.broker.core.accounts import (
     HARE_CONSUMER_BYTES,
     HARE_UNACKED_BYTES,
 )
-from leveret.broker.core.timers import Timed
 from leveret.broker.queue.consumer import Consumer, DeliveryChannel, Source
 from leveret.broker.queue.queue import Queue
+from leveret.broker.scheduler.costs import MESSAGES_PER_COST
+from leveret.broker.scheduler.timers import Timed
 from leveret.broker.vhost.vhost import Vhost
 from leveret.errors import AmqpError
 from leveret.large_dict import LargeDict
 from leveret.limits import (
     BODY_APART_BYTES,
-    CONTENT_BYTES_PER_STEP,
+    CONTENT_BYTES_PER_COST,
     HAREMQ_FRAME_BYTES_MAX,
     HAREMQ_UNACKED_MAX,
     MESSAGE_OVERHEAD_BYTES,
     OUTPUT_BYTES_HIGH,
     OUTPUT_BYTES_KEPT,
-    TABLE_BYTES_PER_STEP,
+    TABLE_BYTES_PER_COST,
 )
 from leveret.message import Message
 from leveret.session.client_session import ClientSession
@@ -63,8 +64,6 @@ _PUSH_BODY_BYTES_MAX: Final = HAREMQ_FRAME_BYTES_MAX - 16_384
 #: What the ids begin with that the broker makes.
 _MADE: Final = b"leveret-"
 
-#: Automatic acks of what was pushed that are done at the cost of 1.
-_ACKED_PER_COST: Final = 4
 
 #: Times of the clock, in ms, from the write of the answer to the first push: one to be sure that
 #: the write is done, and two of which at least one is whole.
@@ -116,8 +115,8 @@ class Hold(Timed):
         """Begin: the answer is being written, in a batch that may have begun long ago."""
         consumer = self._consumer
         if consumer is not None:
-            turn = consumer.channel.link.turn
-            turn.timers.set(self, turn.now_ms + _WRITTEN_MS)
+            core = consumer.queue.core
+            core.timers.set(self, core.now_ms + _WRITTEN_MS)
 
     def due(self, now_ms: i64) -> None:
         """Note that the answer is written by now, or begin."""
@@ -128,14 +127,14 @@ class Hold(Timed):
             consumer.begin()
         else:
             self._written = True
-            consumer.channel.link.turn.timers.set(self, now_ms + _PUSH_DELAY_MS)
+            consumer.queue.core.timers.set(self, now_ms + _PUSH_DELAY_MS)
 
     def end(self) -> None:
         """Wait for nothing any more: the consumer ended."""
         consumer = self._consumer
         if consumer is not None:
             self._consumer = None
-            consumer.channel.link.turn.timers.cancel(self)
+            consumer.queue.core.timers.cancel(self)
 
 
 @final
@@ -224,9 +223,9 @@ class HareOutput:
         if not pushed:
             return
         self.to_ack = []
-        turn = pushed[0].channel.link.turn
-        turn.changes += 1
-        turn.steps += len(pushed) // _ACKED_PER_COST
+        core = pushed[0].queue.core
+        core.scheduler.changes += 1
+        core.scheduler.spent += len(pushed) // MESSAGES_PER_COST
         for delivery in pushed:
             delivery.channel.settle(delivery)
 
@@ -286,17 +285,17 @@ class HareChannel(DeliveryChannel):
 
     def cancel(self) -> None:
         """End the consumer, and give back what it has not acked."""
-        self.link.turn.start(self.end(False))
+        self.link.scheduler.start(self.end(False))
 
     def cancelled(self, consumer: Consumer) -> None:
         """Forget a consumer whose queue was deleted: the protocol has no message for that."""
         if self.consumer is consumer:
             # What it holds went with the queue.
-            self.link.turn.start(self.end(False))
+            self.link.scheduler.start(self.end(False))
 
     def close(self) -> None:
         """End the consumer and give back all that is unacked."""
-        self.link.turn.start(self.end(True))
+        self.link.scheduler.start(self.end(True))
 
     def end(self, failed: bool) -> Iterator[int]:
         """End the consumer and requeue what it has not acked; `failed` as `Source.requeue` has it.
@@ -347,7 +346,7 @@ class HareChannel(DeliveryChannel):
         else:
             self._keep(delivery)
         # It is made a text first.
-        connection.turn.steps += 2 * len(message.body) // CONTENT_BYTES_PER_STEP
+        connection.scheduler.spent += 2 * len(message.body) // CONTENT_BYTES_PER_COST
         write_push(
             output.writer,
             output.package,
@@ -368,7 +367,7 @@ class HareChannel(DeliveryChannel):
         if len(output.writer) + output.parts_bytes > OUTPUT_BYTES_HIGH:
             connection.stop_deliveries()
         # A push is as much again as a delivery: its fields are texts.
-        connection.turn.steps += 1
+        connection.scheduler.spent += 1
 
     def _push_long(self, delivery: HareDelivery, message_id: bytes) -> None:
         """Push a long body, now or in later turns; nothing else is delivered before."""
@@ -378,7 +377,7 @@ class HareChannel(DeliveryChannel):
         if len(delivery.message.body) > _PUSH_BODY_BYTES_MAX:
             self._note_long(delivery)
             return
-        pushing = self._connection.turn.start(self._push_text(delivery, message_id))
+        pushing = self._connection.scheduler.start(self._push_text(delivery, message_id))
         if not pushing.over:
             self._connection.stop_deliveries()
 
@@ -397,7 +396,7 @@ class HareChannel(DeliveryChannel):
             connection.account.book(text.bytes_own - booked)
             booked = text.bytes_own
             yield int(cost)
-        connection.turn.changes += 1
+        connection.scheduler.changes += 1
         connection.account.book(-booked)
         if self._awaits_push(delivery):
             self._write_long(delivery, message_id, text)
@@ -465,7 +464,7 @@ class HareChannel(DeliveryChannel):
         if is_text(raw):
             return raw
         # It is decoded and encoded again, and may take three times its bytes then.
-        self._connection.turn.steps += len(raw) // TABLE_BYTES_PER_STEP
+        self._connection.scheduler.spent += len(raw) // TABLE_BYTES_PER_COST
         self._note_garbled()
         return raw.decode("utf-8", "replace").encode()
 

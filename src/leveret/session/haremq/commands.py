@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, final
 
 from leveret.broker.node.access import Access
+from leveret.broker.scheduler.costs import BINDING_REMOVED
 from leveret.broker.topology.binding import Binding
 from leveret.broker.values.queue_attributes import QueueAttributes
-from leveret.broker.vhost.exchanges import BINDING_COST
 from leveret.broker.vhost.replies import is_reply_name
 from leveret.broker.vhost.vhost import Vhost
 from leveret.errors import AccessRefused, AmqpError, NotAllowed, NotFound, PreconditionFailed
@@ -197,7 +197,7 @@ class Commands:
         connection = self._connection
         access = connection.access
         vhost = self._vhost()
-        turn = connection.turn
+        core = connection.core
         found = vhost.queues.by_name.get(queue)
         left = [] if found is None else vhost.exchanges.copied_bindings_to(found)
         pair: list[Binding] = []
@@ -220,12 +220,12 @@ class Commands:
             if binding.is_there() and not binding.has_ended():
                 vhost.exchanges.remove(binding, True)
                 vhost.exchanges.forget_destination(binding)
-            yield BINDING_COST
+            yield BINDING_REMOVED
         if connection.awaits_reply():
             # What others removed a moment ago may be in no record yet.
             vhost.wait_for_removal()
-            group = turn.reply_group
-            connection.answers.answer(identity, True, group if turn.must_wait(group) else 0)
+            group = core.syncs.reply_group
+            connection.answers.answer(identity, True, group if core.syncs.must_wait(group) else 0)
 
     # -- consuming ---------------------------------------------------------------------------------
 

@@ -12,15 +12,16 @@ written.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, final
 
 from mypy_extensions import i64
 
 from leveret.broker.core.accounts import CONSUMER_BYTES, HARE_PACKAGE_BYTES
+from leveret.broker.scheduler.costs import VISITED_PER_COST
 from leveret.broker.values.permission import READ
 from leveret.errors import AmqpError, NotAllowed
 from leveret.escaping import unquoted
-from leveret.limits import HAREMQ_REFUSALS_LOGGED_MAX, INPUT_BYTES_PER_STEP
+from leveret.limits import HAREMQ_REFUSALS_LOGGED_MAX, INPUT_BYTES_PER_COST
 from leveret.session.client_session import ClientSession
 from leveret.session.haremq.answers import Answers
 from leveret.session.haremq.channel import HareChannel, HareConsumer, HareDeliveries, HareOutput
@@ -34,9 +35,6 @@ if TYPE_CHECKING:
     from leveret.broker.node.broker import Broker
     from leveret.session.settings import Peer, SessionSettings
     from leveret.wire.haremq.requests import HareCodec
-
-#: Channels whose consumers are looked at at the cost of 1.
-_CHANNELS_PER_COST: Final = 8
 
 
 @final
@@ -103,7 +101,7 @@ class HareConnection(ClientSession):
         """Open a channel."""
         vhost = self.vhost
         assert vhost is not None
-        self.turn.counts.channels_opened += 1
+        self.core.counts.channels_opened += 1
         channel = HareChannel(self, vhost, self.output, self.shared.deliveries, cid)
         self.channels[cid] = channel
         self.account.book(channel.memory())
@@ -112,7 +110,7 @@ class HareConnection(ClientSession):
         """Forget a channel, which ends."""
         del self.channels[channel.cid]
         self.account.book(-channel.memory())
-        self.turn.counts.channels_closed += 1
+        self.core.counts.channels_closed += 1
 
     def refuse(self, identity: bytes, kind: i64, text: str) -> None:
         """Answer that a request was not done, and say why in the log."""
@@ -134,7 +132,7 @@ class HareConnection(ClientSession):
         self.now_ms = now_ms
         self.received_bytes += len(data)
         self.received_packets += 1
-        self.turn.steps += len(data) // INPUT_BYTES_PER_STEP
+        self.core.scheduler.spent += len(data) // INPUT_BYTES_PER_COST
         if self.finished:
             return
         if self.halted == 0:
@@ -245,7 +243,7 @@ class HareConnection(ClientSession):
 
     def _resume_deliveries(self) -> None:
         """Mark the queues of all consumers as having something to deliver."""
-        self.turn.steps += len(self.channels) // _CHANNELS_PER_COST
+        self.core.scheduler.spent += len(self.channels) // VISITED_PER_COST
         for channel in self.channels.values():
             if channel.consumer is not None:
                 channel.consumer.queue.schedule()
@@ -319,7 +317,7 @@ class HareConnection(ClientSession):
         self.reader.trim()
         self.publisher.cache.forget_stale()
         channels = self.channels
-        self.turn.steps += len(channels) // _CHANNELS_PER_COST
+        self.core.scheduler.spent += len(channels) // VISITED_PER_COST
         self._unacked_bytes = 0
         for channel in channels.values():
             self._unacked_bytes += channel.unacked_bytes()
@@ -381,7 +379,7 @@ class HareConnection(ClientSession):
             self.forget_channel(channel)
         self.starting = []
         self.output.ack_pushed()
-        self.turn.start(self._release_all(channels))
+        self.core.scheduler.start(self._release_all(channels))
         self.answers.end()
         self.publisher.cache.forget()
         if self.assembling_bytes > 0:

@@ -10,14 +10,9 @@ from typing import TYPE_CHECKING, final
 
 from mypy_extensions import i64
 
+from leveret.broker.scheduler.costs import DEFINING_METHOD, METHOD
 from leveret.errors import AmqpError, FrameError
-from leveret.limits import (
-    DEFINING_METHOD_STEPS,
-    HAREMQ_ID_BYTES_MAX,
-    METHOD_STEPS,
-    OUTPUT_BYTES_MAX,
-    TABLE_BYTES_PER_STEP,
-)
+from leveret.limits import HAREMQ_ID_BYTES_MAX, OUTPUT_BYTES_MAX, TABLE_BYTES_PER_COST
 from leveret.names import cleaned_bytes
 from leveret.session.haremq.channel import HareConsumer, queue_prefix
 from leveret.session.haremq.commands import Commands
@@ -47,7 +42,7 @@ class HareInput:
         self, connection: HareConnection, publisher: HarePublisher, commands: Commands
     ) -> None:
         self._connection = connection
-        self._turn = connection.turn
+        self._core = connection.core
         self._publisher = publisher
         self._commands = commands
         self._codec = connection.shared.codec
@@ -83,8 +78,8 @@ class HareInput:
             else:
                 message = data[reader.start : reader.end]
                 self._take(self._codec.decode(int(kind), message))
-                connection.spend(DEFINING_METHOD_STEPS + len(message) // TABLE_BYTES_PER_STEP)
-            connection.spend(METHOD_STEPS)
+                connection.spend(DEFINING_METHOD + len(message) // TABLE_BYTES_PER_COST)
+            connection.spend(METHOD)
             if len(output.writer) + output.parts_bytes > OUTPUT_BYTES_MAX:
                 connection.halt(HALT_OUTPUT)
                 connection.wake()
@@ -115,7 +110,7 @@ class HareInput:
             raise FrameError(TWO_BODIES)
         request.body = long.body()
         self._take(request)
-        self._connection.spend(DEFINING_METHOD_STEPS + len(data) // TABLE_BYTES_PER_STEP)
+        self._connection.spend(DEFINING_METHOD + len(data) // TABLE_BYTES_PER_COST)
 
     def _publish(self, data: bytes, start: i64, body: bytes) -> None:
         """Publish a message whose fields were found from `start` on."""
@@ -163,7 +158,7 @@ class HareInput:
             name,
             f"the package '{package}' has no such request, or is not supported",
         )
-        self._connection.spend(DEFINING_METHOD_STEPS + len(message) // TABLE_BYTES_PER_STEP)
+        self._connection.spend(DEFINING_METHOD + len(message) // TABLE_BYTES_PER_COST)
 
     def _take(self, request: Request) -> None:
         """Take a decoded request.  Raises: FrameError (501) for ids that are too long."""
@@ -195,7 +190,7 @@ class HareInput:
         if delivery is None:
             delivery = by_key.get(queue_prefix(cleaned_bytes(queue)) + message_id)
         if delivery is not None and channel.hears(delivery):
-            self._turn.changes += 1
+            self._core.scheduler.changes += 1
             delivery.channel.ack(delivery)
         connection.answers.answer(identity, True, 0)
 
@@ -203,11 +198,11 @@ class HareInput:
         """Do what a request asks for that is neither publish nor ack, and answer it."""
         connection = self._connection
         answers = connection.answers
-        turn = self._turn
-        turn.reply_group = 0
-        if turn.has_letters():
+        core = self._core
+        core.syncs.reply_group = 0
+        if core.scheduler.letters.any():
             # What died earlier in this batch has arrived by now, as far as a request can see.
-            turn.dead_letter(connection.slice_end - turn.steps)
+            core.scheduler.dead_letter(connection.slice_end - core.scheduler.spent)
         commands = self._commands
         kind = self.reader.kind
         try:
@@ -218,8 +213,8 @@ class HareInput:
                 consumer = commands.consume(request)
             else:
                 commands.do(request)
-            group = turn.reply_group
-            answers.answer(request.identity, True, group if turn.must_wait(group) else 0)
+            group = core.syncs.reply_group
+            answers.answer(request.identity, True, group if core.syncs.must_wait(group) else 0)
             if consumer is not None:
                 connection.starting.append((answers.given, consumer))
         except AmqpError as error:

@@ -7,20 +7,18 @@ that the user may read.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, final
 
 from mypy_extensions import i64
 
 from leveret.broker.queue.queue import Queue
+from leveret.broker.scheduler.costs import LISTED_PER_COST
 from leveret.broker.values.permission import READ
 from leveret.broker.vhost.vhost import Vhost
-from leveret.limits import HAREMQ_LISTED_MAX, INPUT_BYTES_PER_STEP
+from leveret.limits import HAREMQ_LISTED_MAX, INPUT_BYTES_PER_COST
 
 if TYPE_CHECKING:
     from leveret.session.haremq.connection import HareConnection
-
-#: Entities that are copied from a table into a list at the cost of 1.
-_COPIED_PER_COST: Final = 64
 
 
 @final
@@ -47,13 +45,13 @@ class Listing:
             f"exists bindings: \n    {_first(self._bindings, chr(10) + '    ')}\n"
         ).encode("utf-8", "replace")
         connection.answers.answer_query(identity, body)
-        yield len(body) // INPUT_BYTES_PER_STEP
+        yield len(body) // INPUT_BYTES_PER_COST
 
     def _list_exchanges(self) -> Iterator[int]:
         connection = self._connection
         by_name = self._vhost.exchanges.by_name
         names = list(by_name)
-        yield len(names) // _COPIED_PER_COST
+        yield len(names) // LISTED_PER_COST
         for name in names:
             exchange = by_name.get(name)
             if exchange is not None and connection.access.allows(READ, exchange.name):
@@ -70,7 +68,7 @@ class Listing:
             # The first one last.
             queues = by_name.part(part)
             queues.reverse()
-            yield 1 + len(queues) // _COPIED_PER_COST
+            yield 1 + len(queues) // LISTED_PER_COST
             part += 1
             while queues:
                 queue = queues.pop()
@@ -86,7 +84,7 @@ class Listing:
         """Add a line for each of the first bindings to a queue."""
         connection = self._connection
         found = self._vhost.exchanges.first_bindings_to(queue, HAREMQ_LISTED_MAX + 1)
-        connection.turn.steps += len(found)
+        connection.scheduler.spent += len(found)
         for binding in found:
             source = binding.source.name
             if connection.access.allows(READ, source):

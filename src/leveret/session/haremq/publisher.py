@@ -13,13 +13,10 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64
 
 from leveret.broker.queue.target import Destinations
+from leveret.broker.scheduler.costs import ROUTE_RESOLVED
 from leveret.broker.vhost.vhost import RECORDED, REJECTED, Vhost
 from leveret.errors import AmqpError, FrameError, PreconditionFailed
-from leveret.limits import (
-    FAN_OUT_COPIES,
-    RESOLVE_STEPS,
-    SHORT_STRING_BYTES_MAX,
-)
+from leveret.limits import FAN_OUT_COPIES, SHORT_STRING_BYTES_MAX
 from leveret.message import Message
 from leveret.session.channel.confirms import group_of
 from leveret.session.publish.fan_out import spread
@@ -91,7 +88,7 @@ class HarePublisher:
             properties = _MODE_AND_ID + mode + bytes((len(message_id),)) + message_id
         else:
             properties = _MODE_ONLY + mode
-        return Message(route.address, properties, body, self._connection.turn.now_ms, persistent)
+        return Message(route.address, properties, body, self._connection.core.now_ms, persistent)
 
     def _found(self, route: Route, message: Message, routed: bool) -> Destinations:
         """Return where a message goes, for which its route may just have been `routed`.
@@ -106,17 +103,17 @@ class HarePublisher:
     def _publish(self, vhost: Vhost, message: Message, found: Destinations) -> i64:
         """Put a message into its queues; return what `Vhost.publish` returns."""
         connection = self._connection
-        turn = connection.turn
+        core = connection.core
         targets = found.targets
         outcome: i64 = 0
         if not targets:
-            turn.counts.unroutable_dropped += 1
+            core.counts.unroutable_dropped += 1
         else:
             outcome = vhost.publish(message, targets, connection.as_owner)
             if len(targets) > 1:
                 connection.spend(len(targets))
-        if turn.events is not None:
-            turn.events.published(vhost.name, message, len(targets), targets)
+        if core.events is not None:
+            core.events.published(vhost.name, message, len(targets), targets)
         return outcome
 
     def _known(self, exchange: bytes, routing_key: bytes) -> Route | None:
@@ -136,7 +133,7 @@ class HarePublisher:
         assert vhost is not None
         if len(exchange) > SHORT_STRING_BYTES_MAX or len(routing_key) > SHORT_STRING_BYTES_MAX:
             raise PreconditionFailed(f"a name has at most {SHORT_STRING_BYTES_MAX} bytes")
-        connection.turn.steps += RESOLVE_STEPS
+        connection.scheduler.spent += ROUTE_RESOLVED
         # Messages of HareMQ have no headers.
         route = route_of(connection.access, vhost, exchange, routing_key, False, b"")
         if route.special:
@@ -155,7 +152,7 @@ def _fan_out(
     """Publish a message to thousands of queues, and answer the request, if anybody listens."""
     targets = found.targets
     outcome = yield from spread(vhost, message, targets, connection.as_owner)
-    events = connection.turn.events
+    events = connection.core.events
     if events is not None:
         events.published(vhost.name, message, len(targets), targets)
     if connection.awaits_reply():
@@ -164,7 +161,7 @@ def _fan_out(
 
 def answer_publish(connection: HareConnection, identity: bytes, outcome: i64) -> None:
     """Answer a publish with what came of it."""
-    group = group_of(connection.turn.journal, outcome)
+    group = group_of(connection.core.journal, outcome)
     connection.answers.answer(identity, outcome & REJECTED == 0, group)
     connection.check_publisher(outcome & RECORDED != 0)
 

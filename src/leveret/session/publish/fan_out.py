@@ -68,9 +68,9 @@ def _fan_out(
     connection = channel.connection
     targets = found.targets
     outcome: i64 = yield from spread(channel.vhost, message, targets, connection.as_owner)
-    turn = connection.turn
-    if turn.events is not None:
-        turn.events.published(channel.vhost.name, message, len(targets), targets)
+    core = connection.core
+    if core.events is not None:
+        core.events.published(channel.vhost.name, message, len(targets), targets)
     returned = mandatory and not found.reached()
     listens = channel.awaits_reply()
     if listens and returned:

@@ -53,7 +53,7 @@ def accept_immediate(
         addressed(route.address, inspected),
         properties,
         body,
-        connection.turn.now_ms,
+        connection.core.now_ms,
         persistent,
         False,
         inspected.numbered,
@@ -127,7 +127,7 @@ def _hand_out(
         return 0, KNOWN
     connection = channel.connection
     into = [*taking, *[tap for tap in taps if not tap.deleted]]
-    connection.turn.steps += len(into)
+    connection.scheduler.spent += len(into)
     outcome = channel.vhost.publish(message, into, connection.as_owner)
     for target in taking:
         # Before the next publish, which may find no room with a consumer any more.
@@ -146,9 +146,9 @@ def _conclude(
     listens: bool,
 ) -> bool:
     """Give a message back that nobody took, where the client `listens`; return whether it is so."""
-    turn = channel.connection.turn
-    if turn.events is not None:
-        turn.events.published(channel.vhost.name, message, taken, found.targets)
+    core = channel.connection.core
+    if core.events is not None:
+        core.events.published(channel.vhost.name, message, taken, found.targets)
     code: int = 0
     text = ""
     if mandatory and not found.reached():

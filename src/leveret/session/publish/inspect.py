@@ -15,7 +15,7 @@ from leveret.broker.values.expiration import check_expiration
 from leveret.broker.values.special_headers import COPIES, NUMBERED, special_headers
 from leveret.broker.vhost.replies import REPLY_NAME
 from leveret.errors import PreconditionFailed
-from leveret.limits import TABLE_BYTES_PER_STEP
+from leveret.limits import TABLE_BYTES_PER_COST
 from leveret.message import Address
 from leveret.wire.edit import with_text
 from leveret.wire.properties import (
@@ -67,7 +67,7 @@ def inspect(channel: Channel, properties: bytes) -> Inspected | None:
     than the login's, an expiration that is no number, CC or BCC that are no arrays of strings, or a
     publisher's number that is none.
     """
-    channel.connection.spend(len(properties) // TABLE_BYTES_PER_STEP)
+    channel.connection.spend(len(properties) // TABLE_BYTES_PER_COST)
     kept = _inspect_plain(channel, properties)
     special = special_headers(properties) if properties[0] & _HEADERS else 0
     if special == 0:

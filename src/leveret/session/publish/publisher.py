@@ -1,6 +1,6 @@
 """Publishing: the one path that every message takes from bytes to queues.
 
-`take_whole` handles a publish (method, header, one body frame) in one step when all of it lies in
+`take_whole` handles a publish (method, header, one body frame) at once when all of it lies in
 the input; what does not fit that shape comes frame by frame (`content`) and ends in `accept` too.
 What is staged or committed (`staged`), `immediate`, or for thousands of queues (`fan_out`) branches
 off there.
@@ -17,8 +17,9 @@ from typing import final
 from mypy_extensions import i64
 
 from leveret.broker.queue.target import Destinations
+from leveret.broker.scheduler.costs import ROUTE_RESOLVED
 from leveret.broker.vhost.vhost import KNOWN, RECORDED
-from leveret.limits import FAN_OUT_COPIES, RESOLVE_STEPS
+from leveret.limits import FAN_OUT_COPIES
 from leveret.message import Message
 from leveret.session.channel.channel import CONFIRM, TX, Channel
 from leveret.session.channel.channels import Channels
@@ -66,11 +67,11 @@ class Publisher:
         reader.reach_rest()
         data = reader.data
         size: i64 = len(data)
-        turn = connection.turn
-        # What each costs beside itself is counted as it is taken: many dear ones are no one slice.
-        last = connection.slice_end
         while (
-            connection.halted == 0 and turn.steps < last and shape.find(data, size, reader.position)
+            connection.halted == 0
+            # What each costs beside itself is counted as it is taken.
+            and connection.may_go_on()
+            and shape.find(data, size, reader.position)
         ):
             channel = channels.recent
             if channel is None or channel.number != shape.channel:
@@ -127,8 +128,8 @@ class Publisher:
                 more_keys = inspected.more_keys
                 address = addressed(address, inspected)
                 numbered = inspected.numbered
-        turn = connection.turn
-        message = Message(address, properties, body, turn.now_ms, persistent, False, numbered)
+        core = connection.core
+        message = Message(address, properties, body, core.now_ms, persistent, False, numbered)
         found: Destinations = route
         if more_keys or (route.dynamic and not routed):
             found = found_for(channel, route, more_keys, properties)
@@ -137,7 +138,7 @@ class Publisher:
             check_publisher(vhost, properties, targets, connection.as_owner)
         route.exchange.published_in += 1
         connection.published += 1
-        turn.sizes.note(len(body))
+        core.sizes.note(len(body))
         if channel.mode == TX:
             channel.transaction.hold(TxPublish(message, found, route.mandatory))
             connection.check_publisher(True)
@@ -151,9 +152,9 @@ class Publisher:
                 connection.spend(len(targets))
             outcome = vhost.publish(message, targets, connection.as_owner)
         elif not route.mandatory:
-            turn.counts.unroutable_dropped += 1
-        if turn.events is not None:
-            turn.events.published(vhost.name, message, len(targets), targets)
+            core.counts.unroutable_dropped += 1
+        if core.events is not None:
+            core.events.published(vhost.name, message, len(targets), targets)
         if route.mandatory:
             _give_back(channel, message, found, outcome)
         if channel.mode == CONFIRM:
@@ -162,7 +163,7 @@ class Publisher:
 
     def _resolve(self, channel: Channel, arguments: bytes, properties: bytes) -> Route:
         """Resolve the arguments of a publish and remember the result for those that come."""
-        self._connection.turn.steps += RESOLVE_STEPS
+        self._connection.scheduler.spent += ROUTE_RESOLVED
         route = resolve(channel, arguments, properties)
         self._connection.check_slice()
         if route.unrouted:

@@ -25,7 +25,7 @@ from leveret.names import Name, check_new, cleaned, is_plain
 from leveret.routing.keys import check_strict_routing_key
 from leveret.session.channel.channel import CONFIRM, Channel
 from leveret.session.publish.topic_access import check_reached
-from leveret.wire.content.output import content_steps
+from leveret.wire.content.output import content_cost
 from leveret.wire.content.publish import IMMEDIATE, MANDATORY, publish_arguments
 from leveret.wire.methods import BasicPublish, BasicReturn
 
@@ -251,7 +251,7 @@ def return_message(
     """Write a basic.return with its content, before the publish is counted."""
     connection = channel.connection
     if code == NO_ROUTE:
-        connection.turn.counts.unroutable_returned += 1
+        connection.core.counts.unroutable_returned += 1
     if channel.mode == CONFIRM:
         channel.confirms.return_next()
     address = message.address
@@ -261,5 +261,5 @@ def return_message(
             code, text, address.exchange.decode("utf-8"), address.routing_key.decode("utf-8")
         ),
     )
-    connection.turn.steps += content_steps(message.properties, message.body)
+    connection.scheduler.spent += content_cost(message.properties, message.body)
     connection.output.write_content(channel.number, message.properties, message.body)

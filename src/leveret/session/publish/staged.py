@@ -58,7 +58,7 @@ def accept_special(
         accept_immediate(channel, route, properties, body, persistent)
     elif route.commits:
         route.exchange.published_in += 1
-        message = Message(route.address, properties, body, connection.turn.now_ms, False)
+        message = Message(route.address, properties, body, connection.core.now_ms, False)
         connection.start(_commit(channel, message, route.mandatory))
     else:
         _stage(channel, route, properties, body)
@@ -85,7 +85,7 @@ def _stage(channel: Channel, route: Route, properties: bytes, body: bytes) -> No
         addressed(route.address, inspected),
         inspected.properties,
         body,
-        connection.turn.now_ms,
+        connection.core.now_ms,
         True,
         False,
         inspected.numbered,
@@ -221,7 +221,7 @@ def _check_right(channel: Channel, commit: Commit) -> None:
     """
     command = commit.command
     sink = command.sink
-    channel.connection.turn.steps += len(command.queues) // 2
+    channel.connection.scheduler.spent += len(command.queues) // 2
     if any(_shows_right(commit, name) for name in command.queues):
         return
     access = channel.connection.access
@@ -264,5 +264,5 @@ def settle_held(channel: Channel, commit: Commit) -> i64:
         return REJECTED | DUPLICATE
     if commit.is_repeated:
         # A transaction may have many commits: it does nothing of this at once.
-        channel.connection.turn.start_later(commit.drop_repeated())
+        channel.connection.scheduler.start_later(commit.drop_repeated())
     return outcome

@@ -14,10 +14,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from leveret.broker.scheduler.costs import LOOKS_PER_COST
 from leveret.broker.staging.release import copies_of
 from leveret.broker.topology.exchange import Routing
 from leveret.errors import PreconditionFailed
-from leveret.limits import LOOKS_PER_STEP, TABLE_BYTES_PER_STEP
+from leveret.limits import TABLE_BYTES_PER_COST
 from leveret.names import Name
 from leveret.routing.keys import ANY_WORDS, ONE_WORD
 
@@ -91,7 +92,7 @@ def check_reached(
     routing.more_keys = copies
     routing.ignores_delays = True
     routing.run(exchange, channel.vhost.exchanges.by_name)
-    channel.connection.turn.steps += routing.cost()
+    channel.connection.scheduler.spent += routing.cost()
     if routing.refusal:
         raise PreconditionFailed(routing.refusal)
     delays = False
@@ -99,12 +100,12 @@ def check_reached(
         delays = delays or reached.delays
         if not reached.has_patterns or not access.is_limited(reached.name):
             continue
-        channel.connection.turn.steps += len(copies)
+        channel.connection.scheduler.spent += len(copies)
         for copy in copies:
             before = access.walked
             access.write_topic(reached.name, copy)
             # That counts as a part of the message's routing.
-            routing.look(access.walked - before + LOOKS_PER_STEP)
+            routing.look(access.walked - before + LOOKS_PER_COST)
             if routing.over:
                 raise PreconditionFailed(
                     f"the message has {len(copies)} keys in CC and BCC, and routing it and "
@@ -129,7 +130,7 @@ def check_again(channel: Channel, exchange: bytes, routing_key: bytes, message: 
     limited = access.is_limited(name) and _is_topic(channel.vhost, name)
     if limited:
         access.write_topic(name, routing_key.decode("utf-8", "surrogateescape"))
-    channel.connection.turn.steps += len(message.properties) // TABLE_BYTES_PER_STEP
+    channel.connection.scheduler.spent += len(message.properties) // TABLE_BYTES_PER_COST
     copies = copies_of(message)
     there = channel.vhost.exchanges.by_name.get(name)
     if copies and there is not None:

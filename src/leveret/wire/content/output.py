@@ -12,7 +12,7 @@ from typing import Final, final
 
 from mypy_extensions import i16, i32, i64
 
-from leveret.limits import BODY_APART_BYTES, CONTENT_BYTES_PER_STEP, OUTPUT_BYTES_KEPT
+from leveret.limits import BODY_APART_BYTES, CONTENT_BYTES_PER_COST, OUTPUT_BYTES_KEPT
 from leveret.wire.buffer import BytesWriter, write_i16_be, write_i32_be, write_i64_be
 from leveret.wire.frames import (
     CONTENT_HEAD_BYTES,
@@ -27,7 +27,7 @@ from leveret.wire.methods.ids import BASIC, BASIC_DELIVER
 _DELIVER_FIXED: Final = 9
 
 
-def content_steps(properties: bytes, body: bytes) -> i64:
+def content_cost(properties: bytes, body: bytes) -> i64:
     """Return the steps that it takes to copy a content into the output, beside the message's own.
 
     A long body is not copied.
@@ -35,7 +35,7 @@ def content_steps(properties: bytes, body: bytes) -> i64:
     size: i64 = len(properties)
     if len(body) < BODY_APART_BYTES:
         size += len(body)
-    return size // CONTENT_BYTES_PER_STEP
+    return size // CONTENT_BYTES_PER_COST
 
 
 def deliver_prefix(consumer_tag: str) -> bytes:

@@ -12,7 +12,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from leveret.limits import INPUT_BYTES_PER_STEP, TABLE_BYTES_PER_STEP
+from leveret.limits import INPUT_BYTES_PER_COST, TABLE_BYTES_PER_COST
 
 #: Bytes that are looked at at once.
 _PIECE_BYTES: Final = 16_384
@@ -52,7 +52,7 @@ class BodyText:
         self._at = end
         steps: i64 = (end - begin) // _ASCII_BYTES_PER_STEP
         if self._cut or not piece.isascii():
-            steps += (end - begin) // INPUT_BYTES_PER_STEP
+            steps += (end - begin) // INPUT_BYTES_PER_COST
             text = self._cut + piece
             last = end == len(body)
             try:
@@ -61,7 +61,7 @@ class BodyText:
             except UnicodeDecodeError:
                 replaced, used = codecs.utf_8_decode(text, "replace", last)
                 piece = replaced.encode()
-                steps += (end - begin) // TABLE_BYTES_PER_STEP
+                steps += (end - begin) // TABLE_BYTES_PER_COST
                 if not self.garbled:
                     self.garbled = True
                     if self.bytes > 0:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
-from leveret.broker.core.work import WorkAccount
+from leveret.broker.scheduler.scheduler import Scheduler
 from leveret.broker.topology.binding import Binding
 from leveret.broker.topology.exchange import Declared, Exchange, Routing
 from leveret.broker.topology.exchanges.hashing import HashSource
@@ -22,7 +22,7 @@ from leveret.limits import RING_POINTS_PER_WEIGHT, RING_WEIGHT_MAX, RING_WEIGHTS
 from leveret.routing.ring import HashRing, ring_hash
 
 if TYPE_CHECKING:
-    from leveret.broker.core.turn import Turn
+    from leveret.broker.core.core import Core
 
 #: A point of the ring, and an empty ring.
 _POINT_BYTES: Final = 46
@@ -44,7 +44,7 @@ class ConsistentHashExchange(Exchange):
 
     ring: HashRing
     source: HashSource
-    _account: WorkAccount | None
+    _scheduler: Scheduler | None
 
     def __init__(self, declared: Declared) -> None:
         """Start with an empty ring; of several routing keys the first one counts."""
@@ -53,19 +53,19 @@ class ConsistentHashExchange(Exchange):
         self.looks_at_keys = False
         self.ring = HashRing()
         self.source = HashSource(self.arguments)
-        self._account = None
+        self._scheduler = None
 
-    def equip(self, turn: Turn) -> None:
+    def equip(self, core: Core) -> None:
         """Know who lets go of the ring at the end."""
-        self._account = turn
+        self._scheduler = core.scheduler
 
     def drop(self) -> None:
         """Let go of the ring: of a million points, by a task."""
         super().drop()
-        if self._account is not None:
+        if self._scheduler is not None:
             for points in self.ring.empty():
                 # There are very many lists, of which none is long.
-                self._account.free_later(points)
+                self._scheduler.memory.free_later(points)
 
     def add(self, binding: Binding) -> None:
         """Put `binding` on the ring.

@@ -19,8 +19,8 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from leveret.broker.core.core import Core
 from leveret.broker.core.retention import Keeper
-from leveret.broker.core.turn import Turn
 from leveret.broker.queue.target import RECORDS_NONE, Target
 from leveret.broker.topology.binding import Binding
 from leveret.broker.topology.exchange import Declared, Exchange, Routing
@@ -34,8 +34,8 @@ from leveret.message import Message
 class History(Target):
     """The last messages of one exchange: a tap, which takes what its exchange routes."""
 
-    def __init__(self, turn: Turn, name: str, length: i64) -> None:
-        super().__init__(turn, name, 0, RECORDS_NONE)
+    def __init__(self, core: Core, name: str, length: i64) -> None:
+        super().__init__(core, name, 0, RECORDS_NONE)
         self.length: i64 = length
         self.messages: deque[Message] = deque()
         self._keeper: Final = HistoryKeeper(self)
@@ -44,7 +44,7 @@ class History(Target):
         """Keep `message`, and drop the oldest ones if there are too many."""
         self.published += 1
         self.messages.append(message)
-        self.turn.hold(message.size)
+        self.core.memory.hold(message.size)
         self._keeper.book(_cost(message))
         if len(self.messages) > self.length:
             self._forget_first()
@@ -58,7 +58,7 @@ class History(Target):
 
     def _forget_first(self) -> None:
         message = self.messages.popleft()
-        self.turn.release(message.size)
+        self.core.memory.release(message.size)
         self._keeper.book(-_cost(message))
 
     def drop(self) -> None:
@@ -74,7 +74,7 @@ class HistoryKeeper(Keeper):
     """What one history takes of the share of all."""
 
     def __init__(self, history: History) -> None:
-        super().__init__(history.turn.retention)
+        super().__init__(history.core.memory.retention)
         self._history: History | None = history
 
     def shrink(self) -> None:
@@ -113,9 +113,9 @@ class RecentHistoryExchange(Exchange):
             )
         self.length = length
 
-    def equip(self, turn: Turn) -> None:
+    def equip(self, core: Core) -> None:
         """Begin to keep messages."""
-        self.history = History(turn, self.name, self.length)
+        self.history = History(core, self.name, self.length)
 
     def drop(self) -> None:
         """Forget the history because the exchange is deleted."""

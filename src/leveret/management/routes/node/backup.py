@@ -23,7 +23,7 @@ from leveret.management.routes.shared import BROKER, CLOCK, OPERATOR
 
 async def hold(request: web.Request) -> web.StreamResponse:
     """Hold the files until the client ends its request."""
-    journal = request.app[BROKER].turn.journal
+    journal = request.app[BROKER].core.journal
     operator = request.app[OPERATOR]
     operator.begin()
     response = web.StreamResponse(headers={"Content-Type": "application/jsonl"})

@@ -70,7 +70,7 @@ async def close_all(request: web.Request) -> web.Response:
     operator = request.app[OPERATOR]
     broker = request.app[BROKER]
     operator.begin()
-    closing = broker.turn.start(close_links(list(broker.links), reason, user=user))
+    closing = broker.core.scheduler.start(close_links(list(broker.links), reason, user=user))
     await operator.ended(closing)
     return web.Response(status=204)
 

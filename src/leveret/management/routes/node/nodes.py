@@ -61,10 +61,10 @@ def _node(request: web.Request) -> Row:
     """Return the node by RabbitMQ's names: sizes in bytes, averages in ms."""
     broker = request.app[BROKER]
     operator = request.app[OPERATOR]
-    turn = broker.turn
-    io, reader = turn.io, turn.reader
+    core = broker.core
+    io, reader = core.io, core.reader
     counts = operator.counts()
-    damage = turn.damage
+    damage = core.damage
     return {
         "name": node_name(),
         "type": "disc",
@@ -100,9 +100,9 @@ def _node(request: web.Request) -> Row:
         "io_sync_avg_time": round(io.sync_ms, 4),
         "records_written": int(io.records),
         "records_per_sync": round(io.records_per_sync, 2),
-        "events_dropped": 0 if turn.events is None else int(turn.events.dropped),
-        "letters_dropped_copies": int(turn.letters_dropped.copies),
-        "letters_dropped_memory": int(turn.letters_dropped.memory),
+        "events_dropped": 0 if core.events is None else int(core.events.dropped),
+        "letters_dropped_copies": int(core.letters_dropped.copies),
+        "letters_dropped_memory": int(core.letters_dropped.memory),
         **churn(broker, operator.sampler),
         **counts,
         **_with_rates(broker, operator.sampler, counts),
@@ -116,7 +116,7 @@ def _node(request: web.Request) -> Row:
 
 def _memory_alarm(broker: Broker) -> Row:
     """Return what the memory alarm counts."""
-    accounts = broker.turn.accounts
+    accounts = broker.core.accounts
     return {
         "mem_messages": int(broker.message_bytes()),
         "mem_definitions": int(accounts.definition_bytes),
@@ -140,7 +140,7 @@ def _with_rates(broker: Broker, sampler: Sampler, counts: Mapping[str, int]) -> 
 def _memory(request: web.Request) -> dict[str, int]:
     """Return the parts of the broker's memory by RabbitMQ's names, in bytes, and what is left."""
     broker = request.app[BROKER]
-    accounts = broker.turn.accounts
+    accounts = broker.core.accounts
     rss = _resident_bytes()
     found = dict.fromkeys(_OTHER_BUCKETS, 0)
     found["queue_procs"] = int(broker.message_bytes())

@@ -66,7 +66,7 @@ async def sinks(request: web.Request) -> web.StreamResponse:
     async def take(count: int) -> list[SinkStats]:
         while not listing.ended:
             taken = listing.take(count)
-            seen = await permitted(vhost.turn, taken, lambda stats: _may_see(request, stats))
+            seen = await permitted(vhost.core, taken, lambda stats: _may_see(request, stats))
             if seen:
                 return seen
             # One sink may take many slices, and there may be many that are not to be seen.
@@ -154,7 +154,7 @@ async def _claim(
         found = sinks.named(claims.name, request.query.get("destination"))
         for number, sink in enumerate(found):
             if number % _JUDGED_AT_ONCE == _JUDGED_AT_ONCE - 1:
-                sinks.turn.steps += _CLAIMED_STEPS * _JUDGED_AT_ONCE
+                sinks.core.scheduler.spent += _CLAIMED_STEPS * _JUDGED_AT_ONCE
                 await next_slice()
             if sinks.known(sink.name, sink.destination) is not sink:
                 # It was forgotten meanwhile.

@@ -77,7 +77,7 @@ async def take(request: web.Request) -> web.Response:
     broker = request.app[BROKER]
     operator.begin()
     adding = add_definitions(broker, definitions, secrets.token_bytes(16), vhost)
-    report = await operator.performed(broker.turn, adding)
+    report = await operator.performed(broker.core, adding)
     return json_response(
         {"changed": report.changed, "left_out": report.notes, "without_effect": report.kept}
     )

@@ -37,7 +37,7 @@ async def streams(request: web.Request) -> web.StreamResponse:
     async def take(count: int) -> list[StreamStats]:
         while taken := listing.take(count):
             if seen := await permitted(
-                vhost.turn, taken, lambda stats: can_read(request, stats.name)
+                vhost.core, taken, lambda stats: can_read(request, stats.name)
             ):
                 return seen
             await next_slice()

@@ -44,7 +44,7 @@ async def super_streams(request: web.Request) -> web.StreamResponse:
     """Return the super streams of a vhost that the user may read."""
     vhost = found_vhost(request)
     names = await permitted(
-        vhost.turn, super_stream_names(vhost), lambda name: can_read(request, Name(name))
+        vhost.core, super_stream_names(vhost), lambda name: can_read(request, Name(name))
     )
     listing = SuperStreamListing(request.app[BROKER], request.match_info["vhost"], names)
     return await stream_rows(request, listing.take, _row)
@@ -72,7 +72,7 @@ async def declare(request: web.Request) -> web.Response:
     owner = None if access is None else access.owner
     async with request.app[OPERATOR].changing():
         declaring = declare_super_stream(vhost, name, wanted, access, owner)
-        is_new = await in_slices(vhost.turn, declaring)
+        is_new = await in_slices(vhost.core, declaring)
     return web.Response(status=HTTPStatus.CREATED if is_new else HTTPStatus.NO_CONTENT)
 
 
@@ -82,7 +82,7 @@ async def delete(request: web.Request) -> web.Response:
     unused, empty = (request.query.get(flag) == "true" for flag in ("if-unused", "if-empty"))
     async with request.app[OPERATOR].changing():
         deleting = delete_super_stream(vhost, name, unused, empty, request.get(ACCESS))
-        await in_slices(vhost.turn, deleting)
+        await in_slices(vhost.core, deleting)
     return web.Response(status=204)
 
 

@@ -1,11 +1,10 @@
 """Whose input is handled next: connections that ask for much take turns, user by user.
 
-A round is what the broker does between two looks at its sockets.  A connection has a slice of it
-(`STEPS_PER_SLICE`); one that has more input waits here for its next slice, and so does every other
-one once the round has used up its own steps (`STEPS_PER_ROUND`).  Users take turns, and so do the
-connections of one user, so no number of connections gives one user the share of others.  A user's
-turn is as long as a slice, whoever takes it: ten connections that ask for little have all been
-served when one that asks for much has had a slice.
+A connection has a slice of each round (`costs.SLICE`); one that has more input waits here for its
+next slice, and so does every other one once the share of all input is used up.  Users take turns,
+and so do the connections of one user, so no number of connections gives one user the share of
+others.  A user's turn is as long as a slice, whoever takes it: ten connections that ask for little
+have all been served when one that asks for much has had a slice.
 
 Invariants: a connection waits at most once; who comes first is served first.
 """
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING
 from mypy_extensions import i64
 
 if TYPE_CHECKING:
-    from leveret.broker.core.turn import Link
+    from leveret.broker.scheduler.link import Link
 
 
 class Rounds:

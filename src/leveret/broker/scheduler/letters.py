@@ -12,7 +12,7 @@ from typing import final
 
 from mypy_extensions import i64
 
-from leveret.broker.core.effects import DeadMessage
+from leveret.broker.scheduler.effects import DeadMessage
 
 
 @final

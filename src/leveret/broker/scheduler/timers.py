@@ -1,7 +1,7 @@
 """Deadlines: objects that are called when a time has come.
 
 The core has no clock; it notes deadlines here, the shell looks at the earliest after each batch and
-comes back when it is due.  Times are ms of `turn.now_ms`, which never steps.
+comes back when it is due.  Times are ms of `Core.now_ms`, which never steps.
 
 A deadline that is set enters the heap at the next look at it: so one that moves with each message
 of a batch costs one entry.  Of very many some enter at each look, and nothing is called before all
@@ -23,6 +23,7 @@ from typing import Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
+from leveret.broker.scheduler.costs import VISITED_PER_COST
 from leveret.clock import NO_DEADLINE
 
 #: Entries of the heap that are worth sorting out those that no longer count.
@@ -35,9 +36,8 @@ _SORTED_OUT_BY_LOOK: Final = 32
 #: Entries that no longer count which `fire` takes out beside each that it may call.
 _PASSED_BY: Final = 8
 
-#: Deadlines that enter the heap in one look at it, and those that count as a step.
+#: Deadlines that enter the heap in one look at it.
 _ENTERED_AT_ONCE: Final = 1024
-_ENTERED_PER_STEP: Final = 8
 
 #: When to look again while some have not entered: before any of them.
 _AT_ONCE: Final = 0
@@ -155,7 +155,7 @@ class Timers:
         without what they did when they were called.
         """
         if self._entering and not self._enter():
-            return _ENTERED_AT_ONCE // _ENTERED_PER_STEP
+            return _ENTERED_AT_ONCE // VISITED_PER_COST
         heap = self._first()
         if not heap or heap[0][0] > now_ms:
             return 0

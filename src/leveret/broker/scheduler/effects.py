@@ -1,6 +1,6 @@
 """What the core requests from the shell, and the base classes of those who wait for it.
 
-Each is a native base class that the rooms above extend; `Turn` gathers them, and the shell runs
+Each is a native base class that the rooms above extend; `Core` gathers them, and the shell runs
 them once per batch.
 """
 

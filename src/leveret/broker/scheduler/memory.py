@@ -1,0 +1,208 @@
+"""What messages take of the memory, counted in one place by all parts of the core.
+
+It knows how much is held, not by whom: who takes a message into memory books it here, and books it
+out when the message leaves.
+
+Invariants: a message that several queues hold counts once for each of them; only the methods here
+change the numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final, final
+
+from mypy_extensions import i64
+
+from leveret.broker.core.retention import RetentionShare
+from leveret.broker.core.unacked_share import UnackedShare
+from leveret.broker.scheduler.costs import FREED_BYTES_PER_COST, MESSAGES_FREED_PER_COST
+from leveret.limits import CHUNK_BYTES_MAX, LARGE_MESSAGE_BYTES
+from leveret.message import Message, PlacedMessage
+from leveret.wire.content.body_buffer import BodyBuffer
+
+if TYPE_CHECKING:
+    from leveret.broker.scheduler.scheduler import Scheduler
+
+#: Objects, and bytes of messages, that are let go at once.
+_FREED_AT_ONCE: i64 = 512
+_FREED_BYTES_AT_ONCE: i64 = 1 << 25
+
+
+@final
+class Memory:
+    """The account of the memory that messages take; sizes are bytes of bodies and properties."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler: Final = scheduler
+        #: Bytes and number of the messages held in memory, each counted once per queue.
+        self.held_bytes: i64 = 0
+        self.held_messages: i64 = 0
+        #: Bytes of contents that are not complete and of transactions that are not committed.
+        self.assembling_bytes: i64 = 0
+        #: Bytes of the delayed messages in memory, which are held too.
+        self.delayed_bytes: i64 = 0
+        #: Bytes that streams hold in memory because no chunk has them yet.
+        self.unchunked_bytes: i64 = 0
+        #: Memory that the waiting messages of one queue may fill; below 0 there is no limit.
+        self.window_bytes: i64 = -1
+        #: It is looked at after each so many messages (a power of 2, less 1); pages are so large.
+        self.window_mask: i64 = 63
+        self.page_bytes: i64 = CHUNK_BYTES_MAX
+        #: True while messages hold far more memory than they may.
+        self.overfull = False
+        #: What is kept of messages that everybody has had; its bytes are held too.
+        self.retention: Final = RetentionShare()
+        #: What waits in memory for its retry; its bytes are held too.
+        self.retries: Final = RetentionShare()
+        #: What connections hold unacked, which is held too where it is not of a stream.
+        self.unacked: Final = UnackedShare()
+        #: Lists and dicts whose objects nobody uses any more, which a task lets go of.
+        self._lists: list[list[Any]] = []
+        self._tables: list[dict[Any, Any]] = []
+        self._frees = False
+
+    def hold(self, size: i64) -> None:
+        """Book a message of `size` bytes that a queue takes into memory."""
+        self.held_bytes += size
+        self.held_messages += 1
+
+    def release(self, size: i64) -> None:
+        """Book out a message of `size` bytes that a queue holds no longer."""
+        self.held_bytes -= size
+        self.held_messages -= 1
+        if size >= LARGE_MESSAGE_BYTES:
+            self.count_large(size)
+
+    def release_deleted(self, size: i64) -> None:
+        """Count that a message of a deleted queue, which is booked out, leaves the memory."""
+        if size >= LARGE_MESSAGE_BYTES:
+            self.count_large(size)
+
+    def count_large(self, size: i64) -> None:
+        """Count what it takes to let go of a large message."""
+        self._scheduler.spent += size // FREED_BYTES_PER_COST
+
+    def hold_all(self, count: i64, size: i64) -> None:
+        """Book `count` messages of `size` bytes together."""
+        self.held_bytes += size
+        self.held_messages += count
+
+    def release_all(self, count: i64, size: i64) -> None:
+        """Book out `count` messages of `size` bytes together."""
+        self.held_bytes -= size
+        self.held_messages -= count
+
+    def delay(self, size: i64) -> None:
+        """Book a delayed message that is in memory."""
+        self.hold(size)
+        self.delayed_bytes += size
+
+    def end_delay(self, count: i64, size: i64) -> None:
+        """Book out so many of them."""
+        self.release_all(count, size)
+        self.delayed_bytes -= size
+
+    def begin_chunk(self, size: i64) -> None:
+        """Book bytes of a stream that no chunk has yet; `hold` books the message itself."""
+        self.unchunked_bytes += size
+
+    def end_chunk(self, size: i64) -> None:
+        """Book out such bytes: a chunk has them now, or the stream has dropped them."""
+        self.unchunked_bytes -= size
+
+    def assemble(self, size: i64) -> None:
+        """Book bytes of a content or a transaction that is not complete."""
+        self.assembling_bytes += size
+
+    def end_assembly(self, size: i64) -> None:
+        """Book out such bytes: the content or the transaction has ended."""
+        self.assembling_bytes -= size
+
+    # -- letting go of many objects ----------------------------------------------------------------
+
+    def free(self, items: list[Any]) -> None:
+        """Let go of the objects in a list that nobody uses any more: of many, in slices."""
+        count: i64 = len(items)
+        if count <= _FREED_AT_ONCE and self._end_to_free(items) == count:
+            items.clear()
+        else:
+            self.free_later(items)
+
+    def free_table(self, table: dict[Any, Any]) -> None:
+        """Let go of the objects in a dict that nobody uses any more: of many, in slices."""
+        if len(table) <= _FREED_AT_ONCE:
+            self._empty_some(table)
+        self.free_table_later(table)
+
+    def free_later(self, items: list[Any]) -> None:
+        """Let go of the objects in a list, which is one of very many, in slices."""
+        if items:
+            self._lists.append(items)
+            self._begin_freeing()
+
+    def free_table_later(self, table: dict[Any, Any]) -> None:
+        """Let go of the objects in a dict, which is one of very many, in slices."""
+        if table:
+            self._tables.append(table)
+            self._begin_freeing()
+
+    def _begin_freeing(self) -> None:
+        if not self._frees:
+            self._frees = True
+            self._scheduler.start_later(self._free_all())
+
+    def _free_all(self) -> Iterator[int]:
+        """Let go of what is in memory for nobody: a million messages take a fifth of a second."""
+        while self._lists or self._tables:
+            if self._lists:
+                items = self._lists[-1]
+                left: i64 = i64(len(items)) - self._end_to_free(items)
+                if left > 0:
+                    del items[left:]
+                else:
+                    self._lists.pop()
+            else:
+                table = self._tables[-1]
+                self._empty_some(table)
+                if not table:
+                    self._tables.pop()
+            yield 1
+        self._frees = False
+
+    def _end_to_free(self, items: list[Any]) -> i64:
+        """Return how many objects at the end of a list are let go at once, and count that.
+
+        Where these are messages, or placed ones, they are fewer the larger they are.
+        """
+        most = min(i64(len(items)), _FREED_AT_ONCE)
+        count: i64 = 0
+        size: i64 = 0
+        while count < most and size < _FREED_BYTES_AT_ONCE:
+            count += 1
+            size += _body_bytes(items[len(items) - count])
+        self._count_freed(count, size)
+        return count
+
+    def _empty_some(self, table: dict[Any, Any]) -> None:
+        """Let go of some objects of a dict, fewer where these are large messages."""
+        count: i64 = 0
+        size: i64 = 0
+        while table and count < _FREED_AT_ONCE and size < _FREED_BYTES_AT_ONCE:
+            count += 1
+            size += _body_bytes(table.popitem()[1])
+        self._count_freed(count, size)
+
+    def _count_freed(self, count: i64, size: i64) -> None:
+        self._scheduler.spent += count // MESSAGES_FREED_PER_COST + size // FREED_BYTES_PER_COST
+
+
+def _body_bytes(item: Any) -> i64:
+    """Return the bytes of the body that is let go with an object, if it has one."""
+    if isinstance(item, Message):
+        return len(item.body)
+    if isinstance(item, PlacedMessage):
+        return len(item.message.body)
+    if isinstance(item, BodyBuffer):
+        return item.taken()
+    return 0
