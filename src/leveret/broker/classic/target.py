@@ -92,7 +92,8 @@ class ClassicTarget(Target):
         self.published += 1
         size = message.size
         core = self.core
-        core.memory.hold(size)
+        memory = core.memory
+        memory.hold(size)
         queue = self._queue
         if not queue.scheduled:
             queue.schedule()
@@ -102,7 +103,7 @@ class ClassicTarget(Target):
         sequence = self._ready.append(message)
         if (sequence & core.event_mask) == 0:
             note_event(queue, ROUTED, sequence, message)
-        if (sequence & core.memory.window_mask) == 0 or size >= BODY_APART_BYTES:
+        if (sequence & memory.window_mask) == 0 or size >= BODY_APART_BYTES:
             queue.bound_window()
             if self.share is not None:
                 self.share.note()

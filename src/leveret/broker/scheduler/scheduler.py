@@ -83,6 +83,7 @@ class Dispatcher:
         """Deliver at most `limit` messages; return whether more could be delivered at once."""
 
 
+@final
 class Scheduler:
     """What waits for its turn, and what has been spent."""
 
