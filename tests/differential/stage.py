@@ -439,6 +439,12 @@ class Channel:
         shown = f" {show_fields(properties)}" if properties else ""
         self.note(f"> basic.publish {exchange!r} {key!r} {show(data)}{flags}{shown}")
 
+    def publish_many(self, count: int, exchange: str, key: str, body: str) -> None:
+        """Publish a message so many times, in one line of the transcript."""
+        self.ensure()
+        self.peer.send(raw.publish(self.number, exchange, key, body.encode()) * count)
+        self.note(f"> basic.publish {exchange!r} {key!r} {show(body.encode())} {count} times")
+
     def confirm(self) -> Heard:
         """Select confirms."""
         heard = self.call("confirm.select")

@@ -204,3 +204,26 @@ def confirms_are_refused_and_the_transaction_is_gone(s: Stage) -> None:
     a.confirm()
     a.count(s.name("q"))
     a.call("tx.commit")
+
+
+@script(29)
+def as_many_publishes_as_may_be(s: Stage) -> None:
+    a, b = s.channel(), s.channel()
+    a.declare(s.name("q"))
+    a.call("tx.select")
+    a.publish_many(10_000, "", s.name("q"), "1")
+    a.call("tx.commit")
+    b.count(s.name("q"), 10_000)
+    b.call("queue.delete", queue=s.name("q"))
+
+
+@script(29)
+def one_publish_too_many(s: Stage) -> None:
+    a, b = s.channel(), s.channel()
+    a.declare(s.name("q"))
+    a.call("tx.select")
+    a.publish_many(10_001, "", s.name("q"), "1")
+    a.sync()
+    a.call("tx.commit")
+    b.count(s.name("q"))
+    b.call("queue.delete", queue=s.name("q"))
