@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import pytest
 
-from leveret.broker.backlog.stored import BLOCK_CHUNKS_MAX
+from leveret.broker.backlog.stored import StoredChunk
 from leveret.broker.policy.policy import make_policy
 from leveret.broker.scheduler.costs import (
     DEFINING_METHOD,
     FREED_BYTES_PER_COST,
     METHOD,
+    PLACES_MOVED_PER_COST,
     SHARE_OF_DELIVERIES,
     SHARE_OF_TASKS,
     SLICE,
@@ -22,6 +23,7 @@ from leveret.broker.scheduler.timers import Timed, Timers
 from leveret.clock import NO_DEADLINE
 from leveret.limits import LARGE_MESSAGE_BYTES
 from leveret.store.disks.recording import RecordingDisk
+from leveret.store.segments.segments import ChunkRef
 from support.costs.work_account import Account, stop
 from support.node.core import Node, Peer
 from support.wire.hare import HarePeer
@@ -296,17 +298,22 @@ def test_deadlines_are_kept_while_others_are_sorted_out() -> None:
 # -- very deep queues ------------------------------------------------------------------------------
 
 
-def test_a_purge_moves_few_chunks_for_each_that_it_forgets() -> None:
-    """Also where the first one stays: a list of all would be moved as often as it is long."""
+def test_a_purge_counts_the_chunks_that_it_moves() -> None:
+    """Where the first one stays, each that is forgotten has all behind it moved."""
     node = Node(window_bytes=0)
-    peer = fill(node, 6 * BLOCK_CHUNKS_MAX, durable=True)
+    peer = fill(node, MANY, durable=True)
     peer.send(method(1, "basic.get", queue="q"))
-    chunks = node.classic("q").stored.chunks
-    assert sum(map(len, chunks.blocks)) > BLOCK_CHUNKS_MAX
-    assert max(map(len, chunks.blocks)) <= BLOCK_CHUNKS_MAX
+    stored = node.classic("q").stored
+    chunks = len(stored.items)
+    assert chunks > 1
+    # Made as long as that of a queue with a hundred gigabytes on the disk.
+    last = int(stored.items[-1].ref.last)
+    for first in range(last + 1, last + 100_000):
+        stored.items.append(StoredChunk(ChunkRef(1, 0, 1, first, first, 1, 0, 0), 1))
+    before = int(node.core.scheduler.spent)
     ask(node, node.connect(), method(1, "queue.purge", queue="q", no_wait=True))
     turns_of(node)
-    assert sum(map(len, chunks.blocks)) <= 1
+    assert int(node.core.scheduler.spent) - before > chunks * 100_000 // PLACES_MOVED_PER_COST
 
 
 def test_the_temporary_files_of_a_deleted_queue_are_removed() -> None:
@@ -359,7 +366,7 @@ def test_what_comes_back_while_pages_of_priorities_are_purged_stays() -> None:
     assert found == sorted(int(got.body) for got in taken[2200:])
     node.sync()
     assert Node(RecordingDisk(node.image()), window_bytes=50_000).classic("q").ready_count() == 0
-    assert not queue.stored.any()
+    assert queue.stored.items == []
 
 
 def test_a_requeue_between_two_slices_of_such_a_purge_survives_a_crash() -> None:

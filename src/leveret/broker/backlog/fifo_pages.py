@@ -500,7 +500,7 @@ class FifoPages(Pages):
         stored = page.stored
         if stored is None:
             return
-        queue.scheduler.spent += 1 + len(page.absent)
+        queue.scheduler.spent += 1 + len(page.absent) + self.stored.moved_cost()
         first: i64 = page.start
         for absent in [*sorted(page.absent), page.last + 1]:
             if queue.recorded and first < absent:

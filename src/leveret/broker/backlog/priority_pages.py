@@ -519,7 +519,7 @@ class PriorityPages(Pages):
             return
         kept = set(self.owner.out_within(page.first, page.last))
         kept.update(int(item.sequence) for item in self.priorities.at.within(page.first, page.last))
-        queue.scheduler.spent += 1 + len(kept)
+        queue.scheduler.spent += 1 + len(kept) + self.stored.moved_cost()
         first: i64 = page.first
         for sequence in [*sorted(kept), int(page.last) + 1]:
             if first < sequence:

@@ -7,8 +7,8 @@ Invariants: the chunks are in the order of their sequences and do not overlap; `
 sequences in their ranges that the queue has forgotten or that never lay in them; a chunk without
 messages is forgotten.
 
-A queue has tens of thousands of chunks when it is very deep, and a purge forgets them one by one
-while any of the first may stay.  So they lie in blocks: one chunk more or less moves those of one.
+A very deep queue has tens of thousands of chunks.  One chunk more or less moves those behind it in a
+list, which takes some microseconds then; what forgets many of them counts that (`moved_cost`).
 """
 
 from __future__ import annotations
@@ -20,14 +20,12 @@ from mypy_extensions import i64, mypyc_attr
 
 from leveret.broker.core.core import Core
 from leveret.broker.queue.queue import Queue
+from leveret.broker.scheduler.costs import PLACES_MOVED_PER_COST
 from leveret.chunk import Chunk
 from leveret.store.journal.journal import Journal, LateRecord
 from leveret.store.records.ranges import RangeSet
 from leveret.store.segments.segments import ChunkRef
 from leveret.store.segments.spill import Spill
-
-#: A block of so many chunks becomes two.
-BLOCK_CHUNKS_MAX: Final = 1024
 
 
 @final
@@ -52,93 +50,6 @@ class StoredChunk:
         self.pinned = False
 
 
-@final
-class ChunkBlocks:
-    """Chunks in the order of their sequences.
-
-    Invariants: no block is empty or has more than `BLOCK_CHUNKS_MAX` chunks; all chunks of a block
-    come before those of the next.
-    """
-
-    def __init__(self) -> None:
-        self.blocks: list[list[StoredChunk]] = []
-
-    def __iter__(self) -> Iterator[StoredChunk]:
-        """Yield the chunks in order; none may be added or removed meanwhile."""
-        for block in self.blocks:
-            yield from block
-
-    def insert(self, stored: StoredChunk) -> None:
-        """Add a chunk that overlaps with no other."""
-        blocks = self.blocks
-        if not blocks:
-            blocks.append([stored])
-            return
-        first = stored.ref.first
-        place: i64 = max(self._block(first), 0)
-        block = blocks[place]
-        block.insert(_behind(block, first), stored)
-        if len(block) > BLOCK_CHUNKS_MAX:
-            half = len(block) // 2
-            blocks.insert(place + 1, block[half:])
-            del block[half:]
-
-    def remove(self, stored: StoredChunk) -> None:
-        """Take out a chunk that is there."""
-        first = stored.ref.first
-        place = self._block(first)
-        block = self.blocks[place]
-        del block[_behind(block, first) - 1]
-        if not block:
-            del self.blocks[place]
-
-    def up_to(self, sequence: i64) -> StoredChunk | None:
-        """Return the last chunk that begins at a sequence or before it, or None."""
-        place = self._block(sequence)
-        if place < 0:
-            return None
-        block = self.blocks[place]
-        return block[_behind(block, sequence) - 1]
-
-    def behind(self, sequence: i64) -> StoredChunk | None:
-        """Return the first chunk that begins after a sequence, or None."""
-        blocks = self.blocks
-        place: i64 = max(self._block(sequence), 0)
-        if place >= len(blocks):
-            return None
-        block = blocks[place]
-        inner = _behind(block, sequence)
-        if inner < len(block):
-            return block[inner]
-        return blocks[place + 1][0] if place + 1 < len(blocks) else None
-
-    def _block(self, sequence: i64) -> i64:
-        """Return the place of the last block that begins at a sequence or before it, or -1."""
-        blocks = self.blocks
-        low: i64 = 0
-        high: i64 = len(blocks)
-        while low < high:
-            middle: i64 = (low + high) >> 1
-            if blocks[middle][0].ref.first <= sequence:
-                low = middle + 1
-            else:
-                high = middle
-        return low - 1
-
-
-def _behind(block: list[StoredChunk], sequence: i64) -> i64:
-    """Return the place of the first chunk of a block that begins after a sequence."""
-    low: i64 = 0
-    high: i64 = len(block)
-    while low < high:
-        middle: i64 = (low + high) >> 1
-        if block[middle].ref.first <= sequence:
-            low = middle + 1
-        else:
-            high = middle
-    return low
-
-
 def _forget(spill: Spill, stored: StoredChunk) -> None:
     """Count a chunk that its queue has forgotten as gone from its file."""
     stored.kept = False
@@ -154,7 +65,8 @@ class StoredChunks:
     def __init__(self, spill: Spill) -> None:
         #: True where the queue's messages outlive a restart whether persistent or not.
         self.keeps_all = False
-        self.chunks = ChunkBlocks()
+        #: The chunks in the order of their sequences.
+        self.items: list[StoredChunk] = []
         self.gone = RangeSet()
         #: The last sequence that lies in a chunk; 0 when none does.
         self.through: i64 = 0
@@ -162,14 +74,9 @@ class StoredChunks:
         #: Where a sequence was found last: acks mostly come in order.
         self._found: StoredChunk | None = None
 
-    @property
-    def items(self) -> list[StoredChunk]:
-        """The chunks in the order of their sequences, in a list of their own."""
-        return list(self.chunks)
-
-    def any(self) -> bool:
-        """Return whether there is a chunk."""
-        return len(self.chunks.blocks) > 0
+    def moved_cost(self) -> i64:
+        """Return what it costs to close the gap that a chunk leaves in the list."""
+        return len(self.items) // PLACES_MOVED_PER_COST
 
     def outlives(self, chunk: Chunk, index: i64) -> bool:
         """Return whether a message of a chunk outlives a restart."""
@@ -179,7 +86,7 @@ class StoredChunks:
         """Add a chunk; `live` of its messages are not gone."""
         stored = StoredChunk(ref, live)
         self._spill.use.lives(ref, live)
-        self.chunks.insert(stored)
+        self.items.insert(self._behind(ref.first), stored)
         self.through = max(self.through, ref.last)
         return stored
 
@@ -188,18 +95,36 @@ class StoredChunks:
         stored = self._found
         if stored is not None and stored.kept and (stored.ref.first <= sequence <= stored.ref.last):
             return stored
-        stored = self.chunks.up_to(sequence)
-        if stored is None or sequence > stored.ref.last:
+        stored = self.next_from(sequence)
+        if stored is None or sequence < stored.ref.first:
             return None
         self._found = stored
         return stored
 
     def next_from(self, sequence: i64) -> StoredChunk | None:
         """Return the first chunk that ends at a sequence or later, or None."""
-        stored = self.chunks.up_to(sequence)
-        if stored is not None and stored.ref.last >= sequence:
-            return stored
-        return self.chunks.behind(sequence)
+        place = self._behind(sequence)
+        if place > 0 and self.items[place - 1].ref.last >= sequence:
+            return self.items[place - 1]
+        return self.items[place] if place < len(self.items) else None
+
+    def behind(self, sequence: i64) -> StoredChunk | None:
+        """Return the first chunk that begins after a sequence, or None."""
+        place = self._behind(sequence)
+        return self.items[place] if place < len(self.items) else None
+
+    def _behind(self, sequence: i64) -> i64:
+        """Return the place of the first chunk that begins after a sequence."""
+        items = self.items
+        low: i64 = 0
+        high: i64 = len(items)
+        while low < high:
+            middle: i64 = (low + high) >> 1
+            if items[middle].ref.first <= sequence:
+                low = middle + 1
+            else:
+                high = middle
+        return low
 
     def holds(self, sequence: i64) -> bool:
         """Return whether a chunk has a message of that sequence that is not gone."""
@@ -248,43 +173,39 @@ class StoredChunks:
         if not stored.kept:
             return
         _forget(self._spill, stored)
-        self.chunks.remove(stored)
+        del self.items[self._behind(stored.ref.first) - 1]
         self.gone.remove(stored.ref.first, stored.ref.last)
         if self._found is stored:
             self._found = None
-        if not self.any():
+        if not self.items:
             self.through = 0
 
     def clear(self) -> None:
         """Forget all chunks."""
-        for block in self._detach():
-            for stored in block:
-                _forget(self._spill, stored)
+        for stored in self._detach():
+            _forget(self._spill, stored)
 
     def free(self, core: Core) -> None:
         """Forget all chunks, because the queue is deleted: of many, some in later turns."""
         core.scheduler.start(self._free(self._detach()))
 
-    def _free(self, blocks: list[list[StoredChunk]]) -> Iterator[int]:
-        while blocks:
-            block = blocks[-1]
-            _forget(self._spill, block.pop())
-            if not block:
-                blocks.pop()
+    def _free(self, chunks: list[StoredChunk]) -> Iterator[int]:
+        while chunks:
+            _forget(self._spill, chunks.pop())
             yield 1
 
-    def _detach(self) -> list[list[StoredChunk]]:
-        """Let all chunks leave, for the caller to forget each of them; return their blocks."""
-        blocks = self.chunks.blocks
-        self.chunks = ChunkBlocks()
+    def _detach(self) -> list[StoredChunk]:
+        """Let all chunks leave, for the caller to forget each of them."""
+        chunks = self.items
+        self.items = []
         self._found = None
         self.gone = RangeSet()
         self.through = 0
-        return blocks
+        return chunks
 
     def parts(self, first: i64, last: i64) -> bool:
         """Return whether a chunk lies between two sequences."""
-        stored = self.chunks.behind(first)
+        stored = self.behind(first)
         return stored is not None and stored.ref.first < last
 
 

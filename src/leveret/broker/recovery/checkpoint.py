@@ -156,7 +156,7 @@ class BrokerCheckpoint(CheckpointSource):
         stored = queue.stored
         last: i64 = -1
         while not queue.deleted:
-            chunk = stored.chunks.behind(last)
+            chunk = stored.behind(last)
             if chunk is None:
                 return
             last = chunk.ref.last
