@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from leveret.broker.core.accounts import UNACKED_BYTES
-from leveret.broker.core.retention import Keeper, RetentionShare
+from leveret.broker.core.retention import Keeper, RetentionShare, Shrinking
 from leveret.broker.scheduler.costs import SHARE_OF_DEADLINES
 from leveret.chunk import ChunkBuilder
 from leveret.limits import (
@@ -414,18 +414,21 @@ def test_histories_have_the_same_share() -> None:
     assert node.core.memory.held_messages == 0
 
 
-class Kept(Keeper):
+class Kept(Shrinking):
     """Keeps so many pieces of 10 bytes."""
 
+    def __init__(self, share: RetentionShare) -> None:
+        self.keeper = Keeper(share, self)
+
     def shrink(self) -> None:
-        while self.bytes > 0 and self.is_over():
-            self.book(-10)
+        while self.keeper.bytes > 0 and self.keeper.is_over():
+            self.keeper.book(-10)
 
 
 def test_who_keeps_most_makes_room() -> None:
     share = RetentionShare()
     share.bytes_max = 100
-    keepers = [Kept(share) for _ in range(5)]
+    keepers = [Kept(share).keeper for _ in range(5)]
     for keeper in keepers:
         for _ in range(20):
             keeper.book(10)

@@ -30,7 +30,6 @@ class Detached:
         self.pages: list[Page] = []
         #: What else refers to them.
         self.lists: Final[list[list[Any]]] = []
-        self.tables: Final[list[dict[Any, Any]]] = []
 
     def free(self, core: Core) -> None:
         """Let go of the memory, in later turns where it is much."""
@@ -46,8 +45,6 @@ class Detached:
             self.at.free(core.scheduler)
         for items in self.lists:
             core.memory.free(items)
-        for table in self.tables:
-            core.memory.free_table(table)
 
     def _free_pages(self, core: Core) -> Iterator[int]:
         pages = self.pages

@@ -21,7 +21,7 @@ from leveret.broker.backlog.owner import BacklogOwner
 from leveret.broker.backlog.page import Page, place_of
 from leveret.broker.backlog.page_cutter import cut
 from leveret.broker.backlog.pages import Pages
-from leveret.broker.backlog.stored import SpillRecord, StoredChunks
+from leveret.broker.backlog.stored import StoredChunks
 from leveret.broker.backlog.window import (
     NOTHING,
     TAKEN,
@@ -138,35 +138,20 @@ class FifoPages(Pages):
 
     def spilled(self, page: Page, ref: ChunkRef) -> None:
         """Drop a page from memory once its chunk is written, and journal the chunk's place."""
-        queue = self.queue
-        stored = page.stored
-        if queue.deleted or stored is None or not stored.kept:
-            return
-        stored.written = True
-        if not ref.temporary:
-            queue.core.journal.later(SpillRecord(queue, self.stored, stored, ref))
-        if page.listed and (page.evicted or not self._is_near(page)):
+        near = page in self._ahead() and not page.evicted
+        if self.stored.written(self.queue, page.stored, ref) and page.listed and not near:
             self._unload(page)
 
-    def _is_near(self, page: Page) -> bool:
-        """Return whether a page is among those that are read ahead."""
-        place: i64 = self.head
-        end = self._ahead_end()
-        while place < end:
-            if self.items[place] is page:
-                return True
-            place += 1
-        return False
-
-    def _ahead_end(self) -> i64:
-        """Return the place behind the pages that are read ahead."""
-        end: i64 = self.head
-        most: i64 = min(self.head + PAGES_AHEAD, len(self.items))
+    def _ahead(self) -> list[Page]:
+        """Return the first pages, which are read ahead."""
+        ahead: list[Page] = []
         size: i64 = 0
-        while end < most and size < PAGES_AHEAD_BYTES:
-            size += self.items[end].size
-            end += 1
-        return end
+        for page in self.items[self.head : self.head + PAGES_AHEAD]:
+            if size >= PAGES_AHEAD_BYTES:
+                break
+            ahead.append(page)
+            size += page.size
+        return ahead
 
     def _unload(self, page: Page) -> None:
         """Drop a page from memory."""
@@ -175,7 +160,6 @@ class FifoPages(Pages):
         page.release(self.stored.gone, self.owner.expires())
         self.queue.core.memory.release_all(page.waiting, page.size)
         self._count_as_away(page)
-        self.note_deadline(page)
 
     def evict(self) -> bool:
         """Move waiting messages in memory to disk; return whether there are more for another call.
@@ -278,7 +262,6 @@ class FifoPages(Pages):
                     self.want(page)
                     return NOTHING
                 self._load_now(page)
-                back = self.ready.returns.first()
             self._enter(page)
             back = self.ready.returns.first()
             front = self.front.first()
@@ -301,13 +284,9 @@ class FifoPages(Pages):
         if self.head >= _COMPACT_AT and self.head * 2 >= len(self.items):
             del self.items[: self.head]
             self.head = 0
-        place: i64 = self.head
-        end = self._ahead_end()
-        while place < end:
-            ahead = self.items[place]
+        for ahead in self._ahead():
             if ahead.window is None and ahead.waiting > 0:
                 self.want(ahead)
-            place += 1
 
     def _part_returned(self, window: Window) -> None:
         """Put what came back once into its own place, where its count goes with it."""

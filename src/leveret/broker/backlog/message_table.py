@@ -15,6 +15,7 @@ from mypy_extensions import i64
 
 from leveret.broker.backlog.window import Returned
 from leveret.broker.scheduler.scheduler import Scheduler
+from leveret.large_dict import LargeDict
 
 #: Sequences of a block, as a number of bits.  A message that is left alone in its block takes some
 #: 250 bytes more than one in a dict; those that lie close together take 100 bytes less.
@@ -23,9 +24,6 @@ _BLOCK_MASK: Final[i64] = 15
 
 #: No sequence is above it.
 _LAST: Final[i64] = 0x7FFF_FFFF_FFFF_FFFF
-
-#: Blocks of a group, which are in one dict, as a number of bits.
-_GROUP_BITS: Final[i64] = 10
 
 
 @final
@@ -44,7 +42,7 @@ class MessageTable:
 
     def __init__(self) -> None:
         self.count: i64 = 0
-        self._groups: dict[i64, dict[i64, Block]] = {}
+        self._blocks: LargeDict[int, Block] = LargeDict()
         #: The block that was put into last, and the one that was looked into last.
         self._put = Block(-1)
         self._found = self._put
@@ -101,23 +99,23 @@ class MessageTable:
 
     def within(self, first: i64, last: i64) -> list[Returned]:
         """Return the messages whose sequences are from `first` to `last`, in no order."""
-        found: list[Returned] = []
-        group_bits = _BLOCK_BITS + _GROUP_BITS
-        for number, group in self._groups.items():
-            if number < first >> group_bits or number > last >> group_bits:
-                continue
-            for block in group.values():
-                if first >> _BLOCK_BITS <= block.number <= last >> _BLOCK_BITS:
-                    found += [
-                        item
-                        for item in block.items
-                        if item is not None and first <= item.sequence <= last
-                    ]
-        return found
+        begin = first >> _BLOCK_BITS
+        end = last >> _BLOCK_BITS
+        if end - begin < len(self._blocks):
+            blocks = [self._find(number) for number in range(begin, end + 1)]
+        else:
+            blocks = [*self.blocks()]
+        return [
+            item
+            for block in blocks
+            if block is not None
+            for item in block.items
+            if item is not None and first <= item.sequence <= last
+        ]
 
     def blocks(self) -> list[Block]:
         """Return all blocks, in no order."""
-        return [block for group in self._groups.values() for block in group.values()]
+        return self._blocks.values()
 
     def free(self, scheduler: Scheduler) -> None:
         """Let go of all messages, in later turns where there are many."""
@@ -125,15 +123,14 @@ class MessageTable:
         scheduler.spent += len(blocks) >> 4
         for block in blocks:
             scheduler.memory.free_later(block.items)
-        self._groups = {}
+        self._blocks = LargeDict()
         self._put = Block(-1)
         self._found = self._put
         self.count = 0
 
     def _find(self, number: i64) -> Block | None:
         """Return the block of a number, if there is one."""
-        group = self._groups.get(number >> _GROUP_BITS)
-        return group.get(number) if group is not None else None
+        return self._blocks.get(int(number))
 
     def _begin(self, number: i64) -> Block:
         """Have a block put into from now on."""
@@ -141,10 +138,7 @@ class MessageTable:
         block = self._find(number)
         if block is None:
             block = Block(number)
-            group = self._groups.get(number >> _GROUP_BITS)
-            if group is None:
-                group = self._groups[number >> _GROUP_BITS] = {}
-            group[number] = block
+            self._blocks[int(number)] = block
         self._put = block
         if before.count == 0 and before.number >= 0:
             self._end(before)
@@ -152,11 +146,7 @@ class MessageTable:
 
     def _end(self, block: Block) -> None:
         """Take out a block that is empty."""
-        number = block.number
-        group = self._groups[number >> _GROUP_BITS]
-        del group[number]
-        if not group:
-            del self._groups[number >> _GROUP_BITS]
+        del self._blocks[int(block.number)]
         if self._found is block:
             # It may come again, as another block.
             self._found = self._put

@@ -78,13 +78,10 @@ def _spill(pages: FifoPages, page: Page) -> None:
     page.min_expiry = builder.min_expiry
     page.min_timestamp = builder.min_timestamp
     temporary = not queue.recorded or builder.persistent == 0
-    count = builder.count
-    ref = queue.core.spill.add(builder, page, temporary)
-    page.stored = pages.stored.add(ref, count)
+    page.stored = pages.stored.write(builder, page, temporary)
     page.stored.whole = True
-    page.stored.written = False
     for gap in gaps:
-        if gap < ref.last:
+        if gap < page.stored.ref.last:
             pages.stored.gone.add(gap, gap)
 
 

@@ -95,9 +95,10 @@ class Pages:
             self.owner.note_page_deadline(deadline, page.first)
 
     def _count_as_away(self, page: Page) -> None:
-        """Count a page's messages as being only on disk."""
+        """Count a page's messages as being only on disk, and note when they expire."""
         self.away_count += page.waiting
         self.away_bytes += page.size
+        self.note_deadline(page)
 
     # -- reading ----------------------------------------------------------------------------------
 
@@ -131,13 +132,14 @@ class Pages:
 
     def _load_now(self, page: Page) -> None:
         """Read a page synchronously."""
+        self.load(page, self._read(page))
+
+    def _read(self, page: Page) -> bytes:
+        """Return the bytes of a page's chunk, read synchronously, and count what that costs."""
+        core = self.queue.core
         stored = page.stored
         assert stored is not None
-        self.load(page, self._read(stored.ref))
-
-    def _read(self, ref: ChunkRef) -> bytes:
-        """Read a chunk synchronously, and count what that costs."""
-        core = self.queue.core
+        ref = stored.ref
         core.scheduler.spent += CHUNK_READ + ref.size // CHUNK_BYTES_PER_COST
         return core.reader.read(self.queue.queue_id, ref, self.levels())
 
@@ -193,9 +195,7 @@ class Pages:
 
     def _peek(self, page: Page) -> None:
         """Read a page without loading it."""
-        stored = page.stored
-        assert stored is not None
-        found = self._decode(page, self._read(stored.ref))
+        found = self._decode(page, self._read(page))
         self._peeked = page
         self._peeked_items = {item.sequence: item for item in found}
 
@@ -261,7 +261,6 @@ class Pages:
             self.ready.bodies += page.bodies
             self.items.append(page)
             self._count_as_away(page)
-            self.note_deadline(page)
         if restored:
             self.active = True
 

@@ -5,7 +5,7 @@ What came back lies before what is new on its level, by its old place.  Of a dee
 the disk (`priority_pages.py`).
 
 Invariants: `at` holds exactly what waits in memory; a place in a level whose sequence is not in
-`at` is empty; `tail` holds what of it has the sequence `tail_start` or above.
+`at` is empty; the tail is what of it has the sequence `tail_start` or above.
 """
 
 from __future__ import annotations
@@ -96,9 +96,9 @@ class PriorityReady(Ready):
         self.levels: dict[i64, Level] = {}
         #: No level above this one holds anything.
         self.highest: i64 = 0
-        #: The messages that came since the queue is deep, and their bytes.
-        self.tail: dict[i64, Returned] = {}
+        #: The first of the messages that are in no page yet, their number and their bytes.
         self.tail_start: i64 = _NO_TAIL
+        self.tail_count: i64 = 0
         self.tail_bytes: i64 = 0
 
     def append(self, message: Message) -> i64:
@@ -111,7 +111,7 @@ class PriorityReady(Ready):
         self.at.put(returned)
         self._level(level_of(message, self.level_set)).items.append(returned)
         if sequence >= self.tail_start:
-            self._put_in_tail(returned)
+            self._count_in_tail(message, 1)
         return sequence
 
     def _level(self, priority: i64) -> Level:
@@ -169,14 +169,14 @@ class PriorityReady(Ready):
         """Return the message that `first` named and move on; sets `taken_count`."""
         returned = self.at.pop(sequence)
         assert returned is not None
-        if self.tail:
-            self._take_from_tail(sequence)
         back = self._level(level_of(returned.message, self.level_set)).back
         if back and back[0][1] is returned:
             # It may come back: two entries of one sequence cannot be put in order.
             heapq.heappop(back)
         self.taken_count = returned.count
         message = returned.message
+        if sequence >= self.tail_start:
+            self._count_in_tail(message, -1)
         self.size -= message.size
         self.bodies -= len(message.body)
         return message
@@ -188,7 +188,7 @@ class PriorityReady(Ready):
         level = self._level(level_of(returned.message, self.level_set))
         heapq.heappush(level.back, (returned.sequence, returned))
         if returned.sequence >= self.tail_start:
-            self._put_in_tail(returned)
+            self._count_in_tail(returned.message, 1)
 
     def has(self, sequence: i64) -> bool:
         """Return whether a message with this sequence waits in memory."""
@@ -234,11 +234,11 @@ class PriorityReady(Ready):
 
     def remove(self, sequence: i64) -> Returned | None:
         """Take a message out of memory; return None if it is not there."""
-        if self.tail:
-            self._take_from_tail(sequence)
         returned = self.at.pop(sequence)
         if returned is not None:
             self._count_off(returned.message)
+            if sequence >= self.tail_start:
+                self._count_in_tail(returned.message, -1)
         return returned
 
     def waiting(self) -> list[Returned]:
@@ -255,7 +255,6 @@ class PriorityReady(Ready):
         for level in self.levels.values():
             detached.lists.extend((level.items, level.back))
         detached.at = self.at
-        detached.tables.append(self.tail)
         self.size = 0
         self.bodies = 0
         self.at = MessageTable()
@@ -285,18 +284,13 @@ class PriorityReady(Ready):
 
     def end_tail(self) -> None:
         """End the tail."""
-        self.tail = {}
+        self.tail_count = 0
         self.tail_bytes = 0
         self.tail_start = _NO_TAIL
 
-    def _put_in_tail(self, returned: Returned) -> None:
-        self.tail[returned.sequence] = returned
-        self.tail_bytes += returned.message.size
-
-    def _take_from_tail(self, sequence: i64) -> None:
-        returned = self.tail.pop(sequence, None)
-        if returned is not None:
-            self.tail_bytes -= returned.message.size
+    def _count_in_tail(self, message: Message, count: i64) -> None:
+        self.tail_count += count
+        self.tail_bytes += count * message.size
 
     def enter(self, level: i64, rows: list[Returned]) -> None:
         """Add messages of a level from the disk, in the order of their sequences."""

@@ -26,7 +26,7 @@ from leveret.broker.backlog.owner import BacklogOwner
 from leveret.broker.backlog.page import Page, place_of
 from leveret.broker.backlog.pages import Pages
 from leveret.broker.backlog.priorities import PriorityReady
-from leveret.broker.backlog.stored import SpillRecord, StoredChunks
+from leveret.broker.backlog.stored import StoredChunks
 from leveret.broker.backlog.window import Returned, sequence_of
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduler.costs import MESSAGES_PER_COST
@@ -147,8 +147,8 @@ class PriorityPages(Pages):
             self.active = True
             ready.begin_tail()
         elif (
-            ready.tail_bytes + len(ready.tail) * ROW_BYTES >= core.memory.page_bytes
-            or len(ready.tail) >= CHUNK_RECORDS_MAX
+            ready.tail_bytes + ready.tail_count * ROW_BYTES >= core.memory.page_bytes
+            or ready.tail_count >= CHUNK_RECORDS_MAX
         ):
             self._cut_tail()
 
@@ -189,7 +189,7 @@ class PriorityPages(Pages):
         that lies in the range of a chunk.
         """
         start = self.priorities.tail_start
-        rows = list(self.priorities.tail.values())
+        rows = self.priorities.at.since(start)
         rows += self.owner.out_from(start)
         rows.sort(key=sequence_of)
         return rows
@@ -210,10 +210,8 @@ class PriorityPages(Pages):
         page.min_expiry = builder.min_expiry
         page.min_timestamp = builder.min_timestamp
         temporary = not queue.recorded or builder.persistent == 0
-        ref = queue.core.spill.add(builder, page, temporary)
-        page.stored = self.stored.add(ref, len(rows))
+        page.stored = self.stored.write(builder, page, temporary)
         page.stored.pinned = True
-        page.stored.written = False
         self.unwritten += 1
 
     def spilled(self, page: Page, ref: ChunkRef) -> None:
@@ -222,16 +220,8 @@ class PriorityPages(Pages):
         self.unwritten -= 1
         rows = page.rows
         page.rows = []
-        queue = self.queue
-        stored = page.stored
-        if queue.deleted or stored is None or not stored.kept:
-            return
-        stored.written = True
-        if not self.stored.unpin(stored):
-            return
-        if not ref.temporary:
-            queue.core.journal.later(SpillRecord(queue, self.stored, stored, ref))
-        if self.active and self._held() > queue.core.memory.window_bytes:
+        kept = self.stored.written(self.queue, page.stored, ref)
+        if kept and self.active and self._held() > self.queue.core.memory.window_bytes:
             self._let_go_of_rows(page, rows)
 
     def _let_go_of_rows(self, page: PriorityPage, rows: list[Returned]) -> None:
@@ -265,7 +255,6 @@ class PriorityPages(Pages):
         self._list(page)
         self.items.append(page)
         self._count_as_away(page)
-        self.note_deadline(page)
 
     def _list(self, page: PriorityPage) -> None:
         """Register a page, which is behind all others, with the levels that it holds."""

@@ -7,8 +7,8 @@ Invariants: the chunks are in the order of their sequences and do not overlap; `
 sequences in their ranges that the queue has forgotten or that never lay in them; a chunk without
 messages is forgotten.
 
-A very deep queue has tens of thousands of chunks.  One chunk more or less moves those behind it in a
-list, which takes some microseconds then; what forgets many of them counts that (`moved_cost`).
+A very deep queue has tens of thousands of chunks.  One chunk more or less moves those behind it in
+a list, which takes some microseconds then; what forgets many of them counts that (`moved_cost`).
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from mypy_extensions import i64, mypyc_attr
 from leveret.broker.core.core import Core
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduler.costs import PLACES_MOVED_PER_COST
-from leveret.chunk import Chunk
+from leveret.chunk import Chunk, ChunkBuilder
 from leveret.store.journal.journal import Journal, LateRecord
 from leveret.store.records.ranges import RangeSet
 from leveret.store.segments.segments import ChunkRef
-from leveret.store.segments.spill import Spill
+from leveret.store.segments.spill import Spill, SpillOwner
 
 
 @final
@@ -89,6 +89,24 @@ class StoredChunks:
         self.items.insert(self._behind(ref.first), stored)
         self.through = max(self.through, ref.last)
         return stored
+
+    def write(self, builder: ChunkBuilder, page: SpillOwner, temporary: bool) -> StoredChunk:
+        """Write the messages of a page to a segment file; `page` is told when that is done."""
+        count = builder.count
+        stored = self.add(self._spill.add(builder, page, temporary), count)
+        stored.written = False
+        return stored
+
+    def written(self, queue: Queue, stored: StoredChunk | None, ref: ChunkRef) -> bool:
+        """Note that a chunk is written, and journal its place; return whether it is still kept."""
+        if queue.deleted or stored is None or not stored.kept:
+            return False
+        stored.written = True
+        if not self.unpin(stored):
+            return False
+        if not ref.temporary:
+            queue.core.journal.later(SpillRecord(queue, self, stored, ref))
+        return True
 
     def find(self, sequence: i64) -> StoredChunk | None:
         """Return the chunk in whose range a sequence lies, or None."""

@@ -21,14 +21,18 @@ from leveret.broker.backlog.page import Page
 from leveret.broker.backlog.pages import Pages
 from leveret.broker.backlog.window import NOTHING, Returned, WindowPart
 from leveret.broker.classic.dead_letter import DeadLetter
-from leveret.broker.classic.deduplication import Deduplication, QueuedKeys, queued_keys_of
+from leveret.broker.classic.deduplication import (
+    Deduplication,
+    QueuedKeys,
+    queued_keys_of,
+    replace_keys,
+)
 from leveret.broker.classic.expiry import Expiry
 from leveret.broker.classic.retained import Retained, Rewinding, retention_of
 from leveret.broker.classic.retries import Retries
 from leveret.broker.classic.target import ClassicTarget
 from leveret.broker.classic.tracing import note_death, note_event
 from leveret.broker.classic.waiting import WaitingQueue
-from leveret.broker.core.accounts import MarkAccount
 from leveret.broker.core.core import Core
 from leveret.broker.core.counts import Deaths
 from leveret.broker.scheduler.costs import LOOKED_AT_PER_COST
@@ -102,11 +106,7 @@ class ClassicQueue(WaitingQueue):
 
     def _know_keys(self, keys: QueuedKeys | None) -> None:
         """Know the keys of queued messages by `keys` from now on."""
-        before = self.queued_keys
-        if before is not keys and before is not None and before.account is not None:
-            before.account.end()
-        if keys is not None and keys.account is None:
-            keys.account = MarkAccount(self.core.accounts)
+        replace_keys(self.queued_keys, keys, self.core.accounts)
         self.queued_keys = keys
 
     def retry_count(self) -> i64:
@@ -290,8 +290,6 @@ class ClassicQueue(WaitingQueue):
         self.scheduler.spent += 1
         if self.special:
             self.scheduler.spent += 3
-            while not self.prepare_get():
-                pass
         sequence = self._first_to_get()
         if sequence == NOTHING:
             return None
@@ -322,13 +320,15 @@ class ClassicQueue(WaitingQueue):
         if expiry is None:
             return True
         expiry.expire_some(core.now_ms)
-        return expiry.drop_first()
+        return not expiry.drop_next()
 
     def _first_to_get(self) -> i64:
         """Return the sequence of the next message that has not expired and is due, or NOTHING."""
         retries = self.retries
         while True:
-            sequence = self.expiry.first_alive() if self.expiry else self.ready.first_at_once()
+            while self.special and not self.prepare_get():
+                pass
+            sequence = self.ready.first_at_once()
             if sequence == NOTHING or retries is None or not retries.holds_back(sequence):
                 return sequence
 
@@ -487,7 +487,6 @@ class ClassicQueue(WaitingQueue):
             self.intake.forget_keys()
         self.core.memory.release_all(self.unacked_count, self.unacked_bytes)
         if self.retries is not None:
-            self.core.memory.release_all(len(self.retries.parked), self.retries.size)
             self.retries.end()
         if self.retained is not None:
             self.retained.clear()

@@ -23,7 +23,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from leveret.broker.core.accounts import MarkAccount
+from leveret.broker.core.accounts import Accounts, MarkAccount
 from leveret.broker.values.queue_settings import QueueSettings
 from leveret.large_dict import LargeDict
 from leveret.limits import DEDUPLICATION_KEYS, KEY_BYTES, SLICE_MESSAGES
@@ -131,13 +131,7 @@ class Deduplication:
     def definitions(self, queue_id: i64) -> Iterator[dict[str, object]]:
         """Yield the window as records of a checkpoint; it may change meanwhile."""
         entries = self.order[self.head :]
-        for start in range(0, len(entries), KEYS_PER_RECORD):
-            w = BytesWriter()
-            for time, key in entries[start : start + KEYS_PER_RECORD]:
-                write_i64_be(w, time)
-                w.append(len(key))
-                w.write(key)
-            yield {"id": int(queue_id), "header": self.header, "keys": w.getvalue()}
+        return _key_records({"id": int(queue_id), "header": self.header}, "keys", entries)
 
 
 @final
@@ -183,14 +177,22 @@ class QueuedKeys:
 
     def definitions(self, queue_id: i64) -> Iterator[dict[str, object]]:
         """Yield the keys as records of a checkpoint; they may change meanwhile."""
-        entries = [item for item in self.sequences.items() if item[0] not in self.transient]
-        for start in range(0, len(entries), KEYS_PER_RECORD):
-            w = BytesWriter()
-            for key, sequence in entries[start : start + KEYS_PER_RECORD]:
-                write_i64_be(w, sequence)
-                w.append(len(key))
-                w.write(key)
-            yield {"id": int(queue_id), "header": self.header, "queued": w.getvalue()}
+        lost = self.transient
+        entries = [(number, key) for key, number in self.sequences.items() if key not in lost]
+        return _key_records({"id": int(queue_id), "header": self.header}, "queued", entries)
+
+
+def _key_records(
+    record: dict[str, object], field: str, entries: list[tuple[int, bytes]]
+) -> Iterator[dict[str, object]]:
+    """Yield copies of `record`, each with some of the times, or sequences, and keys in a field."""
+    for start in range(0, len(entries), KEYS_PER_RECORD):
+        w = BytesWriter()
+        for number, key in entries[start : start + KEYS_PER_RECORD]:
+            write_i64_be(w, number)
+            w.append(len(key))
+            w.write(key)
+        yield record | {field: w.getvalue()}
 
 
 def read_keys(data: bytes) -> Iterator[tuple[int, bytes]]:
@@ -201,6 +203,18 @@ def read_keys(data: bytes) -> Iterator[tuple[int, bytes]]:
         end: i64 = position + 9 + i64(data[position + 8])
         yield int(read_i64_be(data, position)), data[position + 9 : end]
         position = end
+
+
+def replace_keys(
+    before: Deduplication | QueuedKeys | None,
+    now: Deduplication | QueuedKeys | None,
+    accounts: Accounts,
+) -> None:
+    """Book the keys of `now` instead of those of `before`, which may be the same."""
+    if before is not now and before is not None and before.account is not None:
+        before.account.end()
+    if now is not None and now.account is None:
+        now.account = MarkAccount(accounts)
 
 
 def window_of(settings: QueueSettings, current: Deduplication | None) -> Deduplication | None:

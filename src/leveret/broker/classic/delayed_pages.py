@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64
 
 from leveret.broker.backlog.damage import chunk_if_true, open_chunk, report_messages
-from leveret.broker.backlog.stored import SpillRecord, StoredChunk
+from leveret.broker.backlog.stored import StoredChunk
 from leveret.broker.classic.delayed_memory import Delayed
 from leveret.broker.scheduler.costs import MESSAGES_PER_COST
 from leveret.broker.scheduler.effects import ChunkWanted
@@ -198,29 +198,23 @@ class DelayedPages:
         page.leaving = size + len(page.rows) * DELAYED_OVERHEAD_BYTES
         memory.leaving += page.leaving
         queue.scheduler.spent += _CUT * len(page.rows)
-        ref = queue.core.spill.add(builder, page, not queue.recorded)
-        self._keep(page, self.stored.add(ref, builder.count))
+        self._keep(page, self.stored.write(builder, page, not queue.recorded))
         for first, end in gaps:
             self.stored.gone.add(first, end)
 
     def _keep(self, page: DelayedPage, stored: StoredChunk) -> None:
         page.stored = stored
         stored.whole = True
-        stored.written = not page.rows
         self.by_key[stored.key] = page
         self._core.memory.hold_all(0, DELAYED_PAGE_BYTES)
 
     def written(self, page: DelayedPage, ref: ChunkRef) -> None:
         """Drop what is not due soon from memory, and journal the chunk's place."""
         queue = self._queue
-        stored = page.stored
         rows, page.rows = page.rows, []
         self.memory.leaving -= page.leaving
-        if queue is None or stored is None or not stored.kept:
+        if queue is None or not self.stored.written(queue, page.stored, ref):
             return
-        stored.written = True
-        if not ref.temporary:
-            queue.core.journal.later(SpillRecord(queue, self.stored, stored, ref))
         until = queue.core.now_ms + self.near_ms
         for sequence in rows:
             delayed = self.memory.loaded.get(sequence)

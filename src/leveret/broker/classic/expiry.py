@@ -168,20 +168,11 @@ class Expiry(Timed, Deadlined):
         self._deadlines.pop()
         return key >> 1 if key & 1 else None
 
-    def drop_first(self) -> bool:
-        """Expire a few messages that are next; return whether the next one lives, or none is left.
+    def drop_next(self) -> bool:
+        """Expire the next message if it is due; return whether it was.
 
         What came from the disk only now may have been due for long.
         """
-        left: i64 = _AT_ONCE
-        while left > 0:
-            left -= 1
-            if not self._drop_next():
-                return True
-        return False
-
-    def _drop_next(self) -> bool:
-        """Expire the next message if it is due; return whether it was."""
         queue = self.queue
         sequence = queue.ready.first_at_once()
         returned = queue.ready.look(sequence) if sequence != NOTHING else None
@@ -194,12 +185,6 @@ class Expiry(Timed, Deadlined):
         queue.scheduler.spent += 1
         queue.discard(sequence, REASON_EXPIRED)
         return True
-
-    def first_alive(self) -> i64:
-        """Return the first sequence whose message has not expired; expire those before it."""
-        while self._drop_next():
-            pass
-        return self.queue.ready.first_at_once()
 
     def expire(self, until_ms: i64) -> None:
         """Expire the messages whose deadline is `until_ms` or before; of many the rest follows."""

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64
 
 from leveret.broker.backlog.window import Returned
-from leveret.broker.core.retention import Keeper
+from leveret.broker.core.retention import Keeper, Shrinking
 from leveret.broker.scheduler.task import Task
 from leveret.broker.scheduler.timers import Timed
 from leveret.broker.values.expiration import deadline_of
@@ -49,7 +49,7 @@ _DROPPED_AT_ONCE: Final = 16
 
 
 @final
-class Retained(Timed):
+class Retained(Timed, Shrinking):
     """The acked messages that one queue keeps."""
 
     def __init__(self, queue: ClassicQueue) -> None:
@@ -59,7 +59,7 @@ class Retained(Timed):
         self.age_ms_max: i64 = -1
         self.bytes_max: i64 = RETAINED_BYTES_MAX
         self.messages: dict[i64, Message] = {}
-        self._keeper: Final = RetainedKeeper(self)
+        self._keeper: Final = Keeper(queue.core.memory.retention, self)
         #: The sequences of all of them, and of some that were put back.
         self._heap: list[int] = []
         self._rewindings: list[Rewinding] = []
@@ -79,7 +79,7 @@ class Retained(Timed):
         self.age_ms_max = age_ms_max
         self.bytes_max = RETAINED_BYTES_MAX if bytes_max < 0 else bytes_max
         self._arm()
-        self.trim()
+        self.shrink()
 
     def end(self) -> None:
         """Retain nothing from now on, and drop what is retained."""
@@ -103,11 +103,11 @@ class Retained(Timed):
             rewinding.added.append(int(sequence))
         self._keeper.book(_cost(message))
         if self._is_over():
-            self.trim()
+            self.shrink()
         elif len(self.messages) == 1:
             self._arm()
 
-    def trim(self) -> None:
+    def shrink(self) -> None:
         """Drop the messages that are too old or beyond the limits; of very many, the rest follows.
 
         The oldest go first.
@@ -160,7 +160,7 @@ class Retained(Timed):
 
     def due(self, now_ms: i64) -> None:
         """Drop the messages that are too old."""
-        self.trim()
+        self.shrink()
 
     def rewind(self, timestamp_ms: i64) -> Rewinding:
         """Begin to put back what was published at that time or later, the first messages first.
@@ -254,25 +254,6 @@ class Rewinding:
         #: What was acked since it began.
         self.added: Final[list[int]] = []
         self.task: Task | None = None
-
-
-@final
-class RetainedKeeper(Keeper):
-    """What one queue retains, in the share of all."""
-
-    def __init__(self, retained: Retained) -> None:
-        super().__init__(retained.queue.core.memory.retention)
-        self._retained: Retained | None = retained
-
-    def shrink(self) -> None:
-        """Drop some of the oldest messages beyond the limits."""
-        if self._retained is not None:
-            self._retained.trim()
-
-    def end(self) -> None:
-        """Keep nothing any more: the queue is deleted."""
-        self.book(-self.bytes)
-        self._retained = None
 
 
 def _cost(message: Message) -> i64:

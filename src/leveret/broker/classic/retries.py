@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64
 
 from leveret.broker.backlog.window import Returned
-from leveret.broker.core.retention import Keeper
+from leveret.broker.core.retention import Keeper, Shrinking
 from leveret.broker.scheduler.timers import Timed
 from leveret.broker.values.expiration import deadline_of
 from leveret.clock import NO_DEADLINE
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 @final
-class Retries(Timed):
+class Retries(Timed, Shrinking):
     """The returned messages of one queue that wait for their retry."""
 
     def __init__(self, queue: ClassicQueue) -> None:
@@ -54,7 +54,7 @@ class Retries(Timed):
         self.parked: dict[i64, Returned] = {}
         #: Bytes of the bodies and properties of the parked messages.
         self.size: i64 = 0
-        self._keeper: Final = RetriesKeeper(self)
+        self._keeper: Final = Keeper(queue.core.memory.retries, self)
         self._heap: list[tuple[int, int]] = []
 
     def delay(self, item: Returned, delay_ms: i64) -> None:
@@ -152,33 +152,26 @@ class Retries(Timed):
         return item
 
     def take_all(self) -> dict[i64, Returned]:
-        """Forget all, because the queue is purged; return what was parked, by sequence.
+        """Forget all that is parked or to be parked; return what was parked, by sequence.
 
         It is booked out, and still to be acked and to be taken out of the queue's `out`.
         """
+        memory = self.queue.core.memory
         parked = self.parked
-        self.queue.core.memory.release_all(len(parked), self.size)
-        self.parked = {}
-        self.clear()
-        return parked
-
-    def clear(self) -> None:
-        """Forget all that is parked or to be parked."""
-        core = self.queue.core
-        core.memory.release_all(0, len(self.times) * RETRY_TIME_BYTES)
+        memory.release_all(len(parked), self.size + len(self.times) * RETRY_TIME_BYTES)
         self._keeper.book(-self._keeper.bytes)
-        core.memory.free_table(self.times)
-        core.memory.free_table(self.parked)
-        core.memory.free(self._heap)
+        memory.free_table(self.times)
+        memory.free(self._heap)
         self.times = {}
         self.parked = {}
         self._heap = []
         self.size = 0
         self._arm()
+        return parked
 
     def end(self) -> None:
         """Forget all, because the queue is deleted."""
-        self.clear()
+        self.queue.core.memory.free_table(self.take_all())
         self._keeper.end()
 
     # -- checkpoints ------------------------------------------------------------------------------
@@ -201,21 +194,3 @@ class Retries(Timed):
             there = queue.ready.has(sequence) or queue.stored.holds(sequence)
             if there and due_ms > queue.core.now_ms:
                 self._note(sequence, due_ms)
-
-
-@final
-class RetriesKeeper(Keeper):
-    """What one queue delays, in the share of all."""
-
-    def __init__(self, retries: Retries) -> None:
-        super().__init__(retries.queue.core.memory.retries)
-        self._retries: Retries | None = retries
-
-    def shrink(self) -> None:
-        """Cut some delays short."""
-        if self._retries is not None:
-            self._retries.shrink()
-
-    def end(self) -> None:
-        """Keep nothing any more: the queue is deleted."""
-        self._retries = None

@@ -12,9 +12,14 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64
 
 from leveret.broker.classic.dead_letter import refused_letter
-from leveret.broker.classic.deduplication import Deduplication, QueuedKeys, key_of, window_of
+from leveret.broker.classic.deduplication import (
+    Deduplication,
+    QueuedKeys,
+    key_of,
+    replace_keys,
+    window_of,
+)
 from leveret.broker.classic.tracing import note_event
-from leveret.broker.core.accounts import MarkAccount
 from leveret.broker.queue.target import (
     DROP,
     RECORDS_NONE,
@@ -76,11 +81,7 @@ class ClassicTarget(Target):
 
     def _take_window(self, window: Deduplication | None) -> None:
         """Remember keys in `window` from now on."""
-        before = self.deduplication
-        if before is not window and before is not None and before.account is not None:
-            before.account.end()
-        if window is not None and window.account is None:
-            window.account = MarkAccount(self.core.accounts)
+        replace_keys(self.deduplication, window, self.core.accounts)
         self.deduplication = window
 
     def forget_keys(self) -> None:

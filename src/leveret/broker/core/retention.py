@@ -11,9 +11,9 @@ Invariant: the total is the sum of what all keepers have booked.
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Final
+from typing import Final, final
 
-from mypy_extensions import i64, mypyc_attr
+from mypy_extensions import i64, trait
 
 #: What a keeper may have where the share is not reached.
 _ANYTHING: Final = 1 << 62
@@ -51,19 +51,36 @@ class RetentionShare:
                 keeper.shrink()
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
-class Keeper:
-    """What one queue or exchange keeps, in bytes."""
+@trait
+class Shrinking:
+    """Something that keeps messages within a share."""
 
-    def __init__(self, share: RetentionShare) -> None:
+    @abstractmethod
+    def shrink(self) -> None:
+        """Drop some of the oldest that are beyond `Keeper.is_over`."""
+
+
+@final
+class Keeper:
+    """What one queue or exchange keeps, in bytes; `of` has the messages."""
+
+    def __init__(self, share: RetentionShare, of: Shrinking) -> None:
         self.bytes: i64 = 0
+        #: None once it is deleted.
+        self._of: Shrinking | None = of
         self._share: Final = share
         #: Its place among the keepers, if it is one.
         self.place: i64 = -1
 
-    @abstractmethod
     def shrink(self) -> None:
         """Drop some of the oldest that are beyond `is_over`."""
+        if self._of is not None:
+            self._of.shrink()
+
+    def end(self) -> None:
+        """Keep nothing any more: the queue or exchange is deleted."""
+        self.book(-self.bytes)
+        self._of = None
 
     def book(self, size: i64) -> None:
         """Book `size` bytes; a negative size books out."""

@@ -2,8 +2,8 @@
 
 Taking an entry out of the middle of a heap costs as much as the heap is long.  So what leaves stays
 in it, and is passed by.  When such entries are the most, they are sorted out: never at once,
-because what is on its way from one place to another seems to have left.  A large heap is put aside
-for that, and what counts moves to a new one.  What leaves and returns has two entries, of which one
+because what is on its way from one place to another seems to have left.  The heap is put aside for
+that, and what counts moves to a new one.  What leaves and returns has two entries, of which one
 stays then.
 
 Invariants: of the entries of a key that counts, the earliest is in one of the two heaps; both
@@ -20,13 +20,10 @@ from typing import Final, final
 from mypy_extensions import i64, trait
 
 from leveret.broker.core.core import Core
-from leveret.broker.scheduler.costs import LOADED_PER_COST, MESSAGES_PER_COST
+from leveret.broker.scheduler.costs import LOADED_PER_COST
 
 #: The size of a heap from which on entries are sorted out: a queue is booked with so many.
 _SORT_OUT_AT: Final = 32
-
-#: The size up to which a heap is sorted out at once.
-_SMALL: Final = 512
 
 
 @trait
@@ -79,12 +76,6 @@ class Deadlines:
         """Sort out entries until most of them count, or all."""
         has_dropped = True
         while has_dropped and self._is_untidy(of):
-            size: i64 = len(self._heap)
-            if size <= _SMALL:
-                self._sort_out_small(of)
-                has_dropped = len(self._heap) < size
-                yield int(1 + size // MESSAGES_PER_COST)
-                continue
             self._aside = self._heap
             self._heap = []
             has_dropped = False
@@ -98,17 +89,6 @@ class Deadlines:
                     yield 1
             self._forget_moved()
         self._sorts_out = False
-
-    def _sort_out_small(self, of: Deadlined) -> None:
-        """Keep the earliest entry of each key that counts."""
-        kept: dict[int, None] = {}
-        heap: list[tuple[int, int]] = []
-        for entry in sorted(self._heap):
-            if entry[1] not in kept and of.has_deadline(entry[1]):
-                kept[entry[1]] = None
-                # What is sorted is a heap.
-                heap.append(entry)
-        self._heap = heap
 
     def _move(self, entry: tuple[int, int]) -> bool:
         """Add an entry to the heap while another one is put aside, unless its key has one.

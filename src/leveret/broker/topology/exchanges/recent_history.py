@@ -20,7 +20,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from leveret.broker.core.core import Core
-from leveret.broker.core.retention import Keeper
+from leveret.broker.core.retention import Keeper, Shrinking
 from leveret.broker.queue.target import RECORDS_NONE, Target
 from leveret.broker.topology.binding import Binding
 from leveret.broker.topology.exchange import Declared, Exchange, Routing
@@ -31,14 +31,14 @@ from leveret.message import Message
 
 
 @final
-class History(Target):
+class History(Target, Shrinking):
     """The last messages of one exchange: a tap, which takes what its exchange routes."""
 
     def __init__(self, core: Core, name: str, length: i64) -> None:
         super().__init__(core, name, 0, RECORDS_NONE)
         self.length: i64 = length
         self.messages: deque[Message] = deque()
-        self._keeper: Final = HistoryKeeper(self)
+        self._keeper: Final = Keeper(core.memory.retention, self)
 
     def publish(self, message: Message) -> i64:
         """Keep `message`, and drop the oldest ones if there are too many."""
@@ -67,24 +67,6 @@ class History(Target):
         while self.messages:
             self._forget_first()
         self._keeper.end()
-
-
-@final
-class HistoryKeeper(Keeper):
-    """What one history takes of the share of all."""
-
-    def __init__(self, history: History) -> None:
-        super().__init__(history.core.memory.retention)
-        self._history: History | None = history
-
-    def shrink(self) -> None:
-        """Drop the oldest messages beyond its part."""
-        if self._history is not None:
-            self._history.shrink()
-
-    def end(self) -> None:
-        """Keep nothing any more: the exchange is deleted."""
-        self._history = None
 
 
 def _cost(message: Message) -> i64:
