@@ -1,32 +1,45 @@
-"""Reads a regular expression into a tree; see `patterns` for what is supported.
+"""Compiles a regular expression to states; see `patterns` for what is supported.
 
-Invariants: groups nest at most `PATTERN_DEPTH_MAX` deep, so that no later walk over the tree can
-exhaust a stack.
+The states of a part stand one after another, each with up to two numbers that tell where it goes on
+from its own place.  So a part may be repeated by repeating its states, and put anywhere.
+
+Invariants: groups nest at most `PATTERN_DEPTH_MAX` deep, so that reading them cannot exhaust a
+stack; no part is made of more than `PATTERN_STATES_MAX` parts.
 """
 
 from __future__ import annotations
 
+import re
 import unicodedata
-from typing import ClassVar, Final, final
+from typing import Final, final
 
 from mypy_extensions import i64
 
 from leveret.errors import PreconditionFailed
-from leveret.limits import PATTERN_DEPTH_MAX, PATTERN_REPEATS_MAX
+from leveret.limits import PATTERN_DEPTH_MAX, PATTERN_REPEATS_MAX, PATTERN_STATES_MAX
 
-#: The kinds of nodes.
-SET: Final = 0
-SEQUENCE: Final = 1
-ALTERNATIVES: Final = 2
-REPEAT: Final = 3
-ASSERTION: Final = 4
-LOOK: Final = 5
-ATOMIC: Final = 6
+#: What a state does: take a character of a set, go on at two places, go on elsewhere, judge the
+#: place, judge a lookaround, end, pass an atomic group.
+TAKE: Final = 0
+SPLIT: Final = 1
+JUMP: Final = 2
+ASSERT: Final = 3
+LOOK: Final = 4
+FOUND: Final = 5
+ATOM: Final = 6
+#: A `SPLIT` of a greedy repeat: its first way leaves the repeat, and in an atomic group its second
+#: one does.  What is compiled has none of these.
+_GREEDY: Final = 7
 
 #: What `_group_kind` returns beside a lookaround's number.
 _PLAIN: Final = -1
 _OPTIONS: Final = -2
 _ATOMIC: Final = -3
+
+#: The first and the last character of a range.
+Range = tuple[int, int]
+#: Beginnings of categories of characters, and whether all others are meant.
+Property = tuple[tuple[str, ...], bool]
 
 _LAST: Final = 0x10FFFF
 _DIGITS: Final = [(48, 57)]
@@ -38,7 +51,7 @@ _HORIZONTAL: Final = [
 ]  # fmt: skip
 _VERTICAL: Final = [(10, 13), (0x85, 0x85), (0x2028, 0x2029)]
 #: The escapes that stand for a class; a capital letter stands for all other characters.
-_CLASSES: Final[dict[str, list[tuple[int, int]]]] = {
+_CLASSES: Final[dict[str, list[Range]]] = {
     "d": _DIGITS,
     "w": _WORDS,
     "s": _SPACES,
@@ -48,7 +61,7 @@ _CLASSES: Final[dict[str, list[tuple[int, int]]]] = {
 #: Ranges of a set that a character is compared with in one look of a walk.
 _RANGES_PER_LOOK: Final = 8
 #: POSIX classes as they stand in brackets: `[[:alpha:]]`.
-_POSIX: Final[dict[str, list[tuple[int, int]]]] = {
+_POSIX: Final[dict[str, list[Range]]] = {
     "alnum": [(48, 57), (65, 90), (97, 122)],
     "alpha": [(65, 90), (97, 122)],
     "ascii": [(0, 127)],
@@ -65,8 +78,28 @@ _POSIX: Final[dict[str, list[tuple[int, int]]]] = {
     "xdigit": [(48, 57), (65, 70), (97, 102)],
 }
 _CONTROLS: Final = {"a": 7, "e": 27, "f": 12, "n": 10, "r": 13, "t": 9}
-_HEXADECIMAL: Final = "0123456789abcdefABCDEF"
-_OCTAL: Final = "01234567"
+_HEXADECIMAL: Final = re.compile(r"\{([0-9a-fA-F]{1,6})\}|([0-9a-fA-F]{2}|[0-9a-fA-F]\Z)")
+_OCTAL: Final = re.compile("0[0-7]{0,2}|[0-7]{3}")
+
+#: Where each assertion holds, by the letter of its escape.
+_ASSERTIONS: Final = {
+    "^": "A",
+    "$": "Z",
+    "\\A": "A",
+    # Where the search begins: a name is searched once, from its beginning.
+    "\\G": "A",
+    "\\z": "z",
+    "\\Z": "Z",
+    "\\b": "b",
+    "\\B": "B",
+}
+
+#: The least and the most of a repeat (-1: no bound).
+_REPEATS: Final = {"*": (0, -1), "+": (1, -1), "?": (0, 1)}
+_BOUNDS: Final = re.compile(r"\{ *([0-9]*) *(,?) *([0-9]*) *\}")
+
+#: A literal in `\\Q…\\E`; an end without a beginning; any other escape.
+_QUOTED: Final = re.compile(r"\\Q(.*?)(?:\\E|\Z)|\\E|\\.", re.DOTALL)
 
 #: Unicode's general categories: their first letters, and the second ones of each.
 _CATEGORIES: Final = {
@@ -103,19 +136,16 @@ class CharacterSet:
     With `fold`, upper and lower case are one.
     """
 
-    def __init__(self, ranges: list[tuple[int, int]], negated: bool, fold: bool) -> None:
+    def __init__(
+        self, ranges: list[Range], properties: list[Property], negated: bool, fold: bool
+    ) -> None:
         self._ranges = ranges
+        self._properties = properties
         self._negated = negated
         self._fold = fold
-        #: Beginnings of categories, and whether all others are meant.
-        self._properties: list[tuple[tuple[str, ...], bool]] = []
+        cases = 3 if fold else 1
         #: Looks that a comparison with it adds to a walk: none for a set of a few ranges.
-        self.looks: i64 = len(ranges) * (3 if fold else 1) // _RANGES_PER_LOOK
-
-    def add_properties(self, properties: list[tuple[tuple[str, ...], bool]]) -> None:
-        """Add characters by their categories."""
-        self._properties += properties
-        self.looks += len(properties) * (3 if self._fold else 1)
+        self.looks: i64 = len(ranges) * cases // _RANGES_PER_LOOK + len(properties) * cases
 
     def has(self, code: int) -> bool:
         """Tell whether the character of that code is in the set."""
@@ -141,67 +171,62 @@ class CharacterSet:
         return False
 
 
+#: What a state does, its numbers, and the characters that it takes.
+State = tuple[int, int, int, CharacterSet | None]
+
+
 @final
-class Node:
-    """A part of a pattern.
+class Part:
+    """A part of a pattern: its states, and how many parts it is made of."""
 
-    `least` and `most` bound a repeat (`most` -1: no bound), which is `lazy` if it prefers less;
-    `least` is an assertion's letter, and of a lookaround 1 for a negated and 2 for one that looks
-    back, added.
-    """
-
-    def __init__(self, kind: int, children: list[Node], least: int = 0, most: int = 0) -> None:
-        self.kind = kind
-        self.children = children
-        self.least = least
-        self.most = most
-        self.lazy = False
-        self.characters: CharacterSet | None = None
+    def __init__(
+        self, states: list[State], size: int, may_be_empty: bool, repeats_nothing: bool = False
+    ) -> None:
+        self.states: Final = states
+        self.size: Final = size
         #: Whether it can match nothing, and whether it repeats such a part without an end.
-        self.may_be_empty: bool = self._may_be_empty()
-        self.repeats_nothing: bool = kind == REPEAT and most < 0 and children[0].may_be_empty
-        if kind != LOOK and any(child.repeats_nothing for child in children):
-            self.repeats_nothing = True
-
-    def _may_be_empty(self) -> bool:
-        parts = [child.may_be_empty for child in self.children]
-        if self.kind == ALTERNATIVES:
-            return any(parts)
-        if self.kind == REPEAT:
-            return self.least == 0 or parts[0]
-        return self.kind != SET and (self.kind in (ASSERTION, LOOK) or all(parts))
+        self.may_be_empty: Final = may_be_empty
+        self.repeats_nothing: Final = repeats_nothing
 
 
 @final
 class PatternParser:
     """Reads one pattern."""
 
-    #: `\\A` and `^`, `\\z`, `\\Z` and `$`, `\\b`, `\\B`.
-    ASSERTIONS: ClassVar[str] = "AzZbB"
-
     def __init__(self, text: str) -> None:
-        self._text = _unquoted(text)
+        # A repeat behind a quoted literal repeats its last character.
+        self._text = _QUOTED.sub(_escaped_literal, text)
         self._place = 0
         self._depth = 0
         self._fold = False
         #: Whether repeats prefer less and `?` has them prefer more.
         self._lazy = False
 
-    def parse(self) -> Node:
-        """Return the tree of the whole pattern.  Raises: PreconditionFailed (406)."""
-        node = self._alternatives()
+    def parse(self) -> list[State]:
+        """Return the states of the whole pattern.  Raises: PreconditionFailed (406)."""
+        part = self._alternatives()
         if self._place < len(self._text):
             raise self._bad("unmatched closing parenthesis")
-        return node
+        return [*_with_splits(part.states, False), (FOUND, 0, 0, None)]
 
     def _bad(self, why: str) -> PreconditionFailed:
         return PreconditionFailed(
             f"not a valid regular expression: '{self._text}': {why} at {self._place}"
         )
 
+    def _check_size(self, size: int) -> int:
+        if size > PATTERN_STATES_MAX:
+            raise PreconditionFailed(f"the pattern '{self._text}' is too large")
+        return size
+
     def _peek(self) -> str:
         """Return the next character, empty at the end."""
         return self._text[self._place : self._place + 1]
+
+    def _next(self) -> str:
+        """Return the next character and pass over it."""
+        self._place += 1
+        return self._text[self._place - 1 : self._place]
 
     def _take(self, wanted: str) -> bool:
         """Pass over `wanted` where it is next; tell whether it was."""
@@ -212,133 +237,167 @@ class PatternParser:
 
     # -- structure ---------------------------------------------------------------------------------
 
-    def _alternatives(self) -> Node:
+    def _alternatives(self) -> Part:
         branches = [self._sequence()]
         while self._take("|"):
             branches.append(self._sequence())
-        return branches[0] if len(branches) == 1 else Node(ALTERNATIVES, branches)
+        if len(branches) == 1:
+            return branches[0]
+        size = self._check_size(1 + sum([part.size for part in branches]))
+        end = sum([len(part.states) + 2 for part in branches]) - 2
+        states: list[State] = []
+        for part in branches[:-1]:
+            states.append((SPLIT, 1, len(part.states) + 2, None))
+            states += part.states
+            states.append((JUMP, end - len(states), 0, None))
+        states += branches[-1].states
+        empty = any(part.may_be_empty for part in branches)
+        return Part(states, size, empty, any(part.repeats_nothing for part in branches))
 
-    def _sequence(self) -> Node:
-        parts: list[Node] = []
+    def _sequence(self) -> Part:
+        parts: list[Part] = []
         while self._peek() not in ("", "|", ")"):
             atom = self._atom()
             if atom is not None:
                 parts.append(self._repeated(atom))
-        return parts[0] if len(parts) == 1 else Node(SEQUENCE, parts)
+        if len(parts) == 1:
+            return parts[0]
+        size = self._check_size(1 + sum([part.size for part in parts]))
+        states = [state for part in parts for state in part.states]
+        empty = all(part.may_be_empty for part in parts)
+        return Part(states, size, empty, any(part.repeats_nothing for part in parts))
 
-    def _repeated(self, atom: Node) -> Node:
+    def _repeated(self, atom: Part) -> Part:
         """Return `atom` with the repeats that follow it."""
-        while self._take("(?#"):
-            self._comment()
+        while self._comment():
+            pass
         bounds = self._bounds()
         if bounds is None:
             return atom
-        repeat = Node(REPEAT, [atom], bounds[0], bounds[1])
         possessive = self._take("+")
-        if not possessive:
-            repeat.lazy = self._take("?") != self._lazy
+        lazy = not possessive and self._take("?") != self._lazy
+        repeat = self._repeat(atom, bounds[0], bounds[1], SPLIT if lazy else _GREEDY)
         if self._bounds() is not None:
             raise self._bad("a repeat of a repeat")
         return self._atomic(repeat) if possessive else repeat
 
+    def _repeat(self, atom: Part, least: int, most: int, split: int) -> Part:
+        times = least + 1 if most < 0 else most
+        size = self._check_size(1 + atom.size * times)
+        states = atom.states * least
+        # A state tries its first way first.  The order matters in an atomic group only; elsewhere
+        # leaving the repeat first ends the walk soonest.
+        width = len(atom.states) + 1
+        for left in range(times - least, 0, -1):
+            states.append((split, left * width + (1 if most < 0 else 0), 1, None))
+            states += atom.states
+        if most < 0:
+            states.append((JUMP, -width, 0, None))
+        repeats_nothing = atom.repeats_nothing or (most < 0 and atom.may_be_empty)
+        return Part(states, size, least == 0 or atom.may_be_empty, repeats_nothing)
+
     def _bounds(self) -> tuple[int, int] | None:
         """Return the least and most of a repeat that is next (most -1: no bound)."""
-        if self._take("*"):
-            return (0, -1)
-        if self._take("+"):
-            return (1, -1)
-        if self._take("?"):
-            return (0, 1)
-        end = self._text.find("}", self._place)
-        if self._peek() != "{" or end < 0:
-            return None
-        least, comma, most = self._text[self._place + 1 : end].partition(",")
-        least, most = least.strip(" "), most.strip(" ")
-        if not (least or most) or any(one and not _is_number(one) for one in (least, most)):
+        bounds = _REPEATS.get(self._peek())
+        if bounds is not None:
+            self._place += 1
+            return bounds
+        found = _BOUNDS.match(self._text, self._place)
+        if found is None or not (found[1] or found[3]):
             return None  # not a repeat: the brace stands for itself
-        lower = int(least) if least else 0
-        upper = lower if not comma else int(most) if most else -1
-        if max(lower, upper) > PATTERN_REPEATS_MAX or -1 < upper < lower:
+        least = int(found[1] or "0")
+        most = int(found[3] or "-1") if found[2] else least
+        if max(least, most) > PATTERN_REPEATS_MAX or -1 < most < least:
             raise self._bad(
                 f"the bounds of a repeat are out of order or above {PATTERN_REPEATS_MAX}"
             )
-        self._place = end + 1
-        return (lower, upper)
+        self._place = found.end()
+        return (least, most)
 
-    def _atom(self) -> Node | None:
+    def _atom(self) -> Part | None:
         """Return the next part, None for what only sets an option."""
         character = self._peek()
         if character == "(":
-            return self._group()
-        if character == "[":
-            return self._bracket()
-        if character == "\\":
-            return self._escape()
-        if character in ("*", "+", "?"):
+            return None if self._comment() else self._group()
+        if character in _REPEATS:
             raise self._bad("nothing to repeat")
         self._place += 1
-        if character == "^":
-            return Node(ASSERTION, [], ord("A"))
-        if character == "$":
-            return Node(ASSERTION, [], ord("Z"))
+        if character == "[":
+            return self._bracket()
+        letter = self._peek() if character == "\\" else ""
+        assertion = _ASSERTIONS.get(character + letter)
+        if assertion is not None:
+            self._place += len(letter)
+            return Part([(ASSERT, ord(assertion), 0, None)], 1, True)
+        if character == "\\":
+            return self._escape()
         if character == ".":
             return self._set([(10, 10)], True)
         return self._set([(ord(character), ord(character))], False)
 
-    def _set(self, ranges: list[tuple[int, int]], negated: bool) -> Node:
-        node = Node(SET, [])
-        node.characters = CharacterSet(ranges, negated, self._fold)
-        return node
+    def _set(
+        self, ranges: list[Range], negated: bool, properties: list[Property] | None = None
+    ) -> Part:
+        characters = CharacterSet(ranges, properties or [], negated, self._fold)
+        return Part([(TAKE, 0, 0, characters)], 1, False)
 
-    def _group(self) -> Node | None:
+    def _group(self) -> Part | None:
         self._depth += 1
         if self._depth > PATTERN_DEPTH_MAX:
             raise self._bad(f"groups are nested more than {PATTERN_DEPTH_MAX} deep")
         fold, lazy = self._fold, self._lazy
         self._place += 1
-        kind = _PLAIN
         if self._take("*"):
             raise self._bad("verbs are not supported")
-        if self._take("?"):
-            if self._take("#"):
-                self._comment()
-                self._depth -= 1
-                return None
-            kind = self._group_kind()
-            if kind == _OPTIONS:
-                self._depth -= 1
-                return None
+        kind = self._group_kind() if self._take("?") else _PLAIN
+        if kind == _OPTIONS:
+            self._depth -= 1
+            return None
         inner = self._alternatives()
         if not self._take(")"):
             raise self._bad("missing closing parenthesis")
         self._depth -= 1
         self._fold, self._lazy = fold, lazy
+        if kind == _PLAIN:
+            return inner
         if kind == _ATOMIC:
             return self._atomic(inner)
-        return inner if kind == _PLAIN else Node(LOOK, [inner], kind)
+        return self._walked(LOOK, kind, inner, True)
 
-    def _atomic(self, inner: Node) -> Node:
+    def _atomic(self, inner: Part) -> Part:
         if inner.repeats_nothing:
             raise self._bad("an atomic group has an unlimited repeat of what can be empty")
-        return Node(ATOMIC, [inner])
+        return self._walked(ATOM, 0, inner, inner.may_be_empty)
 
-    def _comment(self) -> None:
+    def _walked(self, operation: int, kind: int, inner: Part, may_be_empty: bool) -> Part:
+        """Return a part which is a walk of its own."""
+        states = _with_splits(inner.states, operation == ATOM)
+        states.insert(0, (operation, len(states) + 2, kind, None))
+        states.append((FOUND, 0, 0, None))
+        return Part(states, self._check_size(1 + inner.size), may_be_empty)
+
+    def _comment(self) -> bool:
+        """Pass over a comment where it is next; tell whether it was."""
+        if not self._take("(?#"):
+            return False
         end = self._text.find(")", self._place)
         if end < 0:
             raise self._bad("missing closing parenthesis")
         self._place = end + 1
+        return True
 
     def _group_kind(self) -> int:
         """Read what stands behind `(?`.
 
-        Return a lookaround's number, or `_ATOMIC`, `_OPTIONS` (they stand alone) or `_PLAIN`.
+        Return a lookaround's number, or `_ATOMIC`, `_OPTIONS` (they stand alone) or `_PLAIN`.  The
+        number is 1 for a negated one and 2 for one that looks back, added.
         """
-        for mark, look in (("=", 0), ("!", 1), ("<=", 2), ("<!", 3), (">", _ATOMIC)):
-            if self._take(mark):
-                return look
         # `|` numbers the groups of each alternative alike; groups have no numbers here.
-        if self._take(":") or self._take("|"):
-            return _PLAIN
+        for mark, kind in (
+            ("=", 0), ("!", 1), ("<=", 2), ("<!", 3), (">", _ATOMIC), (":", _PLAIN), ("|", _PLAIN),
+        ):  # fmt: skip
+            if self._take(mark):
+                return kind
         for opening, closing in (("P<", ">"), ("<", ">"), ("'", "'")):
             if self._take(opening):
                 end = self._text.find(closing, self._place)
@@ -358,8 +417,7 @@ class PatternParser:
             self._fold = False
         on = True
         while True:
-            option = self._peek()
-            self._place += 1
+            option = self._next()
             if option == "-":
                 on = False
             elif option == "i":
@@ -375,39 +433,24 @@ class PatternParser:
 
     # -- characters --------------------------------------------------------------------------------
 
-    def _escape(self) -> Node:
+    def _escape(self) -> Part:
         """Return what a backslash and what follows it stand for, outside brackets."""
-        self._place += 1
         letter = self._peek()
-        if letter and letter in self.ASSERTIONS:
-            self._place += 1
-            return Node(ASSERTION, [], ord(letter))
-        if letter == "G":
-            # Where the search begins: a name is searched once, from its beginning.
-            self._place += 1
-            return Node(ASSERTION, [], ord("A"))
         if letter == "K":
             # It sets where the match begins, which nothing here asks for.
             self._place += 1
-            return Node(SEQUENCE, [])
+            return Part([], 1, True)
         if letter == "N" and not self._text.startswith("{", self._place + 1):
             self._place += 1
             return self._set([(10, 10)], True)
         if letter in ("p", "P"):
-            node = self._set([], False)
-            self._add_properties(node, [self._property()])
-            return node
+            return self._set([], False, [self._property()])
         ranges, negated = self._escaped()
         return self._set(ranges, negated)
 
-    def _add_properties(self, node: Node, properties: list[tuple[tuple[str, ...], bool]]) -> None:
-        assert node.characters is not None
-        node.characters.add_properties(properties)
-
-    def _property(self) -> tuple[tuple[str, ...], bool]:
+    def _property(self) -> Property:
         """Return the categories that a property stands for, and whether it means all others."""
-        others = self._peek() == "P"
-        self._place += 1
+        others = self._next() == "P"
         if self._take("{"):
             end = self._text.find("}", self._place)
             name = self._text[self._place : end] if end >= 0 else ""
@@ -416,8 +459,7 @@ class PatternParser:
                 name = name[1:]
                 others = not others
         else:
-            name = self._peek()
-            self._place += 1
+            name = self._next()
         found = _PROPERTIES.get(name)
         if found is None:
             raise self._bad(f"the property '{name}' is not supported, only general categories are")
@@ -425,10 +467,9 @@ class PatternParser:
             found = _PROPERTIES["L&"]
         return found, others
 
-    def _escaped(self) -> tuple[list[tuple[int, int]], bool]:
+    def _escaped(self) -> tuple[list[Range], bool]:
         """Return the ranges that an escape stands for, and whether it means all others."""
-        letter = self._peek()
-        self._place += 1
+        letter = self._next()
         ranges = _CLASSES.get(letter.lower())
         if ranges is not None:
             return ranges, letter.isupper()
@@ -440,49 +481,36 @@ class PatternParser:
             return _CONTROLS[letter]
         if letter == "x":
             return self._hexadecimal()
-        if letter and letter in _OCTAL:
+        if letter and letter in "01234567":
             return self._octal()
         if letter == "c" and " " <= self._peek() <= "~":
-            self._place += 1
-            return ord(self._text[self._place - 1].upper()) ^ 64
+            return ord(self._next().upper()) ^ 64
         if not letter or (letter.isascii() and letter.isalnum()):
             raise self._bad(f"the escape '\\{letter}' is not supported")
         return ord(letter)
 
     def _octal(self) -> int:
         """Return the code that `0`, `0d`, `0dd` or `ddd` names; the first digit was read."""
-        begin = self._place - 1
-        digits = ""
-        for character in self._text[begin : begin + 3]:
-            if character not in _OCTAL:
-                break
-            digits += character
-        if digits[0] != "0" and len(digits) < 3:
+        found = _OCTAL.match(self._text, self._place - 1)
+        if found is None:
             raise self._bad("back references are not supported")
-        self._place = begin + len(digits)
-        return int(digits, 8)
+        self._place = found.end()
+        return int(found[0], 8)
 
     def _hexadecimal(self) -> int:
         """Return the code that `hh` or `{h…}` names."""
-        if self._take("{"):
-            end = self._text.find("}", self._place)
-            digits = self._text[self._place : end] if end >= 0 else ""
-            after = end + 1
-        else:
-            digits = self._text[self._place : self._place + 2]
-            after = self._place + 2
-        valid = 0 < len(digits) <= 6 and all(one in _HEXADECIMAL for one in digits)
-        if not valid or int(digits, 16) > _LAST:
+        found = _HEXADECIMAL.match(self._text, self._place)
+        code = _LAST + 1 if found is None else int(found[1] or found[2], 16)
+        if found is None or code > _LAST:
             raise self._bad("a hexadecimal code is not valid")
-        self._place = after
-        return int(digits, 16)
+        self._place = found.end()
+        return code
 
-    def _bracket(self) -> Node:
-        """Return a set in brackets."""
-        self._place += 1
+    def _bracket(self) -> Part:
+        """Return a set in brackets; the opening one was read."""
         negated = self._take("^")
-        ranges: list[tuple[int, int]] = []
-        properties: list[tuple[tuple[str, ...], bool]] = []
+        ranges: list[Range] = []
+        properties: list[Property] = []
         first = True
         while first or self._peek() != "]":
             first = False
@@ -494,11 +522,9 @@ class PatternParser:
             else:
                 self._bracket_item(ranges)
         self._place += 1
-        node = self._set(ranges, negated)
-        self._add_properties(node, properties)
-        return node
+        return self._set(ranges, negated, properties)
 
-    def _bracket_item(self, ranges: list[tuple[int, int]]) -> None:
+    def _bracket_item(self, ranges: list[Range]) -> None:
         """Add a character, a range or a class to `ranges`."""
         if self._take("[:"):
             ranges += self._posix()
@@ -515,19 +541,17 @@ class PatternParser:
             raise self._bad("a range of characters is out of order")
         ranges.append((found[0][0], to[0][0]))
 
-    def _bracket_ranges(self) -> list[tuple[int, int]]:
+    def _bracket_ranges(self) -> list[Range]:
         """Return the ranges of one character or escape in brackets."""
-        character = self._peek()
+        character = self._next()
         if character != "\\":
-            self._place += 1
             return [(ord(character), ord(character))]
-        self._place += 1
         if self._take("b"):
             return [(8, 8)]
         ranges, negated = self._escaped()
         return _others(ranges) if negated else ranges
 
-    def _posix(self) -> list[tuple[int, int]]:
+    def _posix(self) -> list[Range]:
         end = self._text.find(":]", self._place)
         name = self._text[self._place : end] if end >= 0 else ""
         ranges = _POSIX.get(name.removeprefix("^"))
@@ -537,35 +561,29 @@ class PatternParser:
         return _others(ranges) if name.startswith("^") else ranges
 
 
-def _unquoted(text: str) -> str:
-    r"""Return a pattern with each character of its `\Q…\E` escaped by itself.
-
-    A repeat behind such a literal repeats its last character.
-    """
-    if "\\Q" not in text and "\\E" not in text:
-        return text
-    parts: list[str] = []
-    place = 0
-    while place < len(text):
-        pair = text[place : place + 2]
-        if pair == "\\Q":
-            end = text.find("\\E", place + 2)
-            literal = text[place + 2 :] if end < 0 else text[place + 2 : end]
-            parts += [one if one.isalnum() else "\\" + one for one in literal]
-            place = len(text) if end < 0 else end + 2
-        elif pair.startswith("\\"):
-            if pair != "\\E":
-                parts.append(pair)
-            place += 2
+def _with_splits(states: list[State], atomic: bool) -> list[State]:
+    """Return states in which each greedy repeat is a split, as an atomic group has it or not."""
+    found: list[State] = []
+    for state in states:
+        if state[0] == _GREEDY:
+            ways = (state[2], state[1]) if atomic else (state[1], state[2])
+            found.append((SPLIT, ways[0], ways[1], None))
         else:
-            parts.append(text[place])
-            place += 1
-    return "".join(parts)
+            found.append(state)
+    return found
 
 
-def _others(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
+def _escaped_literal(found: re.Match[str]) -> str:
+    """Return a quoted literal with each of its characters escaped by itself."""
+    literal: str | None = found[1]
+    if literal is None:
+        return "" if found[0] == "\\E" else found[0]
+    return "".join([one if one.isalnum() else "\\" + one for one in literal])
+
+
+def _others(ranges: list[Range]) -> list[Range]:
     """Return all characters that are not in `ranges`, which are in order."""
-    others: list[tuple[int, int]] = []
+    others: list[Range] = []
     begin = 0
     for first, last in ranges:
         if first > begin:
@@ -573,7 +591,3 @@ def _others(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
         begin = last + 1
     others.append((begin, _LAST))
     return others
-
-
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdigit()

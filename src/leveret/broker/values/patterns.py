@@ -24,29 +24,16 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from leveret.broker.values.pattern_parser import (
-    ALTERNATIVES,
-    ASSERTION,
-    ATOMIC,
+    ASSERT,
+    FOUND,
+    JUMP,
     LOOK,
-    REPEAT,
-    SEQUENCE,
-    SET,
-    CharacterSet,
-    Node,
+    SPLIT,
+    TAKE,
     PatternParser,
 )
 from leveret.errors import PreconditionFailed
 from leveret.limits import PATTERN_CHARACTERS_MAX, PATTERN_LOOKS_MAX, PATTERN_STATES_MAX
-
-#: What a state does: take a character of a set, go on at two places, go on elsewhere, judge the
-#: place, judge a lookaround, pass an atomic group, end.
-_TAKE: Final = 0
-_SPLIT: Final = 1
-_JUMP: Final = 2
-_ASSERT: Final = 3
-_LOOK: Final = 4
-_FOUND: Final = 5
-_ATOM: Final = 6
 
 #: The memory of a state in bytes, and of the set of one that takes a character.
 _STATE_BYTES: Final = 80
@@ -108,14 +95,19 @@ class Pattern:
         self.text = text
         if len(text) > PATTERN_CHARACTERS_MAX:
             raise PreconditionFailed(f"a pattern has at most {PATTERN_CHARACTERS_MAX} characters")
-        # Each state is an operation with up to two numbers, and a set for those that take.
-        self._operations: list[int] = []
-        self._first: list[int] = []
-        self._second: list[int] = []
-        self._sets: list[CharacterSet | None] = []
-        self._emitted: i64 = 0
-        #: Whether the states that are being made are those of an atomic group.
-        self._atomic = False
+        # Each state is an operation with up to two numbers, which are places where it goes on, and
+        # a set for those that take.
+        states = PatternParser(text).parse()
+        self._operations: Final = [state[0] for state in states]
+        self._first: Final = [
+            state[1] if state[0] == ASSERT else state[1] + place
+            for place, state in enumerate(states)
+        ]
+        self._second: Final = [
+            state[2] + place if state[0] == SPLIT else state[2]
+            for place, state in enumerate(states)
+        ]
+        self._sets: Final = [state[3] for state in states]
         self._looks: i64 = 0
         self._limit: i64 = PATTERN_LOOKS_MAX
         #: Looks of all walks so far: the cost, in a unit that is the same on every machine.
@@ -123,10 +115,8 @@ class Pattern:
         #: Where the walks of lookarounds and atomic groups ended (-1: nowhere), by their state and
         #: the place where they began.
         self._ends: dict[tuple[int, int], int] = {}
-        self._emit(PatternParser(text).parse())
-        self._state(_FOUND)
         #: True for those that are found at the beginning alone, such as `^orders\\.`.
-        self._anchored = self._operations[0] == _ASSERT and self._first[0] == ord("A")
+        self._anchored = self._operations[0] == ASSERT and self._first[0] == ord("A")
         #: True for those that are found everywhere; most permissions are `.*`.
         self._always = text in ("", ".*", "^.*", ".*$", "^.*$")
         #: What has to be in a name, or at its beginning, where that is all; else None.
@@ -156,76 +146,6 @@ class Pattern:
             if self._ends:
                 self._ends = {}
 
-    # -- making the states -------------------------------------------------------------------------
-
-    def _state(self, operation: int, first: int = 0, second: int = 0) -> int:
-        """Append a state; return its number."""
-        self._operations.append(operation)
-        self._first.append(first)
-        self._second.append(second)
-        self._sets.append(None)
-        return len(self._operations) - 1
-
-    def _emit(self, node: Node) -> None:
-        """Append the states of `node`; what follows it follows them."""
-        # Counted by calls, not by states: a repeat of nothing makes no states however often.
-        self._emitted += 1
-        if self._emitted > PATTERN_STATES_MAX:
-            raise PreconditionFailed(f"the pattern '{self.text}' is too large")
-        kind = node.kind
-        if kind == SET:
-            self._sets[self._state(_TAKE)] = node.characters
-        elif kind == SEQUENCE:
-            for child in node.children:
-                self._emit(child)
-        elif kind == ALTERNATIVES:
-            self._emit_alternatives(node)
-        elif kind == REPEAT:
-            self._emit_repeat(node)
-        elif kind == ASSERTION:
-            self._state(_ASSERT, node.least)
-        elif kind in (LOOK, ATOMIC):
-            inner = self._state(_LOOK if kind == LOOK else _ATOM, 0, node.least)
-            outer = self._atomic
-            self._atomic = kind == ATOMIC
-            for child in node.children:
-                self._emit(child)
-            self._atomic = outer
-            self._state(_FOUND)
-            self._first[inner] = len(self._operations)
-
-    def _emit_alternatives(self, node: Node) -> None:
-        ends: list[int] = []
-        last = len(node.children) - 1
-        for place, child in enumerate(node.children):
-            if place == last:
-                self._emit(child)
-                break
-            split = self._state(_SPLIT)
-            self._first[split] = split + 1
-            self._emit(child)
-            ends.append(self._state(_JUMP))
-            self._second[split] = len(self._operations)
-        for end in ends:
-            self._first[end] = len(self._operations)
-
-    def _emit_repeat(self, node: Node) -> None:
-        child = node.children[0]
-        for _ in range(node.least):
-            self._emit(child)
-        splits: list[int] = []
-        for _ in range(node.most - node.least if node.most >= 0 else 1):
-            inner = len(self._operations) + 1
-            splits.append(self._state(_SPLIT, inner, inner))
-            self._emit(child)
-        if node.most < 0:
-            self._state(_JUMP, splits[0])
-        # A state tries its first way first.  The order matters in an atomic group only; elsewhere
-        # leaving the repeat first ends the walk soonest.
-        behind = self._first if node.lazy or not self._atomic else self._second
-        for split in splits:
-            behind[split] = len(self._operations)
-
     # -- walking -----------------------------------------------------------------------------------
 
     def _walk(self, entry: int, text: str, begin: int, floating: bool, exact: int) -> int:
@@ -251,13 +171,13 @@ class Pattern:
                     raise _TooManyLooks
                 state, place = at // width, at % width
                 operation = self._operations[state]
-                if operation == _TAKE:
+                if operation == TAKE:
                     characters = self._sets[state]
                     if characters is not None and place < last:
                         self._looks += characters.looks
                         if characters.has(ord(text[place])):
                             pending.append(at + width + 1)
-                elif operation == _FOUND:
+                elif operation == FOUND:
                     if exact < 0 or place == exact:
                         return place
                 else:
@@ -269,16 +189,16 @@ class Pattern:
     ) -> None:
         """Add to `pending` where a state that takes no character goes on; the last one is next."""
         width = len(text) + 1
-        if operation == _SPLIT:
+        if operation == SPLIT:
             pending.append(self._second[state] * width + place)
             pending.append(self._first[state] * width + place)
-        elif operation == _JUMP:
+        elif operation == JUMP:
             pending.append(self._first[state] * width + place)
-        elif operation == _ASSERT:
+        elif operation == ASSERT:
             self._looks += 1
             if _holds(self._first[state], text, place):
                 pending.append((state + 1) * width + place)
-        elif operation == _LOOK:
+        elif operation == LOOK:
             kind = self._second[state]
             found = self._end(state, text, place, kind & 2 != 0) >= 0
             if found != bool(kind & 1):
@@ -304,7 +224,7 @@ class Pattern:
 
 
 def _holds(assertion: int, text: str, place: int) -> bool:
-    """Tell whether an assertion of `PatternParser.ASSERTIONS` holds at `place`."""
+    """Tell whether an assertion of `pattern_parser` holds at `place`."""
     size = len(text)
     if assertion == ord("A"):
         return place == 0
