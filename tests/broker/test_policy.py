@@ -107,11 +107,11 @@ def test_a_queue_is_told_the_merged_arguments(vhost: Vhost) -> None:
     vhost.queues.by_name["q"] = queue
     put(vhost, "p", "q")
     assert queue.told == {"x-max-length": 5, "x-max-priority": 3}
-    vhost.policies.set_operator(make_policy("o", "q", {"max-length": 2}, operator=True))
+    vhost.policies.set(make_policy("o", "q", {"max-length": 2}, operator=True))
     assert queue.told == {"x-max-length": 2, "x-max-priority": 3}
     vhost.policies.clear("p")
     assert queue.told == {"x-max-length": 2, "x-max-priority": 3}
-    vhost.policies.clear_operator("o")
+    vhost.policies.clear("o", operator=True)
     assert queue.told == arguments
     assert queue.arguments == {"x-max-length": 7, "x-max-priority": 3}
 
@@ -138,9 +138,10 @@ def test_an_alternate_exchange_by_policy_routes(vhost: Vhost) -> None:
 
 
 def test_what_is_not_there_cannot_be_cleared(vhost: Vhost) -> None:
-    for clear in (vhost.policies.clear, vhost.policies.clear_operator):
-        with pytest.raises(NotFound, match="no"):
-            clear("nothing")
+    with pytest.raises(NotFound, match="no policy 'nothing'"):
+        vhost.policies.clear("nothing")
+    with pytest.raises(NotFound, match="no operator policy 'nothing'"):
+        vhost.policies.clear("nothing", operator=True)
 
 
 @pytest.mark.parametrize(
@@ -167,7 +168,7 @@ def test_policies_have_a_limit(vhost: Vhost) -> None:
     put(vhost, "a", "y")
     with pytest.raises(PreconditionFailed, match="at most 2 policies"):
         put(vhost, "c", "x")
-    vhost.policies.set_operator(make_policy("c", "x", {"expires": 5}, operator=True))
+    vhost.policies.set(make_policy("c", "x", {"expires": 5}, operator=True))
 
 
 def test_both_policies_are_shown_as_one(vhost: Vhost) -> None:
@@ -191,9 +192,9 @@ def test_policies_survive(node: Node, again: Callable[[Node], Node]) -> None:
     put(vhost, "p", "^or", 3, "queues")
     vhost.policies.clear("gone")
     vhost.policies.set(make_policy("ex", "topic$", {"alternate-exchange": "ae"}))
-    vhost.policies.set_operator(make_policy("gone", "orders", {"expires": 5}, operator=True))
-    vhost.policies.set_operator(make_policy("o", "orders", {"max-length": 2}, operator=True))
-    vhost.policies.clear_operator("gone")
+    vhost.policies.set(make_policy("gone", "orders", {"expires": 5}, operator=True))
+    vhost.policies.set(make_policy("o", "orders", {"max-length": 2}, operator=True))
+    vhost.policies.clear("gone", operator=True)
     before = [
         p.record("/")
         for p in (*vhost.policies.by_name.values(), *vhost.policies.operator_by_name.values())

@@ -40,7 +40,7 @@ def follow(node: Node, name: str = "p", pattern: str = "^q", **definition: objec
 def operate(node: Node, **definition: object) -> None:
     """Set an operator policy of these keys for all queues."""
     keys = {key.replace("_", "-"): value for key, value in definition.items()}
-    node.vhost.policies.set_operator(make_policy("o", "", keys, operator=True))
+    node.vhost.policies.set(make_policy("o", "", keys, operator=True))
     node.run()
 
 

@@ -49,10 +49,10 @@ def test_each_has_the_policy_that_counts(steps: Steps) -> None:
             policy = make_policy(
                 name, pattern, {"max-length-bytes": 5}, priority, apply_to, operator
             )
-            (vhost.policies.set_operator if operator else vhost.policies.set)(policy)
+            vhost.policies.set(policy)
             known[operator][name] = (pattern, priority, apply_to)
         elif step == "clear" and name in known[operator]:
-            (vhost.policies.clear_operator if operator else vhost.policies.clear)(name)
+            vhost.policies.clear(name, operator)
             del known[operator][name]
         elif step == "declare":
             arguments: dict[str, object] = {"x-queue-type": "stream"} if name == "s" else {}

@@ -453,7 +453,7 @@ def test_policies_and_parameters_are_refused_beyond_the_share_and_booked_out(nod
     # Setting a value again takes no more, but it is checked as if both were there.
     for _ in range(2):
         policies.set(policy)
-        policies.set_operator(make_policy("o", "^o", {"max-length": 1}, 0, "queues", True, False))
+        policies.set(make_policy("o", "^o", {"max-length": 1}, 0, "queues", True, False))
         parameters.set("/", "shovel", "s", {"uri": "v" * 100}, True)
         parameters.set_global("g", "v" * 100)
     held = total(node)
@@ -475,7 +475,7 @@ def test_policies_and_parameters_are_refused_beyond_the_share_and_booked_out(nod
             setter()
     assert total(node) == held
     policies.clear("p")
-    policies.clear_operator("o")
+    policies.clear("o", operator=True)
     parameters.clear("/", "shovel", "s")
     parameters.clear_global("g")
     assert total(node) == before

@@ -297,12 +297,12 @@ def _prepare_users(node: Node) -> None:
                 vhost.policies.clear(policy)
         for policy in list(vhost.policies.operator_by_name):
             if policy != "p":
-                vhost.policies.clear_operator(policy)
+                vhost.policies.clear(policy, operator=True)
     vhost = broker.vhosts["h"]
     if "p" not in vhost.policies.by_name:
         vhost.policies.set(make_policy("p", "^x", {"max-length": 5}))
     if "p" not in vhost.policies.operator_by_name:
-        vhost.policies.set_operator(make_policy("p", "^x", {"max-length": 5}, operator=True))
+        vhost.policies.set(make_policy("p", "^x", {"max-length": 5}, operator=True))
     if "g" not in broker.parameters.global_values:
         broker.parameters.set_global("g", 1)
     for name in ("guest", "u"):

@@ -101,7 +101,7 @@ class Parameters:
         vhost = self._vhost(vhost_name)
         self.check(component, name, value, others)
         if component == OPERATOR_POLICY:
-            vhost.policies.set_operator(operator_policy(name, value, others))
+            vhost.policies.set(operator_policy(name, value, others))
             return
         if component == VHOST_LIMITS:
             vhost.metadata.set_limits(_limits(name, value))
@@ -120,7 +120,7 @@ class Parameters:
         """Remove a parameter of a vhost.  Raises: NotFound (404)."""
         vhost = self._vhost(vhost_name)
         if component == OPERATOR_POLICY:
-            vhost.policies.clear_operator(name)
+            vhost.policies.clear(name, True)
             return
         if component == VHOST_LIMITS and name == LIMITS and vhost.metadata.limits:
             vhost.metadata.set_limits({})

@@ -52,6 +52,7 @@ class Policy:
     ) -> None:
         self.name: Final = name
         self.priority: Final = priority
+        self.operator: Final = operator
         #: The part of the definition that has an effect here.
         self.in_force: Final = in_force(definition, operator)
         self.pattern: Final = pattern

@@ -108,7 +108,7 @@ class Restore(Replay):
         elif kind in POLICY_KINDS:
             vhost = self.broker.restore_vhost(text(definition, "vhost"))
             operator = kind == "operator_policy"
-            vhost.policies.restore(restored_policy(definition, operator), operator)
+            vhost.policies.restore(restored_policy(definition, operator))
             self.keys.policy_defined(table(definition, "definition"))
         elif kind in PARAMETER_KINDS:
             self.broker.parameters.restore(kind, definition, True)

@@ -30,15 +30,6 @@ if TYPE_CHECKING:
 
 
 @final
-class _Change:
-    """A policy, or operator policy, that is new, or took the place of another; None: one went."""
-
-    def __init__(self, new: Policy | None, operator: bool) -> None:
-        self.new: Final = new
-        self.operator: Final = operator
-
-
-@final
 class Policies:
     """The policies of one vhost, of its users and of its operator."""
 
@@ -48,8 +39,8 @@ class Policies:
         self.count_max: i64 = POLICIES_PER_VHOST_MAX
         self.by_name: dict[str, Policy] = {}
         self.operator_by_name: dict[str, Policy] = {}
-        #: The changes that queues and exchanges do not know of yet, by the policies' names.
-        self._changes: dict[tuple[bool, str], _Change] = {}
+        #: The policies that were set or cleared and that queues and exchanges do not know of yet.
+        self._changes: dict[tuple[bool, str], None] = {}
         #: What gives queues and exchanges their policies after a change; it may be over.
         self._governing: Task | None = None
         #: What the patterns may still look at to find out what applies to a name.
@@ -62,60 +53,34 @@ class Policies:
 
         Raises: PreconditionFailed (406) when there are too many, or no memory for one more.
         """
-        self._check_room(self.by_name, policy)
-        self._core.journal.define("policy", policy.record(self._vhost.name))
-        self._put(self.by_name, policy)
-        self._changed(policy.name, policy, False)
-
-    def clear(self, name: str) -> None:
-        """Remove a policy.  Raises: NotFound (404)."""
-        if name not in self.by_name:
-            raise NotFound(f"no policy '{name}' in vhost '{self._vhost.name}'")
-        self._core.journal.delete("policy", {"vhost": self._vhost.name, "name": name})
-        self._take_out(self.by_name, name)
-        self._changed(name, None, False)
-
-    def set_operator(self, policy: Policy) -> None:
-        """Add an operator policy, or replace the one of its name; it applies as a policy does.
-
-        Raises: PreconditionFailed (406) when there are too many, or no memory for one more.
-        """
-        self._check_room(self.operator_by_name, policy)
-        self._core.journal.define("operator_policy", policy.record(self._vhost.name))
-        self._put(self.operator_by_name, policy)
-        self._changed(policy.name, policy, True)
-
-    def clear_operator(self, name: str) -> None:
-        """Remove an operator policy.  Raises: NotFound (404)."""
-        if name not in self.operator_by_name:
-            raise NotFound(f"no operator policy '{name}' in vhost '{self._vhost.name}'")
-        self._core.journal.delete("operator_policy", {"vhost": self._vhost.name, "name": name})
-        self._take_out(self.operator_by_name, name)
-        self._changed(name, None, True)
-
-    def _check_room(self, policies: dict[str, Policy], policy: Policy) -> None:
+        policies = self._of(policy.operator)
         if policy.name not in policies and len(policies) >= self.count_max:
             raise PreconditionFailed(f"a vhost has at most {self.count_max} policies")
         self._vhost.check_definition(policy.memory())
+        kind = "operator_policy" if policy.operator else "policy"
+        self._core.journal.define(kind, policy.record(self._vhost.name))
+        self.restore(policy)
+        self._changed(policy.name, policy.operator)
 
-    def _put(self, policies: dict[str, Policy], policy: Policy) -> None:
-        """Keep a policy, in the place of the one of its name."""
-        self._take_out(policies, policy.name)
-        policies[policy.name] = policy
-        self._vhost.account.book(policy.memory())
+    def clear(self, name: str, operator: bool = False) -> None:
+        """Remove a policy, or an operator policy.  Raises: NotFound (404)."""
+        kind = "operator policy" if operator else "policy"
+        if name not in self._of(operator):
+            raise NotFound(f"no {kind} '{name}' in vhost '{self._vhost.name}'")
+        record: dict[str, object] = {"vhost": self._vhost.name, "name": name}
+        self._core.journal.delete(kind.replace(" ", "_"), record)
+        self.restore_cleared(name, operator)
+        self._changed(name, operator)
 
-    def _take_out(self, policies: dict[str, Policy], name: str) -> None:
-        """Keep a policy no longer, if it was there."""
-        old = policies.pop(name, None)
-        if old is not None:
-            self._vhost.account.book(-old.memory())
+    def _of(self, operator: bool) -> dict[str, Policy]:
+        return self.operator_by_name if operator else self.by_name
 
     # -- who has which ----------------------------------------------------------------------------
 
-    def _changed(self, name: str, new: Policy | None, operator: bool) -> None:
+    def _changed(self, name: str, operator: bool) -> None:
         """Give each queue and exchange the policy that counts now, or go on to do so."""
         self._core.scheduler.changes += 1
-        self._changes[operator, name] = _Change(new, operator)
+        self._changes[operator, name] = None
         if self._governing is None or self._governing.over:
             self._governing = self._core.scheduler.start(self._govern())
 
@@ -126,7 +91,7 @@ class Policies:
         policies at once.
         """
         while self._changes:
-            changes = list(self._changes.values())
+            changes = list(self._changes)
             self._changes = {}
             # The last first.
             all_queues = self._vhost.queues.by_name.values()
@@ -144,26 +109,26 @@ class Policies:
                     self._regovern_exchange(exchange, changes)
                 yield 1
 
-    def _regovern_queue(self, queue: Queue, changes: list[_Change]) -> None:
+    def _regovern_queue(self, queue: Queue, changes: list[tuple[bool, str]]) -> None:
         """Give a queue the policies that count now, after `changes`."""
         kind = queue_type(queue.arguments)
         policy = queue.policy
-        operator = queue.operator_policy
-        for change in changes:
-            if change.operator:
-                operator = self._after(
-                    queue.name, kind, operator, self.operator_by_name, change.new
+        operator_policy = queue.operator_policy
+        for operator, changed in changes:
+            if operator:
+                operator_policy = self._after(
+                    queue.name, kind, operator_policy, self.operator_by_name, changed
                 )
             else:
-                policy = self._after(queue.name, kind, policy, self.by_name, change.new)
-        self._give_queue(queue, policy, operator)
+                policy = self._after(queue.name, kind, policy, self.by_name, changed)
+        self._give_queue(queue, policy, operator_policy)
 
-    def _regovern_exchange(self, exchange: Exchange, changes: list[_Change]) -> None:
+    def _regovern_exchange(self, exchange: Exchange, changes: list[tuple[bool, str]]) -> None:
         """Give an exchange the policy that counts now, after `changes`."""
         policy = exchange.policy
-        for change in changes:
-            if not change.operator:
-                policy = self._after(exchange.name, EXCHANGE, policy, self.by_name, change.new)
+        for operator, changed in changes:
+            if not operator:
+                policy = self._after(exchange.name, EXCHANGE, policy, self.by_name, changed)
         self._give_exchange(exchange, policy)
 
     def _after(
@@ -172,19 +137,18 @@ class Policies:
         kind: str,
         current: Policy | None,
         policies: dict[str, Policy],
-        new: Policy | None,
+        changed: str,
     ) -> Policy | None:
-        """Return the policy of `policies` that counts now; `new` came, or None: one went.
+        """Return the policy of `policies` that counts now that the one named `changed` did.
 
         Most queues need no look at all policies: theirs is still there and before the new one.
-        What was changed again since counts no more.
         """
         if current is not None and policies.get(current.name) is not current:
             return self._best(name, kind, policies)
         self._looks_left = POLICIES_LOOKS_MAX
+        new = policies.get(changed)
         if (
             new is not None
-            and policies.get(new.name) is new
             and (current is None or new.before(current))
             and self._fits(new, name, kind)
         ):
@@ -252,13 +216,17 @@ class Policies:
 
     # -- putting back, without journal and effects ------------------------------------------------
 
-    def restore(self, policy: Policy, operator: bool) -> None:
-        """Put a policy back; queues are made later, and exchanges get it by `govern_exchanges`."""
-        self._put(self.operator_by_name if operator else self.by_name, policy)
+    def restore(self, policy: Policy) -> None:
+        """Put a policy in the place of the one of its name; exchanges: `govern_exchanges`."""
+        self.restore_cleared(policy.name, policy.operator)
+        self._of(policy.operator)[policy.name] = policy
+        self._vhost.account.book(policy.memory())
 
     def restore_cleared(self, name: str, operator: bool) -> None:
-        """Take a policy out."""
-        self._take_out(self.operator_by_name if operator else self.by_name, name)
+        """Remove a policy, if it is there."""
+        old = self._of(operator).pop(name, None)
+        if old is not None:
+            self._vhost.account.book(-old.memory())
 
     def govern_exchanges(self) -> None:
         """Give each exchange its policy: after a recovery."""

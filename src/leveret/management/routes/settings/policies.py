@@ -71,10 +71,7 @@ async def put(request: web.Request) -> web.Response:
     if new:
         check_new(name, "operator policy" if operators else "policy")
     async with request.app[OPERATOR].changing():
-        if operators:
-            vhost.policies.set_operator(made)
-        else:
-            vhost.policies.set(made)
+        vhost.policies.set(made)
     return web.Response(status=201 if new else 204)
 
 
@@ -82,10 +79,7 @@ async def delete(request: web.Request) -> web.Response:
     """Take a policy away."""
     vhost = found_vhost(request)
     async with request.app[OPERATOR].changing():
-        if _is_operators(request):
-            vhost.policies.clear_operator(request.match_info["name"])
-        else:
-            vhost.policies.clear(request.match_info["name"])
+        vhost.policies.clear(request.match_info["name"], _is_operators(request))
     return web.Response(status=204)
 
 
