@@ -146,13 +146,19 @@ class StagingArea(StagingQueues):
         The release begins once the current group is synced.  What was staged for lower batches of
         the sink is deleted, because nobody can commit it any more.
         """
-        vhost = self.vhost
-        journal = vhost.core.journal
-        time_ms = vhost.core.now_ms
-        # First, because what cannot be written must change nothing.
-        record = self._record(name, destination, time_ms, batch, queues, unroutable, by)
-        journal.define("sink", record)
-        sink = self._committed(name, destination, batch, time_ms, by)
+        journal = self.vhost.core.journal
+        sink = self.sinks.find(name, destination, by)
+        if sink is None:
+            sink = Sink(name, destination)
+            sink.owner = by
+            sink.time_ms = self.vhost.core.now_ms
+            self.sinks.add(sink)
+        else:
+            self._take(sink, destination, by)
+        sink.batch = batch
+        sink.time_ms = self.vhost.core.now_ms
+        # A commit holds nothing that cannot be written: see `commit.read_command`.
+        journal.define("sink", self._definition(sink, batch, queues, unroutable))
         if queues:
             self._release(sink, batch, queues, unroutable, journal.group)
         self._drop_lower(sink)
@@ -163,36 +169,23 @@ class StagingArea(StagingQueues):
         if sink is None:
             return False
         sink.repeats += 1
-        placed = bool(destination) and not sink.destination
-        owned = sink.owner is None and by is not None
-        if not placed and not owned:
+        if not self._take(sink, destination, by):
             return False
-        record = self._record(name, destination, sink.time_ms, sink.batch, [], "", by)
-        self.vhost.core.journal.define("sink", record)
+        self.vhost.core.journal.define("sink", self._definition(sink, sink.batch, [], ""))
+        return True
+
+    def _take(self, sink: Sink, destination: str, by: Owner | None) -> bool:
+        """Give a sink the owner and the destination of its commit; return whether it changed.
+
+        Where it has another owner, it was nobody's or is to be forgotten.
+        """
+        owned = by is not None and not by.is_same(sink.owner)
+        placed = bool(destination) and not sink.destination
         if owned:
             self.sinks.own(sink, by)
         if placed:
             self.sinks.adopt(sink, destination)
-        return True
-
-    def _committed(
-        self, name: str, destination: str, batch: i64, time_ms: i64, by: Owner | None
-    ) -> Sink:
-        sink = self.sinks.find(name, destination, by)
-        if sink is None:
-            sink = Sink(name, destination)
-            sink.owner = by
-            sink.time_ms = time_ms
-            self.sinks.add(sink)
-        else:
-            if by is not None and not by.is_same(sink.owner):
-                # It was nobody's, or is to be forgotten.
-                self.sinks.own(sink, by)
-            if destination and not sink.destination:
-                self.sinks.adopt(sink, destination)
-        sink.batch = batch
-        sink.time_ms = time_ms
-        return sink
+        return owned or placed
 
     def restore(
         self,
@@ -232,18 +225,19 @@ class StagingArea(StagingQueues):
     def _definition(
         self, sink: Sink, batch: i64, queues: Sequence[WaitingQueue], unroutable: str
     ) -> dict[str, object]:
-        return _definition(
-            self.vhost.name,
-            sink.name,
-            sink.destination,
-            sink.adopted,
-            sink.time_ms,
-            batch,
-            queues,
-            unroutable,
-            sink.owner,
-            sink.gives_to,
-        )
+        """Return the decision about a batch as the journal holds it."""
+        return {
+            "vhost": self.vhost.name,
+            "name": sink.name,
+            "destination": sink.destination,
+            "adopted": sink.adopted,
+            "batch": int(batch),
+            "time_ms": int(sink.time_ms),
+            "queues": [int(queue.queue_id) for queue in queues],
+            "unroutable": unroutable,
+            **owner_fields(sink.owner),
+            **owner_fields(sink.gives_to, GIVES_TO),
+        }
 
     def last_record(self, sink: Sink) -> dict[str, object]:
         """Return the last decision of a sink as the journal holds it."""
@@ -252,36 +246,6 @@ class StagingArea(StagingQueues):
                 return self._definition(sink, sink.batch, release.left(), release.unroutable)
         return self._definition(sink, sink.batch, [], "")
 
-    def _record(
-        self,
-        name: str,
-        destination: str,
-        time_ms: i64,
-        batch: i64,
-        queues: list[StagingQueue],
-        unroutable: str,
-        by: Owner | None,
-    ) -> dict[str, object]:
-        """Return the record of a decision of `by` that is about to be taken."""
-        sink = self.sinks.find(name, destination, by)
-        adopted = sink is not None and sink.adopted
-        if sink is not None and destination and not sink.destination:
-            adopted = True
-        elif sink is not None:
-            destination = sink.destination
-        return _definition(
-            self.vhost.name,
-            name,
-            destination,
-            adopted,
-            time_ms,
-            batch,
-            queues,
-            unroutable,
-            by,
-            None if sink is None else sink.gives_to,
-        )
-
 
 def area_of(vhost: Vhost) -> StagingArea:
     """Return the staging area of a vhost."""
@@ -289,30 +253,3 @@ def area_of(vhost: Vhost) -> StagingArea:
     if isinstance(area, StagingArea):
         return area
     raise RuntimeError("a broker's vhosts have staging areas")
-
-
-def _definition(
-    vhost: str,
-    sink: str,
-    destination: str,
-    adopted: bool,
-    time_ms: i64,
-    batch: i64,
-    queues: Sequence[WaitingQueue],
-    unroutable: str,
-    owner: Owner | None,
-    gives_to: Owner | None,
-) -> dict[str, object]:
-    """Return the decision about a batch as the journal holds it."""
-    return {
-        "vhost": vhost,
-        "name": sink,
-        "destination": destination,
-        "adopted": adopted,
-        "batch": int(batch),
-        "time_ms": int(time_ms),
-        "queues": [int(queue.queue_id) for queue in queues],
-        "unroutable": unroutable,
-        **owner_fields(owner),
-        **owner_fields(gives_to, GIVES_TO),
-    }
