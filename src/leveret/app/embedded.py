@@ -272,7 +272,7 @@ class Handles:
                 for shell in runner.shells:
                     connection = shell.connection
                     if isinstance(connection, Connection):
-                        connection.heartbeat.received(self._node.clock.monotonic_ms())
+                        connection.heartbeat.input_ms = self._node.clock.monotonic_ms()
             runner.clock_moved()
             await self._settle()
         # A peer that seems silent is read from once more before its connection is closed.

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
@@ -28,6 +28,7 @@ from leveret.limits import (
     ASSEMBLING_BYTES_MAX,
     INPUT_BYTES_BLOCKED_MAX,
     INPUT_BYTES_HELD_MAX,
+    INPUT_BYTES_PER_COST,
     SPILL_BYTES_MAX,
     UNSYNCED_BYTES_MAX,
 )
@@ -72,13 +73,8 @@ class ClientSession(Link):
         # Wall time, and counters.
         self.connected_at_ms: i64 = broker.core.now_ms
         self.published: i64 = 0
-        self.received_bytes: i64 = 0
-        self.sent_bytes: i64 = 0
-        self.received_packets: i64 = 0
-        self.sent_packets: i64 = 0
-        #: Publishes on channels with confirms that have ended, and how many were confirmed.
-        self.confirming: i64 = 0
-        self.confirmed: i64 = 0
+        #: What it did beside publishing; of confirms, those of channels that have ended.
+        self.counts: Final = LinkCounts()
         #: The walk over all connections that saw it last (`core.counts`); 0 for none.
         self.walk: i64 = 0
         #: True once everything it held is released, and true once its socket is gone.
@@ -238,6 +234,21 @@ class ClientSession(Link):
         if self.broker.blocked:
             self.publisher_blocked()
 
+    def count_input(self, data: bytes, now_ms: i64) -> None:
+        """Count bytes that the peer sent; `now_ms` is monotonic."""
+        self.now_ms = now_ms
+        counts = self.counts
+        counts.received_bytes += len(data)
+        counts.received_packets += 1
+        self.core.scheduler.spent += len(data) // INPUT_BYTES_PER_COST
+
+    def count_output(self, parts: list[bytes | memoryview]) -> None:
+        """Count bytes that the shell takes to send them."""
+        counts = self.counts
+        counts.sent_packets += 1
+        for part in parts:
+            counts.sent_bytes += len(part)
+
     def count_published(self, size: i64) -> None:
         """Count a publish with a body of `size` bytes."""
         self.published += 1
@@ -245,13 +256,8 @@ class ClientSession(Link):
 
     def add_counts(self, counts: LinkCounts) -> None:
         """Add what the connection did."""
+        counts.add(self.counts)
         counts.published += self.published
-        counts.confirming += self.confirming
-        counts.confirmed += self.confirmed
-        counts.received_bytes += self.received_bytes
-        counts.sent_bytes += self.sent_bytes
-        counts.received_packets += self.received_packets
-        counts.sent_packets += self.sent_packets
 
     def forget_link(self) -> None:
         """Leave the list of connections; what it did is kept in the totals."""

@@ -22,11 +22,10 @@ from leveret.limits import (
 from leveret.session.client_session import ClientSession
 from leveret.session.states import (
     AWAITING_HEADER,
+    FOLLOWING,
     HALT_SYNC,
     OPEN,
-    VHOST_ENTERED,
     halts_in,
-    next_state,
 )
 from leveret.wire.buffer import BytesWriter
 from leveret.wire.content.output import FrameOutput
@@ -110,11 +109,12 @@ class ConnectionBase(ClientSession):
 
     # -- state -------------------------------------------------------------------------------------
 
-    def advance(self, event: int) -> None:
-        """Go to the state that `event` leads to."""
-        following = next_state(self.state, event)
-        self.state = following
-        self.halted = halts_in(following, self.halted)
+    def advance(self, state: i64) -> None:
+        """Go to a state.  Raises: RuntimeError for one that cannot follow the present one."""
+        if state not in FOLLOWING[int(self.state)]:
+            raise RuntimeError(f"state {state} cannot follow {self.state} of a connection")
+        self.state = state
+        self.halted = halts_in(state, self.halted)
 
     def tune(self, frame_bytes_max: i64, channels_max: i64) -> None:
         """Take what was negotiated; a payload may be as large as the frame (see `limits`)."""
@@ -131,7 +131,7 @@ class ConnectionBase(ClientSession):
     def enter(self, name: str) -> None:
         """Enter a vhost.  Raises: NotAllowed (530) as `Broker.enter`."""
         self.enter_vhost(name)
-        self.advance(VHOST_ENTERED)
+        self.advance(OPEN)
 
     def end_publish_session(self) -> None:
         """Forget how far publishes came: the client will not come back to ask."""

@@ -9,10 +9,10 @@ from mypy_extensions import i64
 
 from leveret.broker.core.counts import LinkCounts
 from leveret.broker.node.broker import Broker
-from leveret.broker.scheduler.link import Link
 from leveret.session.channel.channel import Channel
 from leveret.session.client_session import ClientSession
 from leveret.session.connection.connection import Connection
+from leveret.session.stats import sessions
 
 #: Channels that cost a walk as much as a connection.
 _CHANNELS_LIKE_CONNECTION: Final = 2
@@ -55,25 +55,16 @@ class LinkWalk:
     """A walk over all connections; `number` is the one that `Counts.begin_walk` returned."""
 
     def __init__(self, broker: Broker, number: i64) -> None:
-        self._counts: Final = broker.core.counts
-        self._links: Final = broker.links
+        self._broker: Final = broker
         self._number: Final[i64] = number
-        self._left: Final[list[Link]] = list(broker.links)
         self.levels: Final = ChannelLevels()
         self._seen: Final = LinkCounts()
 
-    def size(self) -> int:
-        """Return how many connections there are to see."""
-        return len(self._left)
-
     def see_all(self) -> Iterator[int]:
         """See all of them; give the count of those that were seen."""
-        for link in self._left:
-            seen = 1
-            if link in self._links and isinstance(link, ClientSession):
-                seen += int(link.channel_count()) // _CHANNELS_LIKE_CONNECTION
-                self._see(link)
-            yield seen
+        for link in sessions(self._broker):
+            self._see(link)
+            yield 1 + int(link.channel_count()) // _CHANNELS_LIKE_CONNECTION
 
     def _see(self, link: ClientSession) -> None:
         """Count a connection."""
@@ -93,8 +84,9 @@ class LinkWalk:
         """Return what connections did since the start, also those that are gone."""
         total = LinkCounts()
         total.add(self._seen)
-        total.add(self._counts.gone_links)
-        total.add(self._counts.seen_links, -1)
+        counts = self._broker.core.counts
+        total.add(counts.gone_links)
+        total.add(counts.seen_links, -1)
         return total
 
 
@@ -132,21 +124,19 @@ class LinkRows:
         self.omitted = 0
         self.channels_omitted = 0
         self._limit: Final = limit
-        self._links: Final = broker.links
-        self._left: Final[list[Link]] = list(broker.links)
+        self._broker: Final = broker
 
     def take_all(self) -> Iterator[int]:
         """Take all of them; give the count of those that were taken."""
-        for link in self._left:
+        for link in sessions(self._broker):
             taken = 1
-            if link in self._links and isinstance(link, ClientSession):
-                if len(self.rows) < self._limit:
-                    self.rows.append(ConnectionRow(link))
-                else:
-                    self.omitted += 1
-                if isinstance(link, Connection):
-                    taken += len(link.channels.by_number) // _CHANNELS_LIKE_CONNECTION
-                    self._take_channels(link)
+            if len(self.rows) < self._limit:
+                self.rows.append(ConnectionRow(link))
+            else:
+                self.omitted += 1
+            if isinstance(link, Connection):
+                taken += len(link.channels.by_number) // _CHANNELS_LIKE_CONNECTION
+                self._take_channels(link)
             yield taken
 
     def _take_channels(self, connection: Connection) -> None:

@@ -96,7 +96,7 @@ class Walks:
             links = LinkWalk(broker, number)
             await in_slices(links.see_all(), SCRAPE_SLICE)
             found = self._last = self._found(queues, links)
-            objects = queues.size() + links.size()
+            objects = queues.size() + len(broker.links)
             kept_ms = objects // SCRAPE_OBJECTS_PER_MS
             if objects >= WALK_SHARED_OBJECTS_MIN:
                 kept_ms = max(kept_ms, WALK_SHARED_MS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from http import HTTPStatus
 from itertools import islice
@@ -236,6 +236,13 @@ async def begins(request: web.Request, response: web.StreamResponse) -> bool:
     """
     await response.prepare(request)
     return request.method != hdrs.METH_HEAD
+
+
+async def stream_found(
+    request: web.Request, found: Iterator[Stats], row: Callable[[Stats], Row]
+) -> web.StreamResponse:
+    """Answer with an array of what is found; see `stream_slices`."""
+    return await stream_rows(request, lambda count: list(islice(found, count)), row)
 
 
 async def stream_rows(

@@ -232,9 +232,7 @@ class Confirms(PublishCounter):
         """Write none any more: the channel ended."""
         if self.progress is not None:
             self.progress.end()
-        if not self._ended:
-            self._connection.confirming += self._published
-            self._connection.confirmed += self._confirmed - self._nacked
+        self.add_counts(self._connection.counts)
         self._ended = True
         self._unsynced = []
         self._refused = []

@@ -13,7 +13,7 @@ from mypy_extensions import i64
 
 from leveret.errors import AmqpError
 from leveret.session.connection_base import ConnectionBase
-from leveret.session.states import CLOSE_SENT, HALT_WORK
+from leveret.session.states import CLOSING, HALT_WORK
 from leveret.wire.closing import CLOSE_FOUND, NOTHING_FOUND, CloseScanner
 from leveret.wire.methods import ConnectionClose, ConnectionCloseOk, decode_method
 
@@ -42,7 +42,7 @@ class Closing:
         """Send a connection.close, and await the client's close-ok."""
         connection = self._connection
         connection.send(0, close)
-        connection.advance(CLOSE_SENT)
+        connection.advance(CLOSING)
         self._begun_ms = connection.now_ms
 
     def take_close(self) -> None:

@@ -34,7 +34,7 @@ from leveret.errors import (
     in_plain_words,
 )
 from leveret.escaping import unquoted
-from leveret.limits import INPUT_BYTES_PER_COST, OUTPUT_BYTES_MAX, TABLE_BYTES_PER_COST
+from leveret.limits import OUTPUT_BYTES_MAX, TABLE_BYTES_PER_COST
 from leveret.session.channel.channels import Channels
 from leveret.session.channel.release import close_channel
 from leveret.session.connection.alarm import Alarm
@@ -52,7 +52,6 @@ from leveret.session.states import (
     AWAITING_TUNE_OK,
     CLOSED,
     CLOSING,
-    ENDED,
     HALT_OUTPUT,
     HALT_SYNC,
     OPEN,
@@ -99,11 +98,8 @@ class Connection(ConnectionBase):
 
     def receive(self, data: bytes, now_ms: i64) -> None:
         """Take bytes that the peer sent; `now_ms` is monotonic."""
-        self.now_ms = now_ms
-        self.heartbeat.received(now_ms)
-        self.received_bytes += len(data)
-        self.received_packets += 1
-        self.core.scheduler.spent += len(data) // INPUT_BYTES_PER_COST
+        self.heartbeat.input_ms = now_ms
+        self.count_input(data, now_ms)
         if self.state == CLOSED:
             return
         if self.closing.scans:
@@ -215,10 +211,8 @@ class Connection(ConnectionBase):
         """Return the bytes to send, in order; there may be none."""
         parts = self.output.take()
         if parts:
-            self.heartbeat.sent(self.now_ms)
-            self.sent_packets += 1
-            for part in parts:
-                self.sent_bytes += len(part)
+            self.heartbeat.output_ms = self.now_ms
+            self.count_output(parts)
         return parts
 
     def flushed(self, transport_full: bool) -> None:
@@ -379,7 +373,7 @@ class Connection(ConnectionBase):
     def finish(self) -> None:
         """End the connection: the shell closes the socket once the output is flushed."""
         self.release(False)
-        self.advance(ENDED)
+        self.advance(CLOSED)
         self.finished = True
         self.wake()
 
@@ -394,7 +388,7 @@ class Connection(ConnectionBase):
         if self.state == OPEN and not self._released:
             self.log.append(("warning", "client unexpectedly closed TCP connection"))
         self.release(False)
-        self.advance(ENDED)
+        self.advance(CLOSED)
         self.forget_link()
         self.account.end()
         self.unacked.end()

@@ -30,12 +30,7 @@ from leveret.session.states import (
     AWAITING_OPEN,
     AWAITING_START_OK,
     AWAITING_TUNE_OK,
-    HEADER_TAKEN,
-    LOGIN_ACCEPTED,
-    LOGIN_REFUSED,
     REFUSING_LOGIN,
-    START_OK_TAKEN,
-    TUNE_OK_TAKEN,
     VERIFYING_LOGIN,
 )
 from leveret.wire.content.publish_marks import SESSION_PROPERTY, read_session
@@ -88,7 +83,7 @@ class Handshake:
         name = connection.peer.security.certificate_name
         mechanisms = MECHANISMS_WITH_CERTIFICATE if name else MECHANISMS
         connection.send(0, ConnectionStart(0, 9, properties, mechanisms, b"en_US"))
-        connection.advance(HEADER_TAKEN)
+        connection.advance(AWAITING_START_OK)
 
     def step(self, method: Method) -> None:
         """Take the next method of the handshake.
@@ -119,7 +114,7 @@ class Handshake:
         else:
             user, password = credentials(method.mechanism, method.response)
         self.mechanism = method.mechanism
-        connection.advance(START_OK_TAKEN)
+        connection.advance(VERIFYING_LOGIN)
         if user in connection.settings.loopback_users and not connection.peer.loopback:
             why = f"{method.mechanism} login refused: user '{user}' can only connect via localhost"
             self._refuse(why, 1)
@@ -160,8 +155,8 @@ class Handshake:
                 f"({allowed})"
             )
         connection.tune(frame_max, channels)
-        self._heartbeat.negotiated(method.heartbeat * 1000)
-        connection.advance(TUNE_OK_TAKEN)
+        self._heartbeat.interval_ms = method.heartbeat * 1000
+        connection.advance(AWAITING_OPEN)
 
     def _open(self, method: ConnectionOpen) -> None:
         """Enter a vhost.
@@ -209,7 +204,7 @@ class Handshake:
             int(settings.heartbeat_seconds),
         )
         connection.send(0, tune)
-        connection.advance(LOGIN_ACCEPTED)
+        connection.advance(AWAITING_TUNE_OK)
 
     def verified_late(self, login: StartLogin) -> None:
         """Act on an answer that the connection waited for, and parse on."""
@@ -242,7 +237,7 @@ class Handshake:
         """After so many delays send a close, or end in silence where it is not understood."""
         connection = self._connection
         connection.log.append((level, text))
-        connection.advance(LOGIN_REFUSED)
+        connection.advance(REFUSING_LOGIN)
         self._refused_ms = connection.now_ms
         self._delay_ms = connection.settings.login_failure_delay_ms * delays
         if connection.capabilities.failure_close:

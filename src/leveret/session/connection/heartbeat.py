@@ -25,42 +25,30 @@ class Heartbeat:
         #: What was negotiated; 0 for none.
         self.interval_ms: i64 = 0
         #: When the last bytes were received and sent (monotonic ms).
-        self._input_ms: i64 = connection.now_ms
-        self._output_ms: i64 = connection.now_ms
+        self.input_ms: i64 = connection.now_ms
+        self.output_ms: i64 = connection.now_ms
         #: False while the shell does not read the socket: silence means nothing then.
         self._reading = True
         #: True once the peer seems silent, until it is read from again.
         self._suspected = False
 
-    def negotiated(self, interval_ms: i64) -> None:
-        """Take the interval that the client chose; 0 is none."""
-        self.interval_ms = interval_ms
-
-    def received(self, now_ms: i64) -> None:
-        """Note that bytes were received."""
-        self._input_ms = now_ms
-
-    def sent(self, now_ms: i64) -> None:
-        """Note that bytes were sent."""
-        self._output_ms = now_ms
-
     def set_reading(self, reading: bool, now_ms: i64) -> None:
         """Note whether the shell reads the socket from now on; silence is counted from here."""
         self._reading = reading
-        self._input_ms = now_ms
+        self.input_ms = now_ms
 
     def tick(self, now_ms: i64) -> None:
         """Send a heartbeat where one is due, and end the connection of a peer that is silent."""
         if self.interval_ms == 0:
             return
         connection = self._connection
-        if now_ms - self._output_ms >= self.interval_ms // 2:
+        if now_ms - self.output_ms >= self.interval_ms // 2:
             self.send()
         if connection.halted != 0 or not self._reading:
             # Unread, silence means nothing; afterwards it is counted from here.
-            self._input_ms = now_ms
+            self.input_ms = now_ms
             self._suspected = False
-        elif now_ms - self._input_ms <= self.interval_ms * 2:
+        elif now_ms - self.input_ms <= self.interval_ms * 2:
             self._suspected = False
         elif not self._suspected:
             # Between this tick and the next one the shell reads what there is.

@@ -21,7 +21,7 @@ from leveret.broker.scheduler.costs import VISITED_PER_COST
 from leveret.broker.values.permission import READ
 from leveret.errors import AmqpError, NotAllowed
 from leveret.escaping import unquoted
-from leveret.limits import HAREMQ_REFUSALS_LOGGED_MAX, INPUT_BYTES_PER_COST
+from leveret.limits import HAREMQ_REFUSALS_LOGGED_MAX
 from leveret.session.client_session import ClientSession
 from leveret.session.haremq.answers import Answers
 from leveret.session.haremq.channel import HareChannel, HareConsumer, HareDeliveries, HareOutput
@@ -129,10 +129,7 @@ class HareConnection(ClientSession):
 
     def receive(self, data: bytes, now_ms: i64) -> None:
         """Take bytes that the peer sent; `now_ms` is monotonic."""
-        self.now_ms = now_ms
-        self.received_bytes += len(data)
-        self.received_packets += 1
-        self.core.scheduler.spent += len(data) // INPUT_BYTES_PER_COST
+        self.count_input(data, now_ms)
         if self.finished:
             return
         if self.halted == 0:
@@ -210,9 +207,7 @@ class HareConnection(ClientSession):
         if not parts:
             return parts
         self.output.ack_pushed()
-        self.sent_packets += 1
-        for part in parts:
-            self.sent_bytes += len(part)
+        self.count_output(parts)
         if self.starting:
             self._start_consumers()
         return parts

@@ -13,19 +13,13 @@ from leveret.management.routes.node.consumers import row as consumer_row
 from leveret.management.routes.node.identity import node_name
 from leveret.management.routes.shared import (
     BROKER,
-    SLICE_ROWS,
     Row,
     row_response,
-    stream_rows,
+    stream_found,
     vhost_of,
 )
-from leveret.session.stats import (
-    ChannelListing,
-    ChannelStats,
-    Ends,
-    channel_consumers,
-    connection_stats,
-)
+from leveret.session import stats as sessions
+from leveret.session.stats import ChannelStats, Ends, find_connection
 
 
 async def channels(request: web.Request) -> web.StreamResponse:
@@ -33,27 +27,24 @@ async def channels(request: web.Request) -> web.StreamResponse:
     broker = request.app[BROKER]
     connection = request.match_info.get("connection")
     user = only_of(request)
-    if connection is not None and connection_stats(broker, connection, user) is None:
+    if connection is not None and find_connection(broker, connection, user) is None:
         raise NotFound(f"no connection '{connection}'")
-    listing = ChannelListing(broker, vhost_of(request), connection, user)
-    return await stream_rows(request, listing.take, row)
+    found = sessions.channels(broker, vhost_of(request), user, connection)
+    return await stream_found(request, found, row)
 
 
 async def channel(request: web.Request) -> web.Response:
     """Return one channel with its consumers; another's is none to who sees his own alone."""
     name = request.match_info["channel"]
-    broker = request.app[BROKER]
     # A channel's name is its connection's and its number.
-    listing = ChannelListing(broker, None, name.rpartition(" (")[0], only_of(request))
-    while taken := listing.take(SLICE_ROWS):
-        for stats in taken:
-            if stats.name == name:
-                consumers = channel_consumers(broker, stats, CONSUMERS_SHOWN_MAX)
-                details = [consumer_row(one) for one in consumers]
-                return row_response(
-                    request,
-                    {**row(stats), "consumer_details": details, "deliveries": [], "publishes": []},
-                )
+    connection = name.rpartition(" (")[0]
+    for stats in sessions.channels(request.app[BROKER], None, only_of(request), connection):
+        if stats.name == name:
+            details = [consumer_row(one) for one in stats.first_consumers(CONSUMERS_SHOWN_MAX)]
+            return row_response(
+                request,
+                {**row(stats), "consumer_details": details, "deliveries": [], "publishes": []},
+            )
     raise NotFound(f"no channel '{name}'")
 
 

@@ -17,31 +17,27 @@ from leveret.management.routes.shared import (
     OPERATOR,
     Row,
     row_response,
-    stream_rows,
+    stream_found,
     vhost_of,
 )
-from leveret.session.stats import (
-    ConnectionListing,
-    ConnectionStats,
-    connection_stats,
-    find_connection,
-)
+from leveret.session import stats as sessions
+from leveret.session.stats import ConnectionStats, find_connection
 
 
 async def connections(request: web.Request) -> web.StreamResponse:
     """Return all client connections that may be seen, or those of a user or a vhost."""
     user = _user(request) if "user" in request.match_info else only_of(request)
-    listing = ConnectionListing(request.app[BROKER], user, vhost_of(request))
-    return await stream_rows(request, listing.take, row)
+    found = sessions.connections(request.app[BROKER], vhost_of(request), user)
+    return await stream_found(request, found, row)
 
 
 async def connection(request: web.Request) -> web.Response:
     """Return one connection; another's is none to who sees his own alone."""
     name = request.match_info["connection"]
-    found = connection_stats(request.app[BROKER], name, only_of(request))
+    found = find_connection(request.app[BROKER], name, only_of(request))
     if found is None:
         raise NotFound(f"no connection '{name}'")
-    return row_response(request, row(found))
+    return row_response(request, row(ConnectionStats(found)))
 
 
 async def close(request: web.Request) -> web.Response:

@@ -9,14 +9,15 @@ from aiohttp import web
 from leveret.management.fields import plain
 from leveret.management.gate import only_of
 from leveret.management.routes.node.identity import node_name
-from leveret.management.routes.shared import BROKER, Row, stream_rows, vhost_of
-from leveret.session.stats import ConsumerListing, ConsumerStats
+from leveret.management.routes.shared import BROKER, Row, stream_found, vhost_of
+from leveret.session import stats as sessions
+from leveret.session.stats import ConsumerStats
 
 
 async def consumers(request: web.Request) -> web.StreamResponse:
     """Return all consumers that may be seen, or those of a vhost."""
-    listing = ConsumerListing(request.app[BROKER], vhost_of(request), user=only_of(request))
-    return await stream_rows(request, listing.take, row)
+    found = sessions.consumers(request.app[BROKER], vhost_of(request), only_of(request))
+    return await stream_found(request, found, row)
 
 
 def row(stats: ConsumerStats) -> Row:
