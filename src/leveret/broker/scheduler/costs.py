@@ -55,8 +55,8 @@ PASSED_PER_COST: Final = 32
 LOOKED_AT_PER_COST: Final = 16
 VISITED_PER_COST: Final = 8
 
-#: For a cost of 1: places of a list that move when one before them is taken out (a consumer, a chunk
-#: of a queue), and places of a list that is copied.
+#: For a cost of 1: places of a list that move when one before them is taken out, such as consumers
+#: or chunks; and places of a list that is copied.
 PLACES_MOVED_PER_COST: Final = 2048
 COPIED_PER_COST: Final = 256
 
