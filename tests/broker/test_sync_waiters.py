@@ -46,7 +46,7 @@ def test_very_many_are_called_in_slices_and_in_order() -> None:
     core.syncs.synced(group)
     for done in (SLICE, 2 * SLICE, most):
         assert called == list(range(done))
-        assert core.syncs.are_late() == (done < most)
+        assert core.syncs.has_ready() == (done < most)
         core.settle()
 
 
@@ -59,7 +59,7 @@ def test_a_group_that_is_not_synced_is_waited_for() -> None:
         syncs.wait(Waiter(name, called), second if name % 2 else first)
     syncs.synced(first)
     assert called == [0, 2, 4, 6, 8]
-    assert not syncs.are_late()
+    assert not syncs.has_ready()
     syncs.wait(Waiter(10, called), third)
     syncs.synced(second)
     assert called == [0, 2, 4, 6, 8, 1, 3, 5, 7, 9]

@@ -11,13 +11,13 @@ from leveret.broker.scheduler.costs import (
     DEFINING_METHOD,
     DELIVERIES_OF_ONE_MIN,
     LATE_SLICE,
-    LATE_SLICES,
     METHOD,
     ROUND,
     ROUTE_RESOLVED,
     SHARE_MIN,
     SHARE_OF_DELIVERIES,
     SHARE_OF_INPUT,
+    SHARE_OF_LATE_INPUT,
     SLICE,
 )
 from leveret.limits import CONTENT_BYTES_PER_COST, SLICE_MESSAGES
@@ -106,7 +106,7 @@ def test_all_connections_that_ask_for_little_are_served_in_one_turn_of_their_use
     node.broker.settle()
     greedy.feed(declares(greedy, 5000))
     # What the round has left for those that come late is used up too.
-    node.core.scheduler.spent += SHARE_OF_INPUT + LATE_SLICES
+    node.core.scheduler.spent += SHARE_OF_INPUT + SHARE_OF_LATE_INPUT
     for number, peer in enumerate(quiet):
         peer.feed(method(1, "queue.declare", queue=f"quiet{number}", no_wait=True))
     assert all(peer.connection.waits_for_turn() for peer in quiet)
@@ -136,7 +136,7 @@ def test_who_comes_late_has_a_small_slice_and_all_of_them_little(node: Node) -> 
     read = sum(len(data) // 256 for data in inputs)
     taken = [peer.feed(data) for peer, data in zip(late, inputs, strict=True)]
     assert max(taken) <= LATE_SLICE + LAST_FRAME_STEPS
-    most = LATE_SLICES + LATE_SLICE + LAST_FRAME_STEPS + read
+    most = SHARE_OF_LATE_INPUT + LATE_SLICE + LAST_FRAME_STEPS + read
     assert int(node.core.scheduler.spent) - before <= most
     assert all(peer.connection.waits_for_turn() for peer in late)
 
@@ -180,7 +180,7 @@ def test_many_small_batches_deliver_no_more_than_one(node: Node) -> None:
         peer.connection.receive(consume, node.now())
         node.broker.settle(False)
     # What a method takes comes beside it.
-    most = SHARE_OF_DELIVERIES + LATE_SLICES + 16 * DEFINING_METHOD
+    most = SHARE_OF_DELIVERIES + SHARE_OF_LATE_INPUT + 16 * DEFINING_METHOD
     assert int(node.core.scheduler.spent) - before <= most
     assert node.core.scheduler.has_more()
     node.run()
@@ -329,7 +329,7 @@ def test_what_a_turn_brings_is_delivered_before_the_next_one(node: Node) -> None
         consumer.call(1, "basic.consume", queue=queue, no_ack=True)
     node.broker.settle()
     # The round is over.
-    node.core.scheduler.spent += SHARE_OF_INPUT + LATE_SLICES
+    node.core.scheduler.spent += SHARE_OF_INPUT + SHARE_OF_LATE_INPUT
     for peer, body in ((first, b"first"), (second, b"second")):
         peer.feed(publish(1, "", "one", body) + publish(1, "", "two", body))
         assert peer.connection.waits_for_turn()
@@ -366,7 +366,7 @@ def test_queues_that_continue_have_a_share_whatever_is_scheduled_in_the_round(
         left = old.ready_count()
         assert left > 0
         # The round is over, so that what follows is part of the next one.
-        node.core.scheduler.spent += SHARE_OF_INPUT + LATE_SLICES
+        node.core.scheduler.spent += SHARE_OF_INPUT + SHARE_OF_LATE_INPUT
         for peer in greedy:
             peer.feed(consume(deep.pop()))
             assert peer.connection.waits_for_turn()
@@ -409,7 +409,7 @@ def test_what_expires_at_once_is_delivered_where_others_had_the_round(node: Node
     consumer.declare("now", durable=False, arguments={"x-message-ttl": 0})
     consumer.call(1, "basic.consume", queue="now", no_ack=True)
     node.broker.settle()
-    node.core.scheduler.spent += SHARE_OF_INPUT + LATE_SLICES
+    node.core.scheduler.spent += SHARE_OF_INPUT + SHARE_OF_LATE_INPUT
     greedy.feed(publish(1, "", "fast", b"m") * 2000)
     publisher.feed(publish(1, "", "now", b"m") * 2000)
     assert publisher.connection.waits_for_turn()

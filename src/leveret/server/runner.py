@@ -238,15 +238,14 @@ class Runner:
 
     # -- effects ----------------------------------------------------------------------------------
 
-    def run(self, continues: bool = False) -> None:
-        """Do what the core noted since the last call.
+    def run(self, new_round: bool = False) -> None:
+        """Run the effects that the core noted since the last call.
 
-        A round of the core begins, in which all `continues` that takes long, once between two looks
-        at the sockets.
+        With `new_round`, the core begins a round, in which unfinished work continues.
         """
         if self.failed:
             return
-        self._broker.settle(continues)
+        self._broker.settle(new_round)
         core = self._core
         for link in core.take_woken(FLUSHES_PER_TURN):
             shell = self._shells.get(link)
@@ -319,7 +318,7 @@ class Runner:
     def _resume(self) -> None:
         self._resuming = False
         self.now()
-        self.run(continues=True)
+        self.run(new_round=True)
 
     def _sync(self) -> None:
         group = self._journal.seal()
@@ -448,9 +447,9 @@ class Runner:
         """
         self.run()
         waiters = self._core.syncs
-        while (self.busy or waiters.are_late()) and not self.failed:
-            if waiters.are_late():
-                self.run(continues=True)
+        while (self.busy or waiters.has_ready()) and not self.failed:
+            if waiters.has_ready():
+                self.run(new_round=True)
             else:
                 waiting = self._loop.create_future()
                 self._idle.append(waiting)
@@ -537,7 +536,7 @@ class Runner:
         self.run()
 
     def _tick_some(self) -> None:
-        """Look at the clock for as many connections as a turn has steps for."""
+        """Check the deadlines of as many connections as a slice allows."""
         now_ms = self.now()
         core = self._core
         last = core.scheduler.spent + SLICE

@@ -152,7 +152,7 @@ class ClientSession(Link):
         """Parse no more input until it is this connection's turn again."""
         if self.halted & HALT_TURN == 0:
             self.halted |= HALT_TURN
-            self.core.scheduler.rounds.add(self)
+            self.scheduler.turns.add(self)
 
     def take_turn(self) -> None:
         """Parse on: it is this connection's turn."""

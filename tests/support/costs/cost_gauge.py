@@ -31,7 +31,13 @@ from typing import Any, Final
 import mypy_extensions
 
 from leveret.broker.scheduler import scheduler
-from leveret.broker.scheduler.costs import LATE_SLICES, ROUND, SHARE_MIN, SHARE_OF_INPUT, SLICE
+from leveret.broker.scheduler.costs import (
+    ROUND,
+    SHARE_MIN,
+    SHARE_OF_INPUT,
+    SHARE_OF_LATE_INPUT,
+    SLICE,
+)
 from leveret.limits import (
     COPY_KEYS_MAX,
     FAN_OUT_COPIES,
@@ -73,7 +79,7 @@ STEPS_MAX: Final = {
     "receive": SLICE + max(FRAME_STEPS_MAX, TX_COST_MAX),
     "settle": ROUND + SLICE + 2 * SHARE_MIN + FRAME_STEPS_MAX,
     # Many connections wait for one sync, and parse on with what the round has left.
-    "sync": SHARE_OF_INPUT + LATE_SLICES + FRAME_STEPS_MAX,
+    "sync": SHARE_OF_INPUT + SHARE_OF_LATE_INPUT + FRAME_STEPS_MAX,
 }
 
 #: Lines that a step stands for at most, and those of a call that counts none: a frame with all its

@@ -240,7 +240,7 @@ class ClassicQueue(WaitingQueue):
         more = True
         edits = self.adds_headers
         scheduler = self.scheduler
-        end: i64 = scheduler.slice_end()
+        end: i64 = scheduler.end_of_slice()
         while handed < limit:
             if scheduler.is_past(end):
                 # Each delivery counts what it takes to write long headers and bodies.

@@ -1,1 +1,1 @@
-"""What one call into the broker gathers for the shell, the timers, and who owns what."""
+"""What the whole broker shares: accounts, quotas, ownership, counters."""

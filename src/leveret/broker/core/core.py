@@ -1,8 +1,8 @@
 """What all of the broker shares: its journal, scheduler, memory, accounts and effects.
 
-The core does no I/O.  It notes what it needs of the shell as *effects* (`effects.py`), which the
-shell looks at once per batch of input and never once per message: connections that have output,
-chunks to read, and whether there is more to do.
+The core does no I/O.  What it needs of the shell it notes as *effects* (`scheduler/effects.py`):
+connections that have output, chunks to read, and whether there is more to do.  The shell looks at
+them once per batch of input, never once per message.
 
 Invariant: nothing here calls into the shell.
 """
@@ -62,19 +62,18 @@ class Core:
         self.accounts: Final = Accounts()
         #: What each user has of that which a quota may limit, and the limits of users.
         self.quotas: Final = Quotas(self)
-        #: What streams hold in memory though chunks have it.
+        #: Messages of streams that are cached in memory although chunks have them.
         self.stream_cache: Final = StreamCache(self.memory)
         #: Wall time in ms, set by the shell once per batch; it never goes back or jumps.
         self.now_ms: i64 = 0
-        #: What metrics tell, the sizes of what was published, what the journal has cost the disk,
-        #: all damage that was found, and letters that were not made, since the start.
+        # Since the start: what the metrics tell, the sizes of published messages, the journal's
+        # writes, damaged records and chunks, and messages that could not be dead-lettered.
         self.counts: Final = Counts()
         self.sizes: Final = MessageSizes()
         self.io: Final = IoCounts()
         self.damage: Final = DamageCounts()
         self.letters_dropped: Final = LettersDropped()
-        #: What records the events of messages, and the bits of a sequence that are zero where it
-        #: does.
+        #: Records the life of a sample of messages: those whose sequence has none of these bits.
         self.events: MessageEvents | None = None
         self.event_mask: i64 = NO_EVENTS
         #: True while the disk is nearly full: what can wait is not written.
@@ -105,12 +104,11 @@ class Core:
         ):
             self.consumer_timeout_ms_min = timeout_ms
 
-    def settle(self, continues: bool = True) -> None:
-        """End a batch of input, and begin a round where it `continues` (`Scheduler.settle`)."""
-        self.scheduler.settle(self.now_ms, continues)
+    def settle(self, new_round: bool = True) -> None:
+        """End a batch of input, and with `new_round` begin a round (`Scheduler.settle`)."""
+        self.scheduler.settle(self.now_ms, new_round)
         if self.events is not None:
             self.events.flush()
-        self.scheduler.find_more(self.now_ms)
 
     def due(self) -> bool:
         """Return whether a deadline has passed."""

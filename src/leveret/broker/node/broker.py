@@ -289,12 +289,12 @@ class Broker:
         most = self.memory_bytes_max
         return self.memory_bytes() > most // 2 and self.core.memory.unchunked_bytes > most // 8
 
-    def settle(self, continues: bool = True) -> None:
+    def settle(self, new_round: bool = True) -> None:
         """End a batch of input: deliver messages, then check the memory.
 
-        Once in a round, where it `continues`, all goes on that took longer than its slice.
+        With `new_round`, unfinished work continues.
         """
-        self.core.settle(continues)
+        self.core.settle(new_round)
         self.judge_memory()
 
     def judge_memory(self) -> None:

@@ -1,7 +1,8 @@
-"""What things cost, and how much of a round each kind of work may spend: one table.
+"""What things cost, and how much of a round each kind of work may spend.
 
-The unit is about a microsecond of compiled code on a machine of 2024, and never more than a few: a
-binding, a target, a message or a definition that is looked at or changed.
+One unit is about a microsecond of compiled code on a machine of 2024: roughly the cost of examining
+or changing one message, binding or definition.  What bytes cost that the codec reads and writes is
+in `limits`, because the codec knows no scheduler.
 """
 
 from __future__ import annotations
@@ -15,23 +16,24 @@ from leveret.limits import TABLE_ENTRIES_MAX
 #: What a connection or a task may spend before others have their turn: some 2 ms.
 SLICE: Final = 2048
 
-#: What a round is meant to take: some 8 ms.  What connections, deliveries and tasks leave of it is
-#: for deadlines and dead letters; each has a least share, also where nothing is left.
+#: The target length of a round: some 8 ms.  The shares below are upper limits and add up to more.
+#: What comes later in a round has what is left of it, but at least `SHARE_MIN`; deliveries have at
+#: least twice that, and tasks at least a slice.
 ROUND: Final = 8192
 SHARE_MIN: Final = 512
 
-#: The shares of a round: of connections, after which all of them wait for the next look at the
-#: sockets; of deliveries; of all tasks together; of what deadlines bring (messages of all queues
-#: that expire or come back from a delay); and of dead-lettering.
+#: The shares of a round: of input, after which all connections wait for their turns; of
+#: deliveries; of all tasks together; of deadlines with what they bring, such as messages that
+#: expire or come back from a delay; and of dead-lettering.
 SHARE_OF_INPUT: Final = 4096
 SHARE_OF_DELIVERIES: Final = 4096
 SHARE_OF_TASKS: Final = 4096
 SHARE_OF_DEADLINES: Final = 2048
 SHARE_OF_DEAD_LETTERS: Final = 2048
 
-#: What is left, after the share of connections, for those that ask for little, and what each of
+#: What is left, after the share of input, for connections that ask for little, and what each of
 #: them may spend of it.
-LATE_SLICES: Final = 1024
+SHARE_OF_LATE_INPUT: Final = 1024
 LATE_SLICE: Final = 128
 
 #: What dead-lettering takes as a part of the transaction that caused it; the rest follows it.
@@ -47,12 +49,13 @@ DEAD_LETTER_BYTES_PER_ROUND: Final = 262_144
 
 # -- looking at many -------------------------------------------------------------------------------
 
-#: For a cost of 1: entries that are copied from a table into a list; entries of such a list that
-#: are passed by; objects that are looked at, each elsewhere in the memory; and objects that are
-#: looked at with what they refer to, or scheduled.
+#: Entries that are copied from a table into a list, for a cost of 1.
 LISTED_PER_COST: Final = 64
+#: Entries of a list that are skipped, or moved to another list, for a cost of 1.
 PASSED_PER_COST: Final = 32
+#: Objects that are examined for a cost of 1: each is somewhere else in memory.
 LOOKED_AT_PER_COST: Final = 16
+#: Objects that are examined together with what they refer to, or scheduled, for a cost of 1.
 VISITED_PER_COST: Final = 8
 
 #: For a cost of 1: places of a list that move when one before them is taken out, such as consumers
@@ -62,29 +65,29 @@ COPIED_PER_COST: Final = 256
 
 # -- input and methods -----------------------------------------------------------------------------
 
-#: A method, on the average, beside what its own loops count: one that changes definitions (a
-#: declare takes 20 to 40 µs), and any other.
+#: The average cost of a method, not counting its loops: of one that changes definitions (a declare
+#: takes 20 to 40 µs), and of any other.
 DEFINING_METHOD: Final = 32
 METHOD: Final = 2
 
 #: Bytes of a method beyond `SHORT_METHOD_BYTES` for a cost of 1: its arguments are read, checked,
-#: encoded, compared and booked value by value, and a value may have one byte.  There are at most
-#: `TABLE_ENTRIES_MAX` of them, so that more than two for each stand for long texts.
+#: encoded, compared and accounted for value by value, and a value may have one byte.  There are at
+#: most `TABLE_ENTRIES_MAX` values; bytes beyond two units for each are long strings.
 METHOD_BYTES_PER_COST: Final = 4
 METHOD_VALUES_MAX: Final = 2 * TABLE_ENTRIES_MAX
 
-#: Finding where messages with a new routing key go, and remembering that, beside the routing
-#: itself: names are decoded, and permissions are looked at.
+#: Finding where messages with a new routing key go, and caching that, in addition to the routing
+#: itself: names are decoded and permissions checked.
 ROUTE_RESOLVED: Final = 4
 
 #: Steps of a user's pattern, and looks at keys of routing, for a cost of 1.
 PATTERN_WALK_PER_COST: Final = 8
 LOOKS_PER_COST: Final = 8
 
-#: The look at the clock of one connection, beside its channels.
+#: Checking the deadlines of one connection, not counting its channels.
 TICK: Final = 3
 
-#: The end of a connection that the operator closes, beside what it held.
+#: The end of a connection that the operator closes, not counting what it held.
 CONNECTION_CLOSED: Final = 32
 
 # -- definitions -----------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """What the core requests from the shell, and the base classes of those who wait for it.
 
-Each is a native base class that the rooms above extend; `Core` gathers them, and the shell runs
-them once per batch.
+Each is a native base class that the rooms above extend; `Core` and the scheduler list them, and
+the shell runs them once per batch.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The messages that wait to be dead-lettered, in the order in which they left their queues.
 
-They wait until the batch's deliveries are done, and longer where there are more than a turn has
-steps for.  It is not the dead-lettering, which is the letter's own (`DeadMessage`).
+They wait until the deliveries of the batch are done, or for later rounds if there are too many.
+How one is dead-lettered is its own matter (`DeadMessage`).
 
 Invariant: a letter is handed out once.
 """

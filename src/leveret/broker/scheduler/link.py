@@ -26,8 +26,7 @@ class Link(SyncWaiter):
         super().__init__()
         self.scheduler = scheduler
         self.name = name
-        #: The user of the connection, who shares the turns of all of his; empty before
-        #: `connection.open`.
+        #: The user, whose connections share their turns; empty before `connection.open`.
         self.user = ""
         #: The vhost of the connection; empty before `connection.open`.
         self.vhost_name = ""
@@ -40,7 +39,7 @@ class Link(SyncWaiter):
         #: False while the peer does not read: its consumers get nothing until it reads again.
         self.writable = True
         self.woken = False
-        #: What is spent (`Scheduler.spent`) when its slice of the round ends.
+        #: The value of `Scheduler.spent` at which its slice ends.
         self.slice_end: i64 = 0
 
     def wake(self) -> None:
@@ -52,10 +51,7 @@ class Link(SyncWaiter):
     # -- its share of the round --------------------------------------------------------------------
 
     def begin_slice(self) -> None:
-        """Begin to handle input: for a slice, or not before its turn where the round is over.
-
-        Some have a small slice even then (`Scheduler.late_end`).
-        """
+        """Begin a slice; if the round is over, a late one if there is one, or wait for a turn."""
         scheduler = self.scheduler
         spent = scheduler.spent
         self.slice_end = spent + SLICE
@@ -66,7 +62,7 @@ class Link(SyncWaiter):
                 self.yield_turn()
 
     def spend(self, cost: i64) -> None:
-        """Count what its input took; handle no more of it than the slice allows."""
+        """Count the cost of input; handle no more of it than the slice allows."""
         scheduler = self.scheduler
         scheduler.spent += cost
         if scheduler.spent >= self.slice_end:
@@ -77,13 +73,13 @@ class Link(SyncWaiter):
         return self.scheduler.spent < self.slice_end
 
     def check_slice(self) -> None:
-        """End the slice where what was counted elsewhere has used it up."""
+        """End the slice if costs that were counted elsewhere have used it up."""
         if self.scheduler.spent >= self.slice_end:
             self.yield_turn()
 
     @abstractmethod
     def yield_turn(self) -> None:
-        """Handle no more input until it is this connection's turn again (`Rounds`)."""
+        """Handle no more input until it is this connection's turn again (`Turns`)."""
 
     @abstractmethod
     def take_turn(self) -> None:

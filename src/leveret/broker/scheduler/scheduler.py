@@ -1,17 +1,18 @@
-"""Whose turn it is, and for how long.
+"""Decides whose turn it is, and for how long.
 
-A round is what the broker does between two looks at its sockets.  In a round these take turns, each
-with the share that `costs` gives it: connections that have input, deliveries, tasks, deadlines, and
-messages to dead-letter.  What a share does not suffice for continues in the next round, so that no
-request keeps others waiting, however much it asks for.
+A *round* is a budget of some 8 ms.  It is spent on these, each up to its *share* (`costs`): input,
+deliveries, tasks, deadlines, dead letters, and whatever waited for a sync.  Within its share, one
+connection or task has a *slice* of some 2 ms.  What is left over continues in the next round, so
+that no request keeps others waiting, however much it asks for.
 
-Time is not measured.  Every part of the core counts what it does in `spent`, in a unit that is the
-same on every machine (`costs`), and only this package compares it with anything.
+No clock is read.  Every part of the core adds the cost of what it does to `spent`, in a unit that
+is the same on every machine.  Inside the broker, only this package compares `spent` with anything.
 
-The scheduler does not call itself: the shell calls `Core.settle` after each batch of input, and
-again while there is more to do.
+The scheduler does not run by itself.  The runner (`server/runner.py`) ends each batch of input with
+`Broker.settle`, and begins a round when work is left over or the budget is nearly spent.  Batches
+that arrive in between draw on the same budget.
 
-Invariants: whoever waits is listed once; what was added first has its turn first.
+Invariants: everything that waits is listed once; the lists are first in, first out.
 """
 
 from __future__ import annotations
@@ -28,23 +29,23 @@ from leveret.broker.scheduler.costs import (
     DEAD_LETTER_BYTES_PER_ROUND,
     DEADLINES_CALLED_PER_ROUND,
     DELIVERIES_OF_ONE_MIN,
-    LATE_SLICES,
     ROUND,
     SHARE_MIN,
     SHARE_OF_DEAD_LETTERS,
     SHARE_OF_DEADLINES,
     SHARE_OF_DELIVERIES,
     SHARE_OF_INPUT,
+    SHARE_OF_LATE_INPUT,
     SHARE_OF_TASKS,
     SHARE_OF_TRANSACTION_DEAD_LETTERS,
     SLICE,
 )
 from leveret.broker.scheduler.letters import WaitingLetters
 from leveret.broker.scheduler.memory import Memory
-from leveret.broker.scheduler.rounds import Rounds
 from leveret.broker.scheduler.syncs import Parked, Syncs
 from leveret.broker.scheduler.task import Task, after
 from leveret.broker.scheduler.timers import Timers
+from leveret.broker.scheduler.turns import Turns
 from leveret.clock import NO_DEADLINE
 from leveret.limits import SLICE_MESSAGES, SPILL_BYTES_MAX, UNSYNCED_BYTES_MAX
 
@@ -90,46 +91,45 @@ class Scheduler:
     def __init__(self, journal: Journal, spill: Spill) -> None:
         self._journal = journal
         self._spill = spill
-        #: What the core has done since the start (`costs`).
+        #: The cost of everything that was done since the start (`costs`).
         self.spent: i64 = 0
-        #: How many changes of the state that clients share began, published messages apart, which
-        #: their connections count.  A change is counted before it begins: after an exception that
-        #: nobody expected, the count says whether anything may be half done.
+        #: Changes of shared state that were begun, without publishes, which each connection counts.
+        #: A change is counted before it begins: after an unexpected exception, the count tells
+        #: whether anything may be half done.
         self.changes: i64 = 0
-        #: The memory of messages, whose release costs something too.
+        #: The memory that messages take, whose release has a cost too.
         self.memory: Final = Memory(self)
-        #: What waits for the journal, and consumers whose queue was deleted.
+        #: What waits for the journal, and consumers that are to be told that their queue is gone.
         self.syncs: Final = Syncs(self, journal)
         self.cancels: Final = Cancels(self)
-        #: Long operations that are not at their end, the one whose turn it is first.
+        #: Long operations under way, the next one first.
         self.tasks: deque[Task] = deque()
-        #: How long one of their slices may be.  The shortest, 1, stops a generator at each yield.
+        #: The slice of a task.  Only tests change it: 1 stops a generator at every yield.
         self.slice_cost: i64 = SLICE
-        #: The connections that wait for their turn, the rounds that have begun since the start, and
-        #: what is spent when the one at hand is over.
-        self.rounds: Final = Rounds()
-        self.round_number: i64 = 0
+        #: The connections that wait for a turn, and the value of `spent` at which the round has
+        #: no more for input.
+        self.turns: Final = Turns()
         self.round_end: i64 = SHARE_OF_INPUT
-        #: Until then others may still begin, each with a small slice, when it is over.
+        #: After that, a connection may still begin a `LATE_SLICE` until `spent` reaches this.
         self.late_end: i64 = SHARE_OF_INPUT
         #: Connections that the shell must look at after the batch: they have output, or are over.
         self.woken: list[Link] = []
-        #: Queues that have something to deliver, and those that have more than a slice.
+        #: Queues that have something to deliver, and those that have more than they could.
         self.dispatchers: list[Dispatcher] = []
         self.continuing: list[Dispatcher] = []
         #: Deadlines, in the time of `Core.now_ms`.
         self.timers: Final = Timers()
-        #: Messages to be dead-lettered when the batch's deliveries are done.
+        #: Messages to dead-letter after the deliveries of the batch.
         self.letters: Final = WaitingLetters()
-        #: The last one that went to so many queues that the others had to wait.
+        #: The routing of a dead letter to very many queues; later ones wait for it.
         self._spreading: Task | None = None
         #: What is left in this round for deliveries, dead letters and what deadlines bring.
         self._left_for_deliveries: i64 = SHARE_OF_DELIVERIES
         self._left_for_letters: i64 = SHARE_OF_DEAD_LETTERS
         self._left_for_deadlines: i64 = SHARE_OF_DEADLINES
-        #: What is spent when the round has done its part: what comes later in it does little.
+        #: The value of `spent` at which the round is full: what comes then has its least share.
         self.full_at: i64 = ROUND
-        #: True when something is left for the next round.
+        #: Whether another round must begin at once.
         self.resume = False
 
     def attach(self, journal: Journal, spill: Spill) -> None:
@@ -147,98 +147,92 @@ class Scheduler:
 
     # -- the round ---------------------------------------------------------------------------------
 
-    def settle(self, now_ms: i64, continues: bool) -> None:
+    def settle(self, now_ms: i64, new_round: bool) -> None:
         """End a batch of input: deliver from the queues that it has scheduled, a slice of each.
 
-        Once in a round, where it `continues`, all goes on that took longer than its slice, and the
-        shares of deliveries, deadlines and dead letters are given anew.  The other batches of the
-        round have what is left of them: so many small ones take no longer than one.
+        With `new_round`, unfinished work continues first, and the shares are renewed.  Otherwise
+        the batch draws on what is left of the shares, so that many small batches take no longer
+        than a large one.
         """
-        if continues:
+        if new_round:
             self.full_at = self.spent + ROUND
             self._begin_round()
-            if self.syncs.are_late():
+            if self.syncs.has_ready():
                 self.syncs.call(SLICE)
         self.cancels.notify()
-        if continues:
+        if new_round:
+            # Turns may have used it up.
             self._left_for_deliveries = max(self._left_for_deliveries, 2 * SHARE_MIN)
-        self._deliver(continues)
-        if continues:
+        self._deliver(new_round)
+        if new_round:
             if self.tasks:
                 self.continue_tasks(self._share(SHARE_OF_TASKS, SLICE))
             self._left_for_deadlines = self._share(SHARE_OF_DEADLINES, SHARE_MIN)
         if self._left_for_deadlines > 0:
-            # Added only now: what is called counts its own.
-            fired = self.timers.fire(now_ms, DEADLINES_CALLED_PER_ROUND)
-            self.spent += fired
-            self._left_for_deadlines -= fired
-        if continues:
+            before = self.spent
+            self.spent += self.timers.fire(now_ms, DEADLINES_CALLED_PER_ROUND)
+            self._left_for_deadlines -= self.spent - before
+        if new_round:
             self._left_for_letters = self._share(SHARE_OF_DEAD_LETTERS, SHARE_MIN)
         if self.letters.any():
             self.dead_letter(self._left_for_letters)
-        if continues:
+        if new_round:
             self._end_round()
-
-    def find_more(self, now_ms: i64) -> None:
-        """Note whether another round must begin at once.
-
-        While much is being written, the end of a write resumes dead letters and deadlines.
-        """
         waits = self.letters.any() or self.due(now_ms)
+        # While much is being written, the end of a write resumes dead letters and deadlines.
         self.resume = self.has_more() or (waits and not self.is_writing_much())
 
     def _begin_round(self) -> None:
-        """Begin a round: give turns to connections that wait for theirs, as many as it has.
+        """Begin a round: give waiting connections their turns, up to the share of input.
 
-        What the input of one brought for consumers is delivered before the next one has its turn,
-        while the messages are still in the processor's caches.  That is no part of a user's share,
-        nor of what the round has for turns.
+        The messages that a connection published are delivered before the next one has its turn,
+        while they are still in the processor's caches.  That counts neither against the user nor
+        against the share of input.
         """
-        self.round_number += 1
         end = self.spent + SHARE_OF_INPUT
-        last = end
+        stop_at = end
         self.round_end = end
-        # Who takes a turn has not come late.
+        # There are no late slices while turns are given.
         self.late_end = 0
         self._left_for_deliveries = SHARE_OF_DELIVERIES
-        rounds = self.rounds
-        while rounds.any() and self.spent < last:
+        turns = self.turns
+        while turns.any() and self.spent < stop_at:
             slice_end = self.spent + SLICE
-            left = rounds.begin_user()
-            while left > 0 and self.spent < min(slice_end, last):
+            left = turns.begin_user()
+            while left > 0 and self.spent < min(slice_end, stop_at):
                 left -= 1
-                rounds.next().take_turn()
-                # Whoever had nothing more to do must cost something too.
+                turns.next().take_turn()
+                # A connection that had nothing more to do must cost something too.
                 self.spent += 1
                 before = self.spent
                 if self.dispatchers and self._left_for_deliveries > 0:
                     self._deliver(False)
                 delivered = self.spent - before
                 slice_end += delivered
-                last += delivered
-                self.round_end = last
-            rounds.end_user()
-        # They are a part of the round to those who come later in it.
+                stop_at += delivered
+                self.round_end = stop_at
+            turns.end_user()
+        # For input that arrives later in the round, these deliveries do count.
         self.round_end = end
 
     def _end_round(self) -> None:
-        """Leave some to the connections whose input is found when all others had their turn.
+        """Reserve a little for connections whose input is read after the turns.
 
-        They are few, and each may take little: so a small request need not wait for another round.
+        So a small request need not wait for the next round.
         """
-        self.late_end = max(self.spent, self.round_end) + LATE_SLICES
-        self._left_for_deliveries = max(self._left_for_deliveries, LATE_SLICES)
+        self.late_end = max(self.spent, self.round_end) + SHARE_OF_LATE_INPUT
+        self._left_for_deliveries = max(self._left_for_deliveries, SHARE_OF_LATE_INPUT)
 
-    def slice_end(self) -> i64:
-        """Return what is spent at the end of a slice that begins now."""
+    def end_of_slice(self) -> i64:
+        """Return the value of `spent` at the end of a slice that begins now."""
         return self.spent + SLICE
 
     def is_past(self, end: i64) -> bool:
-        """Return whether a slice is over that was to end at `end`."""
+        """Return whether a slice that ends at `end` is over."""
         return self.spent >= end
 
     def _share(self, most: i64, least: i64) -> i64:
-        """Return how much of `most` is left to what comes now, and `least` in any case.
+        """Return the share of what comes now: what the round has left, from `least` to `most`.
 
         So a round in which connections, queues and tasks all have much to do takes little longer
         than one in which any of them has.
@@ -246,20 +240,20 @@ class Scheduler:
         return min(most, max(self.full_at - self.spent, least))
 
     def has_more(self) -> bool:
-        """Return whether the next round has something to do, deadlines apart."""
+        """Return whether the next round has something to do, not counting deadlines."""
         return (
             len(self.dispatchers) > 0
             or len(self.continuing) > 0
             or len(self.tasks) > 0
-            or self.syncs.are_late()
-            or self.rounds.any()
+            or self.syncs.has_ready()
+            or self.turns.any()
         )
 
     def must_go_on(self) -> bool:
         """Return whether another round must begin soon, whether input comes or not.
 
-        What is left of a long round suffices for a slice; to begin one after each smaller batch
-        would cost a busy connection several per cent.
+        One is due once less than a slice is left of this one.  Beginning one after every small
+        batch would slow down a busy connection by several per cent.
         """
         return (
             self.resume
@@ -282,40 +276,40 @@ class Scheduler:
 
     # -- deliveries --------------------------------------------------------------------------------
 
-    def _deliver(self, continues: bool) -> None:
-        """Deliver from the queues that were scheduled, then from those that continue.
+    def _deliver(self, new_round: bool) -> None:
+        """Deliver from the queues that were scheduled, then from those that have more to deliver.
 
-        Queues that the share of one round does not suffice for come first in the next.  Those that
-        continue have a least share of each round, whatever was scheduled in it.
+        Queues that are not reached in one round come first in the next.  Those that have more have
+        a least share of each round, whatever was scheduled in it.
         """
-        last = self.spent + self._left_for_deliveries
+        stop_at = self.spent + self._left_for_deliveries
         continuing: list[Dispatcher] | None = None
-        if continues and self.continuing:
+        if new_round and self.continuing:
             continuing = self.continuing
             self.continuing = []
         listed = self.dispatchers
         if listed:
             self.dispatchers = []
-            asked = self._deliver_from(listed, last)
+            asked = self._deliver_from(listed, stop_at)
             if asked < len(listed):
                 self.dispatchers = listed[asked:] + self.dispatchers
         if continuing is not None:
-            last = max(last, self.spent + SHARE_MIN)
-            asked = self._deliver_from(continuing, last)
+            stop_at = max(stop_at, self.spent + SHARE_MIN)
+            asked = self._deliver_from(continuing, stop_at)
             if asked < len(continuing):
                 self.continuing = continuing[asked:] + self.continuing
-        self._left_for_deliveries = last - self.spent
+        self._left_for_deliveries = stop_at - self.spent
 
-    def _deliver_from(self, listed: list[Dispatcher], last: i64) -> i64:
-        """Deliver a slice of each until `last` is spent; return how many were asked.
+    def _deliver_from(self, listed: list[Dispatcher], stop_at: i64) -> i64:
+        """Deliver from each in turn until `stop_at` is spent; return how many had their turn.
 
-        Many queues have smaller slices, so that each has its share of the round.
+        Of many queues each delivers less, so that all have their share of the round.
         """
-        share: i64 = max((last - self.spent) // len(listed), DELIVERIES_OF_ONE_MIN)
+        share: i64 = max((stop_at - self.spent) // len(listed), DELIVERIES_OF_ONE_MIN)
         limit: i64 = min(share, SLICE_MESSAGES)
         asked: i64 = 0
         for dispatcher in listed:
-            if self.spent >= last:
+            if self.spent >= stop_at:
                 break
             asked += 1
             self.spent += 1
@@ -342,7 +336,7 @@ class Scheduler:
     def begin(self, task: Task) -> None:
         """Do the first slice of a task, and the others in later rounds.
 
-        The shell comes back for them, because `Core.settle` follows every call into the core.
+        The runner comes back for them, because `settle` follows every call into the core.
         """
         if task.step(self.slice_cost):
             self._continue_later(task)
@@ -350,10 +344,10 @@ class Scheduler:
             task.ended()
 
     def continue_tasks(self, cost: i64) -> None:
-        """Do a slice of each task in its turn, until these have spent `cost`."""
-        last = self.spent + cost
+        """Do a slice of each task in turn, until they have spent `cost`."""
+        stop_at = self.spent + cost
         left: i64 = len(self.tasks)
-        while left > 0 and self.spent < last:
+        while left > 0 and self.spent < stop_at:
             left -= 1
             task = self.tasks.popleft()
             if task.step(self.slice_cost):
@@ -367,7 +361,7 @@ class Scheduler:
             self.tasks.append(task)
 
     def park(self, task: Task) -> None:
-        """Continue a task once the group that its reply waits for is synced."""
+        """Continue a task once the journal's group that its reply must wait for is synced."""
         self.syncs.wait(Parked(self, task), task.group)
 
     def wake(self, task: Task) -> None:
@@ -377,7 +371,7 @@ class Scheduler:
             self.tasks.append(task)
 
     def end_tasks(self) -> None:
-        """Do all that is left of long operations: the broker stops in order."""
+        """Complete all tasks: the broker is stopping."""
         while self.tasks:
             self.continue_tasks(SHARE_OF_TASKS)
             if self.letters.any():
@@ -397,10 +391,12 @@ class Scheduler:
         They may push others out of full queues, which are dead-lettered after them, and so on.
         """
         begun = self.spent
-        last = begun + min(cost, self._left_for_letters)
+        stop_at = begun + min(cost, self._left_for_letters)
         memory = self.memory
         most_bytes = memory.held_bytes + DEAD_LETTER_BYTES_PER_ROUND
-        while self.spent < last and memory.held_bytes <= most_bytes and not self.is_writing_much():
+        while (
+            self.spent < stop_at and memory.held_bytes <= most_bytes and not self.is_writing_much()
+        ):
             if self._spreading is not None and not self._spreading.over:
                 break
             letter = self.letters.next()
@@ -422,9 +418,9 @@ class Scheduler:
         A transaction contains its own dead letters and no others.  Those that are too much work to
         be done at once follow it, as any do.
         """
-        last = self.spent + SHARE_OF_TRANSACTION_DEAD_LETTERS
+        stop_at = self.spent + SHARE_OF_TRANSACTION_DEAD_LETTERS
         for letter in self.letters.put_back(before):
-            if self.spent < last:
+            if self.spent < stop_at:
                 self._dead_letter(letter)
             else:
                 self.letters.add(letter)

@@ -1,6 +1,6 @@
-"""What waits for the journal: until a group of its records is synced, nobody may hear of them.
+"""What waits for the journal: nobody may hear of a record before its group is synced.
 
-Invariant: each that waits is in one of the lists, once.
+Invariant: each waiter is in one of the lists, once.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Parked(SyncWaiter):
 
 @final
 class Syncs:
-    """All who wait for groups of the journal; very many are called a slice at a time."""
+    """Everything that waits for groups of the journal."""
 
     def __init__(self, scheduler: Scheduler, journal: Journal) -> None:
         self._scheduler: Final = scheduler
@@ -55,9 +55,9 @@ class Syncs:
         #: The group whose sync the reply to the method at hand must wait for; 0 for none.
         self.reply_group: i64 = 0
         self._waiting: list[SyncWaiter] = []
-        #: The last group that is synced, and those who are still to be called for it.
+        #: The last group that is synced, and those who may be called for it.
         self._group: i64 = 0
-        self._late: list[SyncWaiter] = []
+        self._ready: list[SyncWaiter] = []
 
     def recorded(self) -> None:
         """Note that the method at hand wrote a record which its reply must wait for."""
@@ -75,30 +75,30 @@ class Syncs:
             self._waiting.append(waiter)
 
     def synced(self, group: i64) -> None:
-        """Call those that wait for the groups up to `group`; of very many, the rest follows."""
+        """Call what waits for the groups up to `group`: a slice now, the rest in later rounds."""
         self.journal.synced(group)
         self._group = group
-        if self._late:
-            self._late += self._waiting
+        if self._ready:
+            self._ready += self._waiting
             self._waiting = []
         else:
-            self._late, self._waiting = self._waiting, self._late
+            self._ready, self._waiting = self._waiting, self._ready
         self.call(SLICE)
 
-    def are_late(self) -> bool:
-        """Return whether some are still to be called."""
-        return len(self._late) > 0
+    def has_ready(self) -> bool:
+        """Return whether some are still to be called for a group that is synced."""
+        return len(self._ready) > 0
 
     def call(self, cost: i64) -> None:
-        """Call those whose group is synced, until these have spent `cost`."""
+        """Call those whose group is synced, until they have spent `cost`."""
         scheduler = self._scheduler
         group = self._group
-        late = self._late
-        last = scheduler.spent + cost
+        ready = self._ready
+        stop_at = scheduler.spent + cost
         place: i64 = 0
         try:
-            while place < len(late) and scheduler.spent < last:
-                waiter = late[place]
+            while place < len(ready) and scheduler.spent < stop_at:
+                waiter = ready[place]
                 place += 1
                 scheduler.spent += 1
                 if waiter.waits_for <= group:
@@ -107,8 +107,8 @@ class Syncs:
                 else:
                     self._waiting.append(waiter)
         finally:
-            # Nobody is called twice, whatever happened to who was called.
-            if place == len(late):
-                late.clear()
+            # Even if one of them raised, none is called twice.
+            if place == len(ready):
+                ready.clear()
             else:
-                del late[:place]
+                del ready[:place]

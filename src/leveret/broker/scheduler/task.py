@@ -1,15 +1,14 @@
-"""Long operations of the core, which share the processor with all others.
+"""Long operations, which are done a slice at a time so that others are served meanwhile.
 
 An operation that may take long is a generator: a plain loop with a `yield` in it.  Each `yield`
-gives what was done since the one before, in the unit of `Scheduler.spent` (about a microsecond of
-compiled code).  The scheduler does a slice of it, lets others have their turn, and continues it.
+gives the cost of what was done since the one before, in the unit of `Scheduler.spent`.
 
-A `yield` stands only where the state and the journal agree: between two of them a change is
-recorded and applied as a whole, so that a crash at any of them leaves a state that the broker may
-be in.  What is iterated may have changed when the generator continues: it takes the next item out
-of a table or looks it up again.  A generator that is closed early leaves nothing half done.
+A `yield` stands only where state and journal agree: between two of them a change is recorded and
+applied as a whole, so that a crash at any `yield` leaves a consistent state.  What is iterated may
+have changed when the generator continues, so it takes the next item out of a table or looks it up
+again.  A generator that is closed early leaves nothing half done.
 
-Invariant: a task that was started ends, also when the connection that wanted it is lost.
+Invariant: a task that was started ends, even when the connection that wanted it is lost.
 """
 
 from __future__ import annotations
@@ -25,11 +24,10 @@ from leveret.errors import AmqpError
 if TYPE_CHECKING:
     from leveret.broker.scheduler.scheduler import Scheduler
 
-#: What an operation yields that cannot continue before something else has happened: the scheduler
-#: comes back to it in the next round.
+#: Yielded to poll: continue in the next round, to check again what the operation waits for.
 WAIT: Final = -1
 
-#: What an operation yields that continues once the group which its reply waits for is synced.
+#: Yielded to wait until the journal's group that the reply must wait for is synced.
 SYNC: Final = -2
 
 _NOTHING: Final[tuple[int, ...]] = ()
@@ -37,7 +35,7 @@ _NOTHING: Final[tuple[int, ...]] = ()
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class EndWaiter:
-    """Something outside of the core that waits for the end of a task."""
+    """Something outside the core that waits for the end of a task."""
 
     @abstractmethod
     def work_ended(self) -> None:
@@ -49,17 +47,16 @@ class Task:
     """An operation under way; `Scheduler.start` makes and begins it."""
 
     def __init__(self, scheduler: Scheduler, operation: Iterator[int]) -> None:
-        #: Whether it had its first slice, and whether it has ended.
+        #: Whether its first slice is done, and whether it has ended.
         self.began = False
         self.over = False
         self._scheduler: Final = scheduler
-        #: The generator; nothing is left of it once it is over.
+        #: The generator; an empty one once it is over.
         self.operation = operation
         self._waiters: list[EndWaiter] = []
-        #: The group of the journal that what depends on the operation must wait for: each slice
-        #: continues with that of the slice before.
+        #: The last group of the journal that the reply must wait for, carried from slice to slice.
         self.group: i64 = scheduler.syncs.reply_group
-        #: True while it waits for a sync, and is in no list of tasks.
+        #: True while it waits for a sync, and is not in `Scheduler.tasks`.
         self.parked = False
 
     def tell(self, waiter: EndWaiter) -> None:
@@ -86,20 +83,20 @@ class Task:
             scheduler.park(self)
         return left
 
-    def _continue(self, last: i64) -> bool:
-        """Continue until `last` is spent; return whether anything is left."""
+    def _continue(self, stop_at: i64) -> bool:
+        """Continue until `stop_at` is spent; return whether anything is left."""
         scheduler = self._scheduler
         for yielded in self.operation:
             cost: i64 = yielded
             if cost > 0:
                 scheduler.spent += cost
-            if cost < 0 or scheduler.spent >= last:
+            if cost < 0 or scheduler.spent >= stop_at:
                 self.parked = cost == SYNC
                 return True
         return False
 
     def fail(self, error: AmqpError) -> None:
-        """Take an error that ended the operation: raise it, or keep it for who asked for it."""
+        """Handle an error that ended the operation.  The default is to raise it."""
         raise error
 
     def ended(self) -> None:

@@ -1,7 +1,8 @@
 """Settling many deliveries, and giving back what a channel held: operations that may be long.
 
-What goes back to a queue is delivered by it only when all of it is back, so that it comes in its
-old order.
+A queue delivers nothing until all of its messages are back, so that they keep their order.  The
+reply waits for no sync: an ack that is lost in a crash means a second delivery, and a requeue that
+is lost at most a lower count of deliveries.
 
 Invariants: a delivery is settled once; a queue that delivers nothing meanwhile delivers again at
 the end.
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
     from leveret.broker.queue.consumer import Source
     from leveret.wire.method import Method
 
-#: Deliveries, and bytes of their messages, that are settled at once: an ack lets go of what it
-#: acks.
+#: Deliveries, and bytes of their messages, that are settled between two yields: an ack frees its
+#: message, which takes time.
 SETTLED_AT_ONCE: Final = 512
 SETTLED_BYTES: Final = 1 << 25
 
@@ -61,10 +62,10 @@ def _settle_some(channel: Channel, tag: i64, outcome: i64, held: dict[Source, No
 def release_channel(channel: Channel) -> Iterator[int]:
     """End the consumers of a channel that ends, and requeue its deliveries."""
     consumers = channel.end()
-    # Consumers go first, so that nothing is handed to a channel that ends; the newest before the
-    # others: it is the last in the list of its queue.
+    # Consumers go first, so that nothing is delivered to a channel that ends; the newest before the
+    # others, because removing the last of a queue's list is cheap.
     for consumer in reversed(consumers):
-        # One that is not there any more was ended meanwhile.
+        # It may have ended meanwhile.
         if channel.take_consumer(consumer.tag) is consumer and not consumer.queue.deleted:
             consumer.queue.unsubscribe(consumer)
         yield 1
@@ -78,5 +79,6 @@ def release_channel(channel: Channel) -> Iterator[int]:
 def close_channel(channel: Channel, close: Method) -> Iterator[int]:
     """Release what a channel held, and then tell the client that it is closed."""
     yield from release_channel(channel)
+    # The channel itself awaits no reply: it is closing.
     if channel.connection.awaits_reply():
         channel.connection.send(channel.number, close)

@@ -21,11 +21,11 @@ def release_connection(
 ) -> Iterator[int]:
     """Release what a connection held; `channels` are those that have not ended.
 
-    `answers` is True where the client waits for a connection.close-ok.
+    `answers` is True if the client waits for a connection.close-ok.
     """
     before = connection.work
     if before is not None:
-        # Nobody waits any more for what it waits for.
+        # If it waits for a sync, it need not: there is nobody to reply to.
         connection.scheduler.wake(before)
     yield from after(before)
     for channel in channels:

@@ -1,12 +1,11 @@
-"""Whose input is handled next: connections that ask for much take turns, user by user.
+"""Whose input is handled next: connections with much input take turns, user by user.
 
-A connection has a slice of each round (`costs.SLICE`); one that has more input waits here for its
-next slice, and so does every other one once the share of all input is used up.  Users take turns,
-and so do the connections of one user, so no number of connections gives one user the share of
-others.  A user's turn is as long as a slice, whoever takes it: ten connections that ask for little
-have all been served when one that asks for much has had a slice.
+A connection has a slice of each round.  One that has more input waits here for its next turn, and
+so do all others once the share of input is used up.  Users take turns, and so do the connections of
+one user, so that opening more connections gains a user nothing.  A user's turn is one slice in
+total, however many connections share it: ten connections with small requests are all served in it.
 
-Invariants: a connection waits at most once; who comes first is served first.
+Invariants: a connection waits at most once; the first to come is the first to be served.
 """
 
 from __future__ import annotations
@@ -20,19 +19,19 @@ if TYPE_CHECKING:
     from leveret.broker.scheduler.link import Link
 
 
-class Rounds:
+class Turns:
     """The connections that wait for their turn."""
 
     def __init__(self) -> None:
-        #: By user, the one whose turn it is first.
+        #: By user, in the order of the users' turns.
         self._by_user: dict[str, deque[Link]] = {}
-        #: The user whose turn it is, and his connections.
+        #: The user whose turn it is, and that user's connections.
         self._user = ""
         self._taking: deque[Link] = deque()
         self._count: i64 = 0
 
     def add(self, link: Link) -> None:
-        """Give a connection a turn when those before it have had theirs."""
+        """Give a connection a turn after those that wait already."""
         waiting = self._by_user.get(link.user)
         if waiting is None:
             self._by_user[link.user] = waiting = deque()
@@ -44,18 +43,18 @@ class Rounds:
         return self._count > 0
 
     def begin_user(self) -> i64:
-        """Begin the turn of the user who is first, one must wait; return how many of his wait."""
+        """Begin the next user's turn; return how many connections of that user wait."""
         self._user = next(iter(self._by_user))
         self._taking = self._by_user[self._user]
         return len(self._taking)
 
     def next(self) -> Link:
-        """Take out the connection of this user whose turn it is; there must be one."""
+        """Take out and return the next connection of this user; there must be one."""
         self._count -= 1
         return self._taking.popleft()
 
     def end_user(self) -> None:
-        """End the turn of this user; those of his who wait have theirs after all other users."""
+        """End this user's turn; connections that still wait come after all other users."""
         del self._by_user[self._user]
         if self._taking:
             self._by_user[self._user] = self._taking
