@@ -23,7 +23,7 @@ MOST: Final = {
 #: Bases with exactly one heir that stay, and why.
 SINGLE_BASES: Final[dict[str, str]] = {
     "app.parts.Parts": "the broker's own parts; those of an embedded broker differ in a few",
-    "broker.backlog.owner.BacklogOwner": "a staging queue's; a classic queue has deadlines, too",
+    "broker.backlog.owner.BacklogOwner": "the pages are below the queues that have them",
     "broker.backlog.page.Page": "a page of a queue without levels; one with levels keeps them",
     "broker.backlog.ready.Ready": "for a queue without levels",
     "broker.scheduler.cancels.Cancellable": "the core is below the consumers that it cancels",

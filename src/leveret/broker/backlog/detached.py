@@ -39,7 +39,6 @@ class Detached:
         returns = self.returns
         if returns is not None:
             for block in returns.blocks():
-                core.memory.free_later(block.heap)
                 core.memory.free_table_later(block.messages)
         if self.at is not None:
             self.at.free(core.scheduler)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64
 
 from leveret.broker.backlog.detached import Detached
-from leveret.broker.backlog.folding import Runs, lowest, within
+from leveret.broker.backlog.folding import is_worth_a_page, lowest, may_lie_in_page, runs_of, within
 from leveret.broker.backlog.owner import BacklogOwner
 from leveret.broker.backlog.page import Page, place_of
 from leveret.broker.backlog.page_cutter import cut
@@ -29,12 +29,13 @@ from leveret.broker.backlog.window import (
     Window,
     WindowPart,
     filled_window,
+    sequence_of,
     window_of,
 )
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduler.costs import LOADED_PER_COST, LOOKED_AT_PER_COST, MESSAGES_PER_COST
 from leveret.broker.values.expiration import deadline_of
-from leveret.chunk import NEVER, ROW_BYTES, Chunk
+from leveret.chunk import NEVER, ROW_BYTES
 from leveret.limits import (
     CHUNK_RECORDS_MAX,
     MESSAGE_OVERHEAD_BYTES,
@@ -229,17 +230,28 @@ class FifoPages(Pages):
         if self.head > 0:
             del self.items[: self.head]
             self.head = 0
-        runs = Runs(self.owner, self.stored, self.items, self.queue.core.memory.page_bytes)
-        for run in runs.cut(items):
-            for item in run:
-                self.keep_count(item.sequence, item.count)
-            for page in cut(self, filled_window(run, run[-1].sequence + 1)):
-                self.items.insert(place_of(self.items, page.first), page)
-                self.count += page.waiting
-                self._leave(page)
-        for item in runs.rest:
-            self.ready.returns.put(item)
+        free: list[Returned] = []
+        for item in sorted(items, key=sequence_of):
+            if may_lie_in_page(item, self.items, self.stored):
+                free.append(item)
+            else:
+                self.ready.returns.put(item)
+        for run in runs_of(self.owner, self.items, free):
+            self._fold_run(run)
         self.queue.scheduler.spent += len(items) // 4
+
+    def _fold_run(self, run: list[Returned]) -> None:
+        """Have a run lie in pages, unless it is too short for that."""
+        if not is_worth_a_page(run, self.queue.core.memory.page_bytes):
+            for item in run:
+                self.ready.returns.put(item)
+            return
+        for item in run:
+            self.keep_count(item.sequence, item.count)
+        for page in cut(self, filled_window(run, run[-1].sequence + 1)):
+            self.items.insert(place_of(self.items, page.first), page)
+            self.count += page.waiting
+            self._leave(page)
 
     # -- emptying ---------------------------------------------------------------------------------
 
@@ -356,33 +368,26 @@ class FifoPages(Pages):
         found: list[Returned] = []
         self._lost = []
         chunk = self._open(page, data)
-        if chunk is not None:
-            self._decode_rows(page, chunk, set(chunk.damaged()), found)
-            self._report(page, data, self._lost)
-        return found
-
-    def _decode_rows(
-        self, page: Page, chunk: Chunk, broken: set[int], found: list[Returned]
-    ) -> None:
+        if chunk is None:
+            return found
         gone = self.stored.gone
         any_gone = gone.count(chunk.first, chunk.last) > 0
         index: i64 = chunk.find(page.start)
-        while index < chunk.count:
+        while index < chunk.count and chunk.sequence(index) <= page.last:
             sequence = chunk.sequence(index)
-            if sequence > page.last:
-                break
+            if (
+                (not any_gone or not gone.has(sequence))
+                and sequence not in page.absent
+                and (not page.restored or chunk.persistent(index))
+            ):
+                item = self._row(chunk, index)
+                if item is not None:
+                    found.append(item)
+                else:
+                    self._lost.append(int(sequence))
             index += 1
-            if (any_gone and gone.has(sequence)) or sequence in page.absent:
-                continue
-            if page.restored and not chunk.persistent(index - 1):
-                continue
-            if broken and int(sequence) in broken:
-                self._lost.append(int(sequence))
-                continue
-            count = chunk.delivery_count(index - 1)
-            if self.counts:
-                count = self.counts.get(sequence, count)
-            found.append(Returned(sequence, chunk.message(index - 1), count))
+        self._report(page, data, self._lost)
+        return found
 
     # -- single messages --------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ from mypy_extensions import i64
 from leveret.broker.backlog.owner import BacklogOwner
 from leveret.broker.backlog.page import Page, place_of
 from leveret.broker.backlog.stored import StoredChunks
-from leveret.broker.backlog.window import Returned, Returns, Window, sequence_of
+from leveret.broker.backlog.window import Returned, Returns, Window
 
 #: Returned messages that become pages in one call: a few ms.
 FOLD_MESSAGES: Final = 2048
@@ -59,70 +59,47 @@ def within(returns: Returns, window: Window) -> list[Returned]:
     return found
 
 
-class Runs:
-    """The runs of some messages of one queue."""
+def runs_of(owner: BacklogOwner, pages: list[Page], items: list[Returned]) -> list[list[Returned]]:
+    """Return messages, which are in order and lie in no page, as runs."""
+    strict = owner.gaps_return()
+    runs: list[list[Returned]] = []
+    before: i64 = -1
+    for item in items:
+        place = place_of(pages, item.sequence)
+        if place != before or not _follows(owner, strict, runs[-1][-1].sequence, item.sequence):
+            runs.append([])
+        runs[-1].append(item)
+        before = place
+    return runs
 
-    def __init__(
-        self, owner: BacklogOwner, stored: StoredChunks, pages: list[Page], page_bytes: i64
-    ) -> None:
-        self._owner: Final = owner
-        self._page_bytes: Final[i64] = page_bytes
-        self._stored: Final = stored
-        #: The pages that are there, in their order.
-        self._pages: Final = pages
-        self._strict: Final = owner.gaps_return()
-        #: The messages that no page takes.
-        self.rest: list[Returned] = []
 
-    def cut(self, items: list[Returned]) -> list[list[Returned]]:
-        """Return the runs among `items`; the others are `rest`."""
-        runs: list[list[Returned]] = []
-        run: list[Returned] = []
-        size: i64 = 0
-        items = sorted(items, key=sequence_of)
-        place: i64 = place_of(self._pages, items[0].sequence) if items else 0
-        for item in items:
-            before = place
-            while place < len(self._pages) and self._pages[place].last < item.sequence:
-                place += 1
-            if run and (place != before or not self._follows(run[-1].sequence, item.sequence)):
-                self._end(run, size, runs)
-                run = []
-                size = 0
-            if self._may_not(item, place):
-                self.rest.append(item)
-                continue
-            run.append(item)
-            size += item.message.size
-        self._end(run, size, runs)
-        return runs
+def is_worth_a_page(run: list[Returned], page_bytes: i64) -> bool:
+    """Return whether a run is long enough for a page of its own."""
+    size: i64 = 0
+    for item in run:
+        size += item.message.size
+    return len(run) >= _RUN_MESSAGES or size * _RUN_PART >= page_bytes
 
-    def _end(self, run: list[Returned], size: i64, runs: list[list[Returned]]) -> None:
-        if len(run) >= _RUN_MESSAGES or size * _RUN_PART >= self._page_bytes:
-            runs.append(run)
-        else:
-            self.rest += run
 
-    def _may_not(self, item: Returned, place: i64) -> bool:
-        """Return whether a message lies in the range of a page, or only in memory for good."""
-        if place < len(self._pages) and self._pages[place].first <= item.sequence:
-            return True
-        stored = self._stored.find(item.sequence)
-        if stored is None:
-            return False
-        lacks = not (item.message.persistent or stored.whole)
-        return lacks or self._stored.gone.has(item.sequence)
-
-    def _follows(self, before: i64, sequence: i64) -> bool:
-        """Return whether all between two messages has gone for good."""
-        gap = sequence - before - 1
-        if gap == 0:
-            return True
-        if self._strict or gap > _GAP_MAX:
-            return False
-        between: i64 = before + 1
-        while between < sequence:
-            if self._owner.is_out(between):
-                return False
-            between += 1
+def may_lie_in_page(item: Returned, pages: list[Page], stored: StoredChunks) -> bool:
+    """Return whether a message lies in the range of no page, and not only in memory for good."""
+    place = place_of(pages, item.sequence)
+    if place < len(pages) and pages[place].first <= item.sequence:
+        return False
+    chunk = stored.find(item.sequence)
+    if chunk is None:
         return True
+    return (item.message.persistent or chunk.whole) and not stored.gone.has(item.sequence)
+
+
+def _follows(owner: BacklogOwner, strict: bool, before: i64, sequence: i64) -> bool:
+    """Return whether all between two messages has gone for good."""
+    gap = sequence - before - 1
+    if gap > 0 and (strict or gap > _GAP_MAX):
+        return False
+    between: i64 = before + 1
+    while between < sequence:
+        if owner.is_out(between):
+            return False
+        between += 1
+    return True

@@ -98,34 +98,28 @@ class Page(SpillOwner):
         self.bodies = bodies
 
     def release(self, gone: RangeSet, expires: bool) -> None:
-        """Drop the messages from memory; `gone` are those that the queue has forgotten."""
+        """Drop the messages from memory; `gone` are those that the queue has forgotten.
+
+        Others that left the page are `absent`: they are not loaded again.  Where messages expire,
+        the oldest deadlines are computed anew, for those of the chunk may have passed.
+        """
         window = self.window
         assert window is not None
         self.window = None
         self.start = window.head_sequence
-        self._note_absent(window, gone)
-        if expires:
-            self._note_oldest(window)
-
-    def _note_absent(self, window: Window, gone: RangeSet) -> None:
-        """Remember which messages left the page and are not gone: they are not loaded again."""
         self.absent = set()
-        if window.gaps == 0:
-            return
+        if expires:
+            self.min_expiry = NEVER
+            self.min_timestamp = NEVER
         sequence: i64 = window.head_sequence
         for message in window.items[window.head :]:
-            if message is TAKEN and not gone.has(sequence):
-                self.absent.add(sequence)
-            sequence += 1
-
-    def _note_oldest(self, window: Window) -> None:
-        """Compute the oldest deadlines anew, for those of the chunk may have expired."""
-        self.min_expiry = NEVER
-        self.min_timestamp = NEVER
-        for message in window.items[window.head :]:
-            if message is not TAKEN:
+            if message is TAKEN:
+                if not gone.has(sequence):
+                    self.absent.add(sequence)
+            elif expires:
                 self.min_expiry = min(self.min_expiry, own_expiry(message))
                 self.min_timestamp = min(self.min_timestamp, message.timestamp_ms)
+            sequence += 1
 
 
 @final

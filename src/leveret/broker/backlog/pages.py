@@ -27,7 +27,7 @@ from leveret.broker.backlog.stored import StoredChunks
 from leveret.broker.backlog.window import NOTHING, Returned
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduler.costs import CHUNK_BYTES_PER_COST, CHUNK_READ
-from leveret.chunk import NEVER, Chunk
+from leveret.chunk import NEVER, Chunk, RecordDamaged
 from leveret.limits import RETURN_COUNT_BYTES
 from leveret.store.segments.segments import ChunkRef
 
@@ -164,6 +164,16 @@ class Pages:
         if broken and not page.reported and stored is not None:
             page.reported = True
             report_messages(self.queue, stored.ref, data, broken)
+
+    def _row(self, chunk: Chunk, index: i64) -> Returned | None:
+        """Return a message of a chunk, or None if it is damaged."""
+        try:
+            message = chunk.message(index)
+        except RecordDamaged:
+            return None
+        sequence = chunk.sequence(index)
+        count = chunk.delivery_count(index)
+        return Returned(sequence, message, self.counts.get(sequence, count))
 
     @abstractmethod
     def _decode(self, page: Page, data: bytes) -> list[Returned]:

@@ -31,7 +31,7 @@ from leveret.broker.backlog.window import Returned, sequence_of
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduler.costs import MESSAGES_PER_COST
 from leveret.broker.values.expiration import deadline_of, own_expiry
-from leveret.chunk import NEVER, ROW_BYTES, Chunk, ChunkBuilder, RecordDamaged
+from leveret.chunk import NEVER, ROW_BYTES, Chunk, ChunkBuilder
 from leveret.limits import (
     CHUNK_RECORDS_MAX,
     MESSAGE_OVERHEAD_BYTES,
@@ -376,16 +376,6 @@ class PriorityPages(Pages):
         if page.skipped.has(sequence) or self.stored.gone.has(sequence):
             return False
         return not page.restored or chunk.persistent(index)
-
-    def _row(self, chunk: Chunk, index: i64) -> Returned | None:
-        """Return a message of a chunk, or None if it is damaged."""
-        try:
-            message = chunk.message(index)
-        except RecordDamaged:
-            return None
-        sequence = chunk.sequence(index)
-        count = chunk.delivery_count(index)
-        return Returned(sequence, message, self.counts.get(sequence, count))
 
     def _count_away(self, page: PriorityPage, count: i64, size: i64, bodies: i64) -> None:
         """Count messages as not on disk any more."""

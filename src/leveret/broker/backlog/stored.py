@@ -151,14 +151,9 @@ class StoredChunks:
     def forget(self, sequence: i64) -> None:
         """Mark a message as gone, if a chunk has it."""
         stored = self.find(sequence)
-        if stored is None or self.gone.has(sequence):
-            return
-        stored.live -= 1
-        self._spill.use.lives(stored.ref, -1)
-        if stored.live <= 0 and not stored.pinned:
-            self.remove(stored)
-        else:
+        if stored is not None and not self.gone.has(sequence):
             self.gone.add(sequence, sequence)
+            self.forget_count(stored, 1)
 
     def forget_count(self, stored: StoredChunk, count: i64) -> None:
         """Count `count` messages of a chunk as gone; their sequences are in `gone` already."""

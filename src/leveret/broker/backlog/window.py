@@ -202,6 +202,7 @@ def sequence_of(item: Returned) -> int:
 
 #: Sequences of a block of messages that came back, as a number of bits.
 _BLOCK_BITS: Final[i64] = 10
+_BLOCK_MASK: Final[i64] = 1023
 
 #: Numbers in a heap that count no more, beside as many as there are, before it is made anew.
 _ODD_NUMBERS: Final[i64] = 64
@@ -209,44 +210,39 @@ _ODD_NUMBERS: Final[i64] = 64
 
 @final
 class ReturnsBlock:
-    """Messages that came back, of some sequences that follow each other.
-
-    What is taken out of the middle leaves its sequence in the heap, which counts no more; the first
-    one always counts.
-    """
+    """Messages that came back, of some sequences that follow each other."""
 
     def __init__(self, number: i64) -> None:
         self.number: i64 = number
-        self.heap: list[int] = []
         self.messages: dict[i64, Returned] = {}
+        #: The places that have a message, as a set of bits.
+        self._places: int = 0
 
     def put(self, returned: Returned) -> None:
         """Add a message."""
-        messages = self.messages
-        messages[returned.sequence] = returned
-        heap = self.heap
-        heapq.heappush(heap, int(returned.sequence))
-        if len(heap) > 2 * len(messages) + _ODD_NUMBERS:
-            self.heap = sorted(int(sequence) for sequence in messages)
+        self.messages[returned.sequence] = returned
+        self._places |= 1 << int(returned.sequence & _BLOCK_MASK)
 
     def pop(self, sequence: i64) -> Returned | None:
         """Return the message of a sequence and take it out; None where it is not here."""
         returned = self.messages.pop(sequence, None)
-        heap = self.heap
-        messages = self.messages
-        if messages:
-            while heap[0] not in messages:
-                heapq.heappop(heap)
+        if returned is not None:
+            self._places ^= 1 << int(sequence & _BLOCK_MASK)
         return returned
+
+    def first(self) -> i64:
+        """Return the lowest sequence; there is one."""
+        lowest = (self._places & -self._places).bit_length() - 1
+        return (self.number << _BLOCK_BITS) + lowest
 
 
 @final
 class Returns:
     """Messages that came back (requeued or recovered), in any order, read by their old places.
 
-    They lie in blocks of sequences that follow each other, each with a heap that says which is
-    next.  So nothing here takes longer where more messages wait, but for the logarithm of a heap,
-    and nothing that grows moves all of them at once.
+    They lie in blocks of sequences that follow each other, and a heap says which block is next.  So
+    nothing here takes longer where more messages wait, but for the logarithm of that heap, and
+    nothing that grows moves all of them at once.
     """
 
     def __init__(self) -> None:
@@ -306,7 +302,7 @@ class Returns:
             del self._blocks[block.number]
             self._find_first()
         elif block is self._first:
-            self._lowest = block.heap[0]
+            self._lowest = block.first()
         return returned
 
     def _find_first(self) -> None:
@@ -321,7 +317,7 @@ class Returns:
             return
         first = blocks[numbers[0]]
         self._first = first
-        self._lowest = first.heap[0]
+        self._lowest = first.first()
 
     def count(self) -> i64:
         """Return how many returned messages wait."""

@@ -138,29 +138,22 @@ class Look:
         self.skip: i64 = wanted.position
         if after is not None:
             self.skip = 0
-            self._start_behind(after)
+            while self.place < len(self.scattered) and self.scattered[self.place] <= after:
+                self.place += 1
+            self.at = max(self.at, after + 1)
         elif wanted.position < 0:
             self.skip = max(queue.ready_count() + wanted.position, 0)
-        if after is None:
-            self._pass_over()
+        if self.skip > 0:
+            # They need not be looked at one by one.
+            self.place = min(self.skip, len(self.scattered))
+            self.skip -= self.place
+            self.at, self.skip = ready.behind(self.at, self.skip)
         queue.scheduler.spent += len(self.scattered)
         #: The sequence that was looked at last; None before the first one.
         self.last: i64 | None = after
         #: Messages that were looked at, and what it cost to judge them.
         self.looked: i64 = 0
         self.ended = False
-
-    def _pass_over(self) -> None:
-        """Pass over messages where they need not be looked at one by one."""
-        self.place = min(self.skip, len(self.scattered))
-        self.skip -= self.place
-        if self.skip > 0:
-            self.at, self.skip = self.queue.ready.behind(self.at, self.skip)
-
-    def _start_behind(self, after: i64) -> None:
-        while self.place < len(self.scattered) and self.scattered[self.place] <= after:
-            self.place += 1
-        self.at = max(self.at, after + 1)
 
     def next(self, limit: i64) -> Returned | None:
         """Return the next message wanted; None at the end, or when it has cost `limit` in all.

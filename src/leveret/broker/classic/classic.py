@@ -12,11 +12,10 @@ to the dead-letter exchange (`dead_letter.py`).
 
 from __future__ import annotations
 
-from typing import Final, final
+from typing import final
 
 from mypy_extensions import i64
 
-from leveret.broker.backlog.owner import BacklogOwner
 from leveret.broker.backlog.page import Page
 from leveret.broker.backlog.pages import Pages
 from leveret.broker.backlog.window import NOTHING, Returned, WindowPart
@@ -143,20 +142,20 @@ class ClassicQueue(WaitingQueue):
 
     # -- expiry and limits ------------------------------------------------------------------------
 
-    def note_deadline(self, deadline: i64, sequence: i64) -> None:
+    def note_deadline(self, deadline_ms: i64, sequence: i64) -> None:
         """Set the deadline of a message, unless it is NO_DEADLINE."""
-        if deadline != NO_DEADLINE:
+        if deadline_ms != NO_DEADLINE:
             expiry = self.expiry
             if expiry is None:
                 expiry = self._begin_expiry()
-            expiry.add(deadline, sequence)
+            expiry.add(deadline_ms, sequence)
 
-    def note_page_deadline(self, deadline: i64, first: i64) -> None:
+    def note_page_deadline(self, deadline_ms: i64, first: i64) -> None:
         """Set the deadline at which the page that begins at `first` is read."""
         expiry = self.expiry
         if expiry is None:
             expiry = self._begin_expiry()
-        expiry.add_page(deadline, first)
+        expiry.add_page(deadline_ms, first)
 
     def _begin_expiry(self) -> Expiry:
         """Create the list of deadlines."""
@@ -501,11 +500,38 @@ class ClassicQueue(WaitingQueue):
         self.retries = None
         self.retained = None
 
-    # -- checkpoints ------------------------------------------------------------------------------
+    # -- pages -------------------------------------------------------------------------------------
 
-    def backlog_owner(self) -> BacklogOwner:
-        """Return what the pages of the queue ask of it."""
-        return ClassicOwner(self)
+    def expires(self) -> bool:
+        """Return whether messages may expire or be dropped before a consumer takes them."""
+        return self.special
+
+    def arrived(self) -> None:
+        """Expire messages of a loaded page that are due, and deliver the rest."""
+        if self.expiry is not None:
+            self.expiry.arm()
+        self.schedule()
+
+    def gaps_return(self) -> bool:
+        """Return whether a transient message is out, or an acked one is kept."""
+        kept = self.retained_count() > 0
+        return kept or self.unacked_count + self.retry_count() > self.out.count
+
+    def out_from(self, start: i64) -> list[Returned]:
+        """Return the persistent messages from `start` on that do not wait."""
+        rows = super().out_from(start)
+        if self.retained is not None and self.recorded:
+            rows += [item for item in self.retained.persistent() if item.sequence >= start]
+        return rows
+
+    def out_within(self, first: i64, last: i64) -> list[int]:
+        """Return the sequences of messages in that range that do not wait and are not gone."""
+        sequences = super().out_within(first, last)
+        if self.retained is not None:
+            sequences += self.retained.within(first, last)
+        return sequences
+
+    # -- checkpoints ------------------------------------------------------------------------------
 
     def live_parts(self, parts: list[WindowPart]) -> list[list[Returned | None]]:
         """Return the messages in memory that a checkpoint must find, retained ones among them."""
@@ -555,61 +581,3 @@ class ClassicQueue(WaitingQueue):
         """Add the pages on disk of an earlier start; called before `restore`."""
         super().restore_pages(pages, restored, counts)
         self.look_at_limits()
-
-
-@final
-class ClassicOwner(BacklogOwner):
-    """What the pages of a classic queue ask of it."""
-
-    def __init__(self, queue: ClassicQueue) -> None:
-        super().__init__(queue, queue.out)
-        self.queue: Final = queue
-
-    def expires(self) -> bool:
-        """Return whether messages may expire or be dropped before a consumer takes them."""
-        return self.queue.special
-
-    def gaps_return(self) -> bool:
-        """Return whether a transient message is out, or an acked one is kept."""
-        queue = self.queue
-        kept = queue.retained_count() > 0
-        return kept or queue.unacked_count + queue.retry_count() > queue.out.count
-
-    def note_deadline(self, deadline_ms: i64, sequence: i64) -> None:
-        """Set the deadline of a message."""
-        self.queue.note_deadline(deadline_ms, sequence)
-
-    def note_page_deadline(self, deadline_ms: i64, first: i64) -> None:
-        """Set the deadline at which the page that begins at `first` is read."""
-        self.queue.note_page_deadline(deadline_ms, first)
-
-    def arrived(self) -> None:
-        """Expire messages of a loaded page that are due, and deliver the rest."""
-        queue = self.queue
-        if queue.expiry is not None:
-            queue.expiry.arm()
-        queue.schedule()
-
-    def out_from(self, start: i64) -> list[Returned]:
-        """Return the persistent messages from `start` on that do not wait."""
-        rows = super().out_from(start)
-        queue = self.queue
-        if queue.retained is not None and queue.recorded:
-            rows += [item for item in queue.retained.persistent() if item.sequence >= start]
-        return rows
-
-    def out_within(self, first: i64, last: i64) -> list[int]:
-        """Return the sequences of messages in that range that do not wait and are not gone."""
-        sequences = super().out_within(first, last)
-        retained = self.queue.retained
-        if retained is None or not retained.messages:
-            return sequences
-        if last - first < len(retained.messages):
-            sequence = first
-            while sequence <= last:
-                if sequence in retained.messages:
-                    sequences.append(int(sequence))
-                sequence += 1
-        else:
-            sequences += [int(one) for one in retained.messages if first <= one <= last]
-        return sequences

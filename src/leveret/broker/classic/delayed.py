@@ -168,8 +168,7 @@ class DelayedMessages(Queue):
             self.core.timers.set(self.timer, deadline)
 
     def dispatch(self, limit: i64) -> bool:
-        """Do what is due: nobody consumes what is delayed."""
-        self.release()
+        """Deliver nothing: nobody consumes what is delayed."""
         return False
 
     def release(self) -> None:
@@ -201,10 +200,6 @@ class DelayedMessages(Queue):
             self.pages.fetch()
             self._arm()
 
-    def let_go(self, sequence: i64, message: Message) -> None:
-        """Forget a message for good, here and in the journal."""
-        self.moved(sequence, message, False)
-
     def moved(self, sequence: i64, message: Message, recorded: bool) -> None:
         """Forget a message that left; `recorded` tells that the journal knows it."""
         self.memory.remove(sequence)
@@ -215,18 +210,16 @@ class DelayedMessages(Queue):
     def cancel(self, sequence: i64) -> bool:
         """Drop a message; tell whether it was there.  One on the disk is read for its size."""
         delayed = self.memory.get(sequence)
-        if delayed is not None:
-            self.core.scheduler.changes += 1
-            self.let_go(sequence, delayed.message)
-            self._arm()
-            return True
-        delayed = self.pages.look(sequence)
+        is_away = delayed is None
+        if is_away:
+            delayed = self.pages.look(sequence)
         if delayed is None:
             return False
         self.core.scheduler.changes += 1
-        if self.recorded:
-            self.core.journal.ack(self.queue_id, sequence, sequence)
-        self.pages.forget_away(sequence, delayed.message.size)
+        if is_away:
+            self.pages.count_away(sequence, delayed.message.size)
+        self.moved(sequence, delayed.message, False)
+        self._arm()
         return True
 
     def purge(self) -> i64:

@@ -79,10 +79,6 @@ class DelayedMemory(Deadlined):
         self._core.memory.delay(size)
         self._deadlines.add(delayed.due_ms, sequence, self)
 
-    def deadline_count(self) -> i64:
-        """Return how many messages are here."""
-        return self.count()
-
     def has_deadline(self, key: i64) -> bool:
         """Return whether the message with a sequence is here."""
         return self.get(key) is not None
@@ -101,19 +97,18 @@ class DelayedMemory(Deadlined):
             self.fresh_bytes += delayed.message.size + ROW_BYTES
         self.fresh = {sequence: self.fresh[sequence] for sequence in sorted(self.fresh)}
 
-    def remove(self, sequence: i64) -> Delayed | None:
-        """Take a message out; return None if it is not here."""
+    def remove(self, sequence: i64) -> None:
+        """Take a message out, if it is here."""
         delayed = self.loaded.pop(sequence, None)
         if delayed is None:
             delayed = self.fresh.pop(sequence, None)
             if delayed is None:
-                return None
+                return
             self.fresh_bytes -= delayed.message.size + ROW_BYTES
         size = delayed.message.size
         self.bytes -= size
         self._core.memory.end_delay(1, size)
         self._deadlines.tidy(self)
-        return delayed
 
     def first(self) -> tuple[int, int] | None:
         """Return when the first message is due, and its sequence; None if there is none.

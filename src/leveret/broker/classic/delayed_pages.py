@@ -25,7 +25,6 @@ from mypy_extensions import i64
 from leveret.broker.backlog.damage import chunk_if_true, open_chunk, report_messages
 from leveret.broker.backlog.stored import StoredChunk
 from leveret.broker.classic.delayed_memory import Delayed
-from leveret.broker.scheduler.costs import MESSAGES_PER_COST
 from leveret.broker.scheduler.effects import ChunkWanted
 from leveret.broker.values.delay import due_ms
 from leveret.chunk import NEVER, Chunk, ChunkBuilder
@@ -57,9 +56,6 @@ PAGE_MESSAGES_MAX: Final = 512
 
 #: What each message costs in a page that is written.
 _CUT: Final = 2
-
-#: Messages in memory that are looked at at once.
-_LOOKED_AT_ONCE: Final = 256
 
 
 @final
@@ -221,7 +217,6 @@ class DelayedPages:
             if delayed is not None and (delayed.due_ms > until or not self.has_room()):
                 self._unload(page, sequence, delayed)
         queue.scheduler.spent += len(rows)
-        self._list(page)
         self._arrived()
 
     def _unload(self, page: DelayedPage, sequence: i64, delayed: Delayed) -> None:
@@ -231,6 +226,8 @@ class DelayedPages:
         page.note_away(size, delayed.due_ms)
         self.away += 1
         self.away_bytes += size
+        if page.next_due == delayed.due_ms:
+            self._list(page)
 
     def unload_after(self, until_ms: i64) -> None:
         """Drop from memory what is due later than that and has a page."""
@@ -243,30 +240,16 @@ class DelayedPages:
 
     def _unload_loaded(self) -> Iterator[int]:
         """Drop messages that are loaded now, as far as they are due after `_unload_until`."""
-        left = list(self.memory.loaded.items())
-        while left and self._queue is not None:
-            yield self._unload_some(left)
-        self._unloads = False
-
-    def _unload_some(self, left: list[tuple[i64, Delayed]]) -> int:
-        """Take messages off `left` and drop those due later; return what that cost."""
         loaded = self.memory.loaded
-        touched: dict[DelayedPage, None] = {}
-        looked: i64 = min(len(left), _LOOKED_AT_ONCE)
-        cost: i64 = 1 + looked // MESSAGES_PER_COST
-        while looked > 0:
-            looked -= 1
+        left = list(loaded.items())
+        while left and self._queue is not None:
             sequence, delayed = left.pop()
-            if delayed.due_ms <= self._unload_until or loaded.get(sequence) is not delayed:
-                continue
-            page = self._page_of(sequence)
-            if page is not None and page.stored is not None and page.stored.written:
-                self._unload(page, sequence, delayed)
-                cost += 1
-                touched[page] = None
-        for page in touched:
-            self._list(page)
-        return int(cost)
+            if delayed.due_ms > self._unload_until and loaded.get(sequence) is delayed:
+                page = self._page_of(sequence)
+                if page is not None and page.stored is not None and page.stored.written:
+                    self._unload(page, sequence, delayed)
+            yield 1
+        self._unloads = False
 
     # -- reading ----------------------------------------------------------------------------------
 
@@ -475,23 +458,19 @@ class DelayedPages:
             found.append((sequence, delayed))
         return found
 
-    def rows_after(self, start: i64, count: i64) -> tuple[list[tuple[i64, Delayed]], i64]:
-        """Return messages of the first page from `start` on, and where to go on."""
-        stored = self.stored.next_from(start)
-        page = None if stored is None else self.by_key.get(stored.key)
-        if stored is None or page is None:
-            return [], self.stored.through + 1
-        found = self.rows(page, start, count)
-        end: i64 = stored.ref.last + 1
-        return found, found[-1][0] + 1 if len(found) == count else end
-
     def rows_from(self, start: i64, count: i64) -> tuple[list[tuple[i64, Delayed]], i64]:
         """Return up to `count` messages of the store from the id `start` on, and where to go on.
 
         They are in the order of their ids; the second is 0 at the end.  A page is read at once.
         """
         while start <= self.stored.through:
-            found, start = self.rows_after(start, count)
+            stored = self.stored.next_from(start)
+            page = None if stored is None else self.by_key.get(stored.key)
+            if stored is None or page is None:
+                start = self.stored.through + 1
+                continue
+            found = self.rows(page, start, count)
+            start = found[-1][0] + 1 if len(found) == count else stored.ref.last + 1
             if found:
                 return found, start
         fresh = self.memory.fresh
@@ -511,8 +490,8 @@ class DelayedPages:
         if not stored.kept:
             self._drop(stored)
 
-    def forget_away(self, sequence: i64, size: i64) -> None:
-        """Forget a message that was on the disk alone."""
+    def count_away(self, sequence: i64, size: i64) -> None:
+        """Count a message that was on the disk alone as one that leaves."""
         page = self._page_of(sequence)
         if page is not None:
             size = min(size, page.away_bytes)
@@ -520,7 +499,6 @@ class DelayedPages:
             page.away_bytes -= size
             self.away -= 1
             self.away_bytes -= size
-        self.forget(sequence)
 
     def _drop(self, stored: StoredChunk) -> None:
         """Forget the page of a chunk that is no longer kept."""

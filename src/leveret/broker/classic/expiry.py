@@ -57,8 +57,8 @@ class Expiry(Timed, Deadlined):
         self._deadlines.add(deadline_ms, key, self)
         self._arm_for(key)
 
-    def deadline_count(self) -> i64:
-        """Return how many messages and pages may have one."""
+    def count(self) -> i64:
+        """Return how many messages and pages may have a deadline."""
         ready = self.queue.ready
         return ready.memory_count() + ready.page_count()
 

@@ -231,6 +231,13 @@ class Retained(Timed, Shrinking):
             if message.persistent
         ]
 
+    def within(self, first: i64, last: i64) -> list[int]:
+        """Return the sequences of the retained messages from `first` to `last`."""
+        messages = self.messages
+        if last - first < len(messages):
+            return [place for place in range(int(first), int(last) + 1) if place in messages]
+        return [int(sequence) for sequence in messages if first <= sequence <= last]
+
     def clear(self) -> None:
         """Drop all messages, because the queue is deleted; its record stands for them."""
         core = self.queue.core

@@ -191,11 +191,7 @@ class ClassicTarget(Target):
 
     def is_full(self, message: Message) -> bool:
         """Return whether `message` would exceed the limits of a queue that rejects, or a quota."""
-        return self._is_long(message) or super().is_full(message)
-
-    def _is_long(self, message: Message) -> bool:
-        """Return whether `message` would exceed the limits of a queue that rejects."""
-        return self.rejects and self._exceeds(message)
+        return (self.rejects and self._exceeds(message)) or super().is_full(message)
 
     def _exceeds(self, message: Message) -> bool:
         settings = self._queue.settings

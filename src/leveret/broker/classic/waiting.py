@@ -44,7 +44,7 @@ from leveret.store.records.returns import MAYBE_DELIVERED
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class WaitingQueue(Queue):
+class WaitingQueue(Queue, BacklogOwner):
     """The base of the queues whose messages wait."""
 
     def __init__(self, core: Core, queue_id: i64, name: str, attributes: QueueAttributes) -> None:
@@ -134,9 +134,35 @@ class WaitingQueue(Queue):
 
     # -- pages ------------------------------------------------------------------------------------
 
-    def backlog_owner(self) -> BacklogOwner:
-        """Return what the pages of the queue ask of it."""
-        return BacklogOwner(self, self.out)
+    def expires(self) -> bool:
+        """Return whether messages may expire or be dropped before a consumer takes them."""
+        return False
+
+    def note_deadline(self, deadline_ms: i64, sequence: i64) -> None:
+        """Set the deadline of a message, unless it is NO_DEADLINE."""
+
+    def note_page_deadline(self, deadline_ms: i64, first: i64) -> None:
+        """Set the deadline at which the page that begins at `first` is read."""
+
+    def arrived(self) -> None:
+        """Take note that a page was loaded: messages may expire, or be delivered."""
+        self.schedule()
+
+    def is_out(self, sequence: i64) -> bool:
+        """Return whether a persistent message was taken and is not gone yet."""
+        return self.out.has(sequence)
+
+    def gaps_return(self) -> bool:
+        """Return whether messages are out that may come back and that `is_out` does not tell."""
+        return False
+
+    def out_from(self, start: i64) -> list[Returned]:
+        """Return the persistent messages from `start` on that do not wait, in any order."""
+        return self.out.since(start)
+
+    def out_within(self, first: i64, last: i64) -> list[int]:
+        """Return the sequences of messages in that range that do not wait and are not gone."""
+        return [int(item.sequence) for item in self.out.within(first, last)]
 
     def bound_window(self) -> None:
         """Keep the memory of waiting messages within the window."""
@@ -154,10 +180,9 @@ class WaitingQueue(Queue):
     def new_pages(self) -> Pages:
         """Return new pages for this queue, which are empty."""
         ready = self.ready
-        owner = self.backlog_owner()
         if isinstance(ready, PriorityReady):
-            return PriorityPages(self, ready, self.stored, owner)
-        return FifoPages(self, ready, self.stored, owner)
+            return PriorityPages(self, ready, self.stored, self)
+        return FifoPages(self, ready, self.stored, self)
 
     def evict(self) -> bool:
         """Move waiting messages in memory to disk; return whether there are more for another call.

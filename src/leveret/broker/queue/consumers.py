@@ -107,8 +107,14 @@ class RoundRobin:
         if len(self.consumers) <= _ASKED_MAX:
             return None
         able = AbleConsumers(limit)
-        able.gather(self)
+        for order in self.orders():
+            if not able.gather(order):
+                break
         return able
+
+    def orders(self) -> list[RoundRobin]:
+        """Return the orders that it consists of, the highest first."""
+        return [self]
 
     def has_more(self) -> bool:
         """Return whether there may be others that can take a message when `next` returned None."""
@@ -287,15 +293,9 @@ class ConsumerPriorities(RoundRobin):
                 break
         return None
 
-    def able(self, limit: i64) -> AbleConsumers | None:
-        """Return those that can take a message now, as `RoundRobin.able` does."""
-        if len(self.consumers) <= _ASKED_MAX:
-            return None
-        able = AbleConsumers(limit)
-        for tier in self.tiers:
-            if not able.gather(tier):
-                break
-        return able
+    def orders(self) -> list[RoundRobin]:
+        """Return the order of each priority, the highest first."""
+        return self.tiers
 
 
 class SingleActive(RoundRobin):

@@ -31,7 +31,7 @@ class Deadlined:
     """Something with deadlines, which knows the keys that count."""
 
     @abstractmethod
-    def deadline_count(self) -> i64:
+    def count(self) -> i64:
         """Return how many keys `has_deadline` is true for, or more."""
 
     @abstractmethod
@@ -70,7 +70,7 @@ class Deadlines:
 
     def _is_untidy(self, of: Deadlined) -> bool:
         size: i64 = len(self._heap)
-        return size > _SORT_OUT_AT and size > 2 * of.deadline_count()
+        return size > _SORT_OUT_AT and size > 2 * of.count()
 
     def _sort_out(self, of: Deadlined) -> Iterator[int]:
         """Sort out entries until most of them count, or all."""

@@ -204,7 +204,7 @@ class Queue(Source):
         So its memory is free when the last who knows it has gone, and does not wait for the
         collector of cycles, which looks at all that a broker holds.
         """
-        _drop_target(self)
+        self.target = DroppedTarget(self.target)
         self.expiry_of_queue = None
         self.consumer_order = RoundRobin(self.consumers)
 
@@ -322,19 +322,19 @@ class QueueHost:
     def drop_unused(self, queue: Queue) -> None:
         """Delete a queue that nobody used for as long as it asks."""
 
+    @abstractmethod
     def has_exchange(self, name: str) -> bool:
         """Tell whether there is an exchange of that name."""
-        return False
 
+    @abstractmethod
     def route_letter(
         self, exchange: str, routing_key: str, more_keys: list[str], properties: bytes
     ) -> Destinations:
         """Return where a dead letter goes from an exchange that is there."""
-        return Destinations([])
 
+    @abstractmethod
     def destinations(self, exchange: str, message: Message) -> list[Target]:
         """Return where a message of the broker's own goes; nowhere without the exchange."""
-        return []
 
     @abstractmethod
     def move(
@@ -372,8 +372,3 @@ def queue_record(
         "auto_delete": attributes.auto_delete,
         "arguments": attributes.arguments,
     }
-
-
-def _drop_target(queue: Queue) -> None:
-    """Give a deleted queue a target that does not know it."""
-    queue.target = DroppedTarget(queue.target)
