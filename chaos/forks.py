@@ -29,7 +29,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from leveret.app.node import Node
-from leveret.broker.admin.definitions import export_definitions
 from leveret.broker.node.broker import Broker
 from leveret.broker.node.users import User, hash_password
 from leveret.broker.values.permission import Permission
@@ -38,6 +37,7 @@ from leveret.management.fields import plain
 from leveret.store.disk import StorageFailure
 from support.brokers.broker_process import BrokerProcess
 from support.http.http_api import Api
+from support.node.exporting import export_definitions
 
 READER: Final = "reader"
 

@@ -12,11 +12,11 @@ from typing import Any, Final
 from chaos.forks import READER, Boot, let_in
 from chaos.reading import MARKER, Reading, requests, up_to_marker
 from chaos.specimen import STREAM, Specimen, channels_of
-from leveret.broker.admin.definitions import export_definitions
 from leveret.management.fields import plain
 from leveret.store.disk import StorageFailure
 from leveret.store.disks.recording import Image, RecordingDisk
 from support.node.core import Node
+from support.node.exporting import export_definitions
 
 #: Rounds of effects after which a queue that did not come to its end will not.
 ROUNDS_MAX: Final = 100

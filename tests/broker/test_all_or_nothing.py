@@ -10,7 +10,6 @@ from collections.abc import Callable
 
 import pytest
 
-from leveret.broker.admin.definitions import export_definitions
 from leveret.broker.admin.definitions_import import import_definitions
 from leveret.broker.values.arguments import Arguments
 from leveret.broker.values.queue_attributes import QueueAttributes
@@ -20,6 +19,7 @@ from leveret.management.definitions import read_definitions, write_definitions
 from leveret.names import Name
 from leveret.store.disks.recording import RecordingDisk
 from support.node.core import Node, declare_super_stream
+from support.node.exporting import export_definitions
 from support.wire.raw_codec import Typed, method
 
 BIG = 99_999_999_999_999_999_999

@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 
-from leveret.broker.admin.definitions import export_definitions, export_vhost
 from leveret.broker.admin.definitions_import import ImportReport, import_definitions
 from leveret.broker.node.users import ARGON2, MD5, User
 from leveret.broker.policy.policy import effective_definition, make_policy, restored_policy
@@ -27,6 +26,7 @@ from leveret.management.definitions import read_definitions, write_definitions
 from leveret.names import Name
 from support.brokers.broker_restarts import RESTARTS
 from support.node.core import Node
+from support.node.exporting import export_definitions, export_vhost
 
 RABBITMQ = Path(__file__).parent / "definitions" / "rabbitmq_3_10_8.json"
 SALT = bytes(range(16))

@@ -10,10 +10,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leveret.broker.admin.definitions import export_definitions
 from leveret.broker.admin.definitions_import import import_definitions
 from leveret.errors import PreconditionFailed
 from support.node.core import Node
+from support.node.exporting import export_definitions
 
 RABBITMQ = json.loads((Path(__file__).parent / "definitions" / "rabbitmq_3_10_8.json").read_text())
 SECTIONS = sorted(name for name, rows in RABBITMQ.items() if isinstance(rows, list))

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from leveret.broker.admin.definitions import export_definitions
 from leveret.broker.admin.definitions_import import import_definitions
 from leveret.broker.vhost.ids import StreamIds
 from leveret.store.disks.recording import Image, RecordingDisk
 from leveret.store.survey.salvage import Salvage, write_salvage
 from leveret.store.survey.survey import Survey
 from support.node.core import Node, Peer
+from support.node.exporting import export_definitions
 from support.wire.raw import Method
 from support.wire.raw_codec import method, publish
 

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import json
+from itertools import islice
 
 import pytest
 
-from leveret.broker.admin.definitions import (
-    DefinitionsExport,
-    export_definitions,
-    export_vhost,
-    vhost_head,
-)
+from leveret.broker.admin.definitions import definition_rows, sections_of, vhost_head
 from leveret.broker.admin.definitions_import import import_definitions
 from leveret.broker.node.parameters import OPERATOR_POLICY
 from leveret.broker.scheduler.costs import SHARE_OF_TASKS, SLICE
 from leveret.broker.values.queue_attributes import QueueAttributes
 from leveret.errors import NotFound
-from leveret.management.definitions import DefinitionsWriter, write_definitions
+from leveret.management.definitions import DefinitionsWriter
 from leveret.names import Name
 from leveret.store.disks.recording import RecordingDisk
 from leveret.wire.buffer import COMPILED
 from support.costs.work_account import Account, stop
 from support.node.core import Node, Peer
+from support.node.exporting import export_definitions, export_vhost
 from support.node.importing import Import
 from support.wire.raw_codec import method
 
@@ -54,28 +51,16 @@ def fill(node: Node, count: int = MANY) -> Peer:
     return peer
 
 
-def written(node: Node, export: DefinitionsExport, rows_max: int = ROWS) -> bytes:
-    """The file of an export, whose rows are taken some at a time."""
-    writer = DefinitionsWriter("3", {})
-    data = b""
-    for section in export.sections:
-        data += writer.rows(section, [])
-        while rows := export.take(section, rows_max):
-            assert len(rows) <= rows_max
-            data += writer.rows(section, rows)
-    return data + writer.end()
-
-
 def test_an_export_costs_a_slice_at_a_time(node: Node) -> None:
     fill(node)
-    export = DefinitionsExport(node.broker)
     most = total = 0
-    for section in export.sections:
+    for section in sections_of(None):
+        rows = definition_rows(node.broker, None, section)
         more = True
         while more:
             before = int(node.core.scheduler.spent)
             with Account(1 << 40) as account:
-                more = bool(export.take(section, ROWS))
+                more = bool(list(islice(rows, ROWS)))
             stop()
             assert int(node.core.scheduler.spent) - before <= SLICE
             most = max(most, account.lines)
@@ -84,21 +69,18 @@ def test_an_export_costs_a_slice_at_a_time(node: Node) -> None:
         # Each has its share: none gathers them all.  Compiled code runs no lines to be counted.
         assert total > MANY
         assert most < 80 * ROWS
-    assert written(node, DefinitionsExport(node.broker)) == write_definitions(
-        export_definitions(node.broker), "3"
-    )
 
 
 def test_an_export_while_others_change_what_it_is_of(node: Node) -> None:
     """What goes is not in it, what comes may be; it can be imported all the same."""
     peer = fill(node, 4 * ROWS)
     node.broker.add_vhost("gone").exchanges.counts.clear()
-    export = DefinitionsExport(node.broker)
     writer = DefinitionsWriter("3", {})
     data = b""
-    for number, section in enumerate(export.sections):
-        while rows := export.take(section, ROWS):
-            data += writer.rows(section, rows)
+    for number, section in enumerate(sections_of(None)):
+        rows = definition_rows(node.broker, None, section)
+        while taken := list(islice(rows, ROWS)):
+            data += writer.rows(section, taken)
             if section in ("queues", "bindings"):
                 peer.send(
                     method(1, "queue.delete", queue=f"q{4 * ROWS - 1 - number}", no_wait=True),
@@ -124,11 +106,11 @@ def test_an_export_while_others_change_what_it_is_of(node: Node) -> None:
 
 def test_a_file_of_nothing_and_of_one_vhost(node: Node) -> None:
     writer = DefinitionsWriter("3", vhost_head(node.broker, "/"))
-    export = DefinitionsExport(node.broker, "/")
-    data = b"".join(writer.rows(section, []) for section in export.sections) + writer.end()
+    sections = sections_of("/")
+    data = b"".join(writer.rows(section, []) for section in sections) + writer.end()
     found = json.loads(data)
     assert found["original_vhost_name"] == "/"
-    assert [found[section] for section in export.sections] == [[]] * len(export.sections)
+    assert [found[section] for section in sections] == [[]] * len(sections)
     with pytest.raises(NotFound):
         vhost_head(node.broker, "other")
 

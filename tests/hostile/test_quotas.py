@@ -7,7 +7,6 @@ from typing import Any, Final
 
 import pytest
 
-from leveret.broker.admin.definitions import export_definitions
 from leveret.broker.admin.definitions_import import import_definitions
 from leveret.broker.admin.quota_use import user_quotas, vhost_quotas
 from leveret.broker.core.quotas import Use
@@ -17,6 +16,7 @@ from leveret.errors import PreconditionFailed
 from leveret.limits import QUOTA_RECOUNT_QUEUES, QUOTA_SLACK_MESSAGES
 from leveret.store.disks.recording import RecordingDisk
 from support.node.core import Node, Peer
+from support.node.exporting import export_definitions
 from support.node.staged import commit, stage, stage_queue
 from support.wire.raw_codec import method, publish
 

@@ -156,4 +156,4 @@ def test_the_sums_for_listings_leave_out_what_no_listing_shows() -> None:
     publish(node, hidden, 3)
     totals = asyncio.run(Walks(node.broker, node.clock).totals())
     assert sum(int(counts.published) for counts in totals.queues.values()) == 5
-    assert (totals.sums.queues, totals.sums.published, totals.sums.ready) == (1, 2, 2)
+    assert (totals.sums.queues, totals.sums.done.published, totals.sums.ready) == (1, 2, 2)

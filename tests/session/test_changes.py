@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from leveret.broker.admin.definitions import export_definitions
 from leveret.broker.classic.delayed import DelayedMessages
 from leveret.broker.node.users import User, hash_password
 from leveret.broker.policy.policy import Policy, make_policy
@@ -19,6 +18,7 @@ from leveret.broker.stream.stream import Stream
 from leveret.names import Name
 from support.node.core import Node, Peer
 from support.node.delayed import ids
+from support.node.exporting import export_definitions
 from support.wire.raw_codec import method, publish
 
 STREAM = {"x-queue-type": "stream"}

@@ -11,7 +11,6 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from leveret.broker.admin.definitions import export_definitions
 from leveret.broker.policy.policy import make_policy
 from leveret.broker.recovery.checkpoint import BrokerCheckpoint
 from leveret.broker.stream.stream import Stream
@@ -21,6 +20,7 @@ from leveret.store.disks.recording import Image, RecordingDisk
 from leveret.store.survey.salvage import Salvage, write_salvage
 from leveret.store.survey.survey import Survey
 from support.node.core import Node, all_waiting
+from support.node.exporting import export_definitions
 from support.wire.raw_codec import publish
 
 #: A directory that 06a8cc1 left after some checkpoints that met a limit that cannot be written.

@@ -6,12 +6,14 @@ Each request is what a route of the API does between two looks at the sockets.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from leveret.broker.admin.definitions import DefinitionsExport
+from leveret.broker.admin.definitions import definition_rows, sections_of
 from leveret.broker.classic.classic import ClassicQueue
+from leveret.broker.values.arguments import Arguments
 from leveret.errors import AmqpError
 from leveret.management.routes.shared import SLICE_ROWS
 from support.node.importing import Import
@@ -75,16 +77,17 @@ def import_request(world: World) -> None:
 def export_request(world: World) -> None:
     """Export the definitions of the broker, or of one vhost, some rows at a time."""
     broker = world.node.broker
-    export = DefinitionsExport(broker, world.draw.choice([None, "/"]))
-    for section in export.sections:
-        while _takes_rows(world, export, section):
+    vhost = world.draw.choice([None, "/"])
+    for section in sections_of(vhost):
+        rows = definition_rows(broker, vhost, section)
+        while _takes_rows(world, rows):
             pass
 
 
-def _takes_rows(world: World, export: DefinitionsExport, section: str) -> bool:
+def _takes_rows(world: World, rows: Iterator[Arguments]) -> bool:
     """Take some rows of a section; return whether there were any."""
     taken: list[object] = []
-    world.node.measure("admin", lambda: taken.extend(export.take(section, SLICE_ROWS)))
+    world.node.measure("admin", lambda: taken.extend(islice(rows, SLICE_ROWS)))
     return len(taken) > 0
 
 

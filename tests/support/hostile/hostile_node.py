@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from leveret.app.parts import SystemClock
-from leveret.broker.admin.definitions import export_definitions
 from leveret.broker.admin.definitions_import import import_definitions
 from leveret.broker.classic.waiting import WaitingQueue
 from leveret.broker.core.ownership import key_of
@@ -60,6 +59,7 @@ from support.hostile.hostile_methods import COMMIT_KEY
 from support.hostile.hostile_requests import Request
 from support.node.core import Node, declare_super_stream, held
 from support.node.delayed import ids
+from support.node.exporting import export_definitions
 from support.wire.raw_codec import properties, publish
 
 #: Answers that a client's fault may have.

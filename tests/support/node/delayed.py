@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from leveret.broker.admin.stats import DelayedListing, DelayedStats
+from leveret.broker.admin.stats import DelayedStats, delayed_rows
 from leveret.broker.classic.delayed import DelayedMessages
 from leveret.message import Message
 from leveret.store.disks.recording import Image, RecordingDisk
@@ -67,11 +67,7 @@ def ids(store: DelayedMessages) -> list[int]:
 
 def listed(node: Node) -> list[DelayedStats]:
     """What management shows of `e`."""
-    listing = DelayedListing(node.broker, "/", "e")
-    found: list[DelayedStats] = []
-    while taken := listing.take(3):
-        found += taken
-    return found
+    return list(delayed_rows("/", node.vhost.exchanges.by_name["e"]))
 
 
 def started(image: Image, like: Node) -> Node:

@@ -1,84 +1,100 @@
-"""Snapshots of the bindings of a queue or an exchange, or between two of them, some at a time."""
+"""Snapshots of bindings: of all, of those of a queue or an exchange, or between two of them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import chain
 from typing import Final, final
 
-from mypy_extensions import i64
-
-from leveret.broker.admin.stats import BindingStats, QueueNames
+from leveret.broker.admin.stats import queue_names, vhosts_of
 from leveret.broker.node.broker import Broker
 from leveret.broker.topology.binding import Binding
 
 
 @final
-class BindingsOf:
-    """Some bindings of a vhost, and those of some queues to the default exchange before them."""
+class BindingStats:
+    """A binding; `arguments_key` distinguishes bindings that differ only in their arguments."""
 
-    def __init__(self, vhost: str, bindings: list[Binding], names: list[str]) -> None:
-        self._vhost: Final = vhost
-        self._bindings: Final = bindings
-        self._names: Final = names
-        self._next: i64 = 0
-
-    def take(self, count: i64) -> list[BindingStats]:
-        """Return the snapshots of the next `count` bindings at most; an empty list at the end."""
-        taken: list[BindingStats] = []
-        size = len(self._names)
-        while len(taken) < count and self._next < size + len(self._bindings):
-            at = self._next
-            self._next += 1
-            if at < size:
-                name = self._names[at]
-                taken.append(BindingStats(self._vhost, "", name, True, name, {}, b""))
-                continue
-            binding = self._bindings[at - size]
-            if not binding.has_ended() and binding.identity in binding.source.bindings:
-                taken.append(
-                    BindingStats(
-                        self._vhost,
-                        binding.source.name,
-                        binding.destination,
-                        binding.queue is not None,
-                        binding.binding_key,
-                        binding.arguments,
-                        binding.identity[3],
-                    )
-                )
-        return taken
+    def __init__(
+        self,
+        vhost: str,
+        source: str,
+        destination: str,
+        to_queue: bool,
+        binding_key: str,
+        arguments: dict[str, object],
+        arguments_key: bytes,
+    ) -> None:
+        self.vhost: Final = vhost
+        self.source: Final = source
+        self.destination: Final = destination
+        self.to_queue: Final = to_queue
+        self.binding_key: Final = binding_key
+        self.arguments: Final = arguments
+        self.arguments_key: Final = arguments_key
 
 
-def bindings_of_queue(broker: Broker, vhost: str, name: str) -> BindingsOf:
+def _rows(vhost: str, bindings: list[Binding]) -> Iterator[BindingStats]:
+    """Yield bindings of a vhost that still exist."""
+    for binding in bindings:
+        if not binding.has_ended() and binding.identity in binding.source.bindings:
+            yield BindingStats(
+                vhost,
+                binding.source.name,
+                binding.destination,
+                binding.queue is not None,
+                binding.binding_key,
+                binding.arguments,
+                binding.identity[3],
+            )
+
+
+def _default_rows(names: Iterator[tuple[str, str]]) -> Iterator[BindingStats]:
+    """Yield the bindings of queues to the default exchange, whose keys are the queues' names."""
+    for vhost, name in names:
+        yield BindingStats(vhost, "", name, True, name, {}, b"")
+
+
+def binding_rows(broker: Broker, vhost: str | None) -> Iterator[BindingStats]:
+    """Yield the bindings of a vhost or of all; those to the default exchange first."""
+    listed = [
+        (v.name, list(exchange.bindings.values()))
+        for v in vhosts_of(broker, vhost)
+        for exchange in v.exchanges.by_name.values()
+    ]
+    yield from _default_rows(queue_names(broker, vhost))
+    for name, bindings in listed:
+        yield from _rows(name, bindings)
+
+
+def bindings_of_queue(broker: Broker, vhost: str, name: str) -> Iterator[BindingStats]:
     """Return the bindings of a queue that is there."""
     found = broker.vhosts[vhost]
-    queue = found.queues.by_name[name]
-    return BindingsOf(vhost, found.exchanges.bindings_to(queue), [name])
+    bindings = found.exchanges.bindings_to(found.queues.by_name[name])
+    return chain(_default_rows(iter([(vhost, name)])), _rows(vhost, bindings))
 
 
-def bindings_from(broker: Broker, vhost: str, name: str) -> BindingsOf:
+def bindings_from(broker: Broker, vhost: str, name: str) -> Iterator[BindingStats]:
     """Return the bindings whose source is an exchange that is there."""
     if not name:
-        names = [queue for _, queue in QueueNames(broker, vhost).take(0x7FFFFFFF)]
-        return BindingsOf(vhost, [], names)
-    return BindingsOf(
-        vhost, list(broker.vhosts[vhost].exchanges.by_name[name].bindings.values()), []
-    )
+        return _default_rows(queue_names(broker, vhost))
+    return _rows(vhost, list(broker.vhosts[vhost].exchanges.by_name[name].bindings.values()))
 
 
-def bindings_to_exchange(broker: Broker, vhost: str, name: str) -> BindingsOf:
+def bindings_to_exchange(broker: Broker, vhost: str, name: str) -> Iterator[BindingStats]:
     """Return the bindings whose destination is an exchange that is there."""
-    return BindingsOf(vhost, list(broker.vhosts[vhost].exchanges.by_name[name].bound_from), [])
+    return _rows(vhost, list(broker.vhosts[vhost].exchanges.by_name[name].bound_from))
 
 
 def bindings_between(
     broker: Broker, vhost: str, source: str, destination: str, to_queue: bool
-) -> BindingsOf:
+) -> Iterator[BindingStats]:
     """Return the bindings of two ends that are there."""
     found = broker.vhosts[vhost]
     if not source:
-        return BindingsOf(vhost, [], [destination] if to_queue else [])
+        return _default_rows(iter([(vhost, destination)] if to_queue else []))
     if to_queue:
         bindings = found.exchanges.bindings_to(found.queues.by_name[destination])
     else:
         bindings = list(found.exchanges.by_name[destination].bound_from)
-    return BindingsOf(vhost, [one for one in bindings if one.source.name == source], [])
+    return _rows(vhost, [one for one in bindings if one.source.name == source])

@@ -12,11 +12,10 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final, final
-
-from mypy_extensions import i64
+from typing import TYPE_CHECKING, Final
 
 from leveret.broker.admin.definitions_values import TYPED, typed_arguments
+from leveret.broker.admin.stats import vhosts_of
 from leveret.broker.node.broker import Broker
 from leveret.broker.node.parameters import policy_value
 from leveret.broker.scheduler.costs import EXPORTED_ROW
@@ -29,21 +28,6 @@ if TYPE_CHECKING:
     from leveret.broker.topology.binding import Binding
     from leveret.broker.topology.exchange import Exchange
     from leveret.broker.vhost.vhost import Vhost
-
-Rows = list[Arguments]
-
-
-def export_definitions(broker: Broker) -> Arguments:
-    """Return the definitions of the whole broker."""
-    return _gathered({}, DefinitionsExport(broker))
-
-
-def export_vhost(broker: Broker, name: str) -> Arguments:
-    """Return the definitions of one vhost, which name no vhost and so fit into any.
-
-    Raises: NotFound (404).
-    """
-    return _gathered(vhost_head(broker, name), DefinitionsExport(broker, name))
 
 
 def vhost_head(broker: Broker, name: str) -> Arguments:
@@ -64,66 +48,33 @@ def vhost_head(broker: Broker, name: str) -> Arguments:
     }
 
 
-def _gathered(definitions: Arguments, export: DefinitionsExport) -> Arguments:
-    """Return all sections of an export in one table, after what is in `definitions`."""
-    for section in export.sections:
-        rows: Rows = []
-        while taken := export.take(section, _GATHERED_AT_ONCE):
-            rows.extend(taken)
-        definitions[section] = rows
-    return definitions
-
-
 _OF_BROKER: Final = ("users", "vhosts", "permissions", "topic_permissions", "global_parameters")
 _OF_VHOST: Final = ("parameters", "policies", "queues", "exchanges", "bindings")
 
-#: Rows that are taken at once where all are gathered.
-_GATHERED_AT_ONCE: Final = 1024
+
+def sections_of(vhost: str | None) -> tuple[str, ...]:
+    """Return the sections of the definitions of a vhost, or for None of the whole broker."""
+    return _OF_VHOST if vhost is not None else _OF_BROKER + _OF_VHOST
 
 
-@final
-class DefinitionsExport:
-    """An export that is taken section by section, some rows at a time.
+def definition_rows(broker: Broker, vhost: str | None, section: str) -> Iterator[Arguments]:
+    """Yield the rows of a section of the whole broker, or of one vhost, whose rows do not name it.
 
     Others may change the broker meanwhile: each row is of the time when it is taken, what is
     deleted before is not in it, and what is declared after its section was begun may not be.
     """
-
-    def __init__(self, broker: Broker, vhost: str | None = None) -> None:
-        """Export the whole broker, or one vhost, whose rows do not name it."""
-        self._broker: Final = broker
-        self._vhost: Final = vhost
-        self.sections: Final = _OF_VHOST if vhost is not None else _OF_BROKER + _OF_VHOST
-        self._section = ""
-        self._rows: Iterator[Arguments] = iter(())
-
-    def take(self, section: str, limit: int) -> Rows:
-        """Return the next rows of a section, `limit` at most; none at its end."""
-        if section != self._section:
-            self._section = section
-            self._rows = self._all_rows(section)
-        rows: Rows = []
-        looked: i64 = 0
-        while looked < limit:
-            looked += 1
-            row = next(self._rows, None)
-            if row is None:
-                break
-            rows.append(row)
-        self._broker.core.scheduler.spent += looked * EXPORTED_ROW
-        return rows
-
-    def _all_rows(self, section: str) -> Iterator[Arguments]:
-        if section in _OF_BROKER:
-            yield from _broker_rows(self._broker, section)
-            return
-        for vhost in list(self._broker.vhosts.values()):
-            if self._vhost is not None and vhost.name != self._vhost:
-                continue
-            for row in _vhost_rows(self._broker, vhost, section):
-                if self._vhost is None:
-                    row["vhost"] = vhost.name
-                yield row
+    scheduler = broker.core.scheduler
+    if section in _OF_BROKER:
+        for row in _broker_rows(broker, section):
+            scheduler.spent += EXPORTED_ROW
+            yield row
+        return
+    for of in vhosts_of(broker, vhost):
+        for row in _vhost_rows(broker, of, section):
+            scheduler.spent += EXPORTED_ROW
+            if vhost is None:
+                row["vhost"] = of.name
+            yield row
 
 
 def _broker_rows(broker: Broker, section: str) -> Iterator[Arguments]:

@@ -14,7 +14,7 @@ from mypy_extensions import i64
 from leveret.broker.backlog.priorities import PriorityReady
 from leveret.broker.backlog.window import NOTHING
 from leveret.broker.classic.waiting import WaitingQueue
-from leveret.broker.core.counts import QueueCounts
+from leveret.broker.core.counts import QueueCounts, counts_of
 from leveret.broker.node.broker import Broker
 from leveret.broker.queue.queue import Queue
 from leveret.broker.stream.stream import Stream
@@ -166,25 +166,18 @@ class QueueWalk:
         #: The next one last.  A queue goes from here when it is seen: to let go of very many later
         #: would load each of them once more.
         self._left: Final[list[Queue]] = []
-        #: So many at the beginning are addresses of direct reply-to: they count, but are no queues.
-        self._replies: i64 = 0
         for vhost in broker.vhosts.values():
             self._left.extend(vhost.queues.replies.queues.values())
-        self._replies = len(self._left)
+        #: So many at the beginning are addresses of direct reply-to: they count, but are no queues.
+        self._replies: Final = len(self._left)
         for vhost in broker.vhosts.values():
             self._left.extend(vhost.queues.by_name.values())
-        self._size: Final = len(self._left)
+        #: How many queues there are to see.
+        self.size: Final = len(self._left)
         self.levels: Final = QueueLevels()
         #: What those did that no listing shows, and that are there.
         self.unlisted: Final = QueueCounts()
         self._seen: Final[dict[str, QueueCounts]] = {}
-        #: The type of the queue that was seen last, and its counts: most are of one type.
-        self._kind = ""
-        self._of_kind = QueueCounts()
-
-    def size(self) -> int:
-        """Return how many queues there are to see."""
-        return self._size
 
     def see_all(self) -> Iterator[int]:
         """See all of them; give the count of those that were seen, some at a time."""
@@ -203,11 +196,7 @@ class QueueWalk:
 
     def _see(self, queue: Queue, is_queue: bool) -> None:
         queue.walk = self._number
-        kind = queue.kind
-        if kind != self._kind:
-            self._kind = kind
-            self._of_kind = _of(self._seen, kind)
-        queue.add_counts(self._of_kind)
+        queue.add_counts(counts_of(self._seen, queue.kind))
         if is_queue and not queue.hidden:
             self.levels.add(queue)
         else:
@@ -226,13 +215,6 @@ class QueueWalk:
                 if counts is not None:
                     total.add(counts, i64(sign))
         return found
-
-
-def _of(by_kind: dict[str, QueueCounts], kind: str) -> QueueCounts:
-    counts = by_kind.get(kind)
-    if counts is None:
-        counts = by_kind[kind] = QueueCounts()
-    return counts
 
 
 @final

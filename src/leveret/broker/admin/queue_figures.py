@@ -6,101 +6,54 @@ queues wants one figure of each, and all fields of those hundred.
 
 from __future__ import annotations
 
-from typing import Final, final
+from collections.abc import Callable, Iterator
+from typing import Final
 
-from mypy_extensions import i64
-
-from leveret.broker.admin.stats import QueuesInTurn
+from leveret.broker.admin.stats import queues_in_turn
 from leveret.broker.node.broker import Broker
 from leveret.broker.queue.queue import Queue
 
+
+def _waiting(queue: Queue) -> int:
+    return int(queue.ready_count() + queue.unacked_count + queue.retry_count())
+
+
+def _waiting_bytes(queue: Queue) -> int:
+    return int(queue.ready_bytes() + queue.unacked_bytes + queue.retry_bytes())
+
+
+def _policy(queue: Queue) -> str:
+    # Queues without a policy come before all others, as in RabbitMQ.
+    return "" if queue.policy is None else queue.policy.name
+
+
 #: The figures that there are, by the columns of the HTTP API that show them.
-FIGURES: Final = (
-    "name",
-    "vhost",
-    "type",
-    "durable",
-    "auto_delete",
-    "exclusive",
-    "policy",
-    "consumers",
-    "memory",
-    "messages",
-    "messages_ready",
-    "messages_unacknowledged",
-    "message_bytes",
-    "message_stats.publish",
-    "message_stats.ack",
-)
+_FIGURES: Final[dict[str, Callable[[str, Queue], object]]] = {
+    "name": lambda _, queue: queue.name,
+    "vhost": lambda vhost, _: vhost,
+    "type": lambda _, queue: queue.kind,
+    "durable": lambda _, queue: queue.durable,
+    "auto_delete": lambda _, queue: queue.auto_delete,
+    "exclusive": lambda _, queue: queue.exclusive,
+    "policy": lambda _, queue: _policy(queue),
+    "consumers": lambda _, queue: len(queue.consumers),
+    "memory": lambda _, queue: int(queue.booked),
+    "messages": lambda _, queue: _waiting(queue),
+    "messages_ready": lambda _, queue: int(queue.ready_count()),
+    "messages_unacknowledged": lambda _, queue: int(queue.unacked_count),
+    "message_bytes": lambda _, queue: _waiting_bytes(queue),
+    "message_stats.publish": lambda _, queue: int(queue.target.published),
+    "message_stats.ack": lambda _, queue: int(queue.acked),
+}
+FIGURES: Final = tuple(_FIGURES)
 
 #: The figures of a queue in the order that was asked for, then its vhost and name.  Where two are
 #: compared, figures of the same place are of one type.
 Figures = tuple[object, ...]
 
 
-@final
-class QueueFigures:
-    """The figures of the queues of a vhost, or of all vhosts, some at a time.
-
-    `wanted` are names of `FIGURES`.
-    """
-
-    def __init__(self, broker: Broker, wanted: tuple[str, ...], vhost: str | None) -> None:
-        self._queues: Final = QueuesInTurn(broker, vhost)
-        self._wanted: Final = wanted
-
-    def take(self, count: i64) -> list[Figures]:
-        """Return the figures of the next `count` queues at most; an empty list at the end."""
-        wanted = self._wanted
-        queues = self._queues.take(count)
-        if len(wanted) == 1:
-            only = wanted[0]
-            return [(_figure(queue, vhost, only), vhost, queue.name) for vhost, queue in queues]
-        return [
-            (*[_figure(queue, vhost, name) for name in wanted], vhost, queue.name)
-            for vhost, queue in queues
-        ]
-
-
-def _figure(queue: Queue, vhost: str, name: str) -> object:
-    """Return a figure of a queue as lists compare it."""
-    if name.startswith("messages"):
-        return _waiting(queue, name)
-    if name == "message_bytes":
-        return int(queue.ready_bytes() + queue.unacked_bytes + queue.retry_bytes())
-    if name == "message_stats.publish":
-        return int(queue.target.published)
-    if name == "message_stats.ack":
-        return int(queue.acked)
-    if name == "memory":
-        return int(queue.booked)
-    if name == "consumers":
-        return len(queue.consumers)
-    return _attribute(queue, vhost, name)
-
-
-def _waiting(queue: Queue, name: str) -> int:
-    if name == "messages_ready":
-        return int(queue.ready_count())
-    if name == "messages_unacknowledged":
-        return int(queue.unacked_count)
-    return int(queue.ready_count() + queue.unacked_count + queue.retry_count())
-
-
-def _attribute(queue: Queue, vhost: str, name: str) -> object:
-    if name == "name":
-        return queue.name
-    if name == "vhost":
-        return vhost
-    if name == "type":
-        return queue.kind
-    if name == "durable":
-        return queue.durable
-    if name == "auto_delete":
-        return queue.auto_delete
-    if name == "exclusive":
-        return queue.exclusive
-    assert name == "policy", name
-    policy = queue.policy
-    # Queues without a policy come before all others, as in RabbitMQ.
-    return "" if policy is None else policy.name
+def queue_figures(broker: Broker, wanted: tuple[str, ...], vhost: str | None) -> Iterator[Figures]:
+    """Yield the figures of the queues of a vhost, or of all vhosts; `wanted` are of `FIGURES`."""
+    figures = [_FIGURES[name] for name in wanted]
+    for name, queue in queues_in_turn(broker, vhost):
+        yield (*[figure(name, queue) for figure in figures], name, queue.name)

@@ -1,8 +1,8 @@
 """Snapshots of the model for its readers: plain values, taken at one moment.
 
-The HTTP API and the metrics read these snapshots and nothing else of the core.  A long listing is
-taken some at a time, so that no call occupies the event loop for long: `take` returns the next
-entities, and leaves out those that were deleted since the listing began.
+The HTTP API and the metrics read these snapshots and nothing else of the core.  A listing is an
+iterator, so that no call occupies the event loop for long: it leaves out what was deleted since it
+began.
 
 Invariants: a snapshot holds no part of the core, only numbers, texts and tables that nobody changes
 (arguments never change after a declaration).
@@ -10,12 +10,14 @@ Invariants: a snapshot holds no part of the core, only numbers, texts and tables
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final, final
 
 from mypy_extensions import i64
 
 from leveret.broker.admin.metrics import head_timestamp, persistent_share
 from leveret.broker.classic.waiting import WaitingQueue
+from leveret.broker.core.counts import QueueCounts
 from leveret.broker.node.broker import Broker
 from leveret.broker.policy.policy import effective_definition
 from leveret.broker.queue.publishers import Publisher
@@ -23,15 +25,17 @@ from leveret.broker.queue.queue import Queue
 from leveret.broker.staging.area import area_of
 from leveret.broker.staging.release import Sink
 from leveret.broker.staging.staging import StagingQueue, staging_of
-from leveret.broker.topology.binding import Binding
 from leveret.broker.topology.exchange import Exchange
 from leveret.broker.values.delay import due_ms
 from leveret.broker.values.queue_settings import QueueSettings
 from leveret.broker.vhost.vhost import Vhost
 from leveret.message import Message
 
-#: Sinks and staging queues that a listing of sinks looks at before others have their turn.
-_SINK_LOOKS: Final[i64] = 2048
+#: Delayed messages that are looked up at once.
+_DELAYED_AT_ONCE: Final = 100
+
+#: Staging queues of a sink that are looked at before others may have their turn.
+_STAGED_AT_ONCE: Final = 8
 
 
 @final
@@ -75,15 +79,8 @@ class QueueStats:
         self.head_timestamp: Final = _head_timestamp(queue)
         self.unacked_count: Final = int(queue.unacked_count)
         self.unacked_bytes: Final = int(queue.unacked_bytes)
-        self.published: Final = int(queue.target.published)
-        self.delivered: Final = int(queue.delivered)
-        self.delivered_no_ack: Final = int(queue.delivered_no_ack)
-        #: With acks, and without; requests that found nothing.
-        self.got: Final = int(queue.got - queue.got_no_ack)
-        self.got_no_ack: Final = int(queue.got_no_ack)
-        self.got_nothing: Final = int(queue.got_nothing)
-        self.redelivered: Final = int(queue.redelivered)
-        self.acked: Final = int(queue.acked)
+        self.done: Final = QueueCounts()
+        queue.add_counts(self.done)
         self.deduplicated: Final = int(queue.target.deduplicated)
         self.rewound: Final = int(queue.rewound)
         self.retained_count: Final = int(queue.retained_count())
@@ -134,31 +131,6 @@ class ExchangeStats:
         #: The name of the policy in effect; None if there is none.
         self.policy: Final = None if policy is None else policy.name
         self.published_in: Final = int(exchange.published_in)
-        delayed = exchange.delayed
-        self.delayed_count: Final = 0 if delayed is None else int(delayed.ready_count())
-
-
-@final
-class BindingStats:
-    """A binding; `arguments_key` distinguishes bindings that differ only in their arguments."""
-
-    def __init__(
-        self,
-        vhost: str,
-        source: str,
-        destination: str,
-        to_queue: bool,
-        binding_key: str,
-        arguments: dict[str, object],
-        arguments_key: bytes,
-    ) -> None:
-        self.vhost: Final = vhost
-        self.source: Final = source
-        self.destination: Final = destination
-        self.to_queue: Final = to_queue
-        self.binding_key: Final = binding_key
-        self.arguments: Final = arguments
-        self.arguments_key: Final = arguments_key
 
 
 @final
@@ -252,7 +224,7 @@ class Totals:
         self.channel_count: Final = sum([int(link.channel_count()) for link in broker.links])
 
 
-def _vhosts(broker: Broker, name: str | None) -> list[Vhost]:
+def vhosts_of(broker: Broker, name: str | None) -> list[Vhost]:
     """Return the vhost of a name, or all vhosts; none if the name is unknown."""
     if name is None:
         return list(broker.vhosts.values())
@@ -272,240 +244,76 @@ def queue_stats(broker: Broker, vhost: str, name: str) -> QueueStats | None:
     return None if queue is None else QueueStats(vhost, queue)
 
 
-@final
-class QueuesInTurn:
-    """The queues of a vhost or of all, with their vhosts' names, some at a time; no hidden ones."""
-
-    def __init__(self, broker: Broker, vhost: str | None) -> None:
-        self._left: Final = [
-            (v.name, list(v.queues.by_name.values())) for v in reversed(_vhosts(broker, vhost))
-        ]
-        self._next: i64 = 0
-
-    def take(self, count: i64) -> list[tuple[str, Queue]]:
-        """Return the next `count` queues at most; an empty list at the end."""
-        taken: list[tuple[str, Queue]] = []
-        while len(taken) < count and self._left:
-            vhost, queues = self._left[-1]
-            if self._next >= len(queues):
-                self._left.pop()
-                self._next = 0
-                continue
-            queue = queues[self._next]
-            self._next += 1
+def queues_in_turn(broker: Broker, vhost: str | None) -> Iterator[tuple[str, Queue]]:
+    """Yield the queues of a vhost or of all, with their vhosts' names; no hidden ones."""
+    listed = [(v.name, list(v.queues.by_name.values())) for v in vhosts_of(broker, vhost)]
+    for name, queues in listed:
+        for queue in queues:
             if not queue.hidden and not queue.deleted:
-                taken.append((vhost, queue))
-        return taken
+                yield name, queue
 
 
-@final
-class QueueListing:
-    """The snapshots of the queues of a vhost or of all, some at a time."""
-
-    def __init__(self, broker: Broker, vhost: str | None) -> None:
-        self._queues: Final = QueuesInTurn(broker, vhost)
-
-    def take(self, count: i64) -> list[QueueStats]:
-        """Return the snapshots of the next `count` queues at most; an empty list at the end."""
-        return [QueueStats(vhost, queue) for vhost, queue in self._queues.take(count)]
+def queue_rows(broker: Broker, vhost: str | None) -> Iterator[QueueStats]:
+    """Yield the queues of a vhost or of all."""
+    for name, queue in queues_in_turn(broker, vhost):
+        yield QueueStats(name, queue)
 
 
-@final
-class QueueNames:
-    """The names of the queues of a vhost or of all, with their vhosts', some at a time."""
-
-    def __init__(self, broker: Broker, vhost: str | None) -> None:
-        self._queues: Final = QueuesInTurn(broker, vhost)
-
-    def take(self, count: i64) -> list[tuple[str, str]]:
-        """Return the next `count` names at most; an empty list at the end."""
-        return [(vhost, queue.name) for vhost, queue in self._queues.take(count)]
+def queue_names(broker: Broker, vhost: str | None) -> Iterator[tuple[str, str]]:
+    """Yield the names of the queues of a vhost or of all, with their vhosts'."""
+    for name, queue in queues_in_turn(broker, vhost):
+        yield name, queue.name
 
 
-@final
-class ExchangeListing:
-    """The exchanges of a vhost or of all, some at a time."""
-
-    def __init__(self, broker: Broker, vhost: str | None) -> None:
-        self._left: Final = [
-            (v.name, exchange)
-            for v in _vhosts(broker, vhost)
-            for exchange in v.exchanges.by_name.values()
-        ]
-        self._next: i64 = 0
-
-    def take(self, count: i64) -> list[ExchangeStats]:
-        """Return the snapshots of the next `count` exchanges at most; an empty list at the end."""
-        taken: list[ExchangeStats] = []
-        while len(taken) < count and self._next < len(self._left):
-            vhost, exchange = self._left[self._next]
-            self._next += 1
+def exchange_rows(broker: Broker, vhost: str | None) -> Iterator[ExchangeStats]:
+    """Yield the exchanges of a vhost or of all."""
+    listed = [(v.name, list(v.exchanges.by_name.values())) for v in vhosts_of(broker, vhost)]
+    for name, exchanges in listed:
+        for exchange in exchanges:
             if not exchange.deleted:
-                taken.append(ExchangeStats(vhost, exchange))
-        return taken
+                yield ExchangeStats(name, exchange)
 
 
-@final
-class DelayedListing:
-    """The delayed messages of an exchange in the order of their ids, some at a time."""
-
-    def __init__(self, broker: Broker, vhost: str, exchange: str) -> None:
-        found = broker.vhosts.get(vhost)
-        self._vhost: Final = vhost
-        self._exchange: Final = None if found is None else found.exchanges.by_name.get(exchange)
-        store = None if self._exchange is None else self._exchange.delayed
-        self._store: Final = store
-        #: The id from which it goes on; 0 at the end.
-        self._next: i64 = 1
-
-    def take(self, count: i64) -> list[DelayedStats]:
-        """Return the snapshots of the next `count` messages at most; an empty list at the end."""
-        taken: list[DelayedStats] = []
-        exchange = self._exchange
-        store = self._store
-        if exchange is None or store is None:
-            return taken
-        while not taken and self._next > 0:
-            rows, self._next = store.pages.rows_from(self._next, count)
-            taken = [DelayedStats(self._vhost, exchange, at, one.message) for at, one in rows]
-        return taken
+def delayed_rows(vhost: str, exchange: Exchange) -> Iterator[DelayedStats]:
+    """Yield the delayed messages of an exchange in the order of their ids."""
+    store = exchange.delayed
+    at: i64 = 1
+    while store is not None and at > 0:
+        rows, at = store.pages.rows_from(at, _DELAYED_AT_ONCE)
+        for sequence, delayed in rows:
+            yield DelayedStats(vhost, exchange, sequence, delayed.message)
 
 
-@final
-class PublisherListing:
-    """The known publishers of a queue, some at a time."""
-
-    def __init__(self, broker: Broker, vhost: str, queue: str) -> None:
-        found = broker.vhosts.get(vhost)
-        named = None if found is None else found.queues.by_name.get(queue)
-        self._publishers: Final = None if named is None else named.target.publishers
-        publishers = self._publishers
-        self._left: Final[list[bytes]] = [] if publishers is None else list(publishers.by_name)
-        self._next: i64 = 0
-
-    def take(self, count: i64) -> list[PublisherStats]:
-        """Return the snapshots of the next `count` publishers at most; an empty list at the end."""
-        taken: list[PublisherStats] = []
-        publishers = self._publishers
-        while publishers is not None and len(taken) < count and self._next < len(self._left):
-            name = self._left[self._next]
-            self._next += 1
-            known = publishers.known(name)
-            if known is not None:
-                taken.append(PublisherStats(name, known))
-        return taken
+def publisher_rows(queue: Queue) -> Iterator[PublisherStats]:
+    """Yield the known publishers of a queue."""
+    publishers = queue.target.publishers
+    for name in [] if publishers is None else list(publishers.by_name):
+        known = None if publishers is None else publishers.known(name)
+        if known is not None:
+            yield PublisherStats(name, known)
 
 
-@final
-class SinkListing:
-    """The sinks of a vhost, some at a time: one sink alone may have very many staging queues.
+def sink_rows(vhost: Vhost) -> Iterator[SinkStats | None]:
+    """Yield the sinks of a vhost; None where one has so many staging queues that it takes long.
 
     Those that have staged and never committed come last.
     """
-
-    def __init__(self, broker: Broker, vhost: str) -> None:
-        found = broker.vhosts.get(vhost)
-        self._area: Final = None if found is None else area_of(found)
-        #: True once there are no more.
-        self.ended = self._area is None
-        #: The sinks that are left, and the places of staging queues; None before they are listed.
-        self._sinks: list[Sink] = []
-        self._places: list[tuple[str, str]] | None = None
-        if self._area is not None:
-            self._sinks = list(self._area.sinks.by_place.values())
-            self._sinks.reverse()
-        #: The sink whose queues are counted, and those that are left of them.
-        self._stats: SinkStats | None = None
-        self._queues: list[WaitingQueue] = []
-
-    def take(self, count: i64) -> list[SinkStats]:
-        """Return the snapshots of the next `count` sinks at most.
-
-        Before `ended` it may be that none is complete yet.
-        """
-        taken: list[SinkStats] = []
-        looks: i64 = _SINK_LOOKS
-        while looks > 0 and len(taken) < count and not self.ended:
-            looks -= 1
-            stats = self._stats
-            if stats is None:
-                self._begin_next()
-            elif self._queues:
-                staging = staging_of(self._queues.pop())
-                if staging is not None and not staging.deleted:
-                    stats.add(staging)
-            else:
-                taken.append(stats)
-                self._stats = None
-        return taken
-
-    def _begin_next(self) -> None:
-        """Begin with the next sink, if what comes next is one."""
-        area = self._area
-        if area is None:
-            return
-        if self._sinks:
-            sink = self._sinks.pop()
-            # Others are forgotten by now.
-            if area.sinks.known(sink.name, sink.destination) is sink:
-                self._stats = SinkStats(area.vhost.name, sink)
-                self._queues = area.sinks.staged_of(sink)
-        elif self._places is None:
-            self._places = area.sinks.staged.places()
-            self._places.reverse()
-        elif self._places:
-            name, destination = self._places.pop()
-            queues = area.sinks.staged.queues_of(name, destination)
-            if queues and area.sinks.known(name, destination) is None:
-                self._stats = SinkStats(area.vhost.name, Sink(name, destination))
-                self._queues = queues
-        else:
-            self.ended = True
+    sinks = area_of(vhost).sinks
+    for sink in list(sinks.by_place.values()):
+        # Others are forgotten by now.
+        if sinks.known(sink.name, sink.destination) is sink:
+            yield from _sink_row(SinkStats(vhost.name, sink), sinks.staged_of(sink))
+    for name, destination in sinks.staged.places():
+        queues = sinks.staged.queues_of(name, destination)
+        if queues and sinks.known(name, destination) is None:
+            yield from _sink_row(SinkStats(vhost.name, Sink(name, destination)), queues)
 
 
-@final
-class BindingListing:
-    """The bindings of a vhost or of all, some at a time; those to the default exchange first."""
-
-    def __init__(self, broker: Broker, vhost: str | None) -> None:
-        self._queues: Final = QueueListing(broker, vhost)
-        self._left: Final = [
-            (v.name, binding)
-            for v in _vhosts(broker, vhost)
-            for exchange in v.exchanges.by_name.values()
-            for binding in exchange.bindings.values()
-        ]
-        self._next: i64 = 0
-
-    def take(self, count: i64) -> list[BindingStats]:
-        """Return the snapshots of the next `count` bindings at most; an empty list at the end."""
-        taken = [_default_binding(queue) for queue in self._queues.take(count)]
-        while len(taken) < count and self._next < len(self._left):
-            vhost, binding = self._left[self._next]
-            self._next += 1
-            if _is_bound(binding):
-                taken.append(_binding_stats(vhost, binding))
-        return taken
-
-
-def _is_bound(binding: Binding) -> bool:
-    """Return whether a binding still exists."""
-    return not binding.has_ended() and binding.identity in binding.source.bindings
-
-
-def _binding_stats(vhost: str, binding: Binding) -> BindingStats:
-    """Return the snapshot of a binding."""
-    return BindingStats(
-        vhost,
-        binding.source.name,
-        binding.destination,
-        binding.queue is not None,
-        binding.binding_key,
-        binding.arguments,
-        binding.identity[3],
-    )
-
-
-def _default_binding(queue: QueueStats) -> BindingStats:
-    """Return the binding of a queue to the default exchange, whose key is the queue's name."""
-    return BindingStats(queue.vhost, "", queue.name, True, queue.name, {}, b"")
+def _sink_row(stats: SinkStats, queues: list[WaitingQueue]) -> Iterator[SinkStats | None]:
+    for place, queue in enumerate(queues, 1):
+        staging = staging_of(queue)
+        if staging is not None and not staging.deleted:
+            stats.add(staging)
+        if place % _STAGED_AT_ONCE == 0:
+            yield None
+    yield stats

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final, final
 
 from mypy_extensions import i64
@@ -21,9 +22,6 @@ from leveret.broker.stream.stream import Stream
 from leveret.broker.topology.exchange import Exchange
 from leveret.broker.vhost.vhost import Vhost
 
-#: Partitions after which a listing of super streams gives others their turn.
-_PARTITIONS_AT_ONCE: Final = 512
-
 
 @final
 class StreamStats:
@@ -39,27 +37,11 @@ class StreamStats:
         self.bytes: Final = int(stream.size)
 
 
-@final
-class StreamListing:
-    """The streams of a vhost, some at a time."""
-
-    def __init__(self, vhost: Vhost) -> None:
-        self._left: Final = [
-            queue
-            for queue in vhost.queues.by_name.values()
-            if isinstance(queue, Stream) and not queue.hidden
-        ]
-        self._next: i64 = 0
-
-    def take(self, count: i64) -> list[StreamStats]:
-        """Return the snapshots of the next `count` streams at most; an empty list at the end."""
-        taken: list[StreamStats] = []
-        while len(taken) < count and self._next < len(self._left):
-            stream = self._left[self._next]
-            self._next += 1
-            if not stream.deleted:
-                taken.append(StreamStats(stream))
-        return taken
+def stream_rows(vhost: Vhost) -> Iterator[StreamStats]:
+    """Yield the streams of a vhost."""
+    for queue in list(vhost.queues.by_name.values()):
+        if isinstance(queue, Stream) and not queue.hidden and not queue.deleted:
+            yield StreamStats(queue)
 
 
 @final
@@ -90,26 +72,12 @@ def _active(group: StreamGroup) -> tuple[str, str] | None:
     return None if consumer is None else (consumer.channel.link.name, consumer.tag)
 
 
-@final
-class NamedReaderListing:
-    """The reader names of one stream, some at a time."""
-
-    def __init__(self, stream: Stream) -> None:
-        self._stream = stream
-        named = {**stream.offsets.stored, **stream.offsets.groups}
-        self._names = sorted(named)
-        self._place = 0
-
-    def take(self, limit: int) -> list[NamedReaderStats]:
-        """Return up to `limit` more; names that were forgotten meanwhile are left out."""
-        found: list[NamedReaderStats] = []
-        offsets = self._stream.offsets
-        while len(found) < limit and self._place < len(self._names):
-            name = self._names[self._place]
-            self._place += 1
-            if name in offsets.stored or name in offsets.groups:
-                found.append(NamedReaderStats(self._stream, name))
-        return found
+def named_reader_rows(stream: Stream) -> Iterator[NamedReaderStats]:
+    """Yield the reader names of one stream; those that were forgotten meanwhile are left out."""
+    offsets = stream.offsets
+    for name in sorted({**offsets.stored, **offsets.groups}):
+        if name in offsets.stored or name in offsets.groups:
+            yield NamedReaderStats(stream, name)
 
 
 @final
@@ -135,31 +103,12 @@ def super_stream_stats(vhost: Vhost, name: str) -> SuperStreamStats | None:
     return None if exchange is None else SuperStreamStats(vhost, exchange)
 
 
-@final
-class SuperStreamListing:
-    """Super streams of a vhost, by name, some at a time."""
-
-    def __init__(self, broker: Broker, vhost: str, names: list[str]) -> None:
-        self._broker = broker
-        self._vhost = vhost
-        self._names = names
-        self._place = 0
-
-    def take(self, limit: int) -> list[SuperStreamStats]:
-        """Return up to `limit` more; super streams that were deleted meanwhile are left out.
-
-        They are fewer where these have very many partitions.
-        """
-        found: list[SuperStreamStats] = []
-        partitions = 0
-        while len(found) < limit and self._place < len(self._names):
-            if partitions >= _PARTITIONS_AT_ONCE:
-                break
-            name = self._names[self._place]
-            self._place += 1
-            vhost = self._broker.vhosts.get(self._vhost)
-            one = None if vhost is None else super_stream_stats(vhost, name)
-            if one is not None:
-                found.append(one)
-                partitions += len(one.partitions)
-        return found
+def super_stream_rows(
+    broker: Broker, vhost_name: str, names: list[str]
+) -> Iterator[SuperStreamStats]:
+    """Yield super streams of a vhost by their names; those that are gone are left out."""
+    for name in names:
+        vhost = broker.vhosts.get(vhost_name)
+        one = None if vhost is None else super_stream_stats(vhost, name)
+        if one is not None:
+            yield one

@@ -54,6 +54,14 @@ class QueueCounts:
         self.acked += sign * other.acked
 
 
+def counts_of(by_kind: dict[str, QueueCounts], kind: str) -> QueueCounts:
+    """Return the counts of a type of queues."""
+    counts = by_kind.get(kind)
+    if counts is None:
+        counts = by_kind[kind] = QueueCounts()
+    return counts
+
+
 @final
 class LinkCounts:
     """What connections did; a packet is one read or write of a socket."""
@@ -208,9 +216,9 @@ class Counts:
 
     def queue_gone(self, kind: str, counts: QueueCounts, walk: i64) -> None:
         """Keep the counts of a queue that is deleted; `walk` is the one that saw it last."""
-        _of(self.gone_queues, kind).add(counts)
+        counts_of(self.gone_queues, kind).add(counts)
         if walk == self.walk:
-            _of(self.seen_queues, kind).add(counts)
+            counts_of(self.seen_queues, kind).add(counts)
 
     def link_gone(self, counts: LinkCounts, walk: i64) -> None:
         """Keep the counts of a connection that is gone; `walk` is the one that saw it last."""
@@ -225,11 +233,3 @@ class Counts:
         if found is None:
             found = self.deaths[key] = Deaths()
         return found
-
-
-def _of(by_kind: dict[str, QueueCounts], kind: str) -> QueueCounts:
-    """Return the counts of a type of queues."""
-    counts = by_kind.get(kind)
-    if counts is None:
-        counts = by_kind[kind] = QueueCounts()
-    return counts

@@ -96,7 +96,7 @@ class Walks:
             links = LinkWalk(broker, number)
             await in_slices(links.see_all(), SCRAPE_SLICE)
             found = self._last = self._found(queues, links)
-            objects = queues.size() + len(broker.links)
+            objects = queues.size + len(broker.links)
             kept_ms = objects // SCRAPE_OBJECTS_PER_MS
             if objects >= WALK_SHARED_OBJECTS_MIN:
                 kept_ms = max(kept_ms, WALK_SHARED_MS)
@@ -107,11 +107,11 @@ class Walks:
 
     def _found(self, queues: QueueWalk, links: LinkWalk) -> Totals:
         done = queues.finish()
-        sums = QueueSums(self.broker, [])
+        sums = QueueSums()
         sums.add_levels(queues.levels)
         for counts in done.values():
-            sums.add_counts(counts)
-        sums.add_counts(queues.unlisted, -1)
+            sums.done.add(counts)
+        sums.done.add(queues.unlisted, -1)
         wall_ms = self.clock.wall_ms()
         return Totals(done, queues.levels, links.finish(), links.levels, sums, wall_ms)
 

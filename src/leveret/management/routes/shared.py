@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from http import HTTPStatus
 from itertools import islice
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 from aiohttp import hdrs, web
 
@@ -142,46 +142,25 @@ def number_of_query(request: web.Request, name: str, default: int | None, most: 
     return int(text)
 
 
-class Listing(Protocol[Listed]):
-    """A list that is taken in slices."""
-
-    def take(self, count: int, /) -> list[Listed]:
-        """Return the next `count` of it at most; an empty list at the end."""
-
-
-def taking(
-    request: web.Request, of: Callable[[str | None], Listing[Listed]]
-) -> Callable[[int], list[Listed]]:
-    """Return what takes a list in slices: in the vhost of the path, or in all that may be seen.
+def listed(request: web.Request, of: Callable[[str | None], Iterator[Listed]]) -> Iterator[Listed]:
+    """Return the rows of a list: in the vhost of the path, or in all that may be seen.
 
     `of` begins the list of a vhost, or for None that of all vhosts.
 
     Raises: NotFound (404) for a vhost that is not there.
     """
     vhost = vhost_of(request)
-    seen = seen_vhosts(request) if vhost is None else None
-    if seen is None:
-        return of(vhost).take
-    left = iter(seen)
-    listing: Listing[Listed] | None = None
+    names = seen_vhosts(request) if vhost is None else None
+    return of(vhost) if names is None else _listed_of(request, names, of)
 
-    def take(count: int) -> list[Listed]:
-        nonlocal listing
-        taken: list[Listed] = []
-        while len(taken) < count:
-            if listing is None:
-                name = next(left, None)
-                if name is None:
-                    break
-                # A vhost may have been deleted meanwhile, and made again for others.
-                listing = of(name) if sees_vhost(request, name) else None
-            elif rows := listing.take(count - len(taken)):
-                taken += rows
-            else:
-                listing = None
-        return taken
 
-    return take
+def _listed_of(
+    request: web.Request, names: Iterable[str], of: Callable[[str | None], Iterator[Listed]]
+) -> Iterator[Listed]:
+    for name in names:
+        # A vhost may have been deleted meanwhile, and made again for others.
+        if sees_vhost(request, name):
+            yield from of(name)
 
 
 def seen(request: web.Request) -> list[Vhost]:

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from itertools import islice
 from typing import Final
 
-from leveret.broker.admin.stats import QueueNames
+from leveret.broker.admin.stats import queue_names
 from leveret.broker.admin.totals import QUEUE_COUNTS, QueueSums, queue_counts
 from leveret.broker.node.broker import Broker
 from leveret.limits import (
@@ -212,7 +213,7 @@ class Sampler:
         most = self._unasked_max
         if len(vhosts) > most or sum(len(one.queues.by_name) for one in vhosts.values()) > most:
             return False
-        for key in QueueNames(self._broker, None).take(most):
+        for key in islice(queue_names(self._broker, None), most):
             watched = self.queues.get(key)
             if watched is None:
                 self.queues[key] = _Watched(Series(QUEUE_COUNTS, LISTED), self._ticks)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from collections.abc import Iterator
 from functools import partial
+from itertools import islice
 from typing import Final
 from urllib.parse import quote, quote_plus, unquote_plus
 
 from aiohttp import web
 
-from leveret.broker.admin.binding_stats import BindingsOf, bindings_between
-from leveret.broker.admin.stats import BindingListing, BindingStats
+from leveret.broker.admin.binding_stats import BindingStats, binding_rows, bindings_between
 from leveret.errors import NotFound
 from leveret.management.bodies import object_of, table_or_none, text_of
 from leveret.management.fields import plain
@@ -24,10 +25,11 @@ from leveret.management.routes.shared import (
     as_user,
     exchange_of,
     found_vhost,
+    in_slices,
+    listed,
     name_of,
     row_response,
     stream_rows,
-    taking,
 )
 from leveret.store.records.fields import encoded_table, identity_of
 from leveret.wire.method import Method
@@ -45,8 +47,8 @@ from leveret.wire.methods import (
 
 async def bindings(request: web.Request) -> web.StreamResponse:
     """Return all bindings, or those of a vhost."""
-    take = taking(request, partial(BindingListing, request.app[BROKER]))
-    return await stream_rows(request, take, row)
+    rows = listed(request, partial(binding_rows, request.app[BROKER]))
+    return await stream_rows(request, in_slices(rows), row)
 
 
 def row(stats: BindingStats) -> Row:
@@ -103,7 +105,7 @@ class _Ends:
         elif self.destination not in vhost.queues.by_name:
             raise NotFound(f"no queue '{self.destination}'")
 
-    def listing(self, request: web.Request) -> BindingsOf:
+    def rows(self, request: web.Request) -> Iterator[BindingStats]:
         """Return their bindings."""
         broker = request.app[BROKER]
         return bindings_between(broker, self.vhost, self.source, self.destination, self.to_queue)
@@ -111,8 +113,8 @@ class _Ends:
     async def found(self, request: web.Request) -> BindingStats:
         """Return the one binding whose properties key the path has.  Raises: NotFound (404)."""
         wanted = request.match_info["props"]
-        listing = self.listing(request)
-        while taken := listing.take(SLICE_ROWS):
+        rows = self.rows(request)
+        while taken := list(islice(rows, SLICE_ROWS)):
             for stats in taken:
                 key = properties_key(stats.binding_key, stats.arguments_key)
                 # Decoded once by the path, the key may be so too.
@@ -124,7 +126,7 @@ class _Ends:
 
 async def between(request: web.Request) -> web.StreamResponse:
     """Return the bindings of two ends."""
-    return await stream_rows(request, _Ends(request).listing(request).take, row)
+    return await stream_rows(request, in_slices(_Ends(request).rows(request)), row)
 
 
 async def one(request: web.Request) -> web.Response:

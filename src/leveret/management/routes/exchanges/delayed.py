@@ -6,14 +6,14 @@ from typing import Final
 
 from aiohttp import web
 
-from leveret.broker.admin.stats import DelayedListing, DelayedStats
+from leveret.broker.admin.stats import DelayedStats, delayed_rows
 from leveret.errors import NotFound, PreconditionFailed
 from leveret.management.gate import may_configure, may_read
 from leveret.management.routes.shared import (
-    BROKER,
     OPERATOR,
     Row,
     found_vhost,
+    in_slices,
     json_response,
     name_of,
     stream_rows,
@@ -27,9 +27,8 @@ async def delayed(request: web.Request) -> web.StreamResponse:
     """Return the messages that an exchange holds until they are due."""
     vhost, name = found_vhost(request), name_of(request, "name")
     may_read(request, name, "exchange")
-    vhost.exchanges.existing(name)
-    listing = DelayedListing(request.app[BROKER], vhost.name, name)
-    return await stream_rows(request, listing.take, _row)
+    rows = delayed_rows(vhost.name, vhost.exchanges.existing(name))
+    return await stream_rows(request, in_slices(rows), _row)
 
 
 async def cancel(request: web.Request) -> web.Response:

@@ -11,7 +11,7 @@ from typing import Final
 from aiohttp import web
 
 from leveret.broker.admin.binding_stats import bindings_from, bindings_to_exchange
-from leveret.broker.admin.stats import ExchangeListing, ExchangeStats
+from leveret.broker.admin.stats import ExchangeStats, exchange_rows
 from leveret.errors import PreconditionFailed
 from leveret.management.bodies import flag_of, object_of, table_or_none, text_of
 from leveret.management.fields import plain
@@ -23,9 +23,10 @@ from leveret.management.routes.shared import (
     as_user,
     exchange_of,
     found_vhost,
+    in_slices,
+    listed,
     row_response,
     stream_rows,
-    taking,
 )
 from leveret.wire.methods import (
     ExchangeDeclare,
@@ -37,8 +38,8 @@ from leveret.wire.methods import (
 
 async def exchanges(request: web.Request) -> web.StreamResponse:
     """Return all exchanges, or those of a vhost."""
-    take = taking(request, partial(ExchangeListing, request.app[BROKER]))
-    return await stream_rows(request, take, row)
+    rows = listed(request, partial(exchange_rows, request.app[BROKER]))
+    return await stream_rows(request, in_slices(rows), row)
 
 
 async def exchange(request: web.Request) -> web.Response:
@@ -95,8 +96,8 @@ async def bindings(request: web.Request) -> web.StreamResponse:
     if end not in ("source", "destination"):
         raise PreconditionFailed("an exchange is the source or the destination of bindings")
     find = bindings_from if end == "source" else bindings_to_exchange
-    listing = find(request.app[BROKER], vhost.name, name)
-    return await stream_rows(request, listing.take, binding_row)
+    rows = find(request.app[BROKER], vhost.name, name)
+    return await stream_rows(request, in_slices(rows), binding_row)
 
 
 def row(stats: ExchangeStats) -> Row:

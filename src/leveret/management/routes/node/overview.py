@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import islice
 from typing import Final
 
 from aiohttp import web
 
 from leveret import __version__
-from leveret.broker.admin.stats import Totals
+from leveret.broker.admin.stats import Totals, queues_in_turn
 from leveret.broker.admin.totals import QUEUE_COUNTS, QueueSums
 from leveret.broker.node.broker import Broker
 from leveret.broker.topology.exchange import DELAYED_TYPE
@@ -82,11 +83,13 @@ async def _wholly(request: web.Request) -> object:
 async def _partly(request: web.Request, names: list[str]) -> Row:
     """Return what there is in the vhosts of those names, and of the connections his own."""
     broker = request.app[BROKER]
-    sums = QueueSums(broker, names)
-    left = True
-    while left:
-        left = sums.add(SLICE_ROWS)
-        await next_slice()
+    sums = QueueSums()
+    for name in names:
+        rows = queues_in_turn(broker, name)
+        while taken := list(islice(rows, SLICE_ROWS)):
+            for _, queue in taken:
+                sums.add(queue)
+            await next_slice()
     user = only_of(request)
     mine = [link for link in broker.links if link.user == user]
     ages = asked_ages(request.query)

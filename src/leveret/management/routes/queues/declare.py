@@ -18,6 +18,7 @@ from leveret.management.routes.shared import (
     BROKER,
     as_user,
     found_vhost,
+    in_slices,
     name_of,
     stream_rows,
 )
@@ -50,8 +51,8 @@ async def bindings(request: web.Request) -> web.StreamResponse:
     name = name_of(request, "name")
     if name not in vhost.queues.by_name:
         raise NotFound(f"no queue '{name}'")
-    listing = bindings_of_queue(request.app[BROKER], vhost.name, name)
-    return await stream_rows(request, listing.take, binding_row)
+    rows = bindings_of_queue(request.app[BROKER], vhost.name, name)
+    return await stream_rows(request, in_slices(rows), binding_row)
 
 
 async def act(request: web.Request) -> web.Response:

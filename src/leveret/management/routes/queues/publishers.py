@@ -13,16 +13,16 @@ from typing import Final
 
 from aiohttp import web
 
-from leveret.broker.admin.stats import PublisherListing, PublisherStats
+from leveret.broker.admin.stats import PublisherStats, publisher_rows
 from leveret.broker.queue.publishers import GIVE_PUBLISHER, Publisher
 from leveret.broker.queue.queue import Queue
 from leveret.errors import NotFound
 from leveret.management.gate import asking_owner, is_administrator, may_change, may_see
 from leveret.management.routes.shared import (
-    BROKER,
     OPERATOR,
     Row,
     found_vhost,
+    in_slices,
     name_of,
     stream_rows,
 )
@@ -39,8 +39,9 @@ from leveret.management.routes.users.owners import (
 async def publishers(request: web.Request) -> web.StreamResponse:
     """Return the publishers of a queue or a stream."""
     queue = _queue(request)
-    listing = PublisherListing(request.app[BROKER], request.match_info["vhost"], queue.name)
-    return await stream_rows(request, listing.take, lambda stats: _row(request, stats))
+    return await stream_rows(
+        request, in_slices(publisher_rows(queue)), lambda stats: _row(request, stats)
+    )
 
 
 async def forget(request: web.Request) -> web.Response:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from itertools import islice
 from typing import Final
 
 from aiohttp import web
 
-from leveret.broker.admin.queue_figures import FIGURES, Figures, QueueFigures
-from leveret.broker.admin.stats import QueueListing, QueueNames, QueueStats, queue_stats
+from leveret.broker.admin.queue_figures import FIGURES, Figures, queue_figures
+from leveret.broker.admin.stats import QueueStats, queue_names, queue_rows, queue_stats
 from leveret.broker.admin.totals import queue_changes
 from leveret.errors import NotFound
 from leveret.limits import CONSUMERS_SHOWN_MAX
@@ -25,10 +26,11 @@ from leveret.management.routes.shared import (
     Row,
     RowWriter,
     found_vhost,
+    in_slices,
+    listed,
     name_of,
     row_response,
     stream_rows,
-    taking,
 )
 from leveret.management.sampling.rates import Ages, asked_ages, lengths, message_stats, rates_known
 from leveret.management.sampling.series import Series
@@ -67,7 +69,9 @@ async def queues(request: web.Request) -> web.StreamResponse:
         return await _sorted_page(request, wanted, shown)
     if wanted.page is not None and not wanted.sort:
         return await _page(request, wanted, shown)
-    return await stream_rows(request, taking(request, partial(QueueListing, broker)), shown)
+    return await stream_rows(
+        request, in_slices(listed(request, partial(queue_rows, broker))), shown
+    )
 
 
 async def _page(
@@ -86,14 +90,14 @@ async def _in_order(request: web.Request) -> list[tuple[str, str]]:
     """
     broker = request.app[BROKER]
     sampler = request.app[OPERATOR].sampler
-    take = taking(request, partial(QueueNames, broker))
+    rows = listed(request, partial(queue_names, broker))
     vhost = request.match_info.get("vhost")
     shared = vhost is not None or seen_vhosts(request) is None
     mark = (vhost, *(int(count) for count in queue_changes(broker)))
     if shared and sampler.ordered is not None and sampler.ordered[0] == mark:
         return sampler.ordered[1]
     names: list[tuple[str, str]] = []
-    while taken := take(_NAMES_AT_ONCE):
+    while taken := list(islice(rows, _NAMES_AT_ONCE)):
         book(request, len(taken) * _NAME_BYTES)
         names += taken
         await next_slice()
@@ -108,10 +112,10 @@ async def _sorted_page(
 ) -> web.StreamResponse:
     """Answer with a page in the order of some figures, and keep only these of each queue."""
     broker = request.app[BROKER]
-    take = taking(request, partial(QueueFigures, broker, wanted.sort))
+    figures = listed(request, partial(queue_figures, broker, wanted.sort))
     kept = Kept(wanted.begin + wanted.page_size, wanted.reverse, _KEPT_ROWS_MAX)
     total = 0
-    while taken := take(_FIGURES_AT_ONCE):
+    while taken := list(islice(figures, _FIGURES_AT_ONCE)):
         if wanted.begin + wanted.page_size > _KEPT_ROWS_MAX:
             book(request, len(taken) * _FIGURES_BYTES)
         total += len(taken)
@@ -201,15 +205,16 @@ async def queue(request: web.Request) -> web.Response:
 
 def row(stats: QueueStats, series: Series | None, ages: Ages, now_ms: int) -> Row:
     """Return a queue as RabbitMQ shows it, with its rates by a series."""
+    done = stats.done
     counts = {
-        "publish": stats.published,
-        "deliver": stats.delivered,
-        "deliver_no_ack": stats.delivered_no_ack,
-        "get": stats.got,
-        "get_no_ack": stats.got_no_ack,
-        "get_empty": stats.got_nothing,
-        "redeliver": stats.redelivered,
-        "ack": stats.acked,
+        "publish": done.published,
+        "deliver": done.delivered,
+        "deliver_no_ack": done.delivered_no_ack,
+        "get": done.got - done.got_no_ack,
+        "get_no_ack": done.got_no_ack,
+        "get_empty": done.got_nothing,
+        "redeliver": done.redelivered,
+        "ack": done.acked,
     }
     waiting = lengths(stats.ready_count, stats.unacked_count, series, ages, now_ms)
     waiting["messages"] = stats.ready_count + stats.unacked_count + stats.retry_count

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Callable
+from itertools import islice
 from typing import Final
 
 from aiohttp import web
 
-from leveret.broker.admin.stats import SinkListing, SinkStats
+from leveret.broker.admin.stats import SinkStats, sink_rows
 from leveret.broker.core.ownership import key_of
 from leveret.broker.staging.area import area_of
 from leveret.broker.staging.claims import Claims, forget_sinks
@@ -35,7 +36,6 @@ from leveret.management.gate import (
 )
 from leveret.management.requests.slices import next_slice
 from leveret.management.routes.shared import (
-    BROKER,
     OPERATOR,
     Row,
     found_vhost,
@@ -61,12 +61,12 @@ _CLAIMED_STEPS: Final = 2
 async def sinks(request: web.Request) -> web.StreamResponse:
     """Return the sinks of a vhost."""
     vhost = found_vhost(request)
-    listing = SinkListing(request.app[BROKER], vhost.name)
+    rows = sink_rows(vhost)
 
     async def take(count: int) -> list[SinkStats]:
-        while not listing.ended:
-            taken = listing.take(count)
-            seen = await permitted(vhost.core, taken, lambda stats: _may_see(request, stats))
+        while taken := list(islice(rows, count)):
+            whole = [stats for stats in taken if stats is not None]
+            seen = await permitted(vhost.core, whole, lambda stats: _may_see(request, stats))
             if seen:
                 return seen
             # One sink may take many slices, and there may be many that are not to be seen.

@@ -5,11 +5,12 @@ from __future__ import annotations
 import secrets
 from email.parser import BytesParser
 from email.policy import HTTP
+from itertools import islice
 from typing import Final
 
 from aiohttp import web
 
-from leveret.broker.admin.definitions import DefinitionsExport, vhost_head
+from leveret.broker.admin.definitions import definition_rows, sections_of, vhost_head
 from leveret.broker.admin.definitions_import import add_definitions
 from leveret.broker.values.arguments import Arguments
 from leveret.errors import PreconditionFailed
@@ -36,15 +37,15 @@ async def export(request: web.Request) -> web.StreamResponse:
     version = request.app[OPERATOR].rabbitmq_version
     head = _head(request) if vhost is None else vhost_head(broker, vhost)
     writer = DefinitionsWriter(version, head)
-    exported = DefinitionsExport(broker, vhost)
     response = web.StreamResponse(headers={"Content-Type": "application/json"})
     if not await begins(request, response):
         return response
     slices = RowSlices()
-    for section in exported.sections:
+    for section in sections_of(vhost):
         part = writer.rows(section, [])
-        while rows := exported.take(section, _ROWS_AT_ONCE):
-            for row in rows:
+        rows = definition_rows(broker, vhost, section)
+        while taken := list(islice(rows, _ROWS_AT_ONCE)):
+            for row in taken:
                 text = writer.rows(section, [row])
                 part += text
                 await slices.made(row, len(text))

@@ -11,7 +11,7 @@ from typing import Final
 
 from aiohttp import web
 
-from leveret.broker.admin.stream_stats import NamedReaderListing, NamedReaderStats
+from leveret.broker.admin.stream_stats import NamedReaderStats, named_reader_rows
 from leveret.broker.stream.offsets import GIVE_NAME
 from leveret.broker.stream.stream import Stream
 from leveret.errors import NotFound, PreconditionFailed
@@ -20,6 +20,7 @@ from leveret.management.gate import asking_owner, may_change
 from leveret.management.routes.shared import (
     OPERATOR,
     Row,
+    in_slices,
     json_response,
     stream_rows,
 )
@@ -39,8 +40,8 @@ _OFFSET_MAX: Final = 1 << 60
 
 async def consumers(request: web.Request) -> web.StreamResponse:
     """Return the names with their offsets."""
-    listing = NamedReaderListing(found_stream(request))
-    return await stream_rows(request, listing.take, lambda stats: _row(request, stats))
+    rows = named_reader_rows(found_stream(request))
+    return await stream_rows(request, in_slices(rows), lambda stats: _row(request, stats))
 
 
 async def consumer(request: web.Request) -> web.Response:

@@ -6,11 +6,12 @@ Who asks over TCP needs the permission to *read* a stream, as a consumer does.
 from __future__ import annotations
 
 from functools import partial
+from itertools import islice
 from typing import Final
 
 from aiohttp import web
 
-from leveret.broker.admin.stream_stats import StreamListing, StreamStats
+from leveret.broker.admin.stream_stats import StreamStats, stream_rows
 from leveret.broker.stream.stream import Stream
 from leveret.errors import NotFound, PreconditionFailed
 from leveret.management.gate import can_read, may_read
@@ -32,10 +33,10 @@ _TIMESTAMP_MAX: Final = 2**60
 async def streams(request: web.Request) -> web.StreamResponse:
     """Return the streams of a vhost that the user may read."""
     vhost = found_vhost(request)
-    listing = StreamListing(vhost)
+    rows = stream_rows(vhost)
 
     async def take(count: int) -> list[StreamStats]:
-        while taken := listing.take(count):
+        while taken := list(islice(rows, count)):
             if seen := await permitted(
                 vhost.core, taken, lambda stats: can_read(request, stats.name)
             ):

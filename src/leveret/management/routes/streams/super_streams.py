@@ -7,13 +7,14 @@ declare and delete its parts.
 from __future__ import annotations
 
 from http import HTTPStatus
+from itertools import islice
 from typing import Final
 
 from aiohttp import web
 
 from leveret.broker.admin.stream_stats import (
-    SuperStreamListing,
     SuperStreamStats,
+    super_stream_rows,
     super_stream_stats,
 )
 from leveret.broker.admin.super_stream import (
@@ -35,9 +36,12 @@ from leveret.management.routes.shared import (
     json_response,
     name_of,
     permitted,
-    stream_rows,
+    stream_slices,
 )
 from leveret.names import Name, clean_argument
+
+#: Super streams that are shown at once: each has up to 256 partitions, and older ones more.
+_AT_ONCE: Final = 2
 
 
 async def super_streams(request: web.Request) -> web.StreamResponse:
@@ -46,8 +50,12 @@ async def super_streams(request: web.Request) -> web.StreamResponse:
     names = await permitted(
         vhost.core, super_stream_names(vhost), lambda name: can_read(request, Name(name))
     )
-    listing = SuperStreamListing(request.app[BROKER], request.match_info["vhost"], names)
-    return await stream_rows(request, listing.take, _row)
+    rows = super_stream_rows(request.app[BROKER], vhost.name, names)
+
+    async def take(_count: int) -> list[SuperStreamStats]:
+        return list(islice(rows, _AT_ONCE))
+
+    return await stream_slices(request, take, _row)
 
 
 async def super_stream(request: web.Request) -> web.Response:
