@@ -98,27 +98,27 @@ class Share:
             user.bytes -= self.bytes
             user.remove_share(self)
 
+    def uses(self) -> list[Use]:
+        """Return what its vhost has, and its user."""
+        return [self.vhost] if self.user is None else [self.vhost, self.user]
+
     def judge(self) -> None:
         """Watch the quotas that are near, and no others."""
         self.count()
-        self.vhost.judge()
-        user = self.user
-        if user is not None:
-            user.judge()
+        for use in self.uses():
+            use.judge()
         self.look()
 
     def look(self) -> None:
         """Look whether a quota of its user or its vhost is watched."""
-        user = self.user
-        watched = self.vhost.watched or (user is not None and user.watched)
+        watched = any(use.watched for use in self.uses())
         if watched != self.watched:
             self.watched = watched
             self.follow()
 
     def note(self) -> None:
         """Take note that messages may have come: called before more than the slack have."""
-        user = self.user
-        if self.vhost.counts_messages or (user is not None and user.counts_messages):
+        if any(use.counts_messages for use in self.uses()):
             self.judge()
 
     def count(self) -> None:
@@ -131,44 +131,35 @@ class Share:
     def _add(self, messages: i64, size: i64) -> None:
         self.messages += messages
         self.bytes += size
-        self.vhost.messages += messages
-        self.vhost.bytes += size
-        user = self.user
-        if user is not None:
-            user.messages += messages
-            user.bytes += size
+        for use in self.uses():
+            use.messages += messages
+            use.bytes += size
 
     def has_room(self, size: i64) -> bool:
         """Return whether a message of `size` bytes is within the quotas."""
         if not self.watched:
             return True
         self.count()
-        user = self.user
-        return self.vhost.has_room(size) and (user is None or user.has_room(size))
+        return all(use.has_room(1, size) for use in self.uses())
 
     def takes(self, size: i64) -> bool:
         """Count a message of `size` bytes that is about to be published, if it may be."""
-        self.count()
-        user = self.user
-        if not self.vhost.has_room(size):
-            self.vhost.refused += 1
-            return False
-        if user is not None and not user.has_room(size):
-            user.refused += 1
-            return False
-        self._add(1, size)
-        return True
+        taken = self._admits(1, size)
+        if taken:
+            self._add(1, size)
+        return taken
 
     def replaces(self, size: i64) -> bool:
         """Return whether a message may take another's place and `size` bytes more."""
+        return self._admits(0, size)
+
+    def _admits(self, messages: i64, size: i64) -> bool:
+        """Return whether there may be so much more; count a refusal."""
         self.count()
-        user = self.user
-        if not self.vhost.has_bytes(size):
-            self.vhost.refused += 1
-            return False
-        if user is not None and not user.has_bytes(size):
-            user.refused += 1
-            return False
+        for use in self.uses():
+            if not use.has_room(messages, size):
+                use.refused += 1
+                return False
         return True
 
     def leaves(self, size: i64) -> None:
@@ -241,33 +232,33 @@ class Use:
 
         They are in a list: a dict of very many that grows by one more moves all of them.
         """
-        if self.owner is None:
-            share.vhost_place = len(self.shares)
-        else:
-            share.user_place = len(self.shares)
+        self._put(share, len(self.shares))
         self.shares.append(share)
 
     def remove_share(self, share: Share) -> None:
         """Count the messages of a queue no more, if they are counted."""
         if not self.has_share(share):
             return
-        place = share.vhost_place if self.owner is None else share.user_place
+        place = self._place(share)
         last = self.shares.pop()
         if last is not share:
             self.shares[place] = last
-            if self.owner is None:
-                last.vhost_place = place
-            else:
-                last.user_place = place
-        if self.owner is None:
-            share.vhost_place = -1
-        else:
-            share.user_place = -1
+            self._put(last, place)
+        self._put(share, -1)
 
     def has_share(self, share: Share) -> bool:
         """Return whether the messages of a queue are counted."""
-        place = share.vhost_place if self.owner is None else share.user_place
+        place = self._place(share)
         return 0 <= place < len(self.shares) and self.shares[place] is share
+
+    def _place(self, share: Share) -> i64:
+        return share.vhost_place if self.owner is None else share.user_place
+
+    def _put(self, share: Share, place: i64) -> None:
+        if self.owner is None:
+            share.vhost_place = place
+        else:
+            share.user_place = place
 
     # -- queues and bindings ----------------------------------------------------------------------
 
@@ -302,30 +293,23 @@ class Use:
             share.count()
 
     def _fits(self, messages: i64, size: i64) -> bool:
-        return not (
-            0 <= self.messages_max < self.messages + messages
-            or 0 <= self.bytes_max < self.bytes + size
-        )
+        """Return whether so much more is within the quota; where nothing comes, it is."""
+        if messages > 0 and 0 <= self.messages_max < self.messages + messages:
+            return False
+        return messages + size == 0 or not 0 <= self.bytes_max < self.bytes + size
 
-    def has_room(self, size: i64) -> bool:
-        """Return whether there may be one more message of `size` bytes.
+    def has_room(self, messages: i64, size: i64) -> bool:
+        """Return whether there is room for so many messages, or none, and `size` bytes.
 
         Called while the quota is watched.
         """
-        if self._fits(1, size):
-            return True
-        # Messages may have left since their queues were counted.
-        self._recount(size)
-        return self._fits(1, size)
+        if not self._fits(messages, size):
+            # Messages may have left since their queues were counted.
+            self._recount(messages, size)
+        return self._fits(messages, size)
 
-    def has_bytes(self, size: i64) -> bool:
-        """Return whether there is room for `size` bytes, whatever the number of messages is."""
-        if size > 0 and 0 <= self.bytes_max < self.bytes + size:
-            self._recount(size)
-        return size == 0 or not 0 <= self.bytes_max < self.bytes + size
-
-    def _recount(self, size: i64) -> None:
-        """Count queues again until a message of `size` bytes fits; the next call goes on.
+    def _recount(self, messages: i64, size: i64) -> None:
+        """Count queues again until so much fits; the next call goes on.
 
         In one turn so many are counted: each of many queues to which one message goes asks.
         """
@@ -343,26 +327,21 @@ class Use:
             self.shares[self._next].count()
             self._next += 1
             looked += 1
-            if self._fits(1, size):
+            if self._fits(messages, size):
                 break
         self._recounts_left -= looked
         core.scheduler.spent += 1 + looked // QUEUES_COUNTED_PER_COST
 
     def judge(self) -> None:
         """Watch the quota where all queues together may reach it before they are counted again."""
-        if not self.counts_messages:
-            near = False
-        elif self.watched:
-            # Not on and off with every message.
-            near = not self._fits(
-                2 * self._slack(QUOTA_SLACK_MESSAGES), 2 * self._slack(QUOTA_SLACK_BYTES)
-            )
-        else:
-            near = not self._fits(self._slack(QUOTA_SLACK_MESSAGES), self._slack(QUOTA_SLACK_BYTES))
-        if near == self.watched:
-            return
-        self.watched = near
-        self._recount_all()
+        # Not on and off with every message.
+        slack: i64 = (len(self.shares) + 1) * (2 if self.watched else 1)
+        near = self.counts_messages and not self._fits(
+            slack * QUOTA_SLACK_MESSAGES, slack * QUOTA_SLACK_BYTES
+        )
+        if near != self.watched:
+            self.watched = near
+            self._recount_all()
 
     def _recount_all(self) -> None:
         """Count all queues, have them follow `watched`, and judge again.
@@ -384,10 +363,6 @@ class Use:
             yield 1
         self._counts_all = False
         self.judge()
-
-    def _slack(self, most: i64) -> i64:
-        """Return how much all queues may take before they are counted again."""
-        return (len(self.shares) + 1) * most
 
 
 @final
