@@ -33,7 +33,6 @@ from leveret.broker.classic.target import ClassicTarget
 from leveret.broker.classic.tracing import note_death, note_event
 from leveret.broker.classic.waiting import WaitingQueue
 from leveret.broker.core.core import Core
-from leveret.broker.core.counts import Deaths
 from leveret.broker.scheduler.costs import LOOKED_AT_PER_COST
 from leveret.broker.scheduler.syncs import Resumption
 from leveret.broker.values.death_reasons import (
@@ -68,7 +67,7 @@ class ClassicQueue(WaitingQueue):
         #: Operations that give many messages back to it.
         self._returning: i64 = 0
         #: Counts its dead messages, by the settings that it was found for.
-        self._deaths: Deaths | None = None
+        self._deaths: dict[str, int] | None = None
         self._deaths_by = self.settings
         self.expiry: Expiry | None = None
         self.retained: Retained | None = None
@@ -446,7 +445,7 @@ class ClassicQueue(WaitingQueue):
                 strategy = "at_least_once" if settings.at_least_once else "at_most_once"
             deaths = self._deaths = self.core.counts.deaths_of(self.kind, strategy)
             self._deaths_by = settings
-        deaths.note(reason)
+        deaths[reason] = deaths.get(reason, 0) + 1
 
     def _discard(self, sequence: i64, message: Message, count: i64, reason: str) -> None:
         """Dead-letter a message that was taken out, or drop it without a dead-letter exchange."""

@@ -12,16 +12,10 @@ Invariants: at most one walk goes on at a time; what has ended is added once.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import Final, final
 
 from mypy_extensions import i64
-
-from leveret.broker.values.death_reasons import (
-    REASON_DELIVERY_LIMIT,
-    REASON_EXPIRED,
-    REASON_MAXLEN,
-    REASON_REJECTED,
-)
 
 #: The upper ends of the classes of message sizes, in bytes, as RabbitMQ has them; larger ones are
 #: in a class of their own.
@@ -97,11 +91,8 @@ class MessageSizes:
         self._to_1k: i64 = 0
         self._to_10k: i64 = 0
         self._to_100k: i64 = 0
-        self._to_1m: i64 = 0
-        self._to_10m: i64 = 0
-        self._to_50m: i64 = 0
-        self._to_100m: i64 = 0
-        self._larger: i64 = 0
+        #: Those of the larger classes.
+        self._larger: Final = [0] * (len(SIZE_CLASSES) - 3)
 
     def note(self, size: i64) -> None:
         """Count a body of `size` bytes: three comparisons at most for one of 10,000 bytes."""
@@ -115,19 +106,7 @@ class MessageSizes:
         elif size <= 100_000:
             self._to_100k += 1
         else:
-            self._note_large(size)
-
-    def _note_large(self, size: i64) -> None:
-        if size <= 1_000_000:
-            self._to_1m += 1
-        elif size <= 10_000_000:
-            self._to_10m += 1
-        elif size <= 50_000_000:
-            self._to_50m += 1
-        elif size <= 100_000_000:
-            self._to_100m += 1
-        else:
-            self._larger += 1
+            self._larger[bisect_left(SIZE_CLASSES, size) - 4] += 1
 
     def classes(self) -> list[int]:
         """Return how many bodies are in each class; the last class has no upper end."""
@@ -136,34 +115,8 @@ class MessageSizes:
             int(self._to_1k),
             int(self._to_10k),
             int(self._to_100k),
-            int(self._to_1m),
-            int(self._to_10m),
-            int(self._to_50m),
-            int(self._to_100m),
-            int(self._larger),
+            *self._larger,
         ]
-
-
-@final
-class Deaths:
-    """How many messages died in queues of one type and one strategy, by the reason."""
-
-    def __init__(self) -> None:
-        self.expired: i64 = 0
-        self.rejected: i64 = 0
-        self.maxlen: i64 = 0
-        self.delivery_limit: i64 = 0
-
-    def note(self, reason: str) -> None:
-        """Count one that died for `reason`."""
-        if reason == REASON_MAXLEN:
-            self.maxlen += 1
-        elif reason == REASON_EXPIRED:
-            self.expired += 1
-        elif reason == REASON_REJECTED:
-            self.rejected += 1
-        elif reason == REASON_DELIVERY_LIMIT:
-            self.delivery_limit += 1
 
 
 @final
@@ -183,8 +136,9 @@ class Counts:
         #: Messages that no queue took: dropped, or given back to their publisher.
         self.unroutable_dropped: i64 = 0
         self.unroutable_returned: i64 = 0
-        #: Messages that died, by the queue's type and what it does with dead letters.
-        self.deaths: dict[tuple[str, str], Deaths] = {}
+        #: Messages that died, by the queue's type and what it does with dead letters, then by the
+        #: reason.
+        self.deaths: dict[tuple[str, str], dict[str, int]] = {}
         #: Letters of the strategy `at-least-once` that a queue took.
         self.letters_confirmed: i64 = 0
         #: The data directory's id, what its recovery found, and how long that took.
@@ -226,10 +180,6 @@ class Counts:
         if walk == self.walk:
             self.seen_links.add(counts)
 
-    def deaths_of(self, kind: str, strategy: str) -> Deaths:
-        """Return the count of those that die in queues of type `kind` with that strategy."""
-        key = (kind, strategy)
-        found = self.deaths.get(key)
-        if found is None:
-            found = self.deaths[key] = Deaths()
-        return found
+    def deaths_of(self, kind: str, strategy: str) -> dict[str, int]:
+        """Return how many died in queues of type `kind` with that strategy, by the reason."""
+        return self.deaths.setdefault((kind, strategy), {})

@@ -10,7 +10,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Final
 
 from leveret import __version__
-from leveret.broker.core.counts import SIZE_CLASSES, Deaths, QueueCounts
+from leveret.broker.core.counts import SIZE_CLASSES, QueueCounts
 from leveret.management.metrics import series as table
 from leveret.management.metrics.series import Series
 from leveret.management.metrics.text import Histogram, Sample, clean, histogram, pieces
@@ -275,14 +275,9 @@ def _dead_letters(broker: Broker) -> Values:
     found: Values = {}
     for kind, strategies in _STRATEGIES.items():
         for strategy in strategies:
-            deaths = told.deaths.get((kind, strategy)) or Deaths()
-            numbers = {
-                "expired": deaths.expired,
-                "maxlen": deaths.maxlen,
-                "rejected": deaths.rejected,
-                "delivery_limit": deaths.delivery_limit,
-            }
-            for reason, number in numbers.items():
+            deaths = told.deaths.get((kind, strategy), {})
+            for reason in ("expired", "maxlen", "rejected", "delivery_limit"):
+                number = deaths.get(reason, 0)
                 name = f"global_messages_dead_lettered_{reason}_total"
                 found.setdefault(name, []).append(((QUEUE_TYPES[kind], strategy), int(number)))
     confirmed = (QUEUE_TYPES["quorum"], "at_least_once"), int(told.letters_confirmed)
