@@ -46,32 +46,20 @@ def read_typed_arguments(text: str) -> Arguments:
 def is_same(one: object, other: object) -> bool:
     """Return whether two values are equal in JSON, where 1, 1.0 and true are different values."""
     if isinstance(one, dict) and isinstance(other, dict):
-        if len(one) != len(other):
-            return False
-        for name, value in one.items():
-            if name not in other or not is_same(value, other[name]):
-                return False
-        return True
+        return len(one) == len(other) and all(
+            name in other and is_same(value, other[name]) for name, value in one.items()
+        )
     if isinstance(one, list) and isinstance(other, list):
-        if len(one) != len(other):
-            return False
-        for place in range(len(one)):
-            if not is_same(one[place], other[place]):
-                return False
-        return True
+        return len(one) == len(other) and all(
+            is_same(value, other[place]) for place, value in enumerate(one)
+        )
     return type(one) is type(other) and one == other
 
 
 def _is_changed(value: object) -> bool:
     """Return whether a value would be changed by writing it as JSON and reading it back."""
     if isinstance(value, dict):
-        for inner in value.values():
-            if _is_changed(inner):
-                return True
-        return False
+        return any(_is_changed(inner) for inner in value.values())
     if isinstance(value, list):
-        for inner in value:
-            if _is_changed(inner):
-                return True
-        return False
+        return any(_is_changed(inner) for inner in value)
     return isinstance(value, (bytes, Timestamp, Decimal))

@@ -84,13 +84,20 @@ KNOWN: Final = (
 #: Times in ms, which have a longest.
 _TIMES: Final = ("x-expires", "x-message-ttl", "x-delayed-retry-min", "x-delayed-retry-max")
 
-_OVERFLOWS: Final = ("drop-head", "reject-publish", "reject-publish-dlx")
-
 #: How long a deduplicating queue knows a value: for its window, or while its message is queued.
 DEDUPLICATION_SCOPES: Final = ("window", "queued")
 
 #: Which messages that come back a queue delays, as RabbitMQ 4.3 calls them.
 DELAYED_RETRY_TYPES: Final = ("disabled", "all", "failed", "returned")
+
+#: The values that an argument may have, and what is said of any other.
+_CHOICES: Final[dict[str, tuple[tuple[str, ...], str]]] = {
+    "x-queue-type": (QUEUE_TYPES, "\"unsupported queue type '{}'\""),
+    "x-overflow": (("drop-head", "reject-publish", "reject-publish-dlx"), "invalid_overflow"),
+    "x-dead-letter-strategy": (("at-most-once", "at-least-once"), "invalid_dlx_strategy"),
+    "x-deduplication-scope": (DEDUPLICATION_SCOPES, "it is 'window' or 'queued'"),
+    "x-delayed-retry-type": (DELAYED_RETRY_TYPES, "it is disabled, all, failed or returned"),
+}
 
 #: Arguments that RabbitMQ refuses for a queue of the type, because the type has no such thing.
 #: What it refuses and this broker can do, such as a delivery limit of a classic queue, is fine;
@@ -280,26 +287,15 @@ def check_count(value: object, name: str, where: str) -> None:
 
 
 def _check_choices(arguments: Arguments, where: str) -> None:
-    kind = arguments.get("x-queue-type")
-    if isinstance(kind, str) and kind not in QUEUE_TYPES:
-        raise _invalid("x-queue-type", where, f"\"unsupported queue type '{kind}'\"")
-    overflow = arguments.get("x-overflow")
-    if isinstance(overflow, str) and overflow not in _OVERFLOWS:
-        raise _invalid("x-overflow", where, "invalid_overflow")
+    for name, (choices, why) in _CHOICES.items():
+        value = arguments.get(name)
+        if isinstance(value, str) and value not in choices:
+            raise _invalid(name, where, why.replace("{}", value))
     version = arguments.get("x-queue-version", 1)
     if not is_int(version):
         raise _invalid("x-queue-version", where, f'"expected integer, got {type_name(version)}"')
     if version not in (1, 2):
         raise _invalid("x-queue-version", where, f"\"unsupported queue version '{version}'\"")
-    strategy = arguments.get("x-dead-letter-strategy")
-    if isinstance(strategy, str) and strategy not in ("at-most-once", "at-least-once"):
-        raise _invalid("x-dead-letter-strategy", where, "invalid_dlx_strategy")
-    scope = arguments.get("x-deduplication-scope")
-    if isinstance(scope, str) and scope not in DEDUPLICATION_SCOPES:
-        raise _invalid("x-deduplication-scope", where, "it is 'window' or 'queued'")
-    retry = arguments.get("x-delayed-retry-type")
-    if isinstance(retry, str) and retry not in DELAYED_RETRY_TYPES:
-        raise _invalid("x-delayed-retry-type", where, "it is disabled, all, failed or returned")
     single = arguments.get("x-single-active-consumer", False)
     if not isinstance(single, bool):
         raise _invalid(
@@ -349,23 +345,26 @@ def _invalid(name: str, where: str, why: str) -> PreconditionFailed:
     return PreconditionFailed(f"invalid arg '{name}' for {where}: {why}")
 
 
+#: RabbitMQ's names of types, beside those of integers and of times.
+_TYPE_NAMES: Final[dict[type, str]] = {
+    bool: "bool",
+    float: "double",
+    str: "longstr",
+    bytes: "binary",
+    dict: "table",
+    list: "array",
+    type(None): "void",
+}
+
+
 def type_name(value: object) -> str:
     """Return the name that RabbitMQ gives to the type of a table value, for error texts."""
-    if isinstance(value, bool):
-        return "bool"
+    for kind, name in _TYPE_NAMES.items():
+        if isinstance(value, kind):
+            return name
     if isinstance(value, int):
         return "signedint" if -(2**31) <= value < 2**31 else "long"
-    if isinstance(value, float):
-        return "double"
-    if isinstance(value, str):
-        return "longstr"
-    if isinstance(value, bytes):
-        return "binary"
-    if isinstance(value, dict):
-        return "table"
-    if isinstance(value, list):
-        return "array"
-    return "void" if value is None else "timestamp"
+    return "timestamp"
 
 
 def check_equivalent(current: Arguments, received: Arguments, where: str) -> None:
