@@ -19,7 +19,7 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import Final, final
 
 from mypy_extensions import i64
@@ -368,24 +368,19 @@ class _Import:
 
     def _apply(self, entry: Entry) -> bool:
         """Apply one entry; return whether it changed something."""
-        section = entry.section
-        if section == "bindings":
-            return self._bind(entry)
-        if section == "queues":
-            return self._queue(entry)
-        if section == "exchanges":
-            return self._exchange(entry)
-        if section == "policies":
-            return self._policy(entry)
-        if section == "parameters":
-            return self._parameter(entry)
-        if section == "permissions":
-            return self._permission(entry)
-        if section == "topic_permissions":
-            return self._topic_permission(entry)
-        if section == "users":
-            return self._user(entry)
-        return self._vhost(entry) if section == "vhosts" else self._global_parameter(entry)
+        apply: dict[str, Callable[[Entry], bool]] = {
+            "vhosts": self._vhost,
+            "users": self._user,
+            "permissions": self._permission,
+            "topic_permissions": self._topic_permission,
+            "global_parameters": self._global_parameter,
+            "parameters": self._parameter,
+            "policies": self._policy,
+            "queues": self._queue,
+            "exchanges": self._exchange,
+            "bindings": self._bind,
+        }
+        return apply[entry.section](entry)
 
     def _vhost_of(self, entry: Entry) -> Vhost:
         name = entry.vhost()
@@ -503,8 +498,7 @@ class _Import:
         before = parameters.find(vhost.name, component, name)
         if component == OPERATOR_POLICY:
             self._count_pattern(entry.fields.get("value"))
-        parameters.check(component, name, entry.fields.get("value"), True)
-        value = parameters.normal(component, name, entry.fields.get("value"))
+        value = parameters.check(component, name, entry.fields.get("value"), True)
         if not parameters.runs(component):
             self._kept(entry, f"there is no component '{component}' here")
         changed = value is None or not is_same(before, value)

@@ -68,25 +68,25 @@ class Parameters:
         """Return whether a component exists; parameters of others are kept without effect."""
         return component in (OPERATOR_POLICY, VHOST_LIMITS)
 
-    def check(self, component: str, name: str, value: object, others: bool = False) -> None:
-        """Judge a parameter as `set` does, and set nothing.
+    def check(self, component: str, name: str, value: object, others: bool = False) -> object:
+        """Judge a parameter as `set` does, and set nothing; return it in the form of `find`.
 
         Raises: PreconditionFailed (406) for a bad name or value, or an unknown component.
         """
         if component == "policy":
             raise PreconditionFailed("policies may not be set using this method")
         if component == OPERATOR_POLICY:
-            operator_policy(name, value, others)
-        elif component == VHOST_LIMITS:
-            _limits(name, value)
-        else:
-            check_names(component, name)
-            check_value(value)
-            if not others:
-                raise PreconditionFailed(
-                    f"Validation failed: component {component} not found: nothing here runs its "
-                    "parameters"
-                )
+            return policy_value(operator_policy(name, value, others))
+        if component == VHOST_LIMITS:
+            return _limits(name, value)
+        check_names(component, name)
+        check_value(value)
+        if not others:
+            raise PreconditionFailed(
+                f"Validation failed: component {component} not found: nothing here runs its "
+                "parameters"
+            )
+        return value
 
     def set(
         self, vhost_name: str, component: str, name: str, value: object, others: bool = False
@@ -141,12 +141,6 @@ class Parameters:
         if component == VHOST_LIMITS:
             return dict(vhost.metadata.limits) if vhost.metadata.limits else None
         return self.values.get((vhost_name, component, name))
-
-    def normal(self, component: str, name: str, value: object) -> object:
-        """Return a value that `check` took in the form in which `find` returns it."""
-        if component == OPERATOR_POLICY:
-            return policy_value(operator_policy(name, value, True))
-        return _limits(name, value) if component == VHOST_LIMITS else value
 
     def of_vhost(self, vhost_name: str) -> list[tuple[str, str, object]]:
         """Return component, name and value of each parameter.  Raises: NotFound (404).
