@@ -31,6 +31,7 @@ from leveret.limits import (
 from leveret.names import Name
 from leveret.store.disks.recording import RecordingDisk
 from support.node.core import Node
+from support.node.tags import set_tags
 from support.wire.raw_codec import method, publish
 
 Restart = Callable[[Node], Node]
@@ -91,7 +92,7 @@ def fill(node: Node) -> None:
         users.set_limits(user, {"max-connections": 5})
         users.set_limits(user, {"max-channels": 7})
     users.change_password("kept", hash_password(b"pepp", b"new"), SHA256)
-    users.set_tags("kept", ["monitoring", "free"])
+    set_tags(users, "kept", ["monitoring", "free"])
     users.clear_permission("kept", "/")
     users.clear_topic_permission("kept", "/", "x")
     users.clear_topic_permission("kept", "v")
@@ -257,7 +258,7 @@ def test_crash_finds_a_vhost_whole_or_gone() -> None:
     [
         lambda users: users.delete("none"),
         lambda users: users.change_password("none", b"", SHA256),
-        lambda users: users.set_tags("none", []),
+        lambda users: set_tags(users, "none", []),
         lambda users: users.set_permission("none", "/", "", "", ""),
         lambda users: users.set_permission("guest", "none", "", "", ""),
         lambda users: users.clear_permission("guest", "none"),

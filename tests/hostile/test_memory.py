@@ -40,6 +40,7 @@ from leveret.store.disks.recording import RecordingDisk
 from leveret.wire.content.output import FrameOutput
 from leveret.wire.numbered import Numbered
 from support.node.core import Node, Peer
+from support.node.tags import set_tags
 from support.wire.raw_codec import METHOD, frame, header, method, properties, publish
 from support.wire.raw_stream import Inbox
 
@@ -441,8 +442,8 @@ def test_users_are_refused_beyond_the_share_of_definitions(node: Node) -> None:
     for setter in setters:
         with pytest.raises(PreconditionFailed, match="definition_bytes_max"):
             setter()
-    node.broker.users.set_tags("user", ["v" * 200] * 2)
-    node.broker.users.set_tags("user", ["v" * 200] * 3)
+    set_tags(node.broker.users, "user", ["v" * 200] * 2)
+    set_tags(node.broker.users, "user", ["v" * 200] * 3)
     assert accounts.definition_bytes == accounts.definition_bytes_max
 
 

@@ -25,6 +25,7 @@ from leveret.names import Name
 from support.hostile.hostile_node import HostileNode, Tally
 from support.node.core import Node, Peer
 from support.node.staged import stage, stage_queue
+from support.node.tags import set_tags
 from support.wire.raw_codec import method, publish
 
 #: Longer than any test: an answer that comes does not come because the time is up.
@@ -145,7 +146,7 @@ def test_a_long_poll_goes_on_where_the_right_stays(tmp_path: Path) -> None:
             path = b"/api/streams/h/s/chunks?offset=%d&wait_ms=%d" % (end, _WAIT_MS)
             poll = asyncio.create_task(wire.ask("GET", path, None, basic("reader", "reader")))
             await broker.begun(lambda: bool(broker.stream.watchers))
-            users.set_tags("reader", ["monitoring"])
+            set_tags(users, "reader", ["monitoring"])
             users.set_permission("reader", "h", ".*", ".*", ".*")
             users.clear_permission("reader", "/")
             users.clear_permission("u", "h")
@@ -190,7 +191,7 @@ def test_a_download_that_is_open_ends_with_the_right(
 
 
 def tag_gone(broker: Served) -> None:
-    broker.users.set_tags("reader", ["policymaker"])
+    set_tags(broker.users, "reader", ["policymaker"])
 
 
 def vhost_closed(broker: Served) -> None:
@@ -207,7 +208,7 @@ def test_a_long_list_ends_with_the_right(
 
     async def run() -> None:
         broker = served(tmp_path)
-        broker.users.set_tags("reader", [tag])
+        set_tags(broker.users, "reader", [tag])
         vhost = broker.node.broker.vhosts["h"]
         # More than the buffers of a connection hold.
         arguments: dict[str, object] = {"x-none": "x" * 30_000}

@@ -37,6 +37,7 @@ from support.costs.cost_http import HttpClient
 from support.costs.cost_worlds import World
 from support.node.core import Node, Peer
 from support.node.staged import claimed, commit, forget, killed, stage_queue
+from support.node.tags import set_tags
 from support.wire.raw_codec import method, publish
 
 if TYPE_CHECKING:
@@ -499,7 +500,7 @@ def test_who_loses_his_rights_while_sinks_are_judged_changes_none(end: str) -> N
         request[ACCESS], request[VISIT] = access, visit
         await asyncio.sleep(0)
         if end == "tags":
-            users.set_tags("root", [])
+            set_tags(users, "root", [])
         elif end == "user":
             users.delete("root")
         else:

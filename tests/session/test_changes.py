@@ -19,6 +19,7 @@ from leveret.names import Name
 from support.node.core import Node, Peer
 from support.node.delayed import ids
 from support.node.exporting import export_definitions
+from support.node.tags import set_tags
 from support.wire.raw_codec import method, publish
 
 STREAM = {"x-queue-type": "stream"}
@@ -159,7 +160,7 @@ CHANGES: dict[str, Callable[[Peer], object]] = {
     "put user": lambda peer: peer.node.broker.users.put(
         User("new", hash_password(b"salt", b"new"), [])
     ),
-    "set_tags": lambda peer: peer.node.broker.users.set_tags("other", ["management"]),
+    "set_tags": lambda peer: set_tags(peer.node.broker.users, "other", ["management"]),
     "delete user": lambda peer: peer.node.broker.users.delete("other"),
     "set_permission": lambda peer: peer.node.broker.users.set_permission("other", "/", "", "", ""),
     "clear_permission": lambda peer: peer.node.broker.users.clear_permission("other", "/"),

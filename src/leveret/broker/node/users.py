@@ -312,11 +312,6 @@ class Users:
         """
         self.put(User(name, password_hash, self.get(name).tags, algorithm))
 
-    def set_tags(self, name: str, tags: list[str]) -> None:
-        """Replace a user's tags.  Raises: NotFound (404); PreconditionFailed (406)."""
-        user = self.get(name)
-        self.put(User(name, user.password_hash, tags, user.algorithm))
-
     def delete(self, name: str) -> Task:
         """Delete a user with his permissions, and begin to close his connections (320).
 
@@ -477,10 +472,7 @@ class Users:
         """
         self.get(name)
         check_user_limits(limits)
-        merged = {**self.limits.get(name, {}), **limits}
-        self.core.journal.define("user_limits", {"user": name, "limits": dict(merged)})
-        self.limits[name] = merged
-        self._apply_quotas(name)
+        self._keep_limits(name, {**self.limits.get(name, {}), **limits})
 
     def replace_limits(self, name: str, limits: Mapping[str, int]) -> None:
         """Set the limits of a user and take all others away, by one record.
