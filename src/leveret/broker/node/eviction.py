@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
-from leveret.broker.classic.delayed import DelayedMessages
 from leveret.broker.classic.waiting import WaitingQueue
 from leveret.broker.core.core import Core
 from leveret.limits import (
@@ -44,10 +43,8 @@ class Eviction:
         self.full = False
         #: What asks queues; it may be over.
         self._evicting: Task | None = None
-        #: Those that are to be asked.
-        self._queues: Iterator[WaitingQueue | DelayedMessages] = self._all()
-        #: The queue that has more to write.
-        self._asked: WaitingQueue | DelayedMessages | None = None
+        #: Asks one queue after the other; it goes on where the task before has stopped.
+        self._asking: Iterator[int] = self._ask_all()
         #: What was held when all queues had been asked; they are asked again when it grows.
         self._asked_at: i64 = -1
 
@@ -70,8 +67,7 @@ class Eviction:
         elif held <= self.bytes_max // 10 * 9:
             self.full = False
             self.core.memory.window_bytes = self.window_bytes
-            self._queues = self._all()
-            self._asked = None
+            self._asking = self._ask_all()
             self._asked_at = -1
             return
         if (self._asked_at < 0 or held > self._asked_at + QUEUE_WINDOW_BYTES_LEAST) and (
@@ -86,22 +82,24 @@ class Eviction:
     def _evict(self, held: i64) -> Iterator[int]:
         """Ask queues to write what they hold, until much waits to be written."""
         while self.full and self.core.spill.unwritten_bytes < SPILL_BATCH_BYTES:
-            queue = self._asked
-            if queue is None or queue.deleted:
-                queue = next(self._queues, None)
-            if queue is None:
-                self._queues = self._all()
+            cost = next(self._asking, None)
+            if cost is None:
+                self._asking = self._ask_all()
                 self._asked_at = held
                 return
-            self._asked = queue if queue.evict() else None
-            yield _ASKED
+            yield cost
 
-    def _all(self) -> Iterator[WaitingQueue | DelayedMessages]:
+    def _ask_all(self) -> Iterator[int]:
+        """Ask each queue, and each store of an exchange, until it has nothing more to write."""
         for vhost in list(self.vhosts.values()):
             for queue in list(vhost.queues.by_name.values()):
                 if isinstance(queue, WaitingQueue) and queue.ready_bytes() > 0:
-                    yield queue
+                    while not queue.deleted and queue.evict():
+                        yield _ASKED
+                    yield _ASKED
             for exchange in list(vhost.exchanges.by_name.values()):
                 store = exchange.delayed
                 if store is not None and store.memory.count() > 0:
-                    yield store
+                    while not store.deleted and store.evict():
+                        yield _ASKED
+                    yield _ASKED
