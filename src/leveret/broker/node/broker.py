@@ -368,10 +368,7 @@ class Broker:
 
     def _close_greediest(self) -> None:
         """Close the connection that holds most memory, if that is much; the next tick goes on."""
-        greediest: Link | None = None
-        for link in self.links:
-            if greediest is None or link.account.bytes > greediest.account.bytes:
-                greediest = link
+        greediest = max(self.links, key=lambda link: link.account.bytes, default=None)
         if greediest is not None and greediest.account.bytes > GREEDY_CONNECTION_BYTES:
             greediest.force(
                 f"it holds {greediest.account.bytes} bytes of memory beside messages, the most of "
