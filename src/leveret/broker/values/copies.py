@@ -14,6 +14,7 @@ not a string; here it is refused, because a copy that nobody gets is a mistake.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from typing import Final
 
 from mypy_extensions import i64
@@ -83,23 +84,33 @@ def copy_keys(properties: bytes) -> list[str]:
 
 def taken_keys(properties: bytes) -> list[str]:
     """Return these keys of a message that the broker has: earlier releases took more of them."""
+    return _keys_in(properties, _headers(properties))
+
+
+def _headers(properties: bytes) -> Iterator[tuple[int, int, int]]:
+    """Yield where each header of legal property bytes begins, where its value does, and its end."""
     at = find_property(properties, HEADERS)
-    if at < 0:
-        return []
-    return _keys_in(properties, at + 4, at + 4 + i64(read_i32_be(properties, at)))
+    return _entries(properties, at + 4, at + 4 + i64(read_i32_be(properties, at)) if at >= 0 else 0)
 
 
-def _keys_in(entries: bytes, position: i64, end: i64) -> list[str]:
-    """Return the routing keys in the entries of a table that lie from `position` to `end`."""
+def _entries(table: bytes, position: i64, end: i64) -> Iterator[tuple[int, int, int]]:
+    """Yield the same of the entries of a table that lie from `position` to `end`."""
+    while position < end:
+        value: i64 = position + 1 + i64(table[position])
+        after = value_end(table, value)
+        yield int(position), int(value), int(after)
+        position = after
+
+
+def _keys_in(table: bytes, entries: Iterator[tuple[int, int, int]]) -> list[str]:
+    """Return the routing keys in entries of a table."""
     keys: list[str] = []
     read: list[bytes] = []
-    while position < end:
-        value: i64 = position + 1 + i64(entries[position])
-        name = entries[position + 1 : value]
+    for position, value, _ in entries:
+        name = table[position + 1 : value]
         if name in (CC, BCC) and name not in read:
             read.append(name)
-            _read_keys(entries, value, name, keys)
-        position = value_end(entries, value)
+            _read_keys(table, value, name, keys)
     return keys
 
 
@@ -117,17 +128,11 @@ def carbon_copies(message: Message) -> list[str]:
     properties = message.properties
     if message.address.blind == CC_VOID or not has_copies(properties):
         return keys
-    at = find_property(properties, HEADERS)
-    position: i64 = at + 4
-    end: i64 = position + i64(read_i32_be(properties, at))
-    while position < end:
-        value: i64 = position + 1 + i64(properties[position])
-        after = value_end(properties, value)
+    for position, value, after in _headers(properties):
         if properties[position + 1 : value] == CC:
             if properties[value] == _ARRAY:
                 _read_texts(properties, value + 5, after, keys)
             break
-        position = after
     return keys
 
 
@@ -145,23 +150,15 @@ def blind_copies(address: Address) -> list[str]:
     """Return the keys in the BCC that a message was published with."""
     if address.blind_bytes == 0 or address.blind == CC_VOID:
         return []
-    return _keys_in(address.blind, 0, address.blind_bytes)
+    return _keys_in(address.blind, _entries(address.blind, 0, address.blind_bytes))
 
 
 def blind_entries(properties: bytes) -> bytes:
     """Return the headers BCC of legal property bytes as entries of a table, for an address."""
-    at = find_property(properties, HEADERS)
-    if at < 0:
-        return b""
-    position: i64 = at + 4
-    end: i64 = position + i64(read_i32_be(properties, at))
     found = b""
-    while position < end:
-        value: i64 = position + 1 + i64(properties[position])
-        after = value_end(properties, value)
+    for position, value, after in _headers(properties):
         if properties[position + 1 : value] == BCC:
             found += properties[position:after]
-        position = after
     return found
 
 
