@@ -22,7 +22,6 @@ from leveret.broker.classic.deduplication import KEYS_PER_RECORD
 from leveret.broker.classic.delayed import ChunkedQueue, DelayedMessages
 from leveret.broker.classic.waiting import WaitingQueue
 from leveret.broker.node.broker import Broker
-from leveret.broker.node.users import Users
 from leveret.broker.queue.publishers import publisher_record
 from leveret.broker.queue.queue import Queue
 from leveret.broker.recovery.compaction import Compaction
@@ -85,33 +84,21 @@ class BrokerCheckpoint(CheckpointSource):
         out.counter("queue_id", self.broker.ids.last_queue_id)
         out.counter("user_number", self.broker.users.last_number)
         vhosts = self.broker.all_vhosts()
-        for vhost in vhosts:
-            out.define("vhost", vhost.metadata.record())
+        for kind, record in _definitions(self.broker, vhosts):
+            out.define(kind, record)
             yield 1
-            yield from _hand_over_policies(out, vhost)
-        yield from _hand_over_users(out, self.broker.users)
         for session in self.broker.publish_sessions.all():
             for progress in list(session.channels.values()):
                 if progress.through() > 0:
                     out.publish_session(progress.record())
             yield 1
-        for kind, record in self.broker.parameters.records():
-            out.define(kind, record)
-            yield 1
-        for vhost in vhosts:
-            for exchange in list(vhost.exchanges.by_name.values()):
-                if exchange.durable and exchange.name and not exchange.name.startswith("amq."):
-                    out.define("exchange", exchange.definition(vhost.name))
-                    yield 1
         for vhost in vhosts:
             for queue in _queues(vhost):
                 if queue.boundary_group == self.group and not queue.deleted:
                     yield from self._hand_over_queue(out, vhost, queue)
-        for vhost in vhosts:
-            yield from _hand_over_bindings(out, vhost)
-            for decision in area_of(vhost).definitions():
-                out.define("sink", decision)
-                yield 1
+        for kind, record in _bindings_and_sinks(vhosts):
+            out.define(kind, record)
+            yield 1
 
     def _hand_over_queue(self, out: CheckpointOutput, vhost: Vhost, queue: Queue) -> Iterator[int]:
         self.queues[queue.queue_id] = queue
@@ -317,34 +304,37 @@ def _queues(vhost: Vhost) -> list[Queue]:
     return [*vhost.queues.by_name.values(), *[store for store in stores if store is not None]]
 
 
-def _hand_over_users(out: CheckpointOutput, users: Users) -> Iterator[int]:
+def _definitions(broker: Broker, vhosts: list[Vhost]) -> Iterator[tuple[str, dict[str, object]]]:
+    """Yield kind and record of all that is defined but queues and what depends on them."""
+    for vhost in vhosts:
+        yield "vhost", vhost.metadata.record()
+        for policy in list(vhost.policies.by_name.values()):
+            yield "policy", policy.record(vhost.name)
+        for policy in list(vhost.policies.operator_by_name.values()):
+            yield "operator_policy", policy.record(vhost.name)
+    users = broker.users
     for user in list(users.by_name.values()):
-        out.define("user", user.definition())
-        yield 1
-    for (name, vhost), permission in list(users.permissions.items()):
-        out.define("permission", permission.definition(name, vhost))
-        yield 1
-    for (name, vhost), of_user in list(users.topic_permissions.items()):
-        for exchange, topic_permission in list(of_user.items()):
-            out.define("topic_permission", topic_permission.definition(name, vhost, exchange))
-            yield 1
+        yield "user", user.definition()
+    for (name, vhost_name), permission in list(users.permissions.items()):
+        yield "permission", permission.definition(name, vhost_name)
+    for (name, vhost_name), of_user in list(users.topic_permissions.items()):
+        for exchange_name, topic_permission in list(of_user.items()):
+            record = topic_permission.definition(name, vhost_name, exchange_name)
+            yield "topic_permission", record
     for name, limits in list(users.limits.items()):
-        out.define("user_limits", {"user": name, "limits": dict(limits)})
-        yield 1
+        yield "user_limits", {"user": name, "limits": dict(limits)}
+    yield from broker.parameters.records()
+    for vhost in vhosts:
+        for exchange in list(vhost.exchanges.by_name.values()):
+            if exchange.durable and exchange.name and not exchange.name.startswith("amq."):
+                yield "exchange", exchange.definition(vhost.name)
 
 
-def _hand_over_policies(out: CheckpointOutput, vhost: Vhost) -> Iterator[int]:
-    for policy in list(vhost.policies.by_name.values()):
-        out.define("policy", policy.record(vhost.name))
-        yield 1
-    for policy in list(vhost.policies.operator_by_name.values()):
-        out.define("operator_policy", policy.record(vhost.name))
-        yield 1
-
-
-def _hand_over_bindings(out: CheckpointOutput, vhost: Vhost) -> Iterator[int]:
-    for exchange in list(vhost.exchanges.by_name.values()):
-        for binding in list(exchange.bindings.values()):
-            if binding.durable and not binding.has_ended():
-                out.define("binding", binding.definition(vhost.name))
-                yield 1
+def _bindings_and_sinks(vhosts: list[Vhost]) -> Iterator[tuple[str, dict[str, object]]]:
+    for vhost in vhosts:
+        for exchange in list(vhost.exchanges.by_name.values()):
+            for binding in list(exchange.bindings.values()):
+                if binding.durable and not binding.has_ended():
+                    yield "binding", binding.definition(vhost.name)
+        for decision in area_of(vhost).definitions():
+            yield "sink", decision
