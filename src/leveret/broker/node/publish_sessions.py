@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64, mypyc_attr
 
 from leveret.broker.core.accounts import LostAccount
+from leveret.broker.scheduler.costs import LOOKED_AT_PER_COST
 from leveret.broker.scheduler.effects import SyncWaiter
 from leveret.limits import (
     PUBLISH_SESSION_CHANNELS_MAX,
@@ -297,7 +298,6 @@ class PublishSessions:
         self._account = LostAccount(core.accounts)
         #: By user and identity; and those without a connection, the one lost first in front.
         self._by_user: dict[bytes, dict[bytes, PublishSession]] = {}
-        self._lost_by_user: dict[bytes, dict[PublishSession, None]] = {}
         self._lost: dict[PublishSession, None] = {}
 
     def journal(self) -> Journal:
@@ -332,17 +332,18 @@ class PublishSessions:
                 return None
         elif session.link is not None:
             session.link.superseded()
-        self._not_lost(session)
+        self._lost.pop(session, None)
         session.link = link
         return session
 
     def _make(self, user: bytes, identity: bytes) -> PublishSession | None:
         of_user = self._by_user.get(user, {})
         if len(of_user) >= PUBLISH_SESSIONS_PER_USER_MAX:
-            oldest = next(iter(self._lost_by_user.get(user, {})), None)
-            if oldest is None:
+            self._core.scheduler.spent += len(of_user) // LOOKED_AT_PER_COST
+            lost = [one for one in of_user.values() if one.link is None]
+            if not lost:
                 return None
-            self.forget(oldest)
+            self.forget(min(lost, key=lambda one: one.lost_ms))
         session = PublishSession(self, user, identity)
         self._by_user.setdefault(user, {})[identity] = session
         return session
@@ -354,22 +355,13 @@ class PublishSessions:
             return
         session.lost_ms = self._core.now_ms
         self._lost[session] = None
-        self._lost_by_user.setdefault(session.user, {})[session] = None
-
-    def _not_lost(self, session: PublishSession) -> None:
-        if session in self._lost:
-            del self._lost[session]
-            of_user = self._lost_by_user[session.user]
-            del of_user[session]
-            if not of_user:
-                del self._lost_by_user[session.user]
 
     def forget(self, session: PublishSession) -> None:
         """Forget a session, and record that where anything of it is recorded."""
         of_user = self._by_user.get(session.user)
         if of_user is None or of_user.get(session.identity) is not session:
             return
-        self._not_lost(session)
+        self._lost.pop(session, None)
         del of_user[session.identity]
         if not of_user:
             del self._by_user[session.user]
@@ -420,7 +412,6 @@ class PublishSessions:
             if session is None:
                 return
             self._lost[session] = None
-            self._lost_by_user.setdefault(session.user, {})[session] = None
         session.restore(progress)
 
     def restored(self) -> None:
