@@ -100,10 +100,6 @@ class Accounts:
         """Return what is booked in all."""
         return self.definition_bytes + self.connection_bytes + self.mark_bytes + self.request_bytes
 
-    def has_room_for_marks(self) -> bool:
-        """Return whether queues may remember more."""
-        return self.mark_bytes_max < 0 or self.mark_bytes < self.mark_bytes_max
-
     def counted(self) -> i64:
         """Return what of it counts with the messages: what any small broker holds does not."""
         return max(self.total() - ACCOUNTS_FREE_BYTES, 0)
@@ -162,20 +158,6 @@ class Account:
 
 
 @final
-class LostAccount:
-    """What is kept for the clients of lost connections; it counts with the connections."""
-
-    def __init__(self, accounts: Accounts) -> None:
-        self.bytes: i64 = 0
-        self._accounts: Final = accounts
-
-    def book(self, size: i64) -> None:
-        """Book `size` bytes; a negative size books out."""
-        self.bytes += size
-        self._accounts.connection_bytes += size
-
-
-@final
 class MarkAccount:
     """What one queue, or a stream, or a vhost of its sinks, remembers beside messages."""
 
@@ -190,7 +172,8 @@ class MarkAccount:
 
     def has_room(self) -> bool:
         """Return whether there is room for more."""
-        return self._accounts.has_room_for_marks()
+        most = self._accounts.mark_bytes_max
+        return most < 0 or self._accounts.mark_bytes < most
 
     def end(self) -> None:
         """Book out everything: it is forgotten."""

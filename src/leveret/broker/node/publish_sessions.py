@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
-from leveret.broker.core.accounts import LostAccount
 from leveret.broker.scheduler.costs import LOOKED_AT_PER_COST
 from leveret.broker.scheduler.effects import SyncWaiter
 from leveret.limits import (
@@ -295,7 +294,8 @@ class PublishSessions:
 
     def __init__(self, core: Core) -> None:
         self._core = core
-        self._account = LostAccount(core.accounts)
+        #: What they take; it counts with the connections.
+        self.held_bytes: i64 = 0
         #: By user and identity; and those without a connection, the one lost first in front.
         self._by_user: dict[bytes, dict[bytes, PublishSession]] = {}
         self._lost: dict[PublishSession, None] = {}
@@ -305,13 +305,9 @@ class PublishSessions:
         return self._core.journal
 
     def book(self, size: i64) -> None:
-        """Book what they take."""
-        self._account.book(size)
-
-    @property
-    def held_bytes(self) -> int:
-        """How much they take."""
-        return int(self._account.bytes)
+        """Book `size` bytes; a negative size books out."""
+        self.held_bytes += size
+        self._core.accounts.connection_bytes += size
 
     def all(self) -> list[PublishSession]:
         """Return all of them."""

@@ -69,6 +69,9 @@ ARGON2: Final = "leveret_password_hashing_argon2id"
 #: The bytes of RabbitMQ's hashes with their salt.
 _SALTED_BYTES: Final = {MD5: SALT_BYTES + 16, SHA256: SALT_BYTES + 32, SHA512: SALT_BYTES + 64}
 
+#: The functions that make them.
+_DIGESTS: Final = {MD5: "md5", SHA256: "sha256", SHA512: "sha512"}
+
 MAX_CONNECTIONS: Final = "max-connections"
 
 #: What can be limited for a user.
@@ -209,12 +212,8 @@ class User:
         if not known or not password or self.algorithm == ARGON2:
             return False
         salt = known[:SALT_BYTES]
-        if self.algorithm == SHA512:
-            found = hashlib.sha512(salt + password).digest()
-        elif self.algorithm == MD5:
-            found = hashlib.md5(salt + password, usedforsecurity=False).digest()
-        else:
-            found = hashlib.sha256(salt + password).digest()
+        digest = _DIGESTS.get(self.algorithm, "sha256")
+        found = hashlib.new(digest, salt + password, usedforsecurity=False).digest()
         return hmac.compare_digest(salt + found, known)
 
 

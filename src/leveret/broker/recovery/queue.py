@@ -28,10 +28,6 @@ class RestoredQueue(QueueState[Returned]):
         #: The owners of the names of consumers, if they are recorded.
         self.offset_owners: dict[bytes, Owner] = {}
 
-    def in_chunk(self, sequence: i64) -> bool:
-        """Return whether a sequence is in the range of a chunk."""
-        return self.covered.has(sequence)
-
     def hand_over(self, first: i64, last: i64) -> None:
         """Leave messages to the chunk that has them, and keep what the chunk does not hold."""
         for sequence in self.kept_between(first, last):

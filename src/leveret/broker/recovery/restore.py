@@ -246,7 +246,7 @@ class Restore(Replay):
         returned = queue.messages.get(sequence)
         if returned is not None:
             returned.count = delivery_count
-        elif not queue.deleted and queue.in_chunk(sequence):
+        elif not queue.deleted and queue.covered.has(sequence):
             queue.counts[sequence] = delivery_count
 
     def purge(self, queue_id: i64, below_sequence: i64) -> None:
