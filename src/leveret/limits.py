@@ -506,7 +506,7 @@ PUBLISH_SESSION_CHANNELS_MAX: Final = 4_096
 #: has unconfirmed at a time, by far.  The oldest are forgotten for one more.
 PUBLISH_SESSION_GAPS_MAX: Final = 4_096
 
-#: Sinks that a vhost remembers (each takes some 1,100 bytes): one for each streaming query that
+#: Sinks that a vhost remembers (each takes some 600 bytes): one for each streaming query that
 #: writes there, of which a cluster runs hundreds.  All end at once with their vhost.  One more is
 #: refused until one of them was idle for long enough.
 SINKS_PER_VHOST_MAX: Final = 4_000

@@ -42,8 +42,8 @@ QUEUE_BYTES: Final = 2_800
 #: What a staging queue takes more: its place among those of its sink, which it may have for itself,
 #: and in the lists of what goes through them.
 STAGED_BYTES: Final = 700
-#: What is remembered of a sink, without its names, with the deadline at which it is forgotten.
-SINK_BYTES: Final = 1_100
+#: What is remembered of a sink, without its names.
+SINK_BYTES: Final = 600
 EXCHANGE_BYTES: Final = 850
 BINDING_BYTES: Final = 420
 POLICY_BYTES: Final = 700

@@ -65,9 +65,9 @@ class StagingArea(StagingQueues):
         self.sinks.staged.add(queue.sink, queue.destination, queue)
         return queue
 
-    def release(self) -> Iterator[int]:
+    def release(self) -> None:
         """Forget all staging queues and sinks, because the vhost is deleted."""
-        return self.sinks.release()
+        self.sinks.release()
 
     def _drop_lower(self, sink: Sink) -> None:
         """Delete what its owner staged for lower batches, later."""

@@ -193,8 +193,6 @@ class Sink:
         self.time_ms: i64 = 0
         #: True while the queues of its lower batches are being deleted.
         self.drops_lower = False
-        #: What looks whether it is idle, as long as it is known.
-        self.expiry: Timed | None = None
         #: Batches that are committed and not all released, in their order.
         self.releases: list[Release] = []
         # Counters since the start.

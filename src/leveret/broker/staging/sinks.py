@@ -24,7 +24,6 @@ destination.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from typing import Final, final
 
 from mypy_extensions import i64
@@ -43,6 +42,7 @@ from leveret.broker.scheduler.costs import LOOKED_AT_PER_COST
 from leveret.broker.scheduler.timers import Timed
 from leveret.broker.staging.index import StagingIndex
 from leveret.broker.staging.release import Sink
+from leveret.clock import NO_DEADLINE
 from leveret.limits import CLIENT_PUBLISHER_EXPIRY_MS, SINKS_PER_USER_MAX
 from leveret.names import check_new, is_save
 
@@ -51,24 +51,11 @@ GIVE_SINK: Final = "set_sink_owner"
 
 
 @final
-class SinkExpiry(Timed):
-    """When a sink may have been idle for long enough; each commit moves that."""
-
-    def __init__(self, sinks: Sinks, sink: Sink) -> None:
-        super().__init__()
-        self._sinks: Final = sinks
-        self._sink: Final = sink
-
-    def due(self, now_ms: i64) -> None:
-        """Forget the sink if it was idle."""
-        self._sinks.look_at(self._sink)
-
-
-@final
-class Sinks:
-    """The sinks of one vhost."""
+class Sinks(Timed):
+    """The sinks of one vhost; it is due when the first of them may have been idle too long."""
 
     def __init__(self, core: Core, vhost: str) -> None:
+        super().__init__()
         self.core: Final = core
         self.vhost: Final = vhost
         #: By name and destination.
@@ -150,9 +137,7 @@ class Sinks:
             self._placed[of] = self._placed.get(of, 0) + 1
         if sink.adopted:
             self._adopted[sink.name] = sink
-        if sink.expiry is None:
-            sink.expiry = SinkExpiry(self, sink)
-            self._arm(sink, sink.expiry, sink.time_ms)
+        self._watch(sink)
 
     def _remove(self, sink: Sink) -> None:
         del self.by_place[(sink.name, sink.destination)]
@@ -238,28 +223,25 @@ class Sinks:
         expiry_ms = self.core.publisher_expiry_ms
         return min(expiry_ms, CLIENT_PUBLISHER_EXPIRY_MS) if is_save(sink.name) else expiry_ms
 
-    def _arm(self, sink: Sink, expiry: Timed, time_ms: i64) -> None:
-        """Have a sink looked at when it may be idle that was not at that time."""
-        self.core.timers.set(expiry, time_ms + self._expiry_ms(sink) + 1)
+    def _watch(self, sink: Sink) -> None:
+        """Be due at the latest when `sink` may have been idle too long."""
+        since_ms = self.core.now_ms if sink.is_busy() else sink.time_ms
+        due_ms = since_ms + self._expiry_ms(sink) + 1
+        if due_ms < self.deadline_ms or self.deadline_ms == NO_DEADLINE:
+            self.core.timers.set(self, due_ms)
 
-    def look_at(self, sink: Sink) -> None:
-        """Forget a sink if it expired."""
-        if self._is_idle(sink):
-            self._remove(sink)
-            self._end_expiry(sink)
-        elif sink.expiry is not None:
-            self._arm(sink, sink.expiry, self.core.now_ms if sink.is_busy() else sink.time_ms)
-
-    def _end_expiry(self, sink: Sink) -> None:
-        """Look at a sink no more: it is forgotten."""
-        if sink.expiry is not None:
-            self.core.timers.cancel(sink.expiry)
-            sink.expiry = None
+    def due(self, now_ms: i64) -> None:
+        """Forget the sinks that were idle too long, and watch the others."""
+        self.core.scheduler.spent += len(self.by_place) // LOOKED_AT_PER_COST
+        for sink in list(self.by_place.values()):
+            if self._is_idle(sink):
+                self._remove(sink)
+            else:
+                self._watch(sink)
 
     def forget_one(self, sink: Sink) -> None:
         """Forget a sink, and journal that."""
         self._remove(sink)
-        self._end_expiry(sink)
         place: dict[str, object] = {
             "vhost": self.vhost,
             "name": sink.name,
@@ -267,17 +249,14 @@ class Sinks:
         }
         self.core.journal.delete("sink", place)
 
-    def release(self) -> Iterator[int]:
+    def release(self) -> None:
         """Forget all sinks, because the vhost is deleted."""
         core = self.core
-        while self.by_place:
-            self._end_expiry(self.by_place.popitem()[1])
-            yield 1
+        core.timers.cancel(self)
+        self.by_place.clear()
         self.staged.clear()
-        core.memory.free_table(self._placed)
-        core.memory.free_table(self._adopted)
-        self._placed = {}
-        self._adopted = {}
+        self._placed.clear()
+        self._adopted.clear()
         self.quota.clear()
         self.account.end()
 

@@ -5,7 +5,6 @@ A vhost has a staging queue made as it makes any other, and knows neither sinks 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from mypy_extensions import i64, mypyc_attr
@@ -34,9 +33,8 @@ class StagingQueues:
         """Return a new queue whose arguments name a sink."""
         return ClassicQueue(core, queue_id, name, attributes)
 
-    def release(self) -> Iterator[int]:
+    def release(self) -> None:
         """Forget what is left of staging in a deleted vhost."""
-        return iter(())
 
 
 def staging_record(owner: Owner | None, made_ms: i64) -> dict[str, object]:

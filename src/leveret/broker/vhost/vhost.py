@@ -143,7 +143,7 @@ class Vhost(QueueHost):
         """Release all that is in the deleted vhost."""
         yield from self.exchanges.release()
         yield from self.queues.release()
-        yield from self.staging.release()
+        self.staging.release()
         self.exchanges.end()
         self.account.end()
 
