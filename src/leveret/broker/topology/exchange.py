@@ -11,7 +11,7 @@ What one message may cost is bounded: everything that routing looks at is counte
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64, mypyc_attr
@@ -240,6 +240,13 @@ class Routing(Destinations):
             self._matched = True
             self.matched += 1
             self._visit(binding.exchange)
+
+    def take_all(self, bindings: Iterable[Binding]) -> None:
+        """Add the destinations of bindings that matched, as many as the message may have."""
+        for binding in bindings:
+            self.take(binding)
+            if self.over:
+                break
 
     def take_target(self, target: Target) -> None:
         """Add a target that matched, once."""

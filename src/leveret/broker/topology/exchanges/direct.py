@@ -22,16 +22,21 @@ class DirectExchange(Exchange):
         super().__init__(declared)
         self.by_key = {}
 
+    def key_of(self, binding: Binding) -> str:
+        """Return what a binding is found by."""
+        return binding.binding_key
+
     def add(self, binding: Binding) -> None:
         """Index `binding` by its key."""
-        self.by_key.setdefault(binding.binding_key, {})[binding] = None
+        self.by_key.setdefault(self.key_of(binding), {})[binding] = None
 
     def remove(self, binding: Binding) -> None:
         """Forget `binding`."""
-        bindings = self.by_key[binding.binding_key]
+        key = self.key_of(binding)
+        bindings = self.by_key[key]
         del bindings[binding]
         if not bindings:
-            del self.by_key[binding.binding_key]
+            del self.by_key[key]
 
     def index_bytes(self) -> i64:
         """Return the memory of the index."""
@@ -39,7 +44,4 @@ class DirectExchange(Exchange):
 
     def route(self, routing: Routing) -> None:
         """Match the bindings whose key is the routing key."""
-        for binding in self.by_key.get(routing.routing_key, ()):
-            routing.take(binding)
-            if routing.over:
-                break
+        routing.take_all(self.by_key.get(routing.routing_key, ()))

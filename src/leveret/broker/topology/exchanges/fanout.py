@@ -21,7 +21,4 @@ class FanoutExchange(Exchange):
 
     def route(self, routing: Routing) -> None:
         """Match all bindings."""
-        for binding in self.bindings.values():
-            routing.take(binding)
-            if routing.over:
-                break
+        routing.take_all(self.bindings.values())

@@ -22,8 +22,8 @@ from mypy_extensions import i64
 from leveret.broker.core.core import Core
 from leveret.broker.core.retention import Keeper, Shrinking
 from leveret.broker.queue.target import RECORDS_NONE, Target
-from leveret.broker.topology.binding import Binding
-from leveret.broker.topology.exchange import Declared, Exchange, Routing
+from leveret.broker.topology.exchange import Declared, Routing
+from leveret.broker.topology.exchanges.fanout import FanoutExchange
 from leveret.broker.values.arguments import is_int
 from leveret.errors import PreconditionFailed
 from leveret.limits import HISTORY_MESSAGES, HISTORY_MESSAGES_MAX, MESSAGE_OVERHEAD_BYTES
@@ -73,8 +73,8 @@ def _cost(message: Message) -> i64:
     return message.size + MESSAGE_OVERHEAD_BYTES
 
 
-class RecentHistoryExchange(Exchange):
-    """Needs no index: every binding matches."""
+class RecentHistoryExchange(FanoutExchange):
+    """A fanout with a history."""
 
     length: i64
     history: History | None
@@ -82,7 +82,6 @@ class RecentHistoryExchange(Exchange):
     def __init__(self, declared: Declared) -> None:
         """Start without a history.  Raises: PreconditionFailed (406) for a length that is none."""
         super().__init__(declared)
-        self.looks_at_keys = False
         self.history = None
         length = self.arguments.get("x-recent-history-length", HISTORY_MESSAGES)
         if not is_int(length) or not isinstance(length, int) or length < 1:
@@ -105,12 +104,6 @@ class RecentHistoryExchange(Exchange):
         if self.history is not None:
             self.history.drop()
 
-    def add(self, binding: Binding) -> None:
-        """Nothing to index."""
-
-    def remove(self, binding: Binding) -> None:
-        """Nothing was indexed."""
-
     def replayed(self) -> list[Message]:
         """Return what a new binding gets at once, oldest first."""
         return list(self.history.messages) if self.history is not None else []
@@ -120,7 +113,4 @@ class RecentHistoryExchange(Exchange):
         no_store = routing.headers().get("x-recent-history-no-store")
         if self.history is not None and no_store is not True:
             routing.take_tap(self.history)
-        for binding in self.bindings.values():
-            routing.take(binding)
-            if routing.over:
-                break
+        super().route(routing)

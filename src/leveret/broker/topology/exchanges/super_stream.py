@@ -14,10 +14,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from mypy_extensions import i64
-
 from leveret.broker.topology.binding import Binding
-from leveret.broker.topology.exchange import Declared, Exchange, Routing
+from leveret.broker.topology.exchange import Declared, Routing
+from leveret.broker.topology.exchanges.direct import DirectExchange
 from leveret.broker.values.arguments import int_argument
 from leveret.errors import PreconditionFailed
 from leveret.routing.murmur import partition_of
@@ -26,14 +25,10 @@ from leveret.routing.murmur import partition_of
 #: fifty lines of plain Python.
 _BYTES_PER_LOOK: Final = 8
 
-#: A partition with the table of its bindings.
-_PARTITION_BYTES: Final = 320
 
-
-class SuperStreamExchange(Exchange):
+class SuperStreamExchange(DirectExchange):
     """Bindings by the number that their key is."""
 
-    partitions: dict[int, dict[Binding, None]]
     #: How many there are by the argument; below 1 it says nothing.
     declared: int
 
@@ -41,36 +36,20 @@ class SuperStreamExchange(Exchange):
         """Start without partitions; of several routing keys the first one counts."""
         super().__init__(declared)
         self.looks_at_keys = False
-        self.partitions = {}
         self.declared = int_argument(self.arguments, "x-super-stream-partitions")
 
-    def add(self, binding: Binding) -> None:
-        """Take a partition.  Raises: PreconditionFailed (406) for a key that is no number."""
-        self.partitions.setdefault(partition_number(binding.binding_key), {})[binding] = None
-
-    def remove(self, binding: Binding) -> None:
-        """Forget a partition."""
-        number = partition_number(binding.binding_key)
-        bindings = self.partitions[number]
-        del bindings[binding]
-        if not bindings:
-            del self.partitions[number]
-
-    def index_bytes(self) -> i64:
-        """Return the memory of the index."""
-        return len(self.partitions) * _PARTITION_BYTES
+    def key_of(self, binding: Binding) -> str:
+        """Return the number.  Raises: PreconditionFailed (406) for a key that is no number."""
+        return str(partition_number(binding.binding_key))
 
     def route(self, routing: Routing) -> None:
         """Match the bindings of the partition; where it is missing, nothing."""
-        partitions = self.declared if self.declared > 0 else len(self.partitions)
+        partitions = self.declared if self.declared > 0 else len(self.by_key)
         if partitions == 0:
             return
         key = routing.routing_key.encode("utf-8", "surrogateescape")
         routing.look(len(key) // _BYTES_PER_LOOK)
-        for binding in self.partitions.get(partition_of(key, partitions), ()):
-            routing.take(binding)
-            if routing.over:
-                break
+        routing.take_all(self.by_key.get(str(partition_of(key, partitions)), ()))
 
 
 def partition_number(key: str) -> int:
