@@ -50,7 +50,7 @@ class NamedReaderStats:
 
     def __init__(self, stream: Stream, name: str) -> None:
         group = stream.offsets.groups.get(name)
-        stored = stream.offsets.get(name)
+        stored = stream.offsets.stored.get(name)
         self.name: Final = name
         self.owner: Final = stream.offsets.owners.get(name)
         #: The stored offset; None while it is unknown because a timestamp is still being looked up.
@@ -58,7 +58,7 @@ class NamedReaderStats:
         #: Messages that are not processed yet.
         self.lag: Final = None if stored is None else int(_lag(stream, stored))
         self.consumer_count: Final = 0 if group is None else len(group.consumers)
-        self.unacked_count: Final = 0 if group is None else int(group.unsettled_count())
+        self.unacked_count: Final = 0 if group is None else len(group.unsettled)
         #: The consumer that gets the messages: the name of its connection, and its tag.
         self.active: Final = None if group is None else _active(group)
 

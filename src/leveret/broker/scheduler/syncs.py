@@ -63,6 +63,11 @@ class Syncs:
         """Note that the method at hand wrote a record which its reply must wait for."""
         self.reply_group = self.journal.group
 
+    def wait_in_reply(self, group: i64) -> None:
+        """Have the reply to the method at hand wait for `group` too."""
+        if group > self.journal.durable_group:
+            self.reply_group = max(self.reply_group, group)
+
     def must_wait(self, group: i64) -> bool:
         """Return whether what depends on the records up to `group` must wait for a sync."""
         journal = self.journal

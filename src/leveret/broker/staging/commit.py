@@ -260,7 +260,7 @@ class Commit:
             yield 1
         core = vhost.core
         if group > core.journal.durable_group:
-            core.syncs.reply_group = max(core.syncs.reply_group, group)
+            core.syncs.wait_in_reply(group)
             yield SYNC
         if command.unroutable == FAIL:
             for staging in self.staged:

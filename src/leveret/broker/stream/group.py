@@ -76,7 +76,7 @@ class StreamGroup(Source):
         offsets.own(self.reader_name, by)
         offsets.groups[self.reader_name] = self
         if self.reader is None:
-            stored = offsets.get(self.reader_name)
+            stored = offsets.stored.get(self.reader_name)
             if stored is not None:
                 reader = StreamReader(stream, stored)
             self.reader = reader
@@ -94,7 +94,7 @@ class StreamGroup(Source):
         del self.filters[consumer]
         self.consumer_order = self.consumer_order.removed(consumer, place)
         self.store()
-        self._wait_for_store()
+        self.core.syncs.wait_in_reply(self.core.journal.last_group)
         self._end_unused()
         self.schedule()
 
@@ -121,17 +121,6 @@ class StreamGroup(Source):
             if self.consumer_order.is_active(consumer):
                 return consumer
         return None
-
-    def unsettled_count(self) -> i64:
-        """Return how many deliveries were neither acked nor rejected nor given back."""
-        return len(self.unsettled)
-
-    def _wait_for_store(self) -> None:
-        """Delay the reply to the current method until all that is recorded is on the disk."""
-        core = self.core
-        group = core.journal.last_group
-        if group > core.journal.durable_group:
-            core.syncs.reply_group = max(core.syncs.reply_group, group)
 
     def _end_unused(self) -> None:
         """End the group with its last consumer and the last delivery."""

@@ -81,10 +81,6 @@ class StreamOffsets(Timed):
         """Return the offset behind the newest message."""
         return self._stream.next_offset if self._stream is not None else 0
 
-    def get(self, name: str) -> int | None:
-        """Return the offset stored for `name`, or None."""
-        return self.stored.get(name)
-
     def store(self, name: str, offset: i64) -> None:
         """Journal that `name` has come to `offset`, unless that is known.
 

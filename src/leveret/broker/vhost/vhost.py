@@ -116,8 +116,8 @@ class Vhost(QueueHost):
 
     def wait_for_definition(self, durable: bool, group: i64) -> None:
         """Let the reply wait for a definition that another connection made a moment ago."""
-        if durable and group > self.core.journal.durable_group:
-            self.core.syncs.reply_group = max(self.core.syncs.reply_group, group)
+        if durable:
+            self.core.syncs.wait_in_reply(group)
 
     def removed(self) -> None:
         """Note that the method at hand wrote the record of a removal."""
@@ -129,8 +129,7 @@ class Vhost(QueueHost):
 
         Else a crash could bring back what this reply says is not there.
         """
-        if self.removed_group > self.core.journal.durable_group:
-            self.core.syncs.reply_group = max(self.core.syncs.reply_group, self.removed_group)
+        self.core.syncs.wait_in_reply(self.removed_group)
 
     # -- its end ----------------------------------------------------------------------------------
 
