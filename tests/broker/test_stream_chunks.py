@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from leveret.broker.stream.chunks import StreamPart, next_part, tail_chunk
+from leveret.broker.stream.chunks import StreamPart, next_part
 from leveret.broker.stream.stream import Stream, StreamWatcher
 from leveret.chunk import Chunk
 from leveret.names import Name
@@ -91,14 +91,6 @@ def test_a_stored_chunk_comes_whole_and_as_it_lies(node: Node, peer: Peer) -> No
 
 def test_an_empty_stream_has_no_part(node: Node, peer: Peer) -> None:
     assert read_from(node, 0) == []
-
-
-def test_only_what_lies_in_memory_is_built(node: Node, peer: Peer) -> None:
-    put(peer, 0, 4)
-    assert Chunk(tail_chunk(stream(node), 1, 3)).count == 2
-    for first, end in ((0, 5), (4, 5)):
-        with pytest.raises(ValueError, match="in memory"):
-            tail_chunk(stream(node), first, end)
 
 
 class Watcher(StreamWatcher):

@@ -50,16 +50,14 @@ class Block(CachedBlock):
         self.count += 1
         self.size += message.size
 
-    def chunk(self, queue_id: i64) -> ChunkBuilder:
-        """Return the messages of a block in memory as a chunk of the stream of that `queue_id`."""
+    def build(self, builder: ChunkBuilder, first: i64, end: i64) -> ChunkBuilder:
+        """Add the messages `first` to `end` - 1 of a block in memory to a chunk; return that."""
         messages = self.messages
         assert messages is not None
-        builder = ChunkBuilder(queue_id, True)
-        offset: i64 = self.first
-        for message in messages:
+        for offset in range(first, end):
+            message = messages[offset - self.first]
             if message is not None:
                 builder.add(offset, message)
-            offset += 1
         return builder
 
     def unload(self) -> None:

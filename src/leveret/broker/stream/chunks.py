@@ -62,7 +62,8 @@ def next_part(stream: Stream, offset: i64) -> StreamPart | None:
     end = min(end, stream.visible_end)
     if first >= end:
         return None
-    return StreamPart(first, end, None, tail_chunk(stream, first, end))
+    chunk = block.build(ChunkBuilder(stream.queue_id), first, end)
+    return StreamPart(first, end, None, chunk.build())
 
 
 def end_of_parts(stream: Stream, start: i64, end: i64, bytes_max: i64) -> i64:
@@ -90,19 +91,3 @@ def report_damage(stream: Stream, part: StreamPart, data: bytes, damage: ChunkDa
         return False
     report_chunk(stream, ref, data, damage, ref.count)
     return True
-
-
-def tail_chunk(stream: Stream, first: i64, end: i64) -> bytes:
-    """Return the messages `first` to `end` - 1, which lie in one block in memory, as a chunk."""
-    block = stream.block_at(first)
-    messages = block.messages if block is not None else None
-    if block is None or messages is None or not block.first <= first < end <= block.end:
-        raise ValueError("only what lies in memory can be made a chunk")
-    builder = ChunkBuilder(stream.queue_id)
-    offset: i64 = first
-    while offset < end:
-        message = messages[offset - block.first]
-        if message is not None:
-            builder.add(offset, message)
-        offset += 1
-    return builder.build()

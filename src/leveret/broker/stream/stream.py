@@ -38,7 +38,7 @@ from leveret.broker.stream.retention import Retention
 from leveret.broker.stream.time import block_in_time, end_in_time, offset_in_time
 from leveret.broker.values.arguments import age_seconds, int_argument, is_age
 from leveret.broker.values.queue_attributes import QueueAttributes
-from leveret.chunk import RecordDamaged
+from leveret.chunk import ChunkBuilder, RecordDamaged
 from leveret.errors import NotImplementedFault, PreconditionFailed
 from leveret.limits import CHUNK_RECORDS_MAX, SUPER_STREAM_PARTITIONS_KEPT_MAX
 from leveret.message import Message
@@ -190,7 +190,8 @@ class Stream(Queue):
         so a crash finds either the messages in the journal, or both, or the chunk.
         """
         core = self.core
-        ref = core.spill.add(block.chunk(self.queue_id), BlockSpill(self, block), False)
+        chunk = block.build(ChunkBuilder(self.queue_id, True), block.first, block.end)
+        ref = core.spill.add(chunk, BlockSpill(self, block), False)
         block.ref = ref
         core.spill.use.lives(ref, ref.count)
         core.memory.end_chunk(block.size)
@@ -399,7 +400,7 @@ class Stream(Queue):
         time_ms = self._time_of(wanted)
         if time_ms is None:
             raise PreconditionFailed(f"invalid arg 'x-stream-offset' for {where}")
-        return self.offset_near(time_ms)
+        return self._seen(block_in_time(self.blocks, time_ms), self.next_offset)
 
     def _time_of(self, wanted: object) -> i64 | None:
         """Return the time in ms that a wanted offset stands for; None where it is no time."""
@@ -425,24 +426,10 @@ class Stream(Queue):
         offset = end_in_time(self.blocks, self.core.reader, self.queue_id, timestamp_ms)
         return self._seen(offset, self.first_offset)
 
-    def offset_near(self, timestamp_ms: i64) -> i64:
-        """Return where the block begins that holds the message of a time; nothing is read."""
-        return self._seen(block_in_time(self.blocks, timestamp_ms), self.next_offset)
-
     def _seen(self, offset: i64 | None, otherwise: i64) -> i64:
         """Return an offset, or `otherwise` for None, as far as readers see the stream."""
         found: i64 = otherwise if offset is None else offset
         return max(min(found, self.visible_end), self.first_offset)
-
-    def takes_now(self) -> bool:
-        """Return whether a consumer has credit; it gets the message when that is synced."""
-        asked: i64 = 0
-        for consumer in self.readers:
-            if consumer.ready():
-                return True
-            asked += 1
-        self.core.scheduler.spent += asked // LOOKED_AT_PER_COST
-        return False
 
     def dispatch(self, limit: i64) -> bool:
         """Hand out up to `limit` messages, each consumer's share from its own place.
@@ -575,7 +562,13 @@ class StreamTarget(Target):
 
     def takes_now(self) -> bool:
         """Return whether a consumer has credit; it gets the message when that is synced."""
-        return self._stream.takes_now()
+        asked: i64 = 0
+        for consumer in self._stream.readers:
+            if consumer.ready():
+                return True
+            asked += 1
+        self.core.scheduler.spent += asked // LOOKED_AT_PER_COST
+        return False
 
     def deliver_one(self) -> None:
         """Deliver a message that is synced already; the new one is not yet."""
