@@ -48,7 +48,7 @@ from leveret.broker.topology.exchanges import make_exchange
 from leveret.broker.values.arguments import Arguments, check_equivalent
 from leveret.broker.values.patterns import compile_cost
 from leveret.broker.values.queue_attributes import QueueAttributes
-from leveret.broker.vhost.metadata import check_limits
+from leveret.broker.vhost.metadata import checked_limits
 from leveret.broker.vhost.vhost import Vhost
 from leveret.errors import AmqpError, NotFound, PreconditionFailed
 from leveret.names import Name, clean_argument, cleaned
@@ -407,7 +407,7 @@ class _Import:
     def _vhost(self, entry: Entry) -> bool:
         name = entry.name("name")
         limits = entry.table("limits")
-        check_limits(limits)
+        checked_limits(limits)
         before = (
             self._broker.vhosts[name].metadata.record() if name in self._broker.vhosts else None
         )

@@ -22,7 +22,7 @@ from leveret.broker.node.users import check_default_limits
 from leveret.broker.policy.keys import utf8_size
 from leveret.broker.policy.policy import Policy, make_policy
 from leveret.broker.values.arguments import Arguments, is_int
-from leveret.broker.vhost.metadata import check_limits
+from leveret.broker.vhost.metadata import checked_limits
 from leveret.errors import NotFound, PreconditionFailed
 from leveret.limits import PARAMETER_BYTES_MAX, PARAMETERS_MAX, SHORT_STRING_BYTES_MAX
 from leveret.wire.buffer import BytesWriter
@@ -309,7 +309,7 @@ def _limits(name: str, value: object) -> Arguments:
     if name != LIMITS:
         raise PreconditionFailed(f"a parameter of {VHOST_LIMITS} is named '{LIMITS}'")
     limits = as_table(value, "limits")
-    check_limits(limits)
+    checked_limits(limits)
     return limits
 
 

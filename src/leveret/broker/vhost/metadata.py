@@ -116,10 +116,6 @@ class Metadata:
 
     def _take(self, changes: Arguments) -> None:
         before = _memory(self.description, self.tags)
-        self._take_each(changes)
-        self._vhost.account.book(_memory(self.description, self.tags) - before)
-
-    def _take_each(self, changes: Arguments) -> None:
         if "description" in changes:
             self.description = str(changes["description"])
         if "tags" in changes:
@@ -131,6 +127,7 @@ class Metadata:
         if "strict_keys" in changes:
             self._vhost.strict_keys = changes["strict_keys"] is True
             self._vhost.revision += 1
+        self._vhost.account.book(_memory(self.description, self.tags) - before)
 
     # -- limits -----------------------------------------------------------------------------------
 
@@ -212,12 +209,8 @@ class Metadata:
         if isinstance(metadata, dict):
             whole.update(metadata)
         self._take(whole)
-        known: dict[str, int] = {}
-        if isinstance(limits, dict):
-            for name, value in limits.items():
-                if isinstance(value, int):
-                    known[str(name)] = value
-        self._limit(known)
+        kept = limits if isinstance(limits, dict) else {}
+        self._limit({str(name): limit for name, limit in kept.items() if isinstance(limit, int)})
 
 
 def vhost_record(name: str, metadata: Arguments, limits: Mapping[str, int]) -> Arguments:
@@ -289,12 +282,7 @@ def _type_name(value: object) -> str:
 
 def checked_limits(limits: Arguments) -> dict[str, int]:
     """Return limits of a vhost.  Raises: PreconditionFailed (406) for those that cannot be."""
-    check_limits(limits)
-    return {name: value for name, value in limits.items() if isinstance(value, int)}
-
-
-def check_limits(limits: Arguments) -> None:
-    """Refuse limits that a vhost cannot have.  Raises: PreconditionFailed (406)."""
+    checked: dict[str, int] = {}
     for name, value in limits.items():
         if name not in VHOST_LIMITS:
             raise PreconditionFailed(f"Validation failed: Unrecognised term '{name}' in limits")
@@ -303,3 +291,5 @@ def check_limits(limits: Arguments) -> None:
             raise PreconditionFailed(
                 f"Validation failed: {name} should be a number, actually was {said}"
             )
+        checked[name] = value
+    return checked
