@@ -42,10 +42,7 @@ from leveret.broker.values.arguments import (
 )
 from leveret.broker.values.queue_attributes import QueueAttributes
 from leveret.broker.vhost.new_definitions import (
-    NewBinding,
-    NewExchange,
     exchange_bytes,
-    new_binding,
     new_exchange,
 )
 from leveret.errors import AccessRefused, NotFound, PreconditionFailed
@@ -61,8 +58,8 @@ from leveret.store.records.definition import Definition
 if TYPE_CHECKING:
     from leveret.broker.core.ownership import Owner
     from leveret.broker.node.access import Access
+    from leveret.broker.queue.queue import Queue
     from leveret.broker.topology.exchange import Exchange
-    from leveret.broker.vhost.queues import NewQueue
     from leveret.broker.vhost.vhost import Vhost
 
 #: The argument of a binding by which RabbitMQ's stream clients order partitions.
@@ -108,9 +105,9 @@ def declare_super_stream(
     parts = _Parts(vhost, name, wanted, by)
     parts.prepare(names)
     parts.enter()
-    for new in parts.queues:
-        if not new.queue.deleted:
-            vhost.policies.govern_queue(new.queue)
+    for queue, _ in parts.queues:
+        if not queue.deleted:
+            vhost.policies.govern_queue(queue)
         yield PARTITION_GOVERNED
     return parts.exchange is not None
 
@@ -127,10 +124,10 @@ class _Parts:
         self._where: Final = super_stream_label(vhost, name)
         #: The exchange that is there, or the one that is prepared.
         self._current: Final = vhost.exchanges.by_name.get(name)
-        self.exchange: NewExchange | None = None
+        self.exchange: tuple[Exchange, Definition] | None = None
         #: What else is prepared, the memory that it takes with its records, and their bytes.
-        self.queues: Final[list[NewQueue]] = []
-        self._bindings: Final[list[NewBinding]] = []
+        self.queues: Final[list[tuple[Queue, Definition]]] = []
+        self._bindings: Final[list[tuple[Binding, Definition]]] = []
         self._memory: i64 = 0
         self._record_bytes: i64 = 0
 
@@ -155,7 +152,7 @@ class _Parts:
             new = self.exchange = new_exchange(
                 vhost, self._name, SUPER_STREAM, True, False, False, arguments
             )
-            self._add(exchange_bytes(new.exchange), new.definition)
+            self._add(exchange_bytes(new[0]), new[1])
         else:
             self._check_same(self._current, partitions)
 
@@ -189,16 +186,17 @@ class _Parts:
 
     def _prepare_partition(self, name: Name, number: int, arguments: Arguments) -> None:
         vhost = self._vhost
-        source = self._current if self.exchange is None else self.exchange.exchange
+        source = self._current if self.exchange is None else self.exchange[0]
         assert source is not None
-        queue = vhost.queues.prepare(name, QueueAttributes(True, arguments=arguments), self._by)
-        self._add(queue.queue.booked, queue.definition)
+        attributes = QueueAttributes(True, arguments=arguments)
+        queue, definition = vhost.queues.prepare(name, attributes, self._by)
+        self._add(queue.booked, definition)
+        self.queues.append((queue, definition))
         order: Arguments = {_ORDER: number}
-        made = Binding(source, queue.queue, None, str(number), order, self._by)
-        binding = new_binding(vhost, made, order)
-        self._add(binding.binding.bytes, binding.definition)
-        self.queues.append(queue)
-        self._bindings.append(binding)
+        binding = Binding(source, queue, None, str(number), order, self._by)
+        definition = Definition("binding", binding.definition(vhost.name))
+        self._add(binding.bytes, definition)
+        self._bindings.append((binding, definition))
 
     def _add(self, memory: i64, definition: Definition) -> None:
         """Count what is prepared, with its record.  Raises: PreconditionFailed (406)."""
@@ -234,10 +232,10 @@ class _Parts:
         journal.begin_tx()
         try:
             if self.exchange is not None:
-                vhost.exchanges.enter(self.exchange, None)
-            for number, new in enumerate(self.queues):
-                vhost.queues.enter(new, self._by)
-                vhost.exchanges.enter_binding(self._bindings[number])
+                vhost.exchanges.enter(*self.exchange, None)
+            for number, (queue, definition) in enumerate(self.queues):
+                vhost.queues.enter(queue, definition, self._by)
+                vhost.exchanges.enter_binding(*self._bindings[number])
         finally:
             journal.end_tx()
 

@@ -35,25 +35,6 @@ def binding_identity(
     return (to_queue, destination, binding_key, table_identity(arguments))
 
 
-def binding_record(
-    vhost: str,
-    source: str,
-    destination: str,
-    to_queue: bool,
-    binding_key: str,
-    arguments: dict[str, object],
-) -> dict[str, object]:
-    """Return a binding as its journal record holds it."""
-    return {
-        "vhost": vhost,
-        "source": source,
-        "destination": destination,
-        "destination_type": "queue" if to_queue else "exchange",
-        "routing_key": binding_key,
-        "arguments": arguments,
-    }
-
-
 @final
 class Binding:
     """One binding of `source`; exactly one of `queue` and `exchange` is the destination."""
@@ -130,13 +111,12 @@ class Binding:
 
     def definition(self, vhost: str) -> dict[str, object]:
         """Return the binding as its journal record holds it."""
-        record = binding_record(
-            vhost,
-            self.source.name,
-            self.destination,
-            self.queue is not None,
-            self.binding_key,
-            self.arguments,
-        )
-        record.update(owner_fields(self.made_by))
-        return record
+        return {
+            "vhost": vhost,
+            "source": self.source.name,
+            "destination": self.destination,
+            "destination_type": "exchange" if self.queue is None else "queue",
+            "routing_key": self.binding_key,
+            "arguments": self.arguments,
+            **owner_fields(self.made_by),
+        }

@@ -8,6 +8,7 @@ its reply must wait for.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
@@ -31,10 +32,7 @@ from leveret.broker.topology.exchanges import check_exchange_type, make_exchange
 from leveret.broker.values.arguments import Arguments, check_same, differs
 from leveret.broker.vhost.binding_counts import BindingCounts
 from leveret.broker.vhost.new_definitions import (
-    NewBinding,
-    NewExchange,
     exchange_bytes,
-    new_binding,
     new_exchange,
 )
 from leveret.broker.vhost.replies import is_reply_name
@@ -47,6 +45,7 @@ from leveret.limits import (
 )
 from leveret.names import Name, check_new
 from leveret.routing.keys import check_strict_binding_key
+from leveret.store.records.definition import Definition
 
 if TYPE_CHECKING:
     from leveret.broker.vhost.vhost import Vhost
@@ -182,23 +181,24 @@ class Exchanges:
         """
         if len(self.by_name) >= self.count_max:
             raise PreconditionFailed(f"a vhost has at most {self.count_max} exchanges")
-        new = new_exchange(self._vhost, name, kind, durable, auto_delete, internal, arguments)
-        self._vhost.check_definition(exchange_bytes(new.exchange))
-        self.enter(new, by)
-        return new.exchange
+        exchange, definition = new_exchange(
+            self._vhost, name, kind, durable, auto_delete, internal, arguments
+        )
+        self._vhost.check_definition(exchange_bytes(exchange))
+        self.enter(exchange, definition, by)
+        return exchange
 
-    def enter(self, new: NewExchange, by: Owner | None) -> None:
+    def enter(self, exchange: Exchange, definition: Definition, by: Owner | None) -> None:
         """Add an exchange that was prepared, and journal it; what it delays counts for `by`.
 
         Nothing has its name, and there is room for it.
         """
-        exchange = new.exchange
         self.add(exchange)
         # Before a policy, which equips it for nobody.
         self.equip(exchange, by)
         self._vhost.policies.govern_exchange(exchange)
         if exchange.durable:
-            self._core.journal.define_made(new.definition)
+            self._core.journal.define_made(definition)
             exchange.define_group = self._core.journal.group
             self._core.syncs.recorded()
 
@@ -326,10 +326,7 @@ class Exchanges:
         exchange.booked = 0
         del self.by_name[exchange.name]
         self._vhost.revision += 1
-        exchange.drop()
-        if exchange.delayed is not None:
-            count_no_more(exchange.delayed)
-            exchange.delayed.untie()
+        _end(exchange)
         if exchange.durable:
             self._journal_delete(exchange)
 
@@ -400,18 +397,19 @@ class Exchanges:
         self.counts.check(source_name, 1, owner)
         binding = self._binding(source, destination_name, to_queue, binding_key, arguments, owner)
         self._vhost.check_definition(binding.bytes)
-        self.enter_binding(new_binding(self._vhost, binding, arguments))
+        # First, because what cannot be kept must change nothing.
+        definition = Definition("binding", binding.definition(self._vhost.name))
+        self.enter_binding(binding, definition)
 
-    def enter_binding(self, new: NewBinding) -> None:
+    def enter_binding(self, binding: Binding, definition: Definition) -> None:
         """Add a new binding, and journal it; there is no equal one, and there is room for it.
 
         Raises: PreconditionFailed (406) for arguments that the exchange's type cannot take.
         """
-        binding = new.binding
         self._add_binding(binding)
         self._index(binding.source, False)
         if binding.durable:
-            self._core.journal.define_made(new.definition)
+            self._core.journal.define_made(definition)
             binding.define_group = self._core.journal.group
             self._core.syncs.recorded()
         self._vhost.bound(binding)
@@ -512,16 +510,9 @@ class Exchanges:
 
     def first_bindings_to(self, queue: Queue, most: i64) -> list[Binding]:
         """Return what is there of the first `most` bindings to a queue."""
-        found: list[Binding] = []
-        left = most
-        for binding in self._queue_bindings.get(queue, ()):
-            if left <= 0:
-                break
-            left -= 1
-            if not binding.source.deleted:
-                found.append(binding)
-        self._core.scheduler.spent += most - left
-        return found
+        found = list(islice(self._queue_bindings.get(queue, ()), most))
+        self._core.scheduler.spent += len(found)
+        return [binding for binding in found if not binding.source.deleted]
 
     def copied_bindings_to(self, queue: Queue) -> list[Binding]:
         """Return all bindings to a queue, those too of which the other end is deleted."""
@@ -563,10 +554,7 @@ class Exchanges:
             store = exchange.delayed
             if store is not None and store.recorded:
                 core.journal.delete("queue", queue_identity(self._vhost.name, store))
-            exchange.drop()
-            if store is not None:
-                count_no_more(store)
-                store.untie()
+            _end(exchange)
             core.memory.free_table(exchange.bound_from)
             yield QUEUE_DELETED
             while exchange.bindings:
@@ -623,17 +611,12 @@ class Exchanges:
         """Remove `binding` from the list that its destination keeps."""
         queue = binding.queue
         if queue is not None:
-            bindings = self._queue_bindings.get(queue)
-            if bindings is None or binding not in bindings:
-                return
-            del bindings[binding]
-            if not bindings:
-                del self._queue_bindings[queue]
-            choices = self._queue_choices.get(queue)
-            if choices is not None and binding in choices:
-                del choices[binding]
-                if not choices:
-                    del self._queue_choices[queue]
+            for table in (self._queue_bindings, self._queue_choices):
+                bindings = table.get(queue)
+                if bindings is not None:
+                    bindings.pop(binding, None)
+                    if not bindings:
+                        del table[queue]
         elif binding.exchange is not None:
             binding.exchange.bound_from.pop(binding, None)
 
@@ -680,3 +663,11 @@ class Exchanges:
         size -= source.index_bytes()
         source.booked -= size
         self._vhost.account.book(-size)
+
+
+def _end(exchange: Exchange) -> None:
+    """Let go of all that a deleted exchange holds beside its bindings."""
+    exchange.drop()
+    if exchange.delayed is not None:
+        count_no_more(exchange.delayed)
+        exchange.delayed.untie()

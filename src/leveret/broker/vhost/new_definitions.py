@@ -1,4 +1,4 @@
-"""Exchanges and bindings that are made and that nobody knows yet, each with its record.
+"""Exchanges that are made and that nobody knows yet, each with its record.
 
 What is refused is refused here, before any state changes; `Exchanges` then enters them.
 """
@@ -6,13 +6,11 @@ What is refused is refused here, before any state changes; `Exchanges` then ente
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING
 
 from mypy_extensions import i64
 
 from leveret.broker.core.accounts import EXCHANGE_BYTES, QUEUE_BYTES, table_bytes
-from leveret.broker.core.ownership import owner_fields
-from leveret.broker.topology.binding import Binding, binding_record
 from leveret.broker.topology.exchange import Exchange
 from leveret.broker.topology.exchanges import make_exchange
 from leveret.broker.topology.exchanges.numbers import check_exchange_numbers
@@ -25,24 +23,6 @@ if TYPE_CHECKING:
     from leveret.broker.vhost.vhost import Vhost
 
 
-@final
-class NewExchange:
-    """An exchange that nobody knows yet, and its record."""
-
-    def __init__(self, exchange: Exchange, definition: Definition) -> None:
-        self.exchange: Final = exchange
-        self.definition: Final = definition
-
-
-@final
-class NewBinding:
-    """A binding that nobody knows yet, and its record."""
-
-    def __init__(self, binding: Binding, definition: Definition) -> None:
-        self.binding: Final = binding
-        self.definition: Final = definition
-
-
 def new_exchange(
     vhost: Vhost,
     name: Name,
@@ -51,8 +31,8 @@ def new_exchange(
     auto_delete: bool,
     internal: bool,
     arguments: Arguments,
-) -> NewExchange:
-    """Return an exchange that can be entered; no memory is booked for it.
+) -> tuple[Exchange, Definition]:
+    """Return an exchange that can be entered, with its record; no memory is booked for it.
 
     Raises: PreconditionFailed (406) for a bad type or argument.
     """
@@ -65,24 +45,7 @@ def new_exchange(
     check_exchange_numbers(kind, arguments, where)
     exchange = make_exchange(name, kind, durable, auto_delete, internal, arguments)
     # One that is not durable is shown and exported like the others.
-    return NewExchange(exchange, Definition("exchange", exchange.definition(vhost.name)))
-
-
-def new_binding(vhost: Vhost, binding: Binding, arguments: Arguments) -> NewBinding:
-    """Return a binding, which was made with `arguments`, with its record.
-
-    Raises: PreconditionFailed (406) for arguments that cannot be kept.
-    """
-    record = binding_record(
-        vhost.name,
-        binding.source.name,
-        binding.destination,
-        binding.queue is not None,
-        binding.binding_key,
-        arguments,
-    )
-    record.update(owner_fields(binding.made_by))
-    return NewBinding(binding, Definition("binding", record))
+    return exchange, Definition("exchange", exchange.definition(vhost.name))
 
 
 def exchange_bytes(exchange: Exchange) -> i64:

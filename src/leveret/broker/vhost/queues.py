@@ -46,15 +46,6 @@ if TYPE_CHECKING:
 
 
 @final
-class NewQueue:
-    """A queue that nobody knows yet, and its record."""
-
-    def __init__(self, queue: Queue, definition: Definition) -> None:
-        self.queue: Final = queue
-        self.definition: Final = definition
-
-
-@final
 class Queues:
     """The queues of one vhost."""
 
@@ -137,11 +128,8 @@ class Queues:
         self, link: Link | None, name: Name, attributes: QueueAttributes, by: Owner | None
     ) -> Queue:
         owner = by if link is None else link.as_owner
-        self._vhost.metadata.check_queues(name, len(self.by_name) + 1)
-        use = self._core.quotas.of(owner)
         try:
-            if use is not None:
-                use.check_queues(name, 1)
+            self.check_room(name, 1, owner)
             typed = self._vhost.metadata.typed(attributes)
             if typed is not attributes:
                 check_queue_arguments(typed.arguments, self._vhost.queue_label(name))
@@ -149,7 +137,7 @@ class Queues:
             self._core.counts.queues_declared += 1
             return queue
         finally:
-            self._core.quotas.forget_unused(use)
+            self._core.quotas.forget_unused(self._core.quotas.of(owner))
 
     def create(self, name: Name, attributes: QueueAttributes) -> Queue:
         """Create a queue of imported definitions: any name, whatever the operator's limit is.
@@ -157,6 +145,7 @@ class Queues:
         Raises: PreconditionFailed (406) for bad arguments, or one queue too many.
         """
         check_queue_arguments(attributes.arguments, self._vhost.queue_label(name))
+        self._check_count(1)
         return self._create(None, name, attributes, None)
 
     def check_room(self, name: str, count: int, by: Owner | None) -> None:
@@ -168,30 +157,32 @@ class Queues:
         use = self._core.quotas.of(by)
         if use is not None:
             use.check_queues(name, count)
+        self._check_count(count)
+
+    def _check_count(self, count: int) -> None:
         if len(self.by_name) + count > self.count_max:
             raise PreconditionFailed(f"a vhost has at most {self.count_max} queues")
 
     def _create(
         self, link: Link | None, name: Name, attributes: QueueAttributes, owner: Owner | None
     ) -> Queue:
-        if len(self.by_name) >= self.count_max:
-            raise PreconditionFailed(f"a vhost has at most {self.count_max} queues")
         arguments = attributes.arguments
         if arguments.get("x-queue-type") in ("stream", "quorum") or STAGING_SINK in arguments:
             self._check_replicated(name, attributes)
         self._vhost.check_definition(_bytes_of(name, attributes))
-        new = self.prepare(name, attributes, owner)
-        queue = new.queue
+        queue, definition = self.prepare(name, attributes, owner)
         if attributes.exclusive:
             queue.owner = link
         if link is not None:
             queue.declared_by(owner)
-        self.enter(new, owner)
+        self.enter(queue, definition, owner)
         self._vhost.policies.govern_queue(queue)
         return queue
 
-    def prepare(self, name: Name, attributes: QueueAttributes, owner: Owner | None) -> NewQueue:
-        """Return a queue that can be entered; nobody knows it yet, and no memory is booked.
+    def prepare(
+        self, name: Name, attributes: QueueAttributes, owner: Owner | None
+    ) -> tuple[Queue, Definition]:
+        """Return a queue that can be entered, with its record; no memory is booked for it.
 
         Raises: PreconditionFailed (406) for arguments that cannot be kept.
         """
@@ -210,21 +201,20 @@ class Queues:
         queue = self._built(queue_id, name, attributes)
         if isinstance(queue, Stream):
             queue.stream_id = stream_id
-        return NewQueue(queue, definition)
+        return queue, definition
 
-    def enter(self, new: NewQueue, owner: Owner | None) -> None:
+    def enter(self, queue: Queue, definition: Definition, owner: Owner | None) -> None:
         """Add a queue that was prepared, and journal it; the caller gives it its policies.
 
         Nothing has its name, and there is room for it.
         """
-        queue = new.queue
         self._add(queue)
         give_queue(queue, owner)
         # It may have waited to be entered.
         queue.touch()
         self._core.counts.queues_created += 1
         if queue.recorded:
-            self._core.journal.define_made(new.definition)
+            self._core.journal.define_made(definition)
             queue.define_group = self._core.journal.group
             self._core.syncs.recorded()
 
@@ -311,21 +301,15 @@ class Queues:
         if queue.deleted or self.replies.close(queue):
             return 0
         self._core.scheduler.changes += 1
-        queue.mark_deleted()
-        self._core.counts.queues_deleted += 1
+        if self._delete(queue):
+            self._vhost.removed()
         if queue.owner is not None:
             queue.owner.lose_exclusive(queue.queue_id)
         waiting = queue.ready_count()
         self._vhost.account.book(-queue.booked)
         queue.booked = 0
         del self.by_name[queue.name]
-        if isinstance(queue, Stream):
-            del self._streams[queue]
         self._vhost.revision += 1
-        if queue.recorded:
-            # The record stands for the bindings too; replay removes them with the queue.
-            self._core.journal.delete("queue", queue_identity(self._vhost.name, queue))
-            self._vhost.removed()
         self._vhost.exchanges.unbind_queue(queue)
         consumers = queue.consumers
         self._core.scheduler.spent += QUEUE_DELETED + len(consumers) // PASSED_PER_COST
@@ -337,18 +321,25 @@ class Queues:
         _end(queue)
         return waiting
 
+    def _delete(self, queue: Queue) -> bool:
+        """Mark a queue as deleted, and journal that; return whether there is a record of it.
+
+        The record stands for the bindings too; replay removes them with the queue.
+        """
+        queue.mark_deleted()
+        self._core.counts.queues_deleted += 1
+        if isinstance(queue, Stream):
+            del self._streams[queue]
+        if queue.recorded:
+            self._core.journal.delete("queue", queue_identity(self._vhost.name, queue))
+        return queue.recorded
+
     def release(self) -> Iterator[int]:
         """Release the queues of the deleted vhost, whose connections are closed."""
-        core = self._core
         while len(self.by_name) > 0:
             queue = self.by_name.popitem()[1]
-            if isinstance(queue, Stream):
-                del self._streams[queue]
             cost = 2 * QUEUE_DELETED + len(queue.consumers)
-            core.counts.queues_deleted += 1
-            queue.mark_deleted()
-            if queue.recorded:
-                core.journal.delete("queue", queue_identity(self._vhost.name, queue))
+            self._delete(queue)
             self._vhost.exchanges.forget_queue(queue)
             queue.consumers.clear()
             _end(queue)
