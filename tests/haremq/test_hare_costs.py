@@ -164,7 +164,7 @@ def test_a_connection_with_many_channels_ends_in_slices(node: Node, calls: Calls
         assert queue.ready_count() == each + (number == 1)
         assert queue.consumers == []
     assert "q0" not in node.vhost.queues.by_name
-    assert len(peer.shared.deliveries.by_key) == 0
+    assert len(peer.shared.deliveries) == 0
 
 
 # -- unbinding -------------------------------------------------------------------------------------
@@ -278,7 +278,7 @@ def test_nobody_makes_the_broker_look_for_an_id(node: Node, calls: Calls) -> Non
     node.run()
     assert peer.pushed()[-1].properties.id.startswith(made)
     # They are in no table that moves all of them when it grows.
-    by_key = peer.shared.deliveries.by_key
+    by_key = peer.shared.deliveries
     sizes = [len(by_key.part(number)) for number in range(by_key.parts())]
     assert sum(sizes) == count + 1
     assert max(sizes) < 20_000
@@ -300,7 +300,7 @@ def test_consumers_of_one_stream_have_ids_of_their_own(node: Node) -> None:
     assert len(ids) == len(set(ids)) == 60
     for one in ids:
         assert peer.ack("s", one)
-    assert len(peer.shared.deliveries.by_key) == 0
+    assert len(peer.shared.deliveries) == 0
 
 
 # -- long bodies -----------------------------------------------------------------------------------
@@ -376,7 +376,7 @@ def test_a_long_push_that_is_wanted_no_more_is_none(node: Node, end: str) -> Non
     body = b"\xff" * size
     other.connection.receive(publish(1, "", "q", body, message_id="i"), node.now())
     node.broker.settle()
-    assert peer.connection.output.preparing == 1
+    assert peer.connection.preparing == 1
     assert peer.connection.account.bytes > size // 12
     second = HarePeer(node, peer.shared)
     fields: dict[str, Any] = {"rid": "r", "cid": "c1"}
@@ -395,8 +395,8 @@ def test_a_long_push_that_is_wanted_no_more_is_none(node: Node, end: str) -> Non
     assert second.open()
     node.run()
     assert [push for push in peer.pushed() if push.cid == "c1"] == []
-    assert peer.connection.output.preparing == 0
-    assert len(peer.shared.deliveries.by_key) == 0
+    assert peer.connection.preparing == 0
+    assert len(peer.shared.deliveries) == 0
     if end not in ("ack", "delete"):
         assert second.consume("q")
         assert [push.body for push in second.pushes()] == ["\ufffd" * len(body)]

@@ -310,7 +310,7 @@ def test_what_was_pushed_from_a_deleted_queue_is_forgotten(hare: HarePeer) -> No
     assert hare.consume("q")
     assert hare.bodies() == ["gone"]
     assert hare.call("deleteQueueRequest", queue_name="q").ok
-    assert len(hare.shared.deliveries.by_key) == 0
+    assert len(hare.shared.deliveries) == 0
     assert hare.queue("q")
     assert hare.publish("", "new", "q", id="id")
     assert hare.ack("q", "id")
@@ -329,7 +329,7 @@ def test_a_stream_is_consumed_from_its_next_message_on(
     assert hare.publish("", "after", "s", id="id")
     assert hare.bodies() == ["after"]
     assert hare.ack("s", "id")
-    assert len(hare.shared.deliveries.by_key) == 0
+    assert len(hare.shared.deliveries) == 0
 
 
 def test_an_auto_delete_queue_goes_with_its_consumer(hare: HarePeer, node: Node) -> None:

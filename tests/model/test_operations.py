@@ -161,7 +161,7 @@ def test_a_reply_waits_for_all_that_was_recorded(name: str) -> None:
     ended(whole)
 
     def nothing_heard() -> None:
-        if at.client.connection.is_at_work() and at.client.pending():
+        if at.client.connection.work is not None and at.client.pending():
             last = at.client.heard[-1].method.name
             assert not last.endswith("-ok") or last in UNRECORDED, last
 

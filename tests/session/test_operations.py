@@ -43,7 +43,7 @@ def test_one_that_fails_at_once_raises(node: Node, peer: Peer) -> None:
     with pytest.raises(NotFound):
         peer.connection.start(operation(0, NotFound("gone")))
     assert peer.connection.halted == 0
-    assert not peer.connection.is_at_work()
+    assert peer.connection.work is None
 
 
 @pytest.mark.parametrize("slices", [1, 3])

@@ -21,8 +21,9 @@ from mypy_extensions import i64
 from leveret.broker.core.counts import LinkCounts
 from leveret.broker.node.access import Access
 from leveret.broker.scheduler.link import Link
-from leveret.broker.scheduler.task import Task
+from leveret.broker.scheduler.task import Task, after
 from leveret.errors import AmqpError, ResourceFault
+from leveret.escaping import unquoted
 from leveret.large_dict import LargeDict
 from leveret.limits import (
     ASSEMBLING_BYTES_MAX,
@@ -33,7 +34,14 @@ from leveret.limits import (
     UNSYNCED_BYTES_MAX,
 )
 from leveret.session.current_method import CurrentMethod
-from leveret.session.states import HALT_ALARM, HALT_SPILL, HALT_SYNC, HALT_TURN, HALT_WORK
+from leveret.session.states import (
+    HALT_ALARM,
+    HALT_OUTPUT,
+    HALT_SPILL,
+    HALT_SYNC,
+    HALT_TURN,
+    HALT_WORK,
+)
 
 if TYPE_CHECKING:
     from leveret.broker.node.broker import Broker
@@ -77,9 +85,11 @@ class ClientSession(Link):
         self.counts: Final = LinkCounts()
         #: The walk over all connections that saw it last (`core.counts`); 0 for none.
         self.walk: i64 = 0
-        #: True once everything it held is released, and true once its socket is gone.
+        #: Long deliveries that are being made: there are no others before their end.
+        self.preparing: i64 = 0
+        #: True once what it held is being released, and true once all of it is.
+        self.released = False
         self._is_empty = False
-        self._is_lost = False
 
     # -- calls of the shell ------------------------------------------------------------------------
 
@@ -91,9 +101,21 @@ class ClientSession(Link):
     def take_output(self) -> list[bytes | memoryview]:
         """Return the bytes to send, in order; there may be none."""
 
-    @abstractmethod
     def flushed(self, transport_full: bool) -> None:
         """Note that the transport took the output, and whether it holds too much now."""
+        if transport_full:
+            self.writable = False
+            return
+        if not self.writable and not self.released and self.preparing == 0:
+            self.writable = True
+            self.resume_deliveries()
+        if self.halted & HALT_OUTPUT:
+            self.halted &= ~HALT_OUTPUT
+            self.run()
+
+    @abstractmethod
+    def resume_deliveries(self) -> None:
+        """Mark the queues of all consumers as having something to deliver."""
 
     @abstractmethod
     def input_bytes_held(self) -> int:
@@ -103,11 +125,10 @@ class ClientSession(Link):
     def is_authenticated(self) -> bool:
         """Return whether its place is its own, because it has logged in or asked for something."""
 
-    @abstractmethod
     def is_authenticating(self) -> bool:
         """Return whether its login is being judged, or was right and is being completed."""
+        return False
 
-    @abstractmethod
     def set_reading(self, reading: bool, now_ms: i64) -> None:
         """Note whether the shell reads the socket from now (monotonic ms) on."""
 
@@ -115,7 +136,6 @@ class ClientSession(Link):
     def tick(self, now_ms: i64) -> None:
         """Look at the clock (monotonic ms), about once a second."""
 
-    @abstractmethod
     def resumed(self) -> None:
         """Go on after the process was suspended."""
 
@@ -125,15 +145,63 @@ class ClientSession(Link):
 
     # -- its end -----------------------------------------------------------------------------------
 
-    def holds_nothing(self) -> None:
-        """Drop the references of the connection, if its socket is gone too: all is released."""
+    def release(self, answers: bool) -> None:
+        """Requeue what is unacked, end consumers and delete exclusive queues (behaviour 13).
+
+        It goes on in later turns where that is much; `answers` has `answer_close` called at the
+        end.
+        """
+        if self.released:
+            return
+        self.released = True
+        self.broker.leave(self)
+        self.writable = False
+        self.core.scheduler.start(self._release_all(self.end_channels(), answers))
+
+    def _release_all(self, endings: list[Iterator[int]], answers: bool) -> Iterator[int]:
+        """Release what the channels hold, one after the other, and then the exclusive queues.
+
+        It begins after an operation of the client's that is under way.
+        """
+        before = self.work
+        if before is not None:
+            # Nobody waits any more for what it waits for.
+            self.scheduler.wake(before)
+        yield from after(before)
+        for ending in endings:
+            yield from ending
+            yield 1
+        yield from self.drop_exclusive()
+        if answers:
+            self.answer_close()
         self._is_empty = True
-        if self._is_lost:
+        if self not in self.broker.links:
             self.untie()
 
+    @abstractmethod
+    def end_channels(self) -> list[Iterator[int]]:
+        """Forget the channels; return the operations that release what each of them holds."""
+
+    def answer_close(self) -> None:
+        """Answer the client's request to close the connection, if the protocol has one."""
+
+    def finish(self) -> None:
+        """End the connection: the shell closes the socket once the output is flushed."""
+        self.release(False)
+        self.finished = True
+        self.wake()
+
     def has_no_socket(self) -> None:
-        """Drop the references of the connection, if all is released: its socket is gone."""
-        self._is_lost = True
+        """Leave the list of connections; what it did is kept in the totals.
+
+        Drop the references of the connection, if all is released.
+        """
+        if self.broker.links.pop(self, self) is None:
+            counts = LinkCounts()
+            self.add_counts(counts)
+            self.core.counts.link_gone(counts, self.walk)
+        self.account.end()
+        self.unacked.end()
         if self._is_empty:
             self.untie()
 
@@ -170,10 +238,6 @@ class ClientSession(Link):
         """Parse no more input until `resume` was called for the same reason."""
         self.halted |= reason
 
-    def end_halt(self, reason: i64) -> None:
-        """End a halt without parsing on."""
-        self.halted &= ~reason
-
     def resume(self, reason: i64) -> None:
         """End a halt: parse on, and have the shell check whether to read the socket."""
         self.halted &= ~reason
@@ -198,17 +262,20 @@ class ClientSession(Link):
             self.work = task
             self.halt(HALT_WORK)
 
-    def is_at_work(self) -> bool:
-        """Return whether a long operation of the client's is under way."""
-        return self.work is not None
+    def survives(self, bug: Exception) -> bool:
+        """Log an unexpected exception, and return True, if what met it has changed nothing."""
+        if isinstance(bug, MemoryError) or self.current.changed(self.published):
+            return False
+        self.log.append(("error", f"internal error: {unquoted(bug)}"))
+        return True
 
     @abstractmethod
     def operation_failed(self, error: AmqpError) -> None:
         """Tell the client that the long operation which it waits for has failed."""
 
-    @abstractmethod
     def awaits_reply(self) -> bool:
         """Return whether there is still somebody to answer: the connection is open."""
+        return not self.finished
 
     # -- what it asks of the broker ----------------------------------------------------------------
 
@@ -219,9 +286,21 @@ class ClientSession(Link):
         self.as_owner = self.access.owner
         self.unacked.user = self.user
 
-    @abstractmethod
+    def access_changed(self) -> None:
+        """Read the user's permissions again: what they no longer allow ends (behaviour 74).
+
+        What a transaction holds is checked once more when it is committed.
+        """
+        self.access.forget()
+
     def publisher_blocked(self) -> None:
-        """Block the connection: it published during an alarm.  Raises: ResourceFault (506)."""
+        """Halt until the alarm is over: it published during one.  Raises: ResourceFault (506)."""
+        self.halt(HALT_ALARM)
+
+    def alarm(self, blocked: bool, reason: str) -> None:
+        """Parse on when the alarm is over (behaviour 16)."""
+        if not blocked and self.halted & HALT_ALARM:
+            self.resume(HALT_ALARM)
 
     def check_publisher(self, recorded: bool) -> None:
         """After each publish, `recorded` or not: halt while an alarm is on or too much waits."""
@@ -258,13 +337,6 @@ class ClientSession(Link):
         """Add what the connection did."""
         counts.add(self.counts)
         counts.published += self.published
-
-    def forget_link(self) -> None:
-        """Leave the list of connections; what it did is kept in the totals."""
-        if self.broker.links.pop(self, self) is None:
-            counts = LinkCounts()
-            self.add_counts(counts)
-            self.core.counts.link_gone(counts, self.walk)
 
     def assemble(self, size: i64) -> None:
         """Count bytes that wait for their content's end or their transaction's commit.
@@ -304,17 +376,13 @@ class ClientSession(Link):
         most: i64 = INPUT_BYTES_BLOCKED_MAX if halted & HALT_ALARM else INPUT_BYTES_HELD_MAX
         return self.input_bytes_held() <= most
 
-    def settle_unacked(self) -> bool:
-        """Once a second: return whether deliveries that waited for room may go on."""
-        goes_on = self.unacked.settle()
+    def settle_unacked(self) -> None:
+        """Once a second: have deliveries that waited for room go on."""
+        if self.unacked.settle():
+            self.resume_deliveries()
         warning = self.unacked.warning()
         if warning:
             self.log.append(("warning", warning))
-        return goes_on
-
-    def stop_deliveries(self) -> None:
-        """Stop deliveries until the client has read the output."""
-        self.writable = False
 
     def keep_exclusive(self, queue: Queue) -> None:
         """Note a new exclusive queue, which is deleted with the connection."""
@@ -363,5 +431,5 @@ class ClientTask(Task):
             # The method that asked for it is still the current one.
             session.operation_failed(error)
         # What the failure leads to may take long as well, and parses on at its own end.
-        if session.halted & HALT_WORK and not session.is_at_work():
+        if session.halted & HALT_WORK and session.work is None:
             session.resume(HALT_WORK)

@@ -87,22 +87,6 @@ class ConnectionBase(ClientSession):
     def close(self, error: AmqpError) -> None:
         """Close the connection with the code of `error`; what it held is released at once."""
 
-    @abstractmethod
-    def release(self, answers: bool) -> None:
-        """Requeue what is unacked, end consumers and delete exclusive queues (behaviour 13).
-
-        It goes on in later turns where that is much; `answers` has `answer_close` called at the
-        end.
-        """
-
-    @abstractmethod
-    def answer_close(self) -> None:
-        """Answer the client's connection.close, and end the connection."""
-
-    @abstractmethod
-    def finish(self) -> None:
-        """End the connection: the shell closes the socket once the output is flushed."""
-
     def awaits_reply(self) -> bool:
         """Return whether the connection is open."""
         return self.state == OPEN
@@ -127,18 +111,6 @@ class ConnectionBase(ClientSession):
             self.output.body_bytes_max = frame_bytes_max - FRAME_OVERHEAD_BYTES
         self.reader.frame_max = frame_bytes_max
         self.channels_max = channels_max if channels_max > 0 else 65_535
-
-    def enter(self, name: str) -> None:
-        """Enter a vhost.  Raises: NotAllowed (530) as `Broker.enter`."""
-        self.enter_vhost(name)
-        self.advance(OPEN)
-
-    def end_publish_session(self) -> None:
-        """Forget how far publishes came: the client will not come back to ask."""
-        session = self.publish_session
-        if session is not None:
-            self.publish_session = None
-            session.end()
 
     # -- output ------------------------------------------------------------------------------------
 

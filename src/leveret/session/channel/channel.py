@@ -135,7 +135,7 @@ class Channel(DeliveryChannel):
         if not connection.woken:
             connection.wake()
         if len(output.writer) + output.parts_bytes > OUTPUT_BYTES_HIGH:
-            connection.stop_deliveries()
+            connection.writable = False
 
     def hand_over(
         self, queue: Queue, message: Message, sequence: i64, count: i64, no_ack: bool

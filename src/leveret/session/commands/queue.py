@@ -129,7 +129,6 @@ def _declare_active(channel: Channel, method: QueueDeclare) -> Queue:
     # An exclusive queue ends with its connection, so RabbitMQ too takes none as durable.
     connection = channel.connection
     vhost = channel.vhost
-    before = len(vhost.queues.by_name)
     attributes = QueueAttributes(
         method.durable and not method.exclusive,
         method.exclusive,
@@ -144,7 +143,7 @@ def _declare_active(channel: Channel, method: QueueDeclare) -> Queue:
         made = Name(f"amq.gen-{token}")
         check_declare_queue(connection.access, vhost, made, False, method.arguments)
         queue = vhost.queues.declare_named_by_server(connection, token, attributes)
-    if len(vhost.queues.by_name) > before and queue.exclusive:
+    if queue.exclusive:
         connection.keep_exclusive(queue)
     return queue
 

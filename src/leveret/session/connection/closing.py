@@ -13,7 +13,7 @@ from mypy_extensions import i64
 
 from leveret.errors import AmqpError
 from leveret.session.connection_base import ConnectionBase
-from leveret.session.states import CLOSING, HALT_WORK
+from leveret.session.states import CLOSING
 from leveret.wire.closing import CLOSE_FOUND, NOTHING_FOUND, CloseScanner
 from leveret.wire.methods import ConnectionClose, ConnectionCloseOk, decode_method
 
@@ -44,11 +44,6 @@ class Closing:
         connection.send(0, close)
         connection.advance(CLOSING)
         self._begun_ms = connection.now_ms
-
-    def take_close(self) -> None:
-        """Take the client's connection.close."""
-        self._connection.halt(HALT_WORK)
-        self._connection.release(True)
 
     def take_method(self, data: bytes, start: i64, end: i64) -> None:
         """Take a method frame, of which only a close-ok and a close count."""

@@ -4,7 +4,7 @@
 clock.  A connection can be *halted*: it parses no more input until what it waits for has come (a
 sync that a reply depends on, room for output, the end of an alarm).  Everything goes on in order.
 
-It is composed: channels, publishing, handshake, heartbeat, alarm and closing are objects of their
+It is composed: channels, publishing, handshake, heartbeat and closing are objects of their
 own, `FrameInput` gives each frame to the part that takes it, and `states` has the table of its
 life.  With its bases the class is longer than others: it is all that shell, broker and parts see of
 a connection, and most of its methods only pass a call on.
@@ -33,17 +33,14 @@ from leveret.errors import (
     SoftError,
     in_plain_words,
 )
-from leveret.escaping import unquoted
 from leveret.limits import OUTPUT_BYTES_MAX, TABLE_BYTES_PER_COST
 from leveret.session.channel.channels import Channels
-from leveret.session.channel.release import close_channel
-from leveret.session.connection.alarm import Alarm
+from leveret.session.channel.release import close_channel, release_channel
 from leveret.session.connection.closing import Closing, close_of
 from leveret.session.connection.frame_input import FrameInput
 from leveret.session.connection.handshake import Handshake
 from leveret.session.connection.heartbeat import Heartbeat
 from leveret.session.connection.other_protocols import spoken_by
-from leveret.session.connection.release import release_connection
 from leveret.session.connection_base import ConnectionBase
 from leveret.session.publish.publisher import Publisher
 from leveret.session.states import (
@@ -52,13 +49,19 @@ from leveret.session.states import (
     AWAITING_TUNE_OK,
     CLOSED,
     CLOSING,
+    HALT_ALARM,
     HALT_OUTPUT,
     HALT_SYNC,
     OPEN,
     VERIFYING_LOGIN,
 )
 from leveret.wire.frames import FRAME_BODY, PROTOCOL_HEADER
-from leveret.wire.methods import ChannelClose, ConnectionCloseOk
+from leveret.wire.methods import (
+    ChannelClose,
+    ConnectionBlocked,
+    ConnectionCloseOk,
+    ConnectionUnblocked,
+)
 
 if TYPE_CHECKING:
     from leveret.broker.node.broker import Broker
@@ -83,14 +86,13 @@ class Connection(ConnectionBase):
         self.core.limit_acks(settings.consumer_timeout_ms)
         #: A 541 that closes the connection when the publishes before it are confirmed.
         self._fault: InternalError | None = None
-        #: True once what it held is being released.
-        self._released = False
+        #: True from connection.blocked to connection.unblocked.
+        self._blocked = False
         self.channels = Channels(self)
         self.publisher = Publisher(self, self.channels)
         self.heartbeat = Heartbeat(self)
         self.closing = Closing(self)
         self.handshake = Handshake(self, authenticator, self.heartbeat, self.closing)
-        self.alarms = Alarm(self)
         self._input = FrameInput(self, self.channels, self.publisher, self.handshake, self.closing)
         broker.links[self] = None
 
@@ -126,10 +128,9 @@ class Connection(ConnectionBase):
                 self._fail(error)
             except Exception as bug:
                 # Not `error` again: to mypyc a name has one type in a function.
-                if isinstance(bug, MemoryError) or self.current.changed(self.published):
+                if not self.survives(bug):
                     raise
                 # All that was asked for before is whole; this left nothing half done.
-                self.log.append(("error", f"internal error: {unquoted(bug)}"))
                 fault = InternalError("the broker's log says more")
                 self._name_method(fault)
                 self._fail_when_answered(fault)
@@ -201,7 +202,7 @@ class Connection(ConnectionBase):
         fault = self._fault
         if fault is not None:
             self._fault = None
-            self.end_halt(HALT_SYNC)
+            self.halted &= ~HALT_SYNC
             self._fail_when_answered(fault)
             self.wake()
             return
@@ -215,17 +216,9 @@ class Connection(ConnectionBase):
             self.count_output(parts)
         return parts
 
-    def flushed(self, transport_full: bool) -> None:
-        """Note that the transport took the output, and whether it holds too much now."""
-        if transport_full:
-            self.stop_deliveries()
-            return
-        if not self.writable and not self._released:
-            self.writable = True
-            self.channels.resume_deliveries()
-        if self.halted & HALT_OUTPUT:
-            self.end_halt(HALT_OUTPUT)
-            self.run()
+    def resume_deliveries(self) -> None:
+        """Mark the queues of all consumers as having something to deliver."""
+        self.channels.resume_deliveries()
 
     def delivered(self) -> None:
         """Note that deliveries were written, for the time limits of their acks."""
@@ -234,34 +227,41 @@ class Connection(ConnectionBase):
 
     # -- calls of the broker and the shell ---------------------------------------------------------
 
-    def access_changed(self) -> None:
-        """Read the user's permissions again: what they no longer allow ends (behaviour 74).
-
-        What a transaction holds is checked once more when it is committed.
-        """
-        if self.vhost is not None and self.state == OPEN:
-            self.access.forget()
-
     def check_consumers(self) -> Iterator[int]:
         """End the consumers of queues that the user may no longer read.
 
         What they hold unacked stays unacked, as after a cancel by the client.
         """
-        if self.vhost is not None and self.state == OPEN:
-            yield from self.channels.check_consumers()
+        return self.channels.check_consumers()
 
     def channel_count(self) -> i64:
         """Return how many channels are open."""
         return len(self.channels.by_number)
 
     def publisher_blocked(self) -> None:
-        """Block the connection: it published during an alarm.  Raises: ResourceFault (506)."""
-        self.alarms.block()
+        """Send connection.blocked, and halt as soon as possible: it published during an alarm.
+
+        In the middle of a content or a transaction it continues to the end: if it were halted
+        there, what it has begun could keep the alarm on for ever.  What may come in spite of the
+        alarm is limited (`Broker.is_overfull`); on a full disk it is not confirmed before there is
+        space for it.
+
+        Raises: ResourceFault (506) as `check_memory`.
+        """
+        if self.capabilities.blocked and not self._blocked:
+            self._blocked = True
+            self.send(0, ConnectionBlocked(self.broker.blocked_reason))
+        if self.assembling_bytes == 0:
+            self.halt(HALT_ALARM)
+        else:
+            self.check_memory()
 
     def alarm(self, blocked: bool, reason: str) -> None:
-        """Resume when the alarm is over (behaviour 16)."""
-        if not blocked:
-            self.alarms.unblock()
+        """Send connection.unblocked when the alarm is over, and parse on (behaviour 16)."""
+        if self._blocked and not blocked and self.state == OPEN:
+            self._blocked = False
+            self.send(0, ConnectionUnblocked())
+        super().alarm(blocked, reason)
 
     def input_bytes_held(self) -> int:
         """Return how many bytes of input wait to be parsed."""
@@ -292,8 +292,7 @@ class Connection(ConnectionBase):
         elif self.state < OPEN:
             self.handshake.tick(now_ms)
         elif self.state == OPEN:
-            if self.settle_unacked():
-                self.channels.resume_deliveries()
+            self.settle_unacked()
             self.publisher.cache.forget_stale()
             if self.core.consumer_timeout_ms_min > 0 and self.unacked.bytes > 0:
                 self.channels.acks.due(self.core.now_ms)
@@ -372,10 +371,8 @@ class Connection(ConnectionBase):
 
     def finish(self) -> None:
         """End the connection: the shell closes the socket once the output is flushed."""
-        self.release(False)
+        super().finish()
         self.advance(CLOSED)
-        self.finished = True
-        self.wake()
 
     def add_counts(self, counts: LinkCounts) -> None:
         """Add what the connection and its channels did."""
@@ -385,13 +382,10 @@ class Connection(ConnectionBase):
 
     def lost(self) -> None:
         """End the connection, because its socket is gone."""
-        if self.state == OPEN and not self._released:
+        if self.state == OPEN and not self.released:
             self.log.append(("warning", "client unexpectedly closed TCP connection"))
         self.release(False)
         self.advance(CLOSED)
-        self.forget_link()
-        self.account.end()
-        self.unacked.end()
         self.reader.forget()
         self.output.take()
         self.has_no_socket()
@@ -402,18 +396,13 @@ class Connection(ConnectionBase):
             self.send(0, ConnectionCloseOk())
             self.finish()
 
-    def release(self, answers: bool) -> None:
-        """Requeue what is unacked, end consumers and delete exclusive queues (behaviour 13)."""
-        if self._released:
-            return
-        self._released = True
-        self.broker.leave(self)
-        self.stop_deliveries()
+    def end_channels(self) -> list[Iterator[int]]:
+        """Forget the channels and the routes; return the release of those that have not ended."""
         self.publisher.cache.forget()
         channels = self.channels.end()
         if self.publish_session is not None:
             self.publish_session.lost(self)
-        self.core.scheduler.start(release_connection(self, channels, answers))
+        return [release_channel(channel) for channel in channels]
 
     def untie(self) -> None:
         """Replace the parts by those of the ended connection that the broker keeps."""
@@ -425,5 +414,4 @@ class Connection(ConnectionBase):
         self.heartbeat = ended.heartbeat
         self.closing = ended.closing
         self.handshake = ended.handshake
-        self.alarms = ended.alarms
         self._input = ended._input  # noqa: SLF001 (of the same class)

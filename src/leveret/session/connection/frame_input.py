@@ -24,7 +24,7 @@ from leveret.session.connection.handshake import Handshake
 from leveret.session.connection.publish_session import open_channel
 from leveret.session.connection_base import ConnectionBase
 from leveret.session.publish.publisher import Publisher
-from leveret.session.states import CLOSING, OPEN
+from leveret.session.states import CLOSING, HALT_WORK, OPEN
 from leveret.wire.buffer import read_i32_be
 from leveret.wire.frames import FRAME_BODY, FRAME_HEADER, FRAME_HEARTBEAT, FRAME_METHOD
 from leveret.wire.methods import (
@@ -113,9 +113,12 @@ class FrameInput:
         connection = self._connection
         if isinstance(method, ConnectionClose):
             self._channels.write_confirms()
-            if method.reply_code == _REPLY_SUCCESS:
-                connection.end_publish_session()
-            self._closing.take_close()
+            session = connection.publish_session
+            if session is not None and method.reply_code == _REPLY_SUCCESS:
+                # The client will not come back to ask how far its publishes came.
+                session.end()
+            connection.halt(HALT_WORK)
+            connection.release(True)
         elif connection.state < OPEN:
             self._handshake.step(method)
         elif isinstance(method, ConnectionUpdateSecret):

@@ -30,6 +30,7 @@ from leveret.session.states import (
     AWAITING_OPEN,
     AWAITING_START_OK,
     AWAITING_TUNE_OK,
+    OPEN,
     REFUSING_LOGIN,
     VERIFYING_LOGIN,
 )
@@ -168,7 +169,8 @@ class Handshake:
         if name not in connection.broker.vhosts:
             # The client may not learn that; the operator may.
             connection.log.append(("warning", f"user '{connection.user}': no vhost '{name}'"))
-        connection.enter(name)
+        connection.enter_vhost(name)
+        connection.advance(OPEN)
         connection.send(0, ConnectionOpenOk())
         text = f"user '{connection.user}' authenticated and granted access to vhost "
         connection.log.append(("info", f"{text}'{name}'"))

@@ -16,25 +16,26 @@ from leveret.limits import HAREMQ_ANSWERS_WAITING_MAX, OUTPUT_BYTES_MAX
 from leveret.session.client_session import ClientSession
 from leveret.session.states import HALT_SYNC
 from leveret.wire.buffer import BytesWriter
+from leveret.wire.content.output import FrameOutput
 from leveret.wire.haremq.fields import write_common, write_query
 from leveret.wire.haremq.frames import HARE_MQ
 
 
 @final
 class _Waiting:
-    """Answers that wait for a group, and how many of them are written before a push may follow."""
+    """Answers that wait for a group, and the number of the last one among all that were given."""
 
     def __init__(self, group: i64) -> None:
         self.group: i64 = group
         self.writer = BytesWriter()
-        self.count: i64 = 0
+        self.last: i64 = 0
 
 
 @final
 class Answers(SyncWaiter):
     """The answers of one connection, which are written to its output."""
 
-    def __init__(self, connection: ClientSession, output: BytesWriter) -> None:
+    def __init__(self, connection: ClientSession, output: FrameOutput) -> None:
         super().__init__()
         self._connection = connection
         self._core = connection.core
@@ -42,7 +43,6 @@ class Answers(SyncWaiter):
         #: The package of their names.
         self.package = HARE_MQ
         self._waiting: list[_Waiting] = []
-        self._count: i64 = 0
         #: Counts all answers that were written, and all that were given.
         self.written: i64 = 0
         self.given: i64 = 0
@@ -53,10 +53,6 @@ class Answers(SyncWaiter):
         for waiting in self._waiting:
             size += len(waiting.writer)
         return size
-
-    def write_to(self, output: BytesWriter) -> None:
-        """Write to another buffer from now on."""
-        self._output = output
 
     def answer(self, identity: bytes, ok: bool, group: i64) -> None:
         """Answer a request that journaled into `group` (0: nothing)."""
@@ -72,7 +68,7 @@ class Answers(SyncWaiter):
         if group == 0 and not self._waiting:
             self.written += 1
             self._connection.wake()
-            return self._output
+            return self._output.writer
         waiting = self._waiting
         if not waiting:
             waiting.append(_Waiting(group))
@@ -80,10 +76,12 @@ class Answers(SyncWaiter):
         elif group > waiting[-1].group:
             waiting.append(_Waiting(group))
         last = waiting[-1]
-        last.count += 1
-        self._count += 1
+        last.last = self.given
         # The answer to a query may be long, so their bytes count too.
-        if self._count >= HAREMQ_ANSWERS_WAITING_MAX or len(last.writer) > OUTPUT_BYTES_MAX:
+        if (
+            self.given - self.written >= HAREMQ_ANSWERS_WAITING_MAX
+            or len(last.writer) > OUTPUT_BYTES_MAX
+        ):
             self._connection.halt(HALT_SYNC)
             self._core.syncs.wait(self._connection, waiting[0].group)
         return last.writer
@@ -95,9 +93,8 @@ class Answers(SyncWaiter):
         size: i64 = len(waiting)
         while done < size and waiting[done].group <= group:
             ready = waiting[done]
-            self._output.write(ready.writer.getvalue())
-            self._count -= ready.count
-            self.written += ready.count
+            self._output.writer.write(ready.writer.getvalue())
+            self.written = ready.last
             done += 1
         del waiting[:done]
         if waiting:
@@ -107,4 +104,3 @@ class Answers(SyncWaiter):
     def end(self) -> None:
         """Write none any more: the connection ended."""
         self._waiting = []
-        self._count = 0

@@ -40,12 +40,11 @@ from leveret.limits import (
     HAREMQ_UNACKED_MAX,
     MESSAGE_OVERHEAD_BYTES,
     OUTPUT_BYTES_HIGH,
-    OUTPUT_BYTES_KEPT,
     TABLE_BYTES_PER_COST,
 )
 from leveret.message import Message
 from leveret.session.client_session import ClientSession
-from leveret.wire.buffer import BytesWriter
+from leveret.wire.content.output import FrameOutput
 from leveret.wire.haremq.body_text import BodyText
 from leveret.wire.haremq.fields import (
     DURABLE,
@@ -67,7 +66,7 @@ _MADE: Final = b"leveret-"
 
 #: Times of the clock, in ms, from the write of the answer to the first push: one to be sure that
 #: the write is done, and two of which at least one is whole.
-_WRITTEN_MS: Final = 1
+WRITTEN_MS: Final = 1
 _PUSH_DELAY_MS: Final = 2
 
 
@@ -87,7 +86,6 @@ class HareConsumer(Consumer):
         self.prefix = push_prefix(channel.cid, tag.encode())
         self.key_prefix = queue_prefix(queue.name.encode())
         self.is_held = True
-        self.hold = Hold(self)
         self.bytes += HARE_CONSUMER_BYTES + len(self.prefix) + len(self.key_prefix)
 
     def ready(self) -> bool:
@@ -107,34 +105,17 @@ class Hold(Timed):
 
     def __init__(self, consumer: HareConsumer) -> None:
         super().__init__()
-        #: None after the consumer has ended.
-        self._consumer: HareConsumer | None = consumer
+        self._consumer: Final = consumer
         self._written = False
-
-    def start(self) -> None:
-        """Begin: the answer is being written, in a batch that may have begun long ago."""
-        consumer = self._consumer
-        if consumer is not None:
-            core = consumer.queue.core
-            core.timers.set(self, core.now_ms + _WRITTEN_MS)
 
     def due(self, now_ms: i64) -> None:
         """Note that the answer is written by now, or begin."""
-        consumer = self._consumer
-        if consumer is None:
-            return
         if self._written:
-            consumer.begin()
+            self._consumer.begin()
         else:
+            # It was being written, in a batch that may have begun long ago.
             self._written = True
-            consumer.queue.core.timers.set(self, now_ms + _PUSH_DELAY_MS)
-
-    def end(self) -> None:
-        """Wait for nothing any more: the consumer ended."""
-        consumer = self._consumer
-        if consumer is not None:
-            self._consumer = None
-            consumer.queue.core.timers.cancel(self)
+            self._consumer.queue.core.timers.set(self, now_ms + _PUSH_DELAY_MS)
 
 
 @final
@@ -160,64 +141,15 @@ class HareDelivery:
 
 
 @final
-class HareDeliveries:
-    """The deliveries of all connections of a listener that wait for their ack, by key."""
+class Pushes:
+    """How a connection's messages are pushed, and what is acked when they are sent."""
 
     def __init__(self) -> None:
-        self.by_key: LargeDict[bytes, HareDelivery] = LargeDict()
-
-
-@final
-class HareOutput:
-    """What waits to be sent on a connection, and what is acked when it is taken."""
-
-    def __init__(self) -> None:
-        self.writer = BytesWriter()
         #: The package of the pushes' names.
         self.package = HARE_MQ
-        #: What comes before what is in `writer`, and how many bytes that is.
-        self._parts: list[bytes | memoryview] = []
-        self.parts_bytes: i64 = 0
-        #: Long pushes that are being made: until their end there are no deliveries.
-        self.preparing: i64 = 0
         self.to_ack: list[HareDelivery] = []
-        #: The most that `writer` held since `trim`: it keeps room for as much.
-        self._longest: i64 = 0
 
-    def take(self) -> list[bytes | memoryview]:
-        """Return what waits, in order; there may be nothing."""
-        self._part()
-        parts = self._parts
-        if parts:
-            self._parts = []
-            self.parts_bytes = 0
-        return parts
-
-    def add_apart(self, part: bytes | memoryview) -> None:
-        """Send a long part, which is not copied."""
-        self._part()
-        self._parts.append(part)
-        self.parts_bytes += len(part)
-
-    def _part(self) -> None:
-        """Make a part of what is in `writer`."""
-        writer = self.writer
-        if len(writer) > 0:
-            data = writer.getvalue()
-            writer.truncate(0)
-            self._longest = max(self._longest, len(data))
-            self._parts.append(data)
-            self.parts_bytes += len(data)
-
-    def trim(self) -> bool:
-        """Let go of memory that much output took; return whether `writer` is another one now."""
-        if self._longest <= OUTPUT_BYTES_KEPT or len(self.writer) > 0:
-            return False
-        self.writer = BytesWriter()
-        self._longest = 0
-        return True
-
-    def ack_pushed(self) -> None:
+    def ack(self) -> None:
         """Ack what was pushed with automatic acks."""
         pushed = self.to_ack
         if not pushed:
@@ -238,14 +170,16 @@ class HareChannel(DeliveryChannel):
         self,
         connection: ClientSession,
         vhost: Vhost,
-        output: HareOutput,
-        deliveries: HareDeliveries,
+        output: FrameOutput,
+        pushes: Pushes,
+        deliveries: LargeDict[bytes, HareDelivery],
         cid: bytes,
     ) -> None:
         super().__init__(connection)
         self._connection = connection
         self._vhost = vhost
         self._output = output
+        self._pushes = pushes
         self._deliveries = deliveries
         self.cid = cid
         self.consumer: HareConsumer | None = None
@@ -265,23 +199,13 @@ class HareChannel(DeliveryChannel):
         """Return what deliveries take, beside their messages, that wait for their ack."""
         return self.unacked_count * HARE_UNACKED_BYTES + self._key_bytes
 
-    def _set_consumer(self, consumer: HareConsumer | None) -> HareConsumer | None:
-        """Book a consumer, or that there is none any more; return the one before."""
-        before = self.consumer
-        account = self._connection.account
-        if before is not None:
-            account.book(-before.bytes)
-        if consumer is not None:
-            account.book(consumer.bytes)
-        self.consumer = consumer
-        return before
-
     # -- its consumer ------------------------------------------------------------------------------
 
     def consume(self, consumer: HareConsumer, where: str) -> None:
         """Subscribe a consumer; there is none.  Raises: as `Source.subscribe`."""
         consumer.queue.subscribe(consumer, where)
-        self._set_consumer(consumer)
+        self.consumer = consumer
+        self.link.account.book(consumer.bytes)
 
     def cancel(self) -> None:
         """End the consumer, and give back what it has not acked."""
@@ -291,11 +215,7 @@ class HareChannel(DeliveryChannel):
         """Forget a consumer whose queue was deleted: the protocol has no message for that."""
         if self.consumer is consumer:
             # What it holds went with the queue.
-            self.link.scheduler.start(self.end(False))
-
-    def close(self) -> None:
-        """End the consumer and give back all that is unacked."""
-        self.link.scheduler.start(self.end(True))
+            self.cancel()
 
     def end(self, failed: bool) -> Iterator[int]:
         """End the consumer and requeue what it has not acked; `failed` as `Source.requeue` has it.
@@ -303,11 +223,12 @@ class HareChannel(DeliveryChannel):
         Its queue delivers when all is back, so that it comes in the old order.  An auto-delete
         queue ends then, if nobody else consumes from it.
         """
-        consumer = self._set_consumer(None)
+        consumer = self.consumer
         if consumer is None:
             # Each consumer takes all its deliveries with it.
             return
-        consumer.hold.end()
+        self.consumer = None
+        self.link.account.book(-consumer.bytes)
         queue = consumer.queue
         # The consumer goes first, so that nothing is handed to a channel that ends.
         if not queue.deleted:
@@ -342,14 +263,14 @@ class HareChannel(DeliveryChannel):
         connection = self._connection
         output = self._output
         if consumer.auto_ack:
-            output.to_ack.append(delivery)
+            self._pushes.to_ack.append(delivery)
         else:
             self._keep(delivery)
         # It is made a text first.
         connection.scheduler.spent += 2 * len(message.body) // CONTENT_BYTES_PER_COST
         write_push(
             output.writer,
-            output.package,
+            self._pushes.package,
             consumer.prefix,
             self._text(message.body),
             message_id,
@@ -365,7 +286,7 @@ class HareChannel(DeliveryChannel):
         if not connection.woken:
             connection.wake()
         if len(output.writer) + output.parts_bytes > OUTPUT_BYTES_HIGH:
-            connection.stop_deliveries()
+            connection.writable = False
         # A push is as much again as a delivery: its fields are texts.
         connection.scheduler.spent += 1
 
@@ -379,7 +300,7 @@ class HareChannel(DeliveryChannel):
             return
         pushing = self._connection.scheduler.start(self._push_text(delivery, message_id))
         if not pushing.over:
-            self._connection.stop_deliveries()
+            self._connection.writable = False
 
     def _push_text(self, delivery: HareDelivery, message_id: bytes) -> Iterator[int]:
         """Make the text of a long body, and push it, unless it is given back or acked meanwhile.
@@ -387,10 +308,9 @@ class HareChannel(DeliveryChannel):
         What is converted is booked by the connection until it is in the output.
         """
         connection = self._connection
-        output = self._output
         text = BodyText(delivery.message.body)
         booked: i64 = 0
-        output.preparing += 1
+        connection.preparing += 1
         while self._awaits_push(delivery) and not _is_made(text):
             cost = text.advance()
             connection.account.book(text.bytes_own - booked)
@@ -401,7 +321,7 @@ class HareChannel(DeliveryChannel):
         if self._awaits_push(delivery):
             self._write_long(delivery, message_id, text)
         # The shell has deliveries go on after its next look.
-        output.preparing -= 1
+        connection.preparing -= 1
         connection.wake()
 
     def _write_long(self, delivery: HareDelivery, message_id: bytes, text: BodyText) -> None:
@@ -415,7 +335,7 @@ class HareChannel(DeliveryChannel):
         message = delivery.message
         output = self._output
         first, last = push_around(
-            output.package,
+            self._pushes.package,
             consumer.prefix,
             text,
             message_id,
@@ -424,18 +344,18 @@ class HareChannel(DeliveryChannel):
         )
         output.writer.write(first)
         for part in text.parts():
-            output.add_apart(part)
+            output.write_apart(part, 0, len(part))
         output.writer.write(last)
         if consumer.auto_ack:
             self._forget(delivery)
-            output.to_ack.append(delivery)
+            self._pushes.to_ack.append(delivery)
         self._pushed()
 
     def _awaits_push(self, delivery: HareDelivery) -> bool:
         """Return whether a push that is being made would still mean something."""
         if self._connection.finished or self.consumer is not delivery.consumer:
             return False
-        return self._deliveries.by_key.get(delivery.key) is delivery
+        return self._deliveries.get(delivery.key) is delivery
 
     def _note_long(self, delivery: HareDelivery) -> None:
         size = len(delivery.message.body)
@@ -444,11 +364,11 @@ class HareChannel(DeliveryChannel):
     def _keep(self, delivery: HareDelivery) -> None:
         self._unacked[delivery.key] = delivery
         self._key_bytes += len(delivery.key)
-        self._deliveries.by_key[delivery.key] = delivery
+        self._deliveries[delivery.key] = delivery
 
     def _id_of(self, consumer: HareConsumer, message: Message, sequence: i64) -> bytes:
         """Return the id of a push: the message's own, if it can be."""
-        by_key = self._deliveries.by_key
+        by_key = self._deliveries
         prefix = consumer.key_prefix
         own = message_id_of(message.properties)
         if own and not own.startswith(_MADE) and prefix + own not in by_key:
@@ -494,7 +414,7 @@ class HareChannel(DeliveryChannel):
 
     def _forget(self, delivery: HareDelivery) -> None:
         """Take a delivery out of the lists of those that wait for their ack."""
-        del self._deliveries.by_key[delivery.key]
+        del self._deliveries[delivery.key]
         self._key_bytes -= len(delivery.key)
         # It may be on its way back, which ends here.
         self._unacked.pop(delivery.key, None)
@@ -514,7 +434,7 @@ class HareChannel(DeliveryChannel):
 
     def _give_back(self, delivery: HareDelivery, failed: bool) -> None:
         """Requeue one delivery, unless it was acked meanwhile."""
-        by_key = self._deliveries.by_key
+        by_key = self._deliveries
         if by_key.get(delivery.key) is delivery:
             del by_key[delivery.key]
             self._key_bytes -= len(delivery.key)

@@ -21,8 +21,8 @@ from leveret.session.commands.exchange import check_binding, check_declare_excha
 from leveret.session.commands.queue import check_declare_queue
 from leveret.session.haremq.arguments import arguments_of
 from leveret.session.haremq.channel import HareChannel, HareConsumer
-from leveret.session.haremq.listing import Listing
-from leveret.wire.haremq.frames import UNBIND
+from leveret.session.haremq.listing import answer_query
+from leveret.wire.haremq.frames import REQUESTS, UNBIND
 from leveret.wire.haremq.requests import (
     Bind,
     Cancel,
@@ -56,8 +56,7 @@ class Commands:
         """Begin what may take long, and is answered when it is done; return whether it is that."""
         if isinstance(request, Query):
             self._channel(request)
-            listing = Listing(self._connection, self._vhost())
-            self._connection.start(listing.answer(request.identity))
+            self._connection.start(answer_query(self._connection, self._vhost(), request.identity))
         elif isinstance(request, Unbind):
             self._channel(request)
             self._unbind(request)
@@ -73,7 +72,7 @@ class Commands:
         channel = self._channel(request)
         if isinstance(request, CloseChannel):
             self._connection.forget_channel(channel)
-            channel.close()
+            self._connection.scheduler.start(channel.end(True))
         elif isinstance(request, DeclareExchange):
             self._declare_exchange(request)
         elif isinstance(request, DeleteExchange):
@@ -154,7 +153,6 @@ class Commands:
         connection = self._connection
         vhost = self._vhost()
         check_declare_queue(self._access(), vhost, name, True, arguments)
-        before = len(vhost.queues.by_name)
         attributes = QueueAttributes(
             # An exclusive queue ends with its connection, so AMQP's are never durable either.
             request.durable and not request.exclusive,
@@ -163,7 +161,7 @@ class Commands:
             arguments,
         )
         queue = vhost.queues.declare(connection, name, attributes)
-        if len(vhost.queues.by_name) > before and queue.exclusive:
+        if queue.exclusive:
             connection.keep_exclusive(queue)
 
     def _delete_queue(self, request: DeleteQueue) -> None:
@@ -210,7 +208,7 @@ class Commands:
                         vhost.queues.existing(queue, connection)
                 except AmqpError as error:
                     if connection.awaits_reply():
-                        connection.refuse(identity, UNBIND, error.text)
+                        connection.refuse(identity, REQUESTS[UNBIND], error.text)
                     return
                 pair.append(binding)
             yield 1

@@ -20,16 +20,24 @@ from leveret.broker.core.accounts import CONSUMER_BYTES, HARE_PACKAGE_BYTES
 from leveret.broker.scheduler.costs import VISITED_PER_COST
 from leveret.broker.values.permission import READ
 from leveret.errors import AmqpError, NotAllowed
-from leveret.escaping import unquoted
+from leveret.large_dict import LargeDict
 from leveret.limits import HAREMQ_REFUSALS_LOGGED_MAX
 from leveret.session.client_session import ClientSession
 from leveret.session.haremq.answers import Answers
-from leveret.session.haremq.channel import HareChannel, HareConsumer, HareDeliveries, HareOutput
+from leveret.session.haremq.channel import (
+    WRITTEN_MS,
+    HareChannel,
+    HareConsumer,
+    HareDelivery,
+    Hold,
+    Pushes,
+)
 from leveret.session.haremq.commands import Commands
 from leveret.session.haremq.frame_input import HareInput
 from leveret.session.haremq.publisher import HarePublisher
-from leveret.session.states import HALT_ALARM, HALT_OUTPUT, HALT_SYNC
-from leveret.wire.haremq.frames import REQUESTS, Package
+from leveret.session.states import HALT_SYNC
+from leveret.wire.content.output import FrameOutput
+from leveret.wire.haremq.frames import Package
 
 if TYPE_CHECKING:
     from leveret.broker.node.broker import Broker
@@ -43,7 +51,8 @@ class HareShared:
 
     def __init__(self, codec: HareCodec, user: str, vhost: str) -> None:
         self.codec = codec
-        self.deliveries = HareDeliveries()
+        #: The deliveries that wait for their ack, by key.
+        self.deliveries: LargeDict[bytes, HareDelivery] = LargeDict()
         self.user = user
         self.vhost = vhost
 
@@ -62,8 +71,10 @@ class HareConnection(ClientSession):
     ) -> None:
         super().__init__(broker, settings, peer, now_ms)
         self.shared = shared
-        self.output = HareOutput()
-        self.answers = Answers(self, self.output.writer)
+        # No part of it is a frame of AMQP.
+        self.output = FrameOutput(0)
+        self.pushes = Pushes()
+        self.answers = Answers(self, self.output)
         self.channels: dict[bytes, HareChannel] = {}
         #: Consumers whose answer is not written yet, with its number among the answers.
         self.starting: list[tuple[i64, HareConsumer]] = []
@@ -74,27 +85,22 @@ class HareConnection(ClientSession):
         self.reader = self._input.reader
         #: What deliveries took that wait for their ack, when it was counted last.
         self._unacked_bytes: i64 = 0
-        #: True once what it held is being released.
-        self._released = False
         broker.links[self] = None
-        self._enter(shared.user, shared.vhost)
-
-    def _enter(self, user: str, vhost: str) -> None:
-        """Enter the vhost; a connection that may not ends at once."""
-        self.user = user
+        self.user = shared.user
         try:
-            if user in self.settings.loopback_users and not self.peer.loopback:
-                raise NotAllowed(f"user '{user}' can only connect via localhost")
-            self.enter_vhost(vhost)
+            if self.user in settings.loopback_users and not peer.loopback:
+                raise NotAllowed(f"user '{self.user}' can only connect via localhost")
+            self.enter_vhost(shared.vhost)
         except AmqpError as error:
+            # A connection that may not enter the vhost ends at once.
             self._drop(str(error))
 
     # -- what its parts ask of it ------------------------------------------------------------------
 
     def take_package(self, package: Package) -> None:
         """Answer with messages of the package that the client's first frame named."""
-        if package is not self.output.package:
-            self.output.package = self.answers.package = package
+        if package is not self.pushes.package:
+            self.pushes.package = self.answers.package = package
             self.account.book(HARE_PACKAGE_BYTES)
 
     def add_channel(self, cid: bytes) -> None:
@@ -102,7 +108,7 @@ class HareConnection(ClientSession):
         vhost = self.vhost
         assert vhost is not None
         self.core.counts.channels_opened += 1
-        channel = HareChannel(self, vhost, self.output, self.shared.deliveries, cid)
+        channel = HareChannel(self, vhost, self.output, self.pushes, self.shared.deliveries, cid)
         self.channels[cid] = channel
         self.account.book(channel.memory())
 
@@ -112,12 +118,8 @@ class HareConnection(ClientSession):
         self.account.book(-channel.memory())
         self.core.counts.channels_closed += 1
 
-    def refuse(self, identity: bytes, kind: i64, text: str) -> None:
-        """Answer that a request was not done, and say why in the log."""
-        self.refuse_named(identity, REQUESTS[int(kind)], text)
-
-    def refuse_named(self, identity: bytes, name: str, text: str) -> None:
-        """Do as `refuse` does for a request of any name."""
+    def refuse(self, identity: bytes, name: str, text: str) -> None:
+        """Answer that a request of that name was not done, and say why in the log."""
         self._refusals += 1
         if self._refusals <= HAREMQ_REFUSALS_LOGGED_MAX:
             more = "; the next ones are not logged"
@@ -141,10 +143,9 @@ class HareConnection(ClientSession):
 
     def run(self) -> None:
         """Parse what lies in the input until it ends or the connection is halted."""
-        if self.finished:
+        if not self.awaits_reply() or self.halted != 0:
             return
-        if self.halted == 0:
-            self.begin_slice()
+        self.begin_slice()
         if self.halted == 0:
             self.reader.take_held()
         self.current.begin(self.published)
@@ -155,24 +156,18 @@ class HareConnection(ClientSession):
             self._drop(str(error))
         except Exception as bug:
             # Not `error` again: to mypyc a name has one type in a function.
-            if isinstance(bug, MemoryError) or self.current.changed(self.published):
+            if not self.survives(bug):
                 raise
-            self.log.append(("error", f"internal error: {unquoted(bug)}"))
             self.finish()
-        self._forget_input()
+        if self.finished:
+            # It may be 64 MB, and is booked no more; and whatever knows of the connection may
+            # keep it.
+            self.reader.forget()
         self._book_memory()
 
     def operation_failed(self, error: AmqpError) -> None:
         """End the connection, as where the operation had failed at once."""
         self._drop(str(error))
-
-    def _forget_input(self) -> None:
-        """Let go of the input where the connection has ended.
-
-        It may be 64 MB, and is booked no more; and whatever knows of the connection may keep it.
-        """
-        if self.finished:
-            self.reader.forget()
 
     def _count_input(self) -> None:
         """Count the part of a frame that has come among what takes memory.
@@ -206,7 +201,7 @@ class HareConnection(ClientSession):
         parts = self.output.take()
         if not parts:
             return parts
-        self.output.ack_pushed()
+        self.pushes.ack()
         self.count_output(parts)
         if self.starting:
             self._start_consumers()
@@ -214,29 +209,15 @@ class HareConnection(ClientSession):
 
     def _start_consumers(self) -> None:
         """Have those consumers begin soon whose answer is in the output that is taken."""
-        written = self.answers.written
-        waiting: list[tuple[i64, HareConsumer]] = []
-        for number, consumer in self.starting:
-            if number > written:
-                waiting.append((number, consumer))
-            else:
-                consumer.hold.start()
-        self.starting = waiting
+        core = self.core
+        starting = self.starting
+        started: i64 = 0
+        while started < len(starting) and starting[started][0] <= self.answers.written:
+            core.timers.set(Hold(starting[started][1]), core.now_ms + WRITTEN_MS)
+            started += 1
+        del starting[:started]
 
-    def flushed(self, transport_full: bool) -> None:
-        """Note that the transport took the output, and whether it holds too much now."""
-        if transport_full:
-            self.stop_deliveries()
-            return
-        if not self.writable and not self._released and self.output.preparing == 0:
-            self.writable = True
-            self._resume_deliveries()
-        if self.halted & HALT_OUTPUT:
-            self.end_halt(HALT_OUTPUT)
-            if self.halted == 0:
-                self.run()
-
-    def _resume_deliveries(self) -> None:
+    def resume_deliveries(self) -> None:
         """Mark the queues of all consumers as having something to deliver."""
         self.core.scheduler.spent += len(self.channels) // VISITED_PER_COST
         for channel in self.channels.values():
@@ -248,13 +229,6 @@ class HareConnection(ClientSession):
         if not self.finished:
             self.resume(HALT_SYNC)
 
-    def resume(self, reason: i64) -> None:
-        """End a halt: parse on, and have the shell check whether to read the socket."""
-        self.halted &= ~reason
-        self.wake()
-        if self.halted == 0:
-            self.run()
-
     # -- calls of the broker and the shell ---------------------------------------------------------
 
     def input_bytes_held(self) -> int:
@@ -265,22 +239,9 @@ class HareConnection(ClientSession):
         """Return whether it has asked for anything: there is no login."""
         return self._input.asked
 
-    def is_authenticating(self) -> bool:
-        """Return False: there is no login."""
-        return False
-
-    def awaits_reply(self) -> bool:
-        """Return whether the connection is open."""
-        return not self.finished
-
     def channel_count(self) -> i64:
         """Return how many channels are open."""
         return len(self.channels)
-
-    def access_changed(self) -> None:
-        """Read the user's permissions again: consumers that they no longer allow end."""
-        if self.vhost is not None and not self.finished:
-            self.access.forget()
 
     def check_consumers(self) -> Iterator[int]:
         """End the consumers of queues that the user may no longer read (behaviour 74)."""
@@ -290,25 +251,11 @@ class HareConnection(ClientSession):
                 channel.cancel()
             yield 1
 
-    def publisher_blocked(self) -> None:
-        """Read nothing more until the alarm is over: the client hears no other word of it."""
-        self.halt(HALT_ALARM)
-
-    def alarm(self, blocked: bool, reason: str) -> None:
-        """Read on when the alarm is over (behaviour 16)."""
-        if not blocked and self.halted & HALT_ALARM:
-            self.resume(HALT_ALARM)
-
-    def set_reading(self, reading: bool, now_ms: i64) -> None:
-        """Note nothing: no client is timed out."""
-
     def tick(self, now_ms: i64) -> None:
         """Look at the clock (monotonic ms): nothing of a connection takes too long."""
         self.now_ms = now_ms
-        if self.settle_unacked():
-            self._resume_deliveries()
-        if self.output.trim():
-            self.answers.write_to(self.output.writer)
+        self.settle_unacked()
+        self.output.trim()
         self.reader.trim()
         self.publisher.cache.forget_stale()
         channels = self.channels
@@ -317,9 +264,6 @@ class HareConnection(ClientSession):
         for channel in channels.values():
             self._unacked_bytes += channel.unacked_bytes()
         self._book_memory()
-
-    def resumed(self) -> None:
-        """Do nothing after the process was suspended: no client counts heartbeats."""
 
     # -- the end -----------------------------------------------------------------------------------
 
@@ -334,20 +278,11 @@ class HareConnection(ClientSession):
         self.log.append(("warning", text))
         self.finish()
 
-    def finish(self) -> None:
-        """End the connection: the shell closes the socket once the output is flushed."""
-        self._release()
-        self.finished = True
-        self.wake()
-
     def lost(self) -> None:
         """End the connection, because its socket is gone."""
-        self._release()
-        self.reader.forget()
+        self.release(False)
         self.finished = True
-        self.forget_link()
-        self.account.end()
-        self.unacked.end()
+        self.reader.forget()
         self.output.take()
         self.has_no_socket()
 
@@ -362,28 +297,15 @@ class HareConnection(ClientSession):
         self._input = ended._input  # noqa: SLF001 (of the same class)
         self.reader = ended.reader
 
-    def _release(self) -> None:
-        """Requeue what is unacked, end consumers and delete exclusive queues (behaviour 13)."""
-        if self._released:
-            return
-        self._released = True
-        self.broker.leave(self)
-        self.stop_deliveries()
+    def end_channels(self) -> list[Iterator[int]]:
+        """Forget the channels and all that waits; return what ends the channels, newest first."""
         channels = list(self.channels.values())
         for channel in channels:
             self.forget_channel(channel)
         self.starting = []
-        self.output.ack_pushed()
-        self.core.scheduler.start(self._release_all(channels))
+        self.pushes.ack()
         self.answers.end()
         self.publisher.cache.forget()
         if self.assembling_bytes > 0:
             self.end_assembly(self.assembling_bytes)
-
-    def _release_all(self, channels: list[HareChannel]) -> Iterator[int]:
-        """End the channels, the newest first, and then delete the exclusive queues."""
-        while channels:
-            yield from channels.pop().end(True)
-            yield 1
-        yield from self.drop_exclusive()
-        self.holds_nothing()
+        return [channel.end(True) for channel in reversed(channels)]

@@ -24,6 +24,7 @@ from leveret.wire.haremq.frames import (
     LONG_PUBLISH,
     OPEN_CHANNEL,
     PUBLISH,
+    REQUESTS,
     UNKNOWN,
     HareFrameReader,
 )
@@ -153,7 +154,7 @@ class HareInput:
         _check_ids(request.rid, request.cid)
         name = self.reader.name.decode("ascii", "replace")
         package = self.reader.package.prefix.decode("ascii", "replace").removesuffix(".")
-        self._connection.refuse_named(
+        self._connection.refuse(
             request.identity,
             name,
             f"the package '{package}' has no such request, or is not supported",
@@ -183,9 +184,9 @@ class HareInput:
         connection = self._connection
         channel = connection.channels.get(cid)
         if channel is None:
-            connection.refuse(identity, ACK, "there is no such channel")
+            connection.refuse(identity, REQUESTS[ACK], "there is no such channel")
             return
-        by_key = self._deliveries.by_key
+        by_key = self._deliveries
         delivery = by_key.get(queue_prefix(queue) + message_id)
         if delivery is None:
             delivery = by_key.get(queue_prefix(cleaned_bytes(queue)) + message_id)
@@ -218,7 +219,7 @@ class HareInput:
             if consumer is not None:
                 connection.starting.append((answers.given, consumer))
         except AmqpError as error:
-            connection.refuse(request.identity, kind, error.text)
+            connection.refuse(request.identity, REQUESTS[int(kind)], error.text)
 
 
 def _check_ids(rid: bytes, cid: bytes) -> None:

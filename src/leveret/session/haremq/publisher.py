@@ -23,7 +23,7 @@ from leveret.session.publish.fan_out import spread
 from leveret.session.publish.route import Route, route_of, unrefused
 from leveret.session.publish.route_cache import RouteCache
 from leveret.wire.haremq.fields import DURABLE
-from leveret.wire.haremq.frames import PUBLISH
+from leveret.wire.haremq.frames import PUBLISH, REQUESTS
 
 if TYPE_CHECKING:
     from leveret.session.haremq.connection import HareConnection
@@ -54,27 +54,29 @@ class HarePublisher:
     ) -> None:
         """Publish one message and answer the request."""
         connection = self._connection
+        vhost = connection.vhost
+        assert vhost is not None
         if cid not in connection.channels:
-            connection.refuse(identity, PUBLISH, "there is no such channel")
+            connection.refuse(identity, REQUESTS[PUBLISH], "there is no such channel")
             return
         connection.current.publish(0, connection.published)
         try:
-            known = self._known(exchange, routing_key)
-            routed = known is None
-            route = known or self._resolve(exchange, routing_key)
+            route = self._route(vhost, exchange, routing_key)
             _check_sizes(connection, body, message_id)
             message = self._message(route, body, message_id, delivery_mode == DURABLE)
-            found = self._found(route, message, routed)
+            found: Destinations = route
+            if route.dynamic:
+                found = unrefused(
+                    vhost.route(route.exchange, route.routing_key, message.properties)
+                )
         except FrameError:
             # A name that is not UTF-8: the message as a whole is none.
             raise
         except AmqpError as error:
-            connection.refuse(identity, PUBLISH, error.text)
+            connection.refuse(identity, REQUESTS[PUBLISH], error.text)
             return
         route.exchange.published_in += 1
         connection.count_published(len(body))
-        vhost = connection.vhost
-        assert vhost is not None
         if len(found.targets) > FAN_OUT_COPIES:
             connection.start(_fan_out(connection, vhost, message, found, identity))
             connection.check_slice()
@@ -89,16 +91,6 @@ class HarePublisher:
         else:
             properties = _MODE_ONLY + mode
         return Message(route.address, properties, body, self._connection.core.now_ms, persistent)
-
-    def _found(self, route: Route, message: Message, routed: bool) -> Destinations:
-        """Return where a message goes, for which its route may just have been `routed`.
-
-        Raises: PreconditionFailed (406).
-        """
-        vhost = self._connection.vhost
-        if vhost is None or not route.dynamic or routed:
-            return route
-        return unrefused(vhost.route(route.exchange, route.routing_key, message.properties))
 
     def _publish(self, vhost: Vhost, message: Message, found: Destinations) -> i64:
         """Put a message into its queues; return what `Vhost.publish` returns."""
@@ -116,21 +108,16 @@ class HarePublisher:
             core.events.published(vhost.name, message, len(targets), targets)
         return outcome
 
-    def _known(self, exchange: bytes, routing_key: bytes) -> Route | None:
-        """Return the route of an exchange and a routing key, where it was resolved before."""
-        vhost = self._connection.vhost
-        assert vhost is not None
-        route = self.cache.known.get(exchange + b"\xff" + routing_key)
-        return route if route is not None and route.revision == vhost.revision else None
-
-    def _resolve(self, exchange: bytes, routing_key: bytes) -> Route:
-        """Resolve and remember the route of an exchange and a routing key.
+    def _route(self, vhost: Vhost, exchange: bytes, routing_key: bytes) -> Route:
+        """Return the route of an exchange and a routing key, and remember it.
 
         Raises: FrameError (501), NotFound (404), AccessRefused (403), PreconditionFailed (406).
         """
+        key = exchange + b"\xff" + routing_key
+        known = self.cache.known.get(key)
+        if known is not None and known.revision == vhost.revision:
+            return known
         connection = self._connection
-        vhost = connection.vhost
-        assert vhost is not None
         if len(exchange) > SHORT_STRING_BYTES_MAX or len(routing_key) > SHORT_STRING_BYTES_MAX:
             raise PreconditionFailed(f"a name has at most {SHORT_STRING_BYTES_MAX} bytes")
         connection.scheduler.spent += ROUTE_RESOLVED
@@ -138,7 +125,7 @@ class HarePublisher:
         route = route_of(connection.access, vhost, exchange, routing_key, False, b"")
         if route.special:
             raise PreconditionFailed("a batch is staged and committed by AMQP only")
-        self.cache.remember(exchange + b"\xff" + routing_key, route)
+        self.cache.remember(key, route)
         return route
 
 

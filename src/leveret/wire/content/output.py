@@ -114,11 +114,11 @@ class FrameOutput:
             w.append(FRAME_BODY)
             write_i16_be(w, i16(channel))
             write_i32_be(w, i32(end - start))
-            self._write_apart(body, start, end)
+            self.write_apart(body, start, end)
             w.append(FRAME_END)
             start = end
 
-    def _write_apart(self, body: bytes, start: i64, end: i64) -> None:
+    def write_apart(self, body: bytes | memoryview, start: i64, end: i64) -> None:
         """Put `body[start:end]` behind what was written, uncopied."""
         before = self.writer.getvalue()
         self.writer.truncate(0)
