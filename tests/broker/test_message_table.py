@@ -35,9 +35,10 @@ def test_it_holds_what_a_dict_holds(steps: list[tuple[str, int]]) -> None:
             assert table.has(sequence) == (sequence in model)
         assert table.count == len(model)
         assert sorted(item.sequence for item in table.values()) == sorted(model)
-        assert {one.sequence for one in table.since(sequence)} == {
-            one for one in model if one >= sequence
-        }
+        for last in (sequence, sequence + 40, sequence + 100_000):
+            assert {one.sequence for one in table.within(sequence, last)} == {
+                one for one in model if sequence <= one <= last
+            }
         assert {int(one.sequence): one for one in table.values()} == model
 
 

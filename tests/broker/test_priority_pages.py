@@ -58,7 +58,7 @@ def check_counts(node: Node, queue: ClassicQueue) -> None:
     assert len(waiting) == queue.ready_count()
     assert sum(item.message.size for item in waiting) == queue.ready.size
     assert sum(len(item.message.body) for item in waiting) == queue.ready.bodies
-    tail = ready.at.since(ready.tail_start)
+    tail = ready.at.within(ready.tail_start, ready.next - 1)
     assert ready.tail_count == len(tail)
     assert ready.tail_bytes == sum(item.message.size for item in tail)
     if pages is None:

@@ -35,7 +35,6 @@ from leveret.limits import (
     USER_TAGS_MAX,
     VHOST_TAGS_MAX,
 )
-from leveret.session.haremq.channel import HareOutput
 from leveret.store.disks.recording import RecordingDisk
 from leveret.wire.content.output import FrameOutput
 from leveret.wire.numbered import Numbered
@@ -631,14 +630,14 @@ def test_definitions_count_for_the_memory_alarm() -> None:
     assert not node.broker.memory_alarm
 
 
-def taken(output: FrameOutput | HareOutput) -> bytes:
+def taken(output: FrameOutput) -> bytes:
     """Take what waits."""
     return b"".join(output.take())
 
 
-@pytest.mark.parametrize("output", [FrameOutput(131_072), HareOutput()])
-def test_the_buffer_of_much_output_is_let_go(node: Node, output: FrameOutput | HareOutput) -> None:
+def test_the_buffer_of_much_output_is_let_go() -> None:
     """A connection that was sent much once would otherwise keep a buffer as long for ever."""
+    output = FrameOutput(131_072)
     tracemalloc.start()
     output.writer.write(bytes(10_000_000))
     assert len(taken(output)) == 10_000_000

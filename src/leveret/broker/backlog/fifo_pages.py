@@ -11,7 +11,7 @@ disk.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, final
 
 from mypy_extensions import i64
 
@@ -47,10 +47,6 @@ from leveret.store.segments.segments import ChunkRef
 
 if TYPE_CHECKING:
     from leveret.broker.backlog.ready import Ready
-
-
-#: Places before the first page that are worth moving the rest for.
-_COMPACT_AT: Final = 1024
 
 
 @final
@@ -147,7 +143,7 @@ class FifoPages(Pages):
         """Return the first pages, which are read ahead."""
         ahead: list[Page] = []
         size: i64 = 0
-        for page in self.items[self.head : self.head + PAGES_AHEAD]:
+        for page in self.items[:PAGES_AHEAD]:
             if size >= PAGES_AHEAD_BYTES:
                 break
             ahead.append(page)
@@ -177,8 +173,8 @@ class FifoPages(Pages):
         self._cut_end()
         if self.front.first() != NOTHING:
             return True
-        self.queue.scheduler.spent += (len(self.items) - self.head) // LOOKED_AT_PER_COST
-        for page in self.items[self.head :]:
+        self.queue.scheduler.spent += len(self.items) // LOOKED_AT_PER_COST
+        for page in self.items:
             self._leave(page)
         return self.ready.returns.count() > 0
 
@@ -196,7 +192,7 @@ class FifoPages(Pages):
             self._fold([*front.waiting(), *back])
             return
         pages = cut(self, front)
-        self.items[self.head : self.head] = pages
+        self.items[:0] = pages
         for page in pages:
             self.count += page.waiting
 
@@ -227,9 +223,6 @@ class FifoPages(Pages):
 
     def _fold(self, items: list[Returned]) -> None:
         """Have messages lie in pages as far as they can; the others are those that came back."""
-        if self.head > 0:
-            del self.items[: self.head]
-            self.head = 0
         free: list[Returned] = []
         for item in sorted(items, key=sequence_of):
             if may_lie_in_page(item, self.items, self.stored):
@@ -263,10 +256,10 @@ class FifoPages(Pages):
         back = self.ready.returns.first()
         front = self.front.first()
         while front == NOTHING:
-            if self.head >= len(self.items):
+            if not self.items:
                 self._end()
                 return self.ready.first_in_memory()
-            page = self.items[self.head]
+            page = self.items[0]
             if back != NOTHING and back < page.start:
                 return back
             if page.window is None and page.waiting > 0:
@@ -292,10 +285,7 @@ class FifoPages(Pages):
             self.front = page.window
             if self.counts:
                 self._part_returned(page.window)
-        self.head += 1
-        if self.head >= _COMPACT_AT and self.head * 2 >= len(self.items):
-            del self.items[: self.head]
-            self.head = 0
+        del self.items[0]
         for ahead in self._ahead():
             if ahead.window is None and ahead.waiting > 0:
                 self.want(ahead)
@@ -430,13 +420,10 @@ class FifoPages(Pages):
         front = self.front
         if sequence < front.next_sequence:
             sequence, count = front.behind(sequence, count)
-        place: i64 = self.head
-        while count > 0 and place < len(self.items):
-            page = self.items[place]
-            place += 1
+        for page in self.items:
             if page.last < sequence:
                 continue
-            if page.waiting > count or page.start < sequence:
+            if count == 0 or page.waiting > count or page.start < sequence:
                 break
             count -= page.waiting
             sequence = page.last + 1
@@ -445,7 +432,7 @@ class FifoPages(Pages):
     def waiting(self) -> list[Returned]:
         """Return the waiting messages in memory, in the order of their sequences."""
         found = self.front.waiting()
-        for page in self.items[self.head :]:
+        for page in self.items:
             window = page.window
             if window is not None:
                 found += window.waiting()
@@ -454,7 +441,7 @@ class FifoPages(Pages):
     def copy_waiting(self, parts: list[WindowPart]) -> None:
         """Put copies of the windows of the same into `parts`."""
         parts.append(self.front.part())
-        for page in self.items[self.head :]:
+        for page in self.items:
             window = page.window
             if window is not None:
                 parts.append(window.part())
@@ -507,7 +494,7 @@ class FifoPages(Pages):
     def fill_front(self, returned: list[Returned]) -> list[Returned]:
         """Put recovered messages that precede the pages into the front; return the others."""
         count: i64 = 0
-        first = self.items[self.head].first
+        first = self.items[0].first
         while count < len(returned) and returned[count].sequence < first:
             count += 1
         if count == 0:

@@ -22,9 +22,6 @@ from leveret.large_dict import LargeDict
 _BLOCK_BITS: Final[i64] = 4
 _BLOCK_MASK: Final[i64] = 15
 
-#: No sequence is above it.
-_LAST: Final[i64] = 0x7FFF_FFFF_FFFF_FFFF
-
 
 @final
 class Block:
@@ -92,10 +89,6 @@ class MessageTable:
     def places(self) -> list[Returned | None]:
         """Return all messages in no order, and None in between: so a copy takes the least."""
         return [item for block in self.blocks() for item in block.items]
-
-    def since(self, start: i64) -> list[Returned]:
-        """Return the messages from a sequence on, in no order."""
-        return self.within(start, _LAST)
 
     def within(self, first: i64, last: i64) -> list[Returned]:
         """Return the messages whose sequences are from `first` to `last`, in no order."""

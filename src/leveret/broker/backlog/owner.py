@@ -42,9 +42,5 @@ class BacklogOwner:
         """Return whether messages are out that may come back and that `is_out` does not tell."""
 
     @abstractmethod
-    def out_from(self, start: i64) -> list[Returned]:
-        """Return the persistent messages from `start` on that do not wait, in any order."""
-
-    @abstractmethod
-    def out_within(self, first: i64, last: i64) -> list[int]:
-        """Return the sequences of messages in that range that do not wait and are not gone."""
+    def out_within(self, first: i64, last: i64) -> list[Returned]:
+        """Return the persistent messages in that range that do not wait, in any order."""

@@ -144,9 +144,9 @@ class PageWanted(ChunkWanted):
             page.owner.want(page)
 
 
-def place_of(pages: list[Page], sequence: i64, begin: i64 = 0) -> i64:
-    """Return the place of the first page from `begin` on that does not lie before a sequence."""
-    low: i64 = begin
+def place_of(pages: list[Page], sequence: i64) -> i64:
+    """Return the place of the first page that does not lie before a sequence."""
+    low: i64 = 0
     high: i64 = len(pages)
     while low < high:
         middle: i64 = (low + high) >> 1

@@ -51,7 +51,6 @@ class Pages:
         #: True from the first page to the last one's end.
         self.active = False
         self.items: list[Page] = []
-        self.head: i64 = 0
         #: The messages that wait on the disk alone, and their bytes.
         self.away_count: i64 = 0
         self.away_bytes: i64 = 0
@@ -184,7 +183,7 @@ class Pages:
     def page_at(self, sequence: i64) -> Page | None:
         """Return the page in whose range a sequence lies, or None."""
         items = self.items
-        place = place_of(items, sequence, self.head)
+        place = place_of(items, sequence)
         if place < len(items) and items[place].first <= sequence:
             return items[place]
         return None
@@ -216,11 +215,11 @@ class Pages:
 
     def first_sequence(self) -> i64:
         """Return the lowest sequence, or NOTHING."""
-        return self.items[self.head].start if self.head < len(self.items) else NOTHING
+        return self.items[0].start if self.items else NOTHING
 
     def away(self) -> list[Page]:
         """Return the pages that are only on disk."""
-        return [page for page in self.items[self.head :] if page.window is None]
+        return [page for page in self.items if page.window is None]
 
     def keep_count(self, sequence: i64, count: i64) -> None:
         """Remember how often a message came back, which its chunk does not say."""
@@ -242,18 +241,17 @@ class Pages:
 
     def detach(self, detached: Detached) -> None:
         """Let all messages leave."""
-        detached.pages = self.items[self.head :]
+        detached.pages = list(self.items)
         self.clear()
 
     def _end(self) -> None:
         """Stop paging: only the tail is left."""
         self.active = False
         self.items.clear()
-        self.head = 0
 
     def clear(self) -> None:
         """Drop all messages."""
-        for page in self.items[self.head :]:
+        for page in self.items:
             page.listed = False
         self._end()
         self.away_count = 0

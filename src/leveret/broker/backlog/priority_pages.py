@@ -188,9 +188,9 @@ class PriorityPages(Pages):
         What is handed out or kept after its ack is among it: a start takes from the journal nothing
         that lies in the range of a chunk.
         """
-        start = self.priorities.tail_start
-        rows = self.priorities.at.since(start)
-        rows += self.owner.out_from(start)
+        first = self.priorities.tail_start
+        last = self.priorities.next - 1
+        rows = self.priorities.at.within(first, last) + self.owner.out_within(first, last)
         rows.sort(key=sequence_of)
         return rows
 
@@ -496,8 +496,9 @@ class PriorityPages(Pages):
         stored = page.stored
         if stored is None:
             return
-        kept = set(self.owner.out_within(page.first, page.last))
-        kept.update(int(item.sequence) for item in self.priorities.at.within(page.first, page.last))
+        out = self.owner.out_within(page.first, page.last)
+        back = self.priorities.at.within(page.first, page.last)
+        kept = {int(item.sequence) for item in out + back}
         queue.scheduler.spent += 1 + len(kept) + self.stored.moved_cost()
         first: i64 = page.first
         for sequence in [*sorted(kept), int(page.last) + 1]:

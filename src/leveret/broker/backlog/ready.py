@@ -97,7 +97,7 @@ class Ready:
     def page_count(self) -> i64:
         """Return how many pages there are."""
         pages = self.pages
-        return len(pages.items) - pages.head if pages is not None else 0
+        return len(pages.items) if pages is not None else 0
 
     def first(self) -> i64:
         """Return the sequence of the message that is next, or NOTHING.
@@ -128,8 +128,10 @@ class Ready:
         """Return the message that `first` named and move on; sets `taken_count`."""
         returns = self.returns
         if returns.first() == sequence:
-            message = returns.take()
-            self.taken_count = returns.taken_count
+            returned = returns.remove(sequence)
+            assert returned is not None
+            message = returned.message
+            self.taken_count = returned.count
         else:
             self.taken_count = 0
             pages = self.fifo

@@ -71,8 +71,6 @@ class StoredChunks:
         #: The last sequence that lies in a chunk; 0 when none does.
         self.through: i64 = 0
         self._spill = spill
-        #: Where a sequence was found last: acks mostly come in order.
-        self._found: StoredChunk | None = None
 
     def moved_cost(self) -> i64:
         """Return what it costs to close the gap that a chunk leaves in the list."""
@@ -110,14 +108,8 @@ class StoredChunks:
 
     def find(self, sequence: i64) -> StoredChunk | None:
         """Return the chunk in whose range a sequence lies, or None."""
-        stored = self._found
-        if stored is not None and stored.kept and (stored.ref.first <= sequence <= stored.ref.last):
-            return stored
         stored = self.next_from(sequence)
-        if stored is None or sequence < stored.ref.first:
-            return None
-        self._found = stored
-        return stored
+        return stored if stored is not None and stored.ref.first <= sequence else None
 
     def next_from(self, sequence: i64) -> StoredChunk | None:
         """Return the first chunk that ends at a sequence or later, or None."""
@@ -188,8 +180,6 @@ class StoredChunks:
         _forget(self._spill, stored)
         del self.items[self._behind(stored.ref.first) - 1]
         self.gone.remove(stored.ref.first, stored.ref.last)
-        if self._found is stored:
-            self._found = None
         if not self.items:
             self.through = 0
 
@@ -211,7 +201,6 @@ class StoredChunks:
         """Let all chunks leave, for the caller to forget each of them."""
         chunks = self.items
         self.items = []
-        self._found = None
         self.gone = RangeSet()
         self.through = 0
         return chunks

@@ -246,15 +246,12 @@ class Returns:
     """
 
     def __init__(self) -> None:
-        #: The lowest sequence, or NOTHING, and its block.
+        #: The lowest sequence, or NOTHING.
         self._lowest: i64 = NOTHING
-        self._first: ReturnsBlock | None = None
         self._count: i64 = 0
         self._blocks: dict[i64, ReturnsBlock] = {}
         #: A heap of the blocks' numbers; those of blocks that are gone count no more.
         self._numbers: list[int] = []
-        #: The `count` of the message taken last.
-        self.taken_count: i64 = 0
 
     def put(self, returned: Returned) -> None:
         """Add a message at its old place."""
@@ -267,7 +264,6 @@ class Returns:
         self._count += 1
         if self._lowest == NOTHING or sequence < self._lowest:
             self._lowest = sequence
-            self._first = block
 
     def _begin(self, number: i64) -> ReturnsBlock:
         """Return a new block, which is to have a message."""
@@ -282,13 +278,6 @@ class Returns:
         """Return the lowest sequence, or NOTHING."""
         return self._lowest
 
-    def take(self) -> Message:
-        """Return the message with the lowest sequence and move on."""
-        returned = self.remove(self._lowest)
-        assert returned is not None
-        self.taken_count = returned.count
-        return returned.message
-
     def remove(self, sequence: i64) -> Returned | None:
         """Return the message of a sequence and take it out; None where it is not here."""
         block = self._blocks.get(sequence >> _BLOCK_BITS)
@@ -300,24 +289,17 @@ class Returns:
         self._count -= 1
         if not block.messages:
             del self._blocks[block.number]
+        if sequence == self._lowest:
             self._find_first()
-        elif block is self._first:
-            self._lowest = block.first()
         return returned
 
     def _find_first(self) -> None:
-        """Find the lowest sequence after a block has gone."""
+        """Find the lowest sequence after that has gone."""
         numbers = self._numbers
         blocks = self._blocks
         while numbers and numbers[0] not in blocks:
             heapq.heappop(numbers)
-        if not numbers:
-            self._first = None
-            self._lowest = NOTHING
-            return
-        first = blocks[numbers[0]]
-        self._first = first
-        self._lowest = first.first()
+        self._lowest = blocks[numbers[0]].first() if numbers else NOTHING
 
     def count(self) -> i64:
         """Return how many returned messages wait."""

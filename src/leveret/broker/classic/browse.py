@@ -12,6 +12,7 @@ Invariant: a queue knows nothing of those who browse it.
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
@@ -128,27 +129,24 @@ class Look:
     def __init__(self, queue: WaitingQueue, wanted: BrowseFilter, after: i64 | None = None) -> None:
         self.queue = queue
         self.wanted = wanted
+        #: Waiting messages that are passed over one by one.
+        self.skip: i64 = 0
         ready = queue.ready
-        #: What lies out of order; behind it come the sequences from `at` up to `end`.
-        self.scattered: list[int] = ready.scattered()
-        self.place: i64 = 0
-        self.at: i64 = ready.first_in_order()
-        self.end: i64 = ready.next_sequence()
-        #: Waiting messages that are passed over first.
-        self.skip: i64 = wanted.position
+        #: What lies out of order, and behind it each sequence.
+        scattered = ready.scattered()
+        queue.scheduler.spent += len(scattered)
+        begin = ready.first_in_order()
         if after is not None:
-            self.skip = 0
-            while self.place < len(self.scattered) and self.scattered[self.place] <= after:
-                self.place += 1
-            self.at = max(self.at, after + 1)
-        elif wanted.position < 0:
-            self.skip = max(queue.ready_count() + wanted.position, 0)
-        if self.skip > 0:
-            # They need not be looked at one by one.
-            self.place = min(self.skip, len(self.scattered))
-            self.skip -= self.place
-            self.at, self.skip = ready.behind(self.at, self.skip)
-        queue.scheduler.spent += len(self.scattered)
+            scattered = [sequence for sequence in scattered if sequence > after]
+            begin = max(begin, after + 1)
+        else:
+            waiting = queue.ready_count()
+            skip: i64 = wanted.position if wanted.position >= 0 else waiting + wanted.position
+            if skip > 0:
+                passed: i64 = min(skip, len(scattered))
+                del scattered[:passed]
+                begin, self.skip = ready.behind(begin, skip - passed)
+        self._sequences: Final = chain(scattered, range(int(begin), int(ready.next_sequence())))
         #: The sequence that was looked at last; None before the first one.
         self.last: i64 | None = after
         #: Messages that were looked at, and what it cost to judge them.
@@ -161,7 +159,7 @@ class Look:
         What is passed over by its position counts too.
         """
         while self.looked < limit:
-            sequence = self._next_sequence()
+            sequence = next(self._sequences, None)
             if sequence is None:
                 self.ended = True
                 return None
@@ -179,16 +177,6 @@ class Look:
             if matches:
                 return returned
         return None
-
-    def _next_sequence(self) -> i64 | None:
-        if self.place < len(self.scattered):
-            sequence: i64 = self.scattered[self.place]
-            self.place += 1
-            return sequence
-        if self.at >= self.end:
-            return None
-        self.at += 1
-        return self.at - 1
 
 
 @final

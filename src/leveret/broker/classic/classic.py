@@ -66,9 +66,6 @@ class ClassicQueue(WaitingQueue):
         self.resumption: Resumption | None = None
         #: Operations that give many messages back to it.
         self._returning: i64 = 0
-        #: Counts its dead messages, by the settings that it was found for.
-        self._deaths: dict[str, int] | None = None
-        self._deaths_by = self.settings
         self.expiry: Expiry | None = None
         self.retained: Retained | None = None
         #: The returned messages that wait for their retry; None before the first one.
@@ -134,10 +131,6 @@ class ClassicQueue(WaitingQueue):
     def deduplication(self) -> Deduplication | None:
         """Return the window of keys whose like is dropped, if the queue has one."""
         return None if self.intake is None else self.intake.deduplication
-
-    def first(self) -> i64:
-        """Return the sequence of the message that is next, or NOTHING."""
-        return self.ready.first()
 
     # -- expiry and limits ------------------------------------------------------------------------
 
@@ -437,14 +430,11 @@ class ClassicQueue(WaitingQueue):
 
     def died(self, reason: str) -> None:
         """Count a message that died here."""
-        deaths = self._deaths
         settings = self.settings
-        if deaths is None or self._deaths_by is not settings:
-            strategy = "disabled"
-            if settings.dead_letter_exchange is not None:
-                strategy = "at_least_once" if settings.at_least_once else "at_most_once"
-            deaths = self._deaths = self.core.counts.deaths_of(self.kind, strategy)
-            self._deaths_by = settings
+        strategy = "disabled"
+        if settings.dead_letter_exchange is not None:
+            strategy = "at_least_once" if settings.at_least_once else "at_most_once"
+        deaths = self.core.counts.deaths_of(self.kind, strategy)
         deaths[reason] = deaths.get(reason, 0) + 1
 
     def _discard(self, sequence: i64, message: Message, count: i64, reason: str) -> None:
@@ -516,19 +506,12 @@ class ClassicQueue(WaitingQueue):
         kept = self.retained_count() > 0
         return kept or self.unacked_count + self.retry_count() > self.out.count
 
-    def out_from(self, start: i64) -> list[Returned]:
-        """Return the persistent messages from `start` on that do not wait."""
-        rows = super().out_from(start)
+    def out_within(self, first: i64, last: i64) -> list[Returned]:
+        """Return the persistent messages in that range that do not wait, in any order."""
+        rows = super().out_within(first, last)
         if self.retained is not None and self.recorded:
-            rows += [item for item in self.retained.persistent() if item.sequence >= start]
+            rows += self.retained.within(first, last)
         return rows
-
-    def out_within(self, first: i64, last: i64) -> list[int]:
-        """Return the sequences of messages in that range that do not wait and are not gone."""
-        sequences = super().out_within(first, last)
-        if self.retained is not None:
-            sequences += self.retained.within(first, last)
-        return sequences
 
     # -- checkpoints ------------------------------------------------------------------------------
 

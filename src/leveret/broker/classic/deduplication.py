@@ -17,6 +17,7 @@ time is not the key's in `times` counts no more.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from hashlib import blake2b
 from typing import Final, final
@@ -38,9 +39,6 @@ _KEY_BYTES_MAX: Final = 32
 #: Keys in one record of a checkpoint.
 KEYS_PER_RECORD: Final = 1024
 
-#: Places before the head of the order that are worth moving the rest for.
-_COMPACT_AT: Final = 4096
-
 
 def key_of(message: Message, header: str) -> bytes:
     """Return the key of a message by that header; empty where it has none."""
@@ -57,10 +55,6 @@ def key_of(message: Message, header: str) -> bytes:
     return key
 
 
-#: What stands in the place of a key that was forgotten.
-_GONE: Final = (0, b"")
-
-
 @final
 class Deduplication:
     """The window of one queue.  `size_max` is in keys; `age_ms` -1 is no limit."""
@@ -70,8 +64,7 @@ class Deduplication:
         self.size_max: i64 = size_max
         self.age_ms: i64 = age_ms
         self.times: LargeDict[bytes, int] = LargeDict()
-        self.order: list[tuple[int, bytes]] = []
-        self.head: i64 = 0
+        self.order: deque[tuple[int, bytes]] = deque()
         #: Where the keys are booked; None while they are gathered for a start.
         self.account: MarkAccount | None = None
 
@@ -88,7 +81,7 @@ class Deduplication:
         account = self.account
         if account is not None:
             account.book(KEY_BYTES)
-            if not account.has_room() and len(self.order) - self.head > 1:
+            if not account.has_room() and len(self.order) > 1:
                 self._forget_first()
         while len(self.times) > self.size_max:
             self._forget_first()
@@ -106,31 +99,25 @@ class Deduplication:
         if self.age_ms < 0:
             return
         forgotten: i64 = 0
-        while forgotten < SLICE_MESSAGES and self.head < len(self.order):
-            if not self._is_old(self.order[self.head][0], now_ms):
+        while forgotten < SLICE_MESSAGES and self.order:
+            if not self._is_old(self.order[0][0], now_ms):
                 return
             self._forget_first()
             forgotten += 1
 
     def _forget_first(self) -> None:
         """Forget the oldest entry, and its key unless that was noted again."""
-        time, key = self.order[self.head]
-        # Half a million at once take 50 ms to be let go of.
-        self.order[self.head] = _GONE
-        self.head += 1
+        time, key = self.order.popleft()
         if self.account is not None:
             self.account.book(-KEY_BYTES)
         if self.times.get(key) == time:
             del self.times[key]
-        if self.head >= _COMPACT_AT and self.head * 2 >= len(self.order):
-            del self.order[: self.head]
-            self.head = 0
 
     # -- checkpoints ------------------------------------------------------------------------------
 
     def definitions(self, queue_id: i64) -> Iterator[dict[str, object]]:
         """Yield the window as records of a checkpoint; it may change meanwhile."""
-        entries = self.order[self.head :]
+        entries = list(self.order)
         return _key_records({"id": int(queue_id), "header": self.header}, "keys", entries)
 
 

@@ -14,6 +14,7 @@ on the disk the first, once `rebuild` has come to it.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
@@ -112,17 +113,12 @@ class Expiry(Timed, Deadlined):
         ready = self.queue.ready
         cleared = self._cleared
         scattered = ready.scattered()
-        sequence = ready.first_in_order()
-        end = ready.next_sequence()
+        sequences = range(int(ready.first_in_order()), int(ready.next_sequence()))
         yield len(scattered)
-        for place in scattered:
+        for sequence in chain(scattered, sequences):
             if self._cleared != cleared:
                 return
-            self._note(place)
-            yield 1
-        while sequence < end and self._cleared == cleared:
             self._note(sequence)
-            sequence += 1
             yield 1
 
     def _note(self, sequence: i64) -> None:

@@ -231,12 +231,16 @@ class Retained(Timed, Shrinking):
             if message.persistent
         ]
 
-    def within(self, first: i64, last: i64) -> list[int]:
-        """Return the sequences of the retained messages from `first` to `last`."""
-        messages = self.messages
-        if last - first < len(messages):
-            return [place for place in range(int(first), int(last) + 1) if place in messages]
-        return [int(sequence) for sequence in messages if first <= sequence <= last]
+    def within(self, first: i64, last: i64) -> list[Returned]:
+        """Return the retained messages from `first` to `last` that are journaled."""
+        kept = self.messages
+        few = last - first < len(kept)
+        places = [at for at in range(int(first), int(last) + 1) if at in kept] if few else [*kept]
+        return [
+            Returned(place, kept[place], RETAINED_COUNT)
+            for place in places
+            if first <= place <= last and kept[place].persistent
+        ]
 
     def clear(self) -> None:
         """Drop all messages, because the queue is deleted; its record stands for them."""

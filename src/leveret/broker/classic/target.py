@@ -236,32 +236,28 @@ class ClassicTarget(Target):
         return verdict
 
     def _admit_length(self, message: Message) -> i64:
-        """Refuse a message beyond the limits, after delivering what can be (behaviour 26)."""
-        if not self.rejects:
-            return self._admit_quota(message)
-        if not self._exceeds(message):
-            return super().admit(message)
-        queue = self._queue
-        queue.make_way()
-        if not self._exceeds(message):
-            return super().admit(message)
-        if queue.settings.overflow == REJECT_PUBLISH_DLX:
-            queue.died(REASON_MAXLEN)
-            self.core.scheduler.letters.add(refused_letter(queue, message))
-        return REFUSE
-
-    def _admit_quota(self, message: Message) -> i64:
-        """Refuse a message beyond a quota, unless the queue drops another one for it."""
+        """Judge a message by the limits, after delivering what can be (behaviour 26)."""
         share = self.share
-        if share is None or not share.watched or not self.bounded or not self._exceeds(message):
-            return super().admit(message)
-        self._queue.make_way()
-        if not self._exceeds(message):
-            return super().admit(message)
+        asks = self.rejects or (self.bounded and share is not None and share.watched)
+        if asks and self._exceeds(message):
+            self._queue.make_way()
+            if self._exceeds(message):
+                return self._admit_beyond(message)
+        return super().admit(message)
+
+    def _admit_beyond(self, message: Message) -> i64:
+        """Refuse a message beyond the limits, unless the queue drops another one for it."""
+        queue = self._queue
+        if self.rejects:
+            if queue.settings.overflow == REJECT_PUBLISH_DLX:
+                queue.died(REASON_MAXLEN)
+                self.core.scheduler.letters.add(refused_letter(queue, message))
+            return REFUSE
         # One that is too long for its bytes drops as many of them.
-        bytes_max = self._queue.settings.bytes_max
+        bytes_max = queue.settings.bytes_max
         fits = 0 <= bytes_max < self._ready.bodies + len(message.body)
-        if share.replaces(0 if fits else message.size):
+        share = self.share
+        if share is not None and share.replaces(0 if fits else message.size):
             return TAKE
         self.core.counts.quota_refused += 1
         return REFUSE

@@ -156,13 +156,9 @@ class WaitingQueue(Queue, BacklogOwner):
         """Return whether messages are out that may come back and that `is_out` does not tell."""
         return False
 
-    def out_from(self, start: i64) -> list[Returned]:
-        """Return the persistent messages from `start` on that do not wait, in any order."""
-        return self.out.since(start)
-
-    def out_within(self, first: i64, last: i64) -> list[int]:
-        """Return the sequences of messages in that range that do not wait and are not gone."""
-        return [int(item.sequence) for item in self.out.within(first, last)]
+    def out_within(self, first: i64, last: i64) -> list[Returned]:
+        """Return the persistent messages in that range that do not wait, in any order."""
+        return self.out.within(first, last)
 
     def bound_window(self) -> None:
         """Keep the memory of waiting messages within the window."""

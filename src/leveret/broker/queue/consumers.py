@@ -138,9 +138,8 @@ class AbleTier:
 
     def __init__(self, origin: RoundRobin) -> None:
         self.origin: Final = origin
-        self.consumers: Final[list[Consumer]] = []
-        #: Their places in the order.
-        self.places: Final[list[int]] = []
+        #: Each with its place in the order.
+        self.consumers: Final[list[tuple[Consumer, int]]] = []
         self.place: i64 = 0
 
 
@@ -177,8 +176,7 @@ class AbleConsumers(RoundRobin):
                 if tier is None:
                     tier = AbleTier(origin)
                     self._tiers.append(tier)
-                tier.consumers.append(consumer)
-                tier.places.append(int(place))
+                tier.consumers.append((consumer, int(place)))
                 self._room -= 1
             place += 1
         self.asked += size - left
@@ -202,13 +200,12 @@ class AbleConsumers(RoundRobin):
                 if tier.place >= len(consumers):
                     tier.place = 0
                 place = tier.place
-                consumer = consumers[place]
+                consumer, origin_place = consumers[place]
                 if consumer.ready():
                     tier.place = place + 1
-                    tier.origin.place = i64(tier.places[place]) + 1
+                    tier.origin.place = origin_place + 1
                     return consumer
                 del consumers[place]
-                del tier.places[place]
             del tiers[0]
         return None
 

@@ -83,10 +83,6 @@ class Publishers(Timed):
         # Before all is learned: the owners that records told.
         self._learned: dict[bytes, Owner] = {}
 
-    def took_before(self, known: Publisher) -> None:
-        """Take that a publisher sent again what was taken: it is not idle."""
-        known.time_ms = self.core.now_ms
-
     def known(self, name: bytes) -> Publisher | None:
         """Return a publisher, unless it was idle for too long."""
         known = self.by_name.get(name)

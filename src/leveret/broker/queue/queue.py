@@ -204,7 +204,7 @@ class Queue(Source):
         So its memory is free when the last who knows it has gone, and does not wait for the
         collector of cycles, which looks at all that a broker holds.
         """
-        self.target = DroppedTarget(self.target)
+        _drop_target(self)
         self.expiry_of_queue = None
         self.consumer_order = RoundRobin(self.consumers)
 
@@ -372,3 +372,8 @@ def queue_record(
         "auto_delete": attributes.auto_delete,
         "arguments": attributes.arguments,
     }
+
+
+def _drop_target(queue: Queue) -> None:
+    """Give a deleted queue a target that does not know it."""
+    queue.target = DroppedTarget(queue.target)

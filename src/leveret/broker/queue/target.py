@@ -132,7 +132,8 @@ class Target:
             return REFUSE
         if numbered.number > known.number:
             return TAKE
-        publishers.took_before(known)
+        # It sent again what was taken, and is not idle.
+        known.time_ms = self.core.now_ms
         self.deduplicated += 1
         return DROP
 

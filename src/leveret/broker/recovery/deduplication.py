@@ -116,7 +116,7 @@ class LearnedKeys:
         """Fill a queue's own window."""
         learned = self._windows.pop(queue_id, {}).get(window.header)
         if learned is not None:
-            for time_ms, key in learned.order[learned.head :]:
+            for time_ms, key in learned.order:
                 window.learn(key, time_ms)
 
     def give_queued(self, queue: ClassicQueue, keys: QueuedKeys) -> None:
