@@ -309,8 +309,8 @@ def test_a_queue_s_limit_is_there_again_after_a_restart() -> None:
 
 
 @pytest.mark.parametrize("shares", [(16_384,), (8192, 8192)], ids=["one channel", "two"])
-def test_one_look_does_not_go_through_all_of_very_many(shares: tuple[int, ...]) -> None:
-    """What may wait for ever lies before what may not: the look after that comes to it."""
+def test_a_late_ack_is_found_behind_very_many_that_may_be_late(shares: tuple[int, ...]) -> None:
+    """More than a check looks at at once."""
     peer = make(0, channels=(1, 2, 3))
     for queue, timeout in (("never", 0), ("short", 10_000)):
         arguments = {"x-consumer-timeout": timeout}
@@ -325,7 +325,5 @@ def test_one_look_does_not_go_through_all_of_very_many(shares: tuple[int, ...]) 
     peer.call(channel, "basic.consume", queue="short")
     put(peer, "short", 1)
     assert peer.names() == ["basic.deliver"]
-    ticks(peer, 10)
-    assert peer.names() == []
-    ticks(peer, 1)
+    ticks(peer, 11)
     assert peer.names() == ["basic.cancel"]

@@ -5,11 +5,13 @@ Invariant: while a delivery can exceed its limit, the timer is set to no later t
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final, final
 
 from mypy_extensions import i64
 
 from leveret.broker.scheduler.costs import LOOKS_PER_COST
+from leveret.broker.scheduler.task import WAIT, Task
 from leveret.broker.scheduler.timers import Timed
 from leveret.clock import NO_DEADLINE
 from leveret.session.channel.channel import Channel
@@ -22,10 +24,12 @@ from leveret.session.states import HALT_SYNC, HALT_TURN, HALT_WORK
 _NOTES_PER_LIMIT: Final = 64
 _NOTES_APART_MS: Final = 10
 
-#: Deliveries of all channels that one check goes through, and how many of them delay the next check
-#: by a ms: a limit of 1 ms of one consumer must not have all others' deliveries checked in each ms.
-_LOOKED_AT: Final = 16_384
+#: So many deliveries that a check goes through delay the next one by a ms: a limit of 1 ms of one
+#: consumer must not have all others' deliveries checked in each ms.
 _LOOKED_AT_PER_MS: Final = 32
+
+#: While a connection is halted for these, a reply that waits may belong to a channel.
+_REPLYING: Final = HALT_SYNC | HALT_WORK | HALT_TURN
 
 
 @final
@@ -37,8 +41,8 @@ class AckClock(Timed):
         self._connection: Final = connection
         self._channels: Final = channels
         self._noted_ms: i64 = 0
-        #: Where the next look begins among the channels, and when at the earliest.
-        self._first: i64 = 0
+        #: The last check, and when the next one begins at the earliest.
+        self._last_check: Task | None = None
         self._following_ms: i64 = 0
 
     def delivered(self) -> None:
@@ -76,40 +80,36 @@ class AckClock(Timed):
             self._note(now_ms)
         if now_ms < self._following_ms:
             self._set(self._following_ms)
-            return
-        channels = list(self._channels.values())
-        size: i64 = len(channels)
-        place: i64 = min(self._first, size)
-        left: i64 = _LOOKED_AT
-        while place < size and left > 0:
-            if self._connection.halted & (HALT_SYNC | HALT_WORK | HALT_TURN):
-                # A reply that waits belongs to a channel, which must not close before it.
-                self._set(now_ms + self._apart())
-                break
-            left -= self._look(channels[place], now_ms, shortest, left)
-            if left > 0:
-                place += 1
-        self._first = place if place < size else 0
-        self._connection.scheduler.spent += (_LOOKED_AT - left) // LOOKS_PER_COST
-        self._following_ms = now_ms + (_LOOKED_AT - left) // _LOOKED_AT_PER_MS
-        if left <= 0:
-            self._set(self._following_ms)
+        elif self._last_check is None or self._last_check.over:
+            check = self._check(now_ms, shortest)
+            self._last_check = self._connection.scheduler.start(check)
 
-    def _look(self, channel: Channel, now_ms: i64, shortest: i64, most: i64) -> i64:
-        """End the late consumers of a channel; return how many deliveries were looked at."""
-        if channel.closing:
-            return 0
+    def _check(self, now_ms: i64, shortest: i64) -> Iterator[int]:
+        """End the late consumers of each channel."""
         connection = self._connection
         default = connection.settings.consumer_timeout_ms
-        limits = channel.consumer_timeout
-        late = limits.late(now_ms, default, shortest, most)
-        if limits.next_ms != NO_DEADLINE:
-            self._set(limits.next_ms)
-        fatal = channel.time_out(late) if late else None
-        if fatal is not None:
-            error = timed_out(channel.number, limit_of(fatal, default))
-            connection.fail_channel(channel.number, error)
-        return limits.looked_at
+        looked_at: i64 = 0
+        for channel in list(self._channels.values()):
+            yield from self._answered(channel)
+            limits = channel.consumer_timeout
+            for late, looked in limits.check(now_ms, default, shortest):
+                if channel.closing:
+                    break
+                looked_at += looked
+                fatal = channel.time_out(late) if late else None
+                if fatal is not None:
+                    error = timed_out(channel.number, limit_of(fatal, default))
+                    connection.fail_channel(channel.number, error)
+                yield looked // LOOKS_PER_COST
+                yield from self._answered(channel)
+            if limits.next_ms != NO_DEADLINE and not channel.closing:
+                self._set(limits.next_ms)
+        self._following_ms = now_ms + looked_at // _LOOKED_AT_PER_MS
+
+    def _answered(self, channel: Channel) -> Iterator[int]:
+        """Wait for what is under way: a channel must not close before a reply that waits."""
+        while self._connection.halted & _REPLYING and not channel.closing:
+            yield WAIT
 
     def end(self) -> None:
         """Stop the timer: the connection has ended."""

@@ -5,8 +5,8 @@ delivery tag of a channel at one time, and a delivery is as old as the first not
 tag.  The connection makes notes when deliveries are written (`ack_clock.py`), at most one in a 64th
 of the shortest limit, and when there are very many they are thinned out in proportion to their age.
 So a limit takes effect late by a 32nd of it at most, and never early.  If thousands of deliveries
-are older than the shortest limit but have longer limits of their own, each check continues where
-the one before it ended: with a million of them, a check of all takes half a minute.
+are older than the shortest limit but have longer limits of their own, a check looks at some of them
+at a time, and the next one waits the longer: with a million of them, for half a minute.
 
 Invariants: notes grow in time and tag; a channel without unacked deliveries has none.
 
@@ -15,6 +15,7 @@ Source: behaviour 64, and RabbitMQ 4.3's quorum queues; the text is RabbitMQ's.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final, final
 
 from mypy_extensions import i64
@@ -28,6 +29,9 @@ from leveret.session.channel.unacked import Unacked, UnackedList
 _NOTES_MAX: Final = 256
 _PARTS: Final = 64
 
+#: Deliveries that a check looks at at once.
+_LOOKED_AT: Final = 16_384
+
 
 @final
 class ConsumerTimeout:
@@ -38,12 +42,8 @@ class ConsumerTimeout:
         #: Times (ms of `core.now_ms`) with the newest tag of that moment.
         self.notes: list[tuple[int, int]] = []
         self._notes_max: i64 = _NOTES_MAX
-        #: The first tag that the next check goes through.
-        self._next_tag: i64 = 0
         #: The earliest time at which a delivery can exceed its limit, as the last check found.
         self.next_ms: i64 = NO_DEADLINE
-        #: How many deliveries it went through.
-        self.looked_at: i64 = 0
 
     def note(self, newest_tag: i64, now_ms: i64) -> None:
         """Note the newest tag, and drop the notes that cover only settled deliveries."""
@@ -80,40 +80,42 @@ class ConsumerTimeout:
         self.notes = kept
         self._notes_max = max(_NOTES_MAX, 2 * i64(len(kept)))
 
-    def late(self, now_ms: i64, default: i64, shortest: i64, most: i64) -> list[Unacked]:
-        """Return deliveries that exceed their limits, the oldest first; sets `next_ms`.
+    def check(
+        self, now_ms: i64, default: i64, shortest: i64
+    ) -> Iterator[tuple[list[Unacked], int]]:
+        """Give the deliveries that exceed their limits, the oldest first; sets `next_ms`.
 
-        At most `most` are looked at.  `default` is the limit where neither consumer nor queue has
-        one, `shortest` the shortest that any has.
+        Each part comes with the number of the deliveries that were looked at.  `default` is the
+        limit where neither consumer nor queue has one, `shortest` the shortest that any has.
         """
-        notes = self.notes
-        late: list[Unacked] = []
         self.next_ms = NO_DEADLINE
-        self.looked_at = 0
-        first_tag = self._next_tag
-        self._next_tag = 0
-        if not notes or now_ms - notes[0][0] < shortest:
-            # The oldest is too young.
-            self._look_again(notes[0][0] + shortest if notes else NO_DEADLINE)
-            return late
-        found = self._unacked.from_tag(first_tag, most)
-        self.looked_at = len(found)
-        note: i64 = 0
-        for unacked in found:
-            while note < len(notes) and notes[note][1] < unacked.tag:
-                note += 1
-            given_ms: i64 = notes[note][0] if note < len(notes) else now_ms
-            if now_ms - given_ms < shortest:
-                self._look_again(given_ms + shortest)
-                return late
-            limit = limit_of(unacked, default)
-            if 0 < limit <= now_ms - given_ms:
-                late.append(unacked)
-            elif limit > 0:
-                self._look_again(given_ms + limit)
-        if self.looked_at == most:
-            self._next_tag = found[-1].tag + 1
-        return late
+        first_tag: i64 = 0
+        looked_at: i64 = _LOOKED_AT
+        while looked_at == _LOOKED_AT and self.notes:
+            notes = self.notes
+            if now_ms - notes[0][0] < shortest:
+                # The oldest is too young.
+                self._look_again(notes[0][0] + shortest)
+                return
+            found = self._unacked.from_tag(first_tag, _LOOKED_AT)
+            looked_at = len(found)
+            late: list[Unacked] = []
+            note: i64 = 0
+            for unacked in found:
+                first_tag = unacked.tag + 1
+                while note < len(notes) and notes[note][1] < unacked.tag:
+                    note += 1
+                given_ms: i64 = notes[note][0] if note < len(notes) else now_ms
+                if now_ms - given_ms < shortest:
+                    self._look_again(given_ms + shortest)
+                    looked_at = 0
+                    break
+                limit = limit_of(unacked, default)
+                if 0 < limit <= now_ms - given_ms:
+                    late.append(unacked)
+                elif limit > 0:
+                    self._look_again(given_ms + limit)
+            yield late, len(found)
 
     def _look_again(self, time_ms: i64) -> None:
         """Have the next check no later than at `time_ms`."""
