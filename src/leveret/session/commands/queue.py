@@ -186,7 +186,7 @@ def _delete(channel: Channel, method: QueueDelete) -> None:
     name = queue_name(channel, method.queue)
     channel.connection.access.configure("queue", name)
     if is_super_name(channel, name):
-        delete_super(channel, name, method)
+        channel.connection.start(delete_super(channel, name, method))
         return
     vhost = channel.vhost
     before = vhost.exchanges.unbinding

@@ -16,7 +16,6 @@ from leveret.broker.admin.super_stream import (
     waiting_in,
 )
 from leveret.broker.admin.super_stream_declare import declare_super_stream
-from leveret.broker.stream.stream import Stream
 from leveret.errors import NotFound, PreconditionFailed
 from leveret.names import Name
 from leveret.session.channel.channel import Channel
@@ -61,7 +60,8 @@ def _answer(channel: Channel, name: Name, method: QueueDeclare) -> None:
     channel.last_queue = name
     if method.no_wait:
         return
-    streams = _streams(channel, name)
+    exchange = find_super_stream(channel.vhost, name)
+    streams = [] if exchange is None else partitions_of(channel.vhost, exchange)
     consumers = 0
     for stream in streams:
         consumers += len(stream.consumers)
@@ -70,16 +70,11 @@ def _answer(channel: Channel, name: Name, method: QueueDeclare) -> None:
     )
 
 
-def delete_super(channel: Channel, name: Name, method: QueueDelete) -> None:
+def delete_super(channel: Channel, name: Name, method: QueueDelete) -> Iterator[int]:
     """Delete a super stream, and say how many messages it held.
 
     Raises: AccessRefused (403); PreconditionFailed (406) when in use or not empty.
     """
-    channel.connection.start(_deleting(channel, name, method))
-
-
-def _deleting(channel: Channel, name: Name, method: QueueDelete) -> Iterator[int]:
-    """Delete a super stream.  Raises: AccessRefused (403); PreconditionFailed (406)."""
     vhost, access = channel.vhost, channel.connection.access
     waiting = 0
     try:
@@ -91,8 +86,3 @@ def _deleting(channel: Channel, name: Name, method: QueueDelete) -> Iterator[int
         vhost.wait_for_removal()
     if not method.no_wait and channel.awaits_reply():
         channel.connection.reply(channel.number, QueueDeleteOk(waiting))
-
-
-def _streams(channel: Channel, name: Name) -> list[Stream]:
-    exchange = find_super_stream(channel.vhost, name)
-    return [] if exchange is None else partitions_of(channel.vhost, exchange)

@@ -27,10 +27,12 @@ if TYPE_CHECKING:
     from leveret.message import Message
 
 
-def part_size(message: Message, count: i64) -> i64:
-    """Return how many of `count` targets a message is published to at once."""
+def parts_of(message: Message, targets: list[Target]) -> Iterator[list[Target]]:
+    """Give the targets of a message in parts, to each of which it is published at once."""
     parts: i64 = max(1, FAN_OUT_RECORDED_BYTES // max(1, message.size))
-    return max(FAN_OUT_COPIES, count // parts + 1)
+    size = max(FAN_OUT_COPIES, len(targets) // int(parts) + 1)
+    for place in range(0, len(targets), size):
+        yield targets[place : place + size]
 
 
 def spread(
@@ -39,11 +41,7 @@ def spread(
     """Publish a message to its targets; return what `Vhost.publish` says of all parts together."""
     outcome: i64 = 0
     known: i64 = KNOWN
-    size = part_size(message, len(targets))
-    place: i64 = 0
-    while place < len(targets):
-        part = targets[place : place + size]
-        place += size
+    for part in parts_of(message, targets):
         # Those that were deleted between two parts have it no more, as if it had come before.
         told = vhost.publish(message, [target for target in part if not target.deleted], by)
         known &= told

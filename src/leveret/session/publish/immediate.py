@@ -16,17 +16,15 @@ from mypy_extensions import i64
 
 from leveret.broker.queue.target import Destinations
 from leveret.broker.vhost.vhost import KNOWN, RECORDED
-from leveret.limits import FAN_OUT_COPIES
 from leveret.message import Message
 from leveret.session.channel.channel import CONFIRM, TX, Channel
 from leveret.session.channel.transaction import TxPublish
-from leveret.session.publish.fan_out import part_size
-from leveret.session.publish.inspect import Inspected, addressed, inspect
+from leveret.session.publish.fan_out import parts_of
+from leveret.session.publish.inspect import Inspected, inspect, inspected_message
 from leveret.session.publish.route import (
     ALREADY_TAKEN,
     NO_ROUTE,
     Route,
-    check_publisher,
     found_for,
     return_message,
 )
@@ -46,36 +44,17 @@ def accept_immediate(
     Raises: AccessRefused (403), PreconditionFailed (406).
     """
     connection = channel.connection
-    inspected = inspect(channel, properties) or Inspected(properties, [], b"")
-    properties = inspected.properties
-    found = found_for(channel, route, inspected.more_keys, properties)
-    message = Message(
-        addressed(route.address, inspected),
-        properties,
-        body,
-        connection.core.now_ms,
-        persistent,
-        False,
-        inspected.numbered,
-    )
-    if inspected.numbered:
-        check_publisher(channel.vhost, properties, found.targets, connection.access.owner)
-    route.exchange.published_in += 1
-    connection.count_published(len(body))
+    inspected = inspect(channel, properties) or Inspected(properties, [], False)
+    found = found_for(channel, route, inspected.more_keys, inspected.properties)
+    message = inspected_message(channel, route, inspected, found.targets, body, persistent)
     if channel.mode == TX:
         channel.transaction.hold(TxPublish(message, found, route.mandatory, None, None, True))
         connection.check_publisher(True)
         return
-    if len(found.targets) > FAN_OUT_COPIES:
-        if channel.mode == CONFIRM:
-            channel.confirms.begin_parts()
-        connection.start(_fan_out(channel, message, found, route.mandatory))
-        connection.check_slice()
-        return
-    outcome = deliver_now(channel, message, found, route.mandatory)
     if channel.mode == CONFIRM:
-        channel.confirms.count(outcome)
-    connection.check_publisher(outcome & RECORDED != 0)
+        channel.confirms.begin_parts()
+    connection.start(_publish(channel, message, found, route.mandatory))
+    connection.check_slice()
 
 
 def deliver_now(channel: Channel, message: Message, found: Destinations, mandatory: bool) -> i64:
@@ -86,19 +65,14 @@ def deliver_now(channel: Channel, message: Message, found: Destinations, mandato
     return outcome
 
 
-def _fan_out(
+def _publish(
     channel: Channel, message: Message, found: Destinations, mandatory: bool
 ) -> Iterator[int]:
-    """Have those of thousands of targets hand a message out that can do so now."""
-    targets = found.targets
+    """Have those of a message's targets hand it out that can do so now."""
     taken: i64 = 0
     outcome: i64 = 0
     known: i64 = KNOWN
-    size = part_size(message, len(targets))
-    place: i64 = 0
-    while place < len(targets):
-        part = targets[place : place + size]
-        place += size
+    for part in parts_of(message, found.targets):
         # The first that hand it out have it tapped.
         some, told = _hand_out(channel, message, part, found.taps if taken == 0 else ())
         taken += some

@@ -16,7 +16,8 @@ from leveret.broker.values.special_headers import COPIES, NUMBERED, special_head
 from leveret.broker.vhost.replies import REPLY_NAME
 from leveret.errors import PreconditionFailed
 from leveret.limits import TABLE_BYTES_PER_COST
-from leveret.message import Address
+from leveret.message import Address, Message
+from leveret.session.publish.route import Route, check_publisher
 from leveret.wire.edit import with_text
 from leveret.wire.properties import (
     REPLY_TO,
@@ -26,6 +27,7 @@ from leveret.wire.properties import (
 )
 
 if TYPE_CHECKING:
+    from leveret.broker.queue.target import Target
     from leveret.session.channel.channel import Channel
 
 # Literals, for mypyc makes constants of these alone: flags in the first byte and in the second.
@@ -46,18 +48,17 @@ _ASKS: Final = bytes((len(REPLY_NAME),)) + REPLY_NAME.encode()
 class Inspected:
     """What is different with a message: the properties to keep, and more keys to route by.
 
-    `publisher` is the publisher that numbered it, empty for none; `blind` is the header BCC, which
-    the message's address keeps and `properties` no longer holds.
+    `numbered` says whether its publisher numbered it; `blind` is the header BCC, which the
+    message's address keeps and `properties` no longer holds.
     """
 
     def __init__(
-        self, properties: bytes, more_keys: list[str], publisher: bytes, blind: bytes = b""
+        self, properties: bytes, more_keys: list[str], numbered: bool, blind: bytes = b""
     ) -> None:
         self.blind: Final = blind
         self.properties: Final = properties
         self.more_keys: Final = more_keys
-        self.publisher: Final = publisher
-        self.numbered: Final = len(publisher) > 0
+        self.numbered: Final = numbered
 
 
 def inspect(channel: Channel, properties: bytes) -> Inspected | None:
@@ -71,13 +72,13 @@ def inspect(channel: Channel, properties: bytes) -> Inspected | None:
     kept = _inspect_plain(channel, properties)
     special = special_headers(properties) if properties[0] & _HEADERS else 0
     if special == 0:
-        return None if kept is properties else Inspected(kept, [], b"")
-    publisher = _publisher(channel, special, kept)
+        return None if kept is properties else Inspected(kept, [], False)
+    numbered = special & NUMBERED != 0 and channel.vhost.numbered(kept) is not None
     if special & COPIES == 0:
-        return Inspected(kept, [], publisher)
+        return Inspected(kept, [], numbered)
     more_keys = copy_keys(kept)
     blind = blind_entries(kept)
-    return Inspected(without_bcc(kept) if blind else kept, more_keys, publisher, blind)
+    return Inspected(without_bcc(kept) if blind else kept, more_keys, numbered, blind)
 
 
 def addressed(address: Address, inspected: Inspected) -> Address:
@@ -87,12 +88,27 @@ def addressed(address: Address, inspected: Inspected) -> Address:
     return Address(address.exchange, address.routing_key, inspected.blind)
 
 
-def _publisher(channel: Channel, special: i64, properties: bytes) -> bytes:
-    """Return the publisher that numbered a message, or empty.  Raises: PreconditionFailed (406)."""
-    if special & NUMBERED == 0:
-        return b""
-    numbered = channel.vhost.numbered(properties)
-    return b"" if numbered is None else numbered.publisher
+def inspected_message(
+    channel: Channel,
+    route: Route,
+    inspected: Inspected,
+    targets: list[Target],
+    body: bytes,
+    persistent: bool,
+) -> Message:
+    """Count a publish to some targets, and return its message.
+
+    Raises: AccessRefused (403), PreconditionFailed (406) as `check_publisher`.
+    """
+    connection = channel.connection
+    properties = inspected.properties
+    if inspected.numbered:
+        check_publisher(channel.vhost, properties, targets, connection.access.owner)
+    route.exchange.published_in += 1
+    connection.count_published(len(body))
+    address = addressed(route.address, inspected)
+    now_ms = connection.core.now_ms
+    return Message(address, properties, body, now_ms, persistent, False, inspected.numbered)
 
 
 def _inspect_plain(channel: Channel, properties: bytes) -> bytes:

@@ -71,15 +71,12 @@ class Route(Destinations):
         self.special = False
         self.immediate = False
         if not exchange.name:
-            self._look()
-
-    def _look(self) -> None:
-        """Note what is to be staged or committed: only the default exchange leads there."""
-        self.commits = self.routing_key == COMMIT_KEY
-        for target in self.targets:
-            if isinstance(target, StagingTarget):
-                self.staging = target.queue
-        self.special = self.commits or self.staging is not None
+            # Only the default exchange leads there.
+            self.commits = self.routing_key == COMMIT_KEY
+            for target in self.targets:
+                if isinstance(target, StagingTarget):
+                    self.staging = target.queue
+            self.special = self.commits or self.staging is not None
 
 
 def resolve(channel: Channel, raw: bytes, properties: bytes) -> Route:

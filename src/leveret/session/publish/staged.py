@@ -30,11 +30,10 @@ from leveret.names import Name, cleaned
 from leveret.session.channel.channel import CONFIRM, TX, Channel
 from leveret.session.channel.transaction import TxPublish
 from leveret.session.publish.immediate import accept_immediate
-from leveret.session.publish.inspect import Inspected, addressed, inspect
+from leveret.session.publish.inspect import Inspected, inspect, inspected_message
 from leveret.session.publish.route import (
     Route,
     check_copies,
-    check_publisher,
     from_utf8,
     return_message,
     writable,
@@ -74,22 +73,10 @@ def _stage(channel: Channel, route: Route, properties: bytes, body: bytes) -> No
     connection = channel.connection
     owner = connection.access.owner
     staging.check_user(owner)
-    inspected = inspect(channel, properties) or Inspected(properties, [], b"")
+    inspected = inspect(channel, properties) or Inspected(properties, [], False)
     _check_destination(channel, inspected.properties, inspected.more_keys)
-    if inspected.numbered:
-        check_publisher(channel.vhost, inspected.properties, route.targets, owner)
-    route.exchange.published_in += 1
-    connection.count_published(len(body))
     # What is staged is kept whatever its delivery mode is; that counts when it goes on.
-    message = Message(
-        addressed(route.address, inspected),
-        inspected.properties,
-        body,
-        connection.core.now_ms,
-        True,
-        False,
-        inspected.numbered,
-    )
+    message = inspected_message(channel, route, inspected, route.targets, body, True)
     if channel.mode == TX:
         channel.transaction.hold(TxPublish(message, route, route.mandatory, staging))
         connection.check_publisher(True)
