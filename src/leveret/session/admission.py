@@ -157,7 +157,7 @@ class Admission:
         while among:
             slot = next(iter(among))
             if slot.leaving or slot.is_authenticated():
-                self._note_authenticated(slot)
+                self.authenticated(slot)
             elif passed_over < PASSED_OVER_MAX and slot.is_authenticating():
                 passed_over += 1
                 among[slot] = among.pop(slot)
@@ -211,10 +211,6 @@ class Admission:
         if victim is not None:
             self._expel(victim)
 
-    def authenticated(self, slot: Slot) -> None:
-        """Note that a connection has authenticated."""
-        self._note_authenticated(slot)
-
     def relocate(self, slot: Slot, network: str) -> None:
         """Count a connection that has not authenticated by the address that its proxy named."""
         if slot in self._unauthenticated:
@@ -234,7 +230,8 @@ class Admission:
         """Note that a connection waits for an answer."""
         self._idle.pop(slot, None)
 
-    def _note_authenticated(self, slot: Slot) -> None:
+    def authenticated(self, slot: Slot) -> None:
+        """Note that a connection has authenticated."""
         self._unauthenticated.pop(slot, None)
         own = self._by_network.get(slot.network)
         if own is not None:
@@ -244,5 +241,5 @@ class Admission:
 
     def _forget(self, slot: Slot) -> None:
         """Take a connection out of those that may be closed for others."""
-        self._note_authenticated(slot)
+        self.authenticated(slot)
         self._idle.pop(slot, None)

@@ -14,6 +14,7 @@ from mypy_extensions import i64
 
 from leveret.broker.backlog.window import TAKEN
 from leveret.broker.queue.consumer import Consumer, DeliveryChannel
+from leveret.broker.scheduler.costs import DROPPED_PER_COST
 from leveret.limits import (
     CONTENT_BYTES_PER_COST,
     MESSAGE_OVERHEAD_BYTES,
@@ -21,13 +22,13 @@ from leveret.limits import (
     TABLE_BYTES_PER_COST,
 )
 from leveret.names import Name
-from leveret.session.channel.confirms import ConfirmBatch, Confirms
+from leveret.session.channel.confirms import Confirms
 from leveret.session.channel.consumer_timeout import ConsumerTimeout
 from leveret.session.channel.content import Content
 from leveret.session.channel.delivery_headers import with_delivery_headers
 from leveret.session.channel.returned import ReturnedSource
 from leveret.session.channel.transaction import Transaction
-from leveret.session.channel.unacked import ACK, REQUEUE, RETRY, Unacked, UnackedList
+from leveret.session.channel.unacked import ACK, REJECT, RETRY, Unacked, UnackedList
 from leveret.session.connection_base import ConnectionBase
 from leveret.store.records.returns import is_redelivered
 from leveret.wire.content.output import content_cost
@@ -49,7 +50,7 @@ class Channel(DeliveryChannel):
     """One channel of a connection."""
 
     def __init__(
-        self, connection: ConnectionBase, number: i64, vhost: Vhost, batch: ConfirmBatch
+        self, connection: ConnectionBase, number: i64, vhost: Vhost, settled: list[Confirms]
     ) -> None:
         super().__init__(connection)
         self.connection = connection
@@ -73,7 +74,7 @@ class Channel(DeliveryChannel):
         self.consumer_timeout = ConsumerTimeout(self.unacked)
         #: Takes the place of the queue in deliveries whose acks were late.
         self._returned: ReturnedSource | None = None
-        self.confirms = Confirms(connection, number, batch)
+        self.confirms = Confirms(connection, number, settled)
         self.content = Content(connection)
         self.transaction = Transaction(connection)
 
@@ -225,41 +226,37 @@ class Channel(DeliveryChannel):
 
     def settle(self, settled: list[Unacked], outcome: i64) -> None:
         """Ack, requeue or reject deliveries that were taken off the list."""
-        if outcome == ACK:
-            self.ack(settled)
-        elif outcome == REQUEUE:
-            self.requeue(settled, False)
-        elif outcome == RETRY:
-            self.requeue(settled, True)
-        else:
-            for unacked in settled:
-                unacked.queue.reject(unacked.sequence, unacked.message, unacked.count)
-                self.credit(unacked)
-            if self.prefetch_count > 0:
-                self.offer()
-
-    def ack(self, settled: list[Unacked]) -> None:
-        """Ack deliveries that were taken off the list."""
         for unacked in settled:
-            unacked.queue.ack(unacked.sequence, unacked.message)
+            queue = unacked.queue
+            if outcome == ACK:
+                queue.ack(unacked.sequence, unacked.message)
+            elif outcome == REJECT:
+                queue.reject(unacked.sequence, unacked.message, unacked.count)
+            else:
+                failed = outcome == RETRY
+                queue.requeue(unacked.sequence, unacked.message, unacked.count, failed)
             self.credit(unacked)
         if self.prefetch_count > 0:
             self.offer()
 
-    def requeue(self, settled: list[Unacked], failed: bool) -> None:
-        """Requeue deliveries that were taken off the list; `failed` as `Queue.requeue` has it."""
-        for unacked in settled:
-            unacked.queue.requeue(unacked.sequence, unacked.message, unacked.count, failed)
-            self.credit(unacked)
-        if self.prefetch_count > 0:
-            self.offer()
+    def take_transaction(self) -> Transaction:
+        """Return the open transaction, to be committed or rolled back, and open the next one."""
+        transaction = self.transaction
+        self.transaction = Transaction(self.connection)
+        self.connection.end_assembly(transaction.booked)
+        return transaction
 
     def roll_back(self) -> None:
         """Drop the publishes of the transaction; what it settled is unacked again."""
-        self.connection.scheduler.spent += self.transaction.steps_back
-        settles = self.transaction.settles
-        self.unacked.restore([unacked for settle in settles for unacked in settle.unacked])
-        self.transaction.abandon()
+        transaction = self.take_transaction()
+        unacked = [one for settle in transaction.settles for one in settle.unacked]
+        scheduler = self.connection.scheduler
+        scheduler.changes += 1
+        scheduler.spent += len(unacked) + len(transaction.publishes) // DROPPED_PER_COST
+        self.unacked.restore(unacked)
+        for publish in transaction.publishes:
+            if publish.commit is not None:
+                publish.commit.unseal()
 
     # -- the end ----------------------------------------------------------------------------------
 
@@ -282,9 +279,3 @@ class Channel(DeliveryChannel):
         self.roll_back()
         self.content.end()
         return consumers
-
-    def end_replies(self) -> None:
-        """Delete the queue of the replies to its requests."""
-        if self.replies is not None:
-            self.vhost.queues.drop(self.replies)
-            self.replies = None

@@ -13,7 +13,7 @@ from leveret.broker.vhost.replies import is_reply_name
 from leveret.errors import NotAllowed
 from leveret.session.channel.ack_clock import AckClock
 from leveret.session.channel.channel import Channel
-from leveret.session.channel.confirms import ConfirmBatch
+from leveret.session.channel.confirms import Confirms
 from leveret.session.connection_base import ConnectionBase
 
 if TYPE_CHECKING:
@@ -26,7 +26,8 @@ class Channels:
 
     def __init__(self, connection: ConnectionBase) -> None:
         self._connection = connection
-        self._batch = ConfirmBatch()
+        #: The channels that have confirms to write at the end of the batch.
+        self._confirms: list[Confirms] = []
         self.by_number: dict[i64, Channel] = {}
         #: Looks at the time limits for acks.
         self.acks = AckClock(connection, self.by_number)
@@ -51,7 +52,7 @@ class Channels:
         connection.broker.check_channel(connection)
         vhost = connection.vhost
         assert vhost is not None
-        channel = self.by_number[number] = Channel(connection, number, vhost, self._batch)
+        channel = self.by_number[number] = Channel(connection, number, vhost, self._confirms)
         connection.account.book(CHANNEL_BYTES)
         connection.core.counts.channels_opened += 1
         return channel
@@ -84,8 +85,10 @@ class Channels:
 
     def write_confirms(self) -> None:
         """Write the confirms of all publishes that were settled in this batch."""
-        if self._batch.listed:
-            self._batch.write()
+        if self._confirms:
+            for confirms in self._confirms:
+                confirms.write()
+            self._confirms.clear()
             self._connection.wake()
 
     def unsynced_group(self) -> i64:

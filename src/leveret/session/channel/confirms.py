@@ -39,29 +39,16 @@ def group_of(journal: Journal, outcome: i64) -> i64:
 
 
 @final
-class ConfirmBatch:
-    """The channels of a connection that have confirms to write at the end of the batch."""
-
-    def __init__(self) -> None:
-        self.listed: list[Confirms] = []
-
-    def write(self) -> None:
-        """Write them."""
-        for confirms in self.listed:
-            confirms.write()
-        self.listed = []
-
-
-@final
 class Confirms(PublishCounter):
     """The confirms of one channel."""
 
-    def __init__(self, connection: ConnectionBase, number: i64, batch: ConfirmBatch) -> None:
+    def __init__(self, connection: ConnectionBase, number: i64, to_write: list[Confirms]) -> None:
         super().__init__()
         self._connection = connection
         self._core = connection.core
         self._number: i64 = number
-        self._batch = batch
+        #: Those of the connection's channels that are to be written at the end of the batch.
+        self._to_write = to_write
         self._listed = False
         self._ended = False
         self._published: i64 = 0
@@ -118,7 +105,7 @@ class Confirms(PublishCounter):
             self._settled = number
             if not self._listed:
                 self._listed = True
-                self._batch.listed.append(self)
+                self._to_write.append(self)
 
     def _refuse(self, number: i64) -> None:
         """Note that a queue refused the newest publish: its confirm is a basic.nack."""

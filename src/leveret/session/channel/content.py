@@ -41,11 +41,9 @@ class Content:
         #: A body that came in one frame, or what came of one of several.
         self._whole = b""
         self._pieces: BodyBuffer | None = None
-        #: What has come of it, and what is booked for the rest.
-        self._pieces_bytes: i64 = 0
+        #: What the connection has booked of it, and the memory of what is to come.
+        self._booked: i64 = 0
         self._ahead: i64 = 0
-        #: What is booked for long properties.
-        self._properties_bytes: i64 = 0
 
     def begin(self, arguments: bytes) -> None:
         """Await the content of a basic.publish whose arguments are given."""
@@ -80,7 +78,7 @@ class Content:
         properties_bytes: i64 = len(self.properties)
         if size > 0 and properties_bytes > _PROPERTIES_UNCOUNTED:
             # They may wait for a body that never comes, on each channel.
-            self._properties_bytes = properties_bytes
+            self._booked = properties_bytes
             self._connection.assemble(properties_bytes)
         return size == 0
 
@@ -103,7 +101,7 @@ class Content:
             if pieces is None:
                 pieces = self._pieces = BodyBuffer(self._left)
             pieces.write(data[start:end])
-            self._pieces_bytes += size
+            self._booked += size
             ahead: i64 = pieces.ahead()
             self._connection.core.memory.assemble(ahead - self._ahead)
             self._ahead = ahead
@@ -128,11 +126,8 @@ class Content:
         self.state = NO_CONTENT
         self._whole = b""
         self._pieces = None
-        if self._pieces_bytes > 0:
+        if self._booked > 0:
             self._connection.core.memory.end_assembly(self._ahead)
-            self._connection.end_assembly(self._pieces_bytes)
+            self._connection.end_assembly(self._booked)
             self._ahead = 0
-            self._pieces_bytes = 0
-        if self._properties_bytes > 0:
-            self._connection.end_assembly(self._properties_bytes)
-            self._properties_bytes = 0
+            self._booked = 0

@@ -69,7 +69,9 @@ def release_channel(channel: Channel) -> Iterator[int]:
         if channel.take_consumer(consumer.tag) is consumer and not consumer.queue.deleted:
             consumer.queue.unsubscribe(consumer)
         yield 1
-    channel.end_replies()
+    if channel.replies is not None:
+        channel.vhost.queues.drop(channel.replies)
+        channel.replies = None
     yield from settle_up_to(channel, channel.delivery_tag, RETRY, None)
     for consumer in consumers:
         channel.vhost.queues.end_unused(consumer.queue)

@@ -9,7 +9,6 @@ from mypy_extensions import i64
 from leveret.broker.core.accounts import TX_PUBLISH_BYTES
 from leveret.broker.queue.target import surcharge_of
 from leveret.broker.scheduler.costs import (
-    DROPPED_PER_COST,
     STAGED_BATCH,
     TX_LARGE_BYTES_PER_COST,
     TX_SMALL_BYTES_PER_COST,
@@ -74,7 +73,7 @@ class TxSettle:
 
 @final
 class Transaction:
-    """The open transaction of one channel; the next one begins where it ends."""
+    """One transaction of a channel, until it is committed or rolled back."""
 
     def __init__(self, connection: ConnectionBase) -> None:
         self._connection = connection
@@ -86,15 +85,13 @@ class Transaction:
         #: Of these, the bytes of messages that are copied into the record.
         self._small_bytes: i64 = 0
         #: What the connection has booked for it.
-        self._booked: i64 = 0
+        self.booked: i64 = 0
         #: Of the largest message among them.
         self._largest: i64 = 0
         #: Deliveries that it settles.
         self._settled: i64 = 0
         #: Copies of its messages, one for each queue.
         self._copies: i64 = 0
-        #: Its messages without a copy, which are dropped or returned.
-        self._unrouted: i64 = 0
         #: What its queues count themselves: for deadlines, levels, and what comes back.
         self._more: i64 = 0
         #: Commits of staged batches in it, and the staging queues that these name.
@@ -121,18 +118,12 @@ class Transaction:
         size += (self._bytes - self._small_bytes) // TX_LARGE_BYTES_PER_COST
         return (
             len(self.publishes) // 4
-            + self._unrouted * 3 // 4
             + self._copies
             + self._settled
             + self._commits * STAGED_BATCH
             + self._staging_queues
             + size
         )
-
-    @property
-    def steps_back(self) -> i64:
-        """The cost of its rollback, at most."""
-        return self._settled + len(self.publishes) // DROPPED_PER_COST
 
     def hold(self, publish: TxPublish) -> None:
         """Keep a publish for the commit.
@@ -145,7 +136,7 @@ class Transaction:
         if size < BODY_APART_BYTES:
             self._small_bytes += size
         self._largest = max(self._largest, size)
-        self._booked += size + TX_PUBLISH_BYTES
+        self.booked += size + TX_PUBLISH_BYTES
         self._connection.assemble(size + TX_PUBLISH_BYTES)
         if len(self.publishes) >= TX_MESSAGES_MAX:
             raise PreconditionFailed(
@@ -162,7 +153,9 @@ class Transaction:
                 f"the messages of a transaction that are smaller than {BODY_APART_BYTES} bytes "
                 f"have at most {TX_SMALL_BYTES_MAX} bytes together; commit them in parts"
             )
-        self._count_copies(publish)
+        targets = publish.found.targets
+        self._copies += len(targets)
+        self._more += surcharge_of(targets, publish.message)
         if self._copies > TX_COPIES_MAX:
             raise PreconditionFailed(
                 f"the messages of a transaction have at most {TX_COPIES_MAX} copies in all queues"
@@ -180,24 +173,15 @@ class Transaction:
                     f"the commits of a transaction name at most {STAGING_QUEUES_PER_COMMIT_MAX} "
                     "staging queues together; commit the batches in transactions of their own"
                 )
-        if self._is_long():
-            raise PreconditionFailed(_TOO_LONG)
+        self._check_cost()
         if not self.publishes:
             self.note_rights()
         self.publishes.append(publish)
 
-    def _count_copies(self, publish: TxPublish) -> None:
-        targets = publish.found.targets
-        copies: i64 = len(targets)
-        self._copies += copies
-        if copies == 0:
-            self._unrouted += 1
-        else:
-            self._more += surcharge_of(targets, publish.message)
-
-    def _is_long(self) -> bool:
-        """Tell whether its commit would take longer than is done at once."""
-        return self.work + self._more > TX_COST_MAX
+    def _check_cost(self) -> None:
+        """Raises: PreconditionFailed (406) where its commit takes longer than is done at once."""
+        if self.work + self._more > TX_COST_MAX:
+            raise PreconditionFailed(_TOO_LONG)
 
     def hold_settle(self, settled: list[Unacked], outcome: i64) -> None:
         """Keep an ack, nack or reject for the commit.
@@ -215,29 +199,4 @@ class Transaction:
                 f"transaction has reached the maximum of {TX_MESSAGES_MAX} uncommitted acks; "
                 "commit it in parts"
             )
-        if self._is_long():
-            raise PreconditionFailed(_TOO_LONG)
-
-    def abandon(self) -> None:
-        """Start an empty transaction; what was to be committed is not."""
-        self._connection.scheduler.changes += 1
-        for publish in self.publishes:
-            if publish.commit is not None:
-                publish.commit.unseal()
-        self.end()
-
-    def end(self) -> None:
-        """Start an empty transaction."""
-        self._connection.end_assembly(self._booked)
-        self._booked = 0
-        self.publishes = []
-        self.settles = []
-        self._bytes = 0
-        self._small_bytes = 0
-        self._largest = 0
-        self._settled = 0
-        self._copies = 0
-        self._unrouted = 0
-        self._more = 0
-        self._commits = 0
-        self._staging_queues = 0
+        self._check_cost()

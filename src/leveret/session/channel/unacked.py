@@ -173,20 +173,10 @@ class UnackedList:
         """Put deliveries back that a transaction had settled and rolled back."""
         self._trim()
         blocks = self._blocks
-        number: i64 = 0
-        place: i64 = 0
-        # In the order of their tags each is near the one before, most often right behind it.
-        for unacked in sorted(returned, key=_tag_of):
-            tag = unacked.tag
-            if number + 1 < len(blocks):
-                following = blocks[number + 1][0]
-                if following is not None and following.tag < tag:
-                    number = self._block_of(tag)
-                    place = 0
+        for unacked in returned:
+            number = self._block_of(unacked.tag)
             block = blocks[number]
-            place = _place_from(block, place, tag)
-            block.insert(place, unacked)
-            place += 1
+            block.insert(_place_of(block, unacked.tag), unacked)
             if len(block) > 2 * _BLOCK:
                 blocks.insert(number + 1, block[_BLOCK:])
                 del block[_BLOCK:]
@@ -246,31 +236,10 @@ class UnackedList:
             self._head = 0
 
 
-def _tag_of(unacked: Unacked) -> int:
-    return int(unacked.tag)
-
-
 def _place_of(block: list[Unacked | None], tag: i64) -> i64:
     """Return the first place in a block whose delivery has a tag that is not below `tag`."""
-    return _place_between(block, 0, len(block), tag)
-
-
-def _place_from(block: list[Unacked | None], begin: i64, tag: i64) -> i64:
-    """As `_place_of`, for a place that is at `begin` or not far behind it; none before it is."""
-    end: i64 = begin
-    reach: i64 = 1
-    while end < len(block):
-        unacked = block[end]
-        if unacked is not None and unacked.tag >= tag:
-            break
-        begin = end + 1
-        end += reach
-        reach *= 2
-    return _place_between(block, begin, min(end, len(block)), tag)
-
-
-def _place_between(block: list[Unacked | None], low: i64, high: i64, tag: i64) -> i64:
-    """Return the first such place from `low` on; it is at most `high`."""
+    low: i64 = 0
+    high: i64 = len(block)
     while low < high:
         middle: i64 = (low + high) // 2
         unacked = block[middle]

@@ -100,7 +100,7 @@ def _settle_all(channel: Channel, tag: i64, outcome: i64, answer: Method | None)
         # Nearly all acks are of fewer: they need no operation that others wait for.
         settled = channel.unacked.take_up_to(tag, SETTLED_AT_ONCE, SETTLED_BYTES)
         connection.scheduler.spent += len(settled)
-        channel.ack(settled)
+        channel.settle(settled, ACK)
         if not channel.unacked.has_up_to(tag):
             return
     connection.start(settle_up_to(channel, tag, outcome, answer))

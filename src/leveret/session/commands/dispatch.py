@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Final
+
 from mypy_extensions import i64
 
 from leveret.broker.scheduler.costs import DEFINING_METHOD
@@ -16,28 +19,28 @@ from leveret.session.commands.tx import handle_tx
 from leveret.wire.method import Method
 from leveret.wire.methods.ids import ACCESS, BASIC, CHANNEL, CONFIRM, EXCHANGE, QUEUE, TX
 
+#: What does the methods of the other classes.
+_HANDLERS: Final[dict[int, Callable[[Channel, Method], bool]]] = {
+    QUEUE: handle_queue,
+    EXCHANGE: handle_exchange,
+    CONFIRM: handle_confirm,
+    TX: handle_tx,
+    CHANNEL: handle_channel,
+    ACCESS: handle_access,
+}
+
 
 def handle(channel: Channel, class_id: i64, method: Method) -> None:
     """Do what `method`, of the class with that id, asks for on an open channel.
 
     Raises: CommandInvalid (503) for a method that a client does not send there.
     """
-    done = False
-    if class_id in (QUEUE, EXCHANGE, CHANNEL):
-        channel.connection.scheduler.spent += DEFINING_METHOD
     if class_id == BASIC:
         done = handle_basic(channel, method)
-    elif class_id == QUEUE:
-        done = handle_queue(channel, method)
-    elif class_id == EXCHANGE:
-        done = handle_exchange(channel, method)
-    elif class_id == CONFIRM:
-        done = handle_confirm(channel, method)
-    elif class_id == TX:
-        done = handle_tx(channel, method)
-    elif class_id == CHANNEL:
-        done = handle_channel(channel, method)
-    elif class_id == ACCESS:
-        done = handle_access(channel, method)
+    else:
+        if class_id in (QUEUE, EXCHANGE, CHANNEL):
+            channel.connection.scheduler.spent += DEFINING_METHOD
+        handler = _HANDLERS.get(int(class_id))
+        done = handler is not None and handler(channel, method)
     if not done:
         raise CommandInvalid(f"{method.NAME} is not a client's method on an open channel")

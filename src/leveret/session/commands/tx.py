@@ -86,23 +86,20 @@ def _commit(channel: Channel) -> None:
     Raises: PreconditionFailed (406) when a queue refused a message: all the rest is done, as in
     RabbitMQ, and the close is the only answer.
     """
-    transaction = channel.transaction
+    transaction = channel.take_transaction()
     core = channel.connection.core
     journal = core.journal
-    publishes = transaction.publishes
-    settles = transaction.settles
     core.scheduler.changes += 1
     core.scheduler.spent += transaction.work
     before = core.scheduler.letters.put_aside()
-    transaction.end()
     outcome: i64 = 0
     journal.begin_tx()
-    for publish in publishes:
+    for publish in transaction.publishes:
         outcome |= _publish(channel, publish)
     rejected: i64 = 0
     largest: i64 = 0
     large: list[Message] = []
-    for settle in settles:
+    for settle in transaction.settles:
         channel.settle(settle.unacked, settle.outcome)
         for unacked in settle.unacked:
             size: i64 = unacked.message.size

@@ -25,6 +25,7 @@ from mypy_extensions import i64
 from leveret.broker.core.accounts import UNACKED_BYTES
 from leveret.broker.core.counts import LinkCounts
 from leveret.broker.scheduler.costs import METHOD
+from leveret.broker.scheduler.task import SYNC
 from leveret.errors import (
     AmqpError,
     ConnectionForced,
@@ -84,8 +85,6 @@ class Connection(ConnectionBase):
     ) -> None:
         super().__init__(broker, settings, tokens, peer, now_ms)
         self.core.limit_acks(settings.consumer_timeout_ms)
-        #: A 541 that closes the connection when the publishes before it are confirmed.
-        self._fault: InternalError | None = None
         #: True from connection.blocked to connection.unblocked.
         self._blocked = False
         self.channels = Channels(self)
@@ -133,24 +132,20 @@ class Connection(ConnectionBase):
                 # All that was asked for before is whole; this left nothing half done.
                 fault = InternalError("the broker's log says more")
                 self._name_method(fault)
-                self._fail_when_answered(fault)
+                self.start(self._fail_when_confirmed(fault))
         self.channels.write_confirms()
         memory = self.reader.memory()
         if memory != self.account.input_bytes:
             self.account.hold_input(memory)
 
-    def _fail_when_answered(self, fault: InternalError) -> None:
-        """Close with 541, after the publishes before it are confirmed as without it.
-
-        Until then nothing more is parsed.
-        """
-        group = self.channels.unsynced_group()
-        if group == 0:
-            self._fail(fault)
-            return
-        self._fault = fault
-        self.halt(HALT_SYNC)
-        self.core.syncs.wait(self, group)
+    def _fail_when_confirmed(self, fault: InternalError) -> Iterator[int]:
+        """Close with 541, after the publishes before it are confirmed as without it."""
+        while (group := self.channels.unsynced_group()) > 0:
+            self.core.syncs.reply_group = group
+            yield SYNC
+            if self.state >= CLOSING:
+                return
+        self._fail(fault)
 
     def _take_protocol_header(self) -> bool:
         """Check the first eight bytes (behaviour 1); return whether frames follow."""
@@ -199,13 +194,6 @@ class Connection(ConnectionBase):
         if self.state == CLOSED:
             return
         self.write_held()
-        fault = self._fault
-        if fault is not None:
-            self._fault = None
-            self.halted &= ~HALT_SYNC
-            self._fail_when_answered(fault)
-            self.wake()
-            return
         self.resume(HALT_SYNC)
 
     def take_output(self) -> list[bytes | memoryview]:
@@ -352,7 +340,6 @@ class Connection(ConnectionBase):
         self.channels.write_confirms()
         self.release(False)
         self.held_reply = b""
-        self._fault = None
         self.closing.begin(close_of(error))
         if isinstance(error, FrameError):
             self.closing.stop_parsing()

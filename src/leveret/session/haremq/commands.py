@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, final
 
-from leveret.broker.node.access import Access
 from leveret.broker.scheduler.costs import BINDING_REMOVED
 from leveret.broker.topology.binding import Binding
 from leveret.broker.values.queue_attributes import QueueAttributes
@@ -98,9 +97,6 @@ class Commands:
         assert vhost is not None
         return vhost
 
-    def _access(self) -> Access:
-        return self._connection.access
-
     # -- channels ----------------------------------------------------------------------------------
 
     def _open(self, request: OpenChannel) -> None:
@@ -125,7 +121,7 @@ class Commands:
             raise PreconditionFailed(f"there is no exchange type {request.exchange_type}")
         arguments = arguments_of(request.args)
         vhost = self._vhost()
-        check_declare_exchange(self._access(), vhost, name, arguments)
+        check_declare_exchange(self._connection.access, vhost, name, arguments)
         vhost.exchanges.declare(
             name,
             kind,
@@ -140,7 +136,7 @@ class Commands:
         name = _name(request.exchange_name)
         if name and not name.startswith("amq."):
             # The vhost refuses to delete these in words of its own.
-            self._access().configure("exchange", name)
+            self._connection.access.configure("exchange", name)
         self._vhost().exchanges.delete(name, False)
 
     def _declare_queue(self, request: DeclareQueue) -> None:
@@ -152,7 +148,7 @@ class Commands:
         arguments = arguments_of(request.args)
         connection = self._connection
         vhost = self._vhost()
-        check_declare_queue(self._access(), vhost, name, True, arguments)
+        check_declare_queue(self._connection.access, vhost, name, True, arguments)
         attributes = QueueAttributes(
             # An exclusive queue ends with its connection, so AMQP's are never durable either.
             request.durable and not request.exclusive,
@@ -166,7 +162,7 @@ class Commands:
 
     def _delete_queue(self, request: DeleteQueue) -> None:
         name = _name(request.queue_name)
-        self._access().configure("queue", name)
+        self._connection.access.configure("queue", name)
         self._vhost().queues.delete(self._connection, name, False, False)
 
     # -- bindings ----------------------------------------------------------------------------------
@@ -175,7 +171,7 @@ class Commands:
         exchange = _name(request.exchange_name)
         queue = _name(request.queue_name)
         vhost = self._vhost()
-        check_binding(self._access(), vhost, "queue", queue, exchange, request.binding_key)
+        check_binding(self._connection.access, vhost, "queue", queue, exchange, request.binding_key)
         vhost.exchanges.bind(exchange, queue, True, request.binding_key, {}, self._connection)
 
     def _unbind(self, request: Unbind) -> None:
@@ -183,7 +179,7 @@ class Commands:
         exchange = _name(request.exchange_name)
         name = _name(request.queue_name)
         vhost = self._vhost()
-        check_binding(self._access(), vhost, "queue", name, exchange, "")
+        check_binding(self._connection.access, vhost, "queue", name, exchange, "")
         self._connection.start(self._unbind_pair(exchange, name, request.identity))
 
     def _unbind_pair(self, exchange: Name, queue: Name, identity: bytes) -> Iterator[int]:
@@ -235,7 +231,7 @@ class Commands:
             raise PreconditionFailed(f"a consumer tag has at most {SHORT_STRING_BYTES_MAX} bytes")
         if channel.consumer is not None:
             raise NotAllowed("a channel has at most one consumer")
-        self._access().read("queue", name)
+        self._connection.access.read("queue", name)
         vhost = self._vhost()
         queue = vhost.queues.existing(name, self._connection)
         consumer = HareConsumer(channel, queue, request.consumer_tag, request.auto_ack)

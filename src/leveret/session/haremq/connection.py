@@ -93,7 +93,7 @@ class HareConnection(ClientSession):
             self.enter_vhost(shared.vhost)
         except AmqpError as error:
             # A connection that may not enter the vhost ends at once.
-            self._drop(str(error))
+            self.operation_failed(error)
 
     # -- what its parts ask of it ------------------------------------------------------------------
 
@@ -153,7 +153,7 @@ class HareConnection(ClientSession):
             self._input.take_frames()
             self._count_input()
         except AmqpError as error:
-            self._drop(str(error))
+            self.operation_failed(error)
         except Exception as bug:
             # Not `error` again: to mypyc a name has one type in a function.
             if not self.survives(bug):
@@ -166,8 +166,9 @@ class HareConnection(ClientSession):
         self._book_memory()
 
     def operation_failed(self, error: AmqpError) -> None:
-        """End the connection, as where the operation had failed at once."""
-        self._drop(str(error))
+        """Close the connection without a word to its client, because of what it did."""
+        self.log.append(("warning", str(error)))
+        self.finish()
 
     def _count_input(self) -> None:
         """Count the part of a frame that has come among what takes memory.
@@ -272,11 +273,6 @@ class HareConnection(ClientSession):
         if not self.finished:
             self.log.append(("info", text))
             self.finish()
-
-    def _drop(self, text: str) -> None:
-        """Close the connection without a word to its client, because of what it did."""
-        self.log.append(("warning", text))
-        self.finish()
 
     def lost(self) -> None:
         """End the connection, because its socket is gone."""
