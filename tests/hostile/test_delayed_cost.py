@@ -140,7 +140,8 @@ def test_entries_of_what_has_left_are_sorted_out_in_parts() -> None:
         first = memory.first()
         assert first is not None
         memory.pop()
-        if memory.remove(first[1]) is not None:
+        if memory.get(first[1]) is not None:
+            memory.remove(first[1])
             found.append(first)
     assert len(found) == count // 4 + count
     assert found == sorted(found)
