@@ -11,7 +11,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from leveret.broker.scheduler.costs import LOOKS_PER_COST
-from leveret.broker.scheduler.task import WAIT, Task
+from leveret.broker.scheduler.task import Task
 from leveret.broker.scheduler.timers import Timed
 from leveret.clock import NO_DEADLINE
 from leveret.session.channel.channel import Channel
@@ -27,9 +27,6 @@ _NOTES_APART_MS: Final = 10
 #: So many deliveries that a check goes through delay the next one by a ms: a limit of 1 ms of one
 #: consumer must not have all others' deliveries checked in each ms.
 _LOOKED_AT_PER_MS: Final = 32
-
-#: While a connection is halted for these, a reply that waits may belong to a channel.
-_REPLYING: Final = HALT_SYNC | HALT_WORK | HALT_TURN
 
 
 @final
@@ -88,28 +85,24 @@ class AckClock(Timed):
         """End the late consumers of each channel."""
         connection = self._connection
         default = connection.settings.consumer_timeout_ms
-        looked_at: i64 = 0
+        self._following_ms = now_ms
         for channel in list(self._channels.values()):
-            yield from self._answered(channel)
             limits = channel.consumer_timeout
             for late, looked in limits.check(now_ms, default, shortest):
                 if channel.closing:
                     break
-                looked_at += looked
+                if late and connection.halted & (HALT_SYNC | HALT_WORK | HALT_TURN):
+                    # A reply that waits belongs to a channel, which must not close before it.
+                    self._set(connection.core.now_ms + self._apart())
+                    return
+                self._following_ms += looked // _LOOKED_AT_PER_MS
                 fatal = channel.time_out(late) if late else None
                 if fatal is not None:
                     error = timed_out(channel.number, limit_of(fatal, default))
                     connection.fail_channel(channel.number, error)
                 yield looked // LOOKS_PER_COST
-                yield from self._answered(channel)
             if limits.next_ms != NO_DEADLINE and not channel.closing:
                 self._set(limits.next_ms)
-        self._following_ms = now_ms + looked_at // _LOOKED_AT_PER_MS
-
-    def _answered(self, channel: Channel) -> Iterator[int]:
-        """Wait for what is under way: a channel must not close before a reply that waits."""
-        while self._connection.halted & _REPLYING and not channel.closing:
-            yield WAIT
 
     def end(self) -> None:
         """Stop the timer: the connection has ended."""
