@@ -342,6 +342,7 @@ class FifoPages(Pages):
             for item in found:
                 self.owner.note_deadline(deadline_of(item.message, ttl), item.sequence)
         self.owner.arrived()
+        self.queue.schedule()
 
     def _forget_lost(self, page: Page, found: list[Returned]) -> None:
         """Forget the messages of the chunk that cannot be read: they are in quarantine."""

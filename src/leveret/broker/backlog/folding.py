@@ -97,9 +97,4 @@ def _follows(owner: BacklogOwner, strict: bool, before: i64, sequence: i64) -> b
     gap = sequence - before - 1
     if gap > 0 and (strict or gap > _GAP_MAX):
         return False
-    between: i64 = before + 1
-    while between < sequence:
-        if owner.is_out(between):
-            return False
-        between += 1
-    return True
+    return gap == 0 or not owner.out_within(before + 1, sequence - 1)

@@ -17,29 +17,22 @@ from leveret.broker.backlog.window import Returned
 class BacklogOwner:
     """A queue that has pages: its deadlines, and its messages that do not wait."""
 
-    @abstractmethod
     def expires(self) -> bool:
         """Return whether messages may expire or be dropped before a consumer takes them."""
+        return False
 
-    @abstractmethod
     def note_deadline(self, deadline_ms: i64, sequence: i64) -> None:
         """Set the deadline of a message, unless it is NO_DEADLINE."""
 
-    @abstractmethod
     def note_page_deadline(self, deadline_ms: i64, first: i64) -> None:
         """Set the deadline at which the page that begins at `first` is read."""
 
-    @abstractmethod
     def arrived(self) -> None:
-        """Take note that a page was loaded: messages may expire, or be delivered."""
+        """Take note that a page was loaded: messages of it may expire."""
 
-    @abstractmethod
-    def is_out(self, sequence: i64) -> bool:
-        """Return whether a persistent message was taken and is not gone yet."""
-
-    @abstractmethod
     def gaps_return(self) -> bool:
-        """Return whether messages are out that may come back and that `is_out` does not tell."""
+        """Return whether messages may come back that `out_within` does not tell of."""
+        return False
 
     @abstractmethod
     def out_within(self, first: i64, last: i64) -> list[Returned]:

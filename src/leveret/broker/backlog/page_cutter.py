@@ -58,7 +58,8 @@ def _is_out(pages: FifoPages, window: Window, place: i64) -> bool:
     """Return whether the message of this place was taken and must survive until its ack."""
     if place >= len(window.items) or window.items[place] is not TAKEN:
         return False
-    return pages.owner.is_out(window.head_sequence + place - window.head)
+    sequence = window.head_sequence + place - window.head
+    return len(pages.owner.out_within(sequence, sequence)) > 0
 
 
 def _spill(pages: FifoPages, page: Page) -> None:

@@ -325,6 +325,7 @@ class PriorityPages(Pages):
         else:
             self._take(page, chunk, asked)
         self.owner.arrived()
+        self.queue.schedule()
 
     def _lose(self, page: PriorityPage) -> None:
         """Forget the messages of a page that cannot be read."""

@@ -16,8 +16,6 @@ from typing import final
 
 from mypy_extensions import i64
 
-from leveret.broker.backlog.page import Page
-from leveret.broker.backlog.pages import Pages
 from leveret.broker.backlog.window import NOTHING, Returned, WindowPart
 from leveret.broker.classic.dead_letter import DeadLetter
 from leveret.broker.classic.deduplication import (
@@ -496,13 +494,15 @@ class ClassicQueue(WaitingQueue):
         return self.special
 
     def arrived(self) -> None:
-        """Expire messages of a loaded page that are due, and deliver the rest."""
+        """Expire messages of a loaded page that are due."""
         if self.expiry is not None:
             self.expiry.arm()
-        self.schedule()
 
     def gaps_return(self) -> bool:
-        """Return whether a transient message is out, or an acked one is kept."""
+        """Return whether messages may come back that `out_within` does not tell of.
+
+        A transient message is out, or an acked one is kept.
+        """
         kept = self.retained_count() > 0
         return kept or self.unacked_count + self.retry_count() > self.out.count
 
@@ -531,7 +531,7 @@ class ClassicQueue(WaitingQueue):
     def restore(self, returned: list[Returned], next_sequence: i64, unclean: bool) -> None:
         """Start with the messages of the journal, in the order of their sequences.
 
-        What waits on the disk is there before (`restore_pages`).
+        What waits on the disk is there before (`restore_chunks`).
         """
         retained = [item for item in returned if is_retained(item.count)]
         if retained:
@@ -558,8 +558,3 @@ class ClassicQueue(WaitingQueue):
         if times:
             self.retries = Retries(self)
             self.retries.restore(times)
-
-    def restore_pages(self, pages: Pages, restored: list[Page], counts: dict[i64, i64]) -> None:
-        """Add the pages on disk of an earlier start; called before `restore`."""
-        super().restore_pages(pages, restored, counts)
-        self.look_at_limits()

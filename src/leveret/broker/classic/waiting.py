@@ -22,7 +22,6 @@ from leveret.broker.backlog.detached import Detached
 from leveret.broker.backlog.fifo_pages import FifoPages
 from leveret.broker.backlog.message_table import MessageTable
 from leveret.broker.backlog.owner import BacklogOwner
-from leveret.broker.backlog.page import Page
 from leveret.broker.backlog.pages import Pages
 from leveret.broker.backlog.priorities import PriorityReady
 from leveret.broker.backlog.priority_pages import PriorityPages
@@ -111,7 +110,7 @@ class WaitingQueue(Queue, BacklogOwner):
         self._have_levels()
         self.ready.fill(waiting, ready.next_sequence())
         if fifo is not None and (fifo.active or fifo.counts):
-            pages = self._pages()
+            pages = self.backlog()
             assert isinstance(pages, PriorityPages)
             pages.take_over(fifo)
         if self.recorded:
@@ -134,28 +133,6 @@ class WaitingQueue(Queue, BacklogOwner):
 
     # -- pages ------------------------------------------------------------------------------------
 
-    def expires(self) -> bool:
-        """Return whether messages may expire or be dropped before a consumer takes them."""
-        return False
-
-    def note_deadline(self, deadline_ms: i64, sequence: i64) -> None:
-        """Set the deadline of a message, unless it is NO_DEADLINE."""
-
-    def note_page_deadline(self, deadline_ms: i64, first: i64) -> None:
-        """Set the deadline at which the page that begins at `first` is read."""
-
-    def arrived(self) -> None:
-        """Take note that a page was loaded: messages may expire, or be delivered."""
-        self.schedule()
-
-    def is_out(self, sequence: i64) -> bool:
-        """Return whether a persistent message was taken and is not gone yet."""
-        return self.out.has(sequence)
-
-    def gaps_return(self) -> bool:
-        """Return whether messages are out that may come back and that `is_out` does not tell."""
-        return False
-
     def out_within(self, first: i64, last: i64) -> list[Returned]:
         """Return the persistent messages in that range that do not wait, in any order."""
         return self.out.within(first, last)
@@ -163,29 +140,26 @@ class WaitingQueue(Queue, BacklogOwner):
     def bound_window(self) -> None:
         """Keep the memory of waiting messages within the window."""
         if self.core.memory.window_bytes >= 0:
-            self._pages().bound()
+            self.backlog().bound()
 
-    def _pages(self) -> Pages:
+    def backlog(self) -> Pages:
         """Return the pages of the queue, which are created when they are first needed."""
-        pages = self.ready.pages
-        if pages is None:
-            pages = self.new_pages()
-            self.ready.deepen(pages)
-        return pages
-
-    def new_pages(self) -> Pages:
-        """Return new pages for this queue, which are empty."""
         ready = self.ready
-        if isinstance(ready, PriorityReady):
-            return PriorityPages(self, ready, self.stored, self)
-        return FifoPages(self, ready, self.stored, self)
+        pages = ready.pages
+        if pages is None:
+            if isinstance(ready, PriorityReady):
+                pages = PriorityPages(self, ready, self.stored, self)
+            else:
+                pages = FifoPages(self, ready, self.stored, self)
+            ready.deepen(pages)
+        return pages
 
     def evict(self) -> bool:
         """Move waiting messages in memory to disk; return whether there are more for another call.
 
         Those of a queue with priorities stay.
         """
-        return self.levels <= 0 and self._pages().evict()
+        return self.levels <= 0 and self.backlog().evict()
 
     def settle_pages(self, boundary: i64) -> bool:
         """Write the tail of a deep queue, so that a checkpoint finds it in chunks.
@@ -300,16 +274,10 @@ class WaitingQueue(Queue, BacklogOwner):
     def restore(self, returned: list[Returned], next_sequence: i64, unclean: bool) -> None:
         """Start with the messages of the journal, in the order of their sequences.
 
-        What waits on the disk is there before (`restore_pages`).
+        What waits on the disk is there before (`restore_chunks`).
         """
         self.ready.fill(returned, next_sequence)
         for item in returned:
             self.core.memory.hold(item.message.size)
         if unclean:
             self.redelivered_below = next_sequence
-
-    def restore_pages(self, pages: Pages, restored: list[Page], counts: dict[i64, i64]) -> None:
-        """Add the pages on disk of an earlier start; called before `restore`."""
-        self.ready.deepen(pages)
-        pages.restore(restored, counts)
-        self.schedule()

@@ -33,7 +33,9 @@ def restore_chunks(
     if isinstance(queue, DelayedMessages):
         _restore_delayed(queue, chunks, gone)
         return
-    pages = queue.new_pages()
+    if not chunks:
+        return
+    pages = queue.backlog()
     by_level = pages.counts_rows
     restored: list[Page] = []
     for ref in sorted(chunks, key=_first):
@@ -58,7 +60,8 @@ def restore_chunks(
             _forget(queue, ref, gone)
             restored.append(page)
     if restored:
-        queue.restore_pages(pages, restored, counts)
+        pages.restore(restored, counts)
+        queue.schedule()
 
 
 def _restore_delayed(queue: DelayedMessages, chunks: list[ChunkRef], gone: RangeSet) -> None:
