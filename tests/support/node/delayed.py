@@ -67,7 +67,8 @@ def ids(store: DelayedMessages) -> list[int]:
 
 def listed(node: Node) -> list[DelayedStats]:
     """What management shows of `e`."""
-    return list(delayed_rows("/", node.vhost.exchanges.by_name["e"]))
+    exchange = node.vhost.exchanges.by_name.get("e")
+    return [] if exchange is None else list(delayed_rows("/", exchange))
 
 
 def started(image: Image, like: Node) -> Node:
