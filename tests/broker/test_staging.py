@@ -722,7 +722,7 @@ def test_one_destination_of_a_sink_is_forgotten_or_all_of_them() -> None:
     for destination in ("queue:x", "queue:y", "queue:z"):
         assert released(peer, destination=destination) == ["basic.ack"]
     assert forget(node, "s", "queue:x").over
-    assert claimed(node.staging.sinks, "s", "queue:x").first() is None
+    assert claimed(node.staging.sinks, "s", "queue:x") == []
     again = killed(node)
     node.sync()
     assert set(killed(node).staging.sinks.by_place) == {("s", "queue:y"), ("s", "queue:z")}

@@ -777,7 +777,7 @@ def test_a_staging_queue_that_is_called_like_its_sink_adopts_it(queue: str) -> N
 
 def _give(node: Node, kind: str, to: Owner) -> None:
     if kind == "sink":
-        give_sinks(node.staging, claimed(node.staging.sinks, "job", ""), to)
+        give_sinks(node.staging, "job", claimed(node.staging.sinks, "job", ""), to)
     elif kind == "publisher":
         queue = node.vhost.queues.by_name["q"]
         assert queue.target.publishers is not None

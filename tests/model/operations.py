@@ -608,13 +608,13 @@ def _late(asks: Callable[[Scene], None]) -> Callable[[Scene], None]:
 def _forgets(at: Scene) -> None:
     """Forget a sink with many destinations."""
     sinks = area_of(at.vhost).sinks
-    forget_sinks(sinks, claimed(sinks, "s"))
+    forget_sinks(sinks, "s", claimed(sinks, "s"))
 
 
 def _gives(at: Scene) -> None:
     """Give it to somebody else."""
     area = area_of(at.vhost)
-    give_sinks(area, claimed(area.sinks, "s"), at.node.broker.users.owner("guest"))
+    give_sinks(area, "s", claimed(area.sinks, "s"), at.node.broker.users.owner("guest"))
 
 
 def _sinks(at: Scene) -> None:

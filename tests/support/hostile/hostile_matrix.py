@@ -378,7 +378,7 @@ def hand_over(node: Node, user: str) -> None:
         return
     area = area_of(vhost)
     for sink in {place[0] for place in area.sinks.by_place}:
-        give_sinks(area, claimed(area.sinks, sink), to)
+        give_sinks(area, sink, claimed(area.sinks, sink), to)
     for queue in vhost.queues.by_name.values():
         for name in (
             [] if queue.target.publishers is None else list(queue.target.publishers.by_name)

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from leveret.broker.scheduler.task import Task
-from leveret.broker.staging.claims import Claims, forget_sinks
+from leveret.broker.staging.claims import Claim, forget_sinks
 from leveret.broker.staging.commit import COMMIT_KEY
 from leveret.broker.staging.sinks import Sinks
 from leveret.store.disks.recording import RecordingDisk
@@ -62,17 +62,15 @@ def commit(peer: Peer, *queues: str, batch: int = 1, sink: str = "s", **more: An
     peer.send(publish(1, "", COMMIT_KEY, body, mandatory=mandatory))
 
 
-def claimed(sinks: Sinks, name: str, destination: str | None = None) -> Claims:
+def claimed(sinks: Sinks, name: str, destination: str | None = None) -> list[Claim]:
     """Return the sinks of a name, or the one of a destination, for who may do all with them."""
-    claims = Claims(sinks, name)
-    for sink in sinks.named(name, destination):
-        claims.add(sink)
-    return claims
+    return [Claim(sink) for sink in sinks.named(name, destination)]
 
 
 def forget(node: Node, name: str, destination: str | None = None) -> Task:
     """Begin to forget them."""
-    return forget_sinks(node.staging.sinks, claimed(node.staging.sinks, name, destination))
+    sinks = node.staging.sinks
+    return forget_sinks(sinks, name, claimed(sinks, name, destination))
 
 
 def released(peer: Peer, *queues: str, **more: Any) -> list[str]:

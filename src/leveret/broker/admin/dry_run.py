@@ -113,7 +113,7 @@ def _leads(
     """Return where one exchange leads; `looks` is what the way cost before."""
     more_keys = copy_keys(properties) if properties else []
     if not source.name:
-        return vhost.route_copies(source, routing_key, more_keys, properties)
+        return vhost.route(source, routing_key, properties, more_keys)
     routing = Routing(routing_key, properties)
     routing.looks = looks
     routing.look(LOOKS_PER_EXCHANGE)

@@ -81,18 +81,15 @@ class StagingArea(StagingQueues):
 
         A queue that is being committed stays.
         """
-        queues: list[WaitingQueue] = []
         batch: i64 = -1
-        while queues or batch < sink.batch:
-            if batch < sink.batch:
-                # It has committed a higher one.
-                batch = sink.batch
-                queues = self.sinks.staged_of(sink)
-                queues.reverse()
-                yield len(queues) // LISTED_PER_COST
-                continue
-            self._drop_if_lower(sink, queues.pop())
-            yield 1
+        # It may commit a higher one meanwhile.
+        while batch < sink.batch:
+            batch = sink.batch
+            queues = self.sinks.staged_of(sink)
+            yield len(queues) // LISTED_PER_COST
+            for queue in queues:
+                self._drop_if_lower(sink, queue)
+                yield 1
         sink.drops_lower = False
 
     def _drop_if_lower(self, sink: Sink, queue: WaitingQueue) -> None:

@@ -10,7 +10,7 @@ has another owner, or is offered to somebody else than who takes it, is left as 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final, final
 
 from leveret.broker.classic.waiting import WaitingQueue
@@ -19,7 +19,7 @@ from leveret.broker.queue.quota import give_queue
 from leveret.broker.scheduler.costs import LISTED_PER_COST, SINK_GIVEN
 from leveret.broker.scheduler.task import Task
 from leveret.broker.staging.area import StagingArea
-from leveret.broker.staging.claims import Claim, Claims
+from leveret.broker.staging.claims import Claim, check_given
 from leveret.broker.staging.release import Sink
 from leveret.broker.staging.staging import staging_of
 from leveret.errors import PreconditionFailed
@@ -47,9 +47,9 @@ class Giving:
         #: Why the user could not take one of them: he got others while he took these.
         self.refusal: PreconditionFailed | None = None
 
-    def run(self, claims: Claims) -> Iterator[int]:
+    def run(self, claims: Sequence[Claim]) -> Iterator[int]:
         """Give or offer what was claimed."""
-        for claim in claims.taken():
+        for claim in claims:
             yield 1
             if not self._name or (self._is_known(claim.sink) and claim.holds()):
                 yield from self._give_or_offer(claim)
@@ -121,24 +121,22 @@ class Giving:
         vhost.core.journal.define("queue", staging.definition(vhost.name))
 
 
-def give_sinks(area: StagingArea, claims: Claims, to: Owner) -> Giving:
-    """Begin to give sinks, and what their owners staged for them, to `to`, and to journal that.
+def give_sinks(area: StagingArea, name: str, claims: Sequence[Claim], to: Owner) -> Giving:
+    """Begin to give sinks of a name, and what their owners staged for them, to `to`.
 
     Raises: PreconditionFailed (406) where `to` has no room for what he takes, or one of them is
     being given already.
     """
     sinks = area.sinks
-    sinks.check_quota(to, claims.takes)
-    claims.check_given()
-    sinks.giving[claims.name] = to
-    giving = Giving(area, to, claims.name)
+    sinks.check_quota(to, sum(claim.takes for claim in claims))
+    check_given(sinks, name, claims)
+    sinks.giving[name] = to
+    giving = Giving(area, to, name)
     giving.task = area.vhost.core.scheduler.start(giving.run(claims))
     return giving
 
 
 def give_later(area: StagingArea, sink: Sink, to: Owner) -> None:
     """Complete after a start what a record says of a sink that was being given."""
-    claims = Claims(area.sinks, sink.name)
-    claims.add(sink)
     sink.gives_to = to
-    area.vhost.core.scheduler.start_later(Giving(area, to).run(claims))
+    area.vhost.core.scheduler.start_later(Giving(area, to).run([Claim(sink)]))

@@ -58,6 +58,10 @@ UNROUTABLE: Final = "unroutable"
 _PERSISTENT: Final = 2
 
 
+#: Targets of a route that is remembered: to find more is little beside giving them the message.
+_TARGETS_KEPT_MAX: Final = ROUTE_TARGETS_CACHED_MAX // ROUTES_CACHED_MAX
+
+
 @final
 class StagedRoute:
     """Where an address routes to, until the vhost's revision changes."""
@@ -79,8 +83,7 @@ class StagedRoutes:
         self.vhost = vhost
         self._revision: i64 = -1
         self._known: dict[tuple[bytes, bytes], StagedRoute] = {}
-        #: The targets of all that are known, and the memory that is booked for them.
-        self._targets: i64 = 0
+        #: The memory that is booked for them.
         self._booked: i64 = 0
 
     def find(self, staged: Staged) -> StagedRoute:
@@ -92,20 +95,14 @@ class StagedRoutes:
         names = (staged.exchange, staged.routing_key)
         route = self._known.get(names)
         if route is None:
-            address = Address(staged.exchange, staged.routing_key)
-            key = staged.routing_key.decode("utf-8", "surrogateescape")
             exchange = vhost.exchanges.by_name.get(
                 staged.exchange.decode("utf-8", "surrogateescape")
             )
-            route = StagedRoute(address, exchange, key)
-            self._remember(route)
+            key = staged.routing_key.decode("utf-8", "surrogateescape")
+            route = StagedRoute(Address(staged.exchange, staged.routing_key), exchange, key)
+            self._known[names] = route
+            self._book(ROUTE_BYTES + len(staged.exchange) + len(staged.routing_key))
         return route
-
-    def _remember(self, route: StagedRoute) -> None:
-        address = route.address
-        self._known[(address.exchange, address.routing_key)] = route
-        size: i64 = ROUTE_BYTES + len(address.exchange) + len(address.routing_key)
-        self._book(size)
 
     def _book(self, size: i64) -> None:
         self._booked += size
@@ -114,7 +111,6 @@ class StagedRoutes:
     def clear(self) -> None:
         """Forget all: nothing is routed for now."""
         self._known.clear()
-        self._targets = 0
         self._book(-self._booked)
 
     def destinations(self, route: StagedRoute, message: Message, copies: list[str]) -> Destinations:
@@ -122,26 +118,16 @@ class StagedRoutes:
         exchange = route.exchange
         if exchange is None or (route.routed and not copies):
             return route.found
-        routing = self.vhost.route_copies(exchange, route.routing_key, copies, message.properties)
+        routing = self.vhost.route(exchange, route.routing_key, message.properties, copies)
         if routing.refusal:
             # What would be refused as a publish, such as a delay that is too long.
             return Destinations([])
-        if not routing.dynamic and not copies:
-            self.keep(route, routing)
+        count: i64 = len(routing.targets)
+        if not routing.dynamic and not copies and count <= _TARGETS_KEPT_MAX:
+            self._book(8 * count)
+            route.found = routing
+            route.routed = True
         return routing
-
-    def keep(self, route: StagedRoute, found: Destinations) -> None:
-        """Keep where a route goes, unless these are very many targets."""
-        count: i64 = len(found.targets)
-        if count > ROUTE_TARGETS_CACHED_MAX:
-            return
-        if self._targets + count > ROUTE_TARGETS_CACHED_MAX:
-            self.clear()
-            self._remember(route)
-        self._targets += count
-        self._book(8 * count)
-        route.found = found
-        route.routed = True
 
 
 def unstaged(message: Message, route: StagedRoute, now_ms: i64) -> Message:

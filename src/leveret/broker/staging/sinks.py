@@ -196,10 +196,7 @@ class Sinks(Timed):
 
     def has_staged(self, sink: Sink) -> bool:
         """Return whether a sink has any staging queue."""
-        for place in self._places_of(sink):
-            if self.staged.has(sink.name, place):
-                return True
-        return False
+        return any(self.staged.has(sink.name, place) for place in self._places_of(sink))
 
     def _places_of(self, sink: Sink) -> list[str]:
         """Return the destinations that are known as a sink's: none of one that is forgotten."""

@@ -206,31 +206,28 @@ class Vhost(QueueHost):
         copies = blind_copies(message.address)
         if has_copies(message.properties):
             copies = carbon_copies(message) + copies
-        return self.route_copies(found, key, copies, message.properties).targets
+        return self.route(found, key, message.properties, copies).targets
 
     # -- messages ---------------------------------------------------------------------------------
 
-    def route(self, exchange: Exchange, routing_key: str, properties: bytes) -> Routing:
-        """Return where a message goes; see `Routing` for how long the answer holds."""
-        routing = Routing(routing_key, properties)
-        if exchange.name:
-            routing.run(exchange, self.exchanges.by_name)
-            self.core.scheduler.spent += routing.cost()
-        else:
-            self._route_to_queue(routing, routing_key)
-        return routing
-
-    def route_copies(
-        self, exchange: Exchange, routing_key: str, more_keys: list[str], properties: bytes
+    def route(
+        self,
+        exchange: Exchange,
+        routing_key: str,
+        properties: bytes,
+        more_keys: list[str] | None = None,
     ) -> Routing:
-        """Return where a message with more keys than one goes (behaviour 23)."""
+        """Return where a message goes, which may have more keys than one (behaviour 23).
+
+        `Routing` says for how long the answer holds.
+        """
         routing = Routing(routing_key, properties)
         if exchange.name:
             routing.more_keys = more_keys
             routing.run(exchange, self.exchanges.by_name)
         else:
             self._route_to_queue(routing, routing_key)
-            for key in more_keys:
+            for key in more_keys or ():
                 routing.look(1)
                 self._route_to_queue(routing, key)
         self.core.scheduler.spent += routing.cost()
@@ -244,8 +241,7 @@ class Vhost(QueueHost):
         self, exchange: str, routing_key: str, more_keys: list[str], properties: bytes
     ) -> Destinations:
         """Return where a dead letter goes from an exchange that is there."""
-        source = self.exchanges.by_name[exchange]
-        return self.route_copies(source, routing_key, more_keys, properties)
+        return self.route(self.exchanges.by_name[exchange], routing_key, properties, more_keys)
 
     def _route_to_queue(self, routing: Routing, name: str) -> None:
         """Route by the default exchange: to the queue, or the reply address, of that name."""

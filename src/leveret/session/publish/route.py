@@ -208,7 +208,7 @@ def found_for(
     exchange, key = route.exchange, route.routing_key
     if more_keys:
         checked = check_copies(channel, exchange, key, more_keys, properties)
-        routing = checked or vhost.route_copies(exchange, key, more_keys, properties)
+        routing = checked or vhost.route(exchange, key, properties, more_keys)
     else:
         routing = vhost.route(exchange, key, properties)
     channel.connection.check_slice()

@@ -9,8 +9,7 @@ queues; an administrator sees all.  Only its owner and administrators forget one
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from itertools import islice
 from typing import Final
 
@@ -19,10 +18,10 @@ from aiohttp import web
 from leveret.broker.admin.stats import SinkStats, sink_rows
 from leveret.broker.core.ownership import key_of
 from leveret.broker.staging.area import area_of
-from leveret.broker.staging.claims import Claims, forget_sinks
+from leveret.broker.staging.claims import Claim, forget_sinks
 from leveret.broker.staging.giving import give_sinks
 from leveret.broker.staging.release import Sink
-from leveret.broker.staging.sinks import GIVE_SINK, Sinks
+from leveret.broker.staging.sinks import GIVE_SINK
 from leveret.broker.values.permission import CONFIGURE
 from leveret.errors import AccessRefused, NotFound, PreconditionFailed
 from leveret.management.audit import PARTLY_DONE
@@ -85,9 +84,9 @@ async def forget(request: web.Request) -> web.Response:
         may_change(request, sink.owner, _label(sink, vhost.name), GIVE_SINK)
         return GIVES
 
-    async with _claimed(request, may_forget) as claims:
-        operator.begin()
-        forgetting = forget_sinks(area_of(vhost).sinks, claims)
+    claims = await _claimed(request, may_forget)
+    operator.begin()
+    forgetting = forget_sinks(area_of(vhost).sinks, request.match_info["sink"], claims)
     await operator.ended(forgetting)
     return web.Response(status=204)
 
@@ -102,56 +101,40 @@ async def give(request: web.Request) -> web.Response:
         return judge(request, sink.owner, sink.offered, label, GIVE_SINK)
 
     area = area_of(vhost)
-    async with _claimed(request, judged) as claims:
-        first = claims.first()
-        operator.begin()
-        to = wanted_owner(request)
-        giving = give_sinks(area, claims, to)
+    name = request.match_info["sink"]
+    claims = await _claimed(request, judged)
+    operator.begin()
+    to = wanted_owner(request)
+    giving = give_sinks(area, name, claims, to)
     assert giving.task is not None
     await operator.ended(giving.task)
     if giving.refusal is not None:
         request[PARTLY_DONE] = giving.any_done
         raise giving.refusal
     if not giving.any_done:
-        raise PreconditionFailed(f"sink '{claims.name}' has changed hands meanwhile; try again")
-    return answer(OFFERS if first is not None and first.offers else GIVES)
+        raise PreconditionFailed(f"sink '{name}' has changed hands meanwhile; try again")
+    return answer(OFFERS if claims[0].offers else GIVES)
 
 
-@contextlib.asynccontextmanager
-async def _claimed(request: web.Request, judged: Callable[[Sink], str]) -> AsyncIterator[Claims]:
-    """Provide the sinks that a request means, and what comes of it by `judged`, found in slices.
+async def _claimed(request: web.Request, judged: Callable[[Sink], str]) -> list[Claim]:
+    """Return the sinks that a request means, and what comes of it by `judged`, found in slices.
 
     Nothing is changed before all are judged.  `judged` is asked once for all of the same owners.
-    The claims end with an exception; else a long operation has them.
 
     Raises: what `judged` does; AccessRefused (403), NotFound (404): who may not see a sink of that
     name does not learn whether there is one.
     """
     vhost = found_vhost(request)
-    known = area_of(vhost).sinks
+    sinks = area_of(vhost).sinks
     name = request.match_info["sink"]
-    claims = Claims(known, name)
-    try:
-        await _claim(request, known, claims, judged)
-        if claims.first() is None:
-            raise NotFound(f"no sink '{name}' in vhost '{vhost.name}'")
-        yield claims
-    except BaseException:
-        claims.end()
-        raise
-
-
-async def _claim(
-    request: web.Request, sinks: Sinks, claims: Claims, judged: Callable[[Sink], str]
-) -> None:
-    """Claim those that may be changed.  Raises: what `judged` does; AccessRefused (403)."""
+    claims: list[Claim] = []
     by = asking_owner(request)
     sees_all = by is None or is_administrator(request)
     outcomes: dict[tuple[str, str], str] = {}
     refusal: AccessRefused | None = None
     foreign = False
     with looking(request):
-        found = sinks.named(claims.name, request.query.get("destination"))
+        found = sinks.named(name, request.query.get("destination"))
         for number, sink in enumerate(found):
             if number % _JUDGED_AT_ONCE == _JUDGED_AT_ONCE - 1:
                 sinks.core.scheduler.spent += _CLAIMED_STEPS * _JUDGED_AT_ONCE
@@ -171,11 +154,14 @@ async def _claim(
             except AccessRefused as error:
                 refusal = error
             else:
-                claims.add(sink, outcome == TAKES, outcome == OFFERS)
-    if foreign or (claims.first() is None and not sees_all):
-        may_configure(request, Name(claims.name))
+                claims.append(Claim(sink, outcome == TAKES, outcome == OFFERS))
+    if foreign or (not claims and not sees_all):
+        may_configure(request, Name(name))
     if refusal is not None:
         raise refusal
+    if not claims:
+        raise NotFound(f"no sink '{name}' in vhost '{vhost.name}'")
+    return claims
 
 
 def _label(sink: Sink, vhost: str) -> str:
