@@ -175,7 +175,9 @@ def check_definition(definition: Arguments, operator: bool, others: bool = False
         raise PreconditionFailed("Validation failed: no policy provided")
     for key, value in definition.items():
         if is_known_key(key, operator):
-            _check_value(key, value)
+            fault = _fault(key, value)
+            if fault:
+                raise PreconditionFailed(f"Validation failed: {fault}")
         elif not others:
             kind = "operator policy" if operator else "policy"
             raise PreconditionFailed(f"Validation failed: '{key}' is not a recognised {kind} key")
@@ -192,17 +194,11 @@ def in_force(definition: Arguments, operator: bool) -> Arguments:
     Left out are keys that are not known, and values that cannot be: an earlier version may have
     kept a key without knowing what it may hold.
     """
-    found: Arguments = {}
-    for key, value in definition.items():
-        if is_known_key(key, operator) and not _fault(key, value):
-            found[key] = value
-    return found
-
-
-def _check_value(key: str, value: object) -> None:
-    fault = _fault(key, value)
-    if fault:
-        raise PreconditionFailed(f"Validation failed: {fault}")
+    return {
+        key: value
+        for key, value in definition.items()
+        if is_known_key(key, operator) and not _fault(key, value)
+    }
 
 
 def _fault(key: str, value: object) -> str:
@@ -237,10 +233,9 @@ def _are_nodes(value: object) -> bool:
     """Return whether a value is a number of nodes, or their names."""
     if not isinstance(value, list):
         return is_int(value) and isinstance(value, int) and 0 < value <= NUMBER_MAX
-    for name in value:
-        if not isinstance(name, str) or not _is_short(name):
-            return False
-    return len(value) <= _NODES_MAX
+    if len(value) > _NODES_MAX:
+        return False
+    return all(isinstance(name, str) and _is_short(name) for name in value)
 
 
 def _is_short(text: str) -> bool:
@@ -258,10 +253,7 @@ def utf8_size(text: str) -> int:
 
 def suits(definition: Arguments, queue_type: str) -> bool:
     """Return whether a queue of that type can have a policy of that definition."""
-    for key in _UNSUPPORTED.get(queue_type, ()):
-        if key in definition:
-            return False
-    return True
+    return definition.keys().isdisjoint(_UNSUPPORTED.get(queue_type, ()))
 
 
 def merge_operator(definition: Arguments, operator: Arguments) -> Arguments:
