@@ -136,18 +136,12 @@ def stream_filter(arguments: Arguments, where: str) -> StreamFilter | None:
         raise _invalid(FILTER_HEADERS, where, f"expected a table, got {type_name(headers)}")
     if values is None and patterns is None and headers is None:
         return None
-    return StreamFilter(
-        None if values is None else set(values), unfiltered, patterns, _table(headers)
-    )
+    return StreamFilter(None if values is None else set(values), unfiltered, patterns, headers)
 
 
 def _words_behind_any(pattern: str) -> int:
     """Return how many words of a pattern follow its first `#`."""
     return f".{pattern}.".partition(".#.")[2].count(".")
-
-
-def _table(headers: object) -> dict[str, object] | None:
-    return headers if isinstance(headers, dict) else None
 
 
 def _texts(arguments: Arguments, name: str, where: str) -> list[str] | None:

@@ -20,7 +20,7 @@ from mypy_extensions import i64
 
 from leveret.broker.queue.consumer import Consumer, Source
 from leveret.broker.queue.consumers import RoundRobin, SingleActive, place_of
-from leveret.broker.stream.filter import StreamFilter, stream_filter
+from leveret.broker.stream.filter import StreamFilter
 from leveret.broker.stream.offsets import check_reader_name
 from leveret.broker.stream.reader import StreamReader
 
@@ -69,19 +69,18 @@ class StreamGroup(Source):
         stream = self.stream
         offsets = stream.offsets
         reader = stream.reader(consumer.arguments, where)
-        wanted = stream_filter(consumer.arguments, where)
         by = consumer.channel.link.as_owner
         offsets.check_user(self.reader_name, by)
         stream.subscribe(consumer, where)
         offsets.own(self.reader_name, by)
         offsets.groups[self.reader_name] = self
+        self.filters[consumer] = reader.wanted
         if self.reader is None:
             stored = offsets.stored.get(self.reader_name)
             if stored is not None:
                 reader = StreamReader(stream, stored)
             self.reader = reader
             self.store()
-        self.filters[consumer] = wanted
         self.consumers.append(consumer)
         self.consumer_order = self.consumer_order.added(consumer)
         self.schedule()
@@ -164,10 +163,7 @@ class StreamGroup(Source):
         """Return the offset of the first message that is not done."""
         reader = self.reader
         assert reader is not None
-        offset: i64 = reader.offset
-        for first in self.unsettled:
-            offset = first
-            break
+        offset: i64 = next(iter(self.unsettled), reader.offset)
         returned = self.returned
         return offset if returned is None else min(offset, returned)
 

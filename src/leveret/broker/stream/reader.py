@@ -123,13 +123,10 @@ class StreamReader:
         stream = self.stream
         self.offset = max(self.offset, stream.first_offset)
         place = stream.place_of(self.offset)
+        if place == len(stream.blocks):
+            return None
         block = stream.blocks[place]
-        if self.offset >= block.end:
-            if place + 1 >= len(stream.blocks):
-                return None
-            place += 1
-            block = stream.blocks[place]
-            self.offset = block.first
+        self.offset = max(self.offset, block.first)
         self.block = block
         stream.core.stream_cache.use(block)
         if place + 1 < len(stream.blocks):
@@ -148,10 +145,6 @@ class StreamReader:
         assert message is not None
         self.offset += 1
         return message
-
-    def count(self) -> i64:
-        """Return how many messages lie before the visible end."""
-        return max(self.stream.visible_end - self.offset, 0)
 
 
 def stream_entry(name: str) -> bytes:

@@ -202,10 +202,14 @@ class Stream(Queue):
         if self.gone(block):
             return
         self.core.journal.later(BlockRecord(self, block, ref))
-        if block.end <= self.visible_end:
-            self.core.stream_cache.put(block)
-        else:
+        self._cache(block)
+
+    def _cache(self, block: Block) -> None:
+        """Put a written block into the cache once it is seen; until then it stays in memory."""
+        if block.end > self.visible_end:
             self.unseen.append(block)
+        elif not self.gone(block):
+            self.core.stream_cache.put(block)
 
     def show(self, group: i64) -> None:
         """Show what the groups up to `group` hold, which are synced, then let retention look."""
@@ -214,12 +218,13 @@ class Stream(Queue):
             self.visible_end = unsynced.pop(0)[1]
         if unsynced:
             self._wait_for_sync()
-        if self.unseen:
-            self._see()
+        unseen = self.unseen
+        self.unseen = []
+        for block in unseen:
+            self._cache(block)
         self.retain()
         self._schedule_all()
-        if self.watchers:
-            self._notify_watchers()
+        self._notify_watchers()
 
     def _wait_for_sync(self) -> None:
         """Have `show` called when the first group that is not synced is."""
@@ -234,16 +239,6 @@ class Stream(Queue):
         else:
             unsynced.append((group, self.next_offset))
             self._wait_for_sync()
-
-    def _see(self) -> None:
-        """Move blocks that were written before they were synced into the cache."""
-        unseen = self.unseen
-        self.unseen = []
-        for block in unseen:
-            if block.end > self.visible_end:
-                self.unseen.append(block)
-            elif not self.gone(block):
-                self.core.stream_cache.put(block)
 
     def retain(self) -> None:
         """Drop what exceeds the retention: of very much, some with each call."""
@@ -284,18 +279,20 @@ class Stream(Queue):
     # -- blocks -----------------------------------------------------------------------------------
 
     def place_of(self, offset: i64) -> i64:
-        """Return the place of the last block that begins at or before `offset`."""
-        return max(bisect_right(self.blocks, int(offset), key=first_of) - 1, 0)
+        """Return the place of the block that holds `offset`, or of the next one after it.
+
+        Behind the last block it is the number of blocks.
+        """
+        blocks = self.blocks
+        place: i64 = max(bisect_right(blocks, int(offset), key=first_of) - 1, 0)
+        return place if offset < blocks[place].end else place + 1
 
     def block_at(self, offset: i64) -> Block | None:
         """Return the block that holds `offset`, or the next one after it; None behind the last."""
         place = self.place_of(offset)
-        block = self.blocks[place]
-        if offset >= block.end:
-            if place + 1 >= len(self.blocks):
-                return None
-            block = self.blocks[place + 1]
-        return block if block.count > 0 else None
+        if place == len(self.blocks) or self.blocks[place].count == 0:
+            return None
+        return self.blocks[place]
 
     def want(self, block: Block) -> None:
         """Ask the shell to read `block`, once."""

@@ -84,24 +84,19 @@ def _oldest(block: Block) -> i64:
     ref = block.ref
     if ref is not None:
         return ref.min_timestamp
-    oldest: i64 = NEVER
-    for message in block.messages or ():
-        if message is not None:
-            oldest = min(oldest, message.timestamp_ms)
-    return oldest
+    messages = block.messages or ()
+    return min((message.timestamp_ms for message in messages if message is not None), default=NEVER)
 
 
 def _times(block: Block, chunks: ChunkReader, queue_id: i64) -> list[tuple[int, int]]:
     """Return the offset of each message of a block and when it was taken; none of a damaged one."""
     messages = block.messages
     if messages is not None:
-        found: list[tuple[int, int]] = []
-        offset: i64 = block.first
-        for message in messages:
-            if message is not None:
-                found.append((int(offset), int(message.timestamp_ms)))
-            offset += 1
-        return found
+        return [
+            (int(offset), int(message.timestamp_ms))
+            for offset, message in enumerate(messages, int(block.first))
+            if message is not None
+        ]
     ref = block.ref
     assert ref is not None
     chunk = chunk_if_true(queue_id, ref, chunks.read(queue_id, ref, 0))
