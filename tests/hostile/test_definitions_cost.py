@@ -74,7 +74,7 @@ def test_an_export_costs_a_slice_at_a_time(node: Node) -> None:
 def test_an_export_while_others_change_what_it_is_of(node: Node) -> None:
     """What goes is not in it, what comes may be; it can be imported all the same."""
     peer = fill(node, 4 * ROWS)
-    node.broker.add_vhost("gone").exchanges.counts.clear()
+    node.broker.add_vhost("gone")
     writer = DefinitionsWriter("3", {})
     data = b""
     for number, section in enumerate(sections_of(None)):

@@ -234,12 +234,13 @@ class Exchanges:
         if current.kind != kind:
             check_exchange_type(kind)
             raise differs("type", where, kind, current.kind)
-        if current.durable != durable:
-            raise differs("durable", where, durable, current.durable)
-        if current.auto_delete != auto_delete:
-            raise differs("auto_delete", where, auto_delete, current.auto_delete)
-        if current.internal != internal:
-            raise differs("internal", where, internal, current.internal)
+        for name, received, there in (
+            ("durable", durable, current.durable),
+            ("auto_delete", auto_delete, current.auto_delete),
+            ("internal", internal, current.internal),
+        ):
+            if received != there:
+                raise differs(name, where, received, there)
         check_same(
             "alternate-exchange",
             where,
@@ -484,15 +485,9 @@ class Exchanges:
         old = source.bindings.pop(binding.identity, None)
         if old is not None:
             # It was bound to another destination of that name, which is deleted.
-            self._remove_from_index(old)
+            self._change_index(old, False)
             self.counts.count(old, -1)
-        size = binding.bytes - source.index_bytes()
-        cost = source.index_cost()
-        source.add(binding)
-        self._core.scheduler.spent += source.index_cost() - cost
-        size += source.index_bytes()
-        source.booked += size
-        self._vhost.account.book(size)
+        self._change_index(binding, True)
         source.bindings[binding.identity] = binding
         self.counts.count(binding, 1)
         if queue is not None:
@@ -558,12 +553,13 @@ class Exchanges:
             core.memory.free_table(exchange.bound_from)
             yield QUEUE_DELETED
             while exchange.bindings:
-                exchange.remove(exchange.bindings.popitem()[1])
+                binding = exchange.bindings.popitem()[1]
+                self.counts.count(binding, -1)
+                exchange.remove(binding)
                 yield BINDING_REMOVED
 
     def end(self) -> None:
         """Drop the tables of the deleted vhost: even empty, they keep their memory."""
-        self.counts.clear()
         self.by_name.clear()
         self._queue_bindings.clear()
         self._queue_choices.clear()
@@ -644,25 +640,33 @@ class Exchanges:
             # Its account went with it; in its index the binding would keep it alive.
             source.remove(binding)
             return None
-        self._remove_from_index(binding)
+        self._change_index(binding, False)
         self._vhost.revision += 1
         if source.auto_delete and not source.bindings and not source.deleted:
             self._drop(source)
             return source
         return None
 
-    def _remove_from_index(self, binding: Binding) -> None:
-        """Remove a binding from the index of its source, and from the account."""
+    def _change_index(self, binding: Binding, adds: bool) -> None:
+        """Add a binding to the index of its source, or remove it, and book what that takes.
+
+        Raises: PreconditionFailed (406) for arguments that the exchange's type cannot take.
+        """
         source = binding.source
-        size = source.index_bytes() + binding.bytes
+        size = -source.index_bytes()
         cost = source.index_cost()
-        source.remove(binding)
+        if adds:
+            source.add(binding)
+            size += binding.bytes
+        else:
+            source.remove(binding)
+            size -= binding.bytes
+            # One call may change a thousand.
+            self._index(source, True)
         self._core.scheduler.spent += source.index_cost() - cost
-        # One call may change a thousand.
-        self._index(source, True)
-        size -= source.index_bytes()
-        source.booked -= size
-        self._vhost.account.book(-size)
+        size += source.index_bytes()
+        source.booked += size
+        self._vhost.account.book(size)
 
 
 def _end(exchange: Exchange) -> None:

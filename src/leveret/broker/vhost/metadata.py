@@ -106,7 +106,7 @@ class Metadata:
             if size > before:
                 self._vhost.account.check(self._vhost.name, size - before)
             self._vhost.core.journal.define("vhost", record)
-            self._take(changes)
+            self._take(wanted)
             self._limit(limits)
 
     def _limit(self, limits: dict[str, int]) -> None:
@@ -114,19 +114,15 @@ class Metadata:
         self._vhost.account.bytes_max = limits.get(MAX_DEFINITION_BYTES, -1)
         self._vhost.use.limit(limits)
 
-    def _take(self, changes: Arguments) -> None:
+    def _take(self, fields: Arguments) -> None:
+        """Take all fields, as `merged_metadata` returned them."""
         before = _memory(self.description, self.tags)
-        if "description" in changes:
-            self.description = str(changes["description"])
-        if "tags" in changes:
-            self.tags = tag_list(changes["tags"])
-        if "default_queue_type" in changes:
-            self.default_queue_type = _type_name(changes["default_queue_type"])
-        if "protected_from_deletion" in changes:
-            self.protected = changes["protected_from_deletion"] is True
-        if "strict_keys" in changes:
-            self._vhost.strict_keys = changes["strict_keys"] is True
-            self._vhost.revision += 1
+        self.description = str(fields["description"])
+        self.tags = tag_list(fields["tags"])
+        self.default_queue_type = str(fields.get("default_queue_type", ""))
+        self.protected = "protected_from_deletion" in fields
+        self._vhost.strict_keys = "strict_keys" in fields
+        self._vhost.revision += 1
         self._vhost.account.book(_memory(self.description, self.tags) - before)
 
     # -- limits -----------------------------------------------------------------------------------
@@ -199,16 +195,7 @@ class Metadata:
         """Restore what a journal record holds, without checks and without a new record."""
         metadata = record.get("metadata")
         limits = record.get("limits")
-        whole: Arguments = {
-            "description": "",
-            "tags": [],
-            "default_queue_type": "",
-            "protected_from_deletion": False,
-            "strict_keys": False,
-        }
-        if isinstance(metadata, dict):
-            whole.update(metadata)
-        self._take(whole)
+        self._take(merged_metadata({}, metadata if isinstance(metadata, dict) else {}))
         kept = limits if isinstance(limits, dict) else {}
         self._limit({str(name): limit for name, limit in kept.items() if isinstance(limit, int)})
 
@@ -260,14 +247,9 @@ def tag_list(tags: object) -> list[str]:
     """
     if isinstance(tags, str):
         return [tag.strip() for tag in tags.split(",") if tag.strip()]
-    found: list[str] = []
-    if not isinstance(tags, list):
+    if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
         raise PreconditionFailed("tags are a list of texts")
-    for tag in tags:
-        if not isinstance(tag, str):
-            raise PreconditionFailed("tags are a list of texts")
-        found.append(tag)
-    return found
+    return list(tags)
 
 
 def _type_name(value: object) -> str:

@@ -193,14 +193,12 @@ class Queues:
         record.update(owner_fields(owner))
         if STAGING_SINK in arguments:
             record.update(staging_record(owner, self._core.now_ms))
-        stream_id = ""
         if arguments.get("x-queue-type") == "stream":
-            stream_id = self._vhost.ids.stream_ids.new_id()
-            record[STREAM_ID_FIELD] = stream_id
+            record[STREAM_ID_FIELD] = self._vhost.ids.stream_ids.new_id()
         definition = Definition("queue", record)
         queue = self._built(queue_id, name, attributes)
         if isinstance(queue, Stream):
-            queue.stream_id = stream_id
+            queue.stream_id = str(record[STREAM_ID_FIELD])
         return queue, definition
 
     def enter(self, queue: Queue, definition: Definition, owner: Owner | None) -> None:
@@ -221,13 +219,14 @@ class Queues:
     def _check_replicated(self, name: str, attributes: QueueAttributes) -> None:
         """Check that a stream, quorum or staging queue is durable and shared, as in RabbitMQ."""
         where = self._vhost.queue_label(name)
-        # First, because what is exclusive counts as not durable.
-        if attributes.exclusive:
-            raise PreconditionFailed(f"invalid property 'exclusive-owner' for {where}")
-        if not attributes.durable:
-            raise PreconditionFailed(f"invalid property 'non-durable' for {where}")
-        if attributes.auto_delete:
-            raise PreconditionFailed(f"invalid property 'auto-delete' for {where}")
+        for is_invalid, what in (
+            # First, because what is exclusive counts as not durable.
+            (attributes.exclusive, "exclusive-owner"),
+            (not attributes.durable, "non-durable"),
+            (attributes.auto_delete, "auto-delete"),
+        ):
+            if is_invalid:
+                raise PreconditionFailed(f"invalid property '{what}' for {where}")
 
     def make(self, queue_id: i64, name: str, attributes: QueueAttributes) -> Queue:
         """Add a queue of the right type to the vhost, without checks and without a record."""
