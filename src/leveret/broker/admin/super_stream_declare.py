@@ -165,7 +165,7 @@ class _Parts:
         declared = declared_count(exchange)
         if declared != partitions:
             raise differs(PARTITIONS, self._where, partitions, declared)
-        self._vhost.wait_for_definition(exchange.durable, exchange.define_group)
+        self._vhost.core.syncs.wait_in_reply(exchange.define_group)
 
     def _look(self, number: int, name: Name) -> None:
         """Prepare a partition that is missing.  Raises: PreconditionFailed (406)."""
@@ -182,7 +182,7 @@ class _Parts:
         # What makes it a partition is not compared, and all that it has may be very much.
         vhost.core.scheduler.spent += PARTITION_COMPARED
         check_equivalent(queue.arguments, self._wanted, vhost.queue_label(name))
-        vhost.wait_for_definition(queue.recorded, queue.define_group)
+        vhost.core.syncs.wait_in_reply(queue.define_group)
 
     def _prepare_partition(self, name: Name, number: int, arguments: Arguments) -> None:
         vhost = self._vhost

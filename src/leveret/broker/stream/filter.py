@@ -43,8 +43,6 @@ FILTER_HEADERS: Final = "x-stream-filter-headers"
 #: How the header begins in property bytes: most messages without it need not be decoded.
 _MARK: Final = b"\x15x-stream-filter-value"
 
-_NO_HEADERS: Final[dict[str, object]] = {}
-
 
 @final
 class StreamFilter:
@@ -107,7 +105,7 @@ class StreamFilter:
         if matcher is None and not has_value:
             return self._match_unfiltered
         self.cost += 1 + i64(len(properties)) // TABLE_BYTES_PER_COST
-        headers = property_headers(properties) or _NO_HEADERS
+        headers = property_headers(properties) or {}
         if values is not None:
             value = headers.get(FILTER_VALUE)
             if not isinstance(value, str):

@@ -158,7 +158,7 @@ class Exchanges:
         current = self.by_name.get(name)
         if current is not None:
             self._check_same(current, kind, durable, auto_delete, internal, arguments)
-            self._vhost.wait_for_definition(current.durable, current.define_group)
+            self._core.syncs.wait_in_reply(current.define_group)
             return current
         check_new(name, "exchange")
         if name.startswith("amq."):
@@ -384,7 +384,7 @@ class Exchanges:
         identity = binding_identity(to_queue, destination_name, binding_key, arguments)
         current = source.bindings.get(identity)
         if current is not None and not current.has_ended():
-            self._vhost.wait_for_definition(current.durable, current.define_group)
+            self._core.syncs.wait_in_reply(current.define_group)
             return
         if len(source.bindings) >= self.bindings_max:
             raise PreconditionFailed(f"an exchange has at most {self.bindings_max} bindings")

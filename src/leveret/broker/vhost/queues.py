@@ -107,7 +107,8 @@ class Queues:
         current = self.by_name.get(name)
         if current is not None:
             self._check_same(current, link, attributes)
-            self._vhost.wait_for_definition(current.recorded, current.define_group)
+            # Another connection may have made it a moment ago.
+            self._core.syncs.wait_in_reply(current.define_group)
             current.touch()
             self._core.counts.queues_declared += 1
             return current

@@ -114,11 +114,6 @@ class Vhost(QueueHost):
 
     # -- what replies wait for --------------------------------------------------------------------
 
-    def wait_for_definition(self, durable: bool, group: i64) -> None:
-        """Let the reply wait for a definition that another connection made a moment ago."""
-        if durable:
-            self.core.syncs.wait_in_reply(group)
-
     def removed(self) -> None:
         """Note that the method at hand wrote the record of a removal."""
         self.removed_group = self.core.journal.group
