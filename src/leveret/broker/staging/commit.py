@@ -308,7 +308,7 @@ class Commit:
         staged = read_staged(message.properties)
         route = self._routes.find(staged)
         found = route.found
-        if not (route.routed and found.reached()):
+        if found is None or not found.reached():
             core.scheduler.spent += ROUTE_RESOLVED + cost
             letter = unstaged(message, route, core.now_ms)
             found = self._routes.destinations(route, letter, copies_of(letter))

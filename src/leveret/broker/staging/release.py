@@ -70,9 +70,8 @@ class StagedRoute:
         self.address: Final = address
         self.exchange: Final = exchange
         self.routing_key: Final = routing_key
-        self.found = Destinations([])
-        #: True where `found` holds for each message that has no further keys.
-        self.routed = exchange is None
+        #: Where each message goes that has no further keys; None while that is not known.
+        self.found: Destinations | None = None
 
 
 @final
@@ -116,7 +115,9 @@ class StagedRoutes:
     def destinations(self, route: StagedRoute, message: Message, copies: list[str]) -> Destinations:
         """Return where one message goes: it is routed once, for that may take long."""
         exchange = route.exchange
-        if exchange is None or (route.routed and not copies):
+        if exchange is None:
+            return Destinations([])
+        if route.found is not None and not copies:
             return route.found
         routing = self.vhost.route(exchange, route.routing_key, message.properties, copies)
         if routing.refusal:
@@ -126,7 +127,6 @@ class StagedRoutes:
         if not routing.dynamic and not copies and count <= _TARGETS_KEPT_MAX:
             self._book(8 * count)
             route.found = routing
-            route.routed = True
         return routing
 
 
