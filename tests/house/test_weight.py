@@ -40,7 +40,7 @@ SINGLE_BASES: Final[dict[str, str]] = {
     "broker.scheduler.task.EndWaiter": "the HTTP API, above the broker, waits for an end",
     "broker.scheduler.task.Task": "a client's request replies at its end; any other task does not",
     "broker.stream.stream.StreamWatcher": "the broker is below the HTTP API",
-    "broker.topology.exchanges.direct.DirectExchange": "a super stream is one, with rules of its own",
+    "broker.topology.exchanges.direct.DirectExchange": "a super stream has rules of its own",
     "broker.topology.exchanges.fanout.FanoutExchange": "a type of its own; one that replays is one",
     "broker.topology.exchanges.random.RandomExchange": "a type of its own, beside x-local-random",
     "broker.vhost.ids.StreamIds": "chance is handed in; tests count",
