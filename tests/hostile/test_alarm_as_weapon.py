@@ -14,13 +14,14 @@ from pathlib import Path
 import pytest
 
 from leveret.broker.core.accounts import UNACKED_BYTES
-from leveret.broker.core.retention import Keeper, RetentionShare, Shrinking
 from leveret.broker.scheduler.costs import SHARE_OF_DEADLINES
+from leveret.broker.topology.exchanges.recent_history import History
 from leveret.chunk import ChunkBuilder
 from leveret.limits import (
     CHUNK_BYTES_MAX,
     DELAY_MS_MAX,
     DELAYED_NEAR_MS,
+    MESSAGE_OVERHEAD_BYTES,
     PAGES_AHEAD,
     RETENTION_SHARE,
     RETRY_SHARE,
@@ -414,33 +415,24 @@ def test_histories_have_the_same_share() -> None:
     assert node.core.memory.held_messages == 0
 
 
-class Kept(Shrinking):
-    """Keeps so many pieces of 10 bytes."""
-
-    def __init__(self, share: RetentionShare) -> None:
-        self.keeper = Keeper(share, self)
-
-    def shrink(self) -> None:
-        while self.keeper.bytes > 0 and self.keeper.is_over():
-            self.keeper.book(-10)
-
-
 def test_who_keeps_most_makes_room() -> None:
-    share = RetentionShare()
-    share.bytes_max = 100
-    keepers = [Kept(share).keeper for _ in range(5)]
-    for keeper in keepers:
+    core = make().core
+    share = core.memory.retention
+    message = Message(Address(b"", b""), b"", b"body", 0, False)
+    piece = message.size + MESSAGE_OVERHEAD_BYTES
+    share.bytes_max = 10 * piece
+    histories = [History(core, f"h{number}", 100) for number in range(5)]
+    for history in histories:
         for _ in range(20):
-            keeper.book(10)
-            if keeper.is_over():
-                keeper.shrink()
-        assert share.bytes <= 120
-    assert [int(keeper.bytes) for keeper in keepers] == [20] * 5
-    for keeper in keepers[1:]:
-        keeper.book(-20)
-    assert (share.keepers, share.bytes) == (keepers[:1], 20)
-    share.bytes += 200
-    assert keepers[0].is_over(), "beyond twice the share nobody may keep anything"
+            history.publish(message)
+        assert share.bytes <= 12 * piece
+    assert [len(history.messages) for history in histories] == [2] * 5
+    for history in histories[1:]:
+        history.drop()
+    assert (len(share.keepers), share.bytes) == (1, 2 * piece)
+    share.bytes += 20 * piece
+    histories[0].shrink()
+    assert not histories[0].messages, "beyond twice the share nobody may keep anything"
 
 
 # -- who is blocked --------------------------------------------------------------------------------

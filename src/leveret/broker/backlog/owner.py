@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from abc import abstractmethod
 
-from mypy_extensions import i64, trait
+from mypy_extensions import i64, mypyc_attr, trait
 
 from leveret.broker.backlog.window import Returned
 
 
 @trait
+@mypyc_attr(allow_interpreted_subclasses=True)
 class BacklogOwner:
     """A queue that has pages: its deadlines, and its messages that do not wait."""
 
