@@ -8,6 +8,7 @@ import pytest
 
 from leveret.broker.admin.stats import QueueStats
 from leveret.broker.classic.browse import BrowseFilter, browse
+from leveret.broker.core.counts import QueueCounts
 from leveret.limits import OUTPUT_BYTES_HIGH, SLICE_MESSAGES
 from leveret.store.disks.recording import RecordingDisk
 from support.node.core import Node, Peer, all_waiting
@@ -50,10 +51,14 @@ def state(node: Node) -> tuple[object, ...]:
     return tuple(value for name, value in sorted(vars_of(stats).items()))
 
 
-def vars_of(stats: QueueStats) -> dict[str, object]:
-    """The values of a snapshot, compiled or not."""
-    names = [name for name in dir(stats) if not name.startswith("_")]
-    return {name: getattr(stats, name) for name in names}
+def vars_of(stats: object) -> dict[str, object]:
+    """The values of a snapshot and of the counts in it, compiled or not."""
+    values = {name: getattr(stats, name) for name in dir(stats) if not name.startswith("_")}
+    return {
+        name: vars_of(value) if isinstance(value, QueueCounts) else value
+        for name, value in values.items()
+        if not callable(value)
+    }
 
 
 # -- consumers that browse -------------------------------------------------------------------------
