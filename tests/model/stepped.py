@@ -165,17 +165,12 @@ ROOMS = ("leveret.broker.queue", "leveret.broker.classic", "leveret.broker.strea
          "leveret.broker.backlog", "leveret.broker.scheduler", "leveret.session")  # fmt: skip
 
 
-#: What a broker has from its beginning to its end, a copy for the trial of an import too; compiled
-#: it has another name.
-WALKS = ("_all", "_all_Eviction_gen")
-
-
 def alive() -> Counter[str]:
     """Count operations, queues, channels and connections, and all that belongs to them."""
     found: Counter[str] = Counter()
     for one in gc.get_objects():
         if isinstance(one, GeneratorType):
-            if "/leveret/" in one.gi_code.co_filename and one.gi_code.co_name not in WALKS:
+            if "/leveret/" in one.gi_code.co_filename:
                 found[f"generator {one.gi_code.co_qualname}"] += 1
             continue
         if isinstance(one, Task) and one.over:
@@ -184,9 +179,7 @@ def alive() -> Counter[str]:
         kind = type(one)
         module = str(kind.__module__)
         if module.startswith(ROOMS) or (
-            module.startswith("leveret.")
-            and kind.__name__.endswith("_gen")
-            and kind.__name__ not in WALKS
+            module.startswith("leveret.") and kind.__name__.endswith("_gen")
         ):
             found[kind.__name__] += 1
     return found

@@ -44,7 +44,7 @@ class Eviction:
         #: What asks queues; it may be over.
         self._evicting: Task | None = None
         #: Asks one queue after the other; it goes on where the task before has stopped.
-        self._asking: Iterator[int] = self._ask_all()
+        self._asking: Iterator[int] | None = None
         #: What was held when all queues had been asked; they are asked again when it grows.
         self._asked_at: i64 = -1
 
@@ -67,7 +67,7 @@ class Eviction:
         elif held <= self.bytes_max // 10 * 9:
             self.full = False
             self.core.memory.window_bytes = self.window_bytes
-            self._asking = self._ask_all()
+            self._asking = None
             self._asked_at = -1
             return
         if (self._asked_at < 0 or held > self._asked_at + QUEUE_WINDOW_BYTES_LEAST) and (
@@ -82,9 +82,11 @@ class Eviction:
     def _evict(self, held: i64) -> Iterator[int]:
         """Ask queues to write what they hold, until much waits to be written."""
         while self.full and self.core.spill.unwritten_bytes < SPILL_BATCH_BYTES:
+            if self._asking is None:
+                self._asking = self._ask_all()
             cost = next(self._asking, None)
             if cost is None:
-                self._asking = self._ask_all()
+                self._asking = None
                 self._asked_at = held
                 return
             yield cost
