@@ -8,6 +8,8 @@ import pytest
 
 from leveret.broker.core.core import Core
 from leveret.broker.scheduler.costs import SHARE_OF_TASKS, SLICE
+from leveret.broker.scheduler.task import WAIT
+from leveret.limits import UNSYNCED_BYTES_MAX
 from support.node.core import Node
 
 
@@ -86,3 +88,17 @@ def test_a_stop_does_all_that_is_left(core: Core) -> None:
     core.scheduler.end_tasks()
     assert log[-1] == "b ended"
     assert core.scheduler.spent >= 50 * SLICE
+
+
+def test_a_stop_gives_up_what_waits_for_the_disk(core: Core) -> None:
+    """Nothing is written while tasks come to their end: waiting for it would never end."""
+
+    def rejecting() -> Iterator[int]:
+        for _ in range(9):
+            core.journal.define("start", {"version": "x" * (UNSYNCED_BYTES_MAX // 8 - 1000)})
+        while core.scheduler.is_writing_much():
+            yield WAIT
+
+    core.scheduler.start_later(rejecting())
+    core.scheduler.end_tasks()
+    assert len(core.scheduler.tasks) == 1

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Final
@@ -19,15 +19,16 @@ from leveret.broker.admin.definitions_import import add_definitions
 from leveret.broker.classic.classic import ClassicQueue
 from leveret.broker.policy.policy import make_policy
 from leveret.broker.staging.area import area_of
-from leveret.broker.staging.claims import forget_sinks
+from leveret.broker.staging.claims import Claims, forget_sinks
 from leveret.broker.staging.commit import COMMIT_KEY
 from leveret.broker.staging.giving import give_sinks
 from leveret.broker.vhost.vhost import Vhost
-from leveret.errors import NotFound
+from leveret.errors import AmqpError, NotFound
 from leveret.limits import FAN_OUT_COPIES, LARGE_MESSAGE_BYTES, RING_WEIGHT_MAX
 from leveret.server.haremq.protobuf_codec import ProtobufCodec
 from leveret.session.haremq.connection import HareShared
 from leveret.session.settings import SessionSettings
+from leveret.store.disks.recording import Image
 from model.stepped import SteppedNode
 from support.node.core import Peer
 from support.node.staged import claimed
@@ -65,6 +66,8 @@ class Scene:
     very_many: int
     #: The weight of a binding to a ring.
     weight: int = 1
+    #: What there was, and what lay on the disk, when the broker was stopped.
+    stopped: tuple[set[tuple[Any, ...]], Image] | None = None
     #: Who else is connected.
     more: list[Any] = field(default_factory=list)
 
@@ -539,7 +542,14 @@ def _imports(at: Scene) -> None:
             for name in names
         ],
     }  # fmt: skip
-    at.node.core.scheduler.start(add_definitions(at.node.broker, definitions, b"salt", VHOST))
+    asked = add_definitions(at.node.broker, definitions, b"salt", VHOST)
+    at.node.core.scheduler.start(_answered(asked))
+
+
+def _answered(asked: Iterator[int]) -> Iterator[int]:
+    """Do an operation of the operator's, who hears of an error."""
+    with contextlib.suppress(AmqpError):
+        yield from asked
 
 
 def _policy(definition: dict[str, object]) -> Callable[[Scene], None]:

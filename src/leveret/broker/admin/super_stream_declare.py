@@ -127,6 +127,8 @@ class _Parts:
         self.exchange: tuple[Exchange, Definition] | None = None
         #: What else is prepared, the memory that it takes with its records, and their bytes.
         self.queues: Final[list[tuple[Queue, Definition]]] = []
+        #: The partitions that are not there, by their numbers.
+        self._missing: Final[dict[int, Name]] = {}
         self._bindings: Final[list[tuple[Binding, Definition]]] = []
         self._memory: i64 = 0
         self._record_bytes: i64 = 0
@@ -140,6 +142,10 @@ class _Parts:
         self._prepare_exchange(len(names))
         for number, name in enumerate(names):
             self._look(number, name)
+        # Before parts are made that refer to each other: only the collector frees those.
+        self._check_room()
+        for number, name in self._missing.items():
+            self._prepare_partition(name, number)
 
     def _prepare_exchange(self, partitions: int) -> None:
         """Look at the exchange.  Raises: PreconditionFailed (406)."""
@@ -168,14 +174,12 @@ class _Parts:
         self._vhost.core.syncs.wait_in_reply(exchange.define_group)
 
     def _look(self, number: int, name: Name) -> None:
-        """Prepare a partition that is missing.  Raises: PreconditionFailed (406)."""
+        """Look for a partition.  Raises: PreconditionFailed (406)."""
         vhost = self._vhost
         vhost.core.scheduler.spent += PARTITION_FOUND
         queue = vhost.queues.by_name.get(name)
         if queue is None:
-            vhost.core.scheduler.spent += PARTITION_PREPARED + PARTITION_ENTERED
-            theirs = {**self._wanted, PARTITION_OF: self._name, PARTITION_NUMBER: number}
-            self._prepare_partition(name, number, theirs)
+            self._missing[number] = name
             return
         if self._current is None or queue.arguments.get(PARTITION_OF) != self._name:
             raise PreconditionFailed(f"{self._where}: there is a queue '{name}' already")
@@ -184,8 +188,10 @@ class _Parts:
         check_equivalent(queue.arguments, self._wanted, vhost.queue_label(name))
         vhost.core.syncs.wait_in_reply(queue.define_group)
 
-    def _prepare_partition(self, name: Name, number: int, arguments: Arguments) -> None:
+    def _prepare_partition(self, name: Name, number: int) -> None:
         vhost = self._vhost
+        vhost.core.scheduler.spent += PARTITION_PREPARED + PARTITION_ENTERED
+        arguments = {**self._wanted, PARTITION_OF: self._name, PARTITION_NUMBER: number}
         source = self._current if self.exchange is None else self.exchange[0]
         assert source is not None
         attributes = QueueAttributes(True, arguments=arguments)
@@ -211,12 +217,10 @@ class _Parts:
                 f"{SUPER_STREAM_BYTES_MAX} bytes; give it shorter arguments"
             )
 
-    # -- entering ---------------------------------------------------------------------------------
-
     def _check_room(self) -> None:
-        """Check that all that is prepared may be.  Raises: PreconditionFailed (406)."""
+        """Check that all that is missing may be.  Raises: PreconditionFailed (406)."""
         exchanges = self._vhost.exchanges
-        missing = len(self.queues)
+        missing = len(self._missing)
         if missing > 0:
             check_new(self._name, "super stream")
             self._vhost.queues.check_room(self._name, missing, self._by)
@@ -224,9 +228,10 @@ class _Parts:
         if self.exchange is not None and len(exchanges.by_name) >= exchanges.count_max:
             raise PreconditionFailed(f"a vhost has at most {exchanges.count_max} exchanges")
 
+    # -- entering ---------------------------------------------------------------------------------
+
     def enter(self) -> None:
-        """Add all that is missing, by one record.  Raises: PreconditionFailed (406)."""
-        self._check_room()
+        """Add all that is prepared, by one record."""
         vhost = self._vhost
         journal = vhost.core.journal
         journal.begin_tx()

@@ -371,8 +371,12 @@ class Scheduler:
             self.tasks.append(task)
 
     def end_tasks(self) -> None:
-        """Complete all tasks: the broker is stopping."""
-        while self.tasks:
+        """Complete all tasks: the broker is stopping.
+
+        Once too much waits to be written, what is left is given up, as in a crash: dead letters
+        wait until it is written, and tasks may wait for them, but nothing is written here.
+        """
+        while self.tasks and not self.is_writing_much():
             self.continue_tasks(SHARE_OF_TASKS)
             if self.letters.any():
                 self.dead_letter(SHARE_OF_DEAD_LETTERS)

@@ -341,6 +341,14 @@ class Release(SyncWaiter):
         core = self.vhost.core
         core.timers.set(self._retry, core.now_ms + DEAD_LETTER_RETRY_MS)
 
+    def end(self) -> None:
+        """Let go of what is needed no longer: all is released, or the vhost is deleted."""
+        self._routes.clear()
+        if self._retry is not None:
+            # They know each other.
+            self.vhost.core.timers.cancel(self._retry)
+            self._retry = None
+
     def _end(self, queue: WaitingQueue) -> None:
         """Delete a queue that is empty, and go on with the next one, or the next batch."""
         queue.kept = False
@@ -349,7 +357,7 @@ class Release(SyncWaiter):
         if self.head < len(self.queues):
             self.go_on()
             return
-        self._routes.clear()
+        self.end()
         self.sink.time_ms = max(self.sink.time_ms, self.vhost.core.now_ms)
         releases = self.sink.releases
         del releases[0]

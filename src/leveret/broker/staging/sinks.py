@@ -250,6 +250,9 @@ class Sinks(Timed):
         """Forget all sinks, because the vhost is deleted."""
         core = self.core
         core.timers.cancel(self)
+        for sink in self.by_place.values():
+            while sink.releases:
+                sink.releases.pop().end()
         self.by_place.clear()
         self.staged.clear()
         self._placed.clear()
