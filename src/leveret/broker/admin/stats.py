@@ -232,11 +232,6 @@ def vhosts_of(broker: Broker, name: str | None) -> list[Vhost]:
     return [] if vhost is None else [vhost]
 
 
-def has_vhost(broker: Broker, name: str) -> bool:
-    """Return whether a vhost exists."""
-    return name in broker.vhosts
-
-
 def queue_stats(broker: Broker, vhost: str, name: str) -> QueueStats | None:
     """Return the snapshot of a queue, or None if there is no such queue."""
     found = broker.vhosts.get(vhost)

@@ -11,7 +11,6 @@ from typing import Final, TypeVar
 
 from aiohttp import hdrs, web
 
-from leveret.broker.admin.stats import has_vhost
 from leveret.broker.core.core import Core
 from leveret.broker.node.broker import Broker
 from leveret.broker.scheduler.costs import SLICE
@@ -114,7 +113,7 @@ def name_of(request: web.Request, part: str) -> Name:
 def vhost_of(request: web.Request) -> str | None:
     """Return the vhost that the path names; None without.  Raises: NotFound (404)."""
     vhost = request.match_info.get("vhost")
-    if vhost is not None and not has_vhost(request.app[BROKER], vhost):
+    if vhost is not None and vhost not in request.app[BROKER].vhosts:
         raise NotFound(f"no vhost '{vhost}'")
     return vhost
 
