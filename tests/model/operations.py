@@ -19,7 +19,7 @@ from leveret.broker.admin.definitions_import import add_definitions
 from leveret.broker.classic.classic import ClassicQueue
 from leveret.broker.policy.policy import make_policy
 from leveret.broker.staging.area import area_of
-from leveret.broker.staging.claims import Claims, forget_sinks
+from leveret.broker.staging.claims import forget_sinks
 from leveret.broker.staging.commit import COMMIT_KEY
 from leveret.broker.staging.giving import give_sinks
 from leveret.broker.vhost.vhost import Vhost

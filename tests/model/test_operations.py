@@ -576,6 +576,10 @@ def started(path: Path) -> Iterator[str]:
                 yield ast.unparse(called).rpartition(".")[2]
 
 
+#: What only a fault of the broker starts: `tests/session/test_internal_error.py` has one.
+OF_FAULTS = frozenset(["_fail_when_confirmed"])
+
+
 def test_every_long_operation_has_a_row() -> None:
     """An operation that no row starts, or none makes long, needs a row of its own."""
     found = {
@@ -584,4 +588,5 @@ def test_every_long_operation_has_a_row() -> None:
         for path in (SOURCES / room).rglob("*.py")
         for name in started(path)
     }
-    assert sorted(found - frozenset.union(*(stops_of(name)[1] for name in ROWS))) == []
+    begun = frozenset.union(*(stops_of(name)[1] for name in ROWS))
+    assert sorted(found - begun - OF_FAULTS) == []

@@ -414,11 +414,11 @@ class ClientTask(Task):
         self._session = session
         self._error: AmqpError | None = None
 
-    def fail(self, error: AmqpError) -> None:
-        """Raise an error while the method is handled; answer a later one at the end."""
-        if not self.began:
-            raise error
-        self._error = error.with_traceback(None)
+    def keeps(self, error: AmqpError) -> bool:
+        """Keep an error of a later slice, to be answered at the end."""
+        if self.began:
+            self._error = error.with_traceback(None)
+        return self.began
 
     def ended(self) -> None:
         """Answer where it failed, and parse on."""

@@ -75,7 +75,8 @@ class Task:
         try:
             left = self._continue(scheduler.spent + cost)
         except AmqpError as error:
-            self.fail(error)
+            if not self.keeps(error):
+                raise
             left = False
         self.began = True
         self.group = scheduler.syncs.reply_group
@@ -95,9 +96,9 @@ class Task:
                 return True
         return False
 
-    def fail(self, error: AmqpError) -> None:
-        """Handle an error that ended the operation.  The default is to raise it."""
-        raise error
+    def keeps(self, error: AmqpError) -> bool:
+        """Keep an error that ended the operation, or return False: then it is raised."""
+        return False
 
     def ended(self) -> None:
         """Let go of the operation, and tell those who wait."""

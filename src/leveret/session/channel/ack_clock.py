@@ -78,8 +78,8 @@ class AckClock(Timed):
         if now_ms < self._following_ms:
             self._set(self._following_ms)
         elif self._last_check is None or self._last_check.over:
-            check = self._check(now_ms, shortest)
-            self._last_check = self._connection.scheduler.start(check)
+            scheduler = self._connection.scheduler
+            self._last_check = scheduler.start(self._check(now_ms, shortest))
 
     def _check(self, now_ms: i64, shortest: i64) -> Iterator[int]:
         """End the late consumers of each channel."""
