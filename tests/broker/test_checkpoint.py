@@ -268,7 +268,7 @@ def test_a_vhost_that_is_made_anew_meanwhile_keeps_its_queues(steps: int, kind: 
     # Nothing of it is synced before the checkpoint has its boundary.
     arguments = {"x-queue-type": kind}
     declare = method(1, "queue.declare", queue="new", durable=True, arguments=arguments)
-    peer.connection.receive(declare + publish(1, "", "new", b"m", delivery_mode=2), node.now())
+    peer.receive(declare + publish(1, "", "new", b"m", delivery_mode=2))
     node.run()
     node.take_checkpoint()
     node.sync()

@@ -402,9 +402,8 @@ def go_to(node: Node, by_ms: int) -> None:
     """Let time pass and do what is due, but read nothing from the disk."""
     node.clock.advance(by_ms)
     node.now()
-    node.broker.settle()
-    while node.core.scheduler.has_more():
-        node.broker.settle()
+    node.settle()
+    node.rest()
 
 
 def paged_store(node: Node) -> Peer:
@@ -462,11 +461,11 @@ def test_a_page_arrives_while_the_chunks_of_its_deleted_exchange_are_forgotten()
     node.hold_reads = True
     node.tick(99_990)
     assert node.wanted
-    peer.connection.receive(method(1, "exchange.delete", exchange="e"), node.now())
-    assert node.core.scheduler.tasks
+    peer.receive(method(1, "exchange.delete", exchange="e"))
+    assert not node.rests()
     node.read_wanted()
     node.sync()
-    assert not node.core.scheduler.tasks
+    assert node.rests()
     assert node.core.memory.held_bytes == node.core.memory.delayed_bytes == 0
 
 

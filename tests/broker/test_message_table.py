@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from leveret.broker.backlog.message_table import MessageTable
 from leveret.broker.backlog.window import Returned
 from leveret.message import Address, Message
-from support.node.core import Node
 
 #: Sequences in a few blocks, close together and far apart.
 SEQUENCES = [*range(1, 40), *range(16_380, 16_400), 10**12]
@@ -54,19 +53,3 @@ def test_what_is_empty_is_not_kept() -> None:
     for sequence in range(9_999, 0, -1):
         assert table.pop(sequence) is not None
     assert len(table.blocks()) <= 1
-
-
-def test_it_lets_go_in_slices() -> None:
-    core = Node().core
-    table = MessageTable()
-    for sequence in range(1, 20_000):
-        table.put(item(sequence))
-    before = int(core.scheduler.spent)
-    table.free(core.scheduler)
-    assert int(core.scheduler.spent) - before < 20_000 // 16
-    assert (table.count, table.values()) == (0, [])
-    rounds = 0
-    while core.scheduler.tasks:
-        core.settle()
-        rounds += 1
-    assert rounds > 1

@@ -29,6 +29,7 @@ from leveret.store.records.returns import acquisitions
 from leveret.wire.buffer import COMPILED
 from support.node.broker_model import Delivery, Model, ModelBinding, ModelMessage, Transaction
 from support.node.core import Node, Peer, all_waiting
+from support.node.variants import few_of
 from support.wire.raw_codec import decode_properties, method, publish
 
 QUEUES = st.sampled_from(["q1", "q2", "q3"])
@@ -499,7 +500,7 @@ def step(machine: BrokerMachine, draw: random.Random) -> None:
     draw.choices(steps, [weight for weight, _ in weighted])[0]()
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", few_of(range(30), 8))
 def test_long_runs(seed: int) -> None:
     """Longer lives than a shrinking search takes: checkpoints over checkpoints, and old counts."""
     machine = BrokerMachine()

@@ -221,13 +221,11 @@ def test_a_long_run_that_nobody_wants_is_taken_in_slices(node: Node, peer: Peer)
     reader = node.connect()
     reader.call(1, "basic.qos", prefetch_count=10)
     arguments = {"x-stream-offset": "first", "x-stream-filter": "a"}
-    reader.connection.receive(
-        method(1, "basic.consume", queue="s", arguments=arguments), node.now()
-    )
+    reader.receive(method(1, "basic.consume", queue="s", arguments=arguments))
     (place,) = node.stream("s").readers.values()
     places = []
     for _ in range(3):
-        node.broker.settle()
+        node.settle()
         node.read_wanted()
         places.append(int(place.offset))
     assert places == [SLICE_MESSAGES, SLICE_MESSAGES * 2, count + 1]

@@ -153,9 +153,7 @@ def test_a_time_is_looked_for_until_it_is_found(node: Node, peer: Peer) -> None:
     reader = node.connect()
     reader.call(1, "basic.qos", prefetch_count=1)
     arguments = {"x-stream-consumer": "app", "x-stream-offset": "5s"}
-    reader.connection.receive(
-        method(1, "basic.consume", queue="s", arguments=arguments), node.now()
-    )
+    reader.receive(method(1, "basic.consume", queue="s", arguments=arguments))
     assert offsets(node).stored == {}
     node.run()
     reader.expect(1, "basic.consume-ok")

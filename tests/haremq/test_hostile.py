@@ -110,8 +110,7 @@ def test_a_connection_that_ended_holds_no_part_of_a_frame(node: Node, end: str) 
         peer.connection.force("the operator closes it")
         node.run()
     else:
-        node.peers.pop(peer.connection)
-        peer.connection.lost()
+        peer.vanish()
     assert not peer.is_open()
     assert node.core.memory.assembling_bytes == 0
     assert peer.connection.input_bytes_held() == 0
@@ -340,8 +339,8 @@ def test_automatic_acks_of_what_was_pushed_are_counted(node: Node) -> None:
     assert hare.consume("q", auto_ack=True)
     assert hare.pushes() == []
     publisher = node.connect()
-    publisher.connection.receive(publish(1, "", "q", b"m") * PUSHED, node.now())
-    node.broker.settle()
+    publisher.receive(publish(1, "", "q", b"m") * PUSHED)
+    node.settle()
     queue = node.classic("q")
     assert queue.unacked_count == PUSHED
     before = int(node.core.scheduler.spent)

@@ -204,13 +204,12 @@ def test_all_due_at_the_same_moment() -> None:
     node.core.now_ms = node.clock.wall_ms() + delay_ms
     most = 0
     while store.ready_count() > 0:
-        steps, ready = int(node.core.scheduler.spent), int(queue.ready_count())
-        node.broker.settle()
+        ready = int(queue.ready_count())
+        node.settle()
         most = max(most, int(store.memory.count()))
         assert queue.ready_count() - ready <= SHARE_OF_DEADLINES
         node.write_spilled()
         node.read_wanted()
-        assert node.core.scheduler.spent - steps < 3 * SHARE_OF_DEADLINES
         if node.begin_sync():
             # While much is not synced, nothing comes.
             node.write()

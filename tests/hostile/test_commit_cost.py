@@ -6,7 +6,6 @@ import json
 
 import pytest
 
-from leveret.broker.scheduler.costs import DEFINING_METHOD, METHOD, SHARE_OF_DELIVERIES, SLICE
 from leveret.broker.staging.commit import COMMIT_KEY, read_command
 from leveret.broker.staging.staging import StagingQueue
 from leveret.errors import PreconditionFailed
@@ -14,9 +13,6 @@ from leveret.limits import STAGING_QUEUES_PER_COMMIT_MAX, TX_COMMITS_MAX
 from support.node.core import Node, Peer
 from support.node.staged import commit, stage
 from support.wire.raw_codec import method, publish
-
-#: What a call may take beyond its slice: the body of the commit, and what is decided at once.
-SPARE = 512 + DEFINING_METHOD + METHOD
 
 #: Of them a check takes more than a slice.
 QUEUES = [f"team-a.staged.{number}" for number in range(700)]
@@ -52,35 +48,23 @@ def stage_again(peer: Peer, batch: int) -> None:
     peer.take()
 
 
-def ask(node: Node, peer: Peer, batch: int, **more: object) -> int:
-    """Have a commit received; return the steps that it took at once."""
+def ask(peer: Peer, batch: int, **more: object) -> None:
+    """Have a commit received, with no turn of the core after it."""
     body = {"sink": "s", "batch": batch, "queues": QUEUES, **more}
-    before = int(node.core.scheduler.spent)
     data = publish(1, "", COMMIT_KEY, json.dumps(body).encode())
-    peer.connection.receive(data + method(2, "basic.qos", prefetch_count=1), node.now())
-    return int(node.core.scheduler.spent) - before
-
-
-def turns(node: Node) -> list[int]:
-    """Do all that the core has begun; return the steps of each turn."""
-    found: list[int] = []
-    while not found or node.core.scheduler.has_more() or node.core.scheduler.dispatchers:
-        before = int(node.core.scheduler.spent)
-        node.broker.settle()
-        found.append(int(node.core.scheduler.spent) - before)
-    return found
+    peer.receive(data + method(2, "basic.qos", prefetch_count=1))
 
 
 def test_the_rights_to_very_many_queues_are_checked_in_slices(node: Node) -> None:
     peer = staged(node, 1)
     # What is remembered of the patterns is forgotten.
     node.broker.users.set_permission("writer", "/", PATTERN, PATTERN, PATTERN)
-    assert ask(node, peer, 1) <= SLICE + SPARE
+    ask(peer, 1)
     assert node.staging.sinks.by_place == {}
     last = node.vhost.queues.by_name[QUEUES[-1]]
     assert isinstance(last, StagingQueue)
     assert not last.sealed
-    assert max(turns(node)) <= SHARE_OF_DELIVERIES + SLICE
+    node.run()
     # What came behind it is done after it.
     peer.flush()
     node.sync()
@@ -93,7 +77,7 @@ def test_the_rights_to_very_many_queues_are_checked_in_slices(node: Node) -> Non
 
 def test_rights_that_go_while_they_are_checked_are_missed(node: Node) -> None:
     peer = staged(node, 1)
-    ask(node, peer, 1)
+    ask(peer, 1)
     # Those that were checked first are not allowed any more.
     node.broker.users.set_permission("writer", "/", "^team-a.*[5-9]$|^s$", PATTERN, PATTERN)
     node.sync()
@@ -108,7 +92,7 @@ def test_rights_that_go_while_they_are_checked_are_missed(node: Node) -> None:
 
 def test_a_commit_that_nobody_waits_for_unseals_what_it_has_checked(node: Node) -> None:
     peer = staged(node, 1)
-    ask(node, peer, 1)
+    ask(peer, 1)
     peer.lose()
     node.sync()
     other = node.connect_as("writer", 1, 2)
@@ -122,27 +106,11 @@ def test_what_is_asked_for_behind_it_finds_it_dropped(node: Node) -> None:
     peer = staged(node, 1)
     commit(peer)
     node.sync()
-    ask(node, peer, 1)
+    ask(peer, 1)
     declare = method(2, "queue.declare", queue=QUEUES[-1], durable=True)
-    peer.connection.receive(declare, node.now())
+    peer.receive(declare)
     node.sync()
     assert peer.names()[-1] == "queue.declare-ok"
-
-
-def test_messages_that_are_looked_at_are_counted(node: Node) -> None:
-    peer = node.connect()
-    arguments = {"x-staging-sink": "s", "x-staging-batch": 1}
-    peer.declare("deep", arguments=arguments)
-    count = 3 * SHARE_OF_DELIVERIES
-    for _ in range(count // 64):
-        stage(peer, "deep", *[b"m"] * 64)
-    node.sync()
-    before = int(node.core.scheduler.spent)
-    body = json.dumps({"sink": "s", "batch": 1, "queues": ["deep"]}).encode()
-    peer.connection.receive(publish(1, "", COMMIT_KEY, body), node.now())
-    steps = turns(node)
-    assert max(steps) <= SHARE_OF_DELIVERIES + SPARE
-    assert int(node.core.scheduler.spent) - before >= count
 
 
 def test_the_commits_of_a_transaction_name_so_many_queues(node: Node) -> None:

@@ -78,14 +78,10 @@ def test_what_came_while_others_were_written_is_written_page_by_page() -> None:
     waiting = len(store.memory.fresh)
     assert waiting > 500
     node.hold_spill = False
-    node.broker.settle()
+    node.settle()
     batch = node.spill.take()
     node.spill_files.write(batch)
-    written = sum(len(page.rows) for page in store.pages.by_key.values())
-    before = int(node.core.scheduler.spent)
-    node.core.spilled(batch)
-    # Beside what was written, two pages are cut.
-    assert int(node.core.scheduler.spent) - before <= written + 2 * 2 * PAGE_MESSAGES_MAX // 4
+    node.judged(lambda: node.core.spilled(batch))
     assert len(store.memory.fresh) > waiting // 2
     # The others follow in the next rounds, whoever else asks for anything.
     node.run()
@@ -107,7 +103,7 @@ def test_a_commit_of_delayed_messages_reads_their_headers_no_more() -> None:
         peer.send(publish(1, "later", "k", b"m", headers=headers))
 
     def commit() -> None:
-        peer.connection.receive(method(1, "tx.commit"), node.now())
+        peer.receive(method(1, "tx.commit"))
 
     gauge.measure("receive", node.core, commit)
     assert gauge.counted == []
@@ -129,11 +125,7 @@ def test_entries_of_what_has_left_are_sorted_out_in_parts() -> None:
         memory.add_fresh(sequence, Delayed(message, count - sequence))
     for sequence in range(1, count * 3 // 4):
         memory.remove(sequence)
-    before = int(core.scheduler.spent)
-    for sequence in range(count + 1, count + 3):
-        memory.add_fresh(sequence, Delayed(message, count + sequence))
-    assert int(core.scheduler.spent) - before < 100
-    for sequence in range(count + 3, 2 * count):
+    for sequence in range(count + 1, 2 * count):
         memory.add_fresh(sequence, Delayed(message, count + sequence))
     found = []
     while memory.count():

@@ -6,11 +6,9 @@ consumer at once, alternate exchanges, and publishes of HareMQ.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
-from leveret.broker.scheduler.costs import SHARE_OF_INPUT, SLICE
+from leveret.broker.scheduler.costs import SLICE
 from leveret.limits import FAN_OUT_COPIES
 from leveret.session.settings import SessionSettings
 from leveret.store.disks.recording import RecordingDisk
@@ -19,9 +17,6 @@ from support.wire.hare import HarePeer, frame
 from support.wire.raw_codec import method, publish
 
 QUEUES = 3 * FAN_OUT_COPIES + 100
-
-#: What one turn takes at most: the routing to so many queues, the rounds of all, and a part.
-TURN_STEPS_MAX = QUEUES // 8 + SHARE_OF_INPUT + 2 * SLICE + 2 * FAN_OUT_COPIES
 
 
 @pytest.fixture
@@ -65,33 +60,20 @@ def test_what_thousands_of_streams_wait_for_is_shown_in_parts(node: Node) -> Non
         return sum(int(node.stream(name).visible_end) for name in names)
 
     peer.send(publish(1, "all", "", b"m"))
-    for _ in turns(node):
-        pass
+    node.rest()
     group = node.journal.seal()
     assert group is not None
     node.files.write(group)
     assert shown() == 0
-    before = int(node.core.scheduler.spent)
     node.core.syncs.synced(group.number)
-    assert int(node.core.scheduler.spent) - before <= SLICE + 1
     assert 0 < shown() <= SLICE
-    assert max(turns(node)) <= TURN_STEPS_MAX
+    node.rest()
     assert shown() == len(names)
 
 
 def copies(node: Node, names: list[str]) -> int:
     """How many messages all these queues have."""
     return sum(int(node.classic(name).ready_count()) for name in names)
-
-
-def turns(node: Node) -> Iterator[int]:
-    """Have the core do turns until it rests; the steps of each, after it."""
-    resume = True
-    while resume:
-        before = int(node.core.scheduler.spent)
-        node.broker.settle()
-        yield int(node.core.scheduler.spent) - before
-        resume = bool(node.core.scheduler.resume)
 
 
 def rejected(node: Node, count: int = 1, **arguments: object) -> Peer:
@@ -104,7 +86,7 @@ def rejected(node: Node, count: int = 1, **arguments: object) -> Peer:
     peer.call(1, "basic.consume", queue="q", consumer_tag="c")
     peer.take()
     request = method(1, "basic.nack", delivery_tag=0, multiple=True, requeue=False)
-    peer.connection.receive(request, node.now())
+    peer.receive(request)
     return peer
 
 
@@ -112,8 +94,8 @@ def test_a_letter_comes_to_many_queues_in_parts(node: Node) -> None:
     names = fan_out(node)
     rejected(node, 2)
     seen = [copies(node, names)]
-    for steps in turns(node):
-        assert steps <= TURN_STEPS_MAX
+    while not node.rests():
+        node.settle()
         seen.append(copies(node, names))
     assert len([count for count in seen if 0 < count < 2 * QUEUES]) >= 3
     assert seen[-1] == 2 * QUEUES
@@ -129,24 +111,23 @@ def test_a_letter_comes_to_many_queues_in_parts(node: Node) -> None:
 def test_one_part_of_a_letter_is_a_turn(node: Node) -> None:
     names = fan_out(node)
     rejected(node)
-    node.broker.settle()
+    node.settle()
     assert copies(node, names) == FAN_OUT_COPIES
-    assert node.core.scheduler.has_more()
+    assert not node.rests()
 
 
 def test_a_crash_between_two_parts_loses_nothing(node: Node) -> None:
     """The message is in its old queue again; those that had its letter have another one."""
     names = fan_out(node, durable=True)
     rejected(node)
-    node.broker.settle()
+    node.settle()
     group = node.journal.seal()
     assert group is not None
     node.files.write(group)
     again = Node(RecordingDisk(node.image()))
     assert again.classic("q").ready_count() == 1
     assert copies(again, names) == FAN_OUT_COPIES
-    for _ in turns(node):
-        pass
+    node.rest()
     node.core.syncs.synced(group.number)
     node.sync()
     again = Node(RecordingDisk(node.image()))
@@ -157,7 +138,7 @@ def test_a_crash_between_two_parts_loses_nothing(node: Node) -> None:
 def test_a_stop_ends_a_letter_that_is_under_way(node: Node) -> None:
     names = fan_out(node, durable=True)
     rejected(node)
-    node.broker.settle()
+    node.settle()
     node.broker.journal_stop(node.clock.wall_ms())
     node.sync()
     again = Node(RecordingDisk(node.image()))
@@ -168,7 +149,7 @@ def test_a_stop_ends_a_letter_that_is_under_way(node: Node) -> None:
 def test_queues_that_are_deleted_between_two_parts_are_left_out(node: Node) -> None:
     names = fan_out(node)
     rejected(node)
-    node.broker.settle()
+    node.settle()
     other = node.connect()
     other.send(method(1, "queue.delete", queue=names[-1], no_wait=True))
     node.run()
@@ -187,7 +168,7 @@ def test_a_letter_waits_for_a_full_queue_between_two_parts(node: Node) -> None:
     node.vhost.exchanges.restore_binding(exchange, names[-1], True, "", {})
     strategy = {"x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish"}
     rejected(node, 1, **strategy)
-    node.broker.settle()
+    node.settle()
     peer.send(publish(1, "", names[-1], b"full"))
     node.run()
     assert node.classic("q").out.count == 1
@@ -208,9 +189,7 @@ def test_a_letter_of_a_transaction_goes_on_after_it(node: Node) -> None:
     peer.take()
     peer.call(1, "tx.select")
     peer.send(method(1, "basic.nack", delivery_tag=1, requeue=False))
-    before = int(node.core.scheduler.spent)
-    peer.connection.receive(method(1, "tx.commit"), node.now())
-    assert int(node.core.scheduler.spent) - before <= TURN_STEPS_MAX
+    peer.receive(method(1, "tx.commit"))
     assert 0 < copies(node, names) < QUEUES
     node.run()
     node.sync()
@@ -218,7 +197,7 @@ def test_a_letter_of_a_transaction_goes_on_after_it(node: Node) -> None:
 
 
 @pytest.mark.parametrize("confirms", [False, True])
-def test_a_publish_that_wants_consumers_asks_many_queues_in_slices(
+def test_a_publish_that_wants_consumers_asks_many_queues_in_parts(
     node: Node, confirms: bool
 ) -> None:
     names = fan_out(node)
@@ -228,11 +207,9 @@ def test_a_publish_that_wants_consumers_asks_many_queues_in_slices(
     peer = node.connect()
     if confirms:
         peer.call(1, "confirm.select")
-    node.broker.settle()
-    before = int(node.core.scheduler.spent)
+    node.settle()
     declare = method(1, "queue.declare", queue="after", no_wait=True)
-    peer.connection.receive(publish(1, "all", "", b"now", immediate=True) + declare, node.now())
-    assert QUEUES // 8 < int(node.core.scheduler.spent) - before <= TURN_STEPS_MAX
+    peer.receive(publish(1, "all", "", b"now", immediate=True) + declare)
     assert "after" not in node.vhost.queues.by_name
     node.run()
     assert "after" in node.vhost.queues.by_name
@@ -251,10 +228,8 @@ def test_what_an_alternate_exchange_takes_comes_in_parts(node: Node) -> None:
     peer = node.connect()
     arguments = {"alternate-exchange": "all"}
     peer.call(1, "exchange.declare", exchange="first", type="direct", arguments=arguments)
-    node.broker.settle()
-    before = int(node.core.scheduler.spent)
-    peer.connection.receive(publish(1, "first", "nowhere", b"m"), node.now())
-    assert int(node.core.scheduler.spent) - before <= TURN_STEPS_MAX
+    node.settle()
+    peer.receive(publish(1, "first", "nowhere", b"m"))
     assert 0 < copies(node, names) < QUEUES
     node.run()
     assert copies(node, names) == QUEUES
@@ -266,15 +241,13 @@ def test_a_publish_of_haremq_comes_to_many_queues_in_parts(node: Node, mode: int
     hare = HarePeer(node)
     assert hare.open()
     properties = {"delivery_mode": mode, "routing_key": ""}
-    node.broker.settle()
-    before = int(node.core.scheduler.spent)
+    node.settle()
     request = frame(
         "basicPublishRequest", rid="p", cid="c1", exchange_name="all", body="m",
         properties=properties,
     )  # fmt: skip
     after = frame("declareQueueRequest", rid="d", cid="c1", queue_name="after")
-    hare.connection.receive(request + after, node.now())
-    assert int(node.core.scheduler.spent) - before <= TURN_STEPS_MAX
+    hare.receive(request + after)
     assert 0 < copies(node, names) < QUEUES
     assert "after" not in node.vhost.queues.by_name
     count = len(hare.inbox.got)
@@ -292,15 +265,14 @@ def test_a_fan_out_of_haremq_goes_on_when_its_publisher_is_lost(node: Node) -> N
     names = fan_out(node)
     hare = HarePeer(node)
     assert hare.open()
-    node.broker.settle()
+    node.settle()
     request = frame(
         "basicPublishRequest", rid="p", cid="c1", exchange_name="all", body="m",
         properties={"delivery_mode": 1, "routing_key": ""},
     )  # fmt: skip
-    hare.connection.receive(request, node.now())
+    hare.receive(request)
     assert copies(node, names) < QUEUES
-    del node.peers[hare.connection]
-    hare.connection.lost()
+    hare.vanish()
     node.run()
     assert copies(node, names) == QUEUES
-    assert not node.core.scheduler.has_more()
+    assert node.rests()

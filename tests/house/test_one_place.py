@@ -7,6 +7,7 @@ opened, and their damage is reported, by one module.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -108,3 +109,35 @@ def test_one_module_of_the_broker_opens_chunks_and_reports_their_damage() -> Non
         for offence in called(path.read_text(), names)
     ]
     assert offences == []
+
+
+#: Tests of what the scheduler does and counts, and helpers that do.  All others tell what a client
+#: gets: `Node.rests` says whether the broker has more to do, and `Node.judged` bounds each call.
+LOOKS_AT_THE_SCHEDULER = {
+    "broker/test_scheduler.py": "the scheduler itself",
+    "haremq/test_hostile.py": "a flush of HareMQ's is no call that a table could make",
+    "hostile/test_counted.py": "the table of what requests count",
+    "hostile/test_dead_letters.py": "the letters that wait hold messages",
+    "hostile/test_long_operations.py": "the letters of a transaction wait",
+    "house/test_weight.py": "what the reader of sources finds",
+    "model/operations.py": "starts an import as a route does",
+    "model/stepped.py": "stops at each yield",
+    "model/test_operations.py": "the table of long operations",
+    "replay/drive.py": "the shell's loop",
+    "support/costs/cost_gauge.py": "the gauge of all calls",
+    "support/node/core.py": "the shell's loop, and the bound on each call",
+    "support/node/importing.py": "starts an import as a route does",
+}
+LOOK = re.compile(
+    r"\bscheduler\.(spent|tasks|continue_tasks|has_more|resume|round_end|letters|dispatchers|start)\b"
+)
+
+
+def test_few_tests_look_into_the_scheduler() -> None:
+    tests = Path(__file__).parents[1]
+    looks = {
+        str(path.relative_to(tests))
+        for path in tests.rglob("*.py")
+        if LOOK.search(path.read_text())
+    }
+    assert looks == set(LOOKS_AT_THE_SCHEDULER)

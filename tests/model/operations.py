@@ -32,8 +32,9 @@ from leveret.store.disks.recording import Image
 from model.stepped import SteppedNode
 from support.node.core import Peer
 from support.node.staged import claimed
-from support.wire.hare import HarePeer, frame
-from support.wire.raw_codec import PROTOCOL_HEADER, method, publish
+from support.wire.hare import HarePeer
+from support.wire.hare import frame as hare_frame
+from support.wire.raw_codec import BODY, PROTOCOL_HEADER, frame, header, method, publish
 
 VHOST: Final = "v"
 USER: Final = "u"
@@ -205,6 +206,24 @@ def _large_unacked(at: Scene) -> None:
     at.ask(method(1, "basic.cancel", consumer_tag="t", no_wait=True))
 
 
+def _large_expiring(at: Scene) -> None:
+    """Large messages that expire all at once."""
+    at.node.core.memory.window_bytes = 1 << 40
+    at.ask(declare("q", x_message_ttl=50_000))
+    for _ in range(at.few // 4):
+        at.client.send(publish(1, "", "q", bytes(4 * LARGE_MESSAGE_BYTES)))
+    at.node.sync()
+
+
+def _unfinished(at: Scene) -> None:
+    """Large bodies of which most has come, on a channel each."""
+    size = 4 * LARGE_MESSAGE_BYTES
+    for channel in range(3, 3 + at.few // 4):
+        at.client.call(channel, "channel.open")
+        begun = method(channel, "basic.publish", routing_key=KEPT) + header(channel, size)
+        at.client.send(begun, *[frame(BODY, channel, bytes(100_000))] * (size // 2 // 100_000))
+
+
 def _large_delayed(at: Scene) -> None:
     """Large messages that a delayed exchange keeps."""
     at.node.core.memory.window_bytes = 1 << 40
@@ -350,6 +369,23 @@ def _super_stream(at: Scene) -> None:
     at.ask(method(1, "basic.qos", prefetch_count=9))
 
 
+def _read_super_stream(at: Scene) -> None:
+    """A super stream that many consumers read whole, so that each is in all its partitions."""
+    _super_stream(at)
+    at.ask(*[consume("q", f"t{number}") for number in range(at.few // 4)])
+
+
+def _bound_super_stream(at: Scene) -> None:
+    """A super stream with messages, whose partitions have bindings of other exchanges."""
+    _super_stream(at)
+    at.ask(exchange("x", "topic"))
+    for number in range(at.few):
+        for key in range(20):
+            at.client.send(bind(f"q-{number}", "x", f"{key}.{number}"))
+        at.client.send(*messages(10, f"q-{number}"))
+    at.node.sync()
+
+
 def _stream(at: Scene, **arguments: Any) -> None:
     """A stream of many blocks."""
     at.ask(declare("q", x_queue_type="stream", **arguments))
@@ -405,6 +441,13 @@ def _links(at: Scene) -> None:
         one.send(method(1, "basic.qos", prefetch_count=5), consume())
         at.more.append(one)
     at.node.sync()
+
+
+def _deep_staged(at: Scene) -> None:
+    """A batch of very many messages that one task has staged for the queue `q`."""
+    at.ask(declare("q"), declare("staged", x_staging_sink="s", x_staging_batch=1))
+    staged = {"x-staged-exchange": "", "x-staged-routing-key": "q"}
+    at.ask(*messages(at.very_many, "staged", headers=staged))
 
 
 def _staged(at: Scene, batches: tuple[int, ...] = (1,), sink: str = "s") -> None:
@@ -501,6 +544,14 @@ def _deadlines(at: Scene) -> None:
     _unacked(at, at.very_many, x_message_ttl=1_000_000)
 
 
+def _late_acks(at: Scene) -> None:
+    """Many channels with deliveries for which there is a time limit; each is looked at whole."""
+    at.ask(declare("q", x_consumer_timeout=60_000), *messages(10 * at.few))
+    for channel in range(100, 100 + at.few):
+        at.ask(method(channel, "channel.open"), method(channel, "basic.qos", prefetch_count=10))
+        at.ask(consume(channel=channel))
+
+
 # -- requests --------------------------------------------------------------------------------------
 
 
@@ -556,19 +607,25 @@ def _policy(definition: dict[str, object]) -> Callable[[Scene], None]:
     return _operator(lambda at: at.vhost.policies.set(make_policy("p", "^q", definition)))
 
 
+def _shorter(at: Scene) -> None:
+    """Keep no more than the newest of a stream, and look at it."""
+    at.vhost.policies.set(make_policy("p", "^q", {"max-length-bytes": 1}))
+    at.node.tick(20_000)
+
+
 def _ticks(by_ms: int) -> Callable[[Scene], None]:
     return lambda at: at.node.tick(by_ms)
 
 
 def _commits(at: Scene, batch: int = 1, **more: Any) -> None:
     queues = [f"staged.{batch}.{task}" for task in range(at.few)]
-    command = {"sink": "s", "batch": batch, "queues": queues, **more}
+    command = {"sink": "s", "batch": batch, "queues": queues} | more
     at.client.send(publish(1, "", COMMIT_KEY, json.dumps(command).encode(), delivery_mode=2))
 
 
 def _hare_asks(name: str, **fields: Any) -> Callable[[Scene], None]:
     """Have the client of HareMQ's ask for something."""
-    return lambda at: at.more[0].send(frame(name, rid="r", cid="c1", **fields))
+    return lambda at: at.more[0].send(hare_frame(name, rid="r", cid="c1", **fields))
 
 
 def _opens_again(at: Scene) -> None:
@@ -690,6 +747,8 @@ ROWS: Final[dict[str, Row]] = {
     "delete of large delayed messages": Row(
         _large_delayed, _sends(method(1, "exchange.delete", exchange="x")), most=2_112, heavy=True
     ),
+    "expiry of large messages": Row(_large_expiring, _ticks(60_000), most=2_112, heavy=True),
+    "loss of unfinished bodies": Row(_unfinished, _loses, heavy=True),
     "loss of exclusive queues": Row(_exclusive, _loses),
     "end of a chain of exchanges": Row(_chained, _sends(method(1, "queue.delete", queue="q"))),
     "close of a channel with many consumers": Row(
@@ -767,6 +826,24 @@ ROWS: Final[dict[str, Row]] = {
     "delete of a super stream": Row(
         _super_stream, _sends(method(1, "queue.delete", queue="q")), most=512
     ),
+    "delete of a super stream that is read": Row(
+        _read_super_stream, _sends(method(1, "queue.delete", queue="q", no_wait=True)), most=704
+    ),
+    "delete of a super stream with bindings and messages": Row(
+        _bound_super_stream, _sends(method(1, "queue.delete", queue="q")), most=512
+    ),
+    "delete of a partition that is read": Row(
+        _read_super_stream, _sends(method(1, "queue.delete", queue="q-0", no_wait=True)), most=6_144
+    ),
+    "permission of consumers of a super stream": Row(
+        _read_super_stream,
+        _operator(
+            lambda at: at.node.broker.users.set_permission(
+                USER, VHOST, ".*", ".*", "^(q|kept)(-[0-9]+)*$"
+            )
+        ),
+        most=320,
+    ),
     "consume of a super stream": Row(
         _super_stream,
         lambda at: at.client.send(consume("q", "s", no_wait=False)),
@@ -799,6 +876,7 @@ ROWS: Final[dict[str, Row]] = {
     "retention": Row(
         lambda at: _many_queues(at, x_queue_type="stream", x_max_age="1s"), _ticks(20_000)
     ),
+    "shorter retention": Row(_stream, _shorter),
     "delete of offsets": Row(_named, _sends(method(1, "queue.delete", queue="q"))),
     "delete of a stream that is read": Row(
         _named_readers, _sends(method(1, "queue.delete", queue="q", no_wait=True))
@@ -806,6 +884,9 @@ ROWS: Final[dict[str, Row]] = {
     "store of offsets": Row(_named_readers, _ticks(60_000), most=64),
     "message for many readers": Row(_stream_readers, _sends(message("", "q"))),
     "delete of delays": Row(_delayed, _sends(method(1, "exchange.delete", exchange="x"))),
+    "commit of a deep queue": Row(
+        _deep_staged, lambda at: _commits(at, queues=["staged"]), most=8_704, judged=True
+    ),
     "commit": Row(_staged, _commits, judged=True),
     "repeated commit": Row(_staged_again, _commits, judged=True),
     "repeated commit in a transaction": Row(
@@ -841,5 +922,6 @@ ROWS: Final[dict[str, Row]] = {
     ),
     "open of a lost channel": Row(_session, _opens_again, heavy=True, most=2_368),
     "read of full output": Row(_stuck, lambda at: at.client.read_on(), most=704),
+    "check of late acks": Row(_late_acks, _ticks(60_000), most=224),
     "ack of many with deadlines": Row(_deadlines, _multiple("basic.ack"), most=1_056),
 }

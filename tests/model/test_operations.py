@@ -546,6 +546,8 @@ SOURCES = Path(str(leveret.__file__)).parent
 #: What is started for somebody else, who made it.
 PASSED_ON = ("operation", "_keeping(operation")
 STARTERS = ("broker", "session", "management")
+#: What only waits for a sync, and then does one thing: `session/test_internal_error.py`.
+WAITS = {"_fail_when_confirmed"}
 
 
 def started(path: Path) -> Iterator[str]:
@@ -588,5 +590,5 @@ def test_every_long_operation_has_a_row() -> None:
         for path in (SOURCES / room).rglob("*.py")
         for name in started(path)
     }
-    begun = frozenset.union(*(stops_of(name)[1] for name in ROWS))
-    assert sorted(found - begun - OF_FAULTS) == []
+    shown = frozenset.union(*(stops_of(name)[1] for name in ROWS))
+    assert sorted(found - WAITS - shown) == []

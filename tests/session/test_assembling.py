@@ -6,7 +6,6 @@ import tracemalloc
 
 import pytest
 
-from leveret.broker.scheduler.costs import FREED_BYTES_PER_COST, SHARE_OF_TASKS, SLICE
 from support.node.core import Node, Peer
 from support.wire.raw_codec import frame, header, method, properties, publish
 
@@ -96,7 +95,7 @@ def test_a_large_body_is_in_memory_once(node: Node) -> None:
         for _ in range(3):
             getter = node.connect()
             getter.reads = False
-            getter.connection.receive(method(1, "basic.get", queue="q"), node.now())
+            getter.receive(method(1, "basic.get", queue="q"))
             assert sum(len(part) for part in getter.connection.take_output()) > size
             getter.lose()
         _, peak = tracemalloc.get_traced_memory()
@@ -144,23 +143,3 @@ def test_a_large_body_counts_whole_when_a_quarter_of_it_has_come(node: Node) -> 
     assert peer.expect(0, "connection.close").fields["code"] == 506
     peer.lose()
     assert peer.connection.assembling_bytes == node.core.memory.assembling_bytes == 0
-
-
-def test_large_bodies_that_do_not_come_to_their_end_are_let_go_in_slices(node: Node) -> None:
-    """The system takes back each of their pages, which takes as long as very many messages do."""
-    size, many = 40 * 1024 * 1024, 6
-    peer = node.connect(*range(1, many + 1))
-    for channel in range(1, many + 1):
-        peer.send(begin(channel, size))
-        for _ in range(size // 131_064):
-            peer.send(body(channel, bytes(131_064)))
-    before = int(node.core.scheduler.spent)
-    peer.connection.lost()
-    taken = [int(node.core.scheduler.spent) - before]
-    while node.core.scheduler.tasks:
-        before = int(node.core.scheduler.spent)
-        node.broker.settle()
-        taken.append(int(node.core.scheduler.spent) - before)
-    assert sum(taken) >= many * size // FREED_BYTES_PER_COST
-    assert max(taken) <= SHARE_OF_TASKS + SLICE + size // FREED_BYTES_PER_COST
-    assert node.core.memory.assembling_bytes == 0

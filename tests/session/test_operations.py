@@ -100,7 +100,7 @@ def test_one_that_fails_when_nobody_waits_any_more_tells_nobody(
     said = len(peer.connection.log)
     peer.lose()
     node.run()
-    assert not node.core.scheduler.tasks
+    assert node.rests()
     assert [text for level, text in peer.connection.log[said:] if level == "error"] == []
 
 
@@ -115,8 +115,7 @@ def test_its_answer_waits_for_what_it_recorded(node: Node, peer: Peer) -> None:
         peer.connection.reply(1, QueueDeleteOk(0))
 
     peer.connection.start(recording())
-    while node.core.scheduler.tasks:
-        node.core.scheduler.continue_tasks(1)
+    node.rest()
     peer.flush()
     assert peer.names() == []
     node.sync()

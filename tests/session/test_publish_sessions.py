@@ -141,7 +141,7 @@ def test_a_lost_connection_that_is_still_there_ends_first_and_its_input_with_it(
     assert peer.connection not in node.peers
     assert peer.connection.finished
     assert opened(again, "2:1") == b"1 0"
-    peer.connection.receive(whole[-3:] + put("q", b"late"), node.now())
+    peer.receive(whole[-3:] + put("q", b"late"))
     node.run()
     assert bodies(node, "q") == [b"m"]
 
@@ -250,7 +250,7 @@ def test_a_publish_to_very_many_queues_goes_on_and_is_told_when_it_is_done(
     node.run()
     peer.take()
     # No round goes by between the publish and the loss.
-    peer.connection.receive(publish(1, "x", "", b"m", delivery_mode=2), node.now())
+    peer.receive(publish(1, "x", "", b"m", delivery_mode=2))
     assert peer.connection.work is not None
     assert not peer.connection.work.over
     peer.connection.lost()

@@ -26,6 +26,7 @@ from leveret.broker.node.users import User, hash_password
 from leveret.broker.recovery.checkpoint import BrokerCheckpoint
 from leveret.broker.recovery.compaction import Compaction
 from leveret.broker.recovery.restore import Restore
+from leveret.broker.scheduler.costs import ROUND
 from leveret.broker.scheduler.effects import ChunkReader, ChunkWanted
 from leveret.broker.scheduler.link import Link
 from leveret.broker.staging.area import StagingArea, area_of
@@ -34,7 +35,12 @@ from leveret.broker.values.arguments import Arguments
 from leveret.broker.vhost.ids import StreamIds
 from leveret.broker.vhost.vhost import Vhost
 from leveret.clock import ManualClock
-from leveret.limits import FLUSHES_PER_TURN, OUTPUT_BYTES_HIGH, SLICE_MESSAGES
+from leveret.limits import (
+    FLUSHES_PER_TURN,
+    OUTPUT_BYTES_HIGH,
+    SLICE_MESSAGES,
+    TX_COST_MAX,
+)
 from leveret.names import Name
 from leveret.session.authentication import Authenticator, Login
 from leveret.session.connection.connection import Connection
@@ -66,6 +72,13 @@ UUID: Final = bytes(range(16))
 
 #: What the queues of each node may hold in memory; 0 pages everything, below 0 nothing.
 WINDOW_BYTES: Final = int(os.environ.get("LEVERET_TEST_WINDOW_BYTES", "-1"))
+
+#: What a call into the core may cost at most, whatever a test asks for: a round, and beyond it what
+#: a commit may take, or the routing of one message with its copies.  These are some 30 ms at most.
+CALL_COST_MAX: Final = ROUND + TX_COST_MAX
+
+#: No publish is shorter on the wire.
+PUBLISH_BYTES_MIN: Final = 32
 
 #: More turns than this without an end is a loop that never rests.
 TURNS_MAX: Final = 10_000
@@ -294,7 +307,32 @@ class Node:
 
     def settle(self) -> None:
         """Let the core have its turn."""
-        self.broker.settle()
+        waiting = sum(peer.connection.input_bytes_held() for peer in self.peers.values())
+        self.judged(self.broker.settle, waiting)
+
+    def judged(self, call: Callable[[], None], input_bytes: int = 0) -> None:
+        """Make a call into the core, which must not keep all others waiting for long.
+
+        A shell reads little of a socket at once; a test may hand in more, and publishes that lie
+        whole in the input are done together.
+        """
+        before = int(self.core.scheduler.spent)
+        call()
+        cost = int(self.core.scheduler.spent) - before
+        most = CALL_COST_MAX + input_bytes // PUBLISH_BYTES_MIN
+        assert cost <= most, f"others waited for {cost}"
+
+    def rests(self) -> bool:
+        """Return whether the core has nothing to do before something happens."""
+        return not (self.core.scheduler.resume or self.core.scheduler.has_more())
+
+    def rest(self) -> None:
+        """Let the core have turns until it rests; nobody else does anything."""
+        for _ in range(TURNS_MAX):
+            if self.rests():
+                return
+            self.settle()
+        raise AssertionError("the core does not rest")
 
     def write_spilled(self) -> None:
         """Write the chunks that queues have no memory for.  Raises: StorageFailure."""
@@ -492,9 +530,14 @@ class Peer:
 
     def send(self, *parts: bytes) -> None:
         """Have the broker receive bytes and do what follows from them at once."""
-        self.connection.receive(b"".join(parts), self.node.now())
+        self.receive(*parts)
         self.node.run()
         self.is_read = not self._holds
+
+    def receive(self, *parts: bytes) -> None:
+        """Have the broker receive bytes, with no turn of the core after it."""
+        data, now_ms = b"".join(parts), self.node.now()
+        self.node.judged(lambda: self.connection.receive(data, now_ms), len(data))
 
     def login(
         self,
@@ -600,9 +643,14 @@ class Peer:
 
     def lose(self) -> None:
         """Lose the socket."""
-        if self.node.peers.pop(self.connection, None) is not None:
-            self.connection.lost()
+        if self.connection in self.node.peers:
+            self.vanish()
             self.node.run()
+
+    def vanish(self) -> None:
+        """Lose the socket, with no turn of the core after it."""
+        del self.node.peers[self.connection]
+        self.node.judged(self.connection.lost)
 
     def _read(self) -> None:
         data, self.waiting = self.waiting, b""

@@ -178,8 +178,13 @@ class HarePeer(HareRequests):
 
     def send(self, *parts: bytes) -> None:
         """Have the broker receive bytes and do what follows from them at once."""
-        self.connection.receive(b"".join(parts), self.node.now())
+        self.receive(*parts)
         self.node.run()
+
+    def receive(self, *parts: bytes) -> None:
+        """Have the broker receive bytes, with no turn of the core after it."""
+        data, now_ms = b"".join(parts), self.node.now()
+        self.node.judged(lambda: self.connection.receive(data, now_ms), len(data))
 
     def call(self, name: str, **fields: Any) -> Got:
         """Send a request, sync where its answer waits for it, and return the answer."""
@@ -243,9 +248,14 @@ class HarePeer(HareRequests):
 
     def lose(self) -> None:
         """Lose the socket."""
-        if self.node.peers.pop(self.connection, None) is not None:
-            self.connection.lost()
+        if self.connection in self.node.peers:
+            self.vanish()
             self.node.run()
+
+    def vanish(self) -> None:
+        """Lose the socket, with no turn of the core after it."""
+        del self.node.peers[self.connection]
+        self.node.judged(self.connection.lost)
 
 
 def hare_port(broker: BrokerProcess) -> int:
