@@ -169,9 +169,10 @@ class Scheduler:
                 self.continue_tasks(self._share(SHARE_OF_TASKS, SLICE))
             self._left_for_deadlines = self._share(SHARE_OF_DEADLINES, SHARE_MIN)
         if self._left_for_deadlines > 0:
-            before = self.spent
-            self.spent += self.timers.fire(now_ms, DEADLINES_CALLED_PER_ROUND)
-            self._left_for_deadlines -= self.spent - before
+            # Added only now: what is called counts its own.
+            fired = self.timers.fire(now_ms, DEADLINES_CALLED_PER_ROUND)
+            self.spent += fired
+            self._left_for_deadlines -= fired
         if new_round:
             self._left_for_letters = self._share(SHARE_OF_DEAD_LETTERS, SHARE_MIN)
         if self.letters.any():
