@@ -232,6 +232,7 @@ class Sinks(Timed):
         self.core.scheduler.spent += len(self.by_place) // LOOKED_AT_PER_COST
         for sink in list(self.by_place.values()):
             if self._is_idle(sink):
+                self.core.scheduler.spent += 1
                 self._remove(sink)
             else:
                 self._watch(sink)
