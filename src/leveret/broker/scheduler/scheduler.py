@@ -169,10 +169,11 @@ class Scheduler:
                 self.continue_tasks(self._share(SHARE_OF_TASKS, SLICE))
             self._left_for_deadlines = self._share(SHARE_OF_DEADLINES, SHARE_MIN)
         if self._left_for_deadlines > 0:
-            # Added only now: what is called counts its own.
+            before = self.spent
             fired = self.timers.fire(now_ms, DEADLINES_CALLED_PER_ROUND)
+            # Added only now: what was called has added its own.
             self.spent += fired
-            self._left_for_deadlines -= fired
+            self._left_for_deadlines -= self.spent - before
         if new_round:
             self._left_for_letters = self._share(SHARE_OF_DEAD_LETTERS, SHARE_MIN)
         if self.letters.any():
