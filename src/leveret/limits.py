@@ -262,15 +262,14 @@ LOGINS_KNOWN_SECONDS: Final = 86_400
 
 # -- broker ----------------------------------------------------------------------------------------
 
-#: Messages that one turn of a loop handles before it lets others go on (compiled code holds the
-#: GIL for the whole turn).
+#: Messages that a loop handles before others are served: compiled code holds the GIL meanwhile.
 SLICE_MESSAGES: Final = 4096
 
 #: Bytes of a message for a cost of 1 (`broker/scheduler/costs.py`) where they are copied into the
 #: output: 60 kB take some 40 µs.
 CONTENT_BYTES_PER_COST: Final = 2048
 
-#: Connections whose output one turn hands to their sockets (some 8 µs each).
+#: Connections whose output is handed to their sockets before input is read (some 8 µs each).
 FLUSHES_PER_TURN: Final = 512
 
 #: The bytes of a message from which on it counts what it takes to let go of it.

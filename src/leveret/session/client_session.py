@@ -250,11 +250,11 @@ class ClientSession(Link):
             self.resume(HALT_SPILL)
 
     def start(self, operation: Iterator[int]) -> None:
-        """Do a long operation of the client's (`Task`), at once if it is short.
+        """Run a long operation for this client (`Task`).
 
-        Otherwise no input is parsed before its end.  It ends with the reply to the client, if the
-        client is still there (`awaits_reply`); an AmqpError that it raises later reaches the client
-        as one that it raises at once.
+        If its first slice does not complete it, no input is parsed before its end.  It ends with
+        the reply to the client, if the client is still there (`awaits_reply`); an AmqpError that it
+        raises later reaches the client like one that it raises at once.
         """
         task = ClientTask(self, operation)
         self.core.scheduler.begin(task)

@@ -9,8 +9,8 @@ the share they may hold half a part, so that what users take one after the other
 
 A connection reserves a little more than it holds and asks again when that is used up.  So a
 delivery and its ack cost an addition each, and once a second what is not used is given back.  When
-the share is reached, all have to ask for each delivery: nobody gets a large message by a place that
-was reserved for small ones.
+the share is reached, all have to ask for each delivery, so that room which was reserved for small
+messages is not used for a large one.
 
 Invariants: the total of the share is what all connections have reserved; none holds more than it
 has reserved; none has a limit while the share is reached.

@@ -57,7 +57,7 @@ class Channel(DeliveryChannel):
         self.output = connection.output
         self.number: i64 = number
         self.vhost = vhost
-        #: True once a channel.close was sent: all but its close-ok is dropped (behaviour 15).
+        #: True once the channel is ending: frames for it are dropped (behaviour 15).
         self.closing = False
         self.mode: i64 = PLAIN
         #: True once a message was published on it.

@@ -33,7 +33,7 @@ _SMALL: Final = _BLOCK // 4
 ACK: Final = 0
 REQUEUE: Final = 1
 REJECT: Final = 2
-#: Rejected to be tried again: a requeue that counts as a failure.
+#: A requeue that counts towards the delivery limit: by basic.reject, or because the channel ended.
 RETRY: Final = 3
 
 

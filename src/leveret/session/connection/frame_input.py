@@ -179,7 +179,7 @@ class FrameInput:
         method = decode_method(data, start, end)
         self._current.method(channel.number, ids)
         if isinstance(method, ChannelClose):
-            # What is settled is told before the close-ok: nothing may follow it on this number.
+            # Pending confirms go first: nothing may follow the close-ok on this channel.
             channel.confirms.write()
             channel.end_progress()
             self._channels.forget(channel)
