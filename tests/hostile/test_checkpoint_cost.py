@@ -37,8 +37,8 @@ DEEP: Final = 30_000
 RANGE_BYTES: Final = 16
 COUNT_BYTES: Final = 32
 
-#: Lines of a slice of a queue's messages, each of which is an item of some 120 lines at most.
-SLICE_LINES: Final = 120 * SLICE_MESSAGES
+#: Lines of a slice of a queue's messages, each of which takes some 130 lines at most.
+SLICE_LINES: Final = 130 * SLICE_MESSAGES
 
 
 @final

@@ -544,6 +544,12 @@ def _deadlines(at: Scene) -> None:
     _unacked(at, at.very_many, x_message_ttl=1_000_000)
 
 
+def _timed(at: Scene) -> None:
+    """Messages that all wait for an ack of the client, whose time for it is over soon."""
+    _deep(at, at.very_many, x_consumer_timeout=1000)
+    at.ask(consume())
+
+
 def _late_acks(at: Scene) -> None:
     """Many channels with deliveries for which there is a time limit; each is looked at whole."""
     at.ask(declare("q", x_consumer_timeout=60_000), *messages(10 * at.few))
@@ -922,6 +928,7 @@ ROWS: Final[dict[str, Row]] = {
     ),
     "open of a lost channel": Row(_session, _opens_again, heavy=True, most=2_368),
     "read of full output": Row(_stuck, lambda at: at.client.read_on(), most=704),
+    "end of a consumer that is late with its acks": Row(_timed, _ticks(2000), most=1_184),
     "check of late acks": Row(_late_acks, _ticks(60_000), most=224),
     "ack of many with deadlines": Row(_deadlines, _multiple("basic.ack"), most=1_056),
 }

@@ -578,10 +578,6 @@ def started(path: Path) -> Iterator[str]:
                 yield ast.unparse(called).rpartition(".")[2]
 
 
-#: What only a fault of the broker starts: `tests/session/test_internal_error.py` has one.
-OF_FAULTS = frozenset(["_fail_when_confirmed"])
-
-
 def test_every_long_operation_has_a_row() -> None:
     """An operation that no row starts, or none makes long, needs a row of its own."""
     found = {

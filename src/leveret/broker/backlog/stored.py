@@ -67,6 +67,8 @@ class StoredChunks:
         self.keeps_all = False
         #: The chunks in the order of their sequences.
         self.items: list[StoredChunk] = []
+        #: The place that was found last: what is looked for next is mostly near it.
+        self._found: i64 = 0
         self.gone = RangeSet()
         #: The last sequence that lies in a chunk; 0 when none does.
         self.through: i64 = 0
@@ -126,14 +128,18 @@ class StoredChunks:
     def _behind(self, sequence: i64) -> i64:
         """Return the place of the first chunk that begins after a sequence."""
         items = self.items
-        low: i64 = 0
         high: i64 = len(items)
+        place = self._found
+        if 0 < place < high and items[place - 1].ref.first <= sequence < items[place].ref.first:
+            return place
+        low: i64 = 0
         while low < high:
             middle: i64 = (low + high) >> 1
             if items[middle].ref.first <= sequence:
                 low = middle + 1
             else:
                 high = middle
+        self._found = low
         return low
 
     def holds(self, sequence: i64) -> bool:

@@ -124,7 +124,7 @@ class Load:
         """Move bytes until the plan is done."""
         last = Totals()
         while not self._stopped and not self._done():
-            self._core()
+            self._turn()
             seconds = time.monotonic() - self._started
             if self._plan.seconds and seconds >= self._plan.seconds:
                 return
@@ -133,7 +133,7 @@ class Load:
                 self._report(last, totals)
                 last = totals
 
-    def _core(self) -> None:
+    def _turn(self) -> None:
         """Serve every socket that is ready, waiting for one a moment at most."""
         timeout = 0.1
         for side in self._events:

@@ -67,9 +67,9 @@ class Channel(ShellChannel):
             self.connection.run_until(lambda: call.done)
             return call.result()
 
-    def core(self, deadline: float | None) -> None:
+    def turn(self, deadline: float | None) -> None:
         """Send and read once, waiting until `deadline` at most if nothing comes."""
-        self.connection.core(deadline)
+        self.connection.turn(deadline)
 
     def ack(self, delivery_tag: int = 0, *, multiple: bool = False) -> None:
         """Ack one delivery, or with `multiple` all up to it; tag 0 with `multiple` means all.

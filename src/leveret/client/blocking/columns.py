@@ -60,7 +60,7 @@ class ColumnConsumer:
                 self._channel.session.check_open()
                 if time.monotonic() >= deadline:
                     return False
-                self._channel.core(deadline)
+                self._channel.turn(deadline)
             return True
 
     def take(self) -> Columns:

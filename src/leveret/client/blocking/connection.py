@@ -179,7 +179,7 @@ class Connection(ShellConnection):
                     self.session.check_open()
                 if deadline is not None and time.monotonic() >= deadline:
                     break
-                self.core(deadline)
+                self.turn(deadline)
                 count = self._run_callbacks()
             return count
 
@@ -207,10 +207,10 @@ class Connection(ShellConnection):
                     return done()
                 if deadline is not None and time.monotonic() >= deadline:
                     return False
-                self.core(deadline)
+                self.turn(deadline)
             return True
 
-    def core(self, deadline: float | None) -> None:
+    def turn(self, deadline: float | None) -> None:
         """Send and read once, waiting until `deadline` at most if nothing comes."""
         with self.one_thread:
             if self._ended:

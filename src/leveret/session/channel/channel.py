@@ -260,11 +260,6 @@ class Channel(DeliveryChannel):
 
     # -- the end ----------------------------------------------------------------------------------
 
-    def end_progress(self) -> None:
-        """Tell the client no more how far its publishes came: it knows that the channel ended."""
-        if self.confirms.progress is not None:
-            self.confirms.progress.close()
-
     def end(self) -> list[Consumer]:
         """Drop what comes from now on; return the consumers, which are to be taken out and ended.
 

@@ -58,7 +58,9 @@ class Channels:
         return channel
 
     def forget(self, channel: Channel) -> None:
-        """Let the number of a channel be used again."""
+        """Let the number of a channel be used again: the client knows that the channel ended."""
+        if channel.confirms.progress is not None:
+            channel.confirms.progress.close()
         del self.by_number[channel.number]
         self._connection.account.book(-CHANNEL_BYTES)
         self._connection.core.counts.channels_closed += 1

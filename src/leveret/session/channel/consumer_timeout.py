@@ -29,8 +29,8 @@ from leveret.session.channel.unacked import Unacked, UnackedList
 _NOTES_MAX: Final = 256
 _PARTS: Final = 64
 
-#: Deliveries that a check looks at at once.
-_LOOKED_AT: Final = 16_384
+#: Deliveries that a check looks at between two turns of others.
+_LOOKED_AT: Final = 1024
 
 
 @final

@@ -154,7 +154,6 @@ class FrameInput:
             return
         ids = read_i32_be(self._reader.data, start)
         if ids == CHANNEL_CLOSE_OK:
-            channel.end_progress()
             self._channels.forget(channel)
         elif ids == CHANNEL_CLOSE:
             # The client closed at the same time: its close is answered, the broker's still waits.
@@ -181,7 +180,6 @@ class FrameInput:
         if isinstance(method, ChannelClose):
             # Pending confirms go first: nothing may follow the close-ok on this channel.
             channel.confirms.write()
-            channel.end_progress()
             self._channels.forget(channel)
             connection.start(close_channel(channel, ChannelCloseOk()))
             return
