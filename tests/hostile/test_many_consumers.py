@@ -187,7 +187,7 @@ def test_the_list_of_consumers_leaves_out_those_that_end_meanwhile() -> None:
         ]
     )
     peer.call(2, "basic.consume", queue="q", consumer_tag="other")
-    listing = consumers(node.broker)
+    listing = (one for one in consumers(node.broker) if one is not None)
     found = [(one.number, one.tag) for one in islice(listing, 100)]
     assert len(found) == 100
     # What ends meanwhile is not shown any more.
@@ -198,6 +198,17 @@ def test_the_list_of_consumers_leaves_out_those_that_end_meanwhile() -> None:
     assert found == [*left, (2, "other")]
 
 
+def test_the_list_of_consumers_tells_of_channels_without_any() -> None:
+    """So a look at some of it ends, however many channels there are without consumers."""
+    node = Node()
+    peer = node.connect(*range(1, 500))
+    peer.declare("q")
+    peer.call(499, "basic.consume", queue="q", consumer_tag="c")
+    looked = list(islice(consumers(node.broker), 100))
+    assert looked == [None] * 100
+    assert [one.tag for one in consumers(node.broker) if one is not None] == ["c"]
+
+
 def test_one_queue_and_one_channel_are_shown_with_some_of_their_consumers() -> None:
     node = Node()
     peer = node.connect(1, 2)
@@ -206,7 +217,7 @@ def test_one_queue_and_one_channel_are_shown_with_some_of_their_consumers() -> N
         peer.call(1 + at % 2, "basic.consume", queue="q", consumer_tag=f"c{at}")
     shown = queue_consumers(node.broker, "/", "q", 5)
     assert [one.tag for one in shown] == [f"c{at}" for at in range(5)]
-    second = next(one for one in channels(node.broker) if one.number == 2)
+    second = next(one for one in channels(node.broker) if one is not None and one.number == 2)
     assert [(one.number, one.tag) for one in second.first_consumers(5)] == [
         (2, f"c{at}") for at in range(1, 10, 2)
     ]

@@ -226,9 +226,14 @@ def channels(
     vhost: str | None = None,
     user: str | None = None,
     connection: str | None = None,
-) -> Iterator[ChannelStats]:
-    """Give the snapshots of the channels in a vhost, of a user, of a connection, or of all."""
+) -> Iterator[ChannelStats | None]:
+    """Give the snapshots of the channels in a vhost, of a user, of a connection, or of all.
+
+    Each connection begins with None, so that nobody looks through very many without channels at
+    once.
+    """
     for session in sessions(broker, vhost, user, connection):
+        yield None
         ends = Ends(session)
         state = _state(session)
         for place, channel in enumerate(_channels(session), 1):
@@ -237,11 +242,15 @@ def channels(
 
 def consumers(
     broker: Broker, vhost: str | None = None, user: str | None = None
-) -> Iterator[ConsumerStats]:
-    """Give the snapshots of the consumers in a vhost, of a user, or of all."""
+) -> Iterator[ConsumerStats | None]:
+    """Give the snapshots of the consumers in a vhost, of a user, or of all.
+
+    Each channel begins with None, so that nobody looks through very many without consumers at once.
+    """
     for session in sessions(broker, vhost, user):
         ends = Ends(session)
         for place, channel in enumerate(_channels(session), 1):
+            yield None
             number = _number(channel, place)
             for consumer in _consumers(channel):
                 if _is_there(consumer):

@@ -217,10 +217,18 @@ async def begins(request: web.Request, response: web.StreamResponse) -> bool:
 
 
 async def stream_found(
-    request: web.Request, found: Iterator[Stats], row: Callable[[Stats], Row]
+    request: web.Request, found: Iterator[Stats | None], row: Callable[[Stats], Row]
 ) -> web.StreamResponse:
-    """Answer with an array of what is found; see `stream_slices`."""
-    return await stream_rows(request, lambda count: list(islice(found, count)), row)
+    """Answer with an array of what is found, without None; see `stream_slices`."""
+
+    async def taken(count: int) -> list[Stats]:
+        while looked := list(islice(found, count)):
+            if some := [one for one in looked if one is not None]:
+                return some
+            await next_slice()
+        return []
+
+    return await stream_slices(request, taken, row)
 
 
 async def stream_rows(

@@ -39,7 +39,7 @@ async def channel(request: web.Request) -> web.Response:
     # A channel's name is its connection's and its number.
     connection = name.rpartition(" (")[0]
     for stats in sessions.channels(request.app[BROKER], None, only_of(request), connection):
-        if stats.name == name:
+        if stats is not None and stats.name == name:
             details = [consumer_row(one) for one in stats.first_consumers(CONSUMERS_SHOWN_MAX)]
             return row_response(
                 request,
