@@ -249,6 +249,10 @@ class ClientSession(Link):
         if self.halted & HALT_SPILL:
             self.resume(HALT_SPILL)
 
+    def is_at_work(self) -> bool:
+        """Return whether an operation of the client's is under way."""
+        return self.work is not None
+
     def start(self, operation: Iterator[int]) -> None:
         """Run a long operation for this client (`Task`).
 
@@ -431,5 +435,5 @@ class ClientTask(Task):
             # The method that asked for it is still the current one.
             session.operation_failed(error)
         # What the failure leads to may take long as well, and parses on at its own end.
-        if session.halted & HALT_WORK and session.work is None:
+        if session.halted & HALT_WORK and not session.is_at_work():
             session.resume(HALT_WORK)
