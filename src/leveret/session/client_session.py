@@ -165,7 +165,7 @@ class ClientSession(Link):
         """
         before = self.work
         if before is not None:
-            # Nobody waits any more for what it waits for.
+            # If it waits for a sync, it need not: there is nobody to reply to.
             self.scheduler.wake(before)
         yield from after(before)
         for ending in endings:

@@ -261,7 +261,7 @@ class ClassicQueue(WaitingQueue):
             if is_redelivered(count):
                 self.redelivered += 1
             handed += 1
-        self.scheduler.spent += handed
+        scheduler.spent += handed
         if self.expiry is not None and handed > 0:
             self.expiry.tidy()
         if edits or self.retained is not None:

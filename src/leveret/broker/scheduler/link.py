@@ -30,7 +30,7 @@ class Link(SyncWaiter):
         self.user = ""
         #: The vhost of the connection; empty before `connection.open`.
         self.vhost_name = ""
-        #: The user as the owner of what he makes in the vhost; None before `connection.open`.
+        #: The user as the owner of what they make in the vhost; None before `connection.open`.
         self.as_owner: Owner | None = None
         #: The memory that it holds beside messages.
         self.account: Final = ConnectionAccount(accounts)

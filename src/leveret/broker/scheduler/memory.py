@@ -122,7 +122,7 @@ class Memory:
     # -- letting go of many objects ----------------------------------------------------------------
 
     def free(self, items: list[Any]) -> None:
-        """Let go of the objects in a list that nobody uses any more: of many, in slices."""
+        """Free the objects in a list that is no longer used: many of them in slices."""
         count: i64 = len(items)
         if count <= _FREED_AT_ONCE and self._end_to_free(items) == count:
             items.clear()
@@ -130,7 +130,7 @@ class Memory:
             self.free_later(items)
 
     def free_table(self, table: dict[Any, Any]) -> None:
-        """Let go of the objects in a dict that nobody uses any more: of many, in slices."""
+        """Free the objects in a dict that is no longer used: many of them in slices."""
         if len(table) <= _FREED_AT_ONCE:
             self._empty_some(table)
         self.free_table_later(table)
@@ -153,7 +153,7 @@ class Memory:
             self._scheduler.start_later(self._free_all())
 
     def _free_all(self) -> Iterator[int]:
-        """Let go of what is in memory for nobody: a million messages take a fifth of a second."""
+        """Free what is no longer used: a million messages take a fifth of a second."""
         while self._lists or self._tables:
             if self._lists:
                 items = self._lists[-1]
@@ -185,7 +185,7 @@ class Memory:
         return count
 
     def _empty_some(self, table: dict[Any, Any]) -> None:
-        """Let go of some objects of a dict, fewer where these are large messages."""
+        """Free some objects of a dict, fewer where these are large messages."""
         count: i64 = 0
         size: i64 = 0
         while table and count < _FREED_AT_ONCE and size < _FREED_BYTES_AT_ONCE:

@@ -180,9 +180,10 @@ class Scheduler:
             self.dead_letter(self._left_for_letters)
         if new_round:
             self._end_round()
-        waits = self.letters.any() or self.due(now_ms)
         # While much is being written, the end of a write resumes dead letters and deadlines.
-        self.resume = self.has_more() or (waits and not self.is_writing_much())
+        self.resume = self.has_more() or (
+            (self.letters.any() or self.due(now_ms)) and not self.is_writing_much()
+        )
 
     def _begin_round(self) -> None:
         """Begin a round: give waiting connections their turns, up to the share of input.
