@@ -186,8 +186,13 @@ def alive(node: Node) -> list[Message]:
     for exchange in node.vhost.exchanges.by_name.values():
         if exchange.delayed is not None:
             found += [message for _, message in kept(exchange.delayed)]
-    waiting = node.core.scheduler.letters.waiting()
-    found += [one.message for one in waiting if isinstance(one, DeadLetter)]
+    letters = node.core.scheduler.letters
+    for _ in range(letters.count()):
+        # From the front to the end, so that the order stays.
+        letter = letters.next()
+        assert isinstance(letter, DeadLetter)
+        found.append(letter.message)
+        letters.add(letter)
     return found
 
 

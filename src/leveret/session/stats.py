@@ -10,6 +10,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from leveret.broker.admin.stats import find_queue
 from leveret.broker.node.broker import Broker
 from leveret.broker.queue.consumer import Consumer, DeliveryChannel
 from leveret.broker.queue.queue import Queue
@@ -259,8 +260,7 @@ def consumers(
 
 def queue_consumers(broker: Broker, vhost: str, name: str, count: i64) -> list[ConsumerStats]:
     """Return the first `count` consumers of a queue; none where there is no such queue."""
-    found = broker.vhosts.get(vhost)
-    queue = None if found is None else found.queues.by_name.get(name)
+    queue = find_queue(broker, vhost, name)
     if queue is None:
         return []
     return [

@@ -175,10 +175,12 @@ def _apply(
         journal.begin_tx()
         try:
             for entry in entries_at_once:
-                if must_apply:
+                try:
                     real.take(entry)
-                else:
-                    real.take_or_leave(entry)
+                except PreconditionFailed as error:
+                    if must_apply:
+                        raise
+                    real.report.notes.append(error.text)
         finally:
             journal.end_tx()
         yield DEFINING_METHOD * len(entries_at_once)
@@ -358,13 +360,6 @@ class _Import:
         if changed:
             counts = self.report.changed
             counts[entry.section] = counts.get(entry.section, 0) + 1
-
-    def take_or_leave(self, entry: Entry) -> None:
-        """Apply an entry, or note why it cannot be applied any more."""
-        try:
-            self.take(entry)
-        except PreconditionFailed as error:
-            self.report.notes.append(error.text)
 
     def _apply(self, entry: Entry) -> bool:
         """Apply one entry; return whether it changed something."""

@@ -102,10 +102,8 @@ class QueueLevels:
         self.ram_bytes += queue.memory_bytes() + queue.retry_bytes() + unacked_bytes
 
     def _add_readers(self, stream: Stream) -> None:
-        first: i64 = stream.first_offset
-        end: i64 = max(stream.visible_end, first)
         for offset in stream.offsets.stored.values():
-            lag: i64 = max(end - max(i64(offset), first), 0)
+            lag = stream.lag(i64(offset))
             self.readers += 1
             self.lag += lag
             self.lag_max = max(self.lag_max, lag)
@@ -240,8 +238,7 @@ class ReaderRow:
         self.stream: Final = str(stream.name)
         self.name: Final = name
         self.offset: Final = offset
-        first: i64 = max(i64(offset), stream.first_offset)
-        self.lag: Final = int(max(stream.visible_end - first, 0))
+        self.lag: Final = int(stream.lag(i64(offset)))
 
 
 @final

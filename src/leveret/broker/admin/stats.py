@@ -76,7 +76,8 @@ class QueueStats:
         #: The part of all messages that outlives a restart: an estimate, as in the metrics.
         self.persistent_share: Final = 1.0 if queue.kind == "stream" else persistent_share(queue)
         #: The timestamp of the first message (Unix epoch, seconds); None for none, or on the disk.
-        self.head_timestamp: Final = _head_timestamp(queue)
+        head = head_timestamp(queue)
+        self.head_timestamp: Final = int(head) if head >= 0 else None
         self.unacked_count: Final = int(queue.unacked_count)
         self.unacked_bytes: Final = int(queue.unacked_bytes)
         self.done: Final = QueueCounts()
@@ -98,11 +99,6 @@ def _delayed_retry(settings: QueueSettings) -> str:
         return "disabled"
     kind = "all" if failed and returned else "failed" if failed else "returned"
     return f"{kind} (min: {least}ms, max: {most if most > 0 else least}ms)"
-
-
-def _head_timestamp(queue: Queue) -> int | None:
-    found: i64 = head_timestamp(queue)
-    return None if found < 0 else int(found)
 
 
 def _sole_consumer(queue: Queue) -> str | None:
@@ -232,10 +228,15 @@ def vhosts_of(broker: Broker, name: str | None) -> list[Vhost]:
     return [] if vhost is None else [vhost]
 
 
+def find_queue(broker: Broker, vhost: str, name: str) -> Queue | None:
+    """Return a queue, or None if there is no such queue."""
+    found = broker.vhosts.get(vhost)
+    return None if found is None else found.queues.by_name.get(name)
+
+
 def queue_stats(broker: Broker, vhost: str, name: str) -> QueueStats | None:
     """Return the snapshot of a queue, or None if there is no such queue."""
-    found = broker.vhosts.get(vhost)
-    queue = None if found is None else found.queues.by_name.get(name)
+    queue = find_queue(broker, vhost, name)
     return None if queue is None else QueueStats(vhost, queue)
 
 

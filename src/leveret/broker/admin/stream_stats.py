@@ -56,15 +56,11 @@ class NamedReaderStats:
         #: The stored offset; None while it is unknown because a timestamp is still being looked up.
         self.offset: Final = stored
         #: Messages that are not processed yet.
-        self.lag: Final = None if stored is None else int(_lag(stream, stored))
+        self.lag: Final = None if stored is None else int(stream.lag(stored))
         self.consumer_count: Final = 0 if group is None else len(group.consumers)
         self.unacked_count: Final = 0 if group is None else len(group.unsettled)
         #: The consumer that gets the messages: the name of its connection, and its tag.
         self.active: Final = None if group is None else _active(group)
-
-
-def _lag(stream: Stream, offset: i64) -> i64:
-    return max(stream.visible_end - max(offset, stream.first_offset), 0)
 
 
 def _active(group: StreamGroup) -> tuple[str, str] | None:
@@ -92,7 +88,7 @@ class SuperStreamStats:
         self.partitions: Final = [stream.name for stream in streams]
         #: The arguments of each partition.
         self.arguments: Final = partition_arguments(streams)
-        self.messages: Final = int(waiting_in(streams))
+        self.messages: Final = waiting_in(streams)
         self.bytes: Final = sum([int(stream.ready_bytes()) for stream in streams])
         self.consumer_count: Final = sum([len(stream.consumers) for stream in streams])
 

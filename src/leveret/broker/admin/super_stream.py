@@ -131,12 +131,9 @@ def partition_arguments(streams: list[Stream]) -> Arguments:
     return {key: value for key, value in streams[0].arguments.items() if key not in own}
 
 
-def waiting_in(streams: list[Stream]) -> i64:
+def waiting_in(streams: list[Stream]) -> int:
     """Return the number of messages in all of these streams."""
-    count: i64 = 0
-    for stream in streams:
-        count += stream.ready_count()
-    return count
+    return sum([int(stream.ready_count()) for stream in streams])
 
 
 # -- rights ----------------------------------------------------------------------------------------
@@ -163,15 +160,9 @@ def permitted_partitions(
         if access is None or (streams == checked and access.revision == revision):
             return streams
         checked, revision, listed = streams, access.revision, vhost.revision
-        if what == READ:
-            access.read("queue", name)
-        else:
-            access.configure("exchange", name)
+        access.check(what, "queue" if what == READ else "exchange", name)
         for stream in streams:
-            if what == READ:
-                access.read("queue", stream.name)
-            else:
-                access.configure("queue", stream.name)
+            access.check(what, "queue", stream.name)
             yield 1
         if vhost.revision == listed and access.revision == revision:
             return streams
@@ -220,12 +211,12 @@ def delete_super_stream(
         unbinding = exchanges.begin_gathered()
     yield from after(unbinding)
     core.syncs.reply_group = max(core.syncs.reply_group, unbinding.group)
-    return int(waiting)
+    return waiting
 
 
 def _check_unused(
     vhost: Vhost, name: str, streams: list[Stream], if_unused: bool, if_empty: bool
-) -> i64:
+) -> int:
     """Return how many messages there are.  Raises: PreconditionFailed (406)."""
     where = super_stream_label(vhost, name)
     for stream in streams if if_unused else []:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final, final
 
 from leveret.broker.admin.metrics import QueueLevels
+from leveret.broker.admin.stats import find_queue
 from leveret.broker.core.counts import QueueCounts
 from leveret.broker.node.broker import Broker
 from leveret.broker.queue.queue import Queue
@@ -70,8 +71,7 @@ QUEUE_COUNTS: Final = (
 
 def queue_counts(broker: Broker, vhost: str, name: str) -> list[int] | None:
     """Return what a queue holds and has done, by the names above; None where there is none."""
-    found = broker.vhosts.get(vhost)
-    queue = None if found is None else found.queues.by_name.get(name)
+    queue = find_queue(broker, vhost, name)
     if queue is None:
         return None
     sums = QueueSums()

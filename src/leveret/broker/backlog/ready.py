@@ -55,17 +55,6 @@ class Ready:
         #: The same pages, if the queue has no priorities.
         self.fifo: FifoPages | None = None
 
-    def shallow(self) -> None:
-        """Forget the pages, in which nothing is left."""
-        self.pages = None
-        self.fifo = None
-
-    def deepen(self, pages: Pages) -> None:
-        """Keep messages for which memory has no room in `pages` from now on."""
-        self.pages = pages
-        if isinstance(pages, FifoPages):
-            self.fifo = pages
-
     def append(self, message: Message) -> i64:
         """Put `message` at the tail; return its sequence."""
         self.size += message.size

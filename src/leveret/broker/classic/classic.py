@@ -31,6 +31,7 @@ from leveret.broker.classic.target import ClassicTarget
 from leveret.broker.classic.tracing import note_death, note_event
 from leveret.broker.classic.waiting import WaitingQueue
 from leveret.broker.core.core import Core
+from leveret.broker.queue.consumers import SingleActive
 from leveret.broker.scheduler.costs import LOOKED_AT_PER_COST
 from leveret.broker.scheduler.syncs import Resumption
 from leveret.broker.values.death_reasons import (
@@ -54,7 +55,8 @@ class ClassicQueue(WaitingQueue):
     def __init__(self, core: Core, queue_id: i64, name: str, attributes: QueueAttributes) -> None:
         super().__init__(core, queue_id, name, attributes)
         if attributes.arguments.get("x-single-active-consumer") is True:
-            self.keep_one_active()
+            self.single_active = True
+            self.consumer_order = SingleActive(self.consumers)
         #: True if the queue has limits or deadlines, so that there is something to do before each
         #: delivery.
         self.special = False
@@ -363,7 +365,7 @@ class ClassicQueue(WaitingQueue):
     def ack(self, sequence: i64, message: Message) -> None:
         """Forget a message that was delivered."""
         if self.deleted:
-            self.core.memory.release_deleted(message.size)
+            self.core.memory.count_freed(message.size)
             return
         self.acked += 1
         self._take_back(sequence, message)
@@ -381,7 +383,7 @@ class ClassicQueue(WaitingQueue):
     def reject(self, sequence: i64, message: Message, count: i64) -> None:
         """Dead-letter or drop a message that its consumer does not want."""
         if self.deleted:
-            self.core.memory.release_deleted(message.size)
+            self.core.memory.count_freed(message.size)
             return
         self._take_back(sequence, message)
         self._discard(sequence, message, known_returns(count), REASON_REJECTED)
@@ -389,7 +391,7 @@ class ClassicQueue(WaitingQueue):
     def requeue(self, sequence: i64, message: Message, count: i64, failed: bool = False) -> None:
         """Put a message back into its place, unless it failed too often (behaviour 63)."""
         if self.deleted:
-            self.core.memory.release_deleted(message.size)
+            self.core.memory.count_freed(message.size)
             return
         self._take_back(sequence, message)
         count = once_more(count, failed)
@@ -432,7 +434,7 @@ class ClassicQueue(WaitingQueue):
         strategy = "disabled"
         if settings.dead_letter_exchange is not None:
             strategy = "at_least_once" if settings.at_least_once else "at_most_once"
-        deaths = self.core.counts.deaths_of(self.kind, strategy)
+        deaths = self.core.counts.deaths.setdefault((self.kind, strategy), {})
         deaths[reason] = deaths.get(reason, 0) + 1
 
     def _discard(self, sequence: i64, message: Message, count: i64, reason: str) -> None:
@@ -470,7 +472,7 @@ class ClassicQueue(WaitingQueue):
         super().drop()
         self._know_keys(None)
         if self.intake is not None:
-            self.intake.forget_keys()
+            self.intake.take_window(None)
         self.core.memory.release_all(self.unacked_count, self.unacked_bytes)
         if self.retries is not None:
             self.retries.end()

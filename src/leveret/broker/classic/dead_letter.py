@@ -30,12 +30,12 @@ from mypy_extensions import i64
 
 from leveret.broker.classic.tracing import note_dropped_copies
 from leveret.broker.queue.queue import QueueHost
-from leveret.broker.queue.target import Target
+from leveret.broker.queue.target import Target, copies_at_once
 from leveret.broker.scheduler.costs import DEAD_LETTER, DEATH, DEATH_KEYS_PER_COST
 from leveret.broker.scheduler.effects import DeadMessage
 from leveret.broker.scheduler.timers import Timed
 from leveret.broker.values.copies import CC_VOID, blind_copies, carbon_copies, has_copies
-from leveret.broker.values.death_reasons import REASON_MAXLEN, REASON_REJECTED
+from leveret.broker.values.death_reasons import REASON_REJECTED
 from leveret.broker.values.letters import COPIES, MEMORY, shared
 from leveret.limits import (
     DEAD_LETTER_COPIES_MAX,
@@ -44,7 +44,6 @@ from leveret.limits import (
     DEATHS_BYTES_MAX,
     DEATHS_LISTED_MAX,
     FAN_OUT_COPIES,
-    FAN_OUT_RECORDED_BYTES,
     TABLE_BYTES_PER_COST,
 )
 from leveret.message import ALL_LETTERS, Address, Message
@@ -205,8 +204,7 @@ class Spread:
         self.targets: Final = targets
         #: How many have it, and how many get it at once; each part is recorded with the message.
         self.place: i64 = 0
-        parts: i64 = max(1, FAN_OUT_RECORDED_BYTES // max(1, letter.size))
-        self.size: i64 = max(FAN_OUT_COPIES, len(targets) // parts + 1)
+        self.size: i64 = copies_at_once(letter, targets)
 
 
 @final
@@ -459,8 +457,3 @@ class LetterRetry(Timed):
     def due(self, now_ms: i64) -> None:
         """Try again when this turn's deliveries are done."""
         self.letter.queue.scheduler.letters.add(self.letter)
-
-
-def refused_letter(queue: WaitingQueue, message: Message) -> DeadLetter:
-    """Return the letter of a message for which its queue had no room."""
-    return DeadLetter(queue, 0, message, REASON_MAXLEN, was_queued=False)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
-from leveret.broker.classic.dead_letter import refused_letter
+from leveret.broker.classic.dead_letter import DeadLetter
 from leveret.broker.classic.deduplication import (
     Deduplication,
     QueuedKeys,
@@ -67,7 +67,7 @@ class ClassicTarget(Target):
         has_limits = settings.length_max >= 0 or settings.bytes_max >= 0
         self.rejects = has_limits and settings.overflow != DROP_HEAD
         self.bounded = has_limits and not self.rejects
-        self._take_window(window_of(settings, self.deduplication))
+        self.take_window(window_of(settings, self.deduplication))
         deduplicates = self.deduplication is not None or self._queue.queued_keys is not None
         self.has_rules = self.rejects or deduplicates
         self.look_at_admission()
@@ -79,14 +79,10 @@ class ClassicTarget(Target):
         more = queue.special or queue.levels > 0
         self.surcharge = (1 if more else 0) + (1 if self.bounded else 0)
 
-    def _take_window(self, window: Deduplication | None) -> None:
+    def take_window(self, window: Deduplication | None) -> None:
         """Remember keys in `window` from now on."""
         replace_keys(self.deduplication, window, self.core.accounts)
         self.deduplication = window
-
-    def forget_keys(self) -> None:
-        """Forget all keys: the queue is deleted."""
-        self._take_window(None)
 
     def publish(self, message: Message) -> i64:
         """Put `message` at the tail; return its sequence."""
@@ -99,8 +95,13 @@ class ClassicTarget(Target):
         if not queue.scheduled:
             queue.schedule()
         flags: i64 = message.properties[0]
-        if flags & PRIORITY_FLAG != 0 and queue.may_have_levels:
-            self._begin_levels(message)
+        if (
+            flags & PRIORITY_FLAG != 0
+            and queue.may_have_levels
+            and not is_usual(message)
+            and queue.begin_levels()
+        ):
+            self.follow_levels()
         sequence = self._ready.append(message)
         if (sequence & core.event_mask) == 0:
             note_event(queue, ROUTED, sequence, message)
@@ -114,11 +115,6 @@ class ClassicTarget(Target):
             if expires or queue.special:
                 queue.note_deadline(deadline_of(message, queue.settings.message_ttl_ms), sequence)
         return sequence
-
-    def _begin_levels(self, message: Message) -> None:
-        """Have the queue keep levels if the message has another one than those before it."""
-        if not is_usual(message) and self._queue.begin_levels():
-            self.follow_levels()
 
     def follow_levels(self) -> None:
         """Put messages where the queue keeps them, which has changed."""
@@ -251,13 +247,14 @@ class ClassicTarget(Target):
         if self.rejects:
             if queue.settings.overflow == REJECT_PUBLISH_DLX:
                 queue.died(REASON_MAXLEN)
-                self.core.scheduler.letters.add(refused_letter(queue, message))
+                letter = DeadLetter(queue, 0, message, REASON_MAXLEN, was_queued=False)
+                self.core.scheduler.letters.add(letter)
             return REFUSE
         # One that is too long for its bytes drops as many of them.
         bytes_max = queue.settings.bytes_max
         fits = 0 <= bytes_max < self._ready.bodies + len(message.body)
         share = self.share
-        if share is not None and share.replaces(0 if fits else message.size):
+        if share is not None and share.admits(0, 0 if fits else message.size):
             return TAKE
         self.core.counts.quota_refused += 1
         return REFUSE

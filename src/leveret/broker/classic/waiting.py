@@ -150,8 +150,8 @@ class WaitingQueue(Queue, BacklogOwner):
             if isinstance(ready, PriorityReady):
                 pages = PriorityPages(self, ready, self.stored, self)
             else:
-                pages = FifoPages(self, ready, self.stored, self)
-            ready.deepen(pages)
+                pages = ready.fifo = FifoPages(self, ready, self.stored, self)
+            ready.pages = pages
         return pages
 
     def evict(self) -> bool:
@@ -244,7 +244,8 @@ class WaitingQueue(Queue, BacklogOwner):
     def untie(self) -> None:
         """Let go of the parts that know the queue, which was dropped."""
         super().untie()
-        self.ready.shallow()
+        self.ready.pages = None
+        self.ready.fifo = None
         self.purging = None
 
     # -- checkpoints ------------------------------------------------------------------------------

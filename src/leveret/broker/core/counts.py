@@ -179,7 +179,3 @@ class Counts:
         self.gone_links.add(counts)
         if walk == self.walk:
             self.seen_links.add(counts)
-
-    def deaths_of(self, kind: str, strategy: str) -> dict[str, int]:
-        """Return how many died in queues of type `kind` with that strategy, by the reason."""
-        return self.deaths.setdefault((kind, strategy), {})

@@ -144,17 +144,16 @@ class Share:
 
     def takes(self, size: i64) -> bool:
         """Count a message of `size` bytes that is about to be published, if it may be."""
-        taken = self._admits(1, size)
+        taken = self.admits(1, size)
         if taken:
             self._add(1, size)
         return taken
 
-    def replaces(self, size: i64) -> bool:
-        """Return whether a message may take another's place and `size` bytes more."""
-        return self._admits(0, size)
+    def admits(self, messages: i64, size: i64) -> bool:
+        """Return whether there may be so much more; count a refusal.
 
-    def _admits(self, messages: i64, size: i64) -> bool:
-        """Return whether there may be so much more; count a refusal."""
+        A message that takes another's place is no more messages.
+        """
         self.count()
         for use in self.uses():
             if not use.has_room(messages, size):

@@ -22,6 +22,8 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from leveret.limits import MESSAGE_OVERHEAD_BYTES
+
 #: What is reserved beyond what is held: as much again, at least and at most.
 _AHEAD_LEAST: Final = 4096
 _AHEAD_MOST: Final = 65_536
@@ -94,11 +96,10 @@ class UnackedRoom:
     """What one connection holds unacked, with 200 bytes for each message, and has reserved."""
 
     def __init__(self, share: UnackedShare) -> None:
-        #: Who delivers or settles adds and subtracts here.
+        #: What is held now.
         self.bytes: i64 = 0
         self.reserved: i64 = 0
-        #: Who delivers calls `reserve` before it where `bytes` is not below it, and `overdraw`
-        #: afterwards where `bytes` is above it.
+        #: Before a delivery `reserve` must be called unless `bytes` is below it.
         self.limit: i64 = 0
         self.user = ""
         #: True while deliveries wait for room.
@@ -126,9 +127,13 @@ class UnackedRoom:
         """Return whether one more message may be delivered, of any size."""
         return self.bytes < self.limit or self.reserve()
 
-    def overdraw(self) -> None:
-        """Reserve what is held: the last message was larger than the room for it."""
-        if not self._ended and self.bytes > self.reserved:
+    def hold(self, size: i64) -> None:
+        """Count a delivered message of `size` bytes; reserve more if it takes more than the room.
+
+        Messages differ in size, so the last one may be larger than what is left.
+        """
+        self.bytes += size + MESSAGE_OVERHEAD_BYTES
+        if self.bytes > self.limit and self.bytes > self.reserved and not self._ended:
             self._book(self.bytes)
             if self.limit > 0:
                 self.limit = self.reserved

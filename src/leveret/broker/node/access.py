@@ -75,20 +75,29 @@ class Access:
             self._known[name] = known | what | (what << _GRANTED if allowed else 0)
         return allowed
 
+    def check(self, what: int, kind: str, name: Name) -> None:
+        """Check a right (`CONFIGURE`, `WRITE` or `READ`) for a `queue` or an `exchange`.
+
+        Raises: AccessRefused (403).
+        """
+        asked = _asked(kind, name)
+        if not self.allows(what, asked):
+            raise AccessRefused(f"{_WORDS[what]} access to {self._where(kind, asked)}")
+
     def configure(self, kind: str, name: Name) -> None:
         """Check that a `queue` or `exchange` may be declared or deleted.
 
         Raises: AccessRefused (403).
         """
-        self._check(CONFIGURE, kind, name)
+        self.check(CONFIGURE, kind, name)
 
     def write(self, kind: str, name: Name) -> None:
         """Check that it may be written to.  Raises: AccessRefused (403)."""
-        self._check(WRITE, kind, name)
+        self.check(WRITE, kind, name)
 
     def read(self, kind: str, name: Name) -> None:
         """Check that it may be read from.  Raises: AccessRefused (403)."""
-        self._check(READ, kind, name)
+        self.check(READ, kind, name)
 
     def see(self, kind: str, name: Name) -> None:
         """Check that anything may be done with it.  Raises: AccessRefused (403)."""
@@ -106,21 +115,19 @@ class Access:
         """Tell whether topic permissions limit what the user does in this vhost."""
         return (self.user, self.vhost) in self._users.topic_permissions
 
-    def write_topic(self, exchange: Name, routing_key: str) -> None:
-        """Check the key of a publish to an exchange that matches keys by words.
+    def check_topic(self, what: int, exchange: Name, routing_key: str) -> None:
+        """Check `WRITE` for the key of a publish, or `READ` for that of a binding.
 
-        Where there is no topic permission for the exchange, all is allowed.
-
-        Raises: AccessRefused (403).
-        """
-        self._check_topic(WRITE, exchange, routing_key)
-
-    def read_topic(self, exchange: Name, routing_key: str) -> None:
-        """Check the key of a binding from an exchange that matches keys by words.
+        The exchange matches keys by words.  Without a topic permission for it all is allowed.
 
         Raises: AccessRefused (403).
         """
-        self._check_topic(READ, exchange, routing_key)
+        permission = self._topic_permission(exchange)
+        if permission is not None and not self._finds(permission.pattern(what), routing_key):
+            raise AccessRefused(
+                f"{_WORDS[what]} access to topic '{routing_key}' in "
+                f"{self._where('exchange', exchange)}"
+            )
 
     def write_topics(self, exchange: Name, start: str) -> None:
         """Check that every key which begins with `start` may be published to a topic exchange.
@@ -133,11 +140,6 @@ class Access:
         keys = f"all topics that begin with '{start}'" if start else "all topics"
         raise AccessRefused(f"write access to {keys} in {self._where('exchange', exchange)}")
 
-    def _check(self, what: int, kind: str, name: Name) -> None:
-        asked = _asked(kind, name)
-        if not self.allows(what, asked):
-            raise AccessRefused(f"{_WORDS[what]} access to {self._where(kind, asked)}")
-
     def _topic_permission(self, exchange: Name) -> TopicPermission | None:
         permissions = self._users.topic_permissions
         if not permissions:
@@ -145,14 +147,6 @@ class Access:
             return None
         of_user = permissions.get((self.user, self.vhost))
         return of_user.get(exchange) if of_user is not None else None
-
-    def _check_topic(self, what: int, exchange: Name, routing_key: str) -> None:
-        permission = self._topic_permission(exchange)
-        if permission is not None and not self._finds(permission.pattern(what), routing_key):
-            raise AccessRefused(
-                f"{_WORDS[what]} access to topic '{routing_key}' in "
-                f"{self._where('exchange', exchange)}"
-            )
 
     def _finds(self, pattern: Pattern | None, text: str) -> bool:
         """Tell whether there is a pattern and it is found in `text`; count the work of that."""

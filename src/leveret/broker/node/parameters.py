@@ -113,7 +113,6 @@ class Parameters:
         record = _key_record(vhost_name, component, name)
         record["value"] = {"value": value}
         self._core.journal.define("parameter", record)
-        self._take_out(key)
         self._put(key, value)
 
     def clear(self, vhost_name: str, component: str, name: str) -> None:
@@ -183,6 +182,7 @@ class Parameters:
 
     def _put(self, key: tuple[str, str, str], value: object) -> None:
         """Keep a value, on account of its vhost."""
+        self._take_out(key)
         self.values[key] = value
         self._book(key[0], _memory(key[2], value))
 
@@ -272,9 +272,10 @@ class Parameters:
                 self._take_out_global(name)
             return
         key = (str(record.get("vhost", "")), str(record.get("component", "")), name)
-        self._take_out(key)
         if there:
             self._put(key, value)
+        else:
+            self._take_out(key)
 
 
 def _memory(name: str, value: object) -> i64:

@@ -124,7 +124,7 @@ class ChannelProgress(LateRecord):
         """Have it recorded in the group of the journal that is being filled."""
         if not self._listed and not self._forgotten:
             self._listed = True
-            self._session.journal().at_end(self)
+            self._session.core.journal.at_end(self)
 
     def append_to(self, journal: Journal) -> None:
         """Record how far it has come since the last record."""
@@ -170,7 +170,7 @@ class ChannelProgress(LateRecord):
         if self._through == 0 and not self.busy:
             self.forget()
         elif not self._listed and self._through > self._journaled and not self._forgotten:
-            self.append_to(self._session.journal())
+            self.append_to(self._session.core.journal)
 
     def count_late(self, kind: int) -> None:
         """Count the publish that went on when the channel had ended; a taken one has the kind 0."""
@@ -179,7 +179,7 @@ class ChannelProgress(LateRecord):
         if kind:
             self.not_taken(self._through, kind)
         if not self._listed:
-            self.append_to(self._session.journal())
+            self.append_to(self._session.core.journal)
 
     def close(self) -> None:
         """Forget it, and what it was on a lost connection: the client knows of the channel's end.
@@ -199,7 +199,7 @@ class ChannelProgress(LateRecord):
         session = self._session
         session.forget_channel(self)
         if self.recorded:
-            session.journal().publish_session(self._record(0, FORGOTTEN, []))
+            session.core.journal.publish_session(self._record(0, FORGOTTEN, []))
 
 
 @final
@@ -216,11 +216,8 @@ class PublishSession:
         self.gap_count: i64 = 0
         self._newest: i64 = 0
         self._sessions = sessions
+        self.core: Final = sessions.core
         sessions.book(SESSION_BYTES)
-
-    def journal(self) -> Journal:
-        """Return the journal of now."""
-        return self._sessions.journal()
 
     def open(self, key: i64, before: i64) -> ChannelProgress | None:
         """Return what is to count the publishes of a new channel; None for a key that cannot be.
@@ -293,21 +290,17 @@ class PublishSessions:
     """All publish sessions of a broker."""
 
     def __init__(self, core: Core) -> None:
-        self._core = core
+        self.core = core
         #: What they take; it counts with the connections.
         self.held_bytes: i64 = 0
         #: By user and identity; and those without a connection, the one lost first in front.
         self._by_user: dict[bytes, dict[bytes, PublishSession]] = {}
         self._lost: dict[PublishSession, None] = {}
 
-    def journal(self) -> Journal:
-        """Return the journal of now."""
-        return self._core.journal
-
     def book(self, size: i64) -> None:
         """Book `size` bytes; a negative size books out."""
         self.held_bytes += size
-        self._core.accounts.connection_bytes += size
+        self.core.accounts.connection_bytes += size
 
     def all(self) -> list[PublishSession]:
         """Return all of them."""
@@ -335,7 +328,7 @@ class PublishSessions:
     def _make(self, user: bytes, identity: bytes) -> PublishSession | None:
         of_user = self._by_user.get(user, {})
         if len(of_user) >= PUBLISH_SESSIONS_PER_USER_MAX:
-            self._core.scheduler.spent += len(of_user) // LOOKED_AT_PER_COST
+            self.core.scheduler.spent += len(of_user) // LOOKED_AT_PER_COST
             lost = [one for one in of_user.values() if one.link is None]
             if not lost:
                 return None
@@ -349,7 +342,7 @@ class PublishSessions:
         if not session.channels:
             self.forget(session)
             return
-        session.lost_ms = self._core.now_ms
+        session.lost_ms = self.core.now_ms
         self._lost[session] = None
 
     def forget(self, session: PublishSession) -> None:
@@ -369,11 +362,11 @@ class PublishSessions:
         self.book(-SESSION_BYTES)
         if recorded:
             gone = PublishProgress(session.user, session.identity, FORGOTTEN, 0, FORGOTTEN, [])
-            self._core.journal.publish_session(gone)
+            self.core.journal.publish_session(gone)
 
     def tick(self) -> None:
         """Forget those whose client did not come back in time, some at a time."""
-        now_ms = self._core.now_ms
+        now_ms = self.core.now_ms
         for _ in range(SLICE_MESSAGES):
             oldest = next(iter(self._lost), None)
             if oldest is None or now_ms - oldest.lost_ms < PUBLISH_SESSION_EXPIRY_MS:
@@ -413,4 +406,4 @@ class PublishSessions:
     def restored(self) -> None:
         """Have the time until they are forgotten begin now."""
         for session in list(self._lost):
-            session.lost_ms = self._core.now_ms
+            session.lost_ms = self.core.now_ms

@@ -469,9 +469,7 @@ class Users:
         Raises: NotFound (404); PreconditionFailed (406) for a limit that there is not, or for one
         that is no number or too great; then none is set.
         """
-        self.get(name)
-        check_user_limits(limits)
-        self._keep_limits(name, {**self.limits.get(name, {}), **limits})
+        self.replace_limits(name, {**self.limits.get(name, {}), **limits})
 
     def replace_limits(self, name: str, limits: Mapping[str, int]) -> None:
         """Set the limits of a user and take all others away, by one record.

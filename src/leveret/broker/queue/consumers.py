@@ -182,10 +182,6 @@ class AbleConsumers(RoundRobin):
         self.asked += size - left
         return self._room > 0
 
-    def able(self, limit: i64) -> AbleConsumers | None:
-        """Return None: nobody is asked twice in a call."""
-        return None
-
     def has_more(self) -> bool:
         """Return whether not all were asked: there were so many that can take a message."""
         return self._room == 0
@@ -255,8 +251,6 @@ class ConsumerPriorities(RoundRobin):
     def __init__(self, consumers: list[Consumer], place: i64) -> None:
         super().__init__(consumers)
         self._by_priority: Final = Tiers()
-        #: The order in each priority, the highest first; each has a list of its own.
-        self.tiers: Final = self._by_priority.orders
         # All but the newest have one priority, and some of them have had their turn.
         tier = self._by_priority.of(consumers[0].priority)
         tier.consumers = consumers[:-1]
@@ -271,16 +265,16 @@ class ConsumerPriorities(RoundRobin):
     def removed(self, consumer: Consumer, place: i64) -> RoundRobin:
         """Take `consumer` out; those left with one priority take turns again."""
         self._by_priority.remove(consumer)
-        if len(self.tiers) > 1:
+        if len(self._by_priority.orders) > 1:
             return self
         plain = RoundRobin(self.consumers)
-        plain.place = self.tiers[0].place
+        plain.place = self._by_priority.orders[0].place
         return plain
 
     def next(self) -> Consumer | None:
         """Return the next one of the highest priority that has one ready, or None."""
         asked: i64 = 0
-        for tier in self.tiers:
+        for tier in self._by_priority.orders:
             consumer = tier.next()
             if consumer is not None:
                 return consumer
@@ -292,7 +286,7 @@ class ConsumerPriorities(RoundRobin):
 
     def orders(self) -> list[RoundRobin]:
         """Return the order of each priority, the highest first."""
-        return self.tiers
+        return self._by_priority.orders
 
 
 class SingleActive(RoundRobin):

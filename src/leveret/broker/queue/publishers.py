@@ -81,7 +81,7 @@ class Publishers(Timed):
         self._swept_ms: i64 = 0
         self._has_clients = False
         # Before all is learned: the owners that records told.
-        self._learned: dict[bytes, Owner] = {}
+        self.recorded_owners: dict[bytes, Owner] = {}
 
     def known(self, name: bytes) -> Publisher | None:
         """Return a publisher, unless it was idle for too long."""
@@ -145,7 +145,7 @@ class Publishers(Timed):
         if known is not None:
             self.account.book(-PUBLISHER_BYTES - len(name))
             self.quota.remove(known.owner)
-        self._learned.pop(name, None)
+        self.recorded_owners.pop(name, None)
 
     def called(self, text: str) -> list[bytes]:
         """Return the names that are shown as `text`: bytes that are no text look alike."""
@@ -174,17 +174,13 @@ class Publishers(Timed):
             known.number = max(known.number, number)
             known.time_ms = max(known.time_ms, time_ms)
 
-    def learn_owner(self, name: bytes, owner: Owner) -> None:
-        """Note the owner of a name, recorded before its first message; the last one counts."""
-        self._learned[name] = owner
-
     def restored(self) -> None:
         """Start to forget idle publishers; of too many the oldest are forgotten at once."""
-        for name, owner in self._learned.items():
+        for name, owner in self.recorded_owners.items():
             known = self.by_name.get(name)
             if known is not None:
                 self.give(known, owner)
-        self._learned = {}
+        self.recorded_owners = {}
         self._sweep()
         if len(self.by_name) > PUBLISHERS_PER_QUEUE_MAX:
             oldest = sorted(self.by_name, key=self._time_of)[:-PUBLISHERS_PER_QUEUE_MAX]

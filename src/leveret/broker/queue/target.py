@@ -19,6 +19,7 @@ from mypy_extensions import i64, mypyc_attr
 from leveret.broker.core.ownership import is_free_for
 from leveret.broker.queue.publishers import Publishers, publisher_record
 from leveret.broker.values.expiration import EXPIRATION_FLAG
+from leveret.limits import FAN_OUT_COPIES, FAN_OUT_RECORDED_BYTES
 from leveret.names import Name
 
 if TYPE_CHECKING:
@@ -176,6 +177,15 @@ def surcharge_of(targets: list[Target], message: Message) -> i64:
     return cost
 
 
+def copies_at_once(message: Message, targets: list[Target]) -> i64:
+    """Return to how many of very many targets a message is published at once.
+
+    The parts are so few that their records hold at most `FAN_OUT_RECORDED_BYTES` beside one copy.
+    """
+    parts: i64 = max(1, FAN_OUT_RECORDED_BYTES // max(1, message.size))
+    return max(FAN_OUT_COPIES, len(targets) // parts + 1)
+
+
 @final
 class DroppedTarget(Target):
     """What a deleted queue has in the place of its target, which knows the queue.
@@ -204,8 +214,6 @@ class Destinations:
         self.targets = targets
         #: Those of them that take the message without being a destination of it.
         self.taps = taps
-        #: How many bindings matched, those to the same queue and by several keys too.
-        self.matched: i64 = 0
         #: The delay (ms) with which the stores of delayed exchanges among them keep the message.
         self.delay_ms: i64 = 0
 

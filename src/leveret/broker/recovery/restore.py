@@ -90,7 +90,11 @@ class Restore(Replay):
     def define(self, kind: str, definition: dict[str, object]) -> None:
         """Add a definition."""
         if kind == "vhost":
-            self._define_vhost(text(definition, "name"), definition)
+            name = text(definition, "name")
+            self.broker.restore_vhost(name).metadata.restore(definition)
+            if definition.get(DISSOLVING) is True:
+                # `finish` completes its deletion.
+                self._dissolving[name] = None
         elif kind == "exchange":
             _define_exchange(self.broker, definition)
         elif kind == "queue":
@@ -129,12 +133,6 @@ class Restore(Replay):
         elif kind in OWNED_KINDS:
             self._owned(kind, definition)
 
-    def _define_vhost(self, name: str, definition: dict[str, object]) -> None:
-        """Add or change a vhost, or note that it is being deleted, which `finish` completes."""
-        self.broker.restore_vhost(name).metadata.restore(definition)
-        if definition.get(DISSOLVING) is True:
-            self._dissolving[name] = None
-
     def _owned(self, kind: str, definition: dict[str, object]) -> None:
         """Note the owner of a name in a queue or a stream."""
         queue_id: i64 = number(definition, "id")
@@ -143,7 +141,7 @@ class Restore(Replay):
         if owner is None:
             return
         if kind == "publisher":
-            self._publishers(queue_id).learn_owner(name, owner)
+            self._publishers(queue_id).recorded_owners[name] = owner
         else:
             self._queue(queue_id).offset_owners[name] = owner
 

@@ -37,10 +37,6 @@ class WaitingLetters:
         """Return how many messages wait."""
         return len(self._added) + len(self._begun) - self._done
 
-    def waiting(self) -> list[DeadMessage]:
-        """Return the messages that wait, in order."""
-        return self._begun[self._done :] + self._added
-
     def next(self) -> DeadMessage | None:
         """Return the next message, which waits no longer; None where none waits."""
         if not self._begun:

@@ -71,17 +71,12 @@ class Memory:
         """Book out a message of `size` bytes that a queue holds no longer."""
         self.held_bytes -= size
         self.held_messages -= 1
-        if size >= LARGE_MESSAGE_BYTES:
-            self.count_large(size)
+        self.count_freed(size)
 
-    def release_deleted(self, size: i64) -> None:
-        """Count that a message of a deleted queue, which is booked out, leaves the memory."""
+    def count_freed(self, size: i64) -> None:
+        """Count what it takes to free a message if it is large."""
         if size >= LARGE_MESSAGE_BYTES:
-            self.count_large(size)
-
-    def count_large(self, size: i64) -> None:
-        """Count what it takes to let go of a large message."""
-        self._scheduler.spent += size // FREED_BYTES_PER_COST
+            self._scheduler.spent += size // FREED_BYTES_PER_COST
 
     def hold_all(self, count: i64, size: i64) -> None:
         """Book `count` messages of `size` bytes together."""

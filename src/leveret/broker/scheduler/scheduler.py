@@ -179,7 +179,10 @@ class Scheduler:
         if self.letters.any():
             self.dead_letter(self._left_for_letters)
         if new_round:
-            self._end_round()
+            # Reserve a little for connections whose input is read after the turns, so that a small
+            # request need not wait for the next round.
+            self.late_end = max(self.spent, self.round_end) + SHARE_OF_LATE_INPUT
+            self._left_for_deliveries = max(self._left_for_deliveries, SHARE_OF_LATE_INPUT)
         # While much is being written, the end of a write resumes dead letters and deadlines.
         self.resume = self.has_more() or (
             (self.letters.any() or self.due(now_ms)) and not self.is_writing_much()
@@ -217,14 +220,6 @@ class Scheduler:
             turns.end_user()
         # For input that arrives later in the round, these deliveries do count.
         self.round_end = end
-
-    def _end_round(self) -> None:
-        """Reserve a little for connections whose input is read after the turns.
-
-        So a small request need not wait for the next round.
-        """
-        self.late_end = max(self.spent, self.round_end) + SHARE_OF_LATE_INPUT
-        self._left_for_deliveries = max(self._left_for_deliveries, SHARE_OF_LATE_INPUT)
 
     def end_of_slice(self) -> i64:
         """Return the value of `spent` at the end of a slice that begins now."""

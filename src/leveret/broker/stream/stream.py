@@ -278,6 +278,10 @@ class Stream(Queue):
 
     # -- blocks -----------------------------------------------------------------------------------
 
+    def lag(self, offset: i64) -> i64:
+        """Return how many visible messages come after those that a stored offset says are done."""
+        return max(self.visible_end - max(offset, self.first_offset), 0)
+
     def place_of(self, offset: i64) -> i64:
         """Return the place of the block that holds `offset`, or of the next one after it.
 

@@ -233,12 +233,9 @@ class Routing(Destinations):
         queue = binding.queue
         if queue is not None:
             if not queue.deleted:
-                self._matched = True
-                self.matched += 1
                 self.take_target(queue.target)
         elif binding.exchange is not None and not binding.exchange.deleted:
             self._matched = True
-            self.matched += 1
             self._visit(binding.exchange)
 
     def take_all(self, bindings: Iterable[Binding]) -> None:

@@ -25,7 +25,3 @@ class QueueAttributes:
         if self.arguments.get("x-queue-type") == "":
             # In RabbitMQ 4.3 an empty type is no type: the vhost's default applies.
             self.arguments = {k: v for k, v in self.arguments.items() if k != "x-queue-type"}
-
-    def with_arguments(self, arguments: Arguments) -> QueueAttributes:
-        """Return the same attributes with other arguments."""
-        return QueueAttributes(self.durable, self.exclusive, self.auto_delete, arguments)

@@ -498,15 +498,13 @@ class Exchanges:
             exchange.bound_from[binding] = None
         self._vhost.revision += 1
 
-    def bindings_to(self, queue: Queue) -> list[Binding]:
-        """Return the bindings to a queue."""
-        bindings = self._queue_bindings.get(queue, ())
-        return [binding for binding in bindings if not binding.source.deleted]
+    def bindings_to(self, queue: Queue, most: int | None = None) -> list[Binding]:
+        """Return the bindings to a queue, or the first `most` of them.
 
-    def first_bindings_to(self, queue: Queue, most: i64) -> list[Binding]:
-        """Return what is there of the first `most` bindings to a queue."""
+        Those whose exchange is deleted are left out.
+        """
         found = list(islice(self._queue_bindings.get(queue, ()), most))
-        self._core.scheduler.spent += len(found)
+        self._core.scheduler.spent += len(found) // LISTED_PER_COST
         return [binding for binding in found if not binding.source.deleted]
 
     def copied_bindings_to(self, queue: Queue) -> list[Binding]:

@@ -171,7 +171,12 @@ class Metadata:
         is_temporary = not attributes.durable or attributes.exclusive or attributes.auto_delete
         if replicated and is_temporary:
             return attributes
-        return attributes.with_arguments({**attributes.arguments, "x-queue-type": kind})
+        return QueueAttributes(
+            attributes.durable,
+            attributes.exclusive,
+            attributes.auto_delete,
+            {**attributes.arguments, "x-queue-type": kind},
+        )
 
     def typed_as(self, current: Queue, arguments: Arguments) -> Arguments:
         """Return the arguments of a redeclare that leaves the type to the default.

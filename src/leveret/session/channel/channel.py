@@ -112,10 +112,7 @@ class Channel(DeliveryChannel):
             self.unacked.add(Unacked(tag, consumer.queue, consumer, message, sequence, count))
             self.unacked_count += 1
             consumer.unacked_count += 1
-            room = self.room
-            room.bytes += message.size + MESSAGE_OVERHEAD_BYTES
-            if room.bytes > room.limit:
-                room.overdraw()
+            self.room.hold(message.size)
         properties = message.properties
         if consumer.queue.adds_headers:
             properties = with_delivery_headers(consumer.queue, message, sequence, count)
@@ -146,9 +143,7 @@ class Channel(DeliveryChannel):
         tag = self.delivery_tag
         if not no_ack:
             self.unacked.add(Unacked(tag, queue, None, message, sequence, count))
-            self.room.bytes += message.size + MESSAGE_OVERHEAD_BYTES
-            if self.room.bytes > self.room.limit:
-                self.room.overdraw()
+            self.room.hold(message.size)
             if self.connection.core.consumer_timeout_ms_min > 0:
                 self.connection.wake()
         return tag

@@ -35,7 +35,8 @@ def settle_up_to(channel: Channel, tag: i64, outcome: i64, answer: Method | None
     core = channel.connection.core
     held: dict[Source, None] = {}
     while channel.unacked.has_up_to(tag):
-        if outcome == REJECT and core.scheduler.letters.count() > LETTERS_WAITING_MAX:
+        if outcome in (REJECT, RETRY) and core.scheduler.letters.count() > LETTERS_WAITING_MAX:
+            # Each may be dead-lettered, a message that comes back by its queue's delivery limit.
             yield WAIT
         else:
             yield _settle_some(channel, tag, outcome, held)

@@ -13,7 +13,6 @@ from mypy_extensions import i64
 from leveret.broker.core.core import Core
 from leveret.broker.queue.consumer import Consumer, Source
 from leveret.broker.values.queue_settings import QueueSettings
-from leveret.message import Message
 
 
 @final
@@ -23,7 +22,8 @@ class ReturnedSource(Source):
     def __init__(self, core: Core) -> None:
         super().__init__(core, "", QueueSettings({}))
         self.deleted = True
-        # As if it were scheduled already: nothing schedules it again.
+        # As if it were scheduled already: nothing schedules it again, and an ack, a reject or a
+        # requeue of a delivery does nothing.
         self.scheduled = True
 
     def subscribe(self, consumer: Consumer, where: str) -> None:
@@ -35,12 +35,3 @@ class ReturnedSource(Source):
     def dispatch(self, limit: i64) -> bool:
         """Deliver nothing."""
         return False
-
-    def ack(self, sequence: i64, message: Message) -> None:
-        """Do nothing: the message is back in its queue, or with another consumer."""
-
-    def reject(self, sequence: i64, message: Message, count: i64) -> None:
-        """Do nothing, as for an ack."""
-
-    def requeue(self, sequence: i64, message: Message, count: i64, failed: bool = False) -> None:
-        """Do nothing, as for an ack."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from leveret.broker.node.access import Access
 from leveret.broker.scheduler.task import Task, after
+from leveret.broker.values.permission import READ
 from leveret.broker.vhost.vhost import Vhost
 from leveret.errors import AccessRefused
 from leveret.names import Name
@@ -154,4 +155,4 @@ def check_binding(
     access.read("exchange", source)
     exchange = vhost.exchanges.by_name.get(source)
     if exchange is not None and exchange.has_patterns:
-        access.read_topic(source, routing_key)
+        access.check_topic(READ, source, routing_key)

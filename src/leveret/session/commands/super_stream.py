@@ -65,9 +65,7 @@ def _answer(channel: Channel, name: Name, method: QueueDeclare) -> None:
     consumers = 0
     for stream in streams:
         consumers += len(stream.consumers)
-    channel.connection.reply(
-        channel.number, QueueDeclareOk(name, int(waiting_in(streams)), consumers)
-    )
+    channel.connection.reply(channel.number, QueueDeclareOk(name, waiting_in(streams), consumers))
 
 
 def delete_super(channel: Channel, name: Name, method: QueueDelete) -> Iterator[int]:

@@ -21,11 +21,6 @@ from leveret.wire.methods import ConnectionClose, ConnectionCloseOk, decode_meth
 CLOSE_OK_MS: Final = 10_000
 
 
-def close_of(error: AmqpError) -> ConnectionClose:
-    """Return the connection.close that tells a client of an error."""
-    return ConnectionClose(error.code, error.short_text, error.class_id, error.method_id)
-
-
 @final
 class Closing:
     """The closing handshake of one connection, begun by the broker."""

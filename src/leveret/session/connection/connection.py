@@ -37,7 +37,7 @@ from leveret.errors import (
 from leveret.limits import OUTPUT_BYTES_MAX, TABLE_BYTES_PER_COST
 from leveret.session.channel.channels import Channels
 from leveret.session.channel.release import close_channel, release_channel
-from leveret.session.connection.closing import Closing, close_of
+from leveret.session.connection.closing import Closing
 from leveret.session.connection.frame_input import FrameInput
 from leveret.session.connection.handshake import Handshake
 from leveret.session.connection.heartbeat import Heartbeat
@@ -60,6 +60,7 @@ from leveret.wire.frames import FRAME_BODY, PROTOCOL_HEADER
 from leveret.wire.methods import (
     ChannelClose,
     ConnectionBlocked,
+    ConnectionClose,
     ConnectionCloseOk,
     ConnectionUnblocked,
 )
@@ -340,7 +341,9 @@ class Connection(ConnectionBase):
         self.channels.write_confirms()
         self.release(False)
         self.held_reply = b""
-        self.closing.begin(close_of(error))
+        self.closing.begin(
+            ConnectionClose(error.code, error.short_text, error.class_id, error.method_id)
+        )
         if isinstance(error, FrameError):
             self.closing.stop_parsing()
 

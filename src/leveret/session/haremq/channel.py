@@ -251,9 +251,7 @@ class HareChannel(DeliveryChannel):
         assert isinstance(consumer, HareConsumer)
         self.unacked_count += 1
         consumer.unacked_count += 1
-        self.room.bytes += message.size + MESSAGE_OVERHEAD_BYTES
-        if self.room.bytes > self.room.limit:
-            self.room.overdraw()
+        self.room.hold(message.size)
         message_id = self._id_of(consumer, message, sequence)
         key = consumer.key_prefix + message_id
         delivery = HareDelivery(self, consumer, key, message, sequence, count)
@@ -311,7 +309,11 @@ class HareChannel(DeliveryChannel):
         text = BodyText(delivery.message.body)
         booked: i64 = 0
         connection.preparing += 1
-        while self._awaits_push(delivery) and not _is_made(text):
+        while (
+            self._awaits_push(delivery)
+            and not text.is_over()
+            and text.bytes <= _PUSH_BODY_BYTES_MAX
+        ):
             cost = text.advance()
             connection.account.book(text.bytes_own - booked)
             booked = text.bytes_own
@@ -440,11 +442,6 @@ class HareChannel(DeliveryChannel):
             self._key_bytes -= len(delivery.key)
             delivery.queue.requeue(delivery.sequence, delivery.message, delivery.count, failed)
             self._credit(delivery)
-
-
-def _is_made(text: BodyText) -> bool:
-    """Return whether the text of a push is complete, or too long."""
-    return text.is_over() or text.bytes > _PUSH_BODY_BYTES_MAX
 
 
 def message_id_of(properties: bytes) -> bytes:

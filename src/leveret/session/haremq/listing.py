@@ -76,7 +76,7 @@ def _list_bindings(
     connection: HareConnection, vhost: Vhost, queue: Queue, lines: list[str]
 ) -> None:
     """Add a line for each of the first bindings to a queue."""
-    found = vhost.exchanges.first_bindings_to(queue, HAREMQ_LISTED_MAX + 1)
+    found = vhost.exchanges.bindings_to(queue, HAREMQ_LISTED_MAX + 1)
     connection.scheduler.spent += len(found)
     for binding in found:
         source = binding.source.name

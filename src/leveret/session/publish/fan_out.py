@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from mypy_extensions import i64
 
+from leveret.broker.queue.target import copies_at_once
 from leveret.broker.vhost.vhost import KNOWN, RECORDED
-from leveret.limits import FAN_OUT_COPIES, FAN_OUT_RECORDED_BYTES
 from leveret.session.channel.channel import CONFIRM, Channel
 from leveret.session.publish.route import ALREADY_TAKEN, return_message
 
@@ -29,8 +29,7 @@ if TYPE_CHECKING:
 
 def parts_of(message: Message, targets: list[Target]) -> Iterator[list[Target]]:
     """Give the targets of a message in parts, to each of which it is published at once."""
-    parts: i64 = max(1, FAN_OUT_RECORDED_BYTES // max(1, message.size))
-    size = max(FAN_OUT_COPIES, len(targets) // int(parts) + 1)
+    size = int(copies_at_once(message, targets))
     for place in range(0, len(targets), size):
         yield targets[place : place + size]
 

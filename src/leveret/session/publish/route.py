@@ -13,6 +13,7 @@ from leveret.broker.staging.commit import COMMIT_KEY
 from leveret.broker.staging.staging import StagingQueue, StagingTarget
 from leveret.broker.topology.exchange import Exchange, Routing
 from leveret.broker.values.copies import has_copies
+from leveret.broker.values.permission import WRITE
 from leveret.broker.vhost.vhost import Vhost
 from leveret.errors import (
     AccessRefused,
@@ -173,7 +174,7 @@ def writable(access: Access, vhost: Vhost, name: Name, key: str) -> Exchange:
     if vhost.strict_keys and exchange.has_patterns:
         check_strict_routing_key(key)
     if exchange.has_patterns:
-        access.write_topic(name, key)
+        access.check_topic(WRITE, name, key)
     return exchange
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from leveret.broker.scheduler.costs import LOOKS_PER_COST
 from leveret.broker.staging.release import copies_of
 from leveret.broker.topology.exchange import Routing
+from leveret.broker.values.permission import WRITE
 from leveret.errors import PreconditionFailed
 from leveret.limits import TABLE_BYTES_PER_COST
 from leveret.names import Name
@@ -40,7 +41,7 @@ def check_way(access: Access, vhost: Vhost, exchange: Name, key: str | None) -> 
     if key is None:
         access.write_topics(exchange, "")
     else:
-        access.write_topic(exchange, key)
+        access.check_topic(WRITE, exchange, key)
 
 
 def check_binding_between(
@@ -56,7 +57,7 @@ def check_binding_between(
     if not source.looks_at_keys:
         access.write_topics(destination, "")
     elif not source.has_patterns:
-        access.write_topic(destination, binding_key)
+        access.check_topic(WRITE, destination, binding_key)
     else:
         _check_matched(access, destination, binding_key.split("."))
 
@@ -69,7 +70,7 @@ def _check_matched(access: Access, exchange: Name, words: list[str]) -> None:
     start = ".".join(words[:known])
     if known == len(words) or (known and words[known] == ANY_WORDS):
         # `a.#` matches `a` too.
-        access.write_topic(exchange, start)
+        access.check_topic(WRITE, exchange, start)
     if known < len(words):
         access.write_topics(exchange, f"{start}." if known else "")
 
@@ -103,7 +104,7 @@ def check_reached(
         channel.connection.scheduler.spent += len(copies)
         for copy in copies:
             before = access.walked
-            access.write_topic(reached.name, copy)
+            access.check_topic(WRITE, reached.name, copy)
             # That counts as a part of the message's routing.
             routing.look(access.walked - before + LOOKS_PER_COST)
             if routing.over:
@@ -129,7 +130,7 @@ def check_again(channel: Channel, exchange: bytes, routing_key: bytes, message: 
         return
     limited = access.is_limited(name) and _is_topic(channel.vhost, name)
     if limited:
-        access.write_topic(name, routing_key.decode("utf-8", "surrogateescape"))
+        access.check_topic(WRITE, name, routing_key.decode("utf-8", "surrogateescape"))
     channel.connection.scheduler.spent += len(message.properties) // TABLE_BYTES_PER_COST
     copies = copies_of(message)
     there = channel.vhost.exchanges.by_name.get(name)
@@ -138,7 +139,7 @@ def check_again(channel: Channel, exchange: bytes, routing_key: bytes, message: 
         check_reached(channel, there, key, copies, message.properties)
     elif limited:
         for copy in copies:
-            access.write_topic(name, copy)
+            access.check_topic(WRITE, name, copy)
 
 
 def _is_topic(vhost: Vhost, name: str) -> bool:
