@@ -452,7 +452,7 @@ DEATHS_LISTED_MAX: Final = 128
 DEATH_KEYS_LISTED_MAX: Final = 2048
 DEATHS_BYTES_MAX: Final = 32_768
 
-#: Letters that wait for theirs before no more messages expire.
+#: Dead letters that may wait before no more messages expire, or are rejected or returned in bulk.
 LETTERS_WAITING_MAX: Final = 4096
 
 #: After this a letter that no queue took is offered again (dead-letter strategy at-least-once).

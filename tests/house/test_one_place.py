@@ -129,7 +129,7 @@ LOOKS_AT_THE_SCHEDULER = {
     "support/node/importing.py": "starts an import as a route does",
 }
 LOOK = re.compile(
-    r"\bscheduler\.(spent|tasks|continue_tasks|has_more|resume|round_end|letters|dispatchers|start)\b"
+    r"\bscheduler\.(spent|tasks|continue_tasks|has_more|resume|input_end|letters|dispatchers|start)\b"
 )
 
 

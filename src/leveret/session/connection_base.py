@@ -85,7 +85,7 @@ class ConnectionBase(ClientSession):
 
     @abstractmethod
     def close(self, error: AmqpError) -> None:
-        """Close the connection with the code of `error`; what it held is released at once."""
+        """Close the connection with the code of `error`, and begin to release what it held."""
 
     def awaits_reply(self) -> bool:
         """Return whether the connection is open."""

@@ -1,7 +1,7 @@
 """The life of a connection: its states, which one leads to which, and why input waits.
 
 A connection parses its input unless it is *halted*.  The reasons to halt are bits of
-`ConnectionBase.halted`; several may hold at once, and input is parsed again when none is left.
+`ClientSession.halted`; several may hold at once, and input is parsed again when none is left.
 While a login is verified or refused, its state is the reason.
 """
 
@@ -54,7 +54,7 @@ HALT_LOGIN: Final = 8
 HALT_SPILL: Final = 16
 #: A long operation that the client asked for is not at its end.
 HALT_WORK: Final = 32
-#: The connection has used up its share of this round: others come first.
+#: The connection has used up its slice: others come first.
 HALT_TURN: Final = 64
 
 

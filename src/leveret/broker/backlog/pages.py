@@ -4,9 +4,9 @@ When a queue's memory is full, its newest messages are cut into pages.  Each pag
 segment file, and is dropped from memory once the file has it; then only a few numbers of it remain.
 `fifo_pages.py` and `priority_pages.py` decide which page is read next.
 
-A page is read as an effect (`turn.wanted`), and the queue delivers nothing until it is loaded.
+A page is read as an effect (`core.wanted`), and the queue delivers nothing until it is loaded.
 Callers that cannot wait (basic.get, dropping from the head, browsing) read it synchronously by
-`turn.reader`; reading ahead makes that rare.
+`core.reader`; reading ahead makes that rare.
 
 Invariants: pages are in the order of their sequences and do not overlap; every message of a page
 has a lower sequence than the tail's.

@@ -421,7 +421,8 @@ class ClassicQueue(WaitingQueue):
             self.note_deadline(
                 deadline_of(item.message, self.settings.message_ttl_ms), item.sequence
             )
-            # Not before all that comes back with it is here: the first of all goes first.
+            # Messages above a limit are dropped before the next delivery, when all that come back
+            # together are here: the oldest of them goes first.
             self.look_at_limits()
         if not self.scheduled:
             self.schedule()

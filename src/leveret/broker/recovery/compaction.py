@@ -5,7 +5,7 @@ are read one after the other and written again without dead messages, and their 
 of the new places.  Queues go on working meanwhile.  The old files are removed two checkpoints
 later, when no snapshot and no kept record of the journal names them.
 
-Reading and writing are effects (`turn.wanted`, `turn.spill`), not done here.
+Reading and writing are effects (`core.wanted`, `core.spill`), not done here.
 
 Invariants: a message is in its old place until the new one is synced; a chunk that its queue has
 forgotten meanwhile is not moved.  Neither is a damaged chunk: it is found, reported and quarantined

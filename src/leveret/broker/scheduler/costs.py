@@ -39,11 +39,13 @@ LATE_SLICE: Final = 128
 #: What dead-lettering takes as a part of the transaction that caused it; the rest follows it.
 SHARE_OF_TRANSACTION_DEAD_LETTERS: Final = 4096
 
-#: Messages that each of many queues may deliver in a round: fewer would cost more than they save.
+#: Messages that each of many queues may deliver in a round at least: to deliver fewer would cost
+#: more than it saves.
 DELIVERIES_OF_ONE_MIN: Final = 64
 
-#: Deadlines that are called in one round, and bytes by which dead-lettering may let memory grow
-#: before the broker looks whether there is room: without it letters are not multiplied.
+#: Deadlines that are called in one round, and bytes by which dead-lettering may let memory grow in
+#: one: before the next round the broker judges its memory, and stops multiplying dead letters when
+#: that is full.
 DEADLINES_CALLED_PER_ROUND: Final = 256
 DEAD_LETTER_BYTES_PER_ROUND: Final = 262_144
 

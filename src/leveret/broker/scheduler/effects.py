@@ -17,7 +17,7 @@ from leveret.store.segments.segments import ChunkRef
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class SyncWaiter:
-    """Something that waits until a group of the journal is synced, or until chunks are written."""
+    """Something that waits for storage: a synced group of the journal, or written chunks."""
 
     def __init__(self) -> None:
         #: The group that it waits for, or 0.

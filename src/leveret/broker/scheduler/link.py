@@ -48,14 +48,14 @@ class Link(SyncWaiter):
             self.woken = True
             self.scheduler.woken.append(self)
 
-    # -- its share of the round --------------------------------------------------------------------
+    # -- its slice of the round --------------------------------------------------------------------
 
     def begin_slice(self) -> None:
-        """Begin a slice; if the round is over, a late one if there is one, or wait for a turn."""
+        """Begin a slice; once input has had its share, begin a late one or wait for a turn."""
         scheduler = self.scheduler
         spent = scheduler.spent
         self.slice_end = spent + SLICE
-        if spent >= scheduler.round_end:
+        if spent >= scheduler.input_end:
             if spent < scheduler.late_end:
                 self.slice_end = spent + LATE_SLICE
             else:

@@ -1,18 +1,19 @@
 """Decides whose turn it is, and for how long.
 
-A *round* is a budget of some 8 ms.  It is spent on these, each up to its *share* (`costs`): input,
-deliveries, tasks, deadlines, dead letters, and whatever waited for a sync.  Within its share, one
-connection or task has a *slice* of some 2 ms.  What is left over continues in the next round, so
-that no request keeps others waiting, however much it asks for.
+A *round* is a budget with a target of some 8 ms.  It is spent on these, each up to its *share*
+(`costs`): input, deliveries, tasks, deadlines, dead letters, and whatever waited for a sync.
+Within a share, one connection or task has a *slice* of some 2 ms.  Unfinished work continues in a
+later round, so that no request keeps others waiting, however much it asks for.
 
 No clock is read.  Every part of the core adds the cost of what it does to `spent`, in a unit that
-is the same on every machine.  Inside the broker, only this package compares `spent` with anything.
+is the same on every machine.  Inside the broker, only this package compares `spent` with a budget.
 
 The scheduler does not run by itself.  The runner (`server/runner.py`) ends each batch of input with
 `Broker.settle`, and begins a round when work is left over or the budget is nearly spent.  Batches
 that arrive in between draw on the same budget.
 
-Invariants: everything that waits is listed once; the lists are first in, first out.
+Invariants: everything that waits is listed once; the lists are first in, first out, but the first
+slice of a task runs at once, as a part of the request that starts it.
 """
 
 from __future__ import annotations
@@ -106,10 +107,10 @@ class Scheduler:
         self.tasks: deque[Task] = deque()
         #: The slice of a task.  Only tests change it: 1 stops a generator at every yield.
         self.slice_cost: i64 = SLICE
-        #: The connections that wait for a turn, and the value of `spent` at which the round has
-        #: no more for input.
+        #: The connections that wait for a turn, and the value of `spent` at which input stops in
+        #: this round: beyond it no connection begins a full slice, whatever was spent before it.
         self.turns: Final = Turns()
-        self.round_end: i64 = SHARE_OF_INPUT
+        self.input_end: i64 = SHARE_OF_INPUT
         #: After that, a connection may still begin a `LATE_SLICE` until `spent` reaches this.
         self.late_end: i64 = SHARE_OF_INPUT
         #: Connections that the shell must look at after the batch: they have output, or are over.
@@ -181,7 +182,7 @@ class Scheduler:
         if new_round:
             # Reserve a little for connections whose input is read after the turns, so that a small
             # request need not wait for the next round.
-            self.late_end = max(self.spent, self.round_end) + SHARE_OF_LATE_INPUT
+            self.late_end = max(self.spent, self.input_end) + SHARE_OF_LATE_INPUT
             self._left_for_deliveries = max(self._left_for_deliveries, SHARE_OF_LATE_INPUT)
         # While much is being written, the end of a write resumes dead letters and deadlines.
         self.resume = self.has_more() or (
@@ -197,7 +198,7 @@ class Scheduler:
         """
         end = self.spent + SHARE_OF_INPUT
         stop_at = end
-        self.round_end = end
+        self.input_end = end
         # There are no late slices while turns are given.
         self.late_end = 0
         self._left_for_deliveries = SHARE_OF_DELIVERIES
@@ -216,10 +217,10 @@ class Scheduler:
                 delivered = self.spent - before
                 slice_end += delivered
                 stop_at += delivered
-                self.round_end = stop_at
+                self.input_end = stop_at
             turns.end_user()
         # For input that arrives later in the round, these deliveries do count.
-        self.round_end = end
+        self.input_end = end
 
     def end_of_slice(self) -> i64:
         """Return the value of `spent` at the end of a slice that begins now."""
@@ -250,14 +251,14 @@ class Scheduler:
     def must_go_on(self) -> bool:
         """Return whether another round must begin soon, whether input comes or not.
 
-        One is due once less than a slice is left of this one.  Beginning one after every small
-        batch would slow down a busy connection by several per cent.
+        One is due once less than a slice is left before `input_end`.  Beginning one after every
+        small batch would slow down a busy connection by several per cent.
         """
         return (
             self.resume
             or self.has_more()
             or len(self.woken) > 0
-            or self.spent > self.round_end - SLICE
+            or self.spent > self.input_end - SLICE
         )
 
     def take_woken(self, limit: i64) -> list[Link]:

@@ -3,12 +3,13 @@
 An operation that may take long is a generator: a plain loop with a `yield` in it.  Each `yield`
 gives the cost of what was done since the one before, in the unit of `Scheduler.spent`.
 
-A `yield` stands only where state and journal agree: between two of them a change is recorded and
-applied as a whole, so that a crash at any `yield` leaves a consistent state.  What is iterated may
-have changed when the generator continues, so it takes the next item out of a table or looks it up
-again.  A generator that is closed early leaves nothing half done.
+A `yield` stands only where state and journal agree.  Each record is applied as a whole, and no
+record is missing at a `yield`, so that a crash at any of them leaves a consistent state.  What is
+iterated may have changed when the generator continues, so it takes the next item out of a table or
+looks it up again.
 
-Invariant: a task that was started ends, even when the connection that wanted it is lost.
+Invariant: a task that was started ends, even when the connection that wanted it is lost.  Only a
+request of the HTTP API may close its generator early.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class Task:
     """An operation under way; `Scheduler.start` makes and begins it."""
 
     def __init__(self, scheduler: Scheduler, operation: Iterator[int]) -> None:
-        #: Whether its first slice is done, and whether it has ended.
+        #: Whether its first slice is done, and whether it is over.
         self.began = False
         self.over = False
         self._scheduler: Final = scheduler

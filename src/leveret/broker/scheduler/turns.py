@@ -1,9 +1,10 @@
 """Whose input is handled next: connections with much input take turns, user by user.
 
-A connection has a slice of each round.  One that has more input waits here for its next turn, and
-so do all others once the share of input is used up.  Users take turns, and so do the connections of
-one user, so that opening more connections gains a user nothing.  A user's turn is one slice in
-total, however many connections share it: ten connections with small requests are all served in it.
+A connection handles a slice of its input at a time.  One that has more waits here for its next
+turn, and so do all others once the share of input is used up.  Users take turns, and so do the
+connections of one user, so that opening more connections gains a user nothing.  A user's turn is
+one slice in total, however many connections share it: ten connections with small requests are all
+served in it.
 
 Invariants: a connection waits at most once; the first to come is the first to be served.
 """

@@ -58,25 +58,24 @@ class StreamReader:
         channel = consumer.channel
         unsettled = self.unsettled
         core = self.stream.core
-        left: i64 = limit
+        end = core.scheduler.end_of_slice()
         looked: i64 = 0
         delivered: i64 = 0
-        while left > 0 and consumer.ready():
+        while looked < limit and not core.scheduler.is_past(end) and consumer.ready():
             offset = self.first()
             if offset == NOTHING:
                 break
             looked += 1
-            before: i64 = core.scheduler.spent
             message = self.take()
             if not self.selects or self._wants(message):
                 if unsettled is not None:
                     unsettled[offset] = None
                 channel.deliver(consumer, message, offset, 0)
                 delivered += 1
-            left -= 1 + core.scheduler.spent - before
         self.stream.delivered += delivered
+        more = looked >= limit or core.scheduler.is_past(end)
         core.scheduler.spent += looked
-        return left <= 0
+        return more
 
     def _wants(self, message: Message) -> bool:
         from_ms = self.from_ms

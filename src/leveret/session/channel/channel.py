@@ -67,7 +67,7 @@ class Channel(DeliveryChannel):
         self.prefetch_next: i64 = 0
         #: The queue declared last: an empty name stands for it.
         self.last_queue = Name("")
-        #: Where replies to its requests arrive, once it consumes them (`broker.replies`).
+        #: Where replies to its requests arrive, once it consumes them (`vhost.replies`).
         self.replies: Queue | None = None
         self.delivery_tag: i64 = 0
         self.unacked = UnackedList()

@@ -86,7 +86,7 @@ class Content:
         """Take a body frame; return whether the content is whole.
 
         Raises: UnexpectedFrame (505) out of sequence or beyond the announced size; ResourceFault
-        (506) as `ConnectionBase.assemble`.
+        (506) as `ClientSession.assemble`.
         """
         if self.state != AWAITING_BODY:
             raise UnexpectedFrame("a content body without a content header")

@@ -1,8 +1,8 @@
 """Settling many deliveries, and giving back what a channel held: operations that may be long.
 
-A queue delivers nothing until all of its messages are back, so that they keep their order.  The
-reply waits for no sync: an ack that is lost in a crash means a second delivery, and a requeue that
-is lost at most a lower count of deliveries.
+A queue delivers nothing to its consumers until all of its messages are back, so that they keep
+their order.  The reply waits for no sync: an ack that is lost in a crash means a second delivery,
+and a requeue that is lost at most a lower count of deliveries.
 
 Invariants: a delivery is settled once; a queue that delivers nothing meanwhile delivers again at
 the end.
@@ -65,6 +65,7 @@ def release_channel(channel: Channel) -> Iterator[int]:
     consumers = channel.end()
     # Consumers go first, so that nothing is delivered to a channel that ends; the newest before the
     # others, because removing the last of a queue's list is cheap.
+    # An auto-delete queue is deleted at the end, when its messages are back.
     for consumer in reversed(consumers):
         # It may have ended meanwhile.
         if channel.take_consumer(consumer.tag) is consumer and not consumer.queue.deleted:

@@ -129,7 +129,7 @@ class Transaction:
         """Keep a publish for the commit.
 
         Raises: PreconditionFailed (406) for too many; ResourceFault (506) as
-        `ConnectionBase.assemble`.
+        `ClientSession.assemble`.
         """
         size: i64 = publish.message.size
         self._bytes += size

@@ -105,7 +105,7 @@ class UnackedList:
         return found
 
     def take(self, tag: i64) -> Unacked | None:
-        """Settle and return the delivery with `tag`; None where there is none."""
+        """Take out and return the delivery with `tag`; None where there is none."""
         if self.count == 0:
             return None
         first = self._first
@@ -138,7 +138,7 @@ class UnackedList:
         return oldest is not None and oldest.tag <= tag
 
     def take_up_to(self, tag: i64, limit: i64, bytes_max: i64 = _BYTES_MAX) -> list[Unacked]:
-        """Settle and return the deliveries up to `tag`, at most `limit`, the oldest first.
+        """Take out and return the deliveries up to `tag`, at most `limit`, the oldest first.
 
         The one that has the bytes of all come to `bytes_max` is the last.
         """

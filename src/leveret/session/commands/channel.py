@@ -1,4 +1,4 @@
-"""The class channel: flow; opening and closing are the connection's matter."""
+"""channel.flow; channel.open and channel.close are in `connection/frame_input.py`."""
 
 from __future__ import annotations
 

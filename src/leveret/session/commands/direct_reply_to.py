@@ -1,7 +1,7 @@
 """Direct reply-to on a channel: the consumer of replies, and asking whether an address lives.
 
-The addresses are the vhost's (`broker.replies`); a publish that asks for one is in `inspect`.
-Texts and codes are RabbitMQ's (behaviour 65).
+The addresses are the vhost's (`broker/vhost/replies.py`); a publish that asks for one is in
+`inspect`.  Texts and codes are RabbitMQ's (behaviour 65).
 """
 
 from __future__ import annotations

@@ -331,7 +331,7 @@ class Connection(ConnectionBase):
         self.close(error)
 
     def close(self, error: AmqpError) -> None:
-        """Close the connection with the code of `error`; what it held is released at once."""
+        """Close the connection with the code of `error`, and begin to release what it held."""
         if self.state >= CLOSING:
             # What cannot be read stays where it is: parsing on would meet it again and again.
             self.closing.stop_parsing()

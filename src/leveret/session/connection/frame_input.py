@@ -117,6 +117,7 @@ class FrameInput:
             if session is not None and method.reply_code == _REPLY_SUCCESS:
                 # The client will not come back to ask how far its publishes came.
                 session.end()
+            # Nothing ends this halt: the connection parses no more.
             connection.halt(HALT_WORK)
             connection.release(True)
         elif connection.state < OPEN:
@@ -180,6 +181,7 @@ class FrameInput:
         if isinstance(method, ChannelClose):
             # Pending confirms go first: nothing may follow the close-ok on this channel.
             channel.confirms.write()
+            # Its number is free at once, because close-ok is the client's licence to use it again.
             self._channels.forget(channel)
             connection.start(close_channel(channel, ChannelCloseOk()))
             return
