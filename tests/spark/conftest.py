@@ -51,7 +51,14 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     # Set before the JVM starts, whose environment the workers get.
     os.environ[PASSWORD_ENV] = "guest"
     warehouse = tmp_path_factory.mktemp("warehouse")
-    config = {"spark.sql.warehouse.dir": str(warehouse), "spark.log.level": "ERROR"}
+    config = {
+        "spark.sql.warehouse.dir": str(warehouse),
+        "spark.log.level": "ERROR",
+        # To compile each plan, and to plan again as it runs, takes most of the time with few rows.
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        "spark.sql.adaptive.enabled": "false",
+    }
     session = leveret.spark.session("tests", master="local[2]", fast=True, config=config)
     yield session
     session.stop()

@@ -32,6 +32,19 @@ def leveret(*arguments: str, **variables: str) -> subprocess.CompletedProcess[st
     )
 
 
+def test_the_report_of_a_stream(broker: Broker, stream: LiveStream, tmp_path: Path) -> None:
+    stream.publish_numbers(0, 120)
+    page = tmp_path / "report.html"
+    reported = pipeline(
+        *("report", "--stream", stream.name, "--master", "local[2]"),
+        *("--uri", broker.uri, "--html", str(page)),
+    )
+    assert reported.returncode == 0, reported.stderr
+    assert reported.stdout.splitlines()[0].startswith("120 messages, ")
+    assert "120" in page.read_text(encoding="utf-8")
+
+
+@pytest.mark.thorough
 def test_archive_then_report(broker: Broker, stream: LiveStream, tmp_path: Path) -> None:
     """What was archived is what was published, and the report counts the same."""
     stream.publish_numbers(0, 120)

@@ -41,8 +41,9 @@ from leveret.management.api import users_routes
 from leveret.names import Name
 from leveret.wire.spec import METHODS
 from support.hostile.hostile_methods import COMMIT_KEY
-from support.hostile.hostile_node import HostileNode, Tally, exported, others
+from support.hostile.hostile_node import HostileNode, Tally, others
 from support.node.core import Node, Peer, declare_super_stream
+from support.node.exporting import export_definitions
 from support.node.staged import claimed
 from support.wire.raw_codec import method, publish
 
@@ -61,6 +62,10 @@ _REFUSED: Final = "channel.close 403"
 _TOKENS: Final = re.compile(rb"amq\.(gen|ctag)-[0-9A-Za-z_.-]+")
 
 _CANARY: Final = re.compile(rb"canary-[a-z0-9-]+")
+
+
+#: The parts of a broker's state: the vhost of each, or None, what it is, and its value.
+State = list[tuple[Any, ...]]
 
 
 # -- what is declared ------------------------------------------------------------------------------
@@ -332,22 +337,33 @@ def _furnish_settings(node: Node) -> None:
     users.set_topic_permission("canary-user", VHOST, "canary-topic", "", "")
 
 
-def state(node: Node, but: str = "") -> tuple[object, ...]:
-    """All of a broker that a user could change, his own connection and the vhost `but` left out."""
-    vhosts = {name: vhost for name, vhost in node.broker.vhosts.items() if name != but}
-    sections = json.loads(exported(node)).items()
-    found: list[object] = [
-        (name, [row for row in rows if row.get("vhost") != but])
-        for name, rows in sections
-        if isinstance(rows, list)
+def state(node: Node) -> State:
+    """All of a broker that a user could change, without the user's own connection."""
+    rows = [
+        (row.get("vhost"), section, repr(row))
+        for section, listed in export_definitions(node.broker).items()
+        if isinstance(listed, list)
+        for row in listed
     ]
-    found.append(others(SimpleNamespace(broker=SimpleNamespace(vhosts=vhosts))))  # type: ignore[arg-type]
-    for vhost in vhosts.values():
-        for queue in vhost.queues.by_name.values():
-            counts = (int(queue.ready_count()), int(queue.unacked_count), len(queue.consumers))
-            found.append((vhost.name, queue.name, counts, len(vhost.exchanges.bindings_to(queue))))
-        found.append((vhost.name, sorted(vhost.exchanges.by_name), _owners(vhost)))
-    return tuple(found)
+    return [*rows, *(item for vhost in node.broker.vhosts.values() for item in _held(vhost))]
+
+
+def elsewhere(found: State, vhost: str) -> State:
+    """What of a state is not in a vhost."""
+    return [item for item in found if item[0] != vhost]
+
+
+def _held(vhost: Vhost) -> State:
+    """What a vhost holds beside its definitions."""
+    alone = SimpleNamespace(broker=SimpleNamespace(vhosts={vhost.name: vhost}))
+    found: State = [(vhost.name, "others", others(alone))]  # type: ignore[arg-type]
+    for queue in vhost.queues.by_name.values():
+        counts = (int(queue.ready_count()), int(queue.unacked_count), len(queue.consumers))
+        bound = len(vhost.exchanges.bindings_to(queue))
+        found.append((vhost.name, queue.name, (counts, bound)))
+    found.append((vhost.name, "exchanges", sorted(vhost.exchanges.by_name)))
+    found.append((vhost.name, "owners", _owners(vhost)))
+    return found
 
 
 def _owners(vhost: Vhost) -> list[tuple[str, str, str]]:
@@ -447,7 +463,7 @@ def encoded(name: str, declared: dict[str, Any]) -> bytes:
 def try_method(node: Node, row: Row, actor: Actor) -> Outcome:
     """Send a row's method as a user."""
     seat(node, actor)
-    before = state(node), state(node, actor.vhost)
+    before = state(node)
     if _opens(row):
         peer = node.dial()
         peer.ask_open("u", VHOST)
@@ -471,7 +487,7 @@ def _opens(row: Row) -> bool:
 def _outcome(
     node: Node,
     peer: Peer,
-    before: tuple[tuple[object, ...], tuple[object, ...]],
+    before: State,
     actor: Actor,
     start: int,
 ) -> Outcome:
@@ -480,8 +496,9 @@ def _outcome(
         first = got[0]
         answer = f"{first.name} {first.code}" if first.name.endswith(".close") else first.name
     raw = _TOKENS.sub(b"*", peer.sent_by_broker[start:])
-    changed = state(node) != before[0]
-    spread = state(node, actor.vhost) != before[1]
+    after = state(node)
+    changed = after != before
+    spread = elsewhere(after, actor.vhost) != elsewhere(before, actor.vhost)
     peer.lose()
     node.sync()
     return Outcome(answer, raw, changed, spread)
@@ -677,7 +694,7 @@ class Http:
     ) -> Outcome:
         node = hostile.node
         seat(node, actor)
-        before = state(node), state(node, actor.vhost)
+        before = state(node)
         verb, _, path = row.name.partition(" ")
         names = {"vhost": VHOST, **row.declared.get("names", {})}
         path = re.sub(r"\{(\w+)\}", lambda found: names.get(found[1], "canary-queue"), path)
@@ -688,8 +705,9 @@ class Http:
         credentials = b"Basic " + base64.b64encode(login) if login else b""
         status, answer = await hostile.tcp.ask(verb, path.encode(), raw, credentials)
         node.sync()
-        changed = state(node) != before[0]
-        spread = state(node, actor.vhost) != before[1]
+        after = state(node)
+        changed = after != before
+        spread = elsewhere(after, actor.vhost) != elsewhere(before, actor.vhost)
         return Outcome(str(status), answer, changed, spread)
 
 

@@ -17,7 +17,6 @@ from leveret.broker.admin.super_stream import (
     waiting_in,
 )
 from leveret.broker.node.broker import Broker
-from leveret.broker.stream.group import StreamGroup
 from leveret.broker.stream.stream import Stream
 from leveret.broker.topology.exchange import Exchange
 from leveret.broker.vhost.vhost import Vhost
@@ -60,12 +59,8 @@ class NamedReaderStats:
         self.consumer_count: Final = 0 if group is None else len(group.consumers)
         self.unacked_count: Final = 0 if group is None else len(group.unsettled)
         #: The consumer that gets the messages: the name of its connection, and its tag.
-        self.active: Final = None if group is None else _active(group)
-
-
-def _active(group: StreamGroup) -> tuple[str, str] | None:
-    consumer = group.active()
-    return None if consumer is None else (consumer.channel.link.name, consumer.tag)
+        active = None if group is None else group.active()
+        self.active: Final = None if active is None else (active.channel.link.name, active.tag)
 
 
 def named_reader_rows(stream: Stream) -> Iterator[NamedReaderStats]:

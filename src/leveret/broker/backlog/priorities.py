@@ -131,11 +131,6 @@ class PriorityReady(Ready):
         pages = self.pages
         return self.at.count + (pages.away_count if pages is not None else 0)
 
-    def level_count(self, priority: i64) -> i64:
-        """Return about how many messages of a level wait in memory."""
-        level = self.levels.get(priority)
-        return level.count() if level is not None else 0
-
     def first(self) -> i64:
         """Return the sequence of the message that is next, or NOTHING.
 

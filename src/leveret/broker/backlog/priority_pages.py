@@ -277,7 +277,8 @@ class PriorityPages(Pages):
         if page is None:
             return False
         if 0 <= sequence < page.first:
-            if not page.wanted and self.priorities.level_count(level) < _AHEAD_BELOW:
+            waiting = self.priorities.levels.get(level)
+            if not page.wanted and (waiting is None or waiting.count() < _AHEAD_BELOW):
                 self._want_level(page, level)
             return False
         page.asked |= level_bit(level)

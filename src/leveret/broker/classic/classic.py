@@ -31,7 +31,6 @@ from leveret.broker.classic.target import ClassicTarget
 from leveret.broker.classic.tracing import note_death, note_event
 from leveret.broker.classic.waiting import WaitingQueue
 from leveret.broker.core.core import Core
-from leveret.broker.queue.consumers import SingleActive
 from leveret.broker.scheduler.costs import LOOKED_AT_PER_COST
 from leveret.broker.scheduler.syncs import Resumption
 from leveret.broker.values.death_reasons import (
@@ -55,8 +54,7 @@ class ClassicQueue(WaitingQueue):
     def __init__(self, core: Core, queue_id: i64, name: str, attributes: QueueAttributes) -> None:
         super().__init__(core, queue_id, name, attributes)
         if attributes.arguments.get("x-single-active-consumer") is True:
-            self.single_active = True
-            self.consumer_order = SingleActive(self.consumers)
+            self.keep_one_active()
         #: True if the queue has limits or deadlines, so that there is something to do before each
         #: delivery.
         self.special = False

@@ -54,6 +54,8 @@ class Share:
         #: that was imported or that an earlier release recorded.
         self.owner: Owner | None = None
         self.user: Use | None = None
+        #: What its vhost has, and its user.
+        self.uses: list[Use] = [vhost]
         #: How many of his queues it is: one, or none.
         self._queues: Final[i64] = queues
         #: Messages and their bytes, as they were counted last.
@@ -84,6 +86,7 @@ class Share:
         self.owner = owner
         self.user = user
         if user is not None:
+            self.uses.append(user)
             user.queues += self._queues
             user.messages += self.messages
             user.bytes += self.bytes
@@ -91,6 +94,7 @@ class Share:
         self.judge()
 
     def _take_away(self) -> None:
+        self.uses = [self.vhost]
         user = self.user
         if user is not None:
             user.queues -= self._queues
@@ -98,27 +102,23 @@ class Share:
             user.bytes -= self.bytes
             user.remove_share(self)
 
-    def uses(self) -> list[Use]:
-        """Return what its vhost has, and its user."""
-        return [self.vhost] if self.user is None else [self.vhost, self.user]
-
     def judge(self) -> None:
         """Watch the quotas that are near, and no others."""
         self.count()
-        for use in self.uses():
+        for use in self.uses:
             use.judge()
         self.look()
 
     def look(self) -> None:
         """Look whether a quota of its user or its vhost is watched."""
-        watched = any(use.watched for use in self.uses())
+        watched = any(use.watched for use in self.uses)
         if watched != self.watched:
             self.watched = watched
             self.follow()
 
     def note(self) -> None:
         """Take note that messages may have come: called before more than the slack have."""
-        if any(use.counts_messages for use in self.uses()):
+        if any(use.counts_messages for use in self.uses):
             self.judge()
 
     def count(self) -> None:
@@ -131,7 +131,7 @@ class Share:
     def _add(self, messages: i64, size: i64) -> None:
         self.messages += messages
         self.bytes += size
-        for use in self.uses():
+        for use in self.uses:
             use.messages += messages
             use.bytes += size
 
@@ -140,7 +140,7 @@ class Share:
         if not self.watched:
             return True
         self.count()
-        return all(use.has_room(1, size) for use in self.uses())
+        return all(use.has_room(1, size) for use in self.uses)
 
     def takes(self, size: i64) -> bool:
         """Count a message of `size` bytes that is about to be published, if it may be."""
@@ -155,7 +155,7 @@ class Share:
         A message that takes another's place is no more messages.
         """
         self.count()
-        for use in self.uses():
+        for use in self.uses:
             if not use.has_room(messages, size):
                 use.refused += 1
                 return False

@@ -22,7 +22,7 @@ from leveret.broker.core.counts import QueueCounts
 from leveret.broker.core.ownership import owner_fields
 from leveret.broker.policy.policy import Policy
 from leveret.broker.queue.consumer import Consumer, Source
-from leveret.broker.queue.consumers import RoundRobin, place_of
+from leveret.broker.queue.consumers import RoundRobin, SingleActive, place_of
 from leveret.broker.queue.target import Destinations, DroppedTarget, Target
 from leveret.broker.scheduler.costs import COPIED_PER_COST, PLACES_MOVED_PER_COST
 from leveret.broker.scheduler.link import Link
@@ -192,13 +192,21 @@ class Queue(Source):
         `recorded` tells that the journal knows it.
         """
 
+    def keep_one_active(self) -> None:
+        """Have one consumer at a time get everything.
+
+        In a constructor mypyc does not free the order that is replaced.
+        """
+        self.single_active = True
+        self.consumer_order = SingleActive(self.consumers)
+
     def untie(self) -> None:
         """Let go of the parts that know the queue, which was dropped.
 
         So its memory is free when the last who knows it has gone, and does not wait for the
         collector of cycles, which looks at all that a broker holds.
         """
-        self.target = DroppedTarget(self.target)
+        _drop_target(self)
         self.expiry_of_queue = None
         self.consumer_order = RoundRobin(self.consumers)
 
@@ -365,3 +373,8 @@ def queue_record(
         "auto_delete": attributes.auto_delete,
         "arguments": attributes.arguments,
     }
+
+
+def _drop_target(queue: Queue) -> None:
+    """Give a deleted queue a target that does not know it."""
+    queue.target = DroppedTarget(queue.target)

@@ -18,6 +18,7 @@ from mypy_extensions import i64
 
 from leveret.broker.queue.target import Destinations
 from leveret.broker.scheduler.costs import ROUTE_RESOLVED
+from leveret.broker.scheduler.link import may_go_on
 from leveret.broker.vhost.vhost import KNOWN, RECORDED
 from leveret.limits import FAN_OUT_COPIES
 from leveret.message import Message
@@ -70,7 +71,7 @@ class Publisher:
         while (
             connection.halted == 0
             # What each costs beside itself is counted as it is taken.
-            and connection.may_go_on()
+            and may_go_on(connection)
             and shape.find(data, size, reader.position)
         ):
             channel = channels.recent
