@@ -1,8 +1,10 @@
-"""The pages that list what the code holds list all of it: limits, reply codes, queue arguments."""
+"""The pages list all limits that users meet, all reply codes and all queue arguments."""
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,15 +25,69 @@ def rows(page: Path) -> dict[str, list[str]]:
     return found
 
 
-def test_every_limit_is_listed_with_its_value() -> None:
+#: Limits that users meet although no error's text and no setting names them: the connection ends,
+#: an answer is cut, or a number is checked by a function that all limits of its kind share.
+MET = """
+OUTPUT_BYTES_HIGH OUTPUT_BYTES_MAX HAREMQ_UNACKED_MAX HAREMQ_LISTED_MAX
+ASSEMBLING_BYTES_MAX OVERFULL_BYTES_MAX CONNECTIONS_MAX LOGINS_WAITING_PER_USER_MAX
+QUEUES_PER_VHOST_MAX EXCHANGES_PER_VHOST_MAX BINDINGS_PER_EXCHANGE_MAX QUEUES_PER_USER
+BINDINGS_PER_USER CONNECTIONS_PER_USER MESSAGES_PER_USER MESSAGE_BYTES_PER_USER_PERCENT
+ARGON2_KIB_MAX ARGON2_ROUNDS_MAX POLICIES_PER_VHOST_MAX HISTORY_MESSAGES
+STREAM_OFFSET_NAMES_PER_USER_MAX PATTERN_LOOKS_MAX DEAD_LETTER_COPIES_MAX DEATHS_LISTED_MAX
+DELIVERY_LIMIT_QUORUM EXPIRATION_MS_MAX DEDUPLICATION_KEYS DEDUPLICATION_KEYS_MAX
+PUBLISHERS_PER_QUEUE_MAX PUBLISHERS_PER_USER_MAX PUBLISH_SESSION_EXPIRY_MS
+SINKS_PER_USER_MAX RETAINED_BYTES_MAX CLIENT_INPUT_BYTES_MAX CLIENT_OUTPUT_BYTES_MAX
+CLUSTER_DELIVERIES_MAX HTTP_CONNECTIONS_MAX HTTP_REQUESTS_PER_USER_MAX
+HTTP_API_REQUESTS_PER_USER_MAX HTTP_HEAVY_REQUESTS_PER_USER_MAX HTTP_IDLE_SECONDS_MAX
+HTTP_HEAD_SECONDS_MAX HTTP_STALL_SECONDS_MAX HTTP_BODY_BYTES_MAX HTTP_BODY_SECONDS_MAX
+REQUEST_SHARE HTTP_SESSIONS_PER_USER_MAX HTTP_SESSION_SECONDS_MAX HTTP_MESSAGES_BYTES_MAX
+DRY_RUN_STEPS_MAX HTTP_WAIT_MS_MAX HTTP_CHUNKS_BYTES_MAX SCRAPES_PER_OBJECT_MAX
+SCRAPE_OBJECTS_MAX CONSUMERS_SHOWN_MAX RATES_MAX BACKUPS_MAX EVENT_STREAM_BYTES
+SPARK_WRITE_WINDOW SPARK_RETRY_MS SPARK_WRITE_TIMEOUT_MS SPARK_WRITE_STAGING_MS
+CLIENT_POOL_CONNECTIONS CLIENT_POOL_WAIT_SECONDS CLIENT_POOL_IDLE_SECONDS
+"""
+
+
+def constants_in(tree: ast.AST) -> Iterator[str]:
+    """Yield the names in `tree` that are written as constants."""
+    for node in ast.walk(tree):
+        name = getattr(node, "attr", getattr(node, "id", ""))
+        if name.isupper():
+            yield name
+
+
+def told(source: str) -> set[str]:
+    """Return the constants of an error's text, or of the condition under which it is raised."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Raise | ast.JoinedStr):
+            found.update(constants_in(node))
+        elif isinstance(node, ast.If) and any(isinstance(step, ast.Raise) for step in node.body):
+            found.update(constants_in(node.test))
+    return found
+
+
+def limits_that_users_meet() -> set[str]:
+    """Return the limits in errors and settings, and those of `MET`."""
+    source = ROOT / "src" / "leveret"
+    settings = set(constants_in(ast.parse((source / "config.py").read_text())))
+    errors_of = set().union(*(told(path.read_text()) for path in source.rglob("*.py")))
+    return (settings | errors_of) & set(vars(limits)) | set(MET.split())
+
+
+def test_every_limit_that_a_user_meets_is_listed_with_its_value() -> None:
     listed = {
         name: cells[0]
         for name, cells in rows(DOCS / "reference/operation/limits.md").items()
         if name.isupper()
     }
-    assert listed == {
-        name: f"{value:,}" for name, value in vars(limits).items() if isinstance(value, int)
-    }
+    assert listed == {name: f"{vars(limits)[name]:,}" for name in limits_that_users_meet()}
+
+
+def test_a_limit_of_an_error_would_be_found() -> None:
+    assert told("if size > limits.A_MAX:\n    raise ValueError") == {"A_MAX"}
+    assert told("raise ValueError(f'more than {B_MAX} bytes')") == {"B_MAX"}
+    assert told("if size > C_MAX:\n    pause()") == set()
 
 
 @pytest.mark.parametrize("table", [errors.SOFT_ERRORS, errors.HARD_ERRORS], ids=["soft", "hard"])
