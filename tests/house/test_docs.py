@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import re
 import subprocess
 import tomllib
@@ -14,18 +13,8 @@ ROOT = Path(__file__).parents[2]
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)|^\[[^\]]+\]:\s+(\S+)", re.MULTILINE)
 FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 HEADING = re.compile(r"^#+ +(.+?) *$", re.MULTILINE)
-#: A name that ends like a Python file, or begins with one of our folders; links have a test of
-#: their own, and a name with a placeholder in it (`<word>`, `*`) names no file.
-NAMED = re.compile(
-    r"(?<![\w./<>*(-])((?:src|tests|bench|chaos|soak|tools|examples|docs)/[\w./-]*\w|[\w/-]+\.py)"
-    r"(?![\w/<>*-])"
-)
-
 #: Pages of one folder.
 FOLDER_PAGES_MAX = 15
-
-#: Files that a page names and that are not ours: of another project, or written by the reader.
-OTHERS = {"pyspark/daemon.py", "waiting.py"}
 
 
 def pages() -> list[Path]:
@@ -39,30 +28,6 @@ def pages() -> list[Path]:
     )
     paths = [ROOT / line for line in listed.stdout.splitlines()]
     return [path for path in paths if path.exists()]
-
-
-@functools.cache
-def ends_of_paths() -> frozenset[str]:
-    """Return every way to name a file or a folder of the project by the end of its path."""
-    listed = subprocess.run(
-        ["git", "ls-files", "-co", "--exclude-standard"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    files = [Path(line) for line in listed.stdout.splitlines() if (ROOT / line).exists()]
-    paths = {path for file in files for path in (file, *file.parents)}
-    return frozenset(
-        "/".join(path.parts[start:]) for path in paths for start in range(len(path.parts))
-    )
-
-
-def unknown_paths(text: str) -> Iterator[str]:
-    """Yield the paths that a page names and the project does not have."""
-    without_links = LINK.sub("", text)
-    known = ends_of_paths() | OTHERS
-    yield from (name for name in NAMED.findall(without_links) if name not in known)
 
 
 def prose(text: str) -> str:
@@ -109,24 +74,6 @@ def broken_code(page: Path) -> Iterator[str]:
 
 def test_every_link_leads_somewhere() -> None:
     assert [f"{p.relative_to(ROOT)}: {link}" for p in pages() for link in broken_links(p)] == []
-
-
-def test_every_path_that_a_page_names_exists() -> None:
-    # The changes of the past name files as they were.
-    current = [page for page in pages() if page.name != "CHANGELOG.md"]
-    unknown = [
-        f"{page.relative_to(ROOT)}: {name}"
-        for page in current
-        for name in unknown_paths(page.read_text())
-    ]
-    assert unknown == []
-
-
-def test_a_path_that_is_not_there_is_found() -> None:
-    text = "`broker/gone.py` and src/leveret/gone run `gone.py`, [x](tests/gone.py)"
-    assert list(unknown_paths(text)) == ["broker/gone.py", "src/leveret/gone", "gone.py"]
-    known = "`tests/house/test_docs.py`, `house/test_docs.py`, src/leveret/limits.py, tests/house."
-    assert list(unknown_paths(f"{known} `tests/<room>/test_<word>.py` `tests/x-*.py`")) == []
 
 
 def test_every_python_block_compiles() -> None:

@@ -82,7 +82,7 @@ def test_an_unknown_class_or_method_is_540(ids: tuple[int, int]) -> None:
 
 
 def test_a_name_that_is_not_utf_8_is_501() -> None:
-    # behaviours.md, "What real clients rely on": 501 for a name that is not UTF-8.
+    # What real clients rely on: 501 for a name that is not UTF-8.
     raw = b"\x00\x32\x00\x0a\x00\x00" + short(b"\xff\xfe") + b"\x00" + bytes(4)
     with pytest.raises(FrameError) as caught:
         decode(raw)

@@ -3,7 +3,7 @@
 Below the reserve publishers are blocked (`Broker.judge_disk`) and checkpoints are taken, because
 acks and deletes give room back only when old files go; above it the ballast is made again.  When
 the disk is full in spite of the reserve, because others fill it too, the thread that writes gives
-the ballast up (`journal_files.py`) and this module says so.
+the ballast up (`store/journal/files.py`) and this module says so.
 
 Interpreted on purpose: it is asyncio's side of the house.
 """
