@@ -34,16 +34,15 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTEST := -m pytest --hypothesis-profile=ci
 SLOW := commands or crash or differential or interop or one_build or pages or spark
 
-.PHONY: help setup demo serve test changed check sources plain interop pages orders differential model matrix chaos soak bench hostile wheel sdist fmt clean
+.PHONY: help setup demo serve test changed check sources interop pages orders differential model matrix chaos soak bench hostile wheel sdist fmt clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
 setup: ## build and install both builds
-	@# Before the other build, not beside it: both work in build/.
-	@+$(MAKE) --no-print-directory --jobs=2 SIDE_BY_SIDE=1 .venv-pure/.built .venv/.runtime
 	@+$(MAKE) --no-print-directory --jobs=2 SIDE_BY_SIDE=1 .venv/.built .venv/.spark .venv-pure/.deps $(BESIDE)
-	@+$(MAKE) --no-print-directory .venv/.classes
+	@# Not beside the other build: both work in build/.
+	@+$(MAKE) --no-print-directory --jobs=2 SIDE_BY_SIDE=1 .venv-pure/.built .venv/.classes
 
 demo: ## broker, crash, streams and Spark on real log lines (ARGS="--input DIR")
 	@tools/phase --announce .venv
@@ -60,16 +59,13 @@ test: setup ## all tests: both builds, then crash, interop and Spark on the comp
 changed: .venv/.built .venv/.classes ## tests of what changed since they passed, compiled (ARGS="tests/routing")
 	LEVERET_EXPECT_BUILD=compiled .venv/bin/python tools/changed.py $(ARGS)
 
-# Compiling leaves a processor free for most of its time.
-check: BESIDE := sources plain
+# The first part of compiling leaves a processor free.
+check: BESIDE := sources
 check: setup ## everything that must hold before a change lands
 	tools/check tests
 
 sources: .venv/.spark ## format, lint, types and imports
 	@tools/check sources
-
-plain: .venv-pure/.deps .venv-pure/.built ## tests of plain Python, as `make check` runs them
-	@tools/check plain
 
 interop: .venv/.spark .venv/.built ## other people's clients and tools, and programs in other languages (ARGS="-k ruby")
 	.ci/packages amqp-tools openssl prometheus rabbitmq-server librabbitmq-dev \
