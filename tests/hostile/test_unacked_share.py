@@ -280,9 +280,7 @@ def test_what_is_reserved_is_what_all_hold_and_a_little_more() -> None:
         if kind < 0.7:
             if room.has_room():
                 size = chance.choice([200, 3000, 40_000])
-                room.bytes += size
-                if room.bytes > room.limit:
-                    room.overdraw()
+                room.hold(size - MESSAGE_OVERHEAD_BYTES)
                 held.append((room, size))
             else:
                 refused += 1
