@@ -10,10 +10,10 @@ import pytest
 from leveret.app.directories import other_writers
 from support.brokers.broker_process import BrokerProcess
 
-PLAIN = "a port without TLS is listened on beyond this machine"
+PLAIN = "a port without TLS can be reached from other machines"
 GUEST = "the user guest has its default password"
 METRICS = "metrics need no password"
-WRITERS = "other users may write to a directory of the broker"
+WRITERS = "other users can write to a directory of the broker"
 
 #: All addresses of this machine; nobody but the test knows the port.
 EVERYWHERE = "0.0.0.0"  # noqa: S104

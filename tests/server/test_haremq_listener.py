@@ -49,7 +49,7 @@ def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
         taken = ["--haremq-port", str(hare_port(broker))]
         second = BrokerProcess(tmp_path / "other", flags=taken)
         with pytest.raises(
-            BrokerProcessError, match="choose others by haremq_host and haremq_port"
+            BrokerProcessError, match="set haremq_host and haremq_port to another address"
         ):
             second.start()
 

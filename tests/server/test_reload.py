@@ -80,7 +80,7 @@ def got(api: Api, path: str) -> Any:
 def test_limits_are_taken_and_alarms_follow(tmp_path: Path) -> None:
     with configured(tmp_path, "") as (process, api):
         text = 'disk_free_bytes_min = "900TB"\nmemory_bytes_max = "64MiB"\n'
-        line = reload(process, tmp_path, text, "settings are reloaded")
+        line = reload(process, tmp_path, text, "settings reloaded")
         for name in ("memory_bytes_max", "definition_bytes_max", "disk_free_bytes_min"):
             assert name in line
         assert process.expect_line("low on disk, publishers are blocked")
@@ -122,12 +122,12 @@ def test_new_logins_are_judged_by_new_settings(tmp_path: Path) -> None:
         assert status_from_afar(port) == 401
         assert answer_from_afar(process.uri) == "connection.close"
         changed = text + "loopback_users = []\nhandshake_seconds = 300\n"
-        line = reload(process, tmp_path, changed, "settings are reloaded")
+        line = reload(process, tmp_path, changed, "settings reloaded")
         assert "loopback_users" in line
         assert "handshake_seconds" in line
         assert status_from_afar(port) == 200
         assert answer_from_afar(process.uri) == "connection.tune"
-        reload(process, tmp_path, text, "settings are reloaded")
+        reload(process, tmp_path, text, "settings reloaded")
         assert status_from_afar(port) == 401
         assert status_for("broker.example", port) == 421
         reload(
@@ -156,7 +156,7 @@ def test_the_log_has_another_level(tmp_path: Path) -> None:
 def test_what_needs_a_restart_is_told(tmp_path: Path) -> None:
     with configured(tmp_path, "") as (process, api):
         text = 'default_pass = "secret"\npublisher_expiry_ms = 5000\nheartbeat_seconds = 5\n'
-        line = reload(process, tmp_path, text, "settings that changed need a restart")
+        line = reload(process, tmp_path, text, "changed settings need a restart")
         assert "default_pass" in line
         assert "publisher_expiry_ms" in line
         assert "secret" not in process.output
@@ -174,7 +174,7 @@ def test_what_needs_a_restart_is_told(tmp_path: Path) -> None:
 )
 def test_settings_that_do_not_fit_change_nothing(tmp_path: Path, text: str, why: str) -> None:
     with configured(tmp_path, "") as (process, api):
-        line = reload(process, tmp_path, text, "the settings are not reloaded")
+        line = reload(process, tmp_path, text, "the settings were not reloaded")
         assert why in line
         assert got(api, "/api/config/effective")["heartbeat_seconds"] == 60
         with blocking.connect(process.uri):

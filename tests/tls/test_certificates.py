@@ -146,10 +146,10 @@ def test_the_certificate_is_the_one_of_the_name(pki: Pki, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("settings", "text"),
     [
-        ({"tls_key": "/tmp/key"}, "tls_key: there is no TLS without a certificate"),  # noqa: S108
-        ({"tls_port": "5671"}, "tls_port: there is no TLS without a certificate"),
-        ({"tls_verify": "required"}, "tls_verify: there is no TLS without a certificate"),
-        ({"amqp": "false"}, "amqp: without TLS nothing would listen for AMQP"),
+        ({"tls_key": "/tmp/key"}, "tls_key: TLS needs a certificate"),  # noqa: S108
+        ({"tls_port": "5671"}, "tls_port: TLS needs a certificate"),
+        ({"tls_verify": "required"}, "tls_verify: TLS needs a server certificate"),
+        ({"amqp": "false"}, "amqp: without TLS the broker would not listen for AMQP"),
         ({"tls_certificate": "/nowhere"}, "tls_certificate: cannot read /nowhere"),
     ],
 )

@@ -1,4 +1,4 @@
-"""The certificates that the settings name, or what is wrong with them."""
+"""Load the certificates that the settings name, and report inconsistent TLS settings."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from leveret.config import Settings
 from leveret.server.opening.certificates import BadCertificates, Certificates, TlsFiles
 from leveret.server.opening.opening import Say
 
-#: Settings that do nothing without a certificate: who sets one of them expects TLS.
+#: Settings that have no effect without a certificate; setting one implies that TLS is expected.
 _NEEDS_CERTIFICATE: Final = (
     "tls_key",
     "tls_key_passphrase_file",
@@ -21,7 +21,7 @@ _NEEDS_CERTIFICATE: Final = (
 
 
 def make_certificates(settings: Settings, say: Say) -> Certificates | None:
-    """Return the certificates, None where no TLS is asked for.  Raises: BadCertificates."""
+    """Return the certificates, or None if TLS is not configured.  Raises: BadCertificates."""
     if settings.tls_certificate is None:
         _check_nothing_set(settings)
         return None
@@ -37,25 +37,25 @@ def make_certificates(settings: Settings, say: Say) -> Certificates | None:
         sni_dir=settings.tls_sni_dir,
     )
     if files.ca is not None and files.verify == "none":
-        say("warning", "no client is asked for a certificate: tls_ca is set, but tls_verify is not")
+        say("warning", "clients need no certificate: tls_ca is set, but tls_verify is not")
     return Certificates(files, say)
 
 
 def _check_nothing_set(settings: Settings) -> None:
-    """Refuse settings of TLS without a certificate.  Raises: BadCertificates."""
+    """Refuse TLS settings that need a certificate.  Raises: BadCertificates."""
     for name in _NEEDS_CERTIFICATE:
         if name in settings.model_fields_set and getattr(settings, name) not in {None, 0}:
             raise BadCertificates(
-                f"{name}: there is no TLS without a certificate; name its file by tls_certificate, "
-                f"or leave {name} out"
+                f"{name}: TLS needs a certificate; set tls_certificate to its file, "
+                f"or remove {name}"
             )
     if settings.tls_verify != "none":
         raise BadCertificates(
-            "tls_verify: there is no TLS without a certificate of the broker; name its file by "
-            "tls_certificate, or leave tls_verify out"
+            "tls_verify: TLS needs a server certificate; set tls_certificate to its file, "
+            "or remove tls_verify"
         )
     if not settings.amqp:
         raise BadCertificates(
-            "amqp: without TLS nothing would listen for AMQP; name the file of a certificate by "
-            "tls_certificate, or leave amqp out"
+            "amqp: without TLS the broker would not listen for AMQP at all; set tls_certificate "
+            "to a certificate file, or remove amqp"
         )

@@ -1,4 +1,4 @@
-"""Find the users who may write to a directory with files or the socket of the broker."""
+"""Find the users who can write to a directory that holds the broker's files or its socket."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def other_writers(path: Path) -> str:
-    """Return a description of the users who may replace files in a directory, or an empty text.
+    """Return a description of the users who can replace files in a directory, or an empty string.
 
     Root, this user and the group of the process are trusted: Kubernetes gives a volume that group.
     """

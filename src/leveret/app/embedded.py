@@ -1,7 +1,7 @@
-"""A broker inside another program: its parts, and the handles by which that program moves it.
+"""A broker embedded in another program: its parts, and the handles that control it.
 
-Nothing is patched.  The faults are real second implementations of what a broker is made of: a disk
-that is full when it is told to be, a clock that is moved on, a listener whose connections suffer.
+Nothing is patched.  The faults are real second implementations of the broker's parts: a disk that
+reports that it is full, a clock that can be moved forward, a listener with faulty connections.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from leveret.store.disk import Disk, RealDisk
 from leveret.store.disks.fillable import FillableDisk
 from leveret.store.disks.memory import MemoryDisk
 
-#: Python's logger that has the broker's log.
+#: The Python logger that receives the broker's log.
 LOGGER: Final = "leveret.broker"
 
-#: What an embedded broker does otherwise than one that serves a machine, unless it is told.
-#: Without heartbeats a test may move the clock on and keep its connections.  A login that fails is
-#: answered at once, and no ballast waits for a disk that is full.
+#: Defaults of an embedded broker that differ from those of a server.  Without heartbeats, a test
+#: can move the clock forward and keep its connections.  A failed login is answered at once, and no
+#: ballast is reserved for a full disk.
 DEFAULTS: Final[Mapping[str, object]] = {
     "ballast_bytes": 0,
     "consumer_timeout_ms": 0,
@@ -60,18 +60,18 @@ DEFAULTS: Final[Mapping[str, object]] = {
     "uvloop": False,
 }
 
-#: The most steps in which the clock is moved on: a deadline for each message of a large queue
-#: would otherwise take one each.
+#: The maximum number of steps of one clock move: with a deadline for each message of a large queue,
+#: each deadline would otherwise take its own step.
 STEPS_MAX: Final = 10_000
 
 _SALT: Final = b"test"
 
-#: How soon a write that is under way is looked at again.
+#: How often to check whether a write has finished.
 _LOOK_SECONDS: Final = 0.001
 
 
 def embedded_settings(settings: Mapping[str, object]) -> Settings:
-    """Return the settings of an embedded broker; the environment and files say nothing.
+    """Return the settings of an embedded broker, ignoring the environment and settings files.
 
     Raises: ConfigError.
     """
@@ -79,27 +79,27 @@ def embedded_settings(settings: Mapping[str, object]) -> Settings:
 
 
 class MovableClock(Clock):
-    """The machine's clocks, and what they were moved on by."""
+    """The machine's clocks plus an offset."""
 
     def __init__(self) -> None:
         self._clock = SystemClock()
         self._ahead_ms = 0
 
     def move(self, by_ms: int) -> None:
-        """Move both times on."""
+        """Move both clocks forward."""
         self._ahead_ms += by_ms
 
     def wall_ms(self) -> int:
-        """Return milliseconds since the Unix epoch, and more."""
+        """Return milliseconds since the Unix epoch, plus the offset."""
         return self._clock.wall_ms() + self._ahead_ms
 
     def monotonic_ms(self) -> int:
-        """Return milliseconds of a clock that never goes back, and more."""
+        """Return milliseconds of a monotonic clock, plus the offset."""
         return self._clock.monotonic_ms() + self._ahead_ms
 
 
 class EmbeddedParts(Parts):
-    """The parts of embedded brokers that follow each other on one disk, in memory or not."""
+    """The parts of successive embedded brokers that share one disk, real or in memory."""
 
     def __init__(self, settings: Settings, in_memory: bool) -> None:
         super().__init__(settings)
@@ -109,26 +109,26 @@ class EmbeddedParts(Parts):
         self.fillable: FillableDisk | None = None
 
     def log(self) -> structlog.typing.FilteringBoundLogger:
-        """Return a log that goes to Python's logging."""
+        """Return a log that writes to Python's logging."""
         return forward_log(LOGGER, self.settings.log_level, self.recent.add)
 
     def clock(self) -> Clock:
-        """Return the clocks; one that was moved on stays so for the next broker."""
+        """Return the clock; the next broker keeps its offset."""
         return self.movable_clock
 
     def disk(self) -> Disk:
-        """Return the disk, whose contents the next broker finds.  Raises: StorageFailure."""
+        """Return the disk; the next broker finds its contents.  Raises: StorageFailure."""
         real = self._memory or RealDisk(str(self.settings.data_dir))
         full = self.fillable is not None and self.fillable.full
         self.fillable = FillableDisk(real, full)
         return self.fillable
 
     def first_user(self, name: str, password: bytes) -> User:
-        """Return the first user, with a hash that takes no time: a test's password is no secret."""
+        """Return the first user, with a fast hash: a test's password is no secret."""
         return User(name, hash_password(_SALT, password), ["administrator"])
 
     def management_socket(self) -> Path | None:
-        """Return where the operator's Unix socket lies, which needs a directory."""
+        """Return the path of the operator's Unix socket; it needs a directory on a real disk."""
         return None if self._memory is not None else super().management_socket()
 
     def listener(
@@ -141,7 +141,7 @@ class EmbeddedParts(Parts):
         log: Log,
         say: Callable[[str, str], None],
     ) -> AmqpListener:
-        """Return a listener whose connections suffer `traffic`."""
+        """Return a listener whose connections are subject to the faults of `traffic`."""
         return FaultyListener(
             self.traffic,
             runner,
@@ -156,7 +156,7 @@ class EmbeddedParts(Parts):
 
 
 class Handles:
-    """What a program can do to the broker that it embeds; all in the broker's loop."""
+    """Operations on the embedded broker; all run in the broker's event loop."""
 
     def __init__(self, node: Node, parts: EmbeddedParts) -> None:
         self._node = node
@@ -167,7 +167,7 @@ class Handles:
         return self._node.engine
 
     async def add_vhost(self, name: str) -> None:
-        """Add a vhost that the first user may do everything in.
+        """Add a vhost and give the first user all permissions in it.
 
         Raises: PreconditionFailed (406).
         """
@@ -181,7 +181,7 @@ class Handles:
         await runner.durable()
 
     async def delete_vhost(self, name: str) -> None:
-        """Delete a vhost with all that is in it, and close its connections.
+        """Delete a vhost with its contents, and close its connections.
 
         Raises: NotFound (404).
         """
@@ -191,34 +191,34 @@ class Handles:
         await ended(dissolving, runner.durable)
 
     async def http_port(self) -> int:
-        """Return where the broker listens for HTTP; 0 where it does not."""
+        """Return the port for HTTP; 0 if the broker does not listen for it."""
         return self._node.listeners.http.port
 
     async def tls_port(self) -> int:
-        """Return where the broker listens for AMQP over TLS; 0 where it does not."""
+        """Return the port for AMQP over TLS; 0 if the broker does not listen for it."""
         return self._node.listeners.tls_port
 
     async def connections(self) -> int:
-        """Return how many clients are connected."""
+        """Return the number of connected clients."""
         return len(self._engine.runner.shells)
 
     async def drop_connections(self) -> int:
-        """Drop the sockets of all clients without a word; return how many there were."""
+        """Abort the sockets of all clients; return the number of sockets."""
         shells = self._engine.runner.shells
         for shell in shells:
             shell.abort()
-        # The loop tells each of them that its socket is gone before it goes on here.
+        # Let the event loop report each lost connection first.
         await asyncio.sleep(0)
         return len(shells)
 
     async def block(self, on: bool) -> None:
-        """Block publishers as a broker does whose memory is short, or let them go on."""
+        """Block publishers as if memory were short, or unblock them."""
         self._engine.runner.now()
         self._node.broker.force_alarm(on)
         self._engine.runner.run()
 
     async def fill_disk(self, on: bool) -> None:
-        """Have the disk be full, or have room again, and let the broker find that out."""
+        """Make the disk full, or give it room again, and have the broker notice."""
         assert self._parts.fillable is not None
         self._parts.fillable.full = on
         engine = self._engine
@@ -227,32 +227,34 @@ class Handles:
         engine.runner.run()
 
     async def delay(self, seconds: float) -> None:
-        """Have what clients send arrive so much later from now on."""
+        """Delay all input from clients by this time from now on."""
         self._parts.traffic.delay_seconds = seconds
 
     async def nack_next(self, count: int) -> None:
-        """Answer the next publishes on channels with confirms by a basic.nack."""
+        """Answer the next `count` publishes on confirm channels with basic.nack."""
         self._parts.traffic.nacks_left = count
 
     async def reset_next(self, count: int) -> None:
-        """Reset the next connections before the broker says a word."""
+        """Reset the next `count` connections before the broker sends anything."""
         self._parts.traffic.resets_left = count
 
     async def refuse_next(self, method: str, count: int, code: int, text: str) -> None:
-        """Answer the next methods of a kind by an error.  Raises: ValueError."""
+        """Answer the next `count` methods of this kind with an error.  Raises: ValueError."""
         self._parts.traffic.refuse(Refusal(method, count, code, text))
 
     async def heal(self) -> None:
-        """Undo all faults that last."""
+        """Undo all lasting faults."""
         self._parts.traffic.clear()
         await self.block(False)
         await self.fill_disk(False)
 
     async def advance(self, seconds: float, heartbeats: bool) -> None:
-        """Move the broker's clock on, from deadline to deadline.
+        """Move the broker's clock forward, from deadline to deadline.
 
-        All that is due on the way happens in its order: what expires goes where it is
-        dead-lettered, and may expire there again.  Without `heartbeats` the time is no silence of
+        Everything that falls due on the way happens in order: an expired message is dead-lettered,
+        and
+        may expire again in the next queue.  Without `heartbeats`, the time does not count as
+        silence of
         the clients.
         """
         left_ms = round(seconds * 1000)
@@ -275,14 +277,14 @@ class Handles:
                         connection.heartbeat.input_ms = self._node.clock.monotonic_ms()
             runner.clock_moved()
             await self._settle()
-        # A peer that seems silent is read from once more before its connection is closed.
+        # The broker reads once more from a silent peer before it closes the connection.
         await asyncio.sleep(0)
         runner.tick()
         await self._settle()
         await asyncio.sleep(0)
 
     async def _settle(self) -> None:
-        """Wait until nothing is left to do at once, and the disk has what it has room for."""
+        """Wait until all immediate work is done and everything that fits is on the disk."""
         runner = self._engine.runner
         runner.run()
         while not runner.failed and not self._engine.space.stuck:

@@ -1,4 +1,4 @@
-"""What works for a broker once it is recovered: its disk threads, runner, upkeep and logins."""
+"""The working parts of a recovered broker: its disk threads, runner, upkeep and logins."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from leveret.store.journal.journal import Group
 
 
 def upkeep_limits(settings: Settings) -> UpkeepLimits:
-    """Return when upkeep begins to work, by the settings."""
+    """Return the thresholds for upkeep from the settings."""
     return UpkeepLimits(
         settings.journal_bytes_max, settings.compact_records_min, settings.compact_live_percent
     )
 
 
 class Engine:
-    """The working parts of one broker; made in the loop that the broker runs in."""
+    """The working parts of one broker; created in the broker's event loop."""
 
     def __init__(self, ground: Ground, recovered: Recovered) -> None:
         settings = ground.settings
@@ -64,19 +64,19 @@ class Engine:
             ending.is_wanted,
             ending.failed,
         )
-        # A checkpoint leaves damage behind and puts what was saved of it in a new chunk.
+        # A checkpoint drops damaged records and saves their readable messages in a new chunk.
         self.upkeep.wanted = bool(recovered.report.damages or recovered.report.known)
         self.authenticator = PasswordAuthenticator(loop, ground.broker.users, self.runner.run)
 
     def start(self) -> None:
-        """Begin to work."""
+        """Start the parts."""
         self.runner.observe(self.upkeep)
         self._ground.ending.watch(self.runner)
         self.threads.start()
         self.runner.now()
 
     async def sync_now_and_then(self) -> None:
-        """Sync every `sync_interval_ms` what was written since, where the setting says so."""
+        """Sync unsynced writes every `sync_interval_ms`, for `sync = "interval"`."""
         while True:
             await asyncio.sleep(self._ground.settings.sync_interval_ms / 1000)
             if self._unsynced:
@@ -84,23 +84,23 @@ class Engine:
                 self.threads.sync.submit(self._sync_files)
 
     def hold_files(self, on: bool) -> asyncio.Future[None]:
-        """Keep all files of checkpoints, or let go of them; in the thread that removes them."""
+        """Keep all files of checkpoints, or release them; runs in the thread that removes files."""
         return self.runner.in_sync_thread(lambda: self.upkeep.hold_files(on))
 
     def stop(self) -> None:
-        """Finish what was submitted, and end the threads."""
+        """Finish submitted work and end the threads."""
         self.threads.stop()
         self.authenticator.stop()
 
     def abandon(self) -> None:
-        """Have nothing more done, and end the threads; files are closed as they are."""
+        """Drop pending work and end the threads; close the files as they are."""
         self.runner.fail()
         self.stop()
         self._files.close()
         self._ground.chunks.close()
 
     def close_files(self) -> None:
-        """Sync what the `sync` setting left to the system, and close the journal."""
+        """Sync the writes that the `sync` setting left to the system, and close the journal."""
         try:
             self._files.sync()
             self._files.close()
@@ -111,7 +111,7 @@ class Engine:
     # -- in the sync thread ------------------------------------------------------------------------
 
     def _write_group(self, group: Group) -> None:
-        """Write a group and, by the `sync` setting, sync it."""
+        """Write a group to the journal, and sync it if the `sync` setting says so."""
         began = time.monotonic_ns()
         self._files.append(group)
         self._io.wrote(group.records, group.size, time.monotonic_ns() - began)

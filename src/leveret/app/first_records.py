@@ -1,4 +1,4 @@
-"""What a start journals before clients come: that it was, the first user, and the definitions."""
+"""Journal the records of a start before clients connect: start, first user and definitions."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from leveret.management.definitions import read_definitions
 from leveret.server.authentication import PasswordAuthenticator
 from leveret.store.disk import UNBOUNDED
 
-#: The largest file of definitions that is loaded: some hundred thousand queues; a device that
-#: never ends is none.
+#: The largest definitions file that is loaded, enough for some hundred thousand queues.  It also
+#: bounds the read if the path is a device without an end.
 DEFINITIONS_BYTES_MAX: Final = 256 * 1024 * 1024
 
 
-#: The limits of users of a new data directory; the bytes of their messages follow from the disk.
+#: The limits of users of a new data directory; the limit on message bytes is a share of the disk.
 NEW_USER_LIMITS: Final = {
     MAX_CONNECTIONS: CONNECTIONS_PER_USER,
     MAX_QUEUES: QUEUES_PER_USER,
@@ -39,18 +39,18 @@ NEW_USER_LIMITS: Final = {
 
 
 class BadDefinitions(Exception):
-    """The definitions of the settings cannot be loaded; the text says which and why."""
+    """The definitions file of the settings cannot be loaded; the text says which and why."""
 
 
 def journal_start(ground: Ground, authenticator: PasswordAuthenticator, uuid: bytes) -> None:
-    """Journal the start, so that a clean stop is only ever the last thing said.
+    """Journal the start, so that a clean stop can only ever be the last record.
 
-    `uuid` is the data directory's.  Raises: BadDefinitions.
+    `uuid` belongs to the data directory.  Raises: BadDefinitions.
     """
     settings = ground.settings
     broker = ground.broker
     journal = broker.core.journal
-    # With the uuid the journal can be read even when the file `format` is lost.
+    # With the uuid, the journal can be read even if the file `format` is lost.
     start = {"version": __version__, "time_ms": ground.clock.wall_ms(), "uuid": uuid}
     journal.define("start", start)
     capacity = ground.disk.capacity()
@@ -58,10 +58,10 @@ def journal_start(ground: Ground, authenticator: PasswordAuthenticator, uuid: by
         broker.core.quotas.message_bytes = capacity * MESSAGE_BYTES_PER_USER_PERCENT // 100
         broker.parameters.apply_defaults()
     definitions = _definitions(ground)
-    # One record: a crash must not leave a user who may enter no vhost.
+    # One transaction: a crash must not leave a user without access to any vhost.
     journal.begin_tx()
     if not broker.vhosts and not broker.users.by_name:
-        # Data that an earlier release made go on without.
+        # Data directories of earlier releases keep having no limits.
         broker.parameters.set_global(DEFAULT_USER_LIMITS, dict(NEW_USER_LIMITS))
     if not broker.vhosts and not definitions.get("vhosts"):
         broker.add_vhost(settings.default_vhost)
@@ -78,7 +78,7 @@ def journal_start(ground: Ground, authenticator: PasswordAuthenticator, uuid: by
 
 
 def _definitions(ground: Ground) -> Arguments:
-    """Return what the file of the settings defines, nothing without one."""
+    """Return the definitions of the settings' file; empty without one."""
     path = ground.settings.load_definitions
     if path is None:
         return {}
@@ -97,7 +97,7 @@ def _definitions(ground: Ground) -> Arguments:
 
 
 def _load(ground: Ground, definitions: Arguments) -> None:
-    """Add the definitions of the settings to what is there, all or nothing."""
+    """Add the definitions of the settings to the existing ones, all or nothing."""
     path = ground.settings.load_definitions
     log = ground.log
     try:
@@ -105,7 +105,7 @@ def _load(ground: Ground, definitions: Arguments) -> None:
     except PreconditionFailed as error:
         raise BadDefinitions(f"load_definitions: {path}: {error.text}") from None
     for note in report.notes:
-        log.warning("left out of the definitions", place=note)
+        log.warning("definition skipped", place=note)
     for note in report.kept:
-        log.warning("kept without effect", place=note)
+        log.warning("definition kept without effect", place=note)
     log.info("definitions loaded", path=str(path), changed=report.changed)

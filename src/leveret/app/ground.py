@@ -1,4 +1,4 @@
-"""What a broker has before it is recovered, and how it ends."""
+"""The parts of a broker that exist before recovery, and the end of the broker."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from leveret.server.runner import Runner
 from leveret.store.disk import StorageFailure
 from leveret.store.journal.journal import Journal
 
-#: The exit code for an exception that nobody expected: EX_SOFTWARE of BSD's sysexits.h.
+#: The exit code for an unexpected exception: EX_SOFTWARE of BSD's sysexits.h.
 INTERNAL_ERROR: Final = 70
 
 
 class Ending:
-    """The end of a broker: asked for, or because of a failure.
+    """The end of a broker, by request or after a failure.
 
-    `on_failure` is called with the exit code when the storage fails, or what nobody expected
-    happens.  The first failure is the one that counts.
+    `on_failure` is called with the exit code after a storage failure or an unexpected exception.
+    Only the first failure counts.
     """
 
     def __init__(
         self, log: structlog.typing.FilteringBoundLogger, on_failure: Callable[[int], None]
     ) -> None:
         self.failure: StorageFailure | None = None
-        #: What nobody expected, and stopped the broker.
+        #: The unexpected exception that stopped the broker.
         self.bug: BaseException | None = None
         self._log = log
         self._on_failure = on_failure
@@ -42,37 +42,37 @@ class Ending:
         self._runner: Runner | None = None
 
     def watch(self, runner: Runner) -> None:
-        """Have a failure stop this runner from now on, and drop its connections."""
+        """Stop this runner and drop its connections if the broker fails."""
         self._runner = runner
 
     @property
     def exit_code(self) -> int:
-        """0 until something ends the broker; then what the process ends with."""
+        """The exit code of the process: 0 unless the broker failed."""
         if self.bug is not None:
             return INTERNAL_ERROR
         return 0 if self.failure is None else 1
 
     def is_wanted(self) -> bool:
-        """Tell whether the broker is about to end."""
+        """Return whether the broker is about to end."""
         return self._wanted.is_set()
 
     def request(self) -> None:
-        """Ask for a graceful stop."""
+        """Request a graceful stop."""
         self._wanted.set()
 
     async def wait(self) -> None:
-        """Wait until a stop is asked for or something fails."""
+        """Wait for a stop request or a failure."""
         await self._wanted.wait()
 
     def check(self) -> None:
-        """Raise what made the broker fail, if anything did."""
+        """Raise the error that made the broker fail, if any."""
         if self.failure is not None:
             raise self.failure
         if self.bug is not None:
             raise self.bug
 
     def failed(self, failure: StorageFailure) -> None:
-        """Confirm nothing more and end: what the disk holds is no longer known."""
+        """Stop confirming and end: the contents of the disk are no longer known."""
         if self.exit_code != 0:
             return
         self.failure = failure
@@ -80,9 +80,9 @@ class Ending:
         self._end()
 
     def broken(self, bug: BaseException) -> None:
-        """Confirm nothing more and end: nobody knows what is true of the state any more.
+        """Stop confirming and end: the state in memory can no longer be trusted.
 
-        What was confirmed is on the disk; the next start recovers it.
+        Confirmed messages are on the disk; the next start recovers them.
         """
         if isinstance(bug, StorageFailure):
             self.failed(bug)
@@ -90,7 +90,7 @@ class Ending:
         if self.exit_code != 0:
             return
         self.bug = bug
-        said = "internal error, the broker stops: the next start recovers what was confirmed"
+        said = "internal error, the broker stops: the next start recovers all confirmed messages"
         self._log.critical(said, reason=unquoted(bug), exc_info=bug)
         self._end()
 
@@ -104,10 +104,10 @@ class Ending:
 
 
 class Ground:
-    """What a broker has before it is recovered.  Raises: StorageFailure."""
+    """The parts of a broker that exist before recovery.  Raises: StorageFailure."""
 
     def __init__(self, settings: Settings, parts: Parts, on_failure: Callable[[int], None]) -> None:
-        #: Others take their place when they are reloaded (`app.reload`).
+        #: Replaced when the settings are reloaded (`app.reload`).
         self.settings = settings
         self.parts: Final = parts
         self.log: Final = parts.log()
@@ -120,7 +120,7 @@ class Ground:
         self.ending: Final = Ending(self.log, on_failure)
 
     def keep_to(self, settings: Settings) -> None:
-        """Have the broker keep to what the settings say that memory and disk are used for."""
+        """Apply the memory and disk limits of the settings to the broker."""
         broker = self.broker
         broker.limit_memory(settings.memory_bytes_max)
         broker.core.accounts.definition_bytes_max = settings.definition_bytes_max

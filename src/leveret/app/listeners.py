@@ -1,4 +1,4 @@
-"""All that a broker listens on: AMQP, HareMQ, HTTP and the operator's Unix socket."""
+"""All listeners of a broker: AMQP, HareMQ, HTTP and the operator's Unix socket."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ from leveret.wire.haremq.requests import HareCodec
 
 
 class CannotListen(Exception):
-    """An address cannot be listened on, or what that needs is missing; the text says why."""
+    """Cannot listen on an address, or a package for it is missing; the text gives the reason."""
 
 
 def make_hare_codec(settings: Settings) -> HareCodec | None:
-    """Return what decodes HareMQ's requests, if its clients are listened for.
+    """Return the decoder of HareMQ's requests, or None if the broker does not listen for HareMQ.
 
-    Raises: CannotListen without its extra.
+    Raises: CannotListen if the extra `haremq` is not installed.
     """
     if settings.haremq_port is None:
         return None
@@ -67,13 +67,13 @@ def make_hare_codec(settings: Settings) -> HareCodec | None:
     except ImportError as error:
         raise CannotListen(
             f"haremq_port needs the protobuf package ({error}): install the extra `haremq`, or "
-            "leave the setting out"
+            "remove the setting"
         ) from None
     return ProtobufCodec()
 
 
 class Listeners:
-    """The listeners of one broker, and the places that they give to connections.
+    """The listeners of one broker, and their connection slots.
 
     Raises: TooFewDescriptors.
     """
@@ -81,7 +81,7 @@ class Listeners:
     def __init__(
         self, ground: Ground, engine: Engine, tls: Certificates | None, codec: HareCodec | None
     ) -> None:
-        """TLS is listened for where there are certificates, HareMQ where there is a codec."""
+        """Listen for TLS if there are certificates, and for HareMQ if there is a codec."""
         self._ground = ground
         self._engine = engine
         self._quiet = Quiet(ground.clock)
@@ -113,7 +113,7 @@ class Listeners:
             self._log_connection,
             self._say,
         )
-        #: Where AMQP, AMQP over TLS and HareMQ's protocol are listened on; 0 before, or for none.
+        #: The ports for AMQP, AMQP over TLS and HareMQ; 0 before `start`, or if not listening.
         self.port = 0
         self.tls_port = 0
         self.haremq_port = 0
@@ -125,14 +125,14 @@ class Listeners:
         return [self.admission, *self.http.admissions]
 
     def _connection_limits(self) -> ConnectionLimits:
-        """Return how many connections may be open at once.  Raises: TooFewDescriptors."""
+        """Return the limits on open connections.  Raises: TooFewDescriptors."""
         limits = descriptors.connection_limits()
         if warning := descriptors.warning(limits.clients):
             self._ground.log.warning(warning)
         return limits
 
     def _make_doors(self, limits: ConnectionLimits) -> Doors:
-        """Return how the HTTP listeners accept connections, and how many of them."""
+        """Return how the HTTP listeners accept connections, and their limits."""
         proxied = self._ground.settings.http_proxy_protocol
         plain = accepting(self._say, self._after_proxy(None, proxied))
         with_tls = None
@@ -149,7 +149,7 @@ class Listeners:
         )
 
     def _start_http(self) -> None:
-        """Listen on TCP, before AMQP clients are told where."""
+        """Listen for HTTP on TCP, before AMQP clients are told its ports."""
         settings = self._ground.settings
         plain = (settings.http_host, settings.http_port) if settings.http else None
         https = settings.https and self._tls is not None
@@ -169,7 +169,7 @@ class Listeners:
             self._start_metrics()
 
     def _make_backups(self) -> Backups:
-        """Return what makes backups over HTTP; the thread that reads in bulk reads files."""
+        """Return the backups over HTTP; the bulk-read thread reads their files."""
         runner, disk = self._engine.runner, self._ground.disk
         journal = self._ground.broker.core.journal
 
@@ -188,7 +188,7 @@ class Listeners:
         return Backups(source, durable, self._ground.clock, self._say, allowed, is_loopback)
 
     def _make_operator(self) -> Operator:
-        """Return what the routes of the HTTP API need to read and change the broker."""
+        """Return the broker's functions that the routes of the HTTP API call."""
         ground, engine = self._ground, self._engine
         return Operator(
             engine.runner.now,
@@ -210,26 +210,26 @@ class Listeners:
         )
 
     def _scrapes(self) -> Scrapes | None:
-        """Return what makes the totals of metrics; None where there are none."""
+        """Return the totals of metrics; None if metrics are off."""
         settings = self._ground.settings
         if not settings.metrics:
             return None
         return Scrapes(self._sampler.walks, settings.metrics_prefix, settings.rabbitmq_version)
 
     def _start_metrics(self) -> None:
-        """Listen for Prometheus, and warn where others than ours may ask too."""
+        """Listen for Prometheus, and warn if other machines can connect."""
         settings = self._ground.settings
         host = settings.metrics_host
         self.http.start_metrics(host, settings.metrics_port)
         if self.http.metrics_port and host != "localhost" and not is_loopback(host):
             self._ground.log.warning(
-                "metrics need no password: whoever reaches the address reads the names of queues, "
-                "vhosts and connections; choose a loopback address by metrics_host",
+                "metrics need no password: anyone who can reach the address can read the names of "
+                "queues, vhosts and connections; set metrics_host to a loopback address",
                 host=host,
             )
 
     def take_settings(self) -> None:
-        """Have new connections begin, and new logins be judged, by the settings in effect."""
+        """Apply the reloaded settings to new connections and new logins."""
         taken = self._ground.settings
         self._openings.seconds = taken.handshake_seconds
         if self._keeper is not None:
@@ -263,7 +263,7 @@ class Listeners:
         )
 
     async def start(self) -> None:
-        """Listen for AMQP, and on the operator's socket.  Raises: CannotListen."""
+        """Listen for AMQP and on the operator's socket.  Raises: CannotListen."""
         settings = self._ground.settings
         await self._start_tls()
         if settings.amqp:
@@ -284,13 +284,13 @@ class Listeners:
         await self._warn_of_exposure()
 
     async def _warn_of_exposure(self) -> None:
-        """Warn of listeners and directories that other machines or other users can use."""
+        """Warn about listeners and directories that other machines or other users can use."""
         settings = self._ground.settings
         socket = self._ground.parts.management_socket()
         for directory in dict.fromkeys([settings.data_dir, *([socket.parent] if socket else [])]):
             if others := other_writers(directory):
                 self._ground.log.warning(
-                    "other users may write to a directory of the broker, and so replace its files "
+                    "other users can write to a directory of the broker, and so replace its files "
                     "and the socket to which leveret ctl sends passwords: remove the permission "
                     "(chmod go-w), or make the broker's user the owner (chown)",
                     directory=str(directory.absolute()),
@@ -301,7 +301,7 @@ class Listeners:
         for speaks, host in plain.items():
             if _is_exposed(host):
                 self._ground.log.warning(
-                    "a port without TLS is listened on beyond this machine: passwords and messages "
+                    "a port without TLS can be reached from other machines: passwords and messages "
                     "can be read on the network; set tls_certificate and turn the port off "
                     "(amqp=false, http=false), or listen on a loopback address",
                     port=speaks,
@@ -314,12 +314,12 @@ class Listeners:
         loop = asyncio.get_running_loop()
         if await loop.run_in_executor(None, has_password, user, b"guest"):
             self._ground.log.warning(
-                "the user guest has its default password, which everybody knows, and the broker is "
-                "listened to beyond this machine; change it by leveret ctl change_password"
+                "the user guest has its default password, which everybody knows, and the broker "
+                "can be reached from other machines; change it with leveret ctl change_password"
             )
 
     def stop(self) -> None:
-        """Accept no more connections of AMQP and HareMQ's protocol, and end samples and backups."""
+        """Accept no more AMQP and HareMQ connections, and end samples and backups."""
         self._sampler.stop()
         self._backups.close()
         self.amqp.stop()
@@ -330,7 +330,7 @@ class Listeners:
             self._tls.stop()
 
     async def _start_tls(self) -> None:
-        """Listen for AMQP over TLS, where there are certificates.  Raises: CannotListen."""
+        """Listen for AMQP over TLS, if there are certificates.  Raises: CannotListen."""
         settings = self._ground.settings
         if self._tls is not None:
             host, port, names = settings.host, settings.tls_port, "host and tls_port"
@@ -340,20 +340,20 @@ class Listeners:
             self._say("info", f"listening on amqps://{host}:{self.tls_port}")
 
     def _after_proxy(self, opening: Open | None, proxied: bool) -> Open | None:
-        """Return the opening behind a proxy's header, where there is one."""
+        """Return `opening`, preceded by a proxy's header if the listener expects one."""
         if not proxied:
             return opening
         return partial(ProxyConnection, self._openings, opening)
 
     def _tell_haremq(self) -> None:
-        """Say where HareMQ's clients are listened for, and warn where others than ours may come."""
+        """Log the HareMQ address, and warn if other machines can connect."""
         settings = self._ground.settings
         host = settings.haremq_host
         self._say("info", f"listening for HareMQ on {host}:{self.haremq_port}")
         if host != "localhost" and not is_loopback(host):
             self._ground.log.warning(
-                "clients of HareMQ do not log in: whoever reaches the address has the rights of "
-                "the user; choose a loopback address by haremq_host",
+                "clients of HareMQ do not log in: anyone who can reach the address has the "
+                "permissions of the user; set haremq_host to a loopback address",
                 host=host,
                 user=settings.haremq_user,
             )
@@ -372,7 +372,7 @@ class Listeners:
         )
 
     def _effective(self) -> dict[str, object]:
-        """Return the settings that are in effect; those that are secret are left out."""
+        """Return the settings in effect, without the secret ones."""
         settings = self._ground.settings
         secret = {
             name
@@ -386,7 +386,7 @@ class Listeners:
         return self._direct.channel(user, vhost)
 
     def _addresses(self) -> list[ListenAddress]:
-        """Return what is listened on, by RabbitMQ's names of protocols."""
+        """Return the addresses of all listeners, with RabbitMQ's names of protocols."""
         settings = self._ground.settings
         found = [ListenAddress("amqp", settings.host, self.port)] if self.port else []
         if self.haremq_port:
@@ -400,7 +400,7 @@ class Listeners:
         return found
 
     def _secure(self, protocol: str, host: str, port: int) -> ListenAddress:
-        """Return an address with its certificate; one that cannot be read has ended."""
+        """Return an address with its certificate; an unreadable certificate counts as expired."""
         path = self._ground.settings.tls_certificate
         expires = 0.0
         with contextlib.suppress(OSError, ValueError, IndexError):
@@ -427,13 +427,13 @@ class Listeners:
         }
 
     def _say(self, level: str, text: str) -> None:
-        """Log what a listener has to tell; warnings are of strangers, who may be many."""
+        """Log a listener's message; warnings are limited, since strangers can cause many."""
         said = self._quiet.judge(text) if level == "warning" else text
         if said is not None:
             getattr(self._ground.log, level)(said)
 
     def _log_connection(self, level: str, connection: ClientSession, text: str) -> None:
-        # Who has entered no vhost is a stranger.
+        # A client that has not entered a vhost is a stranger.
         said = self._quiet.judge(text) if connection.vhost is None else text
         if said is not None:
             getattr(self._ground.log, level)(said, connection=connection.name)
@@ -445,19 +445,19 @@ def _names(settings: Settings) -> frozenset[str]:
 
 
 def _is_exposed(host: str) -> bool:
-    """Tell whether other machines may reach an address that is listened on."""
+    """Return whether other machines can reach a listener's address."""
     return host != "localhost" and not is_loopback(host)
 
 
 async def _listen(
     listener: Listener, host: str, port: int, names: str, opening: Open | None = None
 ) -> int:
-    """Have a listener listen; return its port.  Raises: CannotListen."""
+    """Start a listener; return its port.  Raises: CannotListen."""
     try:
         return await listener.start(host, port, opening)
     except OSError as error:
-        # asyncio tells the address in its text again; a name that is not found has no number.
+        # asyncio repeats the address in its text; an unresolved name has no error number.
         number = error.errno or 0
         reason = os.strerror(number) if number > 0 else str(error.strerror or error)
         text = f"cannot listen for {listener.speaks} on {host}:{port}: {reason}"
-        raise CannotListen(f"{text}; choose others by {names}") from None
+        raise CannotListen(f"{text}; set {names} to another address") from None

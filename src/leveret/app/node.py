@@ -1,11 +1,11 @@
 """A broker's life: start, serve, stop.
 
-Order of start: lock and recover the data directory, put the state back, load definitions, journal
-what is new, sync, listen.  Order of stop: listen no more, close connections, sync, mark the stop as
+Order of start: lock and recover the data directory, restore the state, load definitions, journal
+new records, sync, listen.  Order of stop: stop listening, close connections, sync, mark the stop as
 clean.
 
-A node changes nothing of its process: garbage collection, signals, limits and the allocator belong
-to whoever runs the process (`cli.serving`), and there may be several nodes in one.
+A node does not change its process: garbage collection, signals, limits and the allocator belong to
+the program that runs the process (`cli.serving`), and one process may have several nodes.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ from leveret.server.descriptors import TooFewDescriptors
 from leveret.server.opening.certificates import Certificates
 from leveret.wire.haremq.requests import HareCodec
 
-#: Dead letters that were dropped are told of so often at most.
+#: The minimum time between two log lines about dropped dead letters.
 LETTERS_TOLD_MS: Final = 60_000
 
 #: How long a graceful stop waits for clients to answer its connection.close.
 STOP_SECONDS: Final = 2.0
 
-#: How long the end may take once the storage failed, or what nobody expected happened.
+#: How long a stop may take after a storage failure or an unexpected exception.
 FAILED_SECONDS: Final = 0.6
 
 
 class Node:
     """One broker.
 
-    Before `start` it has what its settings say (`Ground`); `start` puts its state back and makes
-    what works for it (`Engine`), and then what it listens on (`Listeners`).
+    Before `start` it has the parts that follow from its settings (`Ground`); `start` restores its
+    state and creates its working parts (`Engine`), and then its listeners (`Listeners`).
     """
 
     def __init__(
@@ -55,10 +55,10 @@ class Node:
         parts: Parts | None = None,
         on_failure: Callable[[int], None] = lambda _code: None,
     ) -> None:
-        """Make a broker that is not started.  Raises: StorageFailure.
+        """Create a broker without starting it.  Raises: StorageFailure.
 
-        `on_failure` is called with the exit code when the storage fails, or what nobody expected
-        happens.
+        `on_failure` is called with the exit code after a storage failure or an unexpected
+        exception.
         """
         ground = Ground(settings, parts or Parts(settings), on_failure)
         self._ground: Final = ground
@@ -71,7 +71,7 @@ class Node:
         self._tasks: list[asyncio.Task[None]] = []
         self._certificates: Certificates | None = None
         self._codec: HareCodec | None = None
-        #: How many dropped dead letters the log knows of, and when it may be told of more.
+        #: The number of dropped dead letters already logged, and the time of the next log line.
         self._letters_told = 0
         self._letters_tell_at_ms = 0
 
@@ -82,19 +82,19 @@ class Node:
 
     @property
     def engine(self) -> Engine:
-        """What works for the broker, from its recovery on."""
+        """The working parts of the broker; they exist after recovery."""
         assert self._engine is not None, "the broker is not recovered"
         return self._engine
 
     @property
     def listeners(self) -> Listeners:
-        """What the broker listens on, once it does."""
+        """The broker's listeners; they exist once it listens."""
         assert self._listeners is not None, "the broker does not listen"
         return self._listeners
 
     @property
     def port(self) -> int:
-        """Where the broker listens for AMQP."""
+        """The port for AMQP."""
         return self.listeners.port
 
     # -- start ------------------------------------------------------------------------------------
@@ -106,7 +106,7 @@ class Node:
         CannotListen; TooFewDescriptors; BadCertificates.
         """
         asyncio.get_running_loop().set_exception_handler(self._handle_exception)
-        # Before recovery, which takes long where there is much.
+        # Before recovery, which can take long.
         self._certificates = make_certificates(self.settings, self._say)
         self._codec = make_hare_codec(self.settings)
         recovered = recover(self._ground)
@@ -139,9 +139,9 @@ class Node:
         getattr(self.log, level)(text)
 
     async def reload(self, read: Callable[[], Settings] | None = None) -> None:
-        """Take new certificates, if there are some that fit together, and what `read` returns.
+        """Load changed certificates if they are consistent, and the settings that `read` returns.
 
-        `read` raises ConfigError for settings that do not fit.
+        `read` raises ConfigError for invalid settings.
         """
         if read is not None:
             reload_settings(self._ground, self.engine, self.listeners, read)
@@ -149,15 +149,15 @@ class Node:
             await self._certificates.reload()
 
     def request_reload(self, read: Callable[[], Settings] | None = None) -> None:
-        """Have `reload` done soon."""
+        """Schedule a `reload`."""
         self._start_task(self.reload(read))
 
     def _handle_exception(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Judge what the loop caught: from a callback, such as a timer's, it ends the broker.
+        """Handle an error that the event loop caught; one from a callback ends the broker.
 
-        The rest passes: what the system refuses a socket (no descriptor left to accept with), what
-        HTTP's own protocol makes of hostile input, and futures that nobody waited for.  What a
-        request did is judged where it is answered.
+        Other errors are only logged: errors of the system on a socket (no descriptor left for
+        accept), errors of the HTTP protocol on hostile input, and futures that nobody awaited.
+        Errors of a request are handled where it is answered.
         """
         error = context.get("exception")
         if isinstance(error, BaseException) and "handle" in context:
@@ -167,7 +167,7 @@ class Node:
             self.log.error("the event loop reports", reason=context["message"], error=what)
 
     def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
-        """Start a task whose end by an exception ends the broker, and not the task alone."""
+        """Start a task; if it ends with an exception, the broker ends too."""
         task = asyncio.get_running_loop().create_task(work)
         task.add_done_callback(self._task_ended)
         self._tasks.append(task)
@@ -186,7 +186,7 @@ class Node:
             self._tell_letters()
 
     def _tell_letters(self) -> None:
-        """Say, once a minute at most, that there were too many copies of dead letters."""
+        """Log dropped dead letters, at most once a minute."""
         dropped = self.broker.core.letters_dropped
         now_ms = self.clock.monotonic_ms()
         if dropped.total() > self._letters_told and now_ms >= self._letters_tell_at_ms:
@@ -203,22 +203,22 @@ class Node:
     # -- stop -------------------------------------------------------------------------------------
 
     def request_stop(self) -> None:
-        """Ask for a graceful stop."""
+        """Request a graceful stop."""
         self.ending.request()
 
     async def wait(self) -> None:
-        """Wait until a stop is asked for or the storage fails."""
+        """Wait for a stop request or a storage failure."""
         await self.ending.wait()
 
     @property
     def exit_code(self) -> int:
-        """0 until something ends the broker; then what the process ends with."""
+        """The exit code of the process: 0 unless the broker failed."""
         return self.ending.exit_code
 
     async def kill(self) -> None:
-        """End as a process does that is killed: nothing more is said, synced or marked.
+        """End like a killed process: send, sync and mark nothing more.
 
-        A broker that did not start lets go of what it had.
+        A broker that has not started only releases its resources.
         """
         for task in self._tasks:
             task.cancel()
@@ -238,7 +238,7 @@ class Node:
     async def stop(self, grace_seconds: float = STOP_SECONDS) -> None:
         """Close the connections, sync, and mark the stop as clean.
 
-        Clients have so long to answer that their connections are closed.
+        Clients have `grace_seconds` to answer connection.close.
         """
         engine = self.engine
         for task in self._tasks:
@@ -255,7 +255,7 @@ class Node:
             lingers = LINGER_STOP_MS / 1000 if self.exit_code == 0 else 0
             await end_lingering(lingers, *self._listeners.admissions)
         if self.exit_code == 0:
-            # What follows from earlier syncs is journaled before the mark, which must be the last.
+            # Records caused by earlier syncs are journaled before the mark, which must be the last.
             await engine.runner.synced()
             self.broker.journal_stop(self.clock.wall_ms())
             await engine.runner.synced()
@@ -265,7 +265,7 @@ class Node:
         self._ground.disk.close()
 
     async def _close_connections(self, engine: Engine, grace_seconds: float) -> None:
-        """Send every client a connection.close and give it a moment to answer."""
+        """Send every client a connection.close and wait a moment for the answers."""
         runner = engine.runner
         for shell in runner.shells:
             shell.connection.force("broker forced connection closure with reason 'shutdown'")

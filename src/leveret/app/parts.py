@@ -1,7 +1,7 @@
-"""What a broker is made of that its settings do not say: time, chance, files and the log.
+"""The parts of a broker that its settings do not determine: time, randomness, files and the log.
 
-They enter the core here.  A broker of another kind, such as one in a test that has its files in
-memory, makes some of them otherwise.
+They enter the core here.  Another kind of broker, such as a test's with its files in memory,
+overrides some of them.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ class SystemClock(Clock):
     def wall_ms(self) -> int:
         """Return milliseconds since the Unix epoch.
 
-        It is the wall time at the start with what has passed since, a machine's sleep included: a
+        It is the wall time at the start plus the elapsed time, including the machine's sleep: a
         step of the machine's clock expires no message.
         """
         return (time.clock_gettime_ns(time.CLOCK_BOOTTIME) + self._offset_ns) // 1_000_000
 
     def monotonic_ms(self) -> int:
-        """Return milliseconds of a clock that never goes back."""
+        """Return milliseconds of a monotonic clock."""
         return time.monotonic_ns() // 1_000_000
 
 
@@ -56,7 +56,7 @@ class SystemTokens(Tokens):
     """Tokens from the system's source of randomness."""
 
     def token(self) -> str:
-        """Return 16 bytes of chance as URL-safe base 64."""
+        """Return 16 random bytes as URL-safe base 64."""
         return secrets.token_urlsafe(16)
 
 
@@ -64,18 +64,18 @@ class RandomStreamIds(StreamIds):
     """Ids of streams from the system's source of randomness."""
 
     def new_id(self) -> str:
-        """Return 8 bytes of chance as hexadecimal digits."""
+        """Return 8 random bytes as hexadecimal digits."""
         return secrets.token_hex(8)
 
 
 class Parts:
-    """The parts of a broker that serves on a machine, by its settings."""
+    """The parts of a broker that serves on a machine, created from its settings."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         #: The lowest level of the log.
         self.threshold = Threshold(settings.log_level)
-        #: The end of the log, for who looks at it over HTTP.
+        #: The end of the log, for readers over HTTP.
         self.recent = RecentLog()
 
     def log(self) -> structlog.typing.FilteringBoundLogger:
@@ -87,15 +87,15 @@ class Parts:
         return SystemClock()
 
     def disk(self) -> Disk:
-        """Return the disk that everything goes through.  Raises: StorageFailure."""
+        """Return the disk for all file access.  Raises: StorageFailure."""
         return RealDisk(str(self.settings.data_dir))
 
     def first_user(self, name: str, password: bytes) -> User:
-        """Return the user that a broker without any begins with; hashing takes some 20 ms."""
+        """Return the first user of a broker without users; hashing takes some 20 ms."""
         return User(name, hash_argon2(password), ["administrator"], ARGON2)
 
     def management_socket(self) -> Path | None:
-        """Return where the operator's Unix socket lies; None for none."""
+        """Return the path of the operator's Unix socket; None for no socket."""
         return self.settings.management_socket
 
     def listener(
@@ -108,10 +108,10 @@ class Parts:
         log: Log,
         say: Callable[[str, str], None],
     ) -> AmqpListener:
-        """Return what listens for AMQP; see `AmqpListener`."""
+        """Return the listener for AMQP; see `AmqpListener`."""
         tokens = SystemTokens()
         return AmqpListener(runner, broker, settings, authenticator, tokens, admission, log, say)
 
     def checkpoint_source(self, broker: Broker, compaction: Compaction | None) -> CheckpointSource:
-        """Return what hands the broker's state over to the next checkpoint."""
+        """Return the source of the broker's state for the next checkpoint."""
         return BrokerCheckpoint(broker, compaction)

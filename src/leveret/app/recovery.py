@@ -1,4 +1,4 @@
-"""Putting a broker's state back from its data directory, before it listens."""
+"""Restore a broker's state from its data directory, before it listens."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from leveret.store.recovery.recovery import Recovery, RecoveryReport
 
 @dataclass(frozen=True)
 class Recovered:
-    """What recovery found, and where the next checkpoints go on from."""
+    """The results of recovery, and the checkpoints that continue from them."""
 
     report: RecoveryReport
     checkpoints: CheckpointStore
 
 
 def recover(ground: Ground) -> Recovered:
-    """Lock the data directory and put the broker's state back.
+    """Lock the data directory and restore the broker's state.
 
     Raises: StorageFailure when the data directory cannot be used.
     """
@@ -44,7 +44,7 @@ def recover(ground: Ground) -> Recovered:
 
 
 def _equip(ground: Ground, report: RecoveryReport, checkpoints: CheckpointStore) -> None:
-    """Give the broker the journal, the files and the clock that it goes on with."""
+    """Attach the journal, files and clock to the broker."""
     settings = ground.settings
     broker = ground.broker
     core = broker.core
@@ -60,7 +60,7 @@ def _equip(ground: Ground, report: RecoveryReport, checkpoints: CheckpointStore)
 
 
 def _count(ground: Ground, report: RecoveryReport, restore: Restore, began_ms: int) -> None:
-    """Note for metrics what recovery found."""
+    """Store the results of recovery for metrics."""
     counts = ground.broker.core.counts
     counts.identity = report.uuid.hex()
     counts.recovered_records = int(report.records)
@@ -70,7 +70,7 @@ def _count(ground: Ground, report: RecoveryReport, restore: Restore, began_ms: i
 
 
 def _tell(ground: Ground, report: RecoveryReport, restore: Restore) -> None:
-    """Log what recovery found."""
+    """Log the results of recovery."""
     log = ground.log
     for damage in report.damages + report.known + report.torn:
         ground.broker.core.damage.add(damage)
@@ -81,7 +81,7 @@ def _tell(ground: Ground, report: RecoveryReport, restore: Restore) -> None:
     for damage in report.torn:
         log.warning("torn end of the journal cut off", place=str(damage))
     for name in restore.orphaned:
-        log.error("messages of an unexplained queue were kept", queue=name)
+        log.error("kept messages of a queue without a definition", queue=name)
     if report.created:
         log.info("new data directory", data_dir=str(ground.settings.data_dir))
         return
@@ -94,8 +94,8 @@ def _tell(ground: Ground, report: RecoveryReport, restore: Restore) -> None:
     accounts = ground.broker.core.accounts
     if accounts.definition_bytes > accounts.definition_bytes_max:
         log.warning(
-            "the definitions take more memory than they may: new ones are refused until some are "
-            "deleted or definition_bytes_max is raised",
+            "the definitions use more memory than definition_bytes_max: new ones are refused until "
+            "some are deleted or definition_bytes_max is raised",
             definition_bytes=int(accounts.definition_bytes),
             definition_bytes_max=int(accounts.definition_bytes_max),
         )

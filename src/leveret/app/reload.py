@@ -1,7 +1,7 @@
-"""Settings that are taken while a broker runs, and those that wait for its next start.
+"""Settings that can be reloaded while a broker runs; the others need a restart.
 
-What is taken can be changed at once for all that it concerns.  A change of anything else is told
-of, because who made it expects it to hold.
+A reloadable setting takes effect at once everywhere.  A change of any other setting is logged,
+since the operator expects it to take effect.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from leveret.app.ground import Ground
 from leveret.app.listeners import Listeners
 from leveret.config import ConfigError, Settings
 
-#: The settings that are taken; the description of configuration lists them.
+#: The reloadable settings; the description of configuration lists them.
 RELOADED: Final = (
     "log_level",
     "memory_bytes_max",
@@ -43,7 +43,7 @@ RELOADED: Final = (
 def reload_settings(
     ground: Ground, engine: Engine, listeners: Listeners, read: Callable[[], Settings]
 ) -> None:
-    """Take what changed of the settings and can be taken; all or nothing, and told in the log."""
+    """Apply all changed settings that are reloadable, or none of them; log the result."""
     try:
         found = read()
     except ConfigError as error:
@@ -52,11 +52,11 @@ def reload_settings(
         _compare(ground, engine, listeners, found)
         return
     reason = "; ".join(fault.lines)
-    ground.log.error("the settings are not reloaded, all stay as they are", reason=reason)
+    ground.log.error("the settings were not reloaded and stay unchanged", reason=reason)
 
 
 def _compare(ground: Ground, engine: Engine, listeners: Listeners, found: Settings) -> None:
-    """Take what can be taken of settings that fit, and tell of it."""
+    """Apply the changed settings that are reloadable, and log all changes."""
     before = ground.settings
     changed = [
         name for name in type(before).model_fields if getattr(found, name) != getattr(before, name)
@@ -66,15 +66,15 @@ def _compare(ground: Ground, engine: Engine, listeners: Listeners, found: Settin
     if taken:
         ground.settings = before.model_copy(update={name: getattr(found, name) for name in taken})
         _take(ground, engine, listeners)
-        ground.log.info("settings are reloaded", changed=", ".join(taken))
+        ground.log.info("settings reloaded", changed=", ".join(taken))
     if waiting:
-        ground.log.warning("settings that changed need a restart", names=", ".join(waiting))
+        ground.log.warning("changed settings need a restart", names=", ".join(waiting))
     if not changed:
         ground.log.info("no setting changed")
 
 
 def _take(ground: Ground, engine: Engine, listeners: Listeners) -> None:
-    """Have all parts keep to the settings that are in effect."""
+    """Apply the settings in effect to all parts."""
     settings = ground.settings
     ground.parts.threshold.set(settings.log_level)
     ground.keep_to(settings)
@@ -82,7 +82,7 @@ def _take(ground: Ground, engine: Engine, listeners: Listeners) -> None:
     ground.broker.eviction.configure(*windows)
     engine.upkeep.limits = upkeep_limits(settings)
     listeners.take_settings()
-    # An alarm begins or ends by the new limits, and those who waited are told.
+    # An alarm may begin or end by the new limits; blocked publishers are told.
     ground.broker.judge_memory()
     engine.space.judge()
     engine.runner.run()
