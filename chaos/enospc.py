@@ -120,7 +120,7 @@ class Filling:
         data = self.place / "data"
         round_ = self.round
         with BrokerProcess(data, settings=SETTINGS) as broker:
-            broker.expect_line("the ballast is made")
+            broker.expect_line("the ballast is created")
             with self.opened(broker) as publisher:
                 publisher.call(1, "confirm.select")
                 try:

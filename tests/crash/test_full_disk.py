@@ -63,7 +63,7 @@ def broker(disk: Path, request: pytest.FixtureRequest) -> Iterator[BrokerProcess
     """A broker on the small disk, with its ballast made."""
     settings = SETTINGS | getattr(request, "param", {})
     with BrokerProcess(disk / "data", settings=settings) as running:
-        running.expect_line("the ballast is made")
+        running.expect_line("the ballast is created")
         yield running
 
 
@@ -155,7 +155,7 @@ def leave_no_room(disk: Path, broker: BrokerProcess, publisher: raw.Connection) 
     (disk / "data/ballast").write_bytes(b"")
     fill(disk)
     send(publisher, 1)
-    broker.expect_line("no room, nothing is confirmed until there is")
+    broker.expect_line("no room on the disk, nothing is confirmed until there is")
     send(publisher, 2)
     assert publisher.next_method().name == "connection.blocked"
 
@@ -177,7 +177,7 @@ def test_publishers_fill_it_and_consumers_make_room(
         names.append(got.name)
     assert "connection.unblocked" in names
     assert got.delivery_tag == sent + 1
-    broker.expect_line("the disk has room again, publishers go on")
+    broker.expect_line("the disk has room again, publishers are unblocked")
     send(publisher, 99)
     while publisher.next_method().name != "basic.ack":
         pass
@@ -211,7 +211,7 @@ def test_others_fill_it_and_the_ballast_pays(
     assert publisher.next_method().name == "connection.unblocked"
     broker.crash()
     assert found(broker) == [1, 2, 3, 4, 5, 6]
-    broker.expect_line("the ballast is made")
+    broker.expect_line("the ballast is created")
 
 
 def test_without_any_room_nothing_is_confirmed_until_there_is(

@@ -208,7 +208,7 @@ def test_a_system_that_gives_no_descriptor_ends_nothing(tmp_path: Path) -> None:
             highest = highest_open(broker.pid)
             resource.prlimit(broker.pid, resource.RLIMIT_NOFILE, (highest + 1, limits[1]))
             waiting = [raw.dial(broker.uri) for _ in range(64)]
-            broker.expect_line("no connection can be accepted")
+            broker.expect_line("cannot accept a connection")
             for _ in range(MESSAGES):
                 connection.send(publish(1, "", "q", BODY, delivery_mode=2))
             while connection.expect(1, "basic.ack").delivery_tag < MESSAGES:
@@ -224,10 +224,10 @@ def test_a_limit_that_is_too_small_is_told_with_its_remedy(tmp_path: Path) -> No
     with pytest.raises(BrokerProcessError) as refused, limited(tmp_path, 64):
         pass
     said = str(refused.value)
-    assert "the limit of open files is 64, which leaves no room for connections" in said
+    assert "the limit on open files is 64, which leaves no room for connections" in said
     assert "ulimit -n" in said
     with limited(tmp_path, DESCRIPTORS) as broker:
-        line = broker.expect_line(f"the limit of open files is {DESCRIPTORS}: room for")
+        line = broker.expect_line(f"the limit on open files is {DESCRIPTORS}: room for")
         assert "LimitNOFILE" in line
 
 

@@ -66,7 +66,7 @@ def test_a_long_start_says_how_far_it_is() -> None:
     left = [int(str(figures["seconds_left"])) for figures in lines if "seconds_left" in figures]
     assert left
     assert max(left) < 60
-    assert said[-1][0].endswith("putting the queues together")
+    assert said[-1][0].endswith("rebuilding the queues")
     assert int(str(said[-1][1]["records"])) >= 6 * SLICE_MESSAGES
 
 

@@ -70,16 +70,18 @@ def test_what_is_no_pem_is_named(pki: Pki, tmp_path: Path) -> None:
     other.write_bytes(b"\x30\x82binary")
     assert "tls_certificate: " in fault(files_of(pki, certificate=other))
     assert "openssl x509 -inform der" in fault(files_of(pki, certificate=other))
-    assert fault(files_of(pki, key=other)).startswith(f"tls_key: {other} holds no private key")
-    assert fault(files_of(pki, ca=other)).startswith(f"tls_ca: {other} holds no certificate")
-    assert fault(files_of(pki, chain=other)).startswith(f"tls_chain: {other} holds no certificate")
+    assert fault(files_of(pki, key=other)).startswith(f"tls_key: {other} contains no private key")
+    assert fault(files_of(pki, ca=other)).startswith(f"tls_ca: {other} contains no certificate")
+    assert fault(files_of(pki, chain=other)).startswith(
+        f"tls_chain: {other} contains no certificate"
+    )
     other.write_text("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
     assert "cannot be used" in fault(files_of(pki, certificate=other))
     assert fault(files_of(pki, ca=other)).startswith(f"tls_ca: {other} is damaged")
 
 
 def test_a_key_without_a_file_is_asked_for(pki: Pki) -> None:
-    assert "name the key's file by tls_key" in fault(files_of(pki, key=None))
+    assert "set tls_key to the key's file" in fault(files_of(pki, key=None))
 
 
 def test_the_key_of_another_certificate_is_refused(pki: Pki, tmp_path: Path) -> None:
@@ -90,7 +92,7 @@ def test_the_key_of_another_certificate_is_refused(pki: Pki, tmp_path: Path) -> 
 
 def test_an_encrypted_key_needs_its_passphrase(pki: Pki, tmp_path: Path) -> None:
     key = encrypted(pki, tmp_path)
-    assert "is an encrypted key; give its passphrase" in fault(files_of(pki, key=key))
+    assert "is an encrypted key; set its passphrase" in fault(files_of(pki, key=key))
     assert "cannot be decrypted" in fault(files_of(pki, key=key, passphrase=b"wrong"))
     right = files_of(pki, key=key, passphrase=PASSPHRASE)
     make_context(right, read_material(right))
@@ -121,7 +123,7 @@ def test_so_many_names_are_taken(pki: Pki, tmp_path: Path) -> None:
         (tmp_path / f"n{number}.example.pem").write_bytes(pair)
     assert len(read_material(files_of(pki, sni_dir=tmp_path)).by_name) == SNI_CERTIFICATES_MAX
     (tmp_path / "one-more.pem").write_bytes(pair)
-    assert "holds more than 1024 files" in fault(files_of(pki, sni_dir=tmp_path))
+    assert "contains more than 1024 files" in fault(files_of(pki, sni_dir=tmp_path))
 
 
 def test_the_certificate_is_the_one_of_the_name(pki: Pki, tmp_path: Path) -> None:
@@ -260,7 +262,7 @@ def test_a_signal_replaces_certificates_and_keeps_connections(pki: Pki, tmp_path
                 newer = pki.authority.sign(f"newer-{number}", "DNS:localhost")
                 place.put(newer)
                 process_signal(process)
-                process.expect_line("the certificates are replaced")
+                process.expect_line("certificates replaced")
                 channel.publish(bytes(100_000), routing_key=queue)
                 message = channel.get(queue, no_ack=True)
                 assert message is not None

@@ -1,12 +1,12 @@
-"""Accepting connections on one socket, no more than there is room for.
+"""Accept connections on one socket, within the limits of `Admission`.
 
-It accepts a few at a time and asks `Admission` about each.  Where there is no room it holds one
-accepted socket until somebody has left, and accepts none meanwhile: the kernel's backlog is the
-queue.  So never more descriptors are open than were counted, but one for each acceptor.
+It accepts a few at a time and asks `Admission` about each.  If all slots are taken, it holds one
+accepted socket until a slot is free and accepts none meanwhile: the kernel's backlog is the
+queue.  So at most one descriptor per acceptor is open beyond the counted ones.
 
-A system that has no descriptor to accept with (by the use of others, for these are counted) is
-asked again after `AGAIN_SECONDS`, and one connection that has not logged in goes: the loop does not
-spin.
+If the system has no descriptor left for accept (used by others, since ours are counted), the
+acceptor tries again after `AGAIN_SECONDS`, and one connection that has not logged in is closed.
+The event loop does not spin.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ from leveret.server.closing.lingering import Entry
 from leveret.server.opening.opening import Open
 from leveret.session.admission import FULL, ROOM, Admission, Slot, network_of
 
-#: Connections that are accepted before others get their turn.
+#: Connections accepted before the event loop runs other callbacks.
 ACCEPTS_PER_TURN: Final = 32
 
 AGAIN_SECONDS: Final = 0.25
 
-#: What the system lacks when it cannot accept.
+#: The errors of accept when the system lacks a resource.
 _SHORT: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
 
-#: Where the kernel's `struct tcp_info` has how long ago (ms) a socket sent data, or was opened if
-#: it has sent none, and how much of it is asked for.
+#: Offset in the kernel's `struct tcp_info` of the time (ms) since a socket last sent data, or was
+#: opened if it has sent none; and how many bytes of the struct to read.
 _LAST_SENT: Final = 44
 _TCP_INFO_BYTES: Final = 104
 
-#: Makes the protocol of a connection from a network, and its slot.
+#: Creates the protocol and the slot of a connection from a network.
 Make = Callable[[str], tuple[asyncio.Protocol, Slot]]
 
 
 def waited_ms(sock: socket.socket) -> int:
-    """Return how long a socket that was just accepted has been open in the kernel's backlog (ms).
+    """Return how long (ms) a newly accepted socket was open in the kernel's backlog.
 
-    It is 0 where the kernel does not tell, as for a Unix socket.
+    It is 0 if the kernel does not report it, as for a Unix socket.
     """
     try:
         info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
@@ -53,9 +53,11 @@ def waited_ms(sock: socket.socket) -> int:
 
 
 class Acceptor:
-    """Accepts on one listening socket; `authenticated` connections are so from the start.
+    """Accepts connections on one listening socket.
 
-    `opening` puts before a connection's protocol what its peer does first.
+    If `authenticated`, connections count as authenticated from the start.  `opening` puts a
+    protocol
+    before a connection's own, such as TLS.
     """
 
     def __init__(
@@ -74,7 +76,7 @@ class Acceptor:
         self._log = log
         self._authenticated = authenticated
         self._before = opening
-        #: Accepted, and without a place so far.
+        #: An accepted socket that waits for a slot, and its network.
         self._held: tuple[socket.socket, str] | None = None
         self._again: asyncio.TimerHandle | None = None
         self._opening: set[asyncio.Task[None]] = set()
@@ -89,7 +91,7 @@ class Acceptor:
         self._stopped = True
         self._loop.remove_reader(self._sock)
         with contextlib.suppress(OSError):
-            # A process that was forked from this one may have a copy: nobody is to connect to it.
+            # A forked child may have a copy of the socket; clients must not connect to that.
             self._sock.shutdown(socket.SHUT_RDWR)
         self._sock.close()
         if self._again is not None:
@@ -116,9 +118,9 @@ class Acceptor:
             self._place(sock, network_of(str(host)))
 
     def _short(self, error: OSError) -> None:
-        """Wait a moment, and make room: no connection's descriptor was to be the last."""
+        """Wait a moment and make room: the system is out of descriptors or memory."""
         self._pause()
-        self._log("warning", f"no connection can be accepted: {error.strerror}")
+        self._log("warning", f"cannot accept a connection: {error.strerror}")
         self._admission.make_room()
         self._again = self._loop.call_later(AGAIN_SECONDS, self._resume)
 
@@ -131,7 +133,7 @@ class Acceptor:
             self._loop.add_reader(self._sock, self._accept)
 
     def _place(self, sock: socket.socket, network: str) -> None:
-        """Give an accepted connection a place, or let it wait for one, or close it."""
+        """Give an accepted connection a slot, hold it until one is free, or close it."""
         answer = self._admission.request(network)
         if answer == ROOM:
             self._begin(sock, network)
@@ -145,7 +147,7 @@ class Acceptor:
             self._admission.when_left(self._left)
 
     def _left(self) -> None:
-        # Whoever left may be in the middle of something.
+        # The connection that frees its slot may be in the middle of its own work.
         self._loop.call_soon(self._place_held)
 
     def _place_held(self) -> None:
@@ -171,16 +173,16 @@ class Acceptor:
         try:
             await self._loop.connect_accepted_socket(lambda: protocol, sock)
         except OSError as error:
-            # The peer has gone already, in a way that only setting up the transport meets.
+            # The peer is already gone; this shows only when the transport is set up.
             sock.close()
             self._admission.leave(slot)
-            self._log("warning", f"a connection could not be begun: {error.strerror or error}")
+            self._log("warning", f"cannot set up a connection: {error.strerror or error}")
 
 
 def accepting(
     log: Callable[[str, str], None], opening: Open | None = None
 ) -> Callable[[socket.socket, Admission, Make, bool], Callable[[], None]]:
-    """Return what accepts on a listening socket and returns what ends that."""
+    """Return a function that accepts on a listening socket and returns its stop function."""
 
     def accept(
         sock: socket.socket, admission: Admission, make: Make, authenticated: bool

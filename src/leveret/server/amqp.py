@@ -1,11 +1,10 @@
-"""The asyncio shell around one client's session: bytes to and fro, backpressure both ways.
+"""The asyncio shell around one client's session: socket I/O and backpressure both ways.
 
-A peer that does not read is not fed: the transport's buffer is bounded by asking the core for no
-more while it is above its mark, and above a second mark the peer's input is not read either, since
-replies need room too.
+If a peer does not read, the broker stops writing: above the high-water mark of the transport's
+buffer the core is asked for no more output, and above a second mark the peer's input is not read
+either, since replies need buffer space too.
 
-What the session did not expect and could not answer by a close comes out of it as it is, and stops
-the broker (`Runner.broken`).
+Unexpected exceptions of the session are not handled here; they stop the broker (`Runner.broken`).
 """
 
 from __future__ import annotations
@@ -30,24 +29,24 @@ from leveret.session.settings import Peer, Security
 if TYPE_CHECKING:
     from leveret.server.listener import Listener
 
-#: One write to the transport is at most this long, so that no call holds the loop.
+#: The maximum size of one write to the transport, so that no call blocks the event loop.
 WRITE_BYTES_MAX = 262_144
 
-#: A read of so much may have left more in the socket.  uvloop reads up to 256,000 bytes, and again
-#: at once where it got as many; asyncio's own loop reads once.
+#: A read of this size may have left more in the socket.  uvloop reads up to 256,000 bytes, and
+#: reads again at once after a full read; asyncio's own loop reads once.
 FULL_READ_BYTES = 131_072
 
 
-#: Takes the level of a line for the log, the connection that it is about, and its text.
+#: Takes the level of a log line, its connection, and its text.
 Log = Callable[[str, ClientSession, str], None]
 
 
-#: Stands for the transport until the loop hands one over; whatever is asked of it raises.
+#: Stands in for the transport until the event loop passes one; all its methods raise.
 _NO_TRANSPORT: Final = asyncio.Transport()
 
 
 class ClientProtocol(asyncio.Protocol, ClientSocket):
-    """One connection's socket; its session begins when the loop hands the transport over."""
+    """The socket of one connection; its session begins in `connection_made`."""
 
     def __init__(self, listener: Listener, network: str) -> None:
         self._listener = listener
@@ -59,14 +58,14 @@ class ClientProtocol(asyncio.Protocol, ClientSocket):
         self._full = False
         self._reading = True
         self._closing = False
-        #: When the session finished with output that the transport had no room for (monotonic ms).
+        #: When the session finished with unwritten output (monotonic ms).
         self._finished_ms = 0
-        #: Output for which the transport had no room.
+        #: Output that does not fit into the transport's buffer.
         self._waiting: deque[bytes | memoryview] = deque()
         self._waiting_bytes = 0
-        #: What was not sent when the session heard of it last.
+        #: The unsent bytes last reported to the session's account.
         self._unsent = 0
-        #: Looks at the clock when the session has to be open; the tick may be a second late.
+        #: Checks the login at its time limit; the tick alone may be a second late.
         self._opening: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -76,7 +75,7 @@ class ClientProtocol(asyncio.Protocol, ClientSocket):
         self._transport.set_write_buffer_limits(high=OUTPUT_BYTES_HIGH)
         try:
             self._begin(transport)
-        except Exception as bug:  # noqa: BLE001 (else the loop would end the connection alone)
+        except Exception as bug:  # noqa: BLE001 (else the loop would only end the connection)
             self._runner.broken(bug)
 
     def _begin(self, transport: asyncio.BaseTransport) -> None:
@@ -116,22 +115,22 @@ class ClientProtocol(asyncio.Protocol, ClientSocket):
         return self._session
 
     def _is_authenticated(self) -> bool:
-        """Tell whether the client has logged in and entered a vhost."""
+        """Return whether the client has logged in and entered a vhost."""
         return self._session is not None and self._session.is_authenticated()
 
     def _is_authenticating(self) -> bool:
-        """Tell whether the client's password is being verified, or was right."""
+        """Return whether the client's password is being verified, or was accepted."""
         return self._session is not None and self._session.is_authenticating()
 
     def expel(self) -> None:
-        """Leave the place to another connection: this one has not logged in."""
+        """Close this connection, which has not logged in, to free its slot for another."""
         self._expelled = True
         if self._session is not None:
             self._listener.expelled(self._session)
             self.abort()
 
     def data_received(self, data: bytes) -> None:
-        """Feed the session, then do what the core noted."""
+        """Feed the session, then run the effects of the core."""
         connection = self._session
         assert connection is not None
         insists = connection.halted != 0 or len(data) >= FULL_READ_BYTES
@@ -139,32 +138,32 @@ class ClientProtocol(asyncio.Protocol, ClientSocket):
             connection.receive(data, self._runner.now())
             self._runner.run()
             self._judge_reading(insists)
-        except Exception as bug:  # noqa: BLE001 (else the loop would end the connection alone)
+        except Exception as bug:  # noqa: BLE001 (else the loop would only end the connection)
             self._runner.broken(bug)
 
     def eof_received(self) -> None:
-        """End with a peer that has ended its side: it has as long as a closed one to read the rest.
+        """Close after the peer has closed its side; the time to read the rest is limited.
 
-        The loop would send the rest to it however long that takes, and nothing could end that.
+        The event loop would send the rest without a time limit, and nothing could end that.
         """
-        # Nothing more is delivered: it would not be sent.
+        # Deliver nothing more: it would not be sent.
         self.pause_writing()
         self._close()
 
     def pause_writing(self) -> None:
-        """Hear that the transport holds more than it should."""
+        """Pause delivery: the transport's write buffer is full."""
         self._full = True
         try:
             self.connection.flushed(True)
-        except Exception as bug:  # noqa: BLE001 (else the loop would end the connection alone)
+        except Exception as bug:  # noqa: BLE001 (else the loop would only end the connection)
             self._runner.broken(bug)
 
     def resume_writing(self) -> None:
-        """Hear that the transport has room again."""
+        """Resume delivery: the transport's write buffer has room again."""
         self._full = False
         try:
             self._go_on()
-        except Exception as bug:  # noqa: BLE001 (else the loop would end the connection alone)
+        except Exception as bug:  # noqa: BLE001 (else the loop would only end the connection)
             self._runner.broken(bug)
 
     def _go_on(self) -> None:
@@ -179,7 +178,7 @@ class ClientProtocol(asyncio.Protocol, ClientSocket):
         self._judge_reading()
 
     def flush(self) -> None:
-        """Send what the session has written, as far as the transport has room."""
+        """Write the session's output, as far as the transport has room."""
         connection = self._session
         assert connection is not None
         for part in connection.take_output():
@@ -200,7 +199,7 @@ class ClientProtocol(asyncio.Protocol, ClientSocket):
             self._judge_reading()
 
     def _write_on(self) -> None:
-        """Write what waits until the transport is full: some transports copy what they keep."""
+        """Write waiting output until the transport is full: some transports copy their buffer."""
         waiting = self._waiting
         while waiting and not self._full:
             part = waiting.popleft()
@@ -212,12 +211,15 @@ class ClientProtocol(asyncio.Protocol, ClientSocket):
             self._transport.write(part)
 
     def _judge_reading(self, insists: bool = False) -> None:
-        """Read the socket unless the session has enough in hand, or its peer does not read.
+        """Pause or resume reading: the session may have enough input, or its peer may not read.
 
-        One who waits for a turn and `insists`, because he has sent more meanwhile or filled a read,
-        is not read before it: a loop that reads again and again as long as the socket has more
-        would otherwise let nobody else in between.  Most have sent all that they have by then, and
-        to stop reading for the moment until their turn would take two system calls.
+        A session that waits for its turn is not read before it if it `insists`, which means that
+        its
+        peer has sent more meanwhile or filled a read: an event loop that reads as long as the
+        socket
+        has data would otherwise starve the others.  Without that, reading stays on, because most
+        peers
+        have sent everything by then, and a pause until the turn would cost two system calls.
         """
         connection = self._session
         assert connection is not None
@@ -240,21 +242,21 @@ class ClientProtocol(asyncio.Protocol, ClientSocket):
                 self._transport.pause_reading()
 
     def tick(self, now_ms: int) -> None:
-        """Look at the clock (monotonic ms), and at what the transport has sent meanwhile."""
+        """Check time limits (monotonic ms), and account for output sent since the last tick."""
         self.connection.tick(now_ms)
         if self._closing:
             return
         if self.connection.finished:
             if self._finished_ms and now_ms - self._finished_ms > LINGER_SECONDS_MAX * 1000:
-                # The peer does not read, so the rest of the output would never leave.
+                # The peer does not read, so the rest of the output would never be sent.
                 self.abort()
         elif self._unsent:
             self._judge_reading()
 
     def _check_opening(self) -> None:
-        """Look at the clock for a session that is not open when it has to be.
+        """Close a session that did not open within its time limit.
 
-        After a pause of the process it has more time, and the tick judges it.
+        After a pause of the process the session has more time, and the tick closes it.
         """
         self._opening = None
         connection = self._session
@@ -263,7 +265,7 @@ class ClientProtocol(asyncio.Protocol, ClientSocket):
             if not connection.is_authenticated():
                 self.tick(self._runner.now())
                 self._runner.run()
-        except Exception as bug:  # noqa: BLE001 (else the loop would end the connection alone)
+        except Exception as bug:  # noqa: BLE001 (else the loop would only end the connection)
             self._runner.broken(bug)
 
     def _close(self) -> None:
@@ -272,16 +274,16 @@ class ClientProtocol(asyncio.Protocol, ClientSocket):
             self._transport.close()
 
     def abort(self) -> None:
-        """Drop the socket with what waits in it."""
+        """Drop the socket and its unsent output."""
         self._closing = True
         self._waiting.clear()
         self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Release what the connection held."""
+        """Release the connection's resources."""
         try:
             self._release()
-        except Exception as bug:  # noqa: BLE001 (else the loop would end the connection alone)
+        except Exception as bug:  # noqa: BLE001 (else the loop would only end the connection)
             self._runner.broken(bug)
 
     def _release(self) -> None:

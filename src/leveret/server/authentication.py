@@ -1,19 +1,19 @@
-"""Judging logins: Argon2id in threads beside the loop, and a short memory of what was verified.
+"""Verify logins: Argon2id in threads beside the event loop, with a short-lived cache.
 
-An Argon2id hash costs 19 MiB and some 20 ms on purpose.  So it is verified in a thread or two
-(the C code lets go of the GIL), a login that is verified already under way waits for that one, and
-what was verified is remembered for some minutes: a thousand connections of one application cost one
-hash.  The memory holds no password but a BLAKE2b of user and password under a key of this process.
+An Argon2id hash costs 19 MiB and some 20 ms on purpose.  So it is verified in one or two threads
+(the C code releases the GIL), identical logins share one verification, and a successful login is
+remembered for some minutes: a thousand connections of one application cost one hash.  The cache
+holds no password but a BLAKE2b hash of user and password under a key of this process.
 
-Who fails pays the same price whether the user is there, or not, or has one of RabbitMQ's hashes:
-where there is no hash that is slow, one of nobody is verified.
+A failed login takes the same time whether the user exists, does not exist, or has one of
+RabbitMQ's hashes: without a slow hash, a dummy hash is verified.
 
-More than can be verified wait in a queue that a flood cannot hold (`login_queue`), and refusals are
-answered the later the more there were (`backoff`).  AMQP and HTTP share both.
+Excess logins wait in a queue that a flood cannot block (`login_queue`), and each refusal delays the
+answer to the next one (`backoff`).  AMQP and HTTP share both.
 
-Invariants: a memory counts only for the very hash that it was verified against, so that a changed
-password, a deleted user or one of the same name is verified anew; that a password was refused is
-not remembered.  No more passwords are verified at once than there are threads.
+Invariants: a cache entry is valid only for the very hash that it was verified against, so that a
+login with a changed password, of a deleted user or of a new user of the same name is verified
+again; refusals are not cached.  At most one password per thread is verified at a time.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ MEMORY_KIB: Final = 19_456
 ROUNDS: Final = 2
 LANES: Final = 1
 
-#: Threads that verify; each holds `MEMORY_KIB` while it does.  They keep no more than half of the
-#: cores busy, so that a flood of wrong passwords leaves the broker its own.
+#: The number of verifying threads; each uses `MEMORY_KIB`.  They keep at most half of the cores
+#: busy, so that a flood of wrong passwords leaves the other half to the broker.
 THREADS: Final = max(1, min(2, machine.processors().amount // 2))
 
 _SALT_BYTES: Final = 16
 _HASH_BYTES: Final = 32
 
-#: A hash of no password, for users that are not there.
+#: A hash of no password, for users that do not exist.
 NOBODY: Final = (
     b"$argon2id$v=19$m=19456,t=2,p=1$AAAAAAAAAAAAAAAAAAAAAA"
     b"$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
@@ -52,7 +52,7 @@ NOBODY: Final = (
 
 
 def hash_argon2(password: bytes) -> bytes:
-    """Return the Argon2id hash of `password` under a salt of chance; it takes some 20 ms."""
+    """Return the Argon2id hash of `password` with a random salt; it takes some 20 ms."""
     from argon2.low_level import Type, hash_secret
 
     salt = secrets.token_bytes(_SALT_BYTES)
@@ -60,7 +60,7 @@ def hash_argon2(password: bytes) -> bytes:
 
 
 def verify_argon2(password_hash: bytes, password: bytes) -> bool:
-    """Tell whether `password_hash` is one of `password`; it takes some 20 ms."""
+    """Return whether `password_hash` is a hash of `password`; it takes some 20 ms."""
     from argon2.exceptions import Argon2Error
     from argon2.low_level import Type, verify_secret
 
@@ -71,28 +71,28 @@ def verify_argon2(password_hash: bytes, password: bytes) -> bool:
 
 
 def has_password(user: User, password: bytes) -> bool:
-    """Tell whether a password is the user's; it takes some 20 ms."""
+    """Return whether a password is the user's; it takes some 20 ms."""
     if user.algorithm == ARGON2:
         return verify_argon2(user.password_hash, password)
     return user.verify_fast(password)
 
 
 class PasswordAuthenticator(Authenticator):
-    """Judges logins by the users of one broker, for the loop that the broker runs in."""
+    """Verifies logins against the users of one broker, in the broker's event loop."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, users: Users, run: Callable[[], None]
     ) -> None:
-        """Call `run` after answers that come later: the broker has effects to do then."""
+        """Call `run` after a deferred answer: the broker has effects to run then."""
         super().__init__()
         self._loop = loop
         self._users = users
         self._run = run
         self._key = secrets.token_bytes(64)
         self._threads = ThreadPoolExecutor(THREADS, "login")
-        #: What was verified: the hash that it was verified against, and until when it counts.
+        #: Successful logins: the hash they were verified against, and when they expire.
         self.remembered: dict[bytes, tuple[bytes, float]] = {}
-        #: What is to be verified or is being verified, and who waits for it.
+        #: Passwords in the queue or being verified, and the logins that wait for each.
         self.asked: dict[bytes, list[Login]] = {}
         self.queue = LoginQueue()
         self.backoff = Backoff(loop.time)
@@ -101,25 +101,25 @@ class PasswordAuthenticator(Authenticator):
         self.passwords_verified = 0
         self.refused = 0
         self.turned_away = 0
-        #: How many logins succeeded, and failed, by the protocol.
+        #: The number of successful and of failed logins, by protocol.
         self.judged: dict[str, tuple[int, int]] = {"amqp091": (0, 0), "http": (0, 0)}
 
     def stop(self) -> None:
-        """Verify nothing more; wait some 20 ms for a hash that is being verified."""
+        """Stop verifying; wait some 20 ms for a hash in progress."""
         self._threads.shutdown(cancel_futures=True)
 
     async def hash(self, password: bytes) -> bytes:
-        """Return the Argon2id hash of `password`, made in a thread."""
+        """Return the Argon2id hash of `password`, computed in a thread."""
         return await self._loop.run_in_executor(self._threads, hash_argon2, password)
 
     async def judge(self, name: str, password: bytes, network: str = "") -> bool | None:
-        """Tell whether `password` is the user's, for those who can wait; None: too many wait."""
+        """Return whether `password` is the user's; None if too many logins wait."""
         waiting: asyncio.Future[bool | None] = self._loop.create_future()
         self.begin(_AwaitedLogin(name, password, network, waiting))
         return await waiting
 
     def begin(self, login: Login) -> None:
-        """Answer at once where that is cheap, else after a thread has verified the password."""
+        """Answer at once if that is cheap, otherwise after a thread has verified the password."""
         user = self._users.by_name.get(login.user)
         place = self._place(login.user, login.password)
         if user is not None and (user.verify_fast(login.password) or self._knows(place, user)):
@@ -132,16 +132,16 @@ class PasswordAuthenticator(Authenticator):
         self._go_on()
 
     def _wait(self, place: bytes, login: Login) -> None:
-        """Put a password in the queue, unless it is being verified already."""
+        """Queue a password, unless it is already being verified."""
         if place in self._verifying:
             return
         standing = self.backoff.standing(login.network, login.user)
         for entry in self.queue.put(login.network, login.user, place, standing):
-            # Not from here: who is turned away may be in the middle of something.
+            # Not from here: the rejected session may be in the middle of its own work.
             self._loop.call_soon(self._turn_away, entry)
 
     def _turn_away(self, entry: Entry) -> None:
-        """Tell those who waited in the entry that too many wait."""
+        """Tell the logins of a queue entry that too many wait."""
         waiting = self.asked.get(entry.place, [])
         if entry.place in self._verifying:
             return
@@ -156,7 +156,7 @@ class PasswordAuthenticator(Authenticator):
         self._run()
 
     def _go_on(self) -> None:
-        """Have the threads verify what is next."""
+        """Have the threads verify the next passwords."""
         while len(self._verifying) < THREADS:
             entry = self.queue.take()
             if entry is None:
@@ -170,7 +170,7 @@ class PasswordAuthenticator(Authenticator):
         try:
             self._submit(place, login, self._users.by_name.get(login.user))
         except BaseException:
-            # Nobody would ever answer those who wait.
+            # Otherwise the waiting logins would never be answered.
             self._verifying.discard(place)
             del self.asked[place]
             raise
@@ -181,7 +181,7 @@ class PasswordAuthenticator(Authenticator):
         self._threads.submit(self._verify, place, password_hash, login.password)
 
     def _place(self, user: str, password: bytes) -> bytes:
-        """Return where a login is remembered; it tells nothing to who does not know the key."""
+        """Return the cache key of a login; it reveals nothing without the key of the process."""
         name = user.encode()
         text = len(name).to_bytes(4, "big") + name + password
         return hashlib.blake2b(text, digest_size=32, key=self._key).digest()
@@ -205,21 +205,21 @@ class PasswordAuthenticator(Authenticator):
         self.remembered[place] = (password_hash, until)
 
     def _verify(self, place: bytes, password_hash: bytes, password: bytes) -> None:
-        """Verify in a thread, unless nobody waits any more."""
+        """Verify in a thread, unless no login waits for it any more."""
         try:
             wanted = any(login.wanted() for login in tuple(self.asked[place]))
             right = self.verify_slowly(password_hash, password) if wanted else None
-        except Exception as bug:  # noqa: BLE001 (who asked hears of it)
+        except Exception as bug:  # noqa: BLE001 (the waiting logins receive it)
             self._loop.call_soon_threadsafe(self._fail, place, bug)
         else:
             self._loop.call_soon_threadsafe(self._answer, place, password_hash, right)
 
     def verify_slowly(self, password_hash: bytes, password: bytes) -> bool:
-        """Tell whether a hash is one of the password; in a thread."""
+        """Return whether a hash is one of the password; runs in a thread."""
         return verify_argon2(password_hash, password)
 
     def _fail(self, place: bytes, bug: Exception) -> None:
-        """Tell those who wait that nobody knows."""
+        """Tell the waiting logins that verification failed."""
         self._verifying.discard(place)
         for login in self.asked.pop(place):
             login.fail(bug)
@@ -227,13 +227,13 @@ class PasswordAuthenticator(Authenticator):
         self._run()
 
     def _answer(self, place: bytes, password_hash: bytes, right: bool | None) -> None:
-        """Tell those who wait, and remember what is right; None was not verified at all."""
+        """Answer the waiting logins and cache a success; None means not verified."""
         self._verifying.discard(place)
         waiting = self.asked[place]
         if right is None:
             waiting = [login for login in waiting if login.wanted()]
             if waiting:
-                # Came when the thread had found that nobody waits.
+                # These came after the thread had found no login that waits.
                 self.asked[place] = waiting
                 self._wait(place, waiting[0])
                 self._go_on()
@@ -241,7 +241,7 @@ class PasswordAuthenticator(Authenticator):
         del self.asked[place]
         self.passwords_verified += right is not None
         user = self._users.by_name.get(waiting[0].user) if waiting else None
-        # The user may have been deleted or got another password meanwhile.
+        # Meanwhile the user may have been deleted or their password changed.
         accepted = user is not None and bool(right) and user.password_hash == password_hash
         if accepted:
             self.remember(waiting[0].user, waiting[0].password, password_hash)
@@ -265,7 +265,7 @@ class PasswordAuthenticator(Authenticator):
         login.answer(accepted)
 
     def counts(self) -> dict[str, int]:
-        """Return what logins came to, by the names of the API."""
+        """Return the counters of logins, by the names of the API."""
         return {
             "logins_waiting": len(self.queue),
             "logins_refused": self.refused,
@@ -279,7 +279,7 @@ class PasswordAuthenticator(Authenticator):
 
 
 class _AwaitedLogin(Login):
-    """A login for who awaits its answer."""
+    """A login of a caller that awaits the answer."""
 
     def __init__(
         self, name: str, password: bytes, network: str, waiting: asyncio.Future[bool | None]

@@ -1,8 +1,8 @@
-"""How much longer refused logins of an address wait, and who has logged in from where.
+"""Longer delays for repeated failed logins of an address, and known users and addresses.
 
-Each refusal counts for its address, and for its pair of address and user; the count halves each
-minute.  The answer to the next refusal is held back by that much longer.  It never counts for a
-user alone, and no right password waits: nobody can lock out another one by guessing.
+Each refusal counts for its address, and for its pair of address and user; the counts halve every
+minute and lengthen the delay of the next refusal.  Refusals never count for a user alone, and a
+correct password never waits: nobody can lock out another user by guessing.
 """
 
 from __future__ import annotations
@@ -19,22 +19,23 @@ from leveret.limits import (
 )
 from leveret.server.login_queue import NETWORK_KNOWN, PAIR_KNOWN, UNKNOWN
 
-#: The refusals of an address, and of a pair of address and user, that each make an answer wait once
-#: longer.
+#: The refusals of an address, and of a pair of address and user, that lengthen the delay by once
+#: its
+#: length.
 NETWORK_REFUSALS: Final = 100
 PAIR_REFUSALS: Final = 10
 
-#: In this time a count is halved.
+#: The half-life of a count.
 HALVES_SECONDS: Final = 60.0
 
 
 def _pair(network: str, user: str) -> str:
-    """Return what counts for a user at an address; nobody has a longer name than what is kept."""
+    """Return the key of a pair of address and user; a longer name cannot be a user's."""
     return f"{network} {user[:SHORT_STRING_BYTES_MAX]}"
 
 
 class _Counts:
-    """Counts that fade, of so many names at most; the one that was not counted for longest goes."""
+    """Decaying counts of at most `names_max` names; the least recently counted is dropped first."""
 
     def __init__(self, names_max: int, now: Callable[[], float]) -> None:
         self._names_max = names_max
@@ -60,13 +61,13 @@ class _Counts:
 
 
 class Backoff:
-    """What a broker remembers of who logs in; `now` tells seconds that never go back."""
+    """The failed and known logins of one broker; `now` returns monotonic seconds."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
         self.networks = _Counts(LOGIN_NETWORKS_KNOWN_MAX, now)
         self.pairs = _Counts(LOGIN_PAIRS_KNOWN_MAX, now)
-        #: Until when a pair counts as known that logged in; the one that did so first goes first.
+        #: When a known pair expires; the oldest entry is dropped first.
         self._known: dict[str, float] = {}
         self._networks_known: dict[str, float] = {}
 
@@ -89,14 +90,14 @@ class Backoff:
         known[name] = self._now() + LOGINS_KNOWN_SECONDS
 
     def standing(self, network: str, user: str) -> int:
-        """Return who has logged in from an address within the last day: the user, or somebody."""
+        """Return whether the user, or any user, logged in from an address within the last day."""
         now = self._now()
         if self._known.get(_pair(network, user), 0.0) > now:
             return PAIR_KNOWN
         return NETWORK_KNOWN if self._networks_known.get(network, 0.0) > now else UNKNOWN
 
     def factor(self, network: str, user: str) -> int:
-        """Return by how many times the delay of a refusal the next one is to wait, 1 or more."""
+        """Return the factor for the delay of the next refusal, 1 or more."""
         of_network = self.networks.of(network) / NETWORK_REFUSALS
         of_pair = self.pairs.of(_pair(network, user)) / PAIR_REFUSALS
         return min(LOGIN_BACKOFF_MAX, 1 + int(max(of_network, of_pair)))

@@ -1,6 +1,6 @@
-"""The chunks on the disk, for the threads that write, read and keep them, and for those in a hurry.
+"""The chunk files on the disk, for the threads that write, read and remove them.
 
-Invariant: a read that fails costs the chunk, as damage does; a write that fails costs the broker.
+Invariant: a failed read loses the chunk, like damage; a failed write stops the broker.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class ChunkFiles(ChunkReader):
 
     def __init__(self, disk: Disk) -> None:
         super().__init__()
-        #: The seed of the store's digests, which recovery finds.
+        #: The seed of the store's digests; set after recovery.
         self.seed = 0
         self._disk = disk
         #: Damaged chunks whose messages were all found elsewhere, for the broker to report.
@@ -36,7 +36,7 @@ class ChunkFiles(ChunkReader):
         self._spilled.remove(numbers)
 
     def read(self, owner: int, ref: ChunkRef, levels: int) -> bytes:
-        """Return a chunk's bytes, fewer where they cannot be read; put right what can be."""
+        """Return a chunk's bytes, fewer if unreadable; repair it if possible."""
         began = time.monotonic_ns()
         best = read_best(self._disk, self.seed, owner, ref, levels)
         self.count_read(len(best.data), time.monotonic_ns() - began)
@@ -44,7 +44,7 @@ class ChunkFiles(ChunkReader):
             what = f"queue {owner}: {ref} was damaged, and its messages were found elsewhere"
             self._mended.append(DamagedChunk(ref, best.damaged, what, 0))
             if best.same:
-                # Where they were found they will not stay.
+                # The other copy will be removed.
                 heal(self._disk, ref, best.data)
         return best.data
 
@@ -54,13 +54,13 @@ class ChunkFiles(ChunkReader):
         return taken
 
     def read_part(self, owner: int, ref: ChunkRef, at: int, size: int) -> bytes:
-        """Return `size` bytes of a stream's chunk from `at` on, fewer where they cannot be read.
+        """Return `size` bytes of a stream's chunk from `at` on, fewer if unreadable.
 
-        A chunk that is asked for as a whole is put right as `read` does.
+        A read of the whole chunk repairs it, as `read` does.
         """
         if at == 0 and size >= ref.size:
             data = self.read(owner, ref, 0)
-            # The answer has as many bytes as it said.
+            # The answer must have the announced number of bytes.
             return data if len(data) == ref.size else read_if_readable(self._disk, ref)
         began = time.monotonic_ns()
         data = read_part_if_readable(self._disk, ref, at, size)

@@ -17,12 +17,12 @@ class ClientSocket(ABC):
 
     @abstractmethod
     def tick(self, now_ms: int) -> None:
-        """Look at the clock (monotonic ms), about once a second."""
+        """Check time limits (monotonic ms); called about once a second."""
 
     @abstractmethod
     def flush(self) -> None:
-        """Write what the core has for the peer, while the peer reads."""
+        """Write the core's output for the peer, while the peer reads."""
 
     @abstractmethod
     def abort(self) -> None:
-        """Drop the socket without waiting for what was not sent."""
+        """Drop the socket without waiting for unsent output."""

@@ -1,9 +1,9 @@
-"""How many descriptors the process may have, and how many of them are for connections.
+"""The process's limit on file descriptors, and the share of it for connections.
 
-The store needs descriptors when it must write, and a process that has none left cannot open a
-segment: so connections get what is left of the limit after all that the broker may need itself.
-HTTP, metrics and the Unix socket each have a part of it: clients that take all connections of AMQP
-cannot keep out operators, metrics or health checks.
+The store needs descriptors to write, and a process without any left cannot open a segment.  So
+connections get the rest of the limit after everything that the broker may need itself.  HTTP,
+metrics and the Unix socket each have a share of their own: clients that use up all AMQP
+connections cannot lock out operators, metrics or health checks.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from leveret.limits import (
     STORE_FILES_MAX,
 )
 
-#: Fewer connections than these are no broker; for fewer than those the log says what to do.
+#: With fewer connections a broker does not start; with fewer than the second it logs a warning.
 CONNECTIONS_LEAST: Final = 8
 CONNECTIONS_WISHED: Final = 1000
 
 REMEDY: Final = (
-    "raise it by 'ulimit -n' in the shell that starts the broker, by LimitNOFILE in the unit of "
-    "systemd, or by --ulimit nofile of the container"
+    "raise it with 'ulimit -n' in the shell that starts the broker, LimitNOFILE in the systemd "
+    "unit, or --ulimit nofile of the container"
 )
 
 
 class TooFewDescriptors(Exception):
-    """The limit of open files leaves no room for connections; the text says what to do."""
+    """The limit on open files leaves no room for connections; the text has the remedy."""
 
 
 def limit() -> int:
@@ -45,7 +45,7 @@ def limit() -> int:
 
 
 def raise_limit() -> None:
-    """Raise the soft limit to the hard one, but not beyond what all connections would need."""
+    """Raise the soft limit towards the hard one, at most to the need of all connections."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     connections = CONNECTIONS_MAX + HTTP_CONNECTIONS_MAX + METRICS_CONNECTIONS_MAX
     connections += OPERATOR_CONNECTIONS_MAX
@@ -60,15 +60,15 @@ def raise_limit() -> None:
 def used() -> int:
     """Return how many descriptors the process has open."""
     try:
-        # Listing takes one itself.
-        return len(os.listdir("/proc/self/fd")) - 1  # noqa: PTH208 (it makes no paths of them)
+        # Listing uses one itself.
+        return len(os.listdir("/proc/self/fd")) - 1  # noqa: PTH208 (no Path objects needed)
     except OSError:
         return 0
 
 
 @dataclass(frozen=True)
 class ConnectionLimits:
-    """How many connections may be open at once: of AMQP and HareMQ (`clients`), HTTP, and so on."""
+    """Limits on open connections: AMQP and HareMQ together (`clients`), HTTP, and so on."""
 
     clients: int
     http: int
@@ -77,10 +77,11 @@ class ConnectionLimits:
 
 
 def connection_limits() -> ConnectionLimits:
-    """Divide the descriptors that are free now among the kinds of connections.
+    """Divide the free descriptors among the kinds of connections.
 
-    The store has opened its spare descriptors already, and the first `OPERATOR_CONNECTIONS_MIN` of
-    the operator are among `DESCRIPTORS_SPARE`.  Raises: TooFewDescriptors.
+    The store has already opened its spare descriptors, and the operator's first
+    `OPERATOR_CONNECTIONS_MIN` connections are part of `DESCRIPTORS_SPARE`.
+    Raises: TooFewDescriptors.
     """
     found = limit()
     room = found - used() - DESCRIPTORS_SPARE
@@ -89,17 +90,17 @@ def connection_limits() -> ConnectionLimits:
     operator = min(OPERATOR_CONNECTIONS_MAX - OPERATOR_CONNECTIONS_MIN, room // 16)
     clients = min(CONNECTIONS_MAX, room - http - metrics - operator)
     if clients < CONNECTIONS_LEAST:
-        # At most three eighths are for other connections than those of clients.
+        # At most three eighths are for connections other than clients'.
         needed = found - room + 2 * CONNECTIONS_WISHED
         raise TooFewDescriptors(
-            f"the limit of open files is {found}, which leaves no room for connections; "
-            f"{needed} leave room for {CONNECTIONS_WISHED}: {REMEDY}"
+            f"the limit on open files is {found}, which leaves no room for connections; "
+            f"{needed} would leave room for {CONNECTIONS_WISHED}: {REMEDY}"
         )
     return ConnectionLimits(clients, http, metrics, OPERATOR_CONNECTIONS_MIN + operator)
 
 
 def warning(clients: int) -> str:
-    """Return a warning if few clients can connect, or an empty text."""
+    """Return a warning if only few clients can connect, otherwise an empty string."""
     if clients >= CONNECTIONS_WISHED:
         return ""
-    return f"the limit of open files is {limit()}: room for {clients} connections; {REMEDY}"
+    return f"the limit on open files is {limit()}: room for {clients} connections; {REMEDY}"

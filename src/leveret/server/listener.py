@@ -1,4 +1,4 @@
-"""Listeners: the sockets that accept connections of a protocol, and what their sessions are of."""
+"""Listeners: the sockets that accept connections of a protocol, and their sessions."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from leveret.session.client_session import ClientSession
 from leveret.session.connection.connection import Connection
 from leveret.session.settings import Peer, SessionSettings, Tokens
 
-#: Connections that the kernel may hold for us before they are accepted.
+#: Connections that the kernel may queue before they are accepted.
 BACKLOG = 1024
 
 
 class Listener(ABC):
-    """Accepts connections on one address; `connect` makes their sessions.
+    """Accepts connections on one address; `connect` creates their sessions.
 
-    `speaks` is the protocol's name, as the log has it.
+    `speaks` is the protocol's name in the log.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class Listener(ABC):
         say: Callable[[str, str], None],
         speaks: str,
     ) -> None:
-        """`log` takes what a connection has to tell, `say` what there is to tell of the socket."""
+        """`log` takes the log lines of connections, `say` those of the listener's sockets."""
         self.runner = runner
         self.admission = admission
         self.log = log
@@ -55,17 +55,17 @@ class Listener(ABC):
         """Return the session of a new connection."""
 
     def opening_ms(self) -> int:
-        """Return how long a client may take until it has logged in (ms); 0 for no limit."""
+        """Return the time limit for a client to log in (ms); 0 for no limit."""
         return 0
 
     def expelled(self, connection: ClientSession) -> None:
-        """Hear that a connection goes that has not logged in, to make room for another one."""
+        """Log that a connection without a login is closed to make room for another."""
         self.log("warning", connection, "too many connections: closing one that has not logged in")
 
     async def start(self, host: str, port: int, opening: Open | None = None) -> int:
-        """Listen; return the port, which is the kernel's choice where `port` is 0.
+        """Listen; return the port, chosen by the kernel if `port` is 0.
 
-        `opening` puts before each connection's protocol what its peer does first, such as TLS.
+        `opening` puts a protocol before each connection's own, such as TLS.
 
         Raises: OSError.
         """
@@ -78,7 +78,7 @@ class Listener(ABC):
             for family, kind, protocol, _, address in dict.fromkeys(found):
                 sock = opened.enter_context(socket.socket(family, kind, protocol))
                 _bind(sock, (address[0], port, *address[2:]))
-                # The kernel's choice for the first address holds for the others too.
+                # All addresses share the port that the kernel chose for the first.
                 port = int(sock.getsockname()[1])
                 sockets.append(sock)
             opened.pop_all()
@@ -109,7 +109,7 @@ class AmqpListener(Listener):
     ) -> None:
         super().__init__(runner, admission, log, say, "AMQP")
         self._broker = broker
-        #: What new connections begin with; others may take their place.
+        #: The settings of new connections; replaced on reload.
         self.settings = settings
         self._authenticator = authenticator
         self._tokens = tokens
@@ -126,12 +126,12 @@ class AmqpListener(Listener):
         )
 
     def opening_ms(self) -> int:
-        """Return how long a client may take until it has logged in (ms)."""
+        """Return the time limit for a client to log in (ms)."""
         return int(self.settings.handshake_ms)
 
 
 def _bind(sock: socket.socket, address: tuple[object, ...]) -> None:
-    """Have a socket listen.  Raises: OSError."""
+    """Bind a socket and listen.  Raises: OSError."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     if sock.family == socket.AF_INET6:
         sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)

@@ -1,11 +1,11 @@
-"""The log: one event a line on standard error, for people (text) or for machines (JSON).
+"""The log: one event a line on standard error, as text for people or as JSON for machines.
 
-What an event holds is chosen by who logs it; passwords and tokens never reach this module.
+The caller chooses the fields of an event; passwords and tokens never reach this module.
 
-Invariants: a line is one event and shows no control character as such, whatever a client sent
-(text has it escaped as in Python, JSON as in JSON, which means what it meant); only a traceback of
-ours has lines of its own, and each begins with blanks; a log that cannot be written (its reader is
-gone, the disk is full) ends nothing.
+Invariants: a line is one event and contains no raw control characters, whatever a client sent
+(text escapes them as in Python, JSON as in JSON, which keeps their meaning); only our own
+tracebacks span several lines, and each of these is indented; a log that cannot be written (its
+reader is gone, the disk is full) stops nothing.
 """
 
 from __future__ import annotations
@@ -21,23 +21,24 @@ import structlog
 
 from leveret.escaping import escaped, escaped_json
 
-#: The one field of an event that may have several lines: a traceback of ours.
+#: The only field of an event that may have several lines: our own tracebacks.
 _LINES: Final = "exception"
 
-#: Takes the time, the level and the text of an event that is logged.
+#: Takes the time, the level and the text of a logged event.
 Keep = Callable[[str, str, str], None]
 
-#: Fields of an event that are no part of its text: a traceback is for who has the log itself.
+#: Fields of an event that are not part of its text over HTTP; tracebacks are only in the log
+#: itself.
 _BESIDE: Final = ("event", "timestamp", "level", _LINES)
 
-#: What each of them begins with, so that none passes for an event.
+#: The indentation of a traceback's lines, so that none looks like an event.
 _INDENT: Final = "    "
 
 
 def _escape_fields(
     _log: object, _method: str, event: MutableMapping[str, Any]
 ) -> MutableMapping[str, Any]:
-    """Escape what an event holds, before it becomes a line of text."""
+    """Escape the fields of an event, before it becomes a line of text."""
     for name, value in event.items():
         if isinstance(value, int | float | None):
             continue
@@ -52,12 +53,12 @@ def _escape_fields(
 def _as_json(
     log: structlog.typing.WrappedLogger, method: str, event: MutableMapping[str, Any]
 ) -> str:
-    """Return an event as JSON; what is no value of JSON is shown as Python does."""
+    """Return an event as JSON; values without a JSON form are shown by their `repr`."""
     return escaped_json(str(structlog.processors.JSONRenderer(default=repr)(log, method, event)))
 
 
 class Threshold:
-    """The lowest level that is logged; it may change while the broker runs."""
+    """The lowest level that is logged; it can change while the broker runs."""
 
     def __init__(self, level: str) -> None:
         self._number = _number_of(level)
@@ -69,7 +70,7 @@ class Threshold:
     def __call__(
         self, _log: object, method: str, event: MutableMapping[str, Any]
     ) -> MutableMapping[str, Any]:
-        """Let an event pass, or drop it."""
+        """Pass an event on, or drop it."""
         if _number_of(method) < self._number:
             raise structlog.DropEvent
         return event
@@ -80,7 +81,7 @@ def _number_of(level: str) -> int:
 
 
 class Lines:
-    """Writes lines to a stream; one that cannot be written is left out."""
+    """Writes lines to a stream; skips lines that cannot be written."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -95,7 +96,7 @@ class Lines:
 
 
 class _Keeping:
-    """Hands on what is logged, before it becomes a line."""
+    """Passes events to `keep` before they become lines."""
 
     def __init__(self, keep: Keep) -> None:
         self._keep = keep
@@ -103,7 +104,7 @@ class _Keeping:
     def __call__(
         self, _log: object, method: str, event: MutableMapping[str, Any]
     ) -> MutableMapping[str, Any]:
-        """Hand on an event; it stays as it is."""
+        """Pass a copy of the event to `keep`; return the event unchanged."""
         more = [f"{name}={value}" for name, value in event.items() if name not in _BESIDE]
         time = str(event.get("timestamp") or datetime.now(UTC).isoformat())
         self._keep(time, method, " ".join([str(event.get("event", "")), *more]))
@@ -113,7 +114,7 @@ class _Keeping:
 def make_log(
     level: str | Threshold, form: Literal["text", "json"], keep: Keep
 ) -> structlog.typing.FilteringBoundLogger:
-    """Return the logger for events of at least `level`, which `keep` is told too."""
+    """Return the logger for events of at least `level`; it also passes them to `keep`."""
     threshold = level if isinstance(level, Threshold) else Threshold(level)
     renders: list[Any]
     if form == "json":
@@ -133,9 +134,9 @@ def make_log(
 
 
 def forward_log(name: str, level: str, keep: Keep) -> structlog.typing.FilteringBoundLogger:
-    """Return the logger that gives events of at least `level` to Python's logger `name`.
+    """Return a logger that passes events of at least `level` to Python's logger `name`.
 
-    `keep` is told of them too.
+    It also passes them to `keep`.
     """
     text = structlog.dev.ConsoleRenderer(
         colors=False, pad_event_to=0, exception_formatter=structlog.dev.plain_traceback
@@ -147,7 +148,7 @@ def forward_log(name: str, level: str, keep: Keep) -> structlog.typing.Filtering
 def _bound(
     logger: object, level: str, processors: list[Any]
 ) -> structlog.typing.FilteringBoundLogger:
-    """Return a logger of our own: what structlog is set to in this process stays as it is."""
+    """Return a logger of our own, independent of structlog's settings in this process."""
     bound: structlog.typing.FilteringBoundLogger = structlog.wrap_logger(
         logger,
         processors=processors,

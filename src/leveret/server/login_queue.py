@@ -1,20 +1,22 @@
-"""Whose password is verified next, and who is turned away, when more log in than can be verified.
+"""The queue of passwords to verify, and the choice of those to reject when it is full.
 
-A password costs some 20 ms, so that a thousand wrong ones at once would hold a first-come queue for
-longer than anybody waits.  This queue cannot be held by a flood:
+A password costs some 20 ms, so a thousand wrong ones at once would block a first-come queue for
+longer than any client waits.  A flood cannot block this queue:
 
-- pairs of address and user that have logged in before, addresses from which somebody has, and all
+- pairs of address and user that have logged in before, addresses from which any user has, and all
   others take turns;
-- among each of these each address has its turn, and within an address each user, both in turn with
-  whoever came last: he probably still waits, and a flood that has come already is behind him;
-- of each user, each address and all together so many wait; one more turns away the oldest of the
-  user that has the most in the address that has the most.
+- within each of these three, addresses take turns, and within an address users do; every other turn
+  goes to the newest login instead: its client probably still waits, and an earlier flood is behind
+  it;
+- each user, each address and the whole queue have a limit; beyond it, the address with the most
+  waiting logins loses the oldest login of its user with the most.
 
-So behind a flood that has come a login waits for a few hashes.  While a flood goes on, it waits for
-one or two hashes for each address that takes part; behind one from its own address and for its own
-user, which nothing tells from it, it has to be lucky, unless that pair has logged in before.
+So after a flood has arrived, a new login waits for a few hashes.  While a flood goes on, it waits
+for one or two hashes per address of the flood.  Behind a flood from its own address for its own
+user it cannot be distinguished from the flood, and needs luck, unless that pair has logged in
+before.
 
-Invariant: an address (a network of 64 bits of IPv6) has an entry for a place once at most.
+Invariant: an address (for IPv6 a /64 network) has at most one entry for a place.
 """
 
 from __future__ import annotations
@@ -27,14 +29,14 @@ from leveret.limits import (
     LOGINS_WAITING_PER_USER_MAX,
 )
 
-#: What is known of who logs in: the user has logged in from there, or somebody has, or nobody.
+#: The history of a login: the user has logged in from the address, or another user has, or none.
 PAIR_KNOWN: Final = 0
 NETWORK_KNOWN: Final = 1
 UNKNOWN: Final = 2
 
 
 class Entry:
-    """One password of a user that an address asks for; `place` names what is to be verified."""
+    """One password of a user to verify for an address; `place` identifies the password."""
 
     def __init__(self, network: str, user: str, place: bytes) -> None:
         self.network: Final = network
@@ -43,12 +45,12 @@ class Entry:
 
 
 class _Group:
-    """What waits of one address, or of one pair of address and user."""
+    """The waiting entries of one address, or of one pair of address and user."""
 
     def __init__(self) -> None:
-        #: The oldest first.
+        #: Oldest first.
         self.entries: dict[Entry, None] = {}
-        #: The same by user; who has his turn next is the first.
+        #: The same by user; the first user is next in turn.
         self.users: dict[str, dict[Entry, None]] = {}
         self._newest_next = True
 
@@ -64,7 +66,7 @@ class _Group:
             del self.users[entry.user]
 
     def take(self) -> Entry:
-        """Take whoever came last, or the last one of the user whose turn it is."""
+        """Take the newest entry, or the newest one of the user whose turn it is."""
         newest = self._newest_next
         self._newest_next = not newest
         if newest:
@@ -72,13 +74,13 @@ class _Group:
         else:
             user, own = next(iter(self.users.items()))
             entry = next(reversed(own))
-            # His next turn is behind those of the others.
+            # The user's next turn comes after those of the others.
             self.users[user] = self.users.pop(user)
         self.remove(entry)
         return entry
 
     def turn_away(self) -> Entry:
-        """Take the oldest of the user that has the most."""
+        """Take the oldest entry of the user with the most entries."""
         own = max(self.users.values(), key=len)
         entry = next(iter(own))
         self.remove(entry)
@@ -86,22 +88,22 @@ class _Group:
 
 
 class _Line:
-    """Groups that take turns, in turn with whoever came last."""
+    """Groups that take turns; every other turn goes to the newest entry."""
 
     def __init__(self, group_max: int) -> None:
         self._group_max = group_max
         self._groups: dict[str, _Group] = {}
-        #: All that wait, the oldest first, and their groups.
+        #: All waiting entries, oldest first, and their groups.
         self._order: dict[Entry, str] = {}
         self._newest_next = True
 
     @property
     def size(self) -> int:
-        """How many wait."""
+        """The number of waiting entries."""
         return len(self._order)
 
     def put(self, name: str, entry: Entry) -> list[Entry]:
-        """Let an entry wait; return who is turned away for it."""
+        """Add an entry; return the entries rejected for it."""
         group = self._groups.get(name)
         if group is None:
             group = self._groups[name] = _Group()
@@ -129,7 +131,7 @@ class _Line:
         return entry
 
     def take(self) -> Entry:
-        """Take whoever came last, or an entry of the group whose turn it is; there is one."""
+        """Take the newest entry, or an entry of the group whose turn it is; there must be one."""
         newest = self._newest_next
         self._newest_next = not newest
         if newest:
@@ -139,7 +141,7 @@ class _Line:
         else:
             name, group = next(iter(self._groups.items()))
             entry = group.take()
-            # Its next turn is behind those of the others.
+            # The group's next turn comes after those of the others.
             self._groups[name] = self._groups.pop(name)
         if not group.entries:
             del self._groups[name]
@@ -148,7 +150,7 @@ class _Line:
 
 
 class LoginQueue:
-    """The queue; for one loop."""
+    """The queue of passwords to verify; not thread-safe."""
 
     def __init__(self) -> None:
         self._lines = (
@@ -160,11 +162,11 @@ class LoginQueue:
         self._next = 0
 
     def __len__(self) -> int:
-        """Return how many wait."""
+        """Return the number of waiting entries."""
         return len(self._waiting)
 
     def put(self, network: str, user: str, place: bytes, standing: int) -> list[Entry]:
-        """Let a password wait; return those that are turned away for it, itself perhaps.
+        """Add a password; return the entries rejected for it, perhaps itself.
 
         `standing` is `PAIR_KNOWN`, `NETWORK_KNOWN` or `UNKNOWN`.
         """
@@ -179,7 +181,7 @@ class LoginQueue:
         return away
 
     def take(self) -> Entry | None:
-        """Take what is to be verified next, if anything waits."""
+        """Take the next entry to verify, if any waits."""
         for _ in self._lines:
             line = self._lines[self._next]
             self._next = (self._next + 1) % len(self._lines)

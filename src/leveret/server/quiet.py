@@ -1,7 +1,7 @@
-"""Keeps a flood of strangers out of the log: of each kind of line a few, then one a second.
+"""Rate limits for log lines caused by strangers: a burst of each kind, then one a second.
 
-A line that is let through says how many of its kind were not, so that nothing is hidden.  Lines are
-of one kind when they are the same up to the first quoted word, numbers apart.
+A line that is logged says how many of its kind were omitted, so nothing is hidden.  Lines are of
+one kind if they are equal up to the first quoted word, except for numbers.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from typing import Final
 
 from leveret.clock import Clock
 
-#: Lines of a kind that may follow each other at once; afterwards one more a second.
+#: Lines of a kind that may be logged at once; afterwards one more per second.
 BURST: Final = 20
 
-#: Kinds that are known; beyond it all begin afresh.
+#: The maximum number of kinds; beyond it all counts are reset.
 _KINDS_MAX: Final = 256
 
 _NUMBERS: Final = re.compile("[0-9]+")
 
 
 class _Kind:
-    """What is left of a kind's lines, since when, and how many were left out."""
+    """The remaining lines of a kind, the time they count from, and the number of omitted lines."""
 
     def __init__(self, now_ms: int) -> None:
         self.left = BURST
@@ -30,16 +30,16 @@ class _Kind:
 
 
 class Quiet:
-    """Judges lines; one for each log."""
+    """The rate limits of one log."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._kinds: dict[str, _Kind] = {}
-        #: All lines that were left out.
+        #: The number of all omitted lines.
         self.omitted = 0
 
     def judge(self, text: str) -> str | None:
-        """Return the line as the log is to have it, or None."""
+        """Return the line to log, or None to omit it."""
         name = _NUMBERS.sub("0", text.partition("'")[0])[:100]
         now_ms = self._clock.monotonic_ms()
         kind = self._kinds.get(name)
@@ -56,4 +56,4 @@ class Quiet:
             return None
         kind.left -= 1
         omitted, kind.omitted = kind.omitted, 0
-        return f"{text} ({omitted} more like this were left out)" if omitted else text
+        return f"{text} ({omitted} more like this were omitted)" if omitted else text

@@ -1,8 +1,8 @@
-"""When checkpoints are taken to give back what is dead in segment files.
+"""When to take checkpoints to free dead bytes in segment files.
 
-A file goes when two checkpoints in a row did not name it, and what lives in it may have to be
-copied forward first: so a round is a few checkpoints.  A round that gave nothing back is not
-begun again before much more is dead.
+A file is removed after two checkpoints in a row did not name it, and its live messages may have to
+be copied forward first: so a round is a few checkpoints.  After a round that freed nothing, the
+next round waits until many more bytes are dead.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from typing import Final
 from leveret.broker.node.broker import Broker
 from leveret.limits import RECLAIM_BYTES_MIN
 
-#: Checkpoints of a round: one finds what is to be copied, two more let its file go.
+#: Checkpoints of a round: one chooses the files to copy from, two more free them.
 _ROUND: Final = 4
 
 
 class Reclaim:
-    """Watches what is dead in the segment files of one broker."""
+    """Watches the dead bytes in the segment files of one broker."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._left = _ROUND
-        #: What the last round could not give back.
+        #: The dead bytes that the last round could not free.
         self._floor = 0
 
     def wants(self) -> bool:
-        """Tell whether more is dead than lives, and a checkpoint may change it."""
+        """Return whether more bytes are dead than live, and a checkpoint may change that."""
         use = self._broker.core.spill.use
         dead = int(use.dead())
         if dead - self._floor <= int(use.bytes_live) + RECLAIM_BYTES_MIN:
@@ -34,7 +34,7 @@ class Reclaim:
         return self._left > 0
 
     def checkpoint_ended(self) -> None:
-        """Count the checkpoints of a round, and judge it at its end."""
+        """Count a checkpoint of the round; at the end of the round, check if it freed anything."""
         use = self._broker.core.spill.use
         dead = int(use.dead())
         self._floor = min(self._floor, dead)

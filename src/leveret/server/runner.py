@@ -1,13 +1,13 @@
-"""The runner of effects: after each batch of input it does what the core noted.
+"""The runner of effects: after each batch of input it runs the effects that the core recorded.
 
-The core decides, the runner acts: it flushes connections, hands sealed groups to the thread that
-syncs, reads chunks, and comes back when a long loop has more to do.  One sync is in flight at a
-time; what gathers meanwhile is the next group.
+The core decides, the runner acts: it flushes connections, passes sealed groups to the sync thread,
+reads chunks, and calls the core again when unfinished work remains.  One sync is in flight at a
+time; records written meanwhile form the next group.
 
-Interpreted on purpose: it is asyncio's side of the house.
+Interpreted on purpose: it belongs to the asyncio side.
 
-What nobody expected (any exception but those that the code raises on purpose) is not caught in the
-callbacks of timers, syncs, reads and checkpoints: the loop hands it to its exception handler, which
+Unexpected exceptions (any that the code does not raise on purpose) are not caught in the callbacks
+of timers, syncs, reads and checkpoints: the event loop passes them to its exception handler, which
 stops the broker (`app`).
 """
 
@@ -34,22 +34,22 @@ from leveret.store.journal.journal import Group
 from leveret.store.segments.segments import ChunkRef
 from leveret.store.segments.spill import SpillBatch
 
-#: A loop's timer takes no years: a later deadline is looked at again after this.
+#: The longest timer: event loops do not accept years.  A later deadline is armed again after this.
 TIMER_MS_MAX = 3_600_000
 
-#: When a group for which there was no room is written again.
+#: The delay before a group that found the disk full is written again.
 NO_ROOM_SECONDS = 0.25
 
 T = TypeVar("T")
 
-#: What the sync thread is asked to do: a call without arguments, or None to end.
+#: A task of a disk thread: a call without arguments; it returns the call to make in the loop.
 Task = Callable[[], Callable[[], None]]
 
 
 class DiskThread:
-    """One thread for what blocks on the disk.  It makes only calls that let go of the GIL.
+    """One thread for blocking disk calls, which must release the GIL.
 
-    A task runs in the thread and returns what is to be called in the loop afterwards.
+    A task runs in the thread and returns a function, which the event loop calls afterwards.
     """
 
     def __init__(
@@ -70,11 +70,11 @@ class DiskThread:
         self._thread.start()
 
     def submit(self, task: Task) -> None:
-        """Have `task` run in the thread."""
+        """Run `task` in the thread."""
         self._tasks.put(task)
 
     def stop(self) -> None:
-        """Wait for the tasks that were submitted and end the thread."""
+        """Finish the submitted tasks and end the thread."""
         self._tasks.put(None)
         self._thread.join()
 
@@ -83,20 +83,20 @@ class DiskThread:
             try:
                 done = task()
             except StorageFailure as failure:
-                # Never retried: after a failed sync nobody knows what is on the disk.
+                # Never retried: after a failed sync, the contents of the disk are unknown.
                 self._loop.call_soon_threadsafe(self._failed, failure)
                 return
-            except BaseException as error:  # noqa: BLE001 - without its syncs a broker must end
+            except BaseException as error:  # noqa: BLE001 - without syncs a broker must end
                 self._loop.call_soon_threadsafe(self._broken, error)
                 return
             self._loop.call_soon_threadsafe(done)
 
 
 class DiskThreads:
-    """The threads of a broker: one syncs the journal, one writes chunks, two read them.
+    """The threads of a broker: for journal syncs, for chunk writes, and two for chunk reads.
 
-    So no confirm waits for chunks, no consumer for a sync that takes seconds, and none for who
-    reads streams in bulk.
+    So no confirm waits for chunks, and no consumer waits for a slow sync or for bulk reads of
+    streams.
     """
 
     def __init__(
@@ -105,19 +105,19 @@ class DiskThreads:
         failed: Callable[[StorageFailure], None],
         broken: Callable[[BaseException], None],
     ) -> None:
-        """Call `failed` in the loop when the disk fails, `broken` for what nobody expected."""
+        """Call `failed` in the loop if the disk fails, and `broken` for unexpected exceptions."""
         self.sync = DiskThread(loop, failed, broken, "sync")
         self.spill = DiskThread(loop, failed, broken, "spill")
         self.read = DiskThread(loop, failed, broken, "read")
         self.bulk = DiskThread(loop, failed, broken, "bulk")
 
     def start(self) -> None:
-        """Start them."""
+        """Start the threads."""
         for thread in (self.sync, self.spill, self.read, self.bulk):
             thread.start()
 
     def stop(self) -> None:
-        """Wait for what was submitted and end them."""
+        """Finish the submitted tasks and end the threads."""
         for thread in (self.sync, self.spill, self.read, self.bulk):
             thread.stop()
 
@@ -130,35 +130,35 @@ class _GroupWaiter(SyncWaiter):
         self.future = future
 
     def synced(self, group: int) -> None:
-        """Let who waits go on."""
+        """Resolve the future."""
         if not self.future.done():
             self.future.set_result(None)
 
 
 class Observer:
-    """Hears what a runner did, in the loop.  This one wants to hear of nothing."""
+    """Receives notifications of a runner, in the event loop.  This base class ignores them."""
 
     def synced(self) -> None:
-        """Hear of a sync, after the core has heard of it."""
+        """Handle a sync; the core was notified before."""
 
     def spilled(self) -> None:
-        """Hear that chunks of queues were written."""
+        """Handle a write of queues' chunks."""
 
     def checkpoint_ended(self) -> None:
-        """Hear that a checkpoint is done."""
+        """Handle the end of a checkpoint."""
 
     def found_damage(self) -> None:
-        """Hear that chunks were found damaged (`core.damaged`)."""
+        """Handle newly found damaged chunks (`core.damaged`)."""
 
     def no_room(self, full: DiskFull) -> None:
-        """Hear, each time, that the disk had no room for a group, or for chunks."""
+        """Handle a full disk; called each time a group or chunks could not be written."""
 
 
 class Runner:
     """Runs the effects of one broker.
 
-    CPython 3.11 finds the methods of an object with 30 attributes or more by a slower way, and some
-    of these are called for each batch of input: so they are fewer.
+    CPython 3.11 looks up methods more slowly on an object with 30 or more attributes, and some of
+    these methods are called for each batch of input: so there are fewer.
     """
 
     def __init__(
@@ -171,7 +171,7 @@ class Runner:
         chunks: ChunkFiles,
         broken: Callable[[BaseException], None],
     ) -> None:
-        """`broken` is called with what nobody expected; it stops the broker."""
+        """`broken` is called with an unexpected exception; it stops the broker."""
         self._loop = loop
         self.broken = broken
         self._broker = broker
@@ -179,21 +179,22 @@ class Runner:
         self._timers = broker.core.timers
         self._journal = broker.core.journal
         self._clock = clock
-        #: The pauses that connections have heard of, and whether there was one since the last tick.
+        #: The pauses already reported to connections, and whether there was one since the last
+        #: tick.
         self._paused_ms = 0
         self._woke = False
-        #: The connections that the tick at hand has not come to, the next one last.
+        #: The connections that the current tick has not reached yet, the next one last.
         self._unticked: list[ClientSocket] = []
         self._threads = threads
         self._write_group = write_group
         self._chunks = chunks
         self._spilling = False
-        #: True while what is spilled finds no room; nobody waits for it then.
+        #: True while spilled chunks wait for disk space; then nothing waits for the spill.
         self._spill_waits = False
         self._shells: dict[Link, ClientSocket] = {}
         self._syncing = False
         self._resuming = False
-        #: The deadline that the loop was asked to come back for.
+        #: The deadline that the loop's timer is set for.
         self._armed_ms = int(NO_DEADLINE)
         self._alarm: asyncio.TimerHandle | None = None
         self._idle: list[asyncio.Future[None]] = []
@@ -205,11 +206,11 @@ class Runner:
         self.failed = False
 
     def observe(self, observer: Observer) -> None:
-        """Tell `observer` what happens from now on."""
+        """Notify `observer` from now on."""
         self._observer = observer
 
     def fail(self) -> None:
-        """Do nothing more: the broker ends.  Who starts or stops goes on and finds out."""
+        """Stop running effects: the broker ends.  Callers waiting in start or stop continue."""
         self.failed = True
         self._disarm()
         _resolve(self._idle)
@@ -217,16 +218,16 @@ class Runner:
     # -- connections ------------------------------------------------------------------------------
 
     def now(self) -> int:
-        """Give the core the time; return the monotonic one in ms."""
+        """Set the core's time; return the monotonic time in ms."""
         self._core.now_ms = self._clock.wall_ms()
         return self._clock.monotonic_ms()
 
     def add(self, link: Link, shell: ClientSocket) -> None:
-        """Know the shell of a connection."""
+        """Register the shell of a connection."""
         self._shells[link] = shell
 
     def remove(self, link: Link) -> None:
-        """Forget the shell of a connection."""
+        """Remove the shell of a connection."""
         self._shells.pop(link, None)
         if not self._shells:
             _resolve(self._empty)
@@ -239,7 +240,7 @@ class Runner:
     # -- effects ----------------------------------------------------------------------------------
 
     def run(self, new_round: bool = False) -> None:
-        """Run the effects that the core noted since the last call.
+        """Run the effects that the core recorded since the last call.
 
         With `new_round`, the core begins a round, in which unfinished work continues.
         """
@@ -261,7 +262,7 @@ class Runner:
             self._loop.call_soon(self._resume)
 
     def _use_files(self) -> None:
-        """Read, write and remove the chunks that the core noted; tell what it found damaged."""
+        """Read, write and remove chunks for the core; report damaged ones."""
         core = self._core
         core.damaged += self._chunks.take_mended()
         if core.damaged:
@@ -274,7 +275,7 @@ class Runner:
             self._remove_unused()
 
     def _arm(self) -> None:
-        """Come back when the next deadline of the core is due."""
+        """Set the timer for the core's next deadline."""
         next_ms = int(self._timers.next_ms())
         if next_ms == self._armed_ms:
             return
@@ -285,7 +286,7 @@ class Runner:
             self._alarm = self._loop.call_later(wait_ms / 1000, self._due)
 
     def _disarm(self) -> None:
-        """Come back for no deadline."""
+        """Cancel the timer."""
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
@@ -298,18 +299,18 @@ class Runner:
 
     @property
     def has_more_to_do(self) -> bool:
-        """Tell whether the core has more to do at once than one turn allows."""
+        """Return whether the core still has immediate work to do."""
         core = self._core
         pending = bool(core.scheduler.woken) or bool(self._unticked)
         return core.scheduler.resume or core.scheduler.has_more() or core.due() or pending
 
     def clock_moved(self) -> None:
-        """Do what is due by a clock that was moved on, and wait for the next deadline anew."""
+        """Run what is due after the clock was moved, and set the timer again."""
         self._disarm()
         self.tick()
 
     def _due(self) -> None:
-        """Let what is due go on; a long wait is taken in parts."""
+        """Run the core at a deadline; a very long wait takes several timers."""
         self._alarm = None
         self._armed_ms = NO_DEADLINE
         self.now()
@@ -328,7 +329,7 @@ class Runner:
             self._do(self._threads.sync, write, partial(self._synced, int(group.number)))
 
     def _do(self, thread: DiskThread, work: Callable[[], None], done: Callable[[], None]) -> None:
-        """Have `thread` do `work`, again while the disk has no room for it, then call `done`."""
+        """Run `work` in `thread`, again while the disk is full, then call `done`."""
         if not self.failed:
             thread.submit(partial(self._try, thread, work, done))
 
@@ -344,7 +345,7 @@ class Runner:
         return done
 
     def _found_no_room(self, full: DiskFull, again: Callable[[], None]) -> None:
-        """Write again after a while: nothing hangs on it yet, and nothing is behind it."""
+        """Try again after a delay: nothing depends on the write yet, and no write follows it."""
         if not self.failed:
             self._observer.no_room(full)
             self._loop.call_later(NO_ROOM_SECONDS, again)
@@ -364,7 +365,7 @@ class Runner:
 
     @property
     def busy(self) -> bool:
-        """Tell whether anything is on its way to the disk that will get there."""
+        """Return whether a write to the disk is in progress that can finish."""
         return self._syncing or (self._spilling and not self._spill_waits)
 
     def _rest(self) -> None:
@@ -374,7 +375,7 @@ class Runner:
     # -- chunks -----------------------------------------------------------------------------------
 
     def _spill(self) -> None:
-        """Have the next chunks written that queues have no memory for."""
+        """Write the next chunks, which queues cannot keep in memory."""
         spill = self._core.spill
         batch = spill.take()
         self._spilling = True
@@ -393,7 +394,7 @@ class Runner:
         self._rest()
 
     def _remove_unused(self) -> None:
-        """Have the temporary files removed that nothing uses any more."""
+        """Remove the temporary files that are no longer used."""
         unused = self._core.spill.take_unused()
 
         def remove() -> Callable[[], None]:
@@ -416,18 +417,18 @@ class Runner:
         self.run()
 
     def read_part(self, owner: int, ref: ChunkRef, at: int, size: int) -> asyncio.Future[bytes]:
-        """Read a part of a chunk for who waits for it; fewer bytes where they cannot be read."""
+        """Read a part of a chunk; the result has fewer bytes if they cannot be read."""
         return self.in_bulk_thread(partial(self._chunks.read_part, owner, ref, at, size))
 
     def in_bulk_thread(self, call: Callable[[], T]) -> asyncio.Future[T]:
-        """Have the thread that reads in bulk make a call, which raises nothing; return its result.
+        """Run `call`, which must not raise, in the thread for bulk reads; return its result.
 
-        Nothing is called for who has gone meanwhile.
+        A call of a cancelled caller is skipped.
         """
         waiting: asyncio.Future[T] = self._loop.create_future()
 
         def task() -> Callable[[], None]:
-            # Who asked may have gone while this waited.
+            # The caller may have been cancelled while this task was queued.
             return _nothing if waiting.done() else partial(_give, waiting, call())
 
         self._threads.bulk.submit(task)
@@ -441,9 +442,9 @@ class Runner:
             await waiting
 
     async def synced(self) -> None:
-        """Wait until all that is on its way to the disk is there, or the storage fails.
+        """Wait until all pending writes are on the disk, or the storage fails.
 
-        All who waited for it were called then, and what they had to record is there too.
+        The waiters for these syncs have been called by then, and their records are on the disk too.
         """
         self.run()
         waiters = self._core.syncs
@@ -456,15 +457,15 @@ class Runner:
                 await waiting
 
     async def durable(self) -> None:
-        """Do what the core noted, and wait until all that was recorded by now is synced.
+        """Run the core's effects, and wait until all records so far are synced.
 
-        Once the broker ends that never comes, so that nobody is told that something is durable.
+        If the broker fails, this never returns, so no caller is told that its change is durable.
         """
         journal = self._journal
         group = int(journal.group) if journal.has_records() else int(journal.group) - 1
         try:
             self.run()
-        except Exception as bug:  # noqa: BLE001 (what the core noted is nobody's request)
+        except Exception as bug:  # noqa: BLE001 (the core's effects belong to no single request)
             self.broken(bug)
         if group > journal.durable_group or self.failed:
             waiter = _GroupWaiter(self._loop.create_future())
@@ -472,11 +473,11 @@ class Runner:
             await waiter.future
 
     def submit(self, task: Task) -> None:
-        """Have `task` run in the sync thread, after what waits there."""
+        """Run `task` in the sync thread, after the queued tasks."""
         self._threads.sync.submit(task)
 
     def in_sync_thread(self, call: Callable[[], None]) -> asyncio.Future[None]:
-        """Have the sync thread make a call after what waits there; return what tells when."""
+        """Run `call` in the sync thread after the queued tasks; return a future for its end."""
         made = self._loop.create_future()
 
         def task() -> Callable[[], None]:
@@ -491,18 +492,18 @@ class Runner:
     def begin_checkpoint(
         self, checkpoint: Checkpoint, work: Callable[[CheckpointWork], None]
     ) -> None:
-        """Run a checkpoint beside everything else; `work` does its part in the sync thread."""
+        """Run a checkpoint in the background; `work` does its part in the sync thread."""
         self._checkpoint = checkpoint
         self._checkpoint_work = work
         self.step_checkpoint()
 
     @property
     def in_checkpoint(self) -> bool:
-        """Tell whether a checkpoint runs."""
+        """Return whether a checkpoint is in progress."""
         return self._checkpoint is not None
 
     def step_checkpoint(self) -> None:
-        """Go on with the checkpoint, unless it waits for a sync or for the disk."""
+        """Continue the checkpoint, unless it waits for a sync or for the disk."""
         checkpoint = self._checkpoint
         if checkpoint is None or self._checkpoint_busy or self.failed:
             return
@@ -522,9 +523,9 @@ class Runner:
         self.run()
 
     def tick(self) -> None:
-        """Look at the clock for all connections and streams, about once a second.
+        """Check the time limits of all connections and streams, about once a second.
 
-        Many connections take more than one turn; no other look begins before the end of this one.
+        With many connections this takes several slices; the next tick begins after the last slice.
         """
         if not self._unticked:
             self._woke = self._clock.paused_ms > self._paused_ms
@@ -559,22 +560,22 @@ class Runner:
 
 
 def _give(waiting: asyncio.Future[T], found: T) -> None:
-    """Let who waits go on with what was read, if anybody does."""
+    """Resolve a future with the result of a read, unless it was cancelled."""
     if not waiting.done():
         waiting.set_result(found)
 
 
 def _nothing() -> None:
-    """Stand in where nothing is to be called in the loop afterwards."""
+    """Do nothing in the loop after a task."""
 
 
 def _no_work(work: CheckpointWork) -> None:
-    """Stand in until a checkpoint begins."""
-    raise RuntimeError(f"no checkpoint runs that could want {work}")
+    """Refuse checkpoint work before any checkpoint."""
+    raise RuntimeError(f"no checkpoint is in progress for {work}")
 
 
 def _resolve(waiting: list[asyncio.Future[None]]) -> None:
-    """Let all go on that wait in the list, and empty it."""
+    """Resolve all futures in the list, and empty it."""
     for future in waiting:
         if not future.done():
             future.set_result(None)

@@ -1,11 +1,11 @@
-"""The room on the disk: measured, judged, and what follows from it.
+"""The free space on the disk: measured and judged, with the consequences.
 
-Below the reserve publishers are blocked (`Broker.judge_disk`) and checkpoints are taken, because
-acks and deletes give room back only when old files go; above it the ballast is made again.  When
-the disk is full in spite of the reserve, because others fill it too, the thread that writes gives
-the ballast up (`store/journal/files.py`) and this module says so.
+Below the reserve, publishers are blocked (`Broker.judge_disk`) and checkpoints are taken, because
+acks and deletes free space only when old files are removed; above it, the ballast is created again.
+If the disk is full despite the reserve, because other programs fill it too, the writing thread
+releases the ballast (`journal_files.py`), and this module logs that.
 
-Interpreted on purpose: it is asyncio's side of the house.
+Interpreted on purpose: it belongs to the asyncio side.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from leveret.store.ballast import Ballast
 from leveret.store.disk import Disk, DiskFull
 from leveret.store.records.record import DIGEST_BYTES, GROUP_HEADER_BYTES, RECORD_HEAD_BYTES
 
-#: Checkpoints until a file goes that nothing needs: the last two keep theirs.
+#: Checkpoints until an unused file is removed: the last two keep theirs.
 CHECKPOINTS_TO_FREE: Final = 3
 
-#: What the last records of a checkpoint may take.
+#: The maximum size of the last records of a checkpoint.
 _RECORDS_ROOM: Final = 1024 * 1024
 
-#: What a checkpoint itself leaves in the journal that it makes short.
+#: The bytes that a checkpoint itself leaves in the new, short journal.
 _MARK_BYTES: Final = GROUP_HEADER_BYTES + DIGEST_BYTES + RECORD_HEAD_BYTES + 8
 
 
 class Space:
-    """Watches the disk of one broker.  `measure` and `wrote` are for the thread that writes."""
+    """Watches the disk of one broker.  `measure` and `wrote` are for the writing thread."""
 
     def __init__(
         self,
@@ -51,9 +51,9 @@ class Space:
         self._free = disk.free()
         self._unmeasured = 0
         self._asked = False
-        #: True while a group waits for room.
+        #: True while a group waits for disk space.
         self.stuck = False
-        #: What the checkpoint that runs will write at most.
+        #: The maximum number of bytes that the current checkpoint has yet to write.
         self.owed_bytes = 0
         self._checkpoints_left = 0
         self._chunks_wait = False
@@ -61,12 +61,12 @@ class Space:
     # -- in the thread that writes -----------------------------------------------------------------
 
     def measure(self) -> None:
-        """Ask the disk.  Raises: StorageFailure."""
+        """Measure the free space of the disk.  Raises: StorageFailure."""
         self._unmeasured = 0
         self._free = self._disk.free()
 
     def wrote(self, size: int) -> None:
-        """Note what was written, and now and then ask the disk.  Raises: StorageFailure."""
+        """Count written bytes, and measure the disk now and then.  Raises: StorageFailure."""
         self._free -= size
         self._unmeasured += size
         if self._unmeasured >= DISK_MEASURE_BYTES:
@@ -75,11 +75,11 @@ class Space:
     def check_checkpoint(self, size: int) -> None:
         """Check that a checkpoint may write `size` bytes.
 
-        Half of the reserve is for acks and deletes, unless the rest of the checkpoint surely fits:
-        it writes no more than what the messages in memory hold, so what does not fit now may fit
-        when consumers have taken some.
+        Half of the reserve is kept for acks and deletes, unless the rest of the checkpoint surely
+        fits: it writes no more than the messages in memory, so it may fit later, after consumers
+        have taken some.
 
-        Raises: DiskFull: not now.  StorageFailure.
+        Raises: DiskFull: try again later.  StorageFailure.
         """
         self.measure()
         broker = self._broker
@@ -91,19 +91,19 @@ class Space:
             raise DiskFull("checkpoint", "segments", "it waits for room", errno.ENOSPC)
 
     def _look(self, then: Callable[[], None]) -> Callable[[], None]:
-        """Measure, and make the ballast where there is room for it."""
+        """Measure the disk, and create the ballast if there is room for it."""
         self.measure()
         ballast = self._ballast
         spare = self._broker.disk_free_bytes_min * 9 // 8 + ballast.bytes_max
         if not ballast.whole and not self.stuck and self._free >= spare and ballast.fill():
             self.measure()
-            self._log.info("the ballast is made", bytes=int(ballast.bytes_max))
+            self._log.info("the ballast is created", bytes=int(ballast.bytes_max))
         return partial(self._looked, then)
 
     # -- in the loop -------------------------------------------------------------------------------
 
     def look(self, submit: Callable[[Task], None], then: Callable[[], None]) -> None:
-        """Have the sync thread look at the disk by `submit`, judge what it finds, call `then`."""
+        """Measure the disk in the sync thread with `submit`, judge the result, then call `then`."""
         if not self._asked:
             self._asked = True
             submit(partial(self._look, then))
@@ -114,7 +114,7 @@ class Space:
         then()
 
     def judge(self) -> None:
-        """Block publishers or let them go on, by the last measure."""
+        """Block or unblock publishers by the last measurement."""
         broker = self._broker
         alarm = broker.disk_alarm
         broker.judge_disk(0 if self.stuck else self._free, self.owed_bytes)
@@ -122,20 +122,22 @@ class Space:
             return
         figures = {"free": int(broker.disk_free_bytes), "limit": int(broker.disk_free_bytes_min)}
         if alarm:
-            self._log.info("the disk has room again, publishers go on", **figures)
+            self._log.info("the disk has room again, publishers are unblocked", **figures)
         else:
             self._log.warning("low on disk, publishers are blocked", **figures)
             self._checkpoints_left = CHECKPOINTS_TO_FREE
 
     def no_room(self, full: DiskFull) -> None:
-        """Hear that a group was not written for lack of room; it is tried again and again."""
+        """Log that a group does not fit on the disk; its write is repeated until it succeeds."""
         if not self.stuck:
             self.stuck = True
-            self._log.error("no room, nothing is confirmed until there is", reason=str(full))
+            self._log.error(
+                "no room on the disk, nothing is confirmed until there is", reason=str(full)
+            )
         self.judge()
 
     def no_room_for_chunks(self, full: DiskFull) -> None:
-        """Hear that a checkpoint, or messages for which memory has no room, wait for some."""
+        """Log that a checkpoint, or messages spilled from memory, wait for disk space."""
         if not self._chunks_wait:
             self._chunks_wait = True
             self._log.warning("chunks wait for room on the disk", reason=str(full))
@@ -143,27 +145,27 @@ class Space:
 
     @property
     def spare_bytes(self) -> int:
-        """What may be copied to make room: half of the reserve is for acks and deletes."""
+        """The bytes that may be copied to free space: acks and deletes keep half of the reserve."""
         return max(0, self._free - int(self._broker.disk_free_bytes_min) // 2)
 
     def checkpoint_ended(self) -> None:
-        """Hear that a checkpoint is done: what it gave back is measured next."""
+        """Reset after a checkpoint; the freed space is measured next."""
         self.owed_bytes = 0
         self._chunks_wait = False
 
     def found_room(self) -> None:
-        """Hear that a group was written."""
+        """Note that a group was written."""
         if self.stuck:
             self.stuck = False
-            self._log.info("room on the disk again, what waited is written")
+            self._log.info("room on the disk again, waiting records are written")
 
     def wants_checkpoint(self) -> bool:
-        """Tell whether a checkpoint may give room back; asked about once a second."""
+        """Return whether a checkpoint may free space; called about once a second."""
         broker = self._broker
         if self.stuck:
             return False
         if broker.disk_alarm and broker.core.journal.bytes_since_roll > _MARK_BYTES:
-            # Something was acked or deleted since the last one.
+            # There were acks or deletes since the last one.
             self._checkpoints_left = CHECKPOINTS_TO_FREE
         if self._checkpoints_left == 0:
             return False

@@ -1,6 +1,6 @@
-"""What a long start says meanwhile: a line of the log every two seconds, none on a quick one.
+"""Progress of a long start: a log line every two seconds, and none on a quick start.
 
-Lines, not a bar: the log goes to a journal as often as to a terminal, and both show how far it is.
+Lines, not a progress bar: the log goes to a journal as often as to a terminal.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LINE_MS: Final = 2000
 
 _MIB: Final = 1024 * 1024
 
-#: Takes what is happening, and figures by name.
+#: Takes the current activity, and figures by name.
 Say = Callable[..., object]
 
 
@@ -34,11 +34,11 @@ class StartProgress:
         self._monotonic_ms = monotonic_ms
         self._say = say
         self._began_ms = self._said_ms = monotonic_ms()
-        #: Whether anything was said.
+        #: Whether any line was logged.
         self.spoke = False
 
     def look(self) -> None:
-        """Say how far the recovery is, if it is time to."""
+        """Log the progress of recovery, if it is time to."""
         now_ms = self._monotonic_ms()
         if now_ms - self._said_ms < LINE_MS:
             return
@@ -58,20 +58,20 @@ class StartProgress:
         self._say("recovering", **figures)
 
     def end(self) -> None:
-        """Say that all is read and the queues are put together, if something was said before."""
+        """Log that all records are read and the queues are being rebuilt, after earlier lines."""
         if self.spoke:
             records = int(self._recovery.records_replayed)
-            self._say("recovered the records, putting the queues together", records=records)
+            self._say("recovered the records, rebuilding the queues", records=records)
 
     def _total(self) -> int:
-        """Return the bytes to be read, as far as is known by now."""
+        """Return the bytes to be read, as far as known."""
         needed = int(self._recovery.report.head.journal_file)
         total = 0
         for name in self._names(JOURNAL_DIR):
             if journal_number(name) >= needed:
                 total += self._size(f"{JOURNAL_DIR}/{name}")
         snapshots = [name for name in self._names(STATE_DIR) if state_generation(name) >= 0]
-        # A snapshot is checked first, and then told.
+        # A snapshot is read twice: checked first, then loaded.
         return total + sum(2 * self._size(f"{STATE_DIR}/{name}") for name in snapshots[-1:])
 
     def _names(self, folder: str) -> list[str]:

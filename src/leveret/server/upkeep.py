@@ -1,10 +1,10 @@
-"""The upkeep of a data directory while its broker serves: checkpoints, compaction, room and damage.
+"""Maintenance of a data directory while the broker runs: checkpoints, compaction, space and damage.
 
-A checkpoint begins when the journal is long, memory or disk fill, dead chunks are to be given back,
-or damage is to be left behind.  Compaction is planned between checkpoints and done by the next one.
-Chunks that do not check when they are read are reported once, and `quarantine/` keeps their bytes.
+A checkpoint begins when the journal is long, memory or disk fill up, dead chunks can be freed, or
+damage can be dropped.  Compaction is planned between checkpoints and done by the next one.  Chunks
+that fail their check on a read are reported once, and `quarantine/` keeps their bytes.
 
-Interpreted on purpose: it is asyncio's side of the house.
+Interpreted on purpose: it belongs to the asyncio side.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from leveret.store.damage import Damage, quarantine
 from leveret.store.disk import Disk, DiskFull, StorageFailure
 from leveret.store.format import JOURNAL_DIR
 
-#: Makes what hands the broker's state over to a checkpoint, and may plan a compaction.
+#: Creates the source of the broker's state for a checkpoint, with a planned compaction if any.
 MakeSource = Callable[[Compaction | None], CheckpointSource]
 
 
 @dataclass(frozen=True)
 class UpkeepLimits:
-    """When upkeep begins to work, by the settings of the same names."""
+    """Thresholds for upkeep, from the settings of the same names."""
 
     journal_bytes_max: int
     compact_records_min: int
@@ -41,10 +41,10 @@ class UpkeepLimits:
 
 
 class Upkeep(Observer):
-    """Keeps one data directory in order.
+    """Maintains one data directory.
 
-    `wanted` asks for a checkpoint as soon as one can begin.  `stopping` tells whether the broker is
-    about to end, and `failed` is called with a full disk that the broker cannot wait for.
+    Set `wanted` to request a checkpoint as soon as one can begin.  `stopping` returns whether the
+    broker is about to end, and `failed` is called if the disk is full and the broker cannot wait.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Upkeep(Observer):
         self.wanted = False
         #: True once the broker has started.
         self.started = False
-        #: When it begins to work; others may take their place.
+        #: The thresholds; replaced on reload.
         self.limits = limits
         self._broker = broker
         self._clock = clock
@@ -79,25 +79,26 @@ class Upkeep(Observer):
         self._files = CheckpointFiles(disk)
         self._reclaim = Reclaim(broker)
         self._compaction: Compaction | None = None
-        #: Segments from this number on are newer than the checkpoint that compaction is planned by.
+        #: Segments from this number on are newer than the checkpoint on which compaction is
+        #: planned.
         self._compact_below = 0
-        #: Chunks that were found damaged when they were read, by path and position.
+        #: Chunks found damaged on a read, by path and position.
         self._reported: set[tuple[str, int]] = set()
 
     # -- what the runner tells ---------------------------------------------------------------------
 
     def synced(self) -> None:
-        """Look at the room and at the journal after each sync."""
+        """Check disk space and journal size after each sync."""
         self._space.found_room()
         self._space.judge()
         self._begin_checkpoint()
 
     def spilled(self) -> None:
-        """Look at the room that chunks took."""
+        """Check the disk space after chunks were written."""
         self._look_at_room()
 
     def no_room(self, full: DiskFull) -> None:
-        """Wait for room; but who starts or stops cannot wait for ever."""
+        """Wait for disk space; a broker that starts or stops cannot wait for ever."""
         if not full.path.startswith(JOURNAL_DIR):
             self._space.no_room_for_chunks(full)
         elif self.started and not self._stopping():
@@ -106,7 +107,7 @@ class Upkeep(Observer):
             self._failed(full)
 
     def checkpoint_ended(self) -> None:
-        """Look at the room that a checkpoint gave back, and plan what the next one compacts."""
+        """Check the space that a checkpoint freed, and plan what the next one compacts."""
         counts = self._broker.core.counts
         counts.checkpoints += 1
         counts.checkpoint_ms += self._clock.monotonic_ms() - counts.checkpoint_since_ms
@@ -124,7 +125,7 @@ class Upkeep(Observer):
         self._reclaim.checkpoint_ended()
 
     def found_damage(self) -> None:
-        """Name and count the chunks that did not check when they were read; keep their bytes."""
+        """Record and count the chunks that failed their check on a read; keep their bytes."""
         core = self._broker.core
         found, core.damaged = core.damaged, []
         for chunk in found:
@@ -132,21 +133,21 @@ class Upkeep(Observer):
             damage = Damage(ref.path, ref.position, ref.size, chunk.what, chunk.records)
             place = (ref.path, int(ref.position))
             if place not in self._reported:
-                # A stream's chunk is read again and again; it is told once.
+                # A stream's chunk is read again and again, but reported once.
                 self._reported.add(place)
                 self._runner.submit(partial(self._quarantine, damage, chunk.data))
 
     # -- what the broker asks for ------------------------------------------------------------------
 
     def tick(self) -> None:
-        """Look at the room and at the journal, about once a second."""
+        """Check disk space and journal size, about once a second."""
         self._look_at_room()
         if not self._runner.in_checkpoint and self._space.wants_checkpoint():
             self.wanted = True
         self._begin_checkpoint()
 
     def hold_files(self, on: bool) -> None:
-        """Keep all files of checkpoints, or let go of them; in the sync thread."""
+        """Keep all files of checkpoints, or release them; runs in the sync thread."""
         self._files.hold(on)
 
     def _look_at_room(self) -> None:
@@ -155,12 +156,12 @@ class Upkeep(Observer):
     # -- checkpoints -------------------------------------------------------------------------------
 
     def _begin_checkpoint(self) -> None:
-        """Begin a checkpoint: for a long journal, a memory or disk that fills, or recovery."""
+        """Begin a checkpoint if the journal is long, memory or disk fill up, or one is wanted."""
         broker = self._broker
         journal = broker.core.journal
         long = journal.bytes_since_roll > self.limits.journal_bytes_max
         wanted = self.wanted or broker.wants_chunks() or self._reclaim.wants()
-        # A stop's last record must stay the last one.
+        # The stop record must stay the last one.
         busy = self._runner.in_checkpoint or self._runner.failed or self._stopping()
         if not (long or wanted) or busy:
             return
@@ -182,7 +183,7 @@ class Upkeep(Observer):
         self._runner.run()
 
     def _write(self, work: CheckpointWork) -> None:
-        """Do a checkpoint's work if that leaves enough room; in the sync thread."""
+        """Do a checkpoint's work if that leaves enough space; runs in the sync thread."""
         size = work.size
         self._space.check_checkpoint(size)
         self._files.run(work)
@@ -191,15 +192,15 @@ class Upkeep(Observer):
     # -- damage ------------------------------------------------------------------------------------
 
     def _quarantine(self, damage: Damage, data: bytes) -> Callable[[], None]:
-        """Keep the bytes of a damaged chunk; in the sync thread.
+        """Keep the bytes of a damaged chunk; runs in the sync thread.
 
-        Nothing that was promised hangs on the copy, so the broker goes on where it fails.
+        No guarantee depends on the copy, so the broker continues if it fails.
         """
         said = "damage found and quarantined"
         try:
             quarantine(self._disk, damage, data)
         except StorageFailure as failure:
-            said = f"damage found, and not quarantined: {failure}"
+            said = f"damage found, but not quarantined: {failure}"
         return partial(self._report, damage, said)
 
     def _report(self, damage: Damage, said: str) -> None:

@@ -1,6 +1,6 @@
-"""When a certificate ends, read out of its DER (RFC 5280, section 4.1).
+"""The expiry time of a certificate, read from its DER (RFC 5280, section 4.1).
 
-Python's `ssl` tells it of a peer's certificate alone.
+Python's `ssl` reports it only for a peer's certificate.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ _UTC_TIME: Final = 0x17
 
 
 def expires_of(pem: bytes) -> float:
-    """Return when the first certificate of a PEM text ends, in Unix time.
+    """Return the expiry time of the first certificate in a PEM text, as Unix time.
 
-    Raises: ValueError for what is no certificate.
+    Raises: ValueError if there is no valid certificate.
     """
     start = pem.find(b"-----BEGIN CERTIFICATE-----")
     end = pem.find(b"-----END CERTIFICATE-----", start)
     if start < 0 or end < 0:
-        raise ValueError("there is no certificate in it")
+        raise ValueError("no certificate found")
     der = ssl.PEM_cert_to_DER_cert(pem[start:end].decode("ascii") + "-----END CERTIFICATE-----\n")
     certificate = _parts(_content(der, _SEQUENCE))
     fields = _parts(certificate[0][1])
-    # Version (which may be left out), serial number, algorithm, issuer, validity.
+    # Version (optional), serial number, algorithm, issuer, validity.
     validity = fields[4 if fields[0][0] == _VERSION else 3][1]
     kind, text = _parts(validity)[1]
     form = "%y%m%d%H%M%SZ" if kind == _UTC_TIME else "%Y%m%d%H%M%SZ"
@@ -34,15 +34,15 @@ def expires_of(pem: bytes) -> float:
 
 
 def _content(data: bytes, tag: int) -> bytes:
-    """Return what one element has in it.  Raises: ValueError."""
+    """Return the content of one element.  Raises: ValueError."""
     kind, content = _parts(data)[0]
     if kind != tag:
-        raise ValueError("it is no certificate")
+        raise ValueError("not a certificate")
     return content
 
 
 def _parts(data: bytes) -> list[tuple[int, bytes]]:
-    """Return the elements of a content, each with its tag.  Raises: ValueError."""
+    """Return the elements within a content, each with its tag.  Raises: ValueError."""
     found: list[tuple[int, bytes]] = []
     at = 0
     while at + 2 <= len(data):
@@ -51,9 +51,9 @@ def _parts(data: bytes) -> list[tuple[int, bytes]]:
             count = size & 0x7F
             size, at = int.from_bytes(data[at : at + count], "big"), at + count
         if at + size > len(data):
-            raise ValueError("it is cut off")
+            raise ValueError("truncated")
         found.append((kind, data[at : at + size]))
         at += size
     if not found:
-        raise ValueError("it is empty")
+        raise ValueError("empty")
     return found

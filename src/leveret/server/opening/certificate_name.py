@@ -1,8 +1,8 @@
-"""Which user a client's verified certificate is: the name that EXTERNAL logs in.
+"""The user name in a client's verified certificate, for logins by EXTERNAL.
 
-A name is text and nothing else: it is compared with the names of users, and whatever is no exact
-match is nobody.  A certificate in which the name is not unique, is empty or does not fit a user's
-name has none.
+A name is plain text: it is compared with the names of users, and only an exact match counts.  If
+the name in a certificate is not unique, is empty or does not fit a user name, the certificate has
+no name.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import Any, Final, Literal
 
 from leveret.limits import SHORT_STRING_BYTES_MAX
 
-#: Where in the certificate the name is.
+#: The part of the certificate that contains the name.
 LoginFrom = Literal["distinguished_name", "common_name", "san_dns", "san_email", "san_uri"]
 
 _SAN_KINDS: Final = {"san_dns": "DNS", "san_email": "email", "san_uri": "URI"}
 
-#: The short names of RFC 4514 and RFC 4519 for those that Python gives.
+#: The short names of RFC 4514 and RFC 4519 for Python's attribute names.
 _SHORT: Final = {
     "commonName": "CN",
     "countryName": "C",
@@ -39,17 +39,17 @@ _ESCAPED: Final = frozenset(',+"\\<>;=')
 
 
 class LoginName:
-    """Finds the name of a client, as the setting says."""
+    """Finds the name of a client in the part of its certificate that the setting names."""
 
     def __init__(self, source: LoginFrom) -> None:
         self._source = source
 
     def of(self, connection: ssl.SSLObject | ssl.SSLSocket) -> str:
-        """Return the name; empty where there is no verified certificate, or no name in it."""
+        """Return the name; empty without a verified certificate or without a name in it."""
         try:
             certificate = connection.getpeercert()
         except ValueError:
-            # No text in the encoding that it claims.
+            # A text that is invalid in its declared encoding.
             return ""
         return self.within(certificate) if certificate else ""
 
@@ -70,7 +70,7 @@ class LoginName:
 
 
 def distinguished_name(subject: tuple[tuple[tuple[str, str], ...], ...]) -> str:
-    """Return a subject as RFC 4514 writes it, the last part first, as RabbitMQ does."""
+    """Return a subject in the form of RFC 4514, the last part first, like RabbitMQ."""
     parts = []
     for part in reversed(subject):
         pairs = (f"{_SHORT.get(kind, kind)}={_escaped(value)}" for kind, value in part)
@@ -79,7 +79,7 @@ def distinguished_name(subject: tuple[tuple[tuple[str, str], ...], ...]) -> str:
 
 
 def _escaped(value: str) -> str:
-    """Return a value that cannot be taken for more than one part (RFC 4514, section 2.4)."""
+    """Return a value escaped so that it stays one part (RFC 4514, section 2.4)."""
     text = "".join(f"\\{c}" if c in _ESCAPED else "\\00" if c == "\0" else c for c in value)
     if text.startswith((" ", "#")):
         text = "\\" + text

@@ -1,11 +1,11 @@
 """The broker's certificates: read from files, checked, and replaced while the broker runs.
 
-All files are read before any of them is used, so that what is checked is what is taken: a key that
-does not belong to its certificate, because only one of both is replaced so far, is never used.  A
-key that was read lies in memory alone.
+All files are read before any of them is used, so the checked content is the used content: a key
+that does not match its certificate, because only one of them has been replaced so far, is never
+used.  A key that was read is kept in memory only.
 
-Invariants: a text made here names the setting, the cause and the remedy, and holds no passphrase;
-contexts are not changed once made, so that a connection keeps the one that it began with.
+Invariants: messages made here name the setting, the cause and the remedy, and contain no
+passphrase; contexts do not change once created, so a connection keeps its first one.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _CERTIFICATE: Final = b"-----BEGIN CERTIFICATE-----"
 _KEY: Final = b"PRIVATE KEY-----"
 _ENCRYPTED: Final = (b"BEGIN ENCRYPTED PRIVATE KEY-----", b"Proc-Type: 4,ENCRYPTED")
 
-#: What TLS 1.2 may use: keys of one connection each, and ciphers that authenticate (AEAD).
+#: The ciphers of TLS 1.2: ephemeral keys and authenticated encryption (AEAD).
 _CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
 
-#: What files of `tls_sni_dir` end with.
+#: The suffix of the files of `tls_sni_dir`.
 _SNI_SUFFIX: Final = ".pem"
 
 
@@ -40,7 +40,7 @@ class BadCertificates(Exception):
 
 @dataclass(frozen=True)
 class TlsFiles:
-    """Where certificates and keys are, and what is asked of clients; see the settings `tls_…`."""
+    """The files of certificates and keys, and the demands on clients; see the settings `tls_…`."""
 
     certificate: Path
     key: Path | None = None
@@ -55,7 +55,7 @@ class TlsFiles:
 
 @dataclass(frozen=True)
 class _Pair:
-    """The bytes of one certificate and its key, and the settings that they come from."""
+    """The bytes of one certificate and its key, and the settings that name them."""
 
     certificate: bytes
     key: bytes
@@ -65,16 +65,16 @@ class _Pair:
 
 @dataclass(frozen=True)
 class Material:
-    """What all files hold."""
+    """The contents of all files."""
 
     pair: _Pair
     passphrase: bytes
     ca: bytes
-    #: By the server's name that a client asks for.
+    #: By the server name that a client requests.
     by_name: Mapping[str, _Pair]
 
     def digest(self) -> bytes:
-        """Return what tells whether anything has changed."""
+        """Return a digest that changes with any of the contents."""
         made = hashlib.sha256()
         pairs = [self.pair, *(pair for _, pair in sorted(self.by_name.items()))]
         parts = [part for pair in pairs for part in (pair.certificate, pair.key)]
@@ -84,7 +84,7 @@ class Material:
 
 
 def read_material(files: TlsFiles) -> Material:
-    """Return what the files hold.  Raises: BadCertificates."""
+    """Return the contents of the files.  Raises: BadCertificates."""
     certificate = _read(files.certificate, "tls_certificate")
     _check_certificate(certificate, f"tls_certificate: {files.certificate}")
     key, key_from = certificate, f"tls_certificate: {files.certificate}"
@@ -92,8 +92,8 @@ def read_material(files: TlsFiles) -> Material:
         key, key_from = _read(files.key, "tls_key"), f"tls_key: {files.key}"
     elif _KEY not in key:
         raise BadCertificates(
-            f"tls_certificate: {files.certificate} holds no private key; name the key's file by "
-            "tls_key"
+            f"tls_certificate: {files.certificate} contains no private key; set tls_key to the "
+            "key's file"
         )
     if files.chain is not None:
         chain = _read(files.chain, "tls_chain")
@@ -108,15 +108,15 @@ def read_material(files: TlsFiles) -> Material:
         _check_certificate(ca, f"tls_ca: {files.ca}")
     elif files.verify != "none":
         raise BadCertificates(
-            f"tls_verify: {files.verify} needs the certificates of the authorities that sign those "
-            "of clients; name their file by tls_ca"
+            f"tls_verify: {files.verify} needs the certificates of the authorities that sign the "
+            "clients' certificates; set tls_ca to their file"
         )
     pair = _Pair(certificate, key, f"tls_certificate: {files.certificate}", key_from)
     return Material(pair, passphrase, ca, _read_names(files.sni_dir))
 
 
 def _read_names(folder: Path | None) -> dict[str, _Pair]:
-    """Return the pairs of `tls_sni_dir` by the names of their files."""
+    """Return the pairs of `tls_sni_dir` by their file names."""
     if folder is None:
         return {}
     found: dict[str, _Pair] = {}
@@ -124,13 +124,13 @@ def _read_names(folder: Path | None) -> dict[str, _Pair]:
         paths = sorted(path for path in folder.iterdir() if path.name.endswith(_SNI_SUFFIX))
     except OSError as error:
         raise BadCertificates(
-            f"tls_sni_dir: cannot read {folder}: {error.strerror}; it is a directory of files "
+            f"tls_sni_dir: cannot read {folder}: {error.strerror}; it must be a directory of files "
             "such as broker.example.org.pem, each with a certificate and its key"
         ) from None
     if len(paths) > SNI_CERTIFICATES_MAX:
         raise BadCertificates(
-            f"tls_sni_dir: {folder} holds more than {SNI_CERTIFICATES_MAX} files; remove those "
-            "of names that are not used"
+            f"tls_sni_dir: {folder} contains more than {SNI_CERTIFICATES_MAX} files; remove those "
+            "of unused names"
         )
     for path in paths:
         data = _read(path, "tls_sni_dir")
@@ -160,8 +160,8 @@ def _read(path: Path, setting: str) -> bytes:
 def _check_certificate(data: bytes, where: str) -> None:
     if _CERTIFICATE not in data:
         raise BadCertificates(
-            f"{where} holds no certificate in PEM format (a block that begins with "
-            f"{_CERTIFICATE.decode()}); convert it, for example by openssl x509 -inform der"
+            f"{where} contains no certificate in PEM format (a block that begins with "
+            f"{_CERTIFICATE.decode()}); convert it, for example with openssl x509 -inform der"
         )
 
 
@@ -191,7 +191,7 @@ def _context_of(files: TlsFiles, material: Material, pair: _Pair) -> ssl.SSLCont
     versions = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
     context.minimum_version = versions[files.version_min]
     context.set_ciphers(_CIPHERS)
-    # A client that renegotiates, or has everything compressed, costs more than its input.
+    # A client that renegotiates, or requests compression, costs more than its input.
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
     context.options |= ssl.OP_CIPHER_SERVER_PREFERENCE | ssl.OP_SINGLE_ECDH_USE
     context.num_tickets = 1
@@ -215,17 +215,17 @@ def _context_of(files: TlsFiles, material: Material, pair: _Pair) -> ssl.SSLCont
 
 
 def _load_pair(context: ssl.SSLContext, pair: _Pair, passphrase: bytes) -> None:
-    """Have a context use a certificate and its key.  Raises: BadCertificates."""
+    """Load a certificate and its key into a context.  Raises: BadCertificates."""
     if _KEY not in pair.key:
         raise BadCertificates(
-            f"{pair.key_from} holds no private key in PEM format; give the file of the key that "
-            "the certificate was made for"
+            f"{pair.key_from} contains no private key in PEM format; give the file of the key that "
+            "belongs to the certificate"
         )
     encrypted = any(mark in pair.key for mark in _ENCRYPTED)
     if encrypted and not passphrase:
         raise BadCertificates(
-            f"{pair.key_from} is an encrypted key; give its passphrase by tls_key_passphrase_file, "
-            "or by tls_key_passphrase in the environment or the settings file"
+            f"{pair.key_from} is an encrypted key; set its passphrase with "
+            "tls_key_passphrase_file, or tls_key_passphrase in the environment or the settings file"
         )
     try:
         with _in_memory(pair.certificate) as certificate, _in_memory(pair.key) as key:
@@ -236,23 +236,23 @@ def _load_pair(context: ssl.SSLContext, pair: _Pair, passphrase: bytes) -> None:
         if reason in {"KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH"}:
             raise BadCertificates(
                 f"{pair.key_from} is not the key of the certificate ({pair.certificate_from}); "
-                "give the one that it was made for"
+                "give the key that belongs to it"
             ) from None
         if encrypted:
             raise BadCertificates(
-                f"{pair.key_from} cannot be decrypted by the passphrase (tls_key_passphrase, "
-                "tls_key_passphrase_file); give the one that the key was encrypted by"
+                f"{pair.key_from} cannot be decrypted with the passphrase (tls_key_passphrase, "
+                "tls_key_passphrase_file); give the passphrase that the key was encrypted with"
             ) from None
-        said = reason.replace("_", " ").lower() or "it cannot be decoded"
+        said = reason.replace("_", " ").lower() or "not decodable"
         raise BadCertificates(
             f"{pair.certificate_from} or its key ({pair.key_from}) cannot be used: {said}; give a "
-            "certificate and a key in PEM format, of RSA with 2,048 bits or an elliptic curve"
+            "certificate and a key in PEM format, with RSA of 2,048 bits or an elliptic curve"
         ) from None
 
 
 @contextmanager
 def _in_memory(data: bytes) -> Iterator[str]:
-    """Give a path of bytes: OpenSSL reads files alone."""
+    """Yield a path with these contents: OpenSSL reads certificates only from files."""
     descriptor = os.memfd_create("certificate", os.MFD_CLOEXEC)
     try:
         with open(descriptor, "wb", closefd=False) as file:
@@ -266,18 +266,18 @@ def _in_memory(data: bytes) -> Iterator[str]:
 
 
 class Certificates:
-    """The certificates that new connections get."""
+    """The certificates of new connections."""
 
     def __init__(self, files: TlsFiles, say: Say) -> None:
-        """Read them.  Raises: BadCertificates."""
+        """Read the certificates.  Raises: BadCertificates."""
         self._files = files
         self._say = say
         material = read_material(files)
         self._context = make_context(files, material)
         self._digest = material.digest()
-        #: The last fault that was told of: the same one is not told of again.
+        #: The last logged fault, so that it is not logged again.
         self._told = ""
-        #: How often they were replaced.
+        #: How often the certificates were replaced.
         self.replaced = 0
 
     def context(self) -> ssl.SSLContext:
@@ -285,37 +285,38 @@ class Certificates:
         return self._context
 
     async def reload(self) -> bool:
-        """Read the files again, and take them if they fit together; tell whether they are new.
+        """Read the files again, and use them if they are consistent; return whether they changed.
 
-        They are read in a thread, because they may lie on a slow network.  What does not fit is
-        logged once, and the old certificates stay.
+        They are read in a thread, because they may be on a slow network.  A fault is logged once,
+        and
+        the old certificates stay in use.
         """
         loop = asyncio.get_running_loop()
         try:
             found = await loop.run_in_executor(None, self._read_new, self._digest)
         except (BadCertificates, OSError) as fault:
-            # Reading takes descriptors, and there may be none for a moment.
+            # Reading needs descriptors, and there may be none for a moment.
             text = str(fault)
             if text != self._told:
                 self._told = text
-                self._say("error", f"the certificates are not replaced: {text}")
+                self._say("error", f"the certificates were not replaced: {text}")
             return False
         self._told = ""
         if found is None:
             return False
         self._context, self._digest = found
         self.replaced += 1
-        self._say("info", "the certificates are replaced; open connections keep the old ones")
+        self._say("info", "certificates replaced; open connections keep the old ones")
         return True
 
     def _read_new(self, digest: bytes) -> tuple[ssl.SSLContext, bytes] | None:
-        """Return context and digest, if the latter is another one.  Raises: BadCertificates."""
+        """Return context and digest if the contents changed, or None.  Raises: BadCertificates."""
         material = read_material(self._files)
         new = material.digest()
         return None if new == digest else (make_context(self._files, material), new)
 
     async def watch(self, seconds: float) -> None:
-        """Look at the files every so many seconds."""
+        """Reload the files periodically."""
         while True:
             await asyncio.sleep(seconds)
             await self.reload()

@@ -1,12 +1,13 @@
-"""The handshakes of TLS, calculated in a thread beside the loop.
+"""TLS handshakes, computed in a thread beside the event loop.
 
-A handshake costs up to a millisecond (RSA), and a peer has it for one packet.  In the loop a flood
-of them would hold everybody; OpenSSL lets go of the GIL, so that here it takes another core.
+A handshake costs up to a millisecond (RSA), and a peer starts one with a single packet.  In the
+event loop a flood of them would block everything; OpenSSL releases the GIL, so a thread uses
+another core.
 
-Addresses take turns, and within an address the newest one and the oldest one do: a peer behind a
-flood waits for a few handshakes, also behind one from its own address.
+Addresses take turns, and within an address the newest and the oldest handshake alternate: a peer
+behind a flood waits for a few handshakes, even if the flood comes from its own address.
 
-Invariant: a connection waits once at most, and only its step in the thread touches its TLS object.
+Invariant: a connection waits at most once, and only its step in the thread uses its TLS object.
 """
 
 from __future__ import annotations
@@ -22,38 +23,38 @@ class Handshake(ABC):
 
     @abstractmethod
     def calculate(self) -> None:
-        """Go on with what the peer has sent; in the thread.  It raises nothing."""
+        """Process the received input; runs in the thread.  It must not raise."""
 
     @abstractmethod
     def calculated(self) -> None:
-        """Act on that; in the loop."""
+        """Act on the result; runs in the event loop."""
 
 
 class Handshakes:
-    """The handshakes that wait, of one loop."""
+    """The waiting handshakes of one event loop."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(1, "tls")
-        #: By address, which takes turns in this order; the oldest of each first.
+        #: By address, in the order of turns; the oldest handshake of each first.
         self._waiting: dict[str, dict[Handshake, None]] = {}
         self._newest_next = True
         self._busy = False
         self._stopped = False
 
     def stop(self) -> None:
-        """Calculate nothing more."""
+        """Compute nothing more."""
         self._stopped = True
         self._waiting.clear()
         self._thread.shutdown(cancel_futures=True)
 
     def request(self, network: str, handshake: Handshake) -> None:
-        """Have a step calculated when it is the turn of the address."""
+        """Compute a step when it is the turn of the address."""
         self._waiting.setdefault(network, {})[handshake] = None
         self._go_on()
 
     def forget(self, network: str, handshake: Handshake) -> None:
-        """Calculate a step no more whose connection is gone, if it waits."""
+        """Drop the waiting step of a lost connection, if any."""
         group = self._waiting.get(network)
         if group is not None:
             group.pop(handshake, None)
@@ -70,14 +71,14 @@ class Handshakes:
         handshake = next(reversed(group)) if newest else next(iter(group))
         del group[handshake]
         if group:
-            # Its next turn is behind those of the others.
+            # The address's next turn comes after those of the others.
             self._waiting[network] = group
         self._busy = True
         self._thread.submit(self._work, handshake)
 
     def _work(self, handshake: Handshake) -> None:
         handshake.calculate()
-        # A loop that is closed wants to hear nothing.
+        # The event loop may be closed already.
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._done, handshake)
 

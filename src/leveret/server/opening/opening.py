@@ -1,9 +1,8 @@
-"""A connection between its accept and its own protocol, which may never come to that.
+"""A connection between its accept and its own protocol, for example during a TLS handshake.
 
-An opening has the connection's place (`Slot`) from the start.  It ends in time whatever the peer
-does, leaves its place to others when they need it, and counts by the address of its peer, as any
-connection that has not logged in.  The protocol above hears of the connection when it is open, and
-of nothing before.
+An opening has the connection's slot from the start.  It ends in time whatever the peer does, gives
+its slot to others when they need it, and counts by the address of its peer, like any connection
+that has not logged in.  The protocol above gets the connection once it is open, and no call before.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ class Openings:
     """The connections of one broker that are being opened."""
 
     def __init__(self, seconds: float, say: Say) -> None:
-        """Each step of an opening may take so many `seconds`; `say` takes lines for the log."""
+        """Limit each step of an opening to `seconds`; `say` takes lines for the log."""
         self.loop = asyncio.get_running_loop()
         self.seconds = seconds
         self.say = say
@@ -38,9 +37,9 @@ class Openings:
 
 
 class Opening(asyncio.Protocol):
-    """One step of an opening; `upper` gets the connection when it is done."""
+    """One step of an opening; `upper` gets the connection after it."""
 
-    #: What the peer has not done when its time is over.
+    #: The action that a slow peer failed to take, for the log.
     step = "open its connection"
 
     def __init__(
@@ -50,11 +49,11 @@ class Opening(asyncio.Protocol):
         self.upper = upper
         self.slot = slot
         self.admission = admission
-        #: Below; None until the socket is open.
+        #: The transport below; None until the socket is open.
         self.raw: asyncio.Transport | None = None
         #: True once `upper` has the connection.
         self.is_open = False
-        #: True once the connection is lost, or dropped before it was there.
+        #: True once the connection is lost, or was dropped before its socket was open.
         self.is_gone = False
         self._expel = slot.expel
         self._timer: asyncio.TimerHandle | None = None
@@ -62,7 +61,7 @@ class Opening(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin to wait for the peer."""
-        # uvloop's transports are no subclasses of asyncio's.
+        # uvloop's transports are not subclasses of asyncio's.
         self.raw = cast(asyncio.Transport, transport)
         openings = self.openings
         openings.pending.add(self)
@@ -72,7 +71,7 @@ class Opening(asyncio.Protocol):
             self.raw.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Free the place, or tell the protocol above."""
+        """Free the slot, or tell the protocol above."""
         self.is_gone = True
         if self.is_open:
             self.upper.connection_lost(exc)
@@ -81,21 +80,21 @@ class Opening(asyncio.Protocol):
             self.admission.leave(self.slot)
 
     def opened(self) -> None:
-        """Note that `upper` gets the connection now, and its place with it."""
+        """Pass the connection's slot to `upper`, which gets the connection now."""
         self.is_open = True
         self._done()
         self.slot.expel = self._expel
 
     def abort(self) -> None:
-        """Drop the connection, now or as soon as it is there."""
+        """Drop the connection, now or as soon as its socket is open."""
         self.is_gone = True
         if self.raw is not None:
             self.raw.abort()
 
     def refuse(self, reason: str, answer: bytes = b"") -> None:
-        """Say why the peer is not served, send it an answer, and close.
+        """Log the reason for a refusal, send the peer an answer, and close.
 
-        A peer that does not read is dropped when its time is over.
+        A peer that does not read is dropped after its time limit.
         """
         self.openings.say("warning", f"closing the connection of {self.peer}: {reason}")
         if self.raw is not None:
@@ -124,6 +123,6 @@ class Opening(asyncio.Protocol):
         self.abort()
 
     def _expelled(self) -> None:
-        text = f"closing one that did not {self.step} yet, of '{self.slot.network}'"
+        text = f"closing one that did not {self.step} yet, from '{self.slot.network}'"
         self.openings.say("warning", f"too many connections: {text}")
         self.abort()

@@ -6,7 +6,7 @@ import ipaddress
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether an address is of this machine's loopback."""
+    """Return whether an address is a loopback address."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:

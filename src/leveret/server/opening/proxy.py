@@ -1,8 +1,9 @@
-"""The step of an opening in which a proxy says whose connection it is.
+"""The step of an opening in which a proxy names the peer of the connection.
 
-From there on the connection's peer is the one that the header names: for logs and listings, for the
-limits of addresses, and for users who may log in from the broker's machine only.  An address of
-that machine is believed of a proxy on it alone: else who reaches the port could log in as guest.
+From then on, the peer named by the header counts: for logs and listings, for the limits on
+addresses, and for users who may only log in from the broker's machine.  Only a proxy on the
+broker's machine may name a loopback address: otherwise anyone who can reach the port could log in
+as guest.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from leveret.session.admission import Admission, Slot, network_of
 
 
 class ProxyConnection(Opening):
-    """A connection whose peer is a proxy until it has named another one."""
+    """A connection whose peer is a proxy until its header has named another one."""
 
     step = "send the header of the PROXY protocol"
 
@@ -30,13 +31,13 @@ class ProxyConnection(Opening):
         slot: Slot,
         admission: Admission,
     ) -> None:
-        """`after` is the step that follows, if there is one."""
+        """`after` is the next step, if there is one."""
         super().__init__(openings, upper, slot, admission)
         self._after = after
         self._data = b""
 
     def data_received(self, data: bytes) -> None:
-        """Take input until the header is whole."""
+        """Collect input until the header is complete."""
         if self.is_gone:
             return
         self._data += data
@@ -49,7 +50,7 @@ class ProxyConnection(Opening):
             self.refuse(f"{bad} (proxy_protocol)")
 
     def _go_on(self, header: ProxyHeader) -> None:
-        """Hand the connection over to what follows.  Raises: BadHeader."""
+        """Pass the connection on to the next step.  Raises: BadHeader."""
         raw = self.raw
         assert isinstance(raw, LingeringTransport)
         if header.host:

@@ -1,12 +1,13 @@
-r"""The header by which a proxy says whose connection it passes on: PROXY protocol 1 and 2.
+r"""The header in which a proxy names the peer of a connection: PROXY protocol 1 and 2.
 
 Source: haproxy's doc/proxy-protocol.txt.
 
     version 1:  PROXY TCP4 192.0.2.7 192.0.2.1 56324 5672\r\n        (107 bytes at most)
-    version 2:  12 bytes of signature, version and command, family, length of the rest; addresses,
-                ports, and further fields of type, length, value, which are passed over
+        version 2:  12 bytes of signature, version and command, family, length of the rest;
+        addresses,
+                    ports, and further fields of type, length, value, which are ignored
 
-Invariant: what is no whole, valid header is refused, never guessed at.
+    Invariant: anything but a complete, valid header is refused, never guessed.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ _ADDRESS_BYTES: Final = {0x11: 4, 0x21: 16}
 
 
 class BadHeader(Exception):
-    """What a peer began with is no header; the text says why."""
+    """The input does not begin with a valid header; the text says why."""
 
 
 class ProxyHeader:
-    """A header of `size` bytes; `host` is empty where the proxy speaks for itself."""
+    """A header of `size` bytes; `host` is empty if the proxy itself is the peer."""
 
     def __init__(self, size: int, host: str = "", port: int = 0) -> None:
         self.size = size
@@ -40,12 +41,12 @@ class ProxyHeader:
 
 
 def read_header(data: bytes) -> ProxyHeader | None:
-    """Return the header that `data` begins with, None before its end.  Raises: BadHeader."""
+    """Return the header at the start of `data`, None if incomplete.  Raises: BadHeader."""
     if data[: len(SIGNATURE)] == SIGNATURE[: len(data)]:
         return _read_binary(data) if len(data) >= _HEAD_BYTES else None
     if data[: len(_LINE)] == _LINE[: len(data)]:
         return _read_line(data)
-    raise BadHeader("it begins with no header of the PROXY protocol")
+    raise BadHeader("it does not begin with a header of the PROXY protocol")
 
 
 def _read_line(data: bytes) -> ProxyHeader | None:
@@ -63,12 +64,13 @@ def _read_line(data: bytes) -> ProxyHeader | None:
         raise BadHeader("its line is not: PROXY, TCP4 or TCP6, two addresses, two ports")
     try:
         if b"%" in data[:end]:
-            # A scope after an IPv6 address could be any text, and listings and the log show it.
+            # A scope after an IPv6 address could be any text, and would appear in listings and the
+            # log.
             raise ValueError("a scope")
         host, _ = (family(word.decode("ascii")) for word in words[2:4])
         port, _ = (_port(word) for word in words[4:])
     except ValueError:
-        raise BadHeader("its line has an address or a port that is none") from None
+        raise BadHeader("its line has an invalid address or port") from None
     return ProxyHeader(end + 2, str(host), port)
 
 
@@ -82,7 +84,7 @@ def _port(word: bytes) -> int:
 def _read_binary(data: bytes) -> ProxyHeader | None:
     version, command = data[12] >> 4, data[12] & 0xF
     if version != 2 or command > 1:
-        raise BadHeader("it has another version or command than the PROXY protocol's")
+        raise BadHeader("its version or command is not one of the PROXY protocol")
     size = _HEAD_BYTES + int.from_bytes(data[14:16], "big")
     if size > PROXY_HEADER_BYTES_MAX:
         raise BadHeader(f"it is longer than {PROXY_HEADER_BYTES_MAX} bytes")
@@ -91,13 +93,13 @@ def _read_binary(data: bytes) -> ProxyHeader | None:
     if command == 0:
         return ProxyHeader(size)
     if data[13] == 0:
-        # The proxy does not know: as in version 1, the connection is its own.
+        # The proxy does not know the peer: as in version 1, the connection counts as its own.
         return ProxyHeader(size)
     length = _ADDRESS_BYTES.get(data[13])
     if length is None:
-        raise BadHeader("it passes on something else than TCP")
+        raise BadHeader("it is for a transport other than TCP")
     if size < _HEAD_BYTES + 2 * length + 4:
-        raise BadHeader("it has no room for its addresses")
+        raise BadHeader("it is too short for its addresses")
     host = ipaddress.ip_address(data[_HEAD_BYTES : _HEAD_BYTES + length])
     ports = _HEAD_BYTES + 2 * length
     return ProxyHeader(size, str(host), int.from_bytes(data[ports : ports + 2], "big"))

@@ -1,6 +1,6 @@
 """The records of TLS in what a peer sends, found before OpenSSL reads them.
 
-    type (1 byte) | version (2) | length (2) | so many bytes          (RFC 8446, section 5.1)
+    type (1 byte) | version (2) | length (2) | `length` bytes          (RFC 8446, section 5.1)
 
 A record need not carry content: it may be a KeyUpdate, an alert, part of a handshake, or empty.
 OpenSSL processes such records silently, however many there are, so what they cost can only be
@@ -21,13 +21,14 @@ class Records:
     """The records of one peer."""
 
     def __init__(self) -> None:
-        #: How many records are complete.
+        #: The number of complete records.
         self.ended = 0
         #: The head of the next record, as far as it was received.
         self._head = b""
-        #: How many bytes of the current record are missing.
+        #: The number of missing bytes of the current record.
         self._left = 0
-        #: How many records without content count against the peer, and as of when (seconds).
+        #: The count of records without content, which decreases with time, and when it was set
+        #: (seconds).
         self._empty = 0.0
         self._counted_at = 0.0
 
@@ -35,7 +36,7 @@ class Records:
         """Return the end of the next piece of input for OpenSSL, which begins at `at`."""
         size = len(data)
         end = min(size, at + TLS_PIECE_BYTES)
-        # One record more than the peer may send without content is enough to drop it.
+        # One record beyond the limit on empty records is enough to drop the peer.
         most = TLS_EMPTY_RECORDS_MAX + 1 - int(self._empty)
         head, left, ended = self._head, self._left, 0
         while at < end and ended < most:
