@@ -1,8 +1,8 @@
 """Leveret: an AMQP 0-9-1 message broker in typed Python, whose streams are tables to Spark.
 
-The names of producers and consumer clusters are loaded when they are first used, so that importing
-this package loads nothing else.  Type checkers read them in `__init__.pyi`: the broker's rooms
-import this package for its version, and must not import the client by it.
+The classes of clustered producers and consumers are imported on first use, so that importing this
+package loads nothing else.  Type checkers read them in `__init__.pyi`: the broker's rooms import
+this package for its version, and must not import the client through it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """Load a name of this package when it is first used."""
+    """Import a name of this package on first use."""
     if name not in _CLUSTERS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module, attribute = _CLUSTERS[name]
@@ -54,5 +54,5 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    """Return the names for completion, loaded or not."""
+    """Return all names for completion, imported or not."""
     return sorted({*globals(), *__all__})

@@ -1,9 +1,10 @@
-"""A chunk: messages of one queue or stream as columns, for the store and for Spark alike.
+"""A chunk: messages of one queue or stream as columns, for the store and for Spark.
 
-It is bytes and back, no more: where chunks lie and which are live is the store's business.
+This module only encodes and decodes; the store decides where chunks are and which are live.
 
-Little-endian throughout; every array and area begins at a multiple of 8 and is padded with zeros to
-one, so that numpy and Arrow read them in place.  `n` is the count of messages, `a` of addresses.
+All integers are little-endian; every array and area begins at a multiple of 8 and is padded with
+zeros to one, so that numpy and Arrow read them in place.  `n` is the number of messages, `a` that
+of addresses.
 
 Header, 128 bytes:
 
@@ -28,18 +29,18 @@ Arrays from 128 on, one after the other:
             body, seeded with the       u16[n]  flags, see below
             sequence                    u32[a]  end of each address in the addresses
 
-Flags: 1 = persistent, 2 = dead-lettered by a broker, 4 = a trail is behind the properties (in the
-chunks of queues alone, see `wire/trail.py`); bits 8-15 = priority.
+Flags: 1 = persistent, 2 = dead-lettered by a broker, 4 = a trail follows the properties (only in
+the chunks of queues, see `wire/trail.py`); bits 8-15 = priority.
 
 Areas: the addresses (each exchange and routing key as AMQP short strings), the properties (content
 headers from their flags on), the bodies.
 
-A message's own digest says which ones are harmed where the digest of them all does not check: a
-reader of whole chunks looks at one and not at thousands.
+If the digest of all messages does not match, the digest of each message shows which ones are
+damaged: a reader of whole chunks checks one digest and not thousands.
 
 Invariants: a digest is the 8 bytes of `xxh3_64_digest`.  A damaged header or array costs the chunk,
-a damaged property or body byte its one record.  Hostile bytes raise `ChunkDamaged` or
-`RecordDamaged` and nothing else, and nothing is allocated by a length that was not checked.
+a damaged property or body byte only its record.  Hostile bytes raise only `ChunkDamaged` or
+`RecordDamaged`, and no memory is allocated by an unchecked length.
 """
 
 from __future__ import annotations
@@ -64,26 +65,26 @@ from leveret.wire.trail import TRAIL_FIXED_BYTES, has_trail, trail_place, traile
 CHUNK_MAGIC: Final = b"LVchunk2"
 CHUNK_HEADER_BYTES: Final = 128
 
-#: The expiry of a message that has none.
+#: The expiry of a message that does not expire.
 NEVER: Final = 0x7FFF_FFFF_FFFF_FFFF
 
-#: What a message takes in the arrays.
+#: The bytes of a message in the arrays.
 ROW_BYTES: Final = 50
 
-#: Bodies that are larger on average are not copied to be written and digested as one.
+#: Larger bodies (on average) are not joined before they are written and digested.
 _JOINED_BODY_BYTES_MAX: Final = 1024
 
 
-#: What stands for a message that is lost.
+#: The placeholder for a lost message.
 _LOST: Final = Message(Address(b"", b""), b"\0\0", b"", 0, True)
 
 
 class ChunkDamaged(Exception):
-    """A chunk whose header or arrays do not check: none of its messages can be told."""
+    """A chunk with a damaged header or arrays: none of its messages can be read."""
 
 
 class RecordDamaged(Exception):
-    """One message of a chunk that does not check; its neighbours are not concerned."""
+    """One damaged message of a chunk; the other messages are not affected."""
 
     def __init__(self, index: int, sequence: int) -> None:
         super().__init__(f"record {index}, sequence {sequence}, does not check")
@@ -93,10 +94,10 @@ class RecordDamaged(Exception):
 
 @final
 class ChunkBuilder:
-    """Gathers messages of one owner in ascending sequence, and makes a chunk of them.
+    """Collects messages of one owner in ascending sequence, and builds a chunk of them.
 
-    An owner that `keeps_all`, as streams do, has messages counted as persistent that are not.
-    `trails` keeps what the broker alone knows of a message: never in what others read.
+    With `keeps_all`, as for streams, transient messages count as persistent.  `trails` also stores
+    broker-internal data of messages: never in chunks that clients read.
     """
 
     def __init__(self, owner: i64, keeps_all: bool = False, trails: bool = False) -> None:
@@ -108,10 +109,10 @@ class ChunkBuilder:
         self.last: i64 = -1
         self.min_timestamp: i64 = NEVER
         self.max_timestamp: i64 = 0
-        #: The least deadline that a message has of its own.
+        #: The earliest expiry of a single message.
         self.min_expiry: i64 = NEVER
         self._max_expiry: i64 = 0
-        #: How many of the messages are persistent, their bytes and those of their bodies.
+        #: The number of persistent messages, their bytes and those of their bodies.
         self.persistent: i64 = 0
         self.persistent_bytes: i64 = 0
         self.persistent_bodies: i64 = 0
@@ -142,7 +143,7 @@ class ChunkBuilder:
         expiry_ms: i64 = NEVER,
         priority: i64 = 0,
     ) -> None:
-        """Add a message; its sequence is above all before it."""
+        """Add a message; its sequence must be above all earlier ones."""
         if self.count > 0 and sequence <= self.last:
             raise ValueError("a chunk's sequences ascend")
         if self.count == 0:
@@ -178,7 +179,7 @@ class ChunkBuilder:
         self._body_bytes += len(message.body)
 
     def add_lost(self, sequence: i64) -> None:
-        """Add the place of a message that is lost: readers find that it does not check."""
+        """Add a placeholder for a lost message; its digest does not match."""
         before = self._digests.getvalue()
         self.add(sequence, _LOST)
         digest = self._digests.getvalue()[len(before) :]
@@ -189,7 +190,7 @@ class ChunkBuilder:
 
     @property
     def size(self) -> int:
-        """The bytes of the chunk so far, roughly."""
+        """The approximate size of the chunk so far in bytes."""
         return int(
             CHUNK_HEADER_BYTES
             + self.count * ROW_BYTES
@@ -200,15 +201,15 @@ class ChunkBuilder:
 
     @property
     def full(self) -> bool:
-        """Tell whether the chunk should be closed: by its bytes or by its records."""
+        """Return whether the chunk should be closed, by its bytes or by its records."""
         return self.count >= CHUNK_RECORDS_MAX or self.size >= CHUNK_BYTES_MAX
 
     def build(self) -> bytes:
-        """Return the chunk as one."""
+        """Return the chunk's bytes."""
         return b"".join(self.parts())
 
     def parts(self) -> list[bytes]:
-        """Return the chunk in parts; bodies that are not small are not copied."""
+        """Return the chunk in parts; large bodies are not copied."""
         if self.count == 0:
             raise ValueError("a chunk has at least one message")
         arrays = BytesWriter()
@@ -240,7 +241,7 @@ class ChunkBuilder:
             hasher.update(content)
         digest = hasher.digest()
         if self._holes:
-            # That all messages check must not be true.
+            # The digest of all messages must not match.
             digest = bytes([byte ^ 0xFF for byte in digest])
         head = self._header(index, len(properties), digest)
         return [part for part in [head, index, *contents] if part]
@@ -248,7 +249,7 @@ class ChunkBuilder:
     def _header(self, index: bytes, properties: i64, digest: bytes) -> bytes:
         """Return the header before the arrays `index`.
 
-        `properties` is the padded size of the properties, `digest` that of all from them on.
+        `properties` is the padded size of the properties, `digest` that of all bytes from them on.
         """
         bodies = self._body_bytes
         writer = BytesWriter()
@@ -272,7 +273,7 @@ class ChunkBuilder:
         return head + xxh3_64_digest(head)
 
     def _address(self, wire: bytes) -> int:
-        """Return the index of an address, a new one when it is met first."""
+        """Return the index of an address, adding it if it is new."""
         index = self._known.get(wire)
         if index is None:
             index = len(self._known)
@@ -283,7 +284,7 @@ class ChunkBuilder:
 
 
 def is_chunk_head(head: bytes) -> bool:
-    """Tell whether `head` is the true header of a chunk."""
+    """Return whether `head` is an intact header of a chunk."""
     return (
         len(head) == CHUNK_HEADER_BYTES
         and head.startswith(CHUNK_MAGIC)
@@ -294,19 +295,19 @@ def is_chunk_head(head: bytes) -> bool:
 def chunk_size(head: bytes) -> i64:
     """Return the bytes of the chunk that begins with `head`.  Raises: ChunkDamaged."""
     if not is_chunk_head(head):
-        raise ChunkDamaged("this is no chunk, or its header does not check")
+        raise ChunkDamaged("not a chunk, or its header is damaged")
     return read_i64_le(head, 96)
 
 
 class ChunkLayout:
-    """Where everything lies in a chunk whose header and arrays are true; no message is looked at.
+    """The offsets of a chunk with an intact header and arrays; messages are not checked.
 
-    Raises: ChunkDamaged: they are not.
+    Raises: ChunkDamaged if they are not intact.
     """
 
     def __init__(self, data: bytes) -> None:
         if not is_chunk_head(data[:CHUNK_HEADER_BYTES]):
-            raise ChunkDamaged("this is no chunk, or its header does not check")
+            raise ChunkDamaged("not a chunk, or its header is damaged")
         self.data: Final = data
         self.owner: Final[i64] = read_i64_le(data, 8)
         self.first: Final[i64] = read_i64_le(data, 16)
@@ -329,8 +330,8 @@ class ChunkLayout:
             self.body_bytes,
         ):
             if figure < 0 or figure > len(data):
-                raise ChunkDamaged("a chunk's header holds figures that do not fit")
-        #: Where the arrays of four bytes begin: properties, body, address, count.
+                raise ChunkDamaged("a chunk's header contains impossible numbers")
+        #: The start of the arrays with four bytes per entry: properties, body, address, count.
         self.sizes_at: Final[i64] = CHUNK_HEADER_BYTES + 32 * self.count
         self.flags_at: Final[i64] = self.sizes_at + 4 * _padded(4 * self.count)
         self.ends_at: Final[i64] = self.flags_at + _padded(2 * self.count)
@@ -341,10 +342,10 @@ class ChunkLayout:
             raise ChunkDamaged("a chunk is shorter or longer than its parts")
         index = data[CHUNK_HEADER_BYTES : self.properties_at]
         if xxh3_64_digest(index) != data[104:112]:
-            raise ChunkDamaged("a chunk's arrays do not check")
+            raise ChunkDamaged("a chunk's arrays are damaged")
 
     def is_intact(self) -> bool:
-        """Tell whether properties and bodies are true, by the one digest of them all."""
+        """Return whether properties and bodies match the digest of them all."""
         contents = memoryview(self.data)[self.properties_at : self.size]
         return xxh3_64_digest(contents) == self.data[112:120]
 
@@ -362,7 +363,7 @@ class ChunkLayout:
             if key >= self.addresses_at + end or key + 1 + self.data[key] != (
                 self.addresses_at + end
             ):
-                raise ChunkDamaged("a chunk's address is no pair of short strings")
+                raise ChunkDamaged("a chunk's address is not a pair of short strings")
             found.append(
                 Address(self.data[at + 1 : key], self.data[key + 1 : self.addresses_at + end])
             )
@@ -372,14 +373,14 @@ class ChunkLayout:
 
 @final
 class Chunk(ChunkLayout):
-    """A chunk that was read, message by message.
+    """A chunk, read message by message.
 
-    Raises: ChunkDamaged: its header or its arrays are not true.
+    Raises: ChunkDamaged if its header or its arrays are damaged.
     """
 
     def __init__(self, data: bytes) -> None:
         super().__init__(data)
-        #: Whether all messages check; None until the first is asked for.
+        #: Whether all messages are intact; None until the first one is read.
         self._intact: bool | None = None
         self._property_ends = self._sums(self.sizes_at, self.property_bytes)
         self._body_ends = self._sums(self.sizes_at + _padded(4 * self.count), self.body_bytes)
@@ -390,7 +391,7 @@ class Chunk(ChunkLayout):
         return read_i64_le(self.data, CHUNK_HEADER_BYTES + 8 * self._checked(index))
 
     def timestamp_ms(self, index: i64) -> i64:
-        """Return when message `index` was taken, ms since the epoch."""
+        """Return when message `index` was received, ms since the epoch."""
         at: i64 = CHUNK_HEADER_BYTES + 8 * self.count
         return read_i64_le(self.data, at + 8 * self._checked(index))
 
@@ -408,7 +409,7 @@ class Chunk(ChunkLayout):
         return (i64(read_i16_le(self.data, self.flags_at + 2 * self._checked(index))) >> 8) & 255
 
     def address(self, index: i64) -> Address:
-        """Return where message `index` was published to."""
+        """Return the exchange and routing key of message `index`."""
         at = self.sizes_at + 2 * _padded(4 * self.count)
         number = i64(read_i32_le(self.data, at + 4 * self._checked(index)))
         if number < 0 or number >= len(self._addresses):
@@ -418,7 +419,7 @@ class Chunk(ChunkLayout):
     def message(self, index: i64) -> Message:
         """Return message `index`.
 
-        Raises: RecordDamaged: its bytes do not check.
+        Raises: RecordDamaged if its bytes do not match its digest.
         """
         data = self.data
         properties = self.properties_at + (self._property_ends[index - 1] if index > 0 else 0)
@@ -448,13 +449,13 @@ class Chunk(ChunkLayout):
         )
 
     def damaged(self) -> list[int]:
-        """Return the sequences of the messages that do not check."""
+        """Return the sequences of the damaged messages."""
         if self._all_check():
             return []
         return [int(self.sequence(at)) for at in range(self.count) if not self._checks(at)]
 
     def with_messages(self, found: dict[i64, Message]) -> bytes:
-        """Return the chunk's bytes with intact copies of messages in place of damaged ones."""
+        """Return the chunk's bytes with damaged messages replaced by intact copies."""
         data = bytearray(self.data)
         for sequence, message in found.items():
             index = self.find(sequence)
@@ -477,13 +478,13 @@ class Chunk(ChunkLayout):
         return bytes(data)
 
     def _all_check(self) -> bool:
-        """Tell whether all messages are what the digest of them all says."""
+        """Return whether all messages match the digest of them all."""
         if self._intact is None:
             self._intact = self.is_intact()
         return self._intact
 
     def _checks(self, index: i64) -> bool:
-        """Tell whether the bytes of message `index` are what its digest says."""
+        """Return whether the bytes of message `index` match its digest."""
         data = self.data
         properties = self.properties_at + (self._property_ends[index - 1] if index > 0 else 0)
         body = self.bodies_at + (self._body_ends[index - 1] if index > 0 else 0)
@@ -496,7 +497,7 @@ class Chunk(ChunkLayout):
         return digest == data[at : at + 8]
 
     def sizes(self, index: i64) -> tuple[int, int]:
-        """Return what properties and body of message `index` count in its `size`."""
+        """Return the bytes of properties and body of message `index`, as counted in its `size`."""
         self._checked(index)
         properties = self._property_ends[index] - (self._property_ends[index - 1] if index else 0)
         if read_i16_le(self.data, self.flags_at + 2 * index) & 4:
@@ -505,11 +506,11 @@ class Chunk(ChunkLayout):
         return properties, body
 
     def persistent(self, index: i64) -> bool:
-        """Tell whether message `index` is persistent."""
+        """Return whether message `index` is persistent."""
         return read_i16_le(self.data, self.flags_at + 2 * self._checked(index)) & 1 == 1
 
     def find(self, sequence: i64) -> i64:
-        """Return the index of the first message whose sequence is `sequence` or above."""
+        """Return the index of the first message with this sequence or a higher one."""
         low: i64 = 0
         high: i64 = self.count
         while low < high:
@@ -521,17 +522,17 @@ class Chunk(ChunkLayout):
         return low
 
     def _checked(self, index: i64) -> i64:
-        """Return `index` if there is such a message."""
+        """Return `index` if the chunk has such a message.  Raises: IndexError."""
         if index < 0 or index >= self.count:
             raise IndexError("a chunk has no such message")
         return index
 
     def _expiries_at(self) -> i64:
-        """Return where the expiries begin."""
+        """Return the offset of the expiries."""
         return CHUNK_HEADER_BYTES + 16 * self.count
 
     def _sums(self, at: i64, total: i64) -> list[int]:
-        """Return the running sums of the sizes at `at`, which add up to `total`."""
+        """Return the running sums of the sizes at `at`, which must add up to `total`."""
         sums: list[int] = []
         end: i64 = 0
         for index in range(self.count):

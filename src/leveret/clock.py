@@ -1,4 +1,4 @@
-"""Time, handed in: the core asks a `Clock` and never the operating system.
+"""Time as an injected `Clock`: the core never asks the operating system.
 
 Wall time stamps messages; monotonic time measures heartbeats, timeouts and TTLs, so that a step of
 the machine's clock ends nothing early.
@@ -11,17 +11,17 @@ from typing import Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
-#: How often the broker looks at the clock at least (ms), and how much later a busy one may do so.
+#: The interval of the broker's tick (ms), and how late a busy broker may be for it.
 TICK_MS: Final = 1000
 SLACK_MS: Final = 250
 
-#: What stands for no deadline where a moment is expected (ms).
+#: The value for no deadline (ms).
 NO_DEADLINE: Final = -1
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Clock:
-    """The two times that the core knows; both in milliseconds."""
+    """The two times of the core; both in milliseconds."""
 
     @abstractmethod
     def wall_ms(self) -> int:
@@ -29,58 +29,58 @@ class Clock:
 
     @abstractmethod
     def monotonic_ms(self) -> int:
-        """Return milliseconds since some fixed moment; it never goes back."""
+        """Return milliseconds since some fixed moment, never decreasing."""
 
 
 class ManualClock(Clock):
-    """A clock that moves only when it is told to: one seed, one run."""
+    """A clock that only moves when told to: one seed, one run."""
 
     def __init__(self, start_ms: int = 1_700_000_000_000) -> None:
         self._now_ms = start_ms
 
     def advance(self, by_ms: int) -> None:
-        """Move both times on by `by_ms` milliseconds (0 or more)."""
+        """Move both times forward by `by_ms` milliseconds (0 or more)."""
         if by_ms < 0:
             raise ValueError("time does not go back")
         self._now_ms += by_ms
 
     def wall_ms(self) -> int:
-        """Return the hand-set wall time."""
+        """Return the manual wall time."""
         return self._now_ms
 
     def monotonic_ms(self) -> int:
-        """Return the hand-set monotonic time."""
+        """Return the manual monotonic time."""
         return self._now_ms
 
 
 @final
 class LivedClock(Clock):
-    """The times of another clock, the monotonic one without the pauses of the process.
+    """The times of another clock, but with a monotonic time that excludes pauses of the process.
 
-    A process that is stopped (SIGSTOP, a virtual machine that is moved, a debugger) or that stalls
-    for seconds reads nothing: what its peers sent meanwhile waits in their sockets.  So none of
-    that time may count as their silence, whether for a heartbeat, a login, an ack or a request.
+    A process that is stopped (SIGSTOP, a migration of its virtual machine, a debugger) or that
+    stalls for seconds reads nothing: the input of its peers waits in their sockets.  So that time
+    must not count as silence of the peers, for a heartbeat, a login, an ack or a request.
 
-    Somebody looks at this clock every `TICK_MS`, because the broker's tick does.  A longer gap
-    between two looks is a pause, and what it has too much does not pass here.
+    The broker's tick reads this clock every `TICK_MS`.  A longer gap between two readings is a
+    pause, and its excess does not count here.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._looked_ms: i64 = clock.monotonic_ms()
-        #: All pauses so far.
+        #: The length of all pauses so far.
         self.paused_ms: i64 = 0
 
     def moved(self, by_ms: int) -> None:
-        """Count `by_ms` that the other clock was moved on by as lived, and not as a pause."""
+        """Count `by_ms`, by which the other clock was moved, as running time instead of a pause."""
         self._looked_ms += by_ms
 
     def wall_ms(self) -> int:
-        """Return milliseconds since the Unix epoch; they pass in pauses too."""
+        """Return milliseconds since the Unix epoch; this includes pauses."""
         return self._clock.wall_ms()
 
     def monotonic_ms(self) -> int:
-        """Return how many milliseconds the process lived since some fixed moment."""
+        """Return for how many milliseconds the process has run since some fixed moment."""
         now_ms: i64 = self._clock.monotonic_ms()
         gap_ms: i64 = now_ms - self._looked_ms
         self._looked_ms = now_ms

@@ -1,12 +1,12 @@
-"""The settings: one frozen object, made once at start from file < environment < flags.
+"""The settings: one frozen object, created once at start from file < environment < flags.
 
-It says what may be set and checks each value; it starts nothing and is not asked again while the
+It declares the settings and checks their values; it starts nothing and is not read again while the
 broker runs.  Importing it costs about 0.1 s (pydantic), so only `serve` and `app` do.
 
 Invariants: a setting has one name everywhere (`port` in the file, `LEVERET_PORT` in the
-environment, `--port` as a flag); a value that does not fit is refused by that name and the place it
-came from; no text made here holds a secret.  Secrets have no flag: every user of a machine can read
-the command lines of its processes.
+environment, `--port` as a flag); the error for an invalid value names the setting and the source
+of the value; no message made here contains a secret.  Secrets have no flag: every user of a machine
+can read the command lines of its processes.
 """
 
 from __future__ import annotations
@@ -45,11 +45,10 @@ from leveret import limits, machine
 from leveret.session.settings import RABBITMQ_VERSION
 from leveret.sizes import read_size
 
-#: What a variable of the environment begins with.
+#: The prefix of environment variables.
 ENVIRONMENT_PREFIX: Final = "LEVERET_"
 
-#: RabbitMQ's variables that are taken where ours is not set: its Docker image and testcontainers
-#: set them.
+#: RabbitMQ's variables that apply if ours is not set: its Docker image and testcontainers set them.
 RABBITMQ_VARIABLES: Final = {
     "port": "RABBITMQ_NODE_PORT",
     "default_user": "RABBITMQ_DEFAULT_USER",
@@ -57,7 +56,7 @@ RABBITMQ_VARIABLES: Final = {
     "default_vhost": "RABBITMQ_DEFAULT_VHOST",
 }
 
-#: Variables that begin like those of settings and are none: of commands, of the build, of tests.
+#: Variables with the prefix that are not settings: of commands, of the build, of tests.
 OTHER_VARIABLES: Final = (
     "LEVERET_URI",
     "LEVERET_API",
@@ -74,29 +73,29 @@ OTHER_VARIABLES: Final = (
 )
 _TEST_PREFIX: Final = "LEVERET_TEST_"
 
-#: What Kubernetes sets for services whose name begins so, unless enableServiceLinks is false.
+#: Variables that Kubernetes sets for services with this prefix, unless enableServiceLinks is false.
 _SERVICE_LINK: Final = re.compile(r"_SERVICE_(HOST|PORT)|_PORT_\d+_(TCP|UDP|SCTP)")
 _SERVICE_ADDRESS: Final = re.compile(r"(tcp|udp|sctp)://")
 
 #: The name of the management socket in the data directory.
 MANAGEMENT_SOCKET: Final = "management.sock"
 
-#: The part of the memory, less the program's own, that messages may fill before publishers are
+#: The share of the memory, after the program's own, that messages may fill before publishers are
 #: blocked.
 MEMORY_SHARE: Final = 0.4
 
-#: The largest settings file; a device that never ends is none.
+#: The largest settings file; it bounds the read if the path is a device without an end.
 _FILE_BYTES_MAX: Final = 1024 * 1024
 
-#: A version as RabbitMQ writes it, in numbers that every client can hold.
+#: A version in RabbitMQ's form, with numbers that every client can store.
 _VERSION: Final = re.compile(r"[0-9]{1,4}\.[0-9]{1,4}\.[0-9]{1,4}")
 
-#: pydantic's note that a computed default could not be computed because another value is wrong.
+#: pydantic's error type for a default that was not computed because another value is invalid.
 _FOLLOWS: Final = "default_factory_not_called"
 
 
 class ConfigError(Exception):
-    """Settings that do not fit; `lines` has one for each, with its name and place."""
+    """Invalid settings; `lines` has one line for each, with its name and source."""
 
     def __init__(self, *lines: str) -> None:
         super().__init__("\n".join(lines))
@@ -104,95 +103,95 @@ class ConfigError(Exception):
 
 
 def _size(value: object) -> object:
-    """Return the bytes that a text such as `512 MiB` means; other values as they are."""
+    """Return the bytes of a size such as `512 MiB`; other values unchanged."""
     if not isinstance(value, str):
         return value
     return read_size(value)
 
 
 def _names(value: object) -> object:
-    """Return the names in a text separated by commas; other values as they are."""
+    """Return the names in a text separated by commas; other values unchanged."""
     if isinstance(value, str):
         return tuple(name.strip() for name in value.split(",") if name.strip())
     return value
 
 
 def _short_string(value: str) -> str:
-    """Return `value` if it fits an AMQP short string."""
+    """Return `value` if it fits an AMQP short string.  Raises: ValueError."""
     if len(value.encode()) > limits.SHORT_STRING_BYTES_MAX:
         raise ValueError(f"is longer than {limits.SHORT_STRING_BYTES_MAX} bytes")
     return value
 
 
 def _memory() -> int:
-    """Return `MEMORY_SHARE` of the memory of this process, less the program's own."""
+    """Return `MEMORY_SHARE` of the memory of this process, after the program's own."""
     return memory_share(machine.memory().amount)
 
 
 def memory_share(total: int) -> int:
     """Return the default of `memory_bytes_max` for a process that may use `total` bytes."""
-    # If little more than the program fits in, take a share of the whole.
+    # If the memory is little more than the program's own, take a share of the whole.
     return int(max(total - limits.PROGRAM_BYTES, total // 4) * MEMORY_SHARE)
 
 
 def _three_numbers(value: str) -> str:
-    """Check that a version is one that clients of RabbitMQ can compare."""
+    """Check that clients of RabbitMQ can compare a version."""
     if not _VERSION.fullmatch(value):
         raise ValueError(
-            "should be three numbers, such as 3.13.7 or 4.3.6, each of four digits at most"
+            "should be three numbers, such as 3.13.7 or 4.3.6, each of at most four digits"
         )
     return value
 
 
 def _power_of_two(number: int) -> int:
-    """Check that a sample is all, none or every so many-th."""
+    """Check that a sampling interval is a power of 2, or 0."""
     if number & (number - 1):
-        raise ValueError("a power of 2, or 0")
+        raise ValueError("should be a power of 2, or 0")
     return number
 
 
 def _management_socket(data: dict[str, Any]) -> Path:
-    """Return the place of the management socket: in the data directory."""
+    """Return the path of the management socket in the data directory."""
     return Path(data.get("data_dir", ".")) / MANAGEMENT_SOCKET
 
 
 def _http_host(data: dict[str, Any]) -> str:
-    """Return the address that AMQP is listened for on."""
+    """Return the address for AMQP."""
     return str(data.get("host", "127.0.0.1"))
 
 
 def _https_host(data: dict[str, Any]) -> str:
-    """Return the address that HTTP is listened for on."""
+    """Return the address for HTTP."""
     return str(data.get("http_host", _http_host(data)))
 
 
 def _haremq_user(data: dict[str, Any]) -> str:
-    """Return the user of an empty data directory."""
+    """Return the user that is created in an empty data directory."""
     return str(data.get("default_user", "guest"))
 
 
 def _haremq_vhost(data: dict[str, Any]) -> str:
-    """Return the vhost of an empty data directory."""
+    """Return the vhost that is created in an empty data directory."""
     return str(data.get("default_vhost", "/"))
 
 
 def _memory_window(data: dict[str, Any]) -> int:
-    """Return half of what messages may take of memory."""
+    """Return half of the memory limit."""
     return int(data["memory_bytes_max"]) // 2
 
 
 def _definition_bytes(data: dict[str, Any]) -> int:
-    """Return a quarter of what clients may take of memory."""
+    """Return a quarter of the memory limit."""
     return int(data["memory_bytes_max"]) // 4
 
 
 def _connection_bytes(data: dict[str, Any]) -> int:
-    """Return half of what clients may take of memory."""
+    """Return half of the memory limit."""
     return int(data["memory_bytes_max"]) // 2
 
 
 def _unacked_bytes(data: dict[str, Any]) -> int:
-    """Return a quarter of what clients may take of memory."""
+    """Return a quarter of the memory limit."""
     return int(data["memory_bytes_max"]) // 4
 
 
@@ -214,7 +213,7 @@ Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_names)]
 
 
 class Settings(BaseSettings):
-    """Everything that can be set; see each field's description."""
+    """All settings; see the description of each field."""
 
     model_config = SettingsConfigDict(
         frozen=True,
@@ -248,7 +247,7 @@ class Settings(BaseSettings):
     )
     tls_key: Path | None = Field(
         None,
-        description="The file of the certificate's private key (PEM); without it the key is in "
+        description="The file of the certificate's private key (PEM); by default the key is in "
         "the file of `tls_certificate`.",
     )
     tls_key_passphrase: SecretStr = Field(
@@ -261,32 +260,32 @@ class Settings(BaseSettings):
     tls_chain: Path | None = Field(
         None,
         description="The file of the certificates between the broker's and its authority's (PEM), "
-        "where they are not in the file of `tls_certificate`.",
+        "if they are not in the file of `tls_certificate`.",
     )
     tls_sni_dir: Path | None = Field(
         None,
-        description="A directory of further certificates by the name that a client asks for (SNI): "
+        description="A directory of further certificates by the name that a client requests (SNI): "
         "`broker.example.org.pem`, or `*.example.org.pem`, each with its chain and its key.",
     )
     tls_ca: Path | None = Field(
         None,
-        description="The file of the authorities' certificates that those of clients are verified "
-        "by (PEM).",
+        description="The file of the authorities' certificates for verifying client certificates "
+        "(PEM).",
     )
     tls_verify: Literal["none", "optional", "required"] = Field(
         "none",
         description="Whether clients are asked for a certificate, and whether they must have one. "
-        "One that is shown must be valid.",
+        "If a client sends one, it must be valid.",
     )
     tls_version_min: Literal["1.2", "1.3"] = Field(
-        "1.2", description="The lowest version of TLS that clients may use."
+        "1.2", description="The minimum TLS version for clients."
     )
     tls_login_from: Literal[
         "distinguished_name", "common_name", "san_dns", "san_email", "san_uri"
     ] = Field(
         "distinguished_name",
-        description="What in a client's certificate is the name of the user that the mechanism "
-        "EXTERNAL logs in.",
+        description="The part of a client's certificate with the name of the user for logins by "
+        "the mechanism EXTERNAL.",
     )
     tls_port: int = Field(
         5671,
@@ -297,13 +296,13 @@ class Settings(BaseSettings):
     )
     proxy_protocol: bool = Field(
         False,
-        description="Whether AMQP clients come through a proxy that names each one's address by "
-        "the PROXY protocol, version 1 or 2; others get no connection then.",
+        description="Whether AMQP clients connect through a proxy that sends each client's address "
+        "in the PROXY protocol, version 1 or 2; all other connections are then refused.",
     )
     http_proxy_protocol: bool = Field(
         False,
-        description="Whether clients of the HTTP API on TCP come through such a proxy; others get "
-        "no connection then. Metrics on their own port take no header.",
+        description="Whether clients of the HTTP API on TCP connect through such a proxy; all "
+        "other connections are then refused. The metrics port takes no such header.",
     )
     data_dir: Path = Field(
         Path("./leveret-data"),
@@ -321,12 +320,12 @@ class Settings(BaseSettings):
     )
     load_definitions: Path | None = Field(
         None,
-        description="A file of definitions (JSON, as RabbitMQ exports it) that is added to the "
-        "existing ones at every start; an invalid one ends the start.",
+        description="A file of definitions (JSON, as exported by RabbitMQ) that is added to the "
+        "existing ones at every start; an invalid file ends the start.",
     )
     loopback_users: Names = Field(
         ("guest",),
-        description="Users who may log in only from the broker's own machine, separated by commas.",
+        description="Users who may only log in from the broker's own machine, separated by commas.",
     )
     compatibility: Literal["rabbitmq", "leveret"] = Field(
         "rabbitmq",
@@ -335,32 +334,32 @@ class Settings(BaseSettings):
     )
     rabbitmq_version: Version = Field(
         RABBITMQ_VERSION,
-        description="The version of RabbitMQ that clients, the HTTP API and metrics report. "
-        "The behaviour of the broker does not depend on it, but that of clients may.",
+        description="The version of RabbitMQ that is reported to clients and by the HTTP API and "
+        "metrics. It does not change the behaviour of the broker, but may change that of clients.",
     )
     heartbeat_seconds: int = Field(
         limits.HEARTBEAT_SECONDS,
         ge=0,
         le=65_535,
-        description="The heartbeat interval that clients are offered; 0 offers none.",
+        description="The heartbeat interval that is offered to clients; 0 offers none.",
     )
     frame_bytes_max: Size = Field(
         limits.FRAME_BYTES_MAX,
         ge=limits.FRAME_BYTES_MIN,
         le=2**31 - 1,
-        description="The largest frame that clients are offered.",
+        description="The largest frame that is offered to clients.",
     )
     channels_max: int = Field(
         limits.CHANNELS_MAX,
         ge=1,
         le=65_535,
-        description="How many channels a connection may have open at once.",
+        description="The maximum number of open channels of a connection.",
     )
     memory_bytes_max: Size = Field(
         default_factory=_memory,
         ge=1024 * 1024,
         le=2**62,
-        description="How much memory messages, definitions and connections may use before "
+        description="The memory that messages, definitions and connections may use before "
         "publishers are blocked. By default 40 % of the memory of the machine or the control group "
         "(container, systemd unit) that remains after 64 MiB for the program itself.",
     )
@@ -376,72 +375,72 @@ class Settings(BaseSettings):
         limits.HANDSHAKE_SECONDS_MAX,
         ge=1,
         le=300,
-        description="How long a client may take from connecting to an open connection.",
+        description="The time limit from a client's connect to its open connection.",
     )
     login_failure_delay_ms: int = Field(
         3000,
         ge=0,
         le=60_000,
-        description="How long the answer to a refused login is delayed, against guessing. A "
+        description="The delay of the answer to a refused login, against guessing. A "
         "client that announced `authentication_failure_close` is answered at once.",
     )
     consumer_timeout_ms: int = Field(
         0,
         ge=0,
         le=2**40,
-        description="How long a delivery may stay unacked before its consumer is cancelled; 0 "
+        description="The time that a delivery may stay unacked before its consumer is cancelled; 0 "
         "means no limit. The `x-consumer-timeout` of a queue or a consumer takes precedence.",
     )
     publisher_expiry_ms: int = Field(
         limits.PUBLISHER_EXPIRY_MS,
         ge=1000,
         le=limits.TTL_MS_MAX,
-        description="How long a publisher that numbers its messages, or a sink that commits "
-        "batches, may be idle before its numbers are forgotten.",
+        description="The idle time after which the broker forgets a publisher with deduplication, "
+        "or a sink that commits batches.",
     )
     definition_bytes_max: Size = Field(
         default_factory=_definition_bytes,
         ge=0,
         le=2**62,
-        description="How much memory queues, exchanges, bindings, policies, parameters and users "
-        "may use; beyond it new ones are refused. A quarter of `memory_bytes_max` by default. What "
-        "a data directory holds is always restored.",
+        description="The memory that queues, exchanges, bindings, policies, parameters and users "
+        "may use; beyond it new ones are refused. A quarter of `memory_bytes_max` by default. "
+        "Definitions in the data directory are always restored.",
     )
     queue_window_bytes: Size = Field(
         limits.QUEUE_WINDOW_BYTES,
         ge=0,
         le=2**62,
-        description="How much memory the waiting messages of one queue may use before new ones "
+        description="The memory that the waiting messages of one queue may use before new ones "
         "are written to disk.",
     )
     memory_window_bytes: Size = Field(
         default_factory=_memory_window,
         ge=0,
         le=2**62,
-        description="How much memory messages may use before all queues write their waiting "
+        description="The memory that messages may use before all queues write their waiting "
         "messages to disk; half of `memory_bytes_max` by default.",
     )
     connection_bytes_max: Size = Field(
         default_factory=_connection_bytes,
         ge=0,
         le=2**62,
-        description="How much memory connections may use beside messages; beyond it no client "
-        "can log in, and the connection that uses most is closed. Half of `memory_bytes_max` by "
-        "default.",
+        description="The memory that connections may use in addition to messages; beyond it no "
+        "client can log in, and the connection that uses most is closed. Half of "
+        "`memory_bytes_max` by default.",
     )
     unacked_bytes_max: Size = Field(
         default_factory=_unacked_bytes,
         ge=65_536,
         le=2**62,
-        description="How much memory messages that wait for their ack may use before those who "
-        "hold most of them get no more deliveries; a quarter of `memory_bytes_max` by default.",
+        description="The memory that unacked messages may use before the connections with most of "
+        "them get no more deliveries; a quarter of `memory_bytes_max` by default.",
     )
     compact_records_min: int = Field(
         limits.COMPACT_RECORDS_MIN,
         ge=0,
         le=2**31,
         description="Segment files with more messages than this are compacted when few of them "
-        "are live; others when they hold 4 MiB or more of dead messages.",
+        "are live; others when they contain 4 MiB or more of dead messages.",
     )
     compact_live_percent: int = Field(
         limits.COMPACT_LIVE_PERCENT,
@@ -461,7 +460,7 @@ class Settings(BaseSettings):
     sync: Literal["always", "interval", "never"] = Field(
         "always",
         description="When written messages are synced to disk. `always`: before they are "
-        "confirmed. `interval`: every `sync_interval_ms`; a power cut loses what was confirmed "
+        "confirmed. `interval`: every `sync_interval_ms`; a power cut loses messages confirmed "
         "since. `never`: when the operating system writes them.",
     )
     sync_interval_ms: int = Field(
@@ -477,20 +476,20 @@ class Settings(BaseSettings):
         limits.JOURNAL_FILE_BYTES,
         ge=65_536,
         le=2**31 - 1,
-        description="The size at which a file of the journal is closed and the next one is begun.",
+        description="The size at which a file of the journal is closed and the next one begins.",
     )
     disk_free_bytes_min: Size = Field(
         limits.DISK_FREE_BYTES_MIN,
         ge=0,
         le=2**62,
-        description="The free space on the disk that publishers must leave: below it, plus what "
-        "a checkpoint needs, they are blocked.",
+        description="The free space on the disk that publishers must leave: below it, plus the "
+        "needs of a checkpoint, they are blocked.",
     )
     ballast_bytes: Size = Field(
         limits.BALLAST_BYTES,
         ge=0,
         le=2**40,
-        description="The size of the file that is deleted when the disk is full in spite of "
+        description="The size of the file that is deleted when the disk is full despite "
         "`disk_free_bytes_min`, so that there is space for acks and deletes; 0 creates none.",
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
@@ -506,8 +505,8 @@ class Settings(BaseSettings):
     )
     http: bool = Field(
         True,
-        description="Whether to listen on TCP for HTTP, which serves the HTTP API and streams in "
-        "bulk to users of the broker.",
+        description="Whether to listen on TCP for HTTP, which serves the HTTP API and bulk reads "
+        "of streams to users of the broker.",
     )
     http_host: str = Field(
         default_factory=_http_host,
@@ -530,7 +529,7 @@ class Settings(BaseSettings):
     )
     metrics: bool = Field(
         True,
-        description="Whether there are metrics for Prometheus, on a port of their own and on those "
+        description="Whether to serve metrics for Prometheus, on a port of their own and on those "
         "of the HTTP API.",
     )
     metrics_port: int = Field(
@@ -543,11 +542,11 @@ class Settings(BaseSettings):
         "127.0.0.1",
         min_length=1,
         description="The address to listen on for Prometheus. It needs no password, as in RabbitMQ:"
-        " whoever reaches it reads the names of queues, vhosts and connections.",
+        " anyone who can reach it can read the names of queues, vhosts and connections.",
     )
     metrics_prefix: MetricsPrefix = Field(
         "rabbitmq",
-        description="What the names of those metrics begin with that RabbitMQ has too.",
+        description="The prefix of the names of metrics that RabbitMQ has too.",
     )
     https: bool = Field(
         True,
@@ -566,29 +565,29 @@ class Settings(BaseSettings):
     )
     https_hsts: TransportSecurity = Field(
         "",
-        description="What answers over TLS say in `Strict-Transport-Security`, such as "
+        description="The `Strict-Transport-Security` header of answers over TLS, such as "
         "`max-age=31536000; includeSubDomains`; empty sends none.",
     )
     haremq_port: int | None = Field(
         None,
         ge=0,
         le=65_535,
-        description="The port to listen on for clients of HareMQ; 0 chooses a free one. Without it "
-        "there is no such listener. It needs the extra `haremq`.",
+        description="The port to listen on for clients of HareMQ; 0 chooses a free one. By default "
+        "the broker does not listen for them. It needs the extra `haremq`.",
     )
     haremq_host: str = Field(
         "127.0.0.1",
         min_length=1,
-        description="The address to listen on for clients of HareMQ. They do not log in: whoever "
-        "reaches it has the rights of `haremq_user`.",
+        description="The address to listen on for clients of HareMQ. They do not log in: anyone "
+        "who can reach it has the permissions of `haremq_user`.",
     )
     haremq_user: Name = Field(
         default_factory=_haremq_user,
-        description="The user whose rights clients of HareMQ have; `default_user` by default.",
+        description="The user of HareMQ's clients; `default_user` by default.",
     )
     haremq_vhost: Name = Field(
         default_factory=_haremq_vhost,
-        description="The vhost that clients of HareMQ are in; `default_vhost` by default.",
+        description="The vhost of HareMQ's clients; `default_vhost` by default.",
     )
     uvloop: bool = Field(
         True, description="Whether to run on uvloop, which is faster, if it is installed."
@@ -597,8 +596,8 @@ class Settings(BaseSettings):
     @field_validator("message_bytes_max")
     @classmethod
     def _fits_memory(cls, value: int, info: ValidationInfo) -> int:
-        """Check that memory has room for several messages of this size."""
-        # An invalid `memory_bytes_max` is missing here.
+        """Check that the memory has room for several messages of this size."""
+        # If `memory_bytes_max` is invalid, it is missing here.
         memory = info.data.get("memory_bytes_max")
         if memory is not None and value > memory // limits.MESSAGE_SHARE:
             raise ValueError(
@@ -618,7 +617,7 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 (pydantic's signature)
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003 (as above)
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Return the sources, the strongest first: flags, environment, RabbitMQ's names, file."""
+        """Return the sources by priority: flags, environment, RabbitMQ's variables, file."""
         given = init_settings() | {}
         path = given.get("config_file") or os.environ.get("LEVERET_CONFIG_FILE")
         return (
@@ -630,13 +629,13 @@ class Settings(BaseSettings):
 
 
 def _from_rabbitmq(environment: Mapping[str, str]) -> dict[str, Any]:
-    """Return the settings that RabbitMQ's variables give."""
+    """Return the settings of RabbitMQ's variables."""
     given = {name: environment.get(variable) for name, variable in RABBITMQ_VARIABLES.items()}
     return {name: value for name, value in given.items() if value}
 
 
 def read_settings_file(path: str | Path | None) -> dict[str, Any]:
-    """Return the settings of a TOML file, none without one.  Raises: ConfigError."""
+    """Return the settings of a TOML file; empty without one.  Raises: ConfigError."""
     if not path:
         return {}
     try:
@@ -650,12 +649,12 @@ def read_settings_file(path: str | Path | None) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"config_file: {path} is not TOML: {error}") from None
     if "config_file" in found:
-        raise ConfigError(f"config_file: cannot be set in {path}, a settings file")
+        raise ConfigError(f"config_file: cannot be set in a settings file, such as {path}")
     return found
 
 
 def load(flags: Mapping[str, object] | None = None) -> Settings:
-    """Return the settings; `flags` holds those that the command line names.
+    """Return the settings; `flags` contains those of the command line.
 
     Raises: ConfigError.
     """
@@ -676,7 +675,7 @@ def load(flags: Mapping[str, object] | None = None) -> Settings:
 
 
 class _GivenSettings(Settings):
-    """The settings that a program names itself; the environment and files say nothing."""
+    """The settings that a program passes itself, without the environment and files."""
 
     @classmethod
     def settings_customise_sources(
@@ -687,12 +686,12 @@ class _GivenSettings(Settings):
         dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 (as above)
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003 (as above)
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Return the program's own source alone."""
+        """Return only the program's own source."""
         return (init_settings,)
 
 
 def given(settings: Mapping[str, object]) -> Settings:
-    """Return the settings of a program that names them itself, whatever the environment says.
+    """Return the settings that a program passes itself, ignoring the environment.
 
     Raises: ConfigError.
     """
@@ -705,7 +704,7 @@ def given(settings: Mapping[str, object]) -> Settings:
 
 
 def _unknown_variables(environment: Mapping[str, str]) -> list[str]:
-    """Return a line for each variable that looks like a setting's and is none."""
+    """Return a line for each variable with the prefix that is not a setting."""
     settings = {ENVIRONMENT_PREFIX + name.upper() for name in Settings.model_fields}
     lines = []
     for name, value in environment.items():
@@ -717,17 +716,17 @@ def _unknown_variables(environment: Mapping[str, str]) -> list[str]:
             continue
         near = difflib.get_close_matches(name, [*settings, *OTHER_VARIABLES], 1)
         hint = f"; did you mean {near[0]}?" if near else ""
-        lines.append(f"{name}: there is no such setting{hint} (environment)")
+        lines.append(f"{name}: unknown setting{hint} (environment)")
     return lines
 
 
 def _line(details: ErrorDetails, place: Callable[[str], str]) -> str:
-    """Return the line of one fault: name, what is wrong, where it was set."""
+    """Return the line for one fault: name, cause and source."""
     name = str(details["loc"][0]) if details["loc"] else "settings"
     if details["type"] == "extra_forbidden":
         near = difflib.get_close_matches(name, Settings.model_fields, 1)
         hint = f"; did you mean {near[0]}?" if near else ""
-        return f"{name}: there is no such setting{hint} ({place(name)})"
+        return f"{name}: unknown setting{hint} ({place(name)})"
     text = details["msg"].removeprefix("Value error, ")
     text = text[:1].lower() + text[1:]
     if os.environ.get(ENVIRONMENT_PREFIX + name.upper(), "").startswith("tcp://"):
@@ -736,12 +735,12 @@ def _line(details: ErrorDetails, place: Callable[[str], str]) -> str:
 
 
 def _of_program(_name: str) -> str:
-    """Return where a setting was set that a program names."""
+    """Return the source of a setting that a program passed."""
     return "keyword argument"
 
 
 def _place(name: str, flags: Mapping[str, object]) -> str:
-    """Return where a setting was set, in the order of the sources."""
+    """Return the source of a setting, in the order of the sources."""
     if name in flags:
         return f"flag {flag_of(name)}"
     if os.environ.get(ENVIRONMENT_PREFIX + name.upper()):
@@ -751,12 +750,12 @@ def _place(name: str, flags: Mapping[str, object]) -> str:
     return f"file {flags.get('config_file') or os.environ.get('LEVERET_CONFIG_FILE')}"
 
 
-# -- what can be set -------------------------------------------------------------------------------
+# -- description -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One setting as help and documentation show it; `flag` is empty where there is none."""
+    """One setting as shown in help and documentation; `flag` is empty for a secret."""
 
     name: str
     flag: str
@@ -777,7 +776,7 @@ def describe_settings() -> list[Setting]:
 
 
 def _describe(name: str, field: FieldInfo) -> Setting:
-    """Return what there is to say about a setting."""
+    """Return the description of a setting."""
     secret = field.annotation is SecretStr
     return Setting(
         name=name,
@@ -790,7 +789,7 @@ def _describe(name: str, field: FieldInfo) -> Setting:
 
 
 def _kind(name: str, field: FieldInfo) -> str:
-    """Return what a value may be, in words."""
+    """Return the kind of value in words."""
     kind = field.annotation
     if get_origin(kind) is Literal:
         return " | ".join(str(choice) for choice in get_args(kind))
@@ -804,7 +803,7 @@ def _kind(name: str, field: FieldInfo) -> str:
 
 
 def _default(field: FieldInfo) -> str:
-    """Return the default as it would be written; empty where it is computed or none."""
+    """Return the default as text; empty if it is computed or there is none."""
     value = field.default
     if value is None or value is PydanticUndefined:
         return ""

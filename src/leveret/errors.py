@@ -1,8 +1,8 @@
 """The reply codes of AMQP 0-9-1 and the errors that carry them.
 
-One table for every part of the house: the domain raises, a session closes the channel or the
-connection with the code, the client raises the same class for what a broker answered, and the
-HTTP API maps the table to its own statuses.  Nothing here knows of frames or sockets.
+One table for all parts of Leveret: the domain raises, a session closes the channel or the
+connection with the code, the client raises the same class for a broker's close, and the HTTP API
+maps the table to its own statuses.  This module does not depend on frames or sockets.
 
 Source: AMQP 0-9-1 section 1.2 (constants) and RabbitMQ's choice of soft and hard errors.
 """
@@ -14,41 +14,44 @@ from typing import ClassVar, Final
 
 from leveret.limits import SHORT_STRING_BYTES_MAX
 
-#: Erlang's terms in RabbitMQ's reply texts, which clients match on, and what they mean.
+#: Erlang's terms in RabbitMQ's reply texts, which clients match on, and their meaning.
 _TERMS: Final = (
     (re.compile(r"\{value_negative,(-\d+)\}"), r"\1 is less than 0"),
-    (re.compile(r"\{value_zero,0\}"), "0 is too small, the least is 1"),
-    (re.compile(r"\{value_too_large,(\d+)\}"), r"\1 is too large, the most is ten years in ms"),
+    (re.compile(r"\{value_zero,0\}"), "0 is too small, the minimum is 1"),
+    (re.compile(r"\{value_too_large,(\d+)\}"), r"\1 is too large, the maximum is ten years in ms"),
     (re.compile(r"\{max_value_exceeded,(\d+)\}"), r"\1 is too large"),
     (re.compile(r"\{unacceptable_type,(\w+)\}"), r"a value of the type \1 cannot be used here"),
     (
         re.compile(r'\{unacceptable_type_in_header,"(\w+)",(\w+)\}'),
-        r"the header \1 holds a value of the type \2; it takes a list of texts",
+        r"the header \1 contains a value of the type \2; it must be a list of strings",
     ),
-    (re.compile(r'\{leftover_string,"(.*)"\}'), r"'\1' follows the number; it takes digits only"),
-    (re.compile(r": no_integer$"), "it takes a whole number of ms as text"),
+    (
+        re.compile(r'\{leftover_string,"(.*)"\}'),
+        r"'\1' follows the number; only digits are allowed",
+    ),
+    (re.compile(r": no_integer$"), "it must be a whole number of ms as a string"),
     (
         re.compile(r": invalid_overflow$"),
-        "it is drop-head, reject-publish or reject-publish-dlx",
+        "it must be drop-head, reject-publish or reject-publish-dlx",
     ),
-    (re.compile(r": invalid_max_age$"), "it is a number and one of Y, M, D, h, m, s, such as 7D"),
-    (re.compile(r": invalid_dlx_strategy$"), "it is at-most-once or at-least-once"),
+    (re.compile(r": invalid_max_age$"), "it must be a number and one of Y, M, D, h, m, s: 7D"),
+    (re.compile(r": invalid_dlx_strategy$"), "it must be at-most-once or at-least-once"),
     (
         re.compile(r": routing_key_but_no_dlx_defined$"),
-        "it needs x-dead-letter-exchange beside it",
+        "it also needs x-dead-letter-exchange",
     ),
 )
 
 
-#: Three short strings and the words around them: no text with a term has more.
+#: The size of three short strings and the words around them: no text with a term is longer.
 _EXPLAINED_CHARACTERS_MAX: Final = 1024
 
 
 def in_plain_words(text: str) -> str:
-    """Return an error's text with what an Erlang term in it means, in brackets behind it.
+    """Return an error's text, followed in brackets by the meaning of an Erlang term in it.
 
-    A text of many kilobytes quotes what a client sent, and stays as it is: to look for terms in it
-    can take as long as its square.
+    A text of many kilobytes quotes a client's input and is returned unchanged: a search for terms
+    can take time quadratic in its length.
     """
     if len(text) > _EXPLAINED_CHARACTERS_MAX:
         return text
@@ -60,15 +63,15 @@ def in_plain_words(text: str) -> str:
 
 
 class AmqpError(Exception):
-    """An error with an AMQP reply code; `soft` ends the channel, else the connection ends.
+    """An error with an AMQP reply code; it closes the channel if `soft`, else the connection.
 
-    `class_id` and `method_id` name the method at fault when it is known, else they are 0.
+    `class_id` and `method_id` name the method at fault if it is known, else they are 0.
     """
 
     code: ClassVar[int] = 541
     name: ClassVar[str] = "INTERNAL_ERROR"
     soft: ClassVar[bool] = False
-    #: What the HTTP API answers, as RabbitMQ's does: 400 for most of what is refused.
+    #: The HTTP API's status, as in RabbitMQ's: 400 for most refusals.
     http_status: ClassVar[int] = 400
 
     def __init__(self, text: str = "", class_id: int = 0, method_id: int = 0) -> None:
@@ -79,14 +82,14 @@ class AmqpError(Exception):
 
     @property
     def reply_text(self) -> str:
-        """The text that goes on the wire, as clients expect it: `NOT_FOUND - no queue 'q' …`."""
+        """The text on the wire, in the form that clients expect: `NOT_FOUND - no queue 'q' …`."""
         return f"{self.name} - {self.text}" if self.text else self.name
 
     @property
     def short_text(self) -> str:
-        """As much of `reply_text` as fits a short string; what was cut ends as in RabbitMQ.
+        """The part of `reply_text` that fits a short string; a cut text ends as in RabbitMQ.
 
-        What is no text in it is left out: an error can always be told.
+        Invalid characters are omitted: an error can always be sent.
         """
         raw = self.reply_text.encode("utf-8", "surrogatepass")
         if len(raw) > SHORT_STRING_BYTES_MAX:
@@ -98,7 +101,7 @@ class AmqpError(Exception):
 
 
 class SoftError(AmqpError):
-    """Closes the channel; the connection and its other channels go on."""
+    """Closes the channel; the connection and its other channels stay open."""
 
     soft: ClassVar[bool] = True
 
@@ -116,21 +119,21 @@ class ContentTooLarge(SoftError):
 
 
 class NoRoute(SoftError):
-    """312: a mandatory message that no queue took (in basic.return)."""
+    """312: no queue took a mandatory message (in basic.return)."""
 
     code: ClassVar[int] = 312
     name: ClassVar[str] = "NO_ROUTE"
 
 
 class NoConsumers(SoftError):
-    """313: an immediate message that no consumer could take."""
+    """313: no consumer could take an immediate message."""
 
     code: ClassVar[int] = 313
     name: ClassVar[str] = "NO_CONSUMERS"
 
 
 class AccessRefused(SoftError):
-    """403: not allowed, by permission or because the name is reserved."""
+    """403: not allowed, for lack of a permission or because the name is reserved."""
 
     code: ClassVar[int] = 403
     name: ClassVar[str] = "ACCESS_REFUSED"
@@ -153,21 +156,21 @@ class ResourceLocked(SoftError):
 
 
 class PreconditionFailed(SoftError):
-    """406: an argument or a state does not fit."""
+    """406: an argument or a state is not suitable."""
 
     code: ClassVar[int] = 406
     name: ClassVar[str] = "PRECONDITION_FAILED"
 
 
 class ConnectionForced(HardError):
-    """320: the operator or the broker ends the connection."""
+    """320: the operator or the broker closes the connection."""
 
     code: ClassVar[int] = 320
     name: ClassVar[str] = "CONNECTION_FORCED"
 
 
 class InvalidPath(HardError):
-    """402: the vhost's name is not valid."""
+    """402: the vhost's name is invalid."""
 
     code: ClassVar[int] = 402
     name: ClassVar[str] = "INVALID_PATH"
@@ -181,21 +184,21 @@ class FrameError(HardError):
 
 
 class SyntaxFault(HardError):
-    """502 SYNTAX_ERROR: a frame whose fields hold no legal values."""
+    """502 SYNTAX_ERROR: a frame with illegal field values."""
 
     code: ClassVar[int] = 502
     name: ClassVar[str] = "SYNTAX_ERROR"
 
 
 class CommandInvalid(HardError):
-    """503: a method that does not fit the state of the connection."""
+    """503: a method that is invalid in the state of the connection."""
 
     code: ClassVar[int] = 503
     name: ClassVar[str] = "COMMAND_INVALID"
 
 
 class ChannelFault(HardError):
-    """504 CHANNEL_ERROR: a channel that is not open, or open already."""
+    """504 CHANNEL_ERROR: a channel that is not open, or already open."""
 
     code: ClassVar[int] = 504
     name: ClassVar[str] = "CHANNEL_ERROR"
@@ -209,7 +212,7 @@ class UnexpectedFrame(HardError):
 
 
 class ResourceFault(HardError):
-    """506 RESOURCE_ERROR: the broker has not enough resources."""
+    """506 RESOURCE_ERROR: the broker does not have enough resources."""
 
     code: ClassVar[int] = 506
     name: ClassVar[str] = "RESOURCE_ERROR"
@@ -224,14 +227,14 @@ class AccessRefusedHard(HardError):
 
 
 class NotAllowed(HardError):
-    """530: what the peer may not do, such as opening a vhost that is not there."""
+    """530: not allowed for the peer, such as opening a vhost that does not exist."""
 
     code: ClassVar[int] = 530
     name: ClassVar[str] = "NOT_ALLOWED"
 
 
 class NotImplementedFault(HardError):
-    """540 NOT_IMPLEMENTED: a part of the protocol that is not offered."""
+    """540 NOT_IMPLEMENTED: an unsupported part of the protocol."""
 
     code: ClassVar[int] = 540
     name: ClassVar[str] = "NOT_IMPLEMENTED"
@@ -271,7 +274,7 @@ HARD_ERRORS: Final[dict[int, type[AmqpError]]] = {
 
 
 def error_for(code: int, text: str, soft: bool, class_id: int = 0, method_id: int = 0) -> AmqpError:
-    """Return the error that a peer's close with `code` and `text` stands for.
+    """Return the error for a peer's close with `code` and `text`.
 
     `text` may begin with the code's name, as brokers send it; an unknown code becomes a plain
     `SoftError` or `HardError` whose text keeps the number.

@@ -1,17 +1,17 @@
-"""Text of others as it may reach a terminal or a line of a log: its control characters escaped.
+"""Foreign text for a terminal or a line of the log, with its control characters escaped.
 
-Names, routing keys, error texts and bodies come from whoever could send them, and hold what they
-like.  As they are, a line feed in one forges a line of a log, and an escape sequence moves the
-cursor of who lists the queues.  So they are escaped where text leaves: by the renderer of the log
-(`server/log.py`) and by what the commands print with (`cli/printing/output.py`), and nowhere
-before, so that all between knows the text itself.
+Names, routing keys, error texts and bodies come from anybody who can send them, and may contain
+anything.  A raw line feed in one forges a line of the log, and an escape sequence moves the cursor
+of a user who lists the queues.  So they are escaped on output: by the renderer of the log
+(`server/log.py`) and by the print functions of the commands (`cli/printing/output.py`), and never
+earlier, so that all other code has the original text.
 
 The text of an exception may quote the input of a library, such as a header with a password:
 `unquoted` describes an exception without its text.
 
-Escaped are the controls of ASCII and of Latin-1, what turns or hides the text after it
-(bidirectional marks, characters without width), separators of lines and paragraphs, and lone halves
-of characters.
+Escaped are the controls of ASCII and of Latin-1, characters that turn or hide the following text
+(bidirectional marks, characters without width), separators of lines and paragraphs, and lone
+surrogates.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ _CONTROLS: Final = re.compile(
     "\ud800-\udfff\U000e0000-\U000e007f]"
 )
 
-#: How many calls `unquoted` names.
+#: The maximum number of calls in `unquoted`.
 _CALLS_SHOWN: Final = 4
 
 
 def escaped(text: str) -> str:
-    r"""Return a text with its control characters as in Python: `\n`, `\x1b`, `\u202e`."""
+    r"""Return a text with its control characters escaped as in Python: `\n`, `\x1b`, `\u202e`."""
     return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def unquoted(fault: BaseException) -> str:
-    """Return the type of an exception and the last calls to where it was raised, without its text.
+    """Return the type of an exception and the last calls before it was raised, without its text.
 
     The innermost call comes first.
     """
@@ -48,9 +48,9 @@ def unquoted(fault: BaseException) -> str:
 
 
 def escaped_json(text: str) -> str:
-    """Return JSON with its control characters as JSON has them; it means the same.
+    """Return JSON with its control characters escaped as in JSON; its meaning stays the same.
 
-    The line feeds and tabs between its values stay: inside a text JSON escapes them anyway.
+    Line feeds and tabs between values stay: inside a string, JSON has already escaped them.
     """
     return _CONTROLS.sub(_in_json, text)
 

@@ -1,13 +1,13 @@
-"""A dict that may have very many entries, and grows without moving all of them.
+"""A dict for very many entries that grows without moving all of them.
 
-A dict of 350,000 names that grows by one more moves them all, in 40 ms.  Here the first ones are in
-one dict, and what comes when that is full is spread over many, by the hashes of the keys.
+A dict of 350,000 names moves them all, in 40 ms, when it grows.  Here the first entries are in one
+dict, and later ones are spread over many, by the hashes of their keys.
 
-It has what is asked of it of a dict's methods.  What it returns of many entries are lists, as they
-are at that moment.
+It only has the methods of a dict that are needed.  Results with many entries are lists, a copy of
+the current state.
 
-Invariants: a key is in one of the dicts; no dict has many more than `_FIRST_MAX` entries before
-there are some millions of keys.
+Invariants: a key is in exactly one of the dicts; no dict has many more than `_FIRST_MAX` entries
+up to some millions of keys.
 """
 
 from __future__ import annotations
@@ -20,11 +20,10 @@ from mypy_extensions import i64
 K = TypeVar("K")
 V = TypeVar("V")
 
-#: Entries of the dict that is filled first.  In the order in which they came, like those of a dict,
-#: are these alone.
+#: The maximum size of the dict that is filled first.  Only its entries keep their insertion order.
 _FIRST_MAX: Final[i64] = 16_384
 
-#: Dicts for what comes behind these, as a mask.
+#: The number of further dicts minus one, as a mask.
 _MASK: Final[i64] = 255
 
 
@@ -34,16 +33,16 @@ class LargeDict(Generic[K, V]):
 
     def __init__(self) -> None:
         self._first: dict[K, V] = {}
-        #: There are none as long as the first one suffices.
+        #: Empty as long as the first dict suffices.
         self._others: list[dict[K, V]] = []
         self._in_others: i64 = 0
-        #: The one that an entry was taken out of last.
+        #: The dict of the last `popitem`.
         self._last: i64 = 0
 
     def _other(self, key: K) -> dict[K, V]:
-        """Return the dict that a key is in, or comes into, if it is not in the first one."""
+        """Return the further dict for a key that is not in the first one."""
         code: i64 = hash(key)
-        # The lowest bits are those by which a dict itself places its keys.
+        # A dict itself places its keys by the lowest bits.
         return self._others[((code >> 8) ^ (code >> 40)) & _MASK]
 
     def get(self, key: K) -> V | None:
@@ -60,7 +59,7 @@ class LargeDict(Generic[K, V]):
         return self._first[key]
 
     def __contains__(self, key: object) -> bool:
-        """Return whether a key is here."""
+        """Return whether a key exists."""
         if key in self._first:
             return True
         code: i64 = hash(key)
@@ -83,7 +82,7 @@ class LargeDict(Generic[K, V]):
         self._in_others += 1
 
     def __delitem__(self, key: K) -> None:
-        """Take a key out.  Raises: KeyError."""
+        """Delete a key.  Raises: KeyError."""
         if self._in_others > 0 and key not in self._first:
             del self._other(key)[key]
             self._in_others -= 1
@@ -91,14 +90,14 @@ class LargeDict(Generic[K, V]):
             del self._first[key]
 
     def pop(self, key: K) -> V | None:
-        """Take a key out and return its value; None where it is not here."""
+        """Delete a key and return its value; None if it does not exist."""
         found = self.get(key)
         if found is not None:
             del self[key]
         return found
 
     def popitem(self) -> tuple[K, V]:
-        """Take out some entry, and return it.  Raises: KeyError where there is none."""
+        """Delete any entry and return it.  Raises: KeyError if the dict is empty."""
         if self._in_others == 0:
             return self._first.popitem()
         while not self._others[self._last]:
@@ -107,7 +106,7 @@ class LargeDict(Generic[K, V]):
         return self._others[self._last].popitem()
 
     def __len__(self) -> int:
-        """Return how many entries there are."""
+        """Return the number of entries."""
         return len(self._first) + int(self._in_others)
 
     def keys(self) -> list[K]:
@@ -123,17 +122,17 @@ class LargeDict(Generic[K, V]):
         return [item for table in self._tables() for item in table.items()]
 
     def __iter__(self) -> Iterator[K]:
-        """Return all keys one after the other, as they are now."""
+        """Iterate over a copy of the keys."""
         return iter(self.keys())
 
     def parts(self) -> int:
-        """Return of how many dicts it consists; each key stays in one of them."""
+        """Return the number of dicts; each key stays in one of them."""
         return 1 + len(self._others)
 
     def part(self, number: i64) -> list[V]:
-        """Return the values of one of them."""
+        """Return the values of one of the dicts."""
         return list(self._first.values() if number == 0 else self._others[number - 1].values())
 
     def _tables(self) -> list[dict[K, V]]:
-        """Return the dicts that have entries."""
+        """Return the dicts with entries."""
         return [self._first, *self._others] if self._in_others > 0 else [self._first]

@@ -1,8 +1,8 @@
 """The memory, processors and threads that this process may use, and where each limit comes from.
 
 A control group may allow less than the machine has: that of a container, of a systemd unit, or of
-a slice above either, by version 1 or 2.  All groups are read, from that of the process up to the
-top of the mount, and the least limit applies.
+a slice above either, by version 1 or 2.  All groups are read, from the process's own up to the top
+of the mount, and the lowest limit applies.
 
 Each function takes the root of the file system, below which it reads /proc and the mounts of
 control groups.  A file that cannot be read sets no limit.
@@ -26,14 +26,14 @@ _MEMORY_FILES: Final = ("memory.max", "memory.high", "memory.limit_in_bytes")
 #: The source of an amount that no control group limits.
 _MACHINE: Final = "the machine"
 
-#: How mountinfo writes a space, a tab, a line feed and a backslash.
+#: The escapes of mountinfo for a space, a tab, a line feed and a backslash.
 _ESCAPED: Final = re.compile(r"\\([0-7]{3})")
 
 ROOT: Final = Path("/")
 
 
 class TooFewThreads(Exception):
-    """The limit of threads is too low for a broker; the text says what to do."""
+    """The limit on threads is too low for a broker; the text says how to raise it."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -48,7 +48,7 @@ class Bound:
 
 
 def memory(root: Path = ROOT) -> Bound:
-    """Return the bytes of memory that this process may have."""
+    """Return the bytes of memory that this process may use."""
     least = Bound(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), _MACHINE)
     for group in _groups(root, "memory"):
         for name in _MEMORY_FILES:
@@ -57,7 +57,7 @@ def memory(root: Path = ROOT) -> Bound:
 
 
 def processors(root: Path = ROOT) -> Bound:
-    """Return how many processors this process may keep busy; a part of one counts as one."""
+    """Return how many processors this process may use; a fraction of one counts as one."""
     least = Bound(os.cpu_count() or 1, _MACHINE)
     # The affinity reflects cpusets and `taskset`.
     least = _lower(least, len(os.sched_getaffinity(0)), "the affinity of the process")
@@ -85,8 +85,8 @@ def check_threads(bound: Bound) -> None:
     """Check that a broker can have its threads.  Raises: TooFewThreads."""
     if bound.amount < THREADS_LEAST:
         raise TooFewThreads(
-            f"the limit of threads is {bound}, and a broker needs {THREADS_LEAST}: raise it by "
-            "TasksMax in the unit of systemd, by --pids-limit of the container, or by 'ulimit -u'"
+            f"the limit on threads is {bound}, but a broker needs {THREADS_LEAST}: raise it with "
+            "TasksMax in the systemd unit, --pids-limit of the container, or 'ulimit -u'"
         )
 
 
@@ -98,7 +98,7 @@ def _lower(least: Bound, amount: int | None, source: Path | str) -> Bound:
 
 
 def _quotient(quota: str, period: str) -> int | None:
-    """Return the processors that a quota per period amounts to, or None without a quota."""
+    """Return the processors for a quota per period, or None without a quota."""
     try:
         return -(-int(quota) // int(period)) if int(quota) > 0 else None
     except (ValueError, ZeroDivisionError):
@@ -106,7 +106,7 @@ def _quotient(quota: str, period: str) -> int | None:
 
 
 def _number(path: Path) -> int | None:
-    """Return the number in a file, or None if there is none, such as `max`, or it is below 0."""
+    """Return the number in a file, or None for text such as `max` or a negative number."""
     try:
         number = int(_text(path))
     except ValueError:
@@ -115,10 +115,10 @@ def _number(path: Path) -> int | None:
 
 
 def _text(path: Path) -> str:
-    """Return the text of a file; an empty text if it cannot be read.
+    """Return the text of a file; an empty string if it cannot be read.
 
-    Its lines end with line feeds alone: the name of a mount may have anything else in it, and
-    whoever may mount, such as a user of FUSE, chooses it.
+    Only line feeds separate its lines: the name of a mount may contain any other character, and
+    anybody who may mount, such as a user of FUSE, chooses it.
     """
     try:
         return path.read_bytes().decode("utf-8", "surrogateescape").strip(" \n")

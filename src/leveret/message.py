@@ -1,11 +1,11 @@
-"""A message as it lies in the broker: bytes that were sliced once from the input.
+"""A message in the broker's memory: bytes that were sliced once from the input.
 
-The property bytes of the content header are kept as they came and are decoded only by a feature
-that needs one of them.  A message belongs to no queue: its place in each queue that took it (the
-sequence) and its redelivery count are that queue's.
+The property bytes of the content header are kept as received, and only decoded by a feature that
+needs a property.  A message belongs to no queue: its position in a queue (the sequence) and its
+redelivery count are kept by that queue.
 
-Invariants: nothing here is changed after the message was made; `properties` is a legal content
-header from its property flags on, checked before the message was made.
+Invariants: a message never changes; `properties` is a legal content header from its property flags
+on, checked before the message was created.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from typing import Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
-#: What stands for all the copies that dead-lettering may make of a message by itself.
+#: The value for all the copies that dead-lettering may make of a message by itself.
 ALL_LETTERS: Final = -1
 
-#: The length of a short string as it precedes the string.
+#: The length prefixes of short strings.
 _LENGTHS: Final = [bytes((length,)) for length in range(256)]
 
 
 @final
 @mypyc_attr(acyclic=True)
 class Address:
-    """Where messages were published to, as bytes of UTF-8, each 0 to 255 bytes long.
+    """The exchange and routing key of messages, as bytes of UTF-8, each 0 to 255 bytes long.
 
     `wire` is both as AMQP short strings, ready to be copied into a delivery.
 
-    A few messages have an address of their own, with what the broker alone knows of their way:
-    `blind` is the header BCC as entries of a table, or what says that CC is void (`copies`), and
-    `letters_left` how many more copies dead-lettering may make by itself (ALL_LETTERS: it has made
-    none).  No client is shown either.
+    A few messages have an address of their own, with broker-internal data on their route: `blind`
+    is the header BCC as entries of a table, or a mark that CC is void (`copies`), and
+    `letters_left` is how many more copies dead-lettering may make by itself (ALL_LETTERS: it has
+    made none).  Clients see neither.
     """
 
     __slots__ = ("blind", "blind_bytes", "exchange", "letters_left", "routing_key", "wire")
@@ -56,12 +56,12 @@ class Address:
 @final
 @mypyc_attr(acyclic=True)
 class Message:
-    """One message: its address, property bytes, body and the time it was taken (ms, Unix epoch).
+    """One message: its address, property bytes, body and the time it was received (ms, Unix epoch).
 
     `properties` starts with the 16 property flag bits; `size` is the bytes of properties and body,
-    and of what the address keeps for the message alone.
-    `died` tells that this broker dead-lettered it: its `x-death` header is the broker's own.
-    `numbered` tells that a client published it with a number that its queues count.
+    and of the address's data for this message alone.
+    `died` means that this broker dead-lettered it: its `x-death` header is the broker's own.
+    `numbered` means that a client published it with a number for publisher deduplication.
     """
 
     __slots__ = (
@@ -102,10 +102,10 @@ class Message:
         numbered: bool = False,
         died: bool = False,
     ) -> Message:
-        """Return the same body under another address, with other properties, taken at that time.
+        """Return a message with the same body, another address, other properties and this time.
 
-        The copy has the number that its publisher gave only where `numbered` says so, for a number
-        is counted once by each queue; it was dead-lettered where this message was, or `died` says.
+        The copy only has its publisher's number if `numbered` is set, because each queue counts a
+        number once; it counts as dead-lettered if this message was, or if `died` is set.
         """
         return Message(
             address,
@@ -120,7 +120,7 @@ class Message:
 
 @mypyc_attr(acyclic=True)
 class PlacedMessage:
-    """A message with what one queue or one exchange knows of it."""
+    """A message with the data that one queue or one exchange keeps on it."""
 
     def __init__(self, message: Message) -> None:
         self.message: Final = message

@@ -1,4 +1,4 @@
-"""Sizes and counts as people write them: `512 MiB`, `1.5GB`, `1 message`, `2 messages`."""
+"""Sizes and counts in human form: `512 MiB`, `1.5GB`, `1 message`, `2 messages`."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ _UNITS: Final = {
 
 
 def read_size(text: str) -> int:
-    """Return the bytes that a text means: kB, MB, GB, TB are powers of 1000, KiB … of 1024.
+    """Return the bytes of a size: kB, MB, GB, TB are powers of 1000, KiB … of 1024.
 
     Raises: ValueError.
     """
     found = _SIZE.fullmatch(text.strip())
     if found is None:
-        raise ValueError("a size is a number of bytes, or one with a unit such as 512MiB")
+        raise ValueError("a size must be a number of bytes, or have a unit such as 512MiB")
     return int(float(found[1]) * _UNITS[(found[2] or "b").lower()])
 
 
 def counted(count: int, noun: str, nouns: str = "") -> str:
-    """Return a count with its noun, in the plural (`nouns`, or else with an s) unless it is 1."""
+    """Return a count with its noun, in the plural (`nouns`, or with an s) unless it is 1."""
     return f"{count} {noun if count == 1 else nouns or f'{noun}s'}"

@@ -234,4 +234,4 @@ def test_sizes_have_units(leveret: Command, size: str, bytes_kept: int) -> None:
 def test_a_size_that_is_none_is_refused(leveret: Command, size: str) -> None:
     refused = leveret("declare", "stream", "sized", "--max-bytes", size)
     assert refused.returncode == 64
-    assert b"a size is a number of bytes, or one with a unit such as 512MiB" in refused.stderr
+    assert b"a size must be a number of bytes, or have a unit such as 512MiB" in refused.stderr

@@ -191,7 +191,7 @@ def test_too_few_threads_are_refused_with_their_source(
     machine.check_threads(enough)
     few = machine.threads(tree(tmp_path, groups, mounts, {name: str(THREADS_LEAST - 1)}))
     assert few.source == str(tmp_path / "sys/fs/cgroup" / name)
-    with pytest.raises(machine.TooFewThreads, match=f"{name}.*raise it by TasksMax"):
+    with pytest.raises(machine.TooFewThreads, match=f"{name}.*raise it with TasksMax"):
         machine.check_threads(few)
 
 

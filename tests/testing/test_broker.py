@@ -125,7 +125,7 @@ def test_settings_are_keyword_arguments_and_the_environment_says_nothing(
     with Broker(default_user="me", default_pass="p/w", default_vhost="a b") as broker:
         assert broker.url == f"amqp://me:p%2Fw@127.0.0.1:{broker.port}/a%20b"
         put(broker.url, b"hello")
-    with pytest.raises(ConfigError, match=r"prot: there is no such setting; did you mean port\?"):
+    with pytest.raises(ConfigError, match=r"prot: unknown setting; did you mean port\?"):
         Broker(prot=1)
     with pytest.raises(ConfigError, match=r"port: .*less than or equal.*\(keyword argument\)"):
         Broker(port=65_536)

@@ -162,9 +162,9 @@ def test_a_refused_publish_takes_its_content_along(broker: Broker, channel: Chan
 def test_what_cannot_be_refused_is_said(broker: Broker) -> None:
     with pytest.raises(ValueError, match=r"no method 'queue.destroy'"):
         broker.refuse_next("queue.destroy")
-    with pytest.raises(ValueError, match=r"no reply code .* queue\.declare: 999"):
+    with pytest.raises(ValueError, match=r"cannot refuse queue\.declare with reply code 999"):
         broker.refuse_next("queue.declare", code=999)
-    with pytest.raises(ValueError, match=r"no reply code .* connection\.open: 404"):
+    with pytest.raises(ValueError, match=r"cannot refuse connection\.open with reply code 404"):
         broker.refuse_next("connection.open", code=404)
 
 

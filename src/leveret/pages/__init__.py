@@ -1,8 +1,8 @@
-"""The pages that people look at: the broker's own, and the parts of those of the Spark jobs.
+"""The web pages: the broker's own, and the shared parts of those of the Spark jobs.
 
-The files of the pages are in `files`, as the browser gets them: there is no build step.  `vendor`
-holds what others wrote (`vendored.toml` says what and from where), `common` what all pages share,
-`broker` the broker's page, and `jobs` a script for each job's page.
+The files of the pages are in `files`, exactly as the browser gets them: there is no build step.
+`vendor` contains third-party code (`vendored.toml` lists names and sources), `common` code shared
+by all pages, `broker` the broker's page, and `jobs` a script for each job's page.
 
-This room reads files of the package and knows nothing of the rest of Leveret.
+This room reads files of the package and does not depend on the rest of Leveret.
 """

@@ -1,7 +1,7 @@
-"""The files of the pages: their texts, and the broker's page as it is served.
+"""The files of the pages: their texts, and the broker's page as served over HTTP.
 
-What is served is a table that is made once, from the files that are there: a request chooses an
-entry of it and never names a file, so no path leads out of the pages.
+Served files are in a table that is built once: a request selects an entry and never names a file,
+so no path leads out of the pages.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-#: Where the files are.
+#: The folder of the files.
 FILES: Final = Path(__file__).parent / "files"
 
 #: The folders that the broker serves below `/ui/`; `jobs` is for pages that are one file.
 SERVED: Final = ("vendor", "common", "broker")
 
-#: What a browser is told that a file is; files that end otherwise are not served.
+#: The content types; files with other suffixes are not served.
 TYPES: Final = {
     ".css": "text/css; charset=utf-8",
     ".html": "text/html; charset=utf-8",
@@ -35,7 +35,7 @@ INDEX: Final = "broker/index.html"
 
 @dataclass(frozen=True)
 class Asset:
-    """One file as it is served; `compressed` is it as gzip."""
+    """One file as served; `compressed` is its gzip form."""
 
     body: bytes
     compressed: bytes
@@ -45,7 +45,7 @@ class Asset:
 
 @functools.cache
 def assets() -> Mapping[str, Asset]:
-    """Return what the broker serves, by the path of the request; each listener has the same.
+    """Return the served files by the path of the request; all listeners serve the same files.
 
     Raises: OSError.
     """
@@ -62,7 +62,7 @@ def assets() -> Mapping[str, Asset]:
 
 def _asset(body: bytes, kind: str) -> Asset:
     digest = hashlib.sha256(body).hexdigest()[:32]
-    # The same bytes at each start: no time of the compression in them.
+    # Without a timestamp, the compressed bytes are the same at each start.
     return Asset(body, gzip.compress(body, 9, mtime=0), kind, f'"{digest}"')
 
 

@@ -1,15 +1,15 @@
-"""Closing a socket so that the peer receives what was last sent to it.
+"""Close a socket so that the peer receives the last output.
 
-The kernel answers a close with unread input by a reset, and the reset takes from the peer what it
-has not read: a connection.close-ok, the reason for a refusal, an HTTP answer.  Every socket that
-the broker accepts therefore lingers, as nginx does with `lingering_close`: `close` sends what is
-left, shuts down the writing side, and reads and drops input until the peer closes too.
+The kernel answers a close with unread input by a reset, and the reset discards output that the peer
+has not read: a connection.close-ok, the reason for a refusal, an HTTP answer.  Every accepted
+socket therefore lingers, like nginx with `lingering_close`: `close` sends the rest of the output,
+shuts down the writing side, and reads and drops input until the peer closes too.
 
 Invariants: a lingering socket keeps its slot and is the first to lose it to a new connection; it
-drops at most `LINGER_BYTES_MAX`, and ends after `LINGER_SECONDS_MAX`, or `LINGER_IDLE_SECONDS_MAX`
-in which nothing moved; all of them together are read once in `LINGER_READ_MS`.  The protocol above
-is told that the connection is lost once everything is sent; the input that comes afterwards costs
-neither a session nor a decryption.
+drops at most `LINGER_BYTES_MAX`, and ends after `LINGER_SECONDS_MAX`, or after
+`LINGER_IDLE_SECONDS_MAX` without traffic; all lingering sockets together are read once in
+`LINGER_READ_MS`.  The protocol above is told that the connection is lost once everything is sent;
+later input costs neither a session nor a decryption.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from leveret.session.admission import Admission, Slot
 
 
 class Entry(asyncio.Protocol):
-    """Hands a socket that was just accepted to its protocol, with a transport that lingers."""
+    """Passes a newly accepted socket to its protocol, with a transport that lingers."""
 
     def __init__(self, upper: asyncio.Protocol, slot: Slot, admission: Admission) -> None:
         self._upper = upper
@@ -37,7 +37,7 @@ class Entry(asyncio.Protocol):
         self._admission = admission
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Give the connection to its protocol, with a transport that lingers."""
+        """Pass the connection to its protocol, with a transport that lingers."""
         # uvloop's transports are not subclasses of asyncio's.
         raw = cast(asyncio.Transport, transport)
         raw.set_protocol(self._upper)
@@ -99,12 +99,12 @@ class LingeringTransport(asyncio.Transport):
         return False
 
     def pause_reading(self) -> None:
-        """Take no input."""
+        """Pause reading."""
         if not self._closed:
             self._raw.pause_reading()
 
     def resume_reading(self) -> None:
-        """Take input again."""
+        """Resume reading."""
         if not self._closed:
             self._raw.resume_reading()
 
@@ -126,7 +126,7 @@ class LingeringTransport(asyncio.Transport):
         return self._raw.get_protocol()
 
     def close(self) -> None:
-        """Send what is left, and close when the peer does or the time is over."""
+        """Send the rest of the output, and close when the peer does or the time is up."""
         if self.is_closing():
             return
         self._closed = True
@@ -224,7 +224,7 @@ class Lingering(asyncio.Protocol):
             upper.connection_lost(exc)
 
     def _look(self) -> None:
-        """Drop a connection whose time is over, or on which nothing was received or sent."""
+        """Drop a connection whose time is up, or that had no traffic since the last check."""
         seen = (self._dropped, self._raw.get_write_buffer_size())
         if seen == self._seen or self._loop.time() >= self._until:
             self._raw.abort()

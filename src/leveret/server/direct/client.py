@@ -1,13 +1,13 @@
-"""A client of AMQP within the broker's process, for what is asked of it by another protocol.
+"""An AMQP client within the broker's process, for requests that come by another protocol.
 
-It has a `Connection` as every client has, and speaks AMQP with it byte by byte, without a socket.
-So what it publishes, gets and declares meets the same checks, limits and confirms, and takes its
-turns among the others.  Whoever makes one has judged the user already: no password is asked for.
+It has a `Connection` like every client, and speaks AMQP with it byte by byte, without a socket.
+So its publishes, gets and declares have the same checks, limits and confirms, and take their turns
+among those of other clients.  The caller has already authenticated the user: no password is needed.
 
-One request at a time is under way.
+One request is in progress at a time.
 
-Bodies that it receives are those that the queue holds, without a copy.  A body that it publishes is
-written frame by frame as the connection takes input, so that others have their turns in between.
+Received bodies are those of the queue, without a copy.  A published body is written frame by frame
+as the connection takes input, so that other connections get their turns in between.
 """
 
 from __future__ import annotations
@@ -60,16 +60,16 @@ from leveret.wire.methods import (
     decode_method,
 )
 
-#: The one channel that it opens.
+#: The only channel that it opens.
 _CHANNEL: Final = 1
 
-#: Where it says that it comes from: no address of a network.
+#: The host in its peer address; it is not a network address.
 _HOST: Final = "direct"
 
 #: The largest body that is received in one frame: any.
 _ANY_BYTES: Final = 0x7FFF_FFFF
 
-#: What it tells of itself, and that it understands a close in place of silence.
+#: Its client properties, with the capability to receive a close after a failed login.
 _PROPERTIES: Final[dict[str, object]] = {
     "product": "Leveret HTTP API",
     "capabilities": {"publisher_confirms": True, "authentication_failure_close": True},
@@ -77,34 +77,34 @@ _PROPERTIES: Final[dict[str, object]] = {
 
 
 class Runs(Protocol):
-    """What runs the effects of a broker: a `Runner`."""
+    """The part of a `Runner` that runs the effects of a broker."""
 
     def broken(self, bug: BaseException, /) -> None:
-        """Stop the broker: this was not expected."""
+        """Stop the broker after an unexpected exception."""
 
     def now(self) -> int:
-        """Give the core the time; return the monotonic one in ms."""
+        """Set the core's time; return the monotonic time in ms."""
 
     def run(self) -> None:
-        """Do what the core noted since the last call."""
+        """Run the effects that the core recorded since the last call."""
 
     def add(self, link: Link, shell: ClientSocket) -> None:
-        """Know the shell of a connection."""
+        """Register the shell of a connection."""
 
     def remove(self, link: Link) -> None:
-        """Forget the shell of a connection."""
+        """Remove the shell of a connection."""
 
 
 class _LetIn(Authenticator):
-    """Lets everybody in: who asks was judged before."""
+    """Accepts every login: the caller has authenticated the user."""
 
     def begin(self, login: Login) -> None:
-        """Let the user in."""
+        """Accept the login."""
         login.answer(True)
 
 
 class Answer:
-    """A method that the broker sent, with its content where it has one."""
+    """A method that the broker sent, with its content if it has one."""
 
     def __init__(self, method: Method, properties: bytes = b"", body: bytes = b"") -> None:
         self.method = method
@@ -113,14 +113,14 @@ class Answer:
 
 
 class DirectClients:
-    """Makes the direct clients of one broker."""
+    """Creates the direct clients of one broker."""
 
     def __init__(
         self, runner: Runs, broker: Broker, settings: SessionSettings, tokens: Tokens
     ) -> None:
         self._runner = runner
         self._broker = broker
-        #: What new channels begin with; others may take their place.
+        #: The settings of new channels; replaced on reload.
         self.settings = settings
         self._tokens = tokens
         self._numbers = count(1)
@@ -129,7 +129,7 @@ class DirectClients:
     async def channel(self, user: str, vhost: str) -> AsyncIterator[DirectClient]:
         """Open a channel as a user in a vhost, until the block ends.
 
-        Raises: AmqpError as a client hears it.
+        Raises: AmqpError for each error that a client would receive.
         """
         number = next(self._numbers)
         peer = Peer(_HOST, number, _HOST, number, True)
@@ -145,7 +145,7 @@ class DirectClients:
 
 
 class DirectClient(ClientSocket):
-    """One connection with one channel; `request` raises what the broker closes it for."""
+    """One connection with one channel; `request` raises the error if the broker closes either."""
 
     def __init__(self, runner: Runs, connection: Connection) -> None:
         self._runner = runner
@@ -160,7 +160,7 @@ class DirectClient(ClientSocket):
         self._open = False
         runner.add(connection, self)
 
-    # -- as the runner knows it --------------------------------------------------------------------
+    # -- for the runner ----------------------------------------------------------------------------
 
     @property
     def connection(self) -> ClientSession:
@@ -168,11 +168,11 @@ class DirectClient(ClientSocket):
         return self._connection
 
     def tick(self, now_ms: int) -> None:
-        """Look at the clock (monotonic ms)."""
+        """Check time limits (monotonic ms)."""
         self._connection.tick(now_ms)
 
     def flush(self) -> None:
-        """Take what the session has written."""
+        """Take the session's output."""
         for kind, data, start, end in _frames(self._connection.take_output()):
             self._take(kind, data, start, end)
         self._connection.log.clear()
@@ -187,17 +187,17 @@ class DirectClient(ClientSocket):
         self._ended = True
         self._wake()
 
-    # -- asking ------------------------------------------------------------------------------------
+    # -- requests ----------------------------------------------------------------------------------
 
     async def open(self, user: str, vhost: str) -> None:
-        """Open connection and channel.  Raises: AmqpError."""
+        """Open the connection and the channel.  Raises: AmqpError."""
         self._feed(PROTOCOL_HEADER)
         await self._expect(ConnectionStart)
         response = b"\x00" + user.encode() + b"\x00"
         self._send(0, ConnectionStartOk(dict(_PROPERTIES), "PLAIN", response, "en_US"))
         tune = (await self._expect(ConnectionTune)).method
         assert isinstance(tune, ConnectionTune)
-        # It is not idle for long, and its clock is the broker's.
+        # It needs no heartbeats: it is never idle for long, and shares the broker's clock.
         self._send(0, ConnectionTuneOk(tune.channel_max, tune.frame_max, 0))
         self._send(0, ConnectionOpen(vhost))
         await self._expect(ConnectionOpenOk)
@@ -209,7 +209,7 @@ class DirectClient(ClientSocket):
     async def request(self, method: Method, *answers: type[Method]) -> Answer:
         """Send a method on the channel; return the answer, which is one of `answers`.
 
-        Raises: AmqpError that the broker closed the channel, or the connection, with.
+        Raises: AmqpError if the broker closes the channel or the connection.
         """
         self._send(_CHANNEL, method)
         return await self._expect(*answers)
@@ -222,7 +222,7 @@ class DirectClient(ClientSocket):
         body: bytes,
         *answers: type[Method],
     ) -> list[Answer]:
-        """Publish as mandatory; return what came up to the first of `answers`, the last one.
+        """Publish as mandatory; return all answers up to the first of `answers`.
 
         Raises: AmqpError.
         """
@@ -247,19 +247,19 @@ class DirectClient(ClientSocket):
         return found
 
     def send(self, method: Method) -> None:
-        """Send a method that has no answer."""
+        """Send a method without an answer."""
         self._send(_CHANNEL, method)
 
     async def close_channel(self) -> None:
-        """Close the channel; all that was sent before is done then.  Raises: AmqpError."""
+        """Close the channel, after all earlier methods are processed.  Raises: AmqpError."""
         self._return_all()
         await self.request(ChannelClose(200, "", 0, 0), ChannelCloseOk)
 
     def close(self) -> None:
-        """End the connection; what it holds unacked is requeued."""
+        """End the connection; its unacked messages are requeued."""
         if self._connection.awaits_reply():
             self._return_all()
-            # In order, so that it is no connection that was lost.
+            # A proper close, so that it does not count as a lost connection.
             self._send(0, ConnectionClose(200, "", 0, 0))
         self._connection.lost()
         self._connection.log.clear()
@@ -267,7 +267,7 @@ class DirectClient(ClientSocket):
         self._runner.run()
 
     def _return_all(self) -> None:
-        """Requeue what is unacked: were it left to the end of the channel, it would have failed."""
+        """Requeue unacked messages: requeued by the channel's end, they would count as failed."""
         if self._open:
             self._open = False
             self._send(_CHANNEL, BasicNack(0, True, True))
@@ -279,7 +279,7 @@ class DirectClient(ClientSocket):
         try:
             write_method(writer, channel, method)
         except (ValueError, TypeError) as wrong:
-            # A name that is too long, or an argument that a table cannot hold.
+            # A name that is too long, or a value that a table cannot hold.
             raise PreconditionFailed(str(wrong)) from None
         self._feed(writer.getvalue())
 
@@ -287,7 +287,7 @@ class DirectClient(ClientSocket):
         try:
             self._connection.receive(data, self._runner.now())
             self._runner.run()
-        except Exception as bug:  # noqa: BLE001 (what the session did not expect is no request's)
+        except Exception as bug:  # noqa: BLE001 (an unexpected error belongs to no request)
             self._runner.broken(bug)
 
     async def _expect(self, *kinds: type[Method]) -> Answer:
@@ -302,7 +302,7 @@ class DirectClient(ClientSocket):
             await self._woken()
 
     async def _next(self) -> Answer:
-        """Return what the broker sends next.  Raises: AmqpError where that is a close."""
+        """Return the broker's next answer.  Raises: AmqpError if it is a close."""
         while not self._answers:
             if self._ended:
                 raise ConnectionForced("the connection was closed")
@@ -317,7 +317,7 @@ class DirectClient(ClientSocket):
         return answer
 
     async def _woken(self) -> None:
-        """Wait until the broker has worked on the connection."""
+        """Wait until the broker has processed the connection."""
         self._waiting = asyncio.get_running_loop().create_future()
         await self._waiting
 
@@ -349,9 +349,9 @@ class DirectClient(ClientSocket):
 
 
 def _frames(parts: list[bytes | memoryview]) -> Iterator[tuple[int, bytes, int, int]]:
-    """Yield the frames of an output: the kind of each, and the bytes, start and end of its payload.
+    """Yield the frames of an output: kind, and the bytes, start and end of the payload.
 
-    The output ends with a whole frame.  A long payload is a part by itself (`FrameOutput`), which
+    The output ends with a complete frame.  A long payload is a separate part (`FrameOutput`), which
     is not copied.
     """
     left = iter(parts)

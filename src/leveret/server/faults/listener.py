@@ -1,11 +1,11 @@
-"""A listener for AMQP whose connections suffer the faults of `traffic`.
+"""An AMQP listener whose connections are subject to the faults of `traffic`.
 
-Its connections read their input frame by frame, so that a method can be answered here in place of
-the session: by an error, as if the session had found one, or by a basic.nack.  A frame is only
-taken away when the session has parsed all that came before it, so that everything keeps its order.
+Its connections read their input frame by frame, so that the listener can answer a method instead of
+the session: with an error, as if the session had found one, or with basic.nack.  A frame is only
+intercepted when the session has parsed all earlier input, so that everything keeps its order.
 
-Sockets are shut down before they are closed: a child that was forked meanwhile has copies of them,
-and the peer would not hear of a close.
+Sockets are shut down before they are closed: a forked child may have copies of them, and the peer
+would not notice a close.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from leveret.wire.frames import (
 )
 from leveret.wire.methods.ids import BASIC_PUBLISH
 
-#: How soon a session that waits for a sync is looked at again.
+#: How often to check a session that waits for a sync.
 AGAIN_SECONDS: Final = 0.001
 
 
 class FaultyListener(AmqpListener):
-    """Accepts connections on one address, and lets them suffer `traffic`."""
+    """Accepts connections on one address, and applies the faults of `traffic` to them."""
 
     def __init__(
         self,
@@ -69,12 +69,12 @@ class FaultyListener(AmqpListener):
 
 
 class _Content:
-    """The content of a publish that is taken away, until the last of it has come."""
+    """The content of an intercepted publish, until it is complete."""
 
     def __init__(self, error: AmqpError | None) -> None:
-        #: What answers the publish; None for a basic.nack.
+        #: The error that answers the publish; None for a basic.nack.
         self.error = error
-        #: Bytes of the body that are still to come; -1 before the header.
+        #: Missing bytes of the body; -1 before the header.
         self.body_left = -1
 
 
@@ -88,19 +88,19 @@ class FaultyProtocol(ClientProtocol):
         self._traffic = traffic
         self._socket: socket.socket | None = None
         self._reset = False
-        #: Input that is late, and when each piece of it is due.
+        #: Delayed input, and when each piece of it is due.
         self._late: deque[tuple[float, bytes]] = deque()
         self._late_bytes = 0
         self._held_back = False
-        #: The end of the input that is no whole frame yet.
+        #: An incomplete frame at the end of the input.
         self._rest = b""
-        #: False once the input is not a sequence of frames, which the session then finds out.
+        #: False once the input is not a sequence of frames; the session reports the error.
         self._has_frames = True
         self._begun_input = False
-        #: Whole frames for which the session is not ready.
+        #: Complete frames that the session cannot take yet.
         self._frames: deque[bytes] = deque()
         self._timer: asyncio.TimerHandle | None = None
-        #: Publishes that are being taken away, by channel.
+        #: Intercepted publishes, by channel.
         self._contents: dict[int, _Content] = {}
 
     @property
@@ -113,7 +113,7 @@ class FaultyProtocol(ClientProtocol):
     # -- the socket --------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin, unless the connection is to be reset."""
+        """Start the session, unless the connection is to be reset."""
         self._socket = transport.get_extra_info("socket")
         if self._traffic.resets():
             self._reset = True
@@ -123,7 +123,7 @@ class FaultyProtocol(ClientProtocol):
         super().connection_made(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """End; forked children that have a copy of the socket do not keep it open."""
+        """End the connection, even if forked children have a copy of the socket."""
         if self._timer is not None:
             self._timer.cancel()
         if self._socket is not None:
@@ -137,7 +137,7 @@ class FaultyProtocol(ClientProtocol):
     # -- late input --------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
-        """Take input, now or later; what is late keeps its order."""
+        """Take input, now or later; delayed input keeps its order."""
         seconds = self._traffic.delay_seconds
         if seconds > 0 or self._late:
             due = max(self._loop.time() + seconds, self._late[-1][0] if self._late else 0.0)
@@ -149,7 +149,7 @@ class FaultyProtocol(ClientProtocol):
         self._judge_input()
 
     def _wait(self) -> None:
-        """Come back for what is late, or for what the session was not ready for."""
+        """Set the timer for delayed input, or for input that the session cannot take yet."""
         if self._timer is None:
             when = self._loop.time() + AGAIN_SECONDS if self._frames else self._late[0][0]
             self._timer = self._loop.call_at(when, self._come_back)
@@ -162,14 +162,14 @@ class FaultyProtocol(ClientProtocol):
                 data = self._late.popleft()[1]
                 self._late_bytes -= len(data)
                 self._cut(data)
-        except Exception as bug:  # noqa: BLE001 (else the loop would end the connection alone)
+        except Exception as bug:  # noqa: BLE001 (else the loop would only end the connection)
             self._runner.broken(bug)
         if self._late or self._frames:
             self._wait()
         self._judge_input()
 
     def _judge_input(self) -> None:
-        """Read the socket no further while much input is kept here."""
+        """Pause reading while much input is held here."""
         kept = self._late_bytes + sum(len(frame) for frame in self._frames)
         if kept > INPUT_BYTES_HELD_MAX:
             self._held_back = True
@@ -182,7 +182,7 @@ class FaultyProtocol(ClientProtocol):
     # -- frames ------------------------------------------------------------------------------------
 
     def _cut(self, data: bytes) -> None:
-        """Cut input into frames where one of them may have to be taken away."""
+        """Cut input into frames, if one of them may have to be intercepted."""
         if not self._has_frames:
             super().data_received(data)
             return
@@ -199,7 +199,7 @@ class FaultyProtocol(ClientProtocol):
         while len(whole) - end >= FRAME_HEAD_BYTES:
             size = int.from_bytes(whole[end + 3 : end + 7], "big") + FRAME_HEAD_BYTES + 1
             if size > self.connection.settings.frame_bytes_max:
-                # No frame that the session accepts: it is to see it.
+                # The session does not accept a frame of this size; it must report the error.
                 self._has_frames = False
                 size = len(whole) - end
             elif len(whole) - end < size:
@@ -210,7 +210,7 @@ class FaultyProtocol(ClientProtocol):
         self._take_frames()
 
     def _take_frames(self) -> None:
-        """Give the session what it is to see, as much at once as can be."""
+        """Pass frames to the session, as many at once as possible."""
         frames = self._frames
         if not self._traffic.looks_at_methods and not self._contents:
             block = b"".join(frames)
@@ -229,7 +229,7 @@ class FaultyProtocol(ClientProtocol):
             super().data_received(frames.popleft())
 
     def _is_concerned(self, frame: bytes) -> bool:
-        """Tell whether a frame may have to be taken away."""
+        """Return whether a frame may have to be intercepted."""
         if int.from_bytes(frame[1:3], "big") in self._contents:
             return True
         if frame[0] != FRAME_METHOD:
@@ -239,7 +239,7 @@ class FaultyProtocol(ClientProtocol):
         return nacks or self._traffic.wants(ids)
 
     def _take_away(self, frame: bytes) -> bool:
-        """Answer a frame in place of the session, if it is one for that; tell whether it was."""
+        """Answer a frame instead of the session if it has to be; return whether it was."""
         connection = self.connection
         number = int.from_bytes(frame[1:3], "big")
         if connection.state >= CLOSING:
@@ -265,7 +265,7 @@ class FaultyProtocol(ClientProtocol):
         return True
 
     def _take_content(self, number: int, frame: bytes) -> None:
-        """Drop a frame of a publish that is taken away; answer the publish after the last one."""
+        """Drop a frame of an intercepted publish; answer the publish after the last one."""
         content = self._contents[number]
         if frame[0] == FRAME_HEADER:
             content.body_left = int.from_bytes(frame[11:19], "big")
@@ -276,7 +276,7 @@ class FaultyProtocol(ClientProtocol):
             self._answer(number, content.error)
 
     def _answer(self, number: int, error: AmqpError | None) -> None:
-        """Answer what was taken away on a channel: by an error, or by a basic.nack."""
+        """Answer an intercepted method of a channel with an error, or with basic.nack."""
         connection: Connection = self.connection
         self._runner.now()
         channel = connection.channels.by_number.get(number)

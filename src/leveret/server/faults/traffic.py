@@ -1,7 +1,7 @@
-"""What is to go wrong between a broker and its clients.
+"""The faults between a broker and its clients.
 
-Whoever runs the broker says it here, in the broker's loop; `listener` does it.  Each fault counts
-over all connections, in the order in which their input comes.
+The program that runs the broker sets them here, in the broker's event loop; `listener` applies
+them.  Each fault counts over all connections, in the order of their input.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final
 from leveret.errors import HARD_ERRORS, SOFT_ERRORS, AmqpError, error_for
 from leveret.wire.methods import ids as method_ids
 
-#: The ids of all methods by their names as the specification writes them.
+#: The ids of all methods by their names in the specification.
 METHODS: Final[dict[str, int]] = {
     "{}.{}".format(*name.lower().split("_", 1)).replace("_", "-"): value
     for name, value in vars(method_ids).items()
@@ -20,19 +20,19 @@ METHODS: Final[dict[str, int]] = {
 
 
 class Refusal:
-    """What the next methods of a kind are answered with, and how many of them are left.
+    """The error for the next methods of a kind, and the number of them that are left.
 
-    Raises: ValueError: AMQP has no such method, or no such reply code.
+    Raises: ValueError if AMQP has no such method, or no such reply code.
     """
 
     def __init__(self, method: str, times: int, code: int, text: str) -> None:
         ids = METHODS.get(method)
         if ids is None:
             raise ValueError(f"AMQP 0-9-1 has no method {method!r}")
-        # Only a channel can be closed by a soft error.
+        # A soft error can only close a channel.
         soft = not method.startswith("connection.") and code in SOFT_ERRORS
         if not soft and code not in HARD_ERRORS:
-            raise ValueError(f"no reply code with which a broker could refuse {method}: {code}")
+            raise ValueError(f"a broker cannot refuse {method} with reply code {code}")
         self.ids: Final = ids
         self.left = times
         self._code = code
@@ -40,46 +40,46 @@ class Refusal:
         self._soft = soft
 
     def error(self) -> AmqpError:
-        """Return the error that such a method is answered with."""
+        """Return the error for such a method."""
         ids = self.ids
         return error_for(self._code, self._text, self._soft, ids >> 16, ids & 0xFFFF)
 
 
 class Traffic:
-    """The faults that are asked for; nothing goes wrong before."""
+    """The requested faults; none at the start."""
 
     def __init__(self) -> None:
-        #: How much later what clients send arrives.
+        #: The delay of input from clients.
         self.delay_seconds = 0.0
-        #: Publishes to be answered by a basic.nack.
+        #: The number of publishes to answer with basic.nack.
         self.nacks_left = 0
-        #: Connections to be reset before they say a word.
+        #: The number of connections to reset before the broker sends anything.
         self.resets_left = 0
         self._refusals: dict[int, Refusal] = {}
 
     @property
     def looks_at_methods(self) -> bool:
-        """Whether anything waits for a method to come."""
+        """Whether any fault depends on methods."""
         return self.nacks_left > 0 or bool(self._refusals)
 
     def refuse(self, refusal: Refusal) -> None:
-        """Refuse the next methods of a kind, in place of what was asked for that kind before."""
+        """Refuse the next methods of a kind; this replaces an earlier refusal of that kind."""
         self._refusals.pop(refusal.ids, None)
         if refusal.left > 0:
             self._refusals[refusal.ids] = refusal
 
     def resets(self) -> bool:
-        """Count a new connection; tell whether it is to be reset."""
+        """Count a new connection; return whether it is to be reset."""
         reset = self.resets_left > 0
         self.resets_left -= reset
         return reset
 
     def wants(self, ids: int) -> bool:
-        """Tell whether methods of a kind are refused."""
+        """Return whether methods of a kind are refused."""
         return ids in self._refusals
 
     def take_refusal(self, ids: int) -> AmqpError:
-        """Count a method that is refused; return what it is answered with."""
+        """Count a refused method; return the error for it."""
         refusal = self._refusals[ids]
         refusal.left -= 1
         if refusal.left == 0:
@@ -87,7 +87,7 @@ class Traffic:
         return refusal.error()
 
     def clear(self) -> None:
-        """Let everything go right again."""
+        """End all faults."""
         self.delay_seconds = 0.0
         self.nacks_left = 0
         self.resets_left = 0

@@ -1,4 +1,4 @@
-"""The listener for clients of HareMQ, whose connections have a user and a vhost from the start."""
+"""The listener for HareMQ's clients; their connections have a user and a vhost from the start."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from leveret.session.client_session import ClientSession
 from leveret.session.haremq.connection import HareConnection, HareShared
 from leveret.session.settings import Peer, SessionSettings
 
-#: What the log and the listing of connections call the protocol.
+#: The protocol's name in the log and in the listing of connections.
 PROTOCOL: Final = "HareMQ"
 
-#: Seconds without a byte from a peer before the system asks whether it is there, between two such
-#: questions, and how many remain without an answer: the protocol has no heartbeat.
+#: The protocol has no heartbeat, so the system probes silent peers: the seconds without input
+#: before
+#: the first probe, the seconds between two, and the number of unanswered probes before the end.
 KEEPALIVE: Final = ((socket.TCP_KEEPIDLE, 60), (socket.TCP_KEEPINTVL, 15), (socket.TCP_KEEPCNT, 4))
 
 
@@ -28,7 +29,7 @@ class HareProtocol(ClientProtocol):
     """One connection's socket."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Start the session of a new connection, and have the system look after a silent peer."""
+        """Start the session of a new connection, and have the system probe a silent peer."""
         sock = transport.get_extra_info("socket")
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for option, value in KEEPALIVE:
@@ -51,7 +52,7 @@ class HareListener(Listener):
     ) -> None:
         super().__init__(runner, admission, log, say, PROTOCOL)
         self._broker = broker
-        #: What new connections begin with; others may take their place.
+        #: The settings of new connections; replaced on reload.
         self.settings = settings
         self._shared = shared
 

@@ -1,8 +1,8 @@
-"""HareMQ's requests decoded by the `protobuf` package, which the extra `haremq` installs.
+"""HareMQ's requests decoded with the `protobuf` package, which the extra `haremq` installs.
 
-Only who listens for HareMQ's clients imports this module.  The messages are described by
-`haremq.binpb`, made of `haremq.proto`: classes are made of that at run time, so that no generated
-code ties the broker to one version of the package.
+This module is imported only if the broker listens for HareMQ's clients.  The messages are described
+by `haremq.binpb`, compiled from `haremq.proto`: their classes are created from it at run time, so
+that no generated code ties the broker to one version of the package.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ DESCRIPTORS: Final = "haremq.binpb"
 
 
 def message_classes() -> dict[str, Any]:
-    """Return protobuf's class of each message by its name without the package."""
+    """Return protobuf's class of each message, by its name without the package."""
     found = descriptor_pb2.FileDescriptorSet.FromString(
         files("leveret.server.haremq").joinpath(DESCRIPTORS).read_bytes()
     )
-    # A pool of our own: what else the process knows by protobuf has names of its own.
+    # A pool of our own: other protobuf messages in the process have a separate namespace.
     pool = descriptor_pool.DescriptorPool()
     classes: dict[str, Any] = {}
     for file in found.file:
@@ -71,7 +71,7 @@ def message_classes() -> dict[str, Any]:
 
 
 class ProtobufCodec(HareCodec):
-    """Decodes requests by protobuf's package."""
+    """Decodes requests with the protobuf package."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -79,7 +79,7 @@ class ProtobufCodec(HareCodec):
         self._classes = {kind: classes[name] for kind, name in REQUESTS.items()}
 
     def decode(self, kind: int, message: bytes) -> Request:
-        """Return the request of a kind.  Raises: FrameError (501) for what is no such message."""
+        """Decode a request of a kind.  Raises: FrameError (501) if the message is invalid."""
         try:
             found = self._classes[kind].FromString(message)
         except (DecodeError, UnicodeDecodeError):
@@ -113,7 +113,7 @@ def _declare_queue(found: Any, rid: bytes, cid: bytes) -> Request:
 
 def _publish(found: Any, rid: bytes, cid: bytes) -> Request:
     properties = found.properties
-    # Properties that were left out are not empty ones: the queue alone decides.
+    # Omitted properties are not empty properties: then the queue alone decides on durability.
     mode = int(properties.delivery_mode) if found.HasField("properties") else DURABLE
     return Publish(
         rid,

@@ -1,14 +1,15 @@
 """TLS on one connection: bytes of the peer in, bytes of the protocol above out, and back.
 
-It is OpenSSL over memory (`ssl.MemoryBIO`) and not the loop's own TLS, for three reasons: what is
-encrypted goes into the transport at once, so that all output is in one buffer with the marks that
-a plain connection has; what was read is decrypted whole, in one call of the protocol above; and the
-costly steps of a handshake are calculated beside the loop (`handshakes`).
+It uses OpenSSL over memory (`ssl.MemoryBIO`) instead of the event loop's own TLS, for three
+reasons: encrypted output goes to the transport at once, so that all output is in one buffer with
+the water marks of a plain connection; a read is decrypted completely, with one call of the
+protocol above; and the costly steps of a handshake run beside the event loop (`handshakes`).
 
 Invariants: the memory between OpenSSL and the socket is bounded by `TLS_PIECE_BYTES`; a handshake
-takes at most `TLS_HANDSHAKE_BYTES_MAX` and `TLS_HANDSHAKE_RECORDS_MAX` of input; no more than
-`TLS_RECORDS_PER_TURN` records of one peer are decrypted before others get their turn; and a peer
-that sends more than `TLS_EMPTY_RECORDS_MAX` records without content is dropped (`records`).
+takes at most `TLS_HANDSHAKE_BYTES_MAX` and `TLS_HANDSHAKE_RECORDS_MAX` of input; at most
+`TLS_RECORDS_PER_TURN` records of one peer are decrypted before other connections get their turn;
+and a peer that sends more than `TLS_EMPTY_RECORDS_MAX` records without content is dropped
+(`records`).
 """
 
 from __future__ import annotations
@@ -35,31 +36,31 @@ from leveret.wire.buffer import BytesWriter
 from leveret.wire.frames import write_method
 from leveret.wire.methods.connection import ConnectionClose
 
-#: A record has so many bytes of content at most (RFC 8446, section 5.1).
+#: The maximum number of bytes of content in a record (RFC 8446, section 5.1).
 _RECORD_BYTES: Final = 16_384
 
-#: The type of the record that every handshake begins with.
+#: The record type that every handshake begins with.
 _HANDSHAKE_RECORD: Final = 22
 
-#: What OpenSSL says of a handshake that fails, and what that means here.
+#: OpenSSL's reasons for a failed handshake, and their meaning here.
 _REASONS: Final = {
-    "UNSUPPORTED_PROTOCOL": "the client offers no version of TLS that tls_version_min allows",
-    "VERSION_TOO_LOW": "the client offers no version of TLS that tls_version_min allows",
-    "NO_SHARED_CIPHER": "the client offers no cipher that is used here, or none for the kind of "
-    "key in tls_key",
-    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "the client shows no certificate, which tls_verify = "
-    "required demands",
+    "UNSUPPORTED_PROTOCOL": "the client offers no TLS version that tls_version_min allows",
+    "VERSION_TOO_LOW": "the client offers no TLS version that tls_version_min allows",
+    "NO_SHARED_CIPHER": "the client offers no cipher that is allowed here, or none for the type "
+    "of the key in tls_key",
+    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "the client sent no certificate, but tls_verify = "
+    "required demands one",
     "TLSV1_ALERT_UNKNOWN_CA": "the client does not trust the authority of tls_certificate; it "
     "must know that authority's certificate",
-    "SSLV3_ALERT_BAD_CERTIFICATE": "the client refuses tls_certificate: its name or its authority",
-    "SSLV3_ALERT_CERTIFICATE_UNKNOWN": "the client refuses tls_certificate: its name or its "
+    "SSLV3_ALERT_BAD_CERTIFICATE": "the client rejects tls_certificate: its name or its authority",
+    "SSLV3_ALERT_CERTIFICATE_UNKNOWN": "the client rejects tls_certificate: its name or its "
     "authority",
     "SSLV3_ALERT_CERTIFICATE_EXPIRED": "the client says that tls_certificate has expired",
 }
 
 
 class Tls:
-    """What the connections of all ports with TLS have in common."""
+    """The shared state of the connections of all TLS ports."""
 
     def __init__(
         self,
@@ -67,7 +68,7 @@ class Tls:
         context: Callable[[], ssl.SSLContext],
         login_name: LoginName,
     ) -> None:
-        """`context` gives the one for a new connection, which lives as long as that."""
+        """`context` returns the context for a new connection, which keeps it."""
         self.openings = openings
         self.context = context
         self.login_name = login_name
@@ -78,12 +79,12 @@ class Tls:
         return TlsConnection(self, upper, slot, admission)
 
     def stop(self) -> None:
-        """Calculate no more handshakes."""
+        """Compute no more handshakes."""
         self.handshakes.stop()
 
 
 class TlsConnection(Opening, Handshake):
-    """One connection: below the transport of its socket, above the protocol of its content."""
+    """One connection, between its socket's transport below and its content's protocol above."""
 
     step = "finish its TLS handshake"
 
@@ -96,20 +97,20 @@ class TlsConnection(Opening, Handshake):
         self.records = Records()
         self._handshake_bytes = 0
         self._calculating = False
-        #: How the handshake ended, once it has: by None, or by what went wrong.
+        #: Whether the handshake has ended, and the exception if it failed.
         self._ended = False
         self._fault: Exception | None = None
         #: Input that is not decrypted yet.
         self._rest = b""
         self._scheduled = False
-        #: False while the protocol above wants no input.
+        #: False while the protocol above has paused reading.
         self._reading = True
         self._closing = False
 
     # -- the handshake -----------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
-        """Take input."""
+        """Take encrypted input."""
         if self.is_open:
             if self._rest:
                 self._rest += data
@@ -126,7 +127,7 @@ class TlsConnection(Opening, Handshake):
         self._continue()
 
     def _continue(self) -> None:
-        """Have the next piece of input calculated, unless a step is under way."""
+        """Request the next step of the handshake, unless one is in progress."""
         if self._calculating or not self._rest:
             return
         end = self.records.cut(self._rest, 0)
@@ -149,17 +150,17 @@ class TlsConnection(Opening, Handshake):
         self.refuse(f"its TLS handshake has more than {limit}")
 
     def calculate(self) -> None:
-        """Go on with the handshake; in the thread."""
+        """Continue the handshake; runs in the thread."""
         try:
             self.object.do_handshake()
         except ssl.SSLWantReadError:
             return
-        except Exception as error:  # noqa: BLE001 (whatever it is ends this connection alone)
+        except Exception as error:  # noqa: BLE001 (any error ends only this connection)
             self._fault = error
         self._ended = True
 
     def calculated(self) -> None:
-        """Send what the step gave, and go on."""
+        """Send the output of the step, and continue."""
         self._calculating = False
         if self.is_gone or self.raw is None or self.raw.is_closing():
             return
@@ -174,27 +175,27 @@ class TlsConnection(Opening, Handshake):
             self._finished()
 
     def _finished(self) -> None:
-        """Hand the connection over: the handshake is done."""
+        """Pass the connection to the protocol above: the handshake is done."""
         self.opened()
         self.upper.connection_made(TlsTransport(self))
         if self.is_gone or self._closing:
             return
         data, self._rest = self._rest, b""
-        # What came with the handshake's last bytes may be in OpenSSL's memory already.
+        # Data after the handshake's last bytes may already be in OpenSSL's memory.
         self._decrypt(data)
         self._judge_reading()
 
     def _failed(self, fault: Exception) -> None:
-        """Say why a handshake failed; the peer is sent the alert that says it to it."""
+        """Log why a handshake failed; an alert tells the peer."""
         reason = getattr(fault, "reason", None) or ""
         if isinstance(fault, ssl.SSLCertVerificationError):
-            text = f"its certificate is refused: {fault.verify_message} (tls_ca, tls_verify)"
+            text = f"its certificate is rejected: {fault.verify_message} (tls_ca, tls_verify)"
         else:
             text = _REASONS.get(reason) or reason.replace("_", " ").lower() or str(fault)
         self.refuse(f"TLS handshake failed: {text}")
 
     def _refuse_plain(self, data: bytes) -> None:
-        """Answer a peer that speaks something without TLS as its protocol allows."""
+        """Answer a peer without TLS in its own protocol."""
         assert self.raw is not None
         if data.startswith(b"AMQP"):
             text = "this port speaks TLS; use amqps://, or the port of plain AMQP"
@@ -206,11 +207,11 @@ class TlsConnection(Opening, Handshake):
             self.refuse(f"it does not speak TLS; it began with {data[:8]!r}")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Let go of everything."""
+        """Release everything."""
         if self._calculating:
             self._tls.handshakes.forget(self.slot.network, self)
         elif not self.is_open and not self._ended and self._handshake_bytes and not self.is_gone:
-            text = "it went away in the middle of its TLS handshake"
+            text = "it disconnected in the middle of its TLS handshake"
             self.openings.say("warning", f"{self.peer}: {text}; it may not trust tls_certificate")
         self._closing = True
         self._rest = b""
@@ -219,7 +220,7 @@ class TlsConnection(Opening, Handshake):
     # -- input -------------------------------------------------------------------------------------
 
     def _decrypt(self, data: bytes) -> None:
-        """Give the protocol above what the peer has sent, or so much of it as is its turn."""
+        """Pass the peer's decrypted input to the protocol above, up to the limit of one turn."""
         read, records, view, at = self.object.read, self.records, memoryview(data), 0
         parts: list[bytes] = []
         failed = ended = floods = False
@@ -256,7 +257,7 @@ class TlsConnection(Opening, Handshake):
             self.openings.say("warning", f"{text} ({often})")
             self.abort()
         elif failed:
-            # Not for the log: whoever is between the ends can do this at any time.
+            # Not logged: anybody on the network path can cause this at any time.
             self.abort()
         elif ended:
             self.upper.eof_received()
@@ -265,7 +266,7 @@ class TlsConnection(Opening, Handshake):
             self._go_on_later()
 
     def _go_on_later(self) -> None:
-        """Decrypt the rest when others had their turn; nothing more is read before that."""
+        """Decrypt the rest after other connections had their turn; read nothing before that."""
         self._judge_reading()
         if self._reading and not self._scheduled:
             self._scheduled = True
@@ -279,7 +280,7 @@ class TlsConnection(Opening, Handshake):
             self._judge_reading()
 
     def set_reading(self, reading: bool) -> None:
-        """Note whether the protocol above wants input."""
+        """Pause or resume reading for the protocol above."""
         self._reading = reading
         if self._rest and reading:
             self._go_on_later()
@@ -287,7 +288,7 @@ class TlsConnection(Opening, Handshake):
             self._judge_reading()
 
     def _judge_reading(self) -> None:
-        """Read the socket if the protocol above wants input and there is none left."""
+        """Read the socket if the protocol above reads and no input is left over."""
         if self._closing or self.raw is None:
             return
         if self._reading and not self._rest:
@@ -296,7 +297,7 @@ class TlsConnection(Opening, Handshake):
             self.raw.pause_reading()
 
     def eof_received(self) -> bool | None:
-        """Hear that the peer ends without the closing alert of TLS."""
+        """Handle an end of input without TLS's closing alert."""
         if self.is_open and not self._closing:
             self.upper.eof_received()
         return False
@@ -325,12 +326,12 @@ class TlsConnection(Opening, Handshake):
             self.raw.write(data)
 
     def pause_writing(self) -> None:
-        """Hear that the transport holds more than it should."""
+        """Pause writing: the transport's write buffer is full."""
         if self.is_open:
             self.upper.pause_writing()
 
     def resume_writing(self) -> None:
-        """Hear that the transport has room again."""
+        """Resume writing: the transport's write buffer has room again."""
         if self.is_open:
             self.upper.resume_writing()
 
@@ -341,28 +342,28 @@ class TlsConnection(Opening, Handshake):
         self._closing = True
         self._rest = b""
         with contextlib.suppress(ssl.SSLError):
-            # It waits for the peer's, which nobody needs.
+            # It would wait for the peer's closing alert, which is not needed.
             self.object.unwrap()
         self._flush()
         self.raw.close()
 
     def abort(self) -> None:
-        """Drop the connection with what waits in it."""
+        """Drop the connection and its unsent output."""
         self._closing = self._closing or self.is_open
         super().abort()
 
     @property
     def is_closing(self) -> bool:
-        """Whether the connection ends."""
+        """Whether the connection is closing or lost."""
         return self._closing or self.is_gone
 
     def login_name(self) -> str:
-        """Return the name in the verified certificate of the client; empty where there is none."""
+        """Return the name in the client's verified certificate; empty without one."""
         return self._tls.login_name.of(self.object)
 
 
 class TlsTransport(asyncio.Transport):
-    """The transport that the protocol above sees."""
+    """The transport for the protocol above."""
 
     def __init__(self, connection: TlsConnection) -> None:
         super().__init__()
@@ -371,7 +372,7 @@ class TlsTransport(asyncio.Transport):
         self._raw = connection.raw
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """Return what there is to know of the connection, by the names of asyncio and ours."""
+        """Return information on the connection, by asyncio's names and our own."""
         connection = self._connection
         if name == "ssl_object":
             return connection.object
@@ -386,39 +387,39 @@ class TlsTransport(asyncio.Transport):
         self._connection.write(data)
 
     def get_write_buffer_size(self) -> int:
-        """Return how many bytes, encrypted, are not sent."""
+        """Return the number of unsent bytes, encrypted."""
         return self._raw.get_write_buffer_size()
 
     def get_write_buffer_limits(self) -> tuple[int, int]:
-        """Return the marks of the buffer."""
+        """Return the low and the high water mark of the write buffer."""
         return self._raw.get_write_buffer_limits()
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Set the marks of the buffer."""
+        """Set the water marks of the write buffer."""
         self._raw.set_write_buffer_limits(high, low)
 
     def pause_reading(self) -> None:
-        """Take no input."""
+        """Pause reading."""
         self._connection.set_reading(False)
 
     def resume_reading(self) -> None:
-        """Take input again."""
+        """Resume reading."""
         self._connection.set_reading(True)
 
     def is_reading(self) -> bool:
-        """Return whether input is taken."""
+        """Return whether the transport is receiving."""
         return self._raw.is_reading()
 
     def can_write_eof(self) -> bool:
-        """Return whether one direction can end alone, which TLS makes no use of here."""
+        """Return False: TLS does not close one direction alone here."""
         return False
 
     def is_closing(self) -> bool:
-        """Return whether the connection ends."""
+        """Return whether the connection is closing or lost."""
         return self._connection.is_closing
 
     def close(self) -> None:
-        """Close when everything is sent."""
+        """Close after everything is sent."""
         self._connection.close()
 
     def abort(self) -> None:
@@ -426,7 +427,7 @@ class TlsTransport(asyncio.Transport):
         self._connection.abort()
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        """Have another protocol above."""
+        """Set the protocol above."""
         assert isinstance(protocol, asyncio.Protocol)
         self._connection.upper = protocol
 
@@ -436,7 +437,7 @@ class TlsTransport(asyncio.Transport):
 
 
 def _amqp_close(text: str) -> bytes:
-    """Return the connection.close that a client of AMQP is sent: its user reads the text."""
+    """Return a connection.close for an AMQP client; its user sees the text."""
     writer = BytesWriter()
     write_method(writer, 0, ConnectionClose(320, f"CONNECTION_FORCED - {text}", 0, 0))
     return writer.getvalue()
