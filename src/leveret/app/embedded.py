@@ -252,10 +252,8 @@ class Handles:
         """Move the broker's clock forward, from deadline to deadline.
 
         Everything that falls due on the way happens in order: an expired message is dead-lettered,
-        and
-        may expire again in the next queue.  Without `heartbeats`, the time does not count as
-        silence of
-        the clients.
+        and may expire again in the next queue.  Without `heartbeats`, the time does not count as
+        silence of the clients.
         """
         left_ms = round(seconds * 1000)
         step_ms_min = max(1, left_ms // STEPS_MAX)

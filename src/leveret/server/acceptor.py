@@ -56,8 +56,7 @@ class Acceptor:
     """Accepts connections on one listening socket.
 
     If `authenticated`, connections count as authenticated from the start.  `opening` puts a
-    protocol
-    before a connection's own, such as TLS.
+    protocol before a connection's own, such as TLS.
     """
 
     def __init__(

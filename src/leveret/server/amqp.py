@@ -214,12 +214,10 @@ class ClientProtocol(asyncio.Protocol, ClientSocket):
         """Pause or resume reading: the session may have enough input, or its peer may not read.
 
         A session that waits for its turn is not read before it if it `insists`, which means that
-        its
-        peer has sent more meanwhile or filled a read: an event loop that reads as long as the
-        socket
-        has data would otherwise starve the others.  Without that, reading stays on, because most
-        peers
-        have sent everything by then, and a pause until the turn would cost two system calls.
+        its peer has sent more meanwhile or filled a read: an event loop that reads as long as the
+        socket has data would otherwise starve the others.  Without that, reading stays on, because
+        most peers have sent everything by then, and a pause until the turn would cost two system
+        calls.
         """
         connection = self._session
         assert connection is not None

@@ -20,8 +20,7 @@ from leveret.limits import (
 from leveret.server.login_queue import NETWORK_KNOWN, PAIR_KNOWN, UNKNOWN
 
 #: The refusals of an address, and of a pair of address and user, that lengthen the delay by once
-#: its
-#: length.
+#: its length.
 NETWORK_REFUSALS: Final = 100
 PAIR_REFUSALS: Final = 10
 

@@ -20,8 +20,8 @@ from leveret.session.settings import Peer, SessionSettings
 PROTOCOL: Final = "HareMQ"
 
 #: The protocol has no heartbeat, so the system probes silent peers: the seconds without input
-#: before
-#: the first probe, the seconds between two, and the number of unanswered probes before the end.
+#: before the first probe, the seconds between two, and the number of unanswered probes before the
+#: end.
 KEEPALIVE: Final = ((socket.TCP_KEEPIDLE, 60), (socket.TCP_KEEPINTVL, 15), (socket.TCP_KEEPCNT, 4))
 
 

@@ -288,8 +288,7 @@ class Certificates:
         """Read the files again, and use them if they are consistent; return whether they changed.
 
         They are read in a thread, because they may be on a slow network.  A fault is logged once,
-        and
-        the old certificates stay in use.
+        and the old certificates stay in use.
         """
         loop = asyncio.get_running_loop()
         try:
