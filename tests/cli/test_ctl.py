@@ -197,8 +197,8 @@ def test_what_a_user_owns_is_listed_handed_over_and_removed(
 @pytest.mark.parametrize(
     ("arguments", "code", "text"),
     [
-        (("add_user", "guest", "x"), exits.REFUSED, b"is there already"),
-        (("add_user", "nobody"), exits.USAGE, b"an empty password"),
+        (("add_user", "guest", "x"), exits.REFUSED, b"already exists"),
+        (("add_user", "nobody"), exits.USAGE, b"the password is empty"),
         (("delete_user", "nobody"), exits.REFUSED, b"no user 'nobody'"),
         (("set_policy", "p", "(", '{"expires": 1}'), exits.REFUSED, b""),
         (("set_policy", "p", "x", "{"), exits.USAGE, b"DEFINITION is not JSON"),

@@ -274,7 +274,7 @@ def test_a_fault_is_a_line_and_shows_its_calls_when_asked(
         group.main(["broken"], "leveret")
     assert ended.value.code == exits.INTERNAL
     told = capsys.readouterr().err
-    assert "a fault of leveret, please report it: RuntimeError: two (test_hostile.py:" in told
+    assert "a bug in leveret, please report it: RuntimeError: two (test_hostile.py:" in told
     assert len(told.splitlines()) == 1
 
 

@@ -273,7 +273,7 @@ def test_an_option_before_a_command_that_does_not_take_it_is_refused(
             continue
         assert run(f"{option} {value} {command}") == exits.USAGE
         said = capsys.readouterr().err
-        assert f"leveret {command} does not use {option}: name the broker by " in said
+        assert f"leveret {command} does not use {option}: name the broker with " in said
 
 
 def test_serve_takes_what_stands_before_it(capsys: pytest.CaptureFixture[str]) -> None:

@@ -203,7 +203,7 @@ def test_a_connection_that_stays_broken_leaves_no_backup(
     assert not (tmp_path / "backup" / "manifest.json").exists()
     done = run_leveret("restore", tmp_path / "backup", "--data-dir", tmp_path / "data")
     assert done.returncode == exits.UNUSABLE
-    assert b"is no whole backup" in done.stderr
+    assert b"is not a complete backup" in done.stderr
     # The broker could not be told; it lets go after a while, or when an administrator says so.
     rows = json.loads(ask("GET", "/api/backups")[1])
     assert [0 < row["sent"] < row["bytes"] for row in rows] == [True]
@@ -247,7 +247,7 @@ def test_what_arrived_otherwise_than_it_was_sent_is_refused(
         remote.check(copied)
         first = copied[0]
         copied[0] = Copied(first.path, first.bytes, "0" * 32)
-        with pytest.raises(exits.Failure, match="did not arrive as the broker read it"):
+        with pytest.raises(exits.Failure, match="was damaged on the way from the broker"):
             remote.check(copied)
 
 

@@ -142,7 +142,7 @@ def test_no_line_ends_it_by_a_fault_of_its_own(leveret: Command) -> None:
     done = leveret("shell", "--keep-going", stdin=b"\n".join(HOSTILE) + b"\nhelp exit\n")
     told = done.stderr.decode()
     assert "Traceback" not in told
-    assert "fault of leveret" not in told
+    assert "bug in leveret" not in told
     # Each of them fails in a line of its own, and what follows is still run.
     for number, line in enumerate(HOSTILE, 1):
         if not line.startswith(b"declare queue x"):
@@ -276,8 +276,8 @@ def test_the_history_is_the_owners_and_holds_no_password(
 ) -> None:
     with prompt(broker, tmp_path) as terminal:
         run(terminal, "help exit", "end the shell")
-        run(terminal, "help amqp://me:secret@host/", "there is no command")
-        run(terminal, " help secret", "there is no command")
+        run(terminal, "help amqp://me:secret@host/", "unknown command")
+        run(terminal, " help secret", "unknown command")
         end(terminal)
     path = tmp_path / "leveret" / "shell_history"
     assert path.read_text() == "help exit\n"

@@ -1,7 +1,7 @@
-"""The `leveret` command: it parses, calls and prints.
+"""The `leveret` command: parses arguments, calls, and prints.
 
-Each command lies in the module of its name, which is imported when the command is used: starting a
-broker is to take well under a second.
+Each command is in the module of its name, which is imported when the command is used: a broker
+must start in well under a second.
 """
 
 from __future__ import annotations

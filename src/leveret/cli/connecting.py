@@ -1,7 +1,7 @@
-"""Connecting for one command: our blocking client, and its errors as ends of the command.
+"""Connections for one command, by our blocking client; its errors end the command.
 
-Whom a command trusts over TLS is said by a context, or by the environment (`contexts.trust`); a URI
-names no file (`client.uri` says why).
+A context, or the environment, names the authorities that a command trusts over TLS
+(`contexts.trust`); a URI names no file (`client.uri` explains why).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from leveret.errors import AmqpError
 
 @contextmanager
 def failures() -> Iterator[None]:
-    """Turn what can go wrong between client and broker into Failure."""
+    """Turn errors between client and broker into Failure."""
     try:
         yield
     except AmqpError as error:
@@ -38,13 +38,13 @@ def failures() -> Iterator[None]:
 
 @contextmanager
 def open_channel(uri: str) -> Iterator[tuple[Connection, Channel]]:
-    """Give a connection and a channel on it, both closed at the end.  Raises: Failure."""
+    """Open a connection with a channel, and close both at the end.  Raises: Failure."""
     with failures(), open_connection(options.read_uri(uri), "leveret") as connection:
         yield connection, connection.channel()
 
 
 def open_connection(parameters: Parameters, name: str) -> Connection:
-    """Return a new connection, which lists show under `name`.  Raises: Failure."""
+    """Return a new connection, with `name` for listings.  Raises: Failure."""
     with failures():
         try:
             tls = amqp_tls(parameters)
@@ -57,12 +57,12 @@ def open_connection(parameters: Parameters, name: str) -> Connection:
 
 
 def no_tls(error: ssl.SSLError, parameters: Parameters) -> exits.Failure:
-    """Return the end of a command that got no TLS with a broker."""
+    """Return the failure of a command without a TLS connection to the broker."""
     where = f"{parameters.host}:{parameters.port}"
     if not isinstance(error, ssl.SSLCertVerificationError):
         text = f"no TLS with {where}: {error.reason or error}; amqp:// is without TLS"
         return exits.Failure(text, exits.PROTOCOL)
     text = f"no TLS with {where}: its certificate was refused: {error.verify_message}"
     if error.verify_code in UNKNOWN_AUTHORITY:
-        text += "; ca_file of a context, or SSL_CERT_FILE, names a file with those to trust"
+        text += "; name a file of trusted authorities in ca_file of a context or SSL_CERT_FILE"
     return exits.Failure(text, exits.PROTOCOL)

@@ -1,4 +1,4 @@
-"""`leveret consume`: print the messages of a queue or a stream as they come, and ack them."""
+"""`leveret consume`: print the messages of a queue or a stream as they arrive, and ack them."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import typer
 from leveret.cli import exits, options
 from leveret.cli.printing.messages import Format, printing
 
-#: Places in a stream that have a name.
+#: The named offsets of a stream.
 _PLACES: Final = ("first", "last", "next")
 
 
 def consume(
     queue: Annotated[str, typer.Argument(metavar="QUEUE", help="The queue or stream.")],
     count: Annotated[
-        int, typer.Option("--count", "-c", min=0, help="End after so many messages; 0: never.")
+        int, typer.Option("--count", "-c", min=0, help="End after this many messages; 0: never.")
     ] = 0,
     timeout: Annotated[
         float,
@@ -26,7 +26,7 @@ def consume(
             "-t",
             min=0,
             metavar="SECONDS",
-            help="End when nothing came for so long; 0: never.",
+            help="End after this time without a message; 0: never.",
         ),
     ] = 0.0,
     prefetch: Annotated[
@@ -37,12 +37,12 @@ def consume(
         typer.Option(
             "--offset",
             "-o",
-            help="Where a stream is read from: first, last, next, an offset, a negative number for "
-            "the last so many, an age (1h) or a time (2026-01-31T12:00:00Z).",
+            help="The start in a stream: first, last, next, an offset, a negative number for the "
+            "last so many, an age (1h) or a time (2026-01-31T12:00:00Z).",
         ),
     ] = "",
     name: Annotated[
-        str, typer.Option("--name", "-n", help="Go on in the stream where this name stopped.")
+        str, typer.Option("--name", "-n", help="Continue in the stream where this name stopped.")
     ] = "",
     value: Annotated[
         list[str] | None,
@@ -50,12 +50,12 @@ def consume(
     ] = None,
     key: Annotated[
         list[str] | None,
-        typer.Option("--key", "-k", metavar="PATTERN", help="Only such routing keys of a stream."),
+        typer.Option("--key", "-k", metavar="PATTERN", help="Only these routing keys of a stream."),
     ] = None,
     form: Format = "body",
     uri: options.Uri = options.DEFAULT_URI,
 ) -> None:
-    """Print messages and ack each that was read; end by SIGINT, --count, --timeout or `| head`."""
+    """Print and ack messages; ends at SIGINT, --count, --timeout or `| head`."""
     from leveret.cli.connecting import open_channel
 
     arguments = stream_options(offset, name, value or [], key or [])
@@ -71,7 +71,7 @@ def consume(
 
 
 def stream_options(offset: str, name: str, values: list[str], keys: list[str]) -> dict[str, object]:
-    """Return what the options ask of a stream; without any, nothing, for a queue."""
+    """Return the consumer arguments for the stream options; empty without any."""
     from leveret.client.streams import stream_arguments
 
     if not (offset or name or values or keys):
@@ -81,7 +81,7 @@ def stream_options(offset: str, name: str, values: list[str], keys: list[str]) -
 
 
 def _start(offset: str) -> int | str | datetime:
-    """Return the number, the time or the word that an option means.  Raises: Failure."""
+    """Return the number, the time or the word of an offset option.  Raises: Failure."""
     try:
         return int(offset)
     except ValueError:

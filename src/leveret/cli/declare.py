@@ -1,6 +1,6 @@
 """`leveret declare`: a queue, an exchange, a binding, a stream or a super stream.
 
-Declaring what is there already, and the same, changes nothing and succeeds.
+An identical declaration of an existing object changes nothing and succeeds.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from leveret.cli import options
 from leveret.cli.printing import output
 from leveret.cli.suggesting import SafeGroup
 
-#: Arguments of queues that other parts or brokers know, beside those of `broker.arguments`.
+#: Queue arguments known to other parts or brokers, in addition to those of `broker.arguments`.
 _KNOWN_TO_OTHERS: Final = (
     "x-super-stream-partitions",
     "x-stream-filter-size-bytes",
@@ -23,15 +23,15 @@ _KNOWN_TO_OTHERS: Final = (
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Its name.")]
 Transient = Annotated[
-    bool, typer.Option("--transient", help="It ends with the broker (default: durable).")
+    bool, typer.Option("--transient", help="Deleted when the broker stops (default: durable).")
 ]
 AutoDelete = Annotated[
-    bool, typer.Option("--auto-delete", help="It ends with its last consumer or binding.")
+    bool, typer.Option("--auto-delete", help="Deleted with its last consumer or binding.")
 ]
 Arguments = Annotated[
     list[str] | None,
     typer.Option(
-        "--argument", "-a", metavar="KEY=VALUE", help="An argument; VALUE is JSON or else text."
+        "--argument", "-a", metavar="KEY=VALUE", help="An argument; VALUE is JSON, or else text."
     ),
 ]
 
@@ -57,17 +57,15 @@ def stream(
     name: Name,
     max_bytes: Annotated[
         int,
-        options.size_option(
-            "--max-bytes", help_text="How much it keeps, such as 5GB; 0: no limit."
-        ),
+        options.size_option("--max-bytes", help_text="The maximum size, such as 5GB; 0: no limit."),
     ] = 0,
     max_age: Annotated[
-        str, typer.Option(metavar="AGE", help="How long it keeps messages: 7D, 12h, 30m, 45s.")
+        str, typer.Option(metavar="AGE", help="The maximum age of messages: 7D, 12h, 30m, 45s.")
     ] = "",
     argument: Arguments = None,
     uri: options.Uri = options.DEFAULT_URI,
 ) -> None:
-    """Declare a stream, whose messages stay and are read at offsets."""
+    """Declare a stream, which keeps its messages for reads at any offset."""
     arguments = _stream_arguments(argument, max_bytes, max_age)
     _declare_queue(uri, name, True, False, arguments)
 
@@ -75,16 +73,16 @@ def stream(
 def super_stream(
     name: Name,
     partitions: Annotated[
-        int, typer.Option("--partitions", "-p", min=1, help="How many streams it is made of.")
+        int, typer.Option("--partitions", "-p", min=1, help="The number of its streams.")
     ] = 3,
     max_bytes: Annotated[
         int,
         options.size_option(
-            "--max-bytes", help_text="How much each partition keeps, such as 5GB; 0: no limit."
+            "--max-bytes", help_text="The maximum size of each partition, such as 5GB; 0: no limit."
         ),
     ] = 0,
     max_age: Annotated[
-        str, typer.Option(metavar="AGE", help="How long it keeps messages: 7D, 12h, 30m, 45s.")
+        str, typer.Option(metavar="AGE", help="The maximum age of messages: 7D, 12h, 30m, 45s.")
     ] = "",
     argument: Arguments = None,
     uri: options.Uri = options.DEFAULT_URI,
@@ -127,10 +125,10 @@ def exchange(
 
 def binding(
     source: Annotated[
-        str, typer.Argument(metavar="SOURCE", help="The exchange that messages come from.")
+        str, typer.Argument(metavar="SOURCE", help="The exchange that the messages come from.")
     ],
     destination: Annotated[
-        str, typer.Argument(metavar="DESTINATION", help="The queue that they go to.")
+        str, typer.Argument(metavar="DESTINATION", help="The queue that the messages go to.")
     ],
     key: Annotated[str, typer.Option("--key", "-k", help="The binding key.")] = "",
     to_exchange: Annotated[
@@ -154,7 +152,7 @@ def binding(
 def _stream_arguments(
     argument: list[str] | None, max_bytes: int, max_age: str
 ) -> dict[str, object]:
-    """Return the arguments that options of a stream stand for."""
+    """Return the arguments for the options of a stream."""
     arguments = options.read_pairs(argument or [], "--argument")
     arguments["x-queue-type"] = "stream"
     if max_bytes:
@@ -180,16 +178,16 @@ def _declare_queue(
 
 
 def _tell_near(key: str) -> None:
-    """Tell of an argument that no queue takes and that looks like one that queues take.
+    """Warn about an unknown argument that resembles a known one.
 
-    Brokers keep an argument that they do not know, without effect and without a word.
+    Brokers accept and keep unknown arguments silently, without effect.
     """
     from leveret.broker.values.arguments import KNOWN
 
     known = (*KNOWN, *_KNOWN_TO_OTHERS)
     near = difflib.get_close_matches(key, known, 1, 0.8) if key not in known else []
     if near:
-        output.say(f"leveret: no queue takes {key!r}; did you mean {near[0]}?", err=True)
+        output.say(f"leveret: unknown argument {key!r}; did you mean {near[0]}?", err=True)
 
 
 def app() -> typer.Typer:

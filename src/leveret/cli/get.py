@@ -1,4 +1,4 @@
-"""`leveret get`: take messages that wait in a queue, one by one."""
+"""`leveret get`: get waiting messages from a queue, one by one."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ def get(
     queue: Annotated[str, typer.Argument(metavar="QUEUE", help="The queue.")],
     count: Annotated[int, typer.Option("--count", "-c", min=1, help="Messages to get.")] = 1,
     requeue: Annotated[
-        bool, typer.Option("--requeue", help="Give them back: they stay in the queue.")
+        bool, typer.Option("--requeue", help="Requeue them: they stay in the queue.")
     ] = False,
     form: Format = "body",
     uri: options.Uri = options.DEFAULT_URI,
 ) -> int:
-    """Print up to COUNT messages; end with 1 when there was none."""
+    """Print up to COUNT messages; ends with 1 if the queue is empty."""
     from leveret.cli.connecting import open_channel
 
     taken = 0
@@ -34,7 +34,7 @@ def get(
                 if not requeue:
                     message.ack()
         if requeue and taken:
-            # All at once, at the end: given back sooner, the first would be got again.
+            # All at once, at the end: a message requeued earlier would be returned by the next get.
             channel.nack(multiple=True, requeue=True)
     return exits.OK if taken else exits.NOTHING
 

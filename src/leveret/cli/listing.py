@@ -1,6 +1,7 @@
-"""`leveret list`: what a broker holds, asked through its HTTP API.
+"""`leveret list`: listings of a broker, from its HTTP API.
 
-On the broker's machine no password is needed: its socket lets in only the user who runs the broker.
+On the broker's machine no password is needed: only the user who runs the broker can connect to its
+socket.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import typer
 from leveret.cli import exits
 from leveret.cli.place import Api, Config, ContextName, DataDir, Place, PlaceGroup
 
-#: The columns that are shown unless others are asked for.
+#: The default columns.
 COLUMNS: Final = {
     "queues": (
         "vhost",
@@ -41,8 +42,8 @@ Columns = Annotated[
     list[str] | None,
     typer.Argument(metavar="[COLUMN]...", help="Fields to show, such as message_stats.publish."),
 ]
-VhostOption = Annotated[str, typer.Option("--vhost", "-p", help="Only this vhost's.")]
-Format = Annotated[Literal["table", "json", "tsv"], typer.Option("--format", help="How to print.")]
+VhostOption = Annotated[str, typer.Option("--vhost", "-p", help="Only in this vhost.")]
+Format = Annotated[Literal["table", "json", "tsv"], typer.Option("--format", help="The format.")]
 
 
 def queues(
@@ -71,7 +72,7 @@ def bindings(
     vhost: VhostOption = "",
     form: Format = "table",
 ) -> None:
-    """List bindings, also those of each queue to the default exchange."""
+    """List bindings, including each queue's binding to the default exchange."""
     _list(context, "bindings", columns, vhost, form)
 
 
@@ -89,7 +90,7 @@ def quotas(
     columns: Columns = None,
     form: Format = "table",
 ) -> None:
-    """List what users and vhosts have of what is limited, and how much they may have."""
+    """List the limits of users and vhosts, and how much of them is used."""
     _list(context, "quotas", columns, "", form)
 
 
@@ -98,7 +99,7 @@ def memory(
     columns: Columns = None,
     form: Format = "table",
 ) -> None:
-    """List what the broker counts as memory that clients have taken, by kind."""
+    """List the broker's memory for clients, by kind."""
     _list(context, "memory", columns, "", form)
 
 
@@ -109,15 +110,15 @@ def _list(
     vhost: str,
     form: Literal["table", "json", "tsv"],
 ) -> None:
-    """Ask for a listing and print it.  Raises: Failure."""
+    """Request a listing and print it.  Raises: Failure."""
     from leveret.cli.management_client import get_json
     from leveret.cli.printing.rows import print_rows
 
     where = f"/{quote(vhost, safe='')}" if vhost else ""
     found = get_json(context.obj.find_api(), f"/api/{what}{where}")
     if not isinstance(found, list):
-        raise exits.Failure("the broker's answer is no listing", exits.PROTOCOL)
-    # JSON shows everything unless less is asked for.
+        raise exits.Failure("the broker's answer is not a list", exits.PROTOCOL)
+    # JSON shows all fields unless columns are given.
     chosen = columns or (None if form == "json" else list(COLUMNS[what]))
     print_rows(found, chosen, form)
 
@@ -129,9 +130,9 @@ def _where(
     api: Api = "",
     name: ContextName = "",
 ) -> None:
-    """List what a broker has.
+    """List the objects of a broker.
 
-    It calls the broker's HTTP API, as --data-dir, --config, --api or --context names it, and does
+    It calls the broker's HTTP API, as named by --data-dir, --config, --api or --context, and does
     not read LEVERET_URI.
     """
     context.obj = Place(data_dir, config, api, name)

@@ -1,4 +1,4 @@
-"""Asking the HTTP API of a broker: on this machine by its Unix socket, on another by HTTP(S)."""
+"""Requests to a broker's HTTP API: by its Unix socket on this machine, by HTTP(S) on another."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from leveret.errors import in_plain_words
 from leveret.limits import CLI_ANSWER_BYTES_MAX
 from leveret.management.listening.unix_socket import ForeignSocket, connect
 
-#: How long an answer may take; the first one loads the API.
+#: The time limit for an answer; the first request makes the broker load the API.
 ANSWER_SECONDS_MAX: Final = 30.0
 
 
@@ -35,7 +35,7 @@ class UnixConnection(http.client.HTTPConnection):
 
 
 def get_json(place: Path | Remote, path: str) -> object:
-    """Return what a path of the API holds.  Raises: Failure."""
+    """Return the JSON at a path of the API.  Raises: Failure."""
     return ask(place, "GET", path)
 
 
@@ -55,7 +55,7 @@ def ask(
     if status == http.client.BAD_REQUEST:
         raise exits.Failure(in_plain_words(_reason(raw)), exits.REFUSED)
     if status == http.client.SERVICE_UNAVAILABLE:
-        # What a health check says that does not hold.
+        # The reason of a failed health check.
         raise exits.Failure(_reason(raw), exits.UNAVAILABLE)
     if status >= http.client.BAD_REQUEST:
         text = f"the broker answered {status} {reason}: {_reason(raw)}"
@@ -64,7 +64,7 @@ def ask(
     try:
         found: object = json.loads(raw) if raw else None
     except (ValueError, RecursionError) as error:
-        reason = f"what answers at {place} is not the API of a broker: {error}"
+        reason = f"the server at {place} is not the API of a broker: {error}"
         raise exits.Failure(reason, exits.PROTOCOL) from None
     return found
 
@@ -76,9 +76,9 @@ def answer_of(
     body: object = None,
     headers: Mapping[str, str] | None = None,
 ) -> tuple[int, str, bytes]:
-    """Send a request with a JSON body; return status, its phrase and the body of the answer.
+    """Send a request with a JSON body; return the status, its phrase and the answer's body.
 
-    Raises: Failure: there was none.
+    Raises: Failure if there was no answer.
     """
     text = None if body is None else json.dumps(body)
     try:
@@ -87,16 +87,16 @@ def answer_of(
     except ForeignSocket as error:
         raise exits.Failure(f"{place}: {error.strerror}", exits.NO_PERMISSION) from None
     except PermissionError:
-        reason = f"{place} is another user's: only who runs the broker may ask it"
+        reason = f"{place} belongs to another user: only the broker's user can use it"
         raise exits.Failure(reason, exits.NO_PERMISSION) from None
     except ssl.SSLError as error:
         cause = getattr(error, "verify_message", "") or error.reason or error
-        reason = f"no TLS with {place}: {cause}; ca_file of a context says who is trusted"
+        reason = f"no TLS with {place}: {cause}; see ca_file of a context for trusted authorities"
         raise exits.Failure(reason, exits.PROTOCOL) from None
     except (OSError, http.client.HTTPException) as error:
         hint = "is --data-dir its data directory?"
         if os.environ.get(URI_VARIABLE):
-            hint += f" {URI_VARIABLE} is not read here: name another broker by --api or --context"
+            hint += f" {URI_VARIABLE} is not used here: name another broker by --api or --context"
         if isinstance(place, Remote):
             hint = "is that the address of its HTTP API?"
         reason = f"no broker answers at {place} ({error}); {hint}"
@@ -108,7 +108,7 @@ def _exchange(
 ) -> tuple[http.client.HTTPResponse, bytes]:
     """Send one request; return the answer and its body.
 
-    Raises: OSError; HTTPException; Failure for files of a context that do not fit.
+    Raises: OSError; HTTPException; Failure for unusable files of a context.
     """
     connection: http.client.HTTPConnection
     headers = dict(more)
@@ -127,7 +127,7 @@ def _exchange(
 
 
 def read_body(response: http.client.HTTPResponse, bytes_max: int = CLI_ANSWER_BYTES_MAX) -> bytes:
-    """Return the body of an answer.  Raises: OSError; HTTPException if it is too long, or cut."""
+    """Return the body of an answer.  Raises: OSError; HTTPException if too long or truncated."""
     # Check an announced length before allocating memory for it.
     raw = b"" if (response.length or 0) > bytes_max else response.read(bytes_max + 1)
     if len(raw) > bytes_max or (response.length or 0) > bytes_max:
@@ -139,7 +139,7 @@ def read_body(response: http.client.HTTPResponse, bytes_max: int = CLI_ANSWER_BY
 
 
 def _reason(raw: bytes, field: str = "reason") -> str:
-    """Return the reason in an answer that is an error; it may stand in another field."""
+    """Return the reason in an error answer, from `field` or from another one."""
     try:
         found = json.loads(raw)
     except (ValueError, RecursionError):

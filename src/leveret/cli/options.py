@@ -1,4 +1,4 @@
-"""Options that several commands share, and the reading of their values."""
+"""Options shared by several commands, and functions that read their values."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from leveret.sizes import read_size
 if TYPE_CHECKING:
     from leveret.client.uri import Parameters
 
-#: Where a broker started without settings listens.
+#: The address of a broker that was started without settings.
 DEFAULT_URI = "amqp://guest:guest@localhost:5672/%2F"
 
 
 def _find_uri(context: typer.Context, value: str) -> str:
-    """Return the URI to connect to, and use the files of a context if the URI is the context's.
+    """Return the URI to connect to; if it is from a context, use the context's files too.
 
-    `value` is that of the option, of its variable or the default.
+    `value` is from the option, its variable or the default.
 
     Raises: Failure.
     """
@@ -42,7 +42,7 @@ def _find_uri(context: typer.Context, value: str) -> str:
 
 
 def set_variable(context: typer.Context, name: str, value: str) -> None:
-    """Set a variable of the environment until the command ends."""
+    """Set an environment variable until the command ends."""
     before = os.environ.get(name)
     os.environ[name] = value
 
@@ -55,7 +55,7 @@ def set_variable(context: typer.Context, name: str, value: str) -> None:
 
 
 def uri_option(*names: str, help_text: str) -> Any:
-    """Return the option, for a parameter `uri`, that names the broker to connect to."""
+    """Return the option for a parameter `uri`, the broker to connect to."""
     return typer.Option(
         *names, envvar=URI_VARIABLE, help=help_text, metavar="URI", callback=_find_uri
     )
@@ -68,7 +68,7 @@ Uri = Annotated[
 
 
 def _size(given: str | int) -> int:
-    """Return the bytes that a text means; a default is a number.  Raises: BadParameter."""
+    """Return the bytes of a size; a default is already a number.  Raises: BadParameter."""
     if isinstance(given, int):
         return given
     try:
@@ -82,25 +82,25 @@ def size_option(*names: str, help_text: str) -> Any:
     return typer.Option(*names, parser=_size, metavar="SIZE", help=help_text)
 
 
-#: What a time looks like, for messages.
+#: The form of a time, for messages.
 TIME_FORM: Final = "a time such as 2026-01-31T12:00:00Z, 1970 or later (local without a zone)"
 
 
 def read_time(text: str) -> datetime | None:
-    """Return the time that a text means, in UTC; None where it means none, or one before 1970.
+    """Return the time of a text, in UTC; None if it is invalid or before 1970.
 
-    A time without a zone is the time of whoever types it.
+    A time without a zone is local time.
     """
     try:
         time = datetime.fromisoformat(text).astimezone(UTC)
     except (ValueError, OverflowError):
-        # Also a time that falls out of the calendar in another zone.
+        # Also for a time that leaves the calendar in UTC.
         return None
     return time if time.timestamp() >= 0 else None
 
 
 def read_file(path: Path, bytes_max: int) -> str:
-    """Return the text of a file.  Raises: Failure, also for one that does not end."""
+    """Return the text of a file.  Raises: Failure, also for an endless file."""
     try:
         with path.open("rb") as file:
             data = file.read(bytes_max + 1)
@@ -116,7 +116,7 @@ def read_file(path: Path, bytes_max: int) -> str:
 
 
 def write_file(path: Path, text: str) -> None:
-    """Write a text to a file, made for its owner alone.  Raises: Failure."""
+    """Write a text to a file, created for its owner only.  Raises: Failure."""
     try:
         path.touch(mode=0o600)
         path.write_text(text, encoding="utf-8")
@@ -126,21 +126,21 @@ def write_file(path: Path, text: str) -> None:
 
 
 def need_empty(path: Path) -> None:
-    """Check that a directory is not there yet, or empty.  Raises: Failure."""
+    """Check that a directory does not exist, or is empty.  Raises: Failure."""
     try:
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            raise exits.Failure(f"{path} is there and not an empty directory", exits.USAGE)
+            raise exits.Failure(f"{path} exists and is not an empty directory", exits.USAGE)
     except OSError as error:
         text = f"{path} cannot be used: {error.strerror}"
         raise exits.Failure(text, exits.CANNOT_CREATE) from None
 
 
 def read_json(text: str) -> object:
-    """Return the value of a JSON text.  Raises: ValueError, whose text says what is wrong."""
+    """Return the value of a JSON text.  Raises: ValueError with the reason."""
     try:
         found: object = json.loads(text)
     except RecursionError:
-        raise ValueError("it nests too deep") from None
+        raise ValueError("it is nested too deeply") from None
     return found
 
 
@@ -155,11 +155,11 @@ def read_uri(uri: str) -> Parameters:
 
 
 def read_pairs(pairs: list[str], option: str, *, texts: bool = False) -> dict[str, object]:
-    """Return `KEY=VALUE` texts as a table; a value that is JSON is read so, another is text.
+    """Return `KEY=VALUE` texts as a table; a value is JSON if valid, otherwise text.
 
-    With `texts` every value is text.
+    With `texts`, every value is text.
 
-    Raises: Failure for a text without `=`, or a key that comes twice.
+    Raises: Failure for a text without `=`, or for a repeated key.
     """
     table: dict[str, object] = {}
     for pair in pairs:
@@ -173,7 +173,7 @@ def read_pairs(pairs: list[str], option: str, *, texts: bool = False) -> dict[st
 
 
 def _value(text: str) -> object:
-    """Return a value: JSON where it is JSON."""
+    """Return a value: JSON if valid, otherwise text."""
     try:
         return read_json(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""`leveret ping`: does a broker answer?"""
+"""`leveret ping`: check whether a broker answers."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from leveret.cli.printing import output
 if TYPE_CHECKING:
     from leveret.client.uri import Parameters
 
-#: The longest that can be waited for an answer.
+#: The longest timeout.
 SECONDS_MAX: Final = 86_400.0
 
-#: The frame with which a broker answers a protocol header: connection.start, on channel 0.
+#: The frame in which a broker answers a protocol header: connection.start, on channel 0.
 _KIND_AND_CHANNEL: Final = b"\x01\x00\x00"
 _CONNECTION_START: Final = b"\x00\x0a\x00\x0a"
 
@@ -35,11 +35,11 @@ def ping(
     data_dir: DataDir = None,
     config: Config = None,
 ) -> int:
-    """Ask a broker for a sign of life, without logging in.
+    """Check whether a broker answers, without logging in.
 
-    If the data directory of a broker on this machine is known, it is asked on its management
-    socket, which also answers when clients have taken all connections; otherwise over AMQP.
-    Prints how long the answer took; ends with 69 if none came.
+    If the data directory of a broker on this machine is known, the check uses its management
+    socket, which also answers when clients have taken all connections; otherwise it uses AMQP.
+    Prints the time until the answer; ends with 69 without an answer.
     """
     if not 0 < timeout <= SECONDS_MAX:
         text = f"--timeout {timeout:g}: more than 0 and at most {SECONDS_MAX:g} seconds"
@@ -57,7 +57,7 @@ def ping(
         text = f"{where} does not answer within {timeout:g} s"
         raise exits.Failure(text, exits.UNAVAILABLE) from None
     except PermissionError as error:
-        text = f"{where} cannot be asked: {error.strerror}"
+        text = f"cannot connect to {where}: {error.strerror}"
         raise exits.Failure(text, exits.NO_PERMISSION) from None
     except OSError as error:
         raise exits.Failure(f"{where} does not answer: {error}", exits.UNAVAILABLE) from None
@@ -66,7 +66,7 @@ def ping(
 
 
 def _ask_api(path: Path, deadline: float) -> None:
-    """Ask a broker on its management socket.  Raises: OSError; Failure if it is not a broker."""
+    """Send a request to a management socket.  Raises: OSError; Failure if it is not a broker."""
     from leveret.management.listening.unix_socket import connect
 
     with connect(path, max(deadline - time.monotonic(), 0.001)) as sock:
@@ -79,20 +79,20 @@ def _ask_api(path: Path, deadline: float) -> None:
                 raise ConnectionError("it closed the connection")
             answer += piece
     if not answer.startswith(_GOOD_ANSWER):
-        raise exits.Failure(f"what answers at {path} is not a broker", exits.PROTOCOL)
+        raise exits.Failure(f"the server at {path} is not a broker", exits.PROTOCOL)
 
 
 def _ask_amqp(parameters: Parameters, where: str, deadline: float) -> None:
-    """Ask a broker over AMQP.  Raises: OSError; Failure if it is not a broker."""
+    """Send an AMQP protocol header.  Raises: OSError; Failure if it is not a broker."""
     answer = _answer(parameters, deadline)
     if not (answer.startswith(_KIND_AND_CHANNEL) and answer.endswith(_CONNECTION_START)):
-        raise exits.Failure(f"what answers at {where} is not an AMQP 0-9-1 broker", exits.PROTOCOL)
+        raise exits.Failure(f"the server at {where} is not an AMQP 0-9-1 broker", exits.PROTOCOL)
 
 
 def _answer(parameters: Parameters, deadline: float) -> bytes:
-    """Return the beginning of what a broker answers to a protocol header, up to the method's ids.
+    """Return the beginning of a broker's answer to a protocol header, up to the method's ids.
 
-    Raises: OSError, of which TimeoutError is a kind.
+    Raises: OSError, including TimeoutError.
     """
     from leveret.cli.contexts.trust import amqp_tls
     from leveret.client.blocking.link import open_link

@@ -1,13 +1,13 @@
 """Choose the broker of a command: one on this machine, or one by its HTTP API or its URI.
 
-A broker on this machine is named by its data directory or its settings file, another by the address
-of its API, by its URI or by a context.  Only this module chooses between them.  In order of
-precedence, they come from
+A broker on this machine is named by its data directory or its settings file, another one by the
+address of its API, by its URI or by a context.  Only this module chooses between them.  In order
+of precedence, they come from
 
-1. options, wherever they are: before the command (`root.py`), after the name of its group, or at
+1. options, in any place: before the command (`root.py`), after the name of its group, or at
    the end of the line.  If an option is given twice, the last one counts.  Options that name two
    brokers are refused;
-2. variables of the environment;
+2. environment variables;
 3. the current context, and then the default settings.
 
 With `--context`, an address (`--api`, `--uri`) replaces the address of the context.  The user,
@@ -50,7 +50,7 @@ ContextName = Annotated[
 #: The options of a group that name a broker.
 _OPTIONS: Final = ("--data-dir", "--config", "--api", "-A", "--context")
 
-#: Variables of the environment that name a broker of this machine.
+#: Environment variables that name a broker on this machine.
 _HERE_VARIABLES: Final = (
     "LEVERET_DATA_DIR",
     "LEVERET_CONFIG_FILE",
@@ -79,7 +79,7 @@ class Place:
         return frozenset(each.name for each in fields(self) if getattr(self, each.name))
 
     def over(self, further: Place) -> Place:
-        """Return the options of both; these override `further`, which is nearer to the start."""
+        """Return the options of both; these override those of `further`, which come earlier."""
         return replace(further, **{name: getattr(self, name) for name in self.said})
 
     def find_api(self) -> Path | Remote:
@@ -93,9 +93,9 @@ class Place:
         return _api_of(replace(context, api=place.api or context.api), place.context)
 
     def find_api_beside_uri(self) -> Path | Remote:
-        """Return the API of the broker that the URI leads to.
+        """Return the API of the broker that the URI names.
 
-        An API that was named with lower precedence than the URI is ignored, because it may belong
+        An API named with lower precedence than the URI is ignored, because it may belong
         to another broker: the current context does not apply to `--uri` or `LEVERET_URI`.
 
         Raises: Failure.
@@ -107,7 +107,7 @@ class Place:
         return _settings(None, None).management_socket if is_further else self.find_api()
 
     def find_socket(self) -> Path | None:
-        """Return the management socket of the broker; None if it is to be asked over AMQP.
+        """Return the management socket of the broker; None if AMQP is to be used.
 
         The socket is used if options or variables name the data directory or the settings of a
         broker on this machine, or if nothing names a broker and the default directory has a socket.
@@ -189,7 +189,7 @@ def _no_context() -> Context:
 
 
 def find_uri(given: str, default: str) -> tuple[str, Context]:
-    """Return the URI to connect to, and the context whose files belong to it, or an empty one.
+    """Return the URI to connect to, and the context that its files come from, or an empty one.
 
     `given` is the option at the end of the line.
 
@@ -199,7 +199,7 @@ def find_uri(given: str, default: str) -> tuple[str, Context]:
     if place.context:
         named = contexts().get(place.context)
         if place.uri:
-            # It may be another broker's, which is not to see the certificate of the context.
+            # It may name another broker, which must not get the certificate of the context.
             return place.uri, _no_context()
         return _uri_of(named, place.context), named
     if uri := place.uri or os.environ.get(URI_VARIABLE, ""):
@@ -281,8 +281,8 @@ def _api_without_options() -> Path | Remote:
 def _settings(data_dir: Path | None, config: Path | None) -> Settings:
     """Return the settings of a broker on this machine, for its data directory and its socket.
 
-    For these two, an option and the file that it names take precedence over variables.  A socket
-    that a variable names counts only if the data directory is not given by an option.
+    For these two, an option, and the file that it names, take precedence over variables.  A socket
+    from a variable counts only if no option names the data directory.
 
     Raises: Failure.
     """
@@ -306,15 +306,15 @@ def _settings(data_dir: Path | None, config: Path | None) -> Settings:
 
 
 class PlaceGroup(SafeGroup):
-    """A group whose commands take the group's options that name a broker as well."""
+    """A group whose commands also accept the group's options that name a broker."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Read the arguments, those options first wherever they stand before a `--`."""
+        """Read the arguments, with those options first, wherever they are before a `--`."""
         return super().parse_args(ctx, _place_first(args))
 
 
 def _place_first(args: list[str]) -> list[str]:
-    """Return the arguments with the options that name a place, and their values, at the front."""
+    """Return the arguments with the options that name a broker, and their values, first."""
     place: list[str] = []
     rest: list[str] = []
     left = iter(args)

@@ -1,4 +1,4 @@
-"""`leveret publish`: messages from the command line, a file or standard input, each confirmed."""
+"""`leveret publish`: publish messages from the command line, a file or stdin, with confirms."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from leveret.limits import CLIENT_MESSAGE_BYTES_MAX
 if TYPE_CHECKING:
     from leveret.wire.properties import BasicProperties
 
-#: Properties that are numbers.
+#: Numeric properties.
 _NUMBERS: Final = ("delivery_mode", "priority", "timestamp")
 
 
@@ -31,7 +31,7 @@ def publish(
     body: Annotated[
         bytes | None,
         typer.Argument(
-            metavar="[BODY]", parser=os.fsencode, help="The message; without it, standard input."
+            metavar="[BODY]", parser=os.fsencode, help="The message; by default, standard input."
         ),
     ] = None,
     exchange: Annotated[str, typer.Option("--exchange", "-e", help="The exchange.")] = "",
@@ -40,13 +40,13 @@ def publish(
         typer.Option("--file", "-f", help="Read the message from a file.", metavar="PATH"),
     ] = None,
     lines: Annotated[
-        bool, typer.Option("--lines", "-l", help="Publish each line of the input by itself.")
+        bool, typer.Option("--lines", "-l", help="Publish each line of the input as a message.")
     ] = False,
     transient: Annotated[
-        bool, typer.Option("--transient", help="A restart may lose it (default: persistent).")
+        bool, typer.Option("--transient", help="Lost at a restart (default: persistent).")
     ] = False,
     optional: Annotated[
-        bool, typer.Option("--optional", help="It is no failure when no queue takes it.")
+        bool, typer.Option("--optional", help="Succeed even if no queue takes it.")
     ] = False,
     header: Annotated[
         list[str] | None,
@@ -64,7 +64,7 @@ def publish(
     from leveret.cli.connecting import open_channel
 
     if body is not None and (file or lines):
-        raise exits.Failure("BODY goes with neither --file nor --lines", exits.USAGE)
+        raise exits.Failure("BODY cannot be combined with --file or --lines", exits.USAGE)
     properties = read_properties(property_ or [], header or [], transient)
     count = 0
     with open_channel(uri) as (_, channel):
@@ -79,7 +79,7 @@ def publish(
 
 
 def read_properties(pairs: list[str], headers: list[str], transient: bool) -> BasicProperties:
-    """Return the properties that the options give.  Raises: Failure."""
+    """Return the properties from the options.  Raises: Failure."""
     from leveret.wire.properties import BasicProperties
 
     properties = BasicProperties(delivery_mode=1 if transient else 2)
@@ -94,11 +94,11 @@ def read_properties(pairs: list[str], headers: list[str], transient: bool) -> Ba
 
 
 def _number(name: str, value: object) -> int:
-    """Return a property's number.  Raises: Failure."""
+    """Return the number in a property.  Raises: Failure."""
     try:
         return int(str(value))
     except ValueError:
-        raise exits.Failure(f"--property: {name} is a number", exits.USAGE) from None
+        raise exits.Failure(f"--property: {name} must be a number", exits.USAGE) from None
 
 
 def _messages(body: bytes | None, file: Path | None, lines: bool) -> Iterator[bytes]:
@@ -120,12 +120,12 @@ def _messages(body: bytes | None, file: Path | None, lines: bool) -> Iterator[by
 
 
 def _next(source: BinaryIO, name: str, lines: bool) -> bytes:
-    """Return the next line or all there is, as it came.  Raises: Failure; OSError."""
+    """Return the next line, or the whole input.  Raises: Failure; OSError."""
     most = CLIENT_MESSAGE_BYTES_MAX
     # A device such as /dev/zero never ends.
     data = source.readline(most + 1) if lines else source.read(most + 1)
     if len(data) > most:
-        text = f"{name}: a message holds {most} bytes at most; --lines publishes each line alone"
+        text = f"{name}: a message has at most {most} bytes; --lines publishes each line separately"
         raise exits.Failure(text, exits.USAGE)
     return data
 

@@ -1,8 +1,8 @@
-"""The top of the command: what commands there are, and how each of them ends.
+"""The top of the command: all commands, and how each of them ends.
 
-Invariants: a command's module is imported only when the command, its help or all commands are asked
-for; a failure is told in lines on standard error, never by a traceback.  Text of the command line
-is UTF-8 before a command sees it; paths and bytes may be anything.
+Invariants: a command's module is imported only for the command, its help or the list of all
+commands; a failure is printed in lines on standard error, never as a traceback.  Text of the
+command line is UTF-8 before a command gets it; paths and bytes may be anything.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from leveret.cli.printing.pipe import leave_broken_pipe
 from leveret.cli.suggesting import SafeGroup
 from leveret.escaping import escaped
 
-#: The commands and the modules that hold them, in the order of the help.
+#: The commands and their modules, in the order of the help.
 COMMANDS: Final = {
     "serve": "leveret.cli.serve",
     "ping": "leveret.cli.ping",
@@ -57,7 +57,7 @@ _BY_URI: Final = frozenset({"uri", "context"})
 _HERE: Final = frozenset({"data_dir", "config"})
 _BY_API: Final = _HERE | {"api", "context"}
 
-#: The commands that ask a broker, and those of these options that each can use.
+#: The commands that use a broker, and which of these options each can use.
 NAMED_BY: Final = {
     **dict.fromkeys(("serve", "restore", "store"), _HERE),
     **dict.fromkeys(("status", "top", "list", "ctl", "rabbitmqctl", "backup"), _BY_API),
@@ -66,10 +66,10 @@ NAMED_BY: Final = {
     "shell": _BY_API | _BY_URI,
 }
 
-#: What click gives to a wrong command line.
+#: click's exit code for a wrong command line.
 _CLICK_USAGE: Final = 2
 
-#: Set to anything, it has a fault of the command shown with the calls that led to it.
+#: If set, a bug in the command is shown with its traceback.
 TRACEBACK_VARIABLE: Final = "LEVERET_TRACEBACK"
 
 
@@ -77,7 +77,7 @@ Command = TyperCommand | TyperGroup
 
 
 class Commands(MutableMapping[str, Any]):
-    """The commands by name, each imported when it is first asked for."""
+    """The commands by name, each imported on first use."""
 
     def __init__(self, places: dict[str, str]) -> None:
         self._places = places
@@ -109,14 +109,14 @@ class Commands(MutableMapping[str, Any]):
 
 
 def command_of(app: typer.Typer) -> Command:
-    """Return the command that an app of one makes, or the group of an app of several."""
+    """Return the command of an app with one command, or the group of an app with several."""
     command = cast("Command", typer.main.get_command(app))
     _take_utf8(command)
     return command
 
 
 def _take_utf8(command: Any) -> None:
-    """Have a command, and all below it, refuse text that is not UTF-8."""
+    """Make a command, and all its subcommands, refuse text that is not UTF-8."""
     for inner in getattr(command, "commands", {}).values():
         _take_utf8(inner)
     if command.callback is not None:
@@ -124,11 +124,11 @@ def _take_utf8(command: Any) -> None:
 
 
 def _call(callback: Callable[..., Any], parameters: Sequence[Any], **values: Any) -> Any:
-    """Call a command with values that are UTF-8 wherever they are text.  Raises: Failure."""
+    """Call a command after checking that all text is UTF-8.  Raises: Failure."""
     for parameter in parameters:
         value = values.get(parameter.name)
         for text in value if isinstance(value, list | tuple) else (value,):
-            # What the system hands over and is no UTF-8 comes as surrogates.
+            # Arguments from the system that are not UTF-8 contain surrogates.
             if isinstance(text, str) and not _is_utf8(text):
                 name = parameter.metavar or parameter.name.upper()
                 if parameter.param_type_name == "option":
@@ -161,7 +161,7 @@ class Root(SafeGroup):
         windows_expand_args: bool = True,
         **extra: Any,
     ) -> Any:
-        """Run the command that `args` name and exit with its code."""
+        """Run the command in `args` and exit with its code."""
         if not standalone_mode:
             return super().main(
                 args, prog_name, complete_var, standalone_mode, windows_expand_args, **extra
@@ -169,11 +169,11 @@ class Root(SafeGroup):
         sys.exit(self._code(args, prog_name, complete_var, extra))
 
     def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]  # typer's name for it
-        """Run a command.  Raises: Failure for one whose output nobody reads any more."""
+        """Run a command.  Raises: Failure if the reader of its output has closed it."""
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
-            # typer would end the process by itself, with 1.
+            # typer would exit with 1 by itself.
             raise Failure("", NOT_READ) from None
 
     def _code(
@@ -187,7 +187,7 @@ class Root(SafeGroup):
         try:
             result = super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
             if sys.stdout is not None:
-                # Here what cannot be written is still told.
+                # Here a failed write is still reported.
                 sys.stdout.flush()
         except Failure as failure:
             if failure.code == NOT_READ:
@@ -209,8 +209,8 @@ class Root(SafeGroup):
             _write_no_more()
             return _fail(IO_FAILED, _refusal(error))
         except MemoryError:
-            return _fail(SYSTEM, "there is not enough memory for this")
-        except Exception as fault:  # noqa: BLE001 (a user is told in a line)
+            return _fail(SYSTEM, "not enough memory for this command")
+        except Exception as fault:  # noqa: BLE001 (a user gets one line)
             return _fail(INTERNAL, *_fault(fault))
         return result if isinstance(result, int) else OK
 
@@ -224,7 +224,7 @@ def _fail(code: int, *lines: str) -> int:
 
 
 def _escape(error: typer.TyperException) -> None:
-    """Escape what a wrong command line quotes of itself."""
+    """Escape the parts of a wrong command line that an error quotes."""
     for name in ("message", "option_name", "filename", "ui_filename", "param_hint"):
         text = getattr(error, name, None)
         if isinstance(text, str):
@@ -232,28 +232,28 @@ def _escape(error: typer.TyperException) -> None:
 
 
 def _refusal(error: OSError) -> str:
-    """Return what the system refused: of a file by its name, else of what is printed."""
+    """Return the text for a failed system call: of a named file, or else of the output."""
     if error.filename is None:
         return f"cannot write to standard output: {error.strerror or error}"
     return f"{os.fsdecode(error.filename)}: {error.strerror}"
 
 
 def _fault(fault: Exception) -> list[str]:
-    """Return a fault of ours in a line, or with its calls where that is asked for."""
+    """Return a bug as one line, or with its traceback if the variable is set."""
     if os.environ.get(TRACEBACK_VARIABLE):
         return "".join(traceback.format_exception(fault)).split("\n")
     frame = traceback.extract_tb(fault.__traceback__)[-1]
     place = f"{os.path.basename(frame.filename)}:{frame.lineno}"  # noqa: PTH119
     text = str(fault).partition("\n")[0]
     line = (
-        f"this is a fault of leveret, please report it: {type(fault).__name__}: {text} ({place}); "
-        f"with {TRACEBACK_VARIABLE}=1 it shows the calls"
+        f"this is a bug in leveret, please report it: {type(fault).__name__}: {text} ({place}); "
+        f"with {TRACEBACK_VARIABLE}=1 it shows the traceback"
     )
     return [line]
 
 
 def _write_no_more() -> None:
-    """Have what still waits for standard output go nowhere, so that the end is a quiet one."""
+    """Discard pending output, so that the process ends quietly."""
     with contextlib.suppress(OSError, ValueError):
         leave_broken_pipe()
 
@@ -269,7 +269,7 @@ app = typer.Typer(
 
 
 def version_text() -> str:
-    """Return version and build, judged by what was loaded: `leveret 0.1.0 (compiled, Python …)`."""
+    """Return version and build, as loaded: `leveret 0.1.0 (compiled, Python …)`."""
     import platform
 
     from leveret import __version__
@@ -310,17 +310,17 @@ def _root(
     if usable is not None and said.said and not said.said & usable:
         given = ", ".join(sorted(map(option_of, said.said)))
         text = (
-            f"leveret {context.invoked_subcommand} does not use {given}: name the broker by "
+            f"leveret {context.invoked_subcommand} does not use {given}: name the broker with "
             f"{' or '.join(sorted(map(option_of, usable)))}"
         )
         raise Failure(text, USAGE)
 
 
 def _open_streams() -> None:
-    """Stand in for standard streams that are closed, and let every text be printed.
+    """Replace closed standard streams, and make every text printable.
 
-    Without this the next file or socket would get their numbers.  What is written to a closed
-    standard output, and read from a closed standard input, fails; the log may go nowhere.
+    Otherwise the next file or socket would get their numbers.  Writes to a closed standard output
+    and reads from a closed standard input fail; the log is discarded.
     """
     for number, flags in ((0, os.O_WRONLY), (1, os.O_RDONLY), (2, os.O_WRONLY)):
         try:
@@ -332,7 +332,7 @@ def _open_streams() -> None:
     sys.stderr = sys.stderr or _stream(2, "w")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            # A terminal that is not UTF-8, or a path that is not, is no reason to fail.
+            # A terminal, or a path, that is not UTF-8 is no reason to fail.
             stream.reconfigure(errors="backslashreplace")
 
 
@@ -343,5 +343,5 @@ def _stream(number: int, mode: str) -> TextIO:
 def main() -> None:
     """Run the command line of this process."""
     _open_streams()
-    # The name also where it was started by `python -m leveret`.
+    # The name is the same for `python -m leveret`.
     app(prog_name="leveret")

@@ -1,7 +1,7 @@
 """`leveret serve`: run a broker until it is told to stop.
 
-The flags are made from the settings themselves, so that there is one for each and its help is the
-setting's description.
+The flags are created from the settings, so that each setting has one, with its description as
+help.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from leveret.config import ConfigError, Setting, describe_settings, load
 
 _HELP = """Run a broker until SIGTERM or SIGINT.
 
-It prints where it listens, and "Server startup complete" when it takes connections.
+It prints its address, and "Server startup complete" when it accepts connections.
 """
 
 
@@ -44,17 +44,17 @@ def serve(**flags: object) -> int:
 
 
 def import_broker() -> None:
-    """Import what runs a broker, which is most of what a start takes of a processor."""
+    """Import the broker's modules, which take most of the CPU time of a start."""
     with _absent("rich"):
         importlib.import_module("leveret.cli.serving.process")
 
 
 @contextmanager
 def _absent(package: str) -> Iterator[None]:
-    """Have imports find no `package`, unless it is imported already.
+    """Make imports of `package` fail, unless it is already imported.
 
-    structlog imports rich for tracebacks in colour, which a broker has no use for and which is a
-    quarter of the time that it takes to start.
+    structlog imports rich for coloured tracebacks, which a broker does not use and which take a
+    quarter of its start time.
     """
     if package in sys.modules:
         yield
@@ -68,7 +68,7 @@ def _absent(package: str) -> Iterator[None]:
 
 def app() -> typer.Typer:
     """Return the command, with a flag for each setting."""
-    # typer reads a function's signature; this one is as long as the list of settings.
+    # typer reads a function's signature; this one has a parameter for each setting.
     parameters = [_parameter(setting) for setting in describe_settings() if setting.flag]
     serve.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     serve.__annotations__ = {p.name: p.annotation for p in parameters}
@@ -78,7 +78,7 @@ def app() -> typer.Typer:
 
 
 def _parameter(setting: Setting) -> inspect.Parameter:
-    """Return the parameter of a setting's flag; None stands for a flag that is not given."""
+    """Return the parameter of a setting's flag; None means that the flag is not given."""
     # A path may be any bytes, other values are UTF-8.
     kind: Any = Path | None if setting.kind == "path" else str | None
     names = [setting.flag]
@@ -98,7 +98,7 @@ def _parameter(setting: Setting) -> inspect.Parameter:
 
 
 def _metavar(setting: Setting) -> str:
-    """Return what stands for the value in the help."""
+    """Return the placeholder for the value in the help."""
     if setting.kind == "true | false":
         return ""
     return setting.kind.replace(" | ", "|") if "|" in setting.kind else setting.kind.upper()

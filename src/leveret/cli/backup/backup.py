@@ -1,8 +1,9 @@
-"""`leveret backup`: a consistent copy of a broker's data while it runs, or while it is stopped.
+"""`leveret backup`: a consistent copy of a broker's data, whether the broker runs or not.
 
-The order of copying makes it consistent (`store.listing`), and a hold that keeps the broker from
-removing files meanwhile.  Everything confirmed before the command began is in it, for the hold
-begins with a sync.  A broker on another machine sends its files over HTTP (`remote`).
+Two things make it consistent: the order of copying (`store.listing`), and a hold that keeps the
+broker from removing files meanwhile.  It includes everything confirmed before the command began,
+since the hold begins with a sync.  A broker on another machine sends its files over HTTP
+(`remote`).
 """
 
 from __future__ import annotations
@@ -37,20 +38,20 @@ from leveret.store.recovery.recovery import LOCK_PATH
 
 
 def backup(
-    to: Annotated[Path, typer.Option("--to", metavar="DIR", help="Where the backup goes.")],
+    to: Annotated[Path, typer.Option("--to", metavar="DIR", help="The directory of the backup.")],
     data_dir: DataDir = None,
     config: Config = None,
     link: Annotated[
-        bool, typer.Option("--link", help="Hard links in place of copies, on one file system.")
+        bool, typer.Option("--link", help="Hard links instead of copies, on the same file system.")
     ] = False,
     api: Api = "",
     name: ContextName = "",
 ) -> int:
-    """Copy the data of a broker that runs on, on this machine or by its HTTP API on another."""
+    """Copy the data of a running broker, on this machine or on another by its HTTP API."""
     meant = Place(data_dir, config, api, name)
     place = meant.find_api()
     if link and isinstance(place, Remote):
-        text = f"--link is for a broker of this machine, and not for {place}"
+        text = f"--link needs a broker on this machine, and cannot be used with {place}"
         raise exits.Failure(text, exits.USAGE)
     began = time.monotonic()
     with failing():
@@ -67,7 +68,7 @@ def backup(
 
 
 def _copy_here(settings: Settings, to: Path, link: bool) -> Manifest:
-    """Copy the files of a broker of this machine.  Raises: Failure; StorageFailure; OSError."""
+    """Copy the files of a broker on this machine.  Raises: Failure; StorageFailure; OSError."""
     try:
         with Hold(settings.management_socket) as hold:
             return _copy_held(settings.data_dir, to, link, hold)
@@ -76,7 +77,7 @@ def _copy_here(settings: Settings, to: Path, link: bool) -> Manifest:
 
 
 def _copy_remote(place: Remote, to: Path) -> Manifest:
-    """Copy the files of a broker that sends them.  Raises: Failure; OSError."""
+    """Copy the files that a broker sends over HTTP.  Raises: Failure; OSError."""
     with RemoteBackup(place) as remote:
         total = sum(size for _, size in remote.files)
         _prepare(to, total)
@@ -91,11 +92,11 @@ def _copy_remote(place: Remote, to: Path) -> Manifest:
 
 @contextmanager
 def failing() -> Iterator[None]:
-    """Turn what the disk refuses into Failure."""
+    """Turn errors of the disk into Failure."""
     try:
         yield
     except DiskLocked as locked:
-        text = f"{locked}, but nobody listens at its management socket; see management_socket"
+        text = f"{locked}, but no broker listens on its management socket; see management_socket"
         raise exits.Failure(text, exits.UNUSABLE) from None
     except StorageFailure as failure:
         raise exits.Failure(str(failure), exits.UNUSABLE) from None
@@ -115,7 +116,7 @@ def _copy_held(data: Path, to: Path, link: bool, hold: Hold) -> Manifest:
 
 
 def _copy_stopped(data: Path, to: Path, link: bool) -> Manifest:
-    """Copy the files of a broker that does not run, which is kept from starting meanwhile."""
+    """Copy the files of a stopped broker, which cannot start meanwhile."""
     disk = ReadDisk(str(data))
     disk.lock(LOCK_PATH)
     manifest = _manifest(data)
@@ -126,7 +127,7 @@ def _copy_stopped(data: Path, to: Path, link: bool) -> Manifest:
 
 
 def _manifest(data: Path) -> Manifest:
-    """Return the manifest of a backup of a directory, without files.  Raises: Failure."""
+    """Return the manifest for a backup of a directory, still without files.  Raises: Failure."""
     for copy in look_at_format(ReadDisk(str(data))):
         if copy is not None:
             return Manifest(__version__, copy.uuid.hex(), time.time_ns() // 1_000_000, 0)
@@ -151,7 +152,7 @@ def _copy_all(
         for folder in FOLDERS:
             files = files_in(disk, folder)
             for path, size in files:
-                # The journal's open file goes on growing, and a start may cut it.
+                # The open file of the journal keeps growing, and a start may truncate it.
                 fixed = folder != JOURNAL_DIR or path != files[-1][0]
                 manifest.files.append(copier.copy(path, size, link=fixed))
                 beat()
@@ -159,15 +160,15 @@ def _copy_all(
 
 
 def _prepare(to: Path, total: int) -> None:
-    """Make the directory of a backup of so many bytes.  Raises: Failure; OSError."""
+    """Create the directory of a backup of so many bytes.  Raises: Failure; OSError."""
     make_folders(to)
     if shutil.disk_usage(to).free < total:
-        raise exits.Failure(f"{to} has no room for {total} bytes", exits.UNUSABLE)
+        raise exits.Failure(f"{to} has no space for {total} bytes", exits.UNUSABLE)
 
 
 @contextmanager
 def progress(doing: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Give what to call with the bytes done; it draws a bar on a terminal."""
+    """Yield a function that takes the number of bytes done; it draws a bar on a terminal."""
     if not sys.stderr.isatty():
         yield lambda _: None
         return
@@ -178,7 +179,7 @@ def progress(doing: str, total: int) -> Iterator[Callable[[int], None]]:
 
 
 def _nothing() -> None:
-    """Stand in where nobody wants to hear of progress."""
+    """Ignore progress."""
 
 
 def app() -> typer.Typer:

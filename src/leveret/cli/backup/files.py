@@ -1,7 +1,6 @@
-"""The files of a backup: copying, checksums, and the manifest that says what there is.
+"""The files of a backup: copies, checksums, and the manifest that lists them.
 
-    BACKUP/manifest.json     written last: a backup without it is not whole
-    BACKUP/format, journal/, state/, segments/    as in the data directory
+    BACKUP/manifest.json     written last: a backup without it is incomplete
 
 Invariants: every file and name is synced before the manifest is; the manifest has a checksum of
 itself; no path in it leads out of the backup.
@@ -24,7 +23,7 @@ from leveret.cli import exits
 from leveret.store.listing import FOLDERS
 
 MANIFEST: Final = "manifest.json"
-#: What a manifest of this layout calls itself.
+#: The version number of this layout in a manifest.
 LAYOUT: Final = 1
 
 PATH: Final = re.compile(
@@ -32,9 +31,9 @@ PATH: Final = re.compile(
 )
 
 BLOCK_BYTES: Final = 1024 * 1024
-#: Synced so often, a copy never makes the broker's syncs wait long for its bytes.
+#: With syncs this frequent, a copy never delays the broker's syncs for long.
 _SYNC_BYTES: Final = 4 * 1024 * 1024
-#: ioctl of Linux by which a file shares another one's blocks (linux/fs.h).
+#: Linux's ioctl for a file that shares the blocks of another (linux/fs.h).
 _FICLONE: Final = 0x40049409
 
 
@@ -49,7 +48,7 @@ class Copied:
 
 @dataclass
 class Manifest:
-    """What a backup holds, and the point in time that it is of."""
+    """The contents of a backup, and the time of its data."""
 
     version: str
     uuid: str
@@ -58,7 +57,7 @@ class Manifest:
     files: list[Copied] = field(default_factory=list)
 
     def write(self, directory: Path) -> None:
-        """Write it durably under its name.  Raises: OSError."""
+        """Write the manifest durably under its name.  Raises: OSError."""
         found: dict[str, Any] = {"leveret_backup": LAYOUT, **asdict(self)}
         found["xxh3"] = _digest(found)
         unnamed = directory / f"{MANIFEST}.new"
@@ -70,20 +69,20 @@ class Manifest:
 
 
 def read_manifest(directory: Path) -> Manifest:
-    """Return a backup's manifest.  Raises: Failure: it is not there, or is damaged."""
+    """Return a backup's manifest.  Raises: Failure if it is missing or damaged."""
     path = directory / MANIFEST
     try:
         found = json.loads(path.read_bytes())
         stored = found.pop("xxh3")
         if stored != _digest(found) or found.pop("leveret_backup") != LAYOUT:
-            raise ValueError("its checksum does not hold")
+            raise ValueError("its checksum does not match")
         files = [Copied(**each) for each in found.pop("files")]
         for each in files:
             if not PATH.fullmatch(each.path):
-                raise ValueError(f"it names {each.path!r}")
+                raise ValueError(f"it contains the path {each.path!r}")
         return Manifest(**found, files=files)
     except OSError as error:
-        text = f"{directory} is no whole backup: {MANIFEST}: {error.strerror}"
+        text = f"{directory} is not a complete backup: {MANIFEST}: {error.strerror}"
         raise exits.Failure(text, exits.UNUSABLE) from None
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         text = f"{directory}: {MANIFEST} is damaged: {error}"
@@ -91,12 +90,12 @@ def read_manifest(directory: Path) -> Manifest:
 
 
 def _digest(found: dict[str, Any]) -> str:
-    """Return the checksum of a manifest without it."""
+    """Return the checksum of a manifest, over its other fields."""
     return xxh3_128(json.dumps(found, sort_keys=True).encode()).hexdigest()
 
 
 class Copier:
-    """Copies files from one directory to another.  `beat` is called with the bytes copied since."""
+    """Copies files from one directory to another.  `beat` gets the number of newly copied bytes."""
 
     def __init__(
         self, source: Path, target: Path, beat: Callable[[int], None], *, links: bool = False
@@ -109,7 +108,7 @@ class Copier:
     def copy(self, path: str, size: int, *, link: bool = False) -> Copied:
         """Copy the first `size` bytes of a file, durably; `link` allows a hard link.
 
-        Where the file system can, the copy shares the blocks of its source.  Raises: OSError.
+        If the file system supports it, the copy shares the blocks of its source.  Raises: OSError.
         """
         source, target = self._source / path, self._target / path
         if link and self._links:
@@ -145,7 +144,7 @@ def write_blocks(writing: int, blocks: Iterable[bytes], beat: Callable[[int], No
         position += len(block)
         if position - synced >= _SYNC_BYTES:
             os.fdatasync(writing)
-            # What is on the disk need not push the broker's pages out of memory.
+            # Synced pages need not displace the broker's pages in the page cache.
             os.posix_fadvise(writing, 0, position, os.POSIX_FADV_DONTNEED)
             synced = position
         beat(len(block))
@@ -153,18 +152,18 @@ def write_blocks(writing: int, blocks: Iterable[bytes], beat: Callable[[int], No
 
 
 def _blocks_of(reading: int, size: int) -> Iterator[bytes]:
-    """Yield a file's first bytes.  Raises: OSError, also where there are fewer."""
+    """Yield a file's first bytes.  Raises: OSError, also if there are fewer."""
     position = 0
     while position < size:
         block = os.pread(reading, min(BLOCK_BYTES, size - position), position)
         if not block:
-            raise OSError(0, "the file became shorter")
+            raise OSError(0, "the file was truncated")
         position += len(block)
         yield block
 
 
 def make_folders(directory: Path) -> None:
-    """Make a directory with the folders of a store, for its owner alone.  Raises: OSError."""
+    """Create a directory with the folders of a store, for its owner only.  Raises: OSError."""
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     for folder in FOLDERS:
         (directory / folder).mkdir(mode=0o700, exist_ok=True)
@@ -188,13 +187,13 @@ def sync_folder(folder: Path) -> None:
 
 
 def create(path: Path) -> Any:
-    """Make and open a file that only its owner can read."""
+    """Create and open a file that only its owner can read."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     return os.fdopen(descriptor, "r+b", buffering=0)
 
 
 def _clone(reading: int, writing: int) -> bool:
-    """Let one file share another one's blocks; return False where that cannot be."""
+    """Make a file share the blocks of another; return False if the file system cannot."""
     try:
         fcntl.ioctl(writing, _FICLONE, reading)
     except OSError:

@@ -1,4 +1,4 @@
-"""Holding a running broker's files while they are copied, by `POST /api/backup` of its socket."""
+"""Hold a running broker's files while they are copied, by `POST /api/backup` on its socket."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from leveret.cli.management_client import UnixConnection
 from leveret.limits import CLI_ANSWER_BYTES_MAX
 from leveret.management.listening.unix_socket import ForeignSocket
 
-#: How often the broker hears that this process is alive.
+#: The interval at which this process shows the broker that it is alive.
 _BEAT_SECONDS: Final = 2.0
 
 
 class NoBroker(Exception):
-    """Nobody listens at the socket."""
+    """No broker listens on the socket."""
 
 
 class Hold:
-    """A hold; `answer` is what the broker said when it began.
+    """A hold; `answer` is the broker's first answer.
 
     It ends with `end`, with the context, or with this process.  Raises: NoBroker; Failure.
     """
@@ -40,7 +40,7 @@ class Hold:
             text = f"{socket}: {error.strerror}"
             raise exits.Failure(text, exits.NO_PERMISSION) from None
         except PermissionError:
-            text = f"{socket} is another user's: only who runs the broker may back it up"
+            text = f"{socket} belongs to another user: only the broker's user can back it up"
             raise exits.Failure(text, exits.NO_PERMISSION) from None
         except (FileNotFoundError, ConnectionRefusedError):
             raise NoBroker from None
@@ -68,23 +68,23 @@ class Hold:
         self.close()
 
     def close(self) -> None:
-        """Go away: the broker notices, and lets go."""
+        """Disconnect: the broker notices, and releases the files."""
         self._connection.close()
 
     def beat(self) -> None:
-        """Let the broker know, now and then, that this process is alive.  Raises: Failure."""
+        """Show the broker, from time to time, that this process is alive.  Raises: Failure."""
         now = time.monotonic()
         if now - self._beaten >= _BEAT_SECONDS:
             self._beaten = now
             self._send(b"1\r\n.\r\n")
 
     def end(self) -> None:
-        """End the hold.  Raises: Failure: it did not last until now."""
+        """End the hold.  Raises: Failure if it ended too early."""
         self._send(b"0\r\n\r\n")
         with self._failing():
             last = json.loads(self._response.readline(CLI_ANSWER_BYTES_MAX) or b"{}")
             if last.get("lasted") is not True:
-                text = "the broker let go of its files too early: the backup is not complete"
+                text = "the broker released its files too early: the backup is not complete"
                 raise exits.Failure(text, exits.IO_FAILED)
 
     def _send(self, data: bytes) -> None:
@@ -93,9 +93,9 @@ class Hold:
 
     @contextlib.contextmanager
     def _failing(self) -> Iterator[None]:
-        """Turn what can go wrong into Failure."""
+        """Turn errors of the connection into Failure."""
         try:
             yield
         except (OSError, ValueError, http.client.HTTPException) as error:
-            text = f"the broker went away while its files were copied: {error!r}"
+            text = f"the connection to the broker failed while its files were copied: {error!r}"
             raise exits.Failure(text, exits.UNAVAILABLE) from None

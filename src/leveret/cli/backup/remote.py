@@ -1,11 +1,11 @@
 """The files of a broker on another machine, sent over HTTP (`/api/backups` of its API).
 
-The broker keeps all files while they are read here.  A connection that breaks is made again, and
-the file goes on where it broke.  What arrived is compared with the checksums of what was sent
-before anything looks like a backup.
+The broker keeps all files while they are read here.  A lost connection is opened again, and the
+file continues from there.  The received files are compared with the checksums of the sent ones
+before the manifest makes them a backup.
 
-Invariants: a file is written below the directory of the backup alone, whatever a broker calls it;
-a broker that is asked for a backup hears in the end that it is over, if it can be reached.
+Invariants: files are only written below the directory of the backup, whatever paths a broker sends;
+a broker is told that the backup is over, if it can be reached.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from leveret.cli.backup.files import BLOCK_BYTES, PATH, Copied, Manifest, create
 from leveret.cli.contexts.remote import Remote
 from leveret.cli.management_client import ask, read_body
 
-#: Before each further request for a file of which nothing more comes.
+#: The pauses before further requests for a file that makes no progress.
 _PAUSES_SECONDS: Final = (0.0, 1.0, 5.0)
 
 _ID: Final = re.compile(r"[0-9a-f]{32}")
@@ -41,7 +41,7 @@ class _File(msgspec.Struct):
 
 
 class _Told(msgspec.Struct):
-    """What the broker tells of a backup."""
+    """The broker's description of a backup."""
 
     id: str
     product_version: str
@@ -52,7 +52,7 @@ class _Told(msgspec.Struct):
 
 
 class RemoteBackup:
-    """A backup that a broker makes for this process; `files` are its paths and sizes.
+    """A backup that a broker provides for this process; `files` are its paths and sizes.
 
     It ends with the context.  Raises: Failure.
     """
@@ -63,7 +63,7 @@ class RemoteBackup:
         self._path = f"/api/backups/{told.id}"
         self._connection = place.connection()
         self.files: Final = [(each.path, each.bytes) for each in told.files]
-        #: What it is of, without files.
+        #: The manifest, still without files.
         self.manifest: Final = Manifest(
             told.product_version, told.uuid, told.time_ms, told.durable_group
         )
@@ -78,7 +78,7 @@ class RemoteBackup:
         trace: TracebackType | None,
     ) -> None:
         self._connection.close()
-        # A broker that does not hear it lets go of its files by itself.
+        # A broker that does not receive this releases its files by itself.
         with contextlib.suppress(exits.Failure):
             ask(self._place, "DELETE", self._path)
 
@@ -93,7 +93,7 @@ class RemoteBackup:
         return copied
 
     def check(self, copied: list[Copied]) -> None:
-        """Check that the broker kept its files until now, and that they arrived as it read them.
+        """Check that the broker kept its files until now, and that they arrived undamaged.
 
         Raises: Failure.
         """
@@ -101,11 +101,11 @@ class RemoteBackup:
         sent = {each.path: each.xxh3 for each in told.files}
         for each in copied:
             if sent.get(each.path) != each.xxh3:
-                text = f"{each.path} did not arrive as the broker read it: make the backup again"
+                text = f"{each.path} was damaged on the way from the broker: make the backup again"
                 raise exits.Failure(text, exits.IO_FAILED)
 
     def _read(self, answer: object) -> _Told:
-        """Return what the broker tells of a backup.  Raises: Failure for what no broker tells."""
+        """Return the broker's description of a backup.  Raises: Failure if it is invalid."""
         try:
             told = msgspec.convert(answer, _Told)
         except msgspec.ValidationError as error:
@@ -114,11 +114,11 @@ class RemoteBackup:
             raise self._strange(f"the id {told.id!r}")
         paths = {each.path for each in told.files if PATH.fullmatch(each.path) and each.bytes >= 0}
         if len(paths) != len(told.files):
-            raise self._strange("files that no backup has")
+            raise self._strange("files that do not belong in a backup")
         return told
 
     def _strange(self, what: str) -> exits.Failure:
-        text = f"{self._place} answers as no broker does that can be backed up: {what}"
+        text = f"{self._place} sends an invalid description of a backup: {what}"
         return exits.Failure(text, exits.PROTOCOL)
 
     def _blocks(self, path: str, size: int) -> Iterator[bytes]:
@@ -139,12 +139,12 @@ class RemoteBackup:
                 self._connection.close()
                 failures = 0 if at > before else failures + 1
                 if failures > len(_PAUSES_SECONDS):
-                    text = f"{self._place} does not send {path} ({error!r}); its log may say why"
+                    text = f"{self._place} does not send {path} ({error!r}); see its log"
                     raise exits.Failure(text, exits.UNAVAILABLE) from None
                 time.sleep(_PAUSES_SECONDS[max(0, failures - 1)])
 
     def _request(self, path: str, at: int) -> http.client.HTTPResponse:
-        """Ask for a file from a position on.  Raises: OSError; HTTPException; Failure."""
+        """Request a file from a position on.  Raises: OSError; HTTPException; Failure."""
         where = f"{self._place.prefix}{self._path}/files/{quote(path, safe='')}?offset={at}"
         self._connection.request("GET", where, headers=self._place.headers())
         response = self._connection.getresponse()
@@ -152,9 +152,9 @@ class RemoteBackup:
             return response
         read_body(response)
         if response.status in {http.client.UNAUTHORIZED, http.client.FORBIDDEN}:
-            text = f"{self._place} refuses to send {path}: the right to it went"
+            text = f"{self._place} refuses to send {path}: the user has lost the permission"
             raise exits.Failure(text, exits.NO_PERMISSION)
         if response.status == http.client.NOT_FOUND:
-            text = f"{self._place} let go of its files too early: the backup is not complete"
+            text = f"{self._place} released its files too early: the backup is not complete"
             raise exits.Failure(text, exits.IO_FAILED)
         raise http.client.HTTPException(f"{response.status} {response.reason}")

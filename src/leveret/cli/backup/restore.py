@@ -1,4 +1,4 @@
-"""`leveret restore`: a backup becomes a data directory again, every byte of it verified."""
+"""`leveret restore`: turn a backup into a data directory, and verify every byte of it."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def restore(
     data_dir: DataDir = None,
     config: Config = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Take a damaged backup too, and say what is bad.")
+        bool, typer.Option("--force", help="Restore even a damaged backup, and list the damage.")
     ] = False,
 ) -> int:
-    """Make a data directory of a backup, verified and synced; the broker must not run.
+    """Create a data directory from a backup, verified and synced; the broker must not run.
 
-    It ends with 0 when all is whole, 1 when it was forced and is not, 2 when it was refused.
+    It ends with 0 if the backup is intact, 1 if a damaged one was forced, 2 if it was refused.
     """
     data = Place(data_dir, config).settings().data_dir
     need_empty(data)
@@ -62,7 +62,7 @@ def restore(
 
 
 def _files_of(backup: Path, force: bool) -> tuple[list[Copied], list[str]]:
-    """Return the files of a backup, by the manifest or, where it must be, by looking."""
+    """Return the files of a backup, from its manifest or, if forced, from its directories."""
     try:
         return read_manifest(backup).files, []
     except exits.Failure as failure:
@@ -78,7 +78,7 @@ def _files_of(backup: Path, force: bool) -> tuple[list[Copied], list[str]]:
 
 
 def _copy(backup: Path, data: Path, files: list[Copied]) -> list[str]:
-    """Copy all files; return what is wrong with them."""
+    """Copy all files; return their faults."""
     faults: list[str] = []
     with progress("restoring", sum(each.bytes for each in files)) as advance:
         copier = Copier(backup, data, advance)
@@ -87,20 +87,20 @@ def _copy(backup: Path, data: Path, files: list[Copied]) -> list[str]:
             if not source.is_file():
                 faults.append(f"{each.path} is missing")
                 continue
-            # A linked file may have grown since; what came after belongs to no backup.
+            # A linked file may have grown since; the additional bytes do not belong to the backup.
             size = min(each.bytes, source.stat().st_size)
             if size < each.bytes:
                 faults.append(f"{each.path} has {size} of {counted(each.bytes, 'byte')}")
             if copier.copy(each.path, size).xxh3 != each.xxh3 and each.xxh3 and size == each.bytes:
-                faults.append(f"{each.path} does not check")
+                faults.append(f"{each.path} does not match its checksum")
             if each.path == FORMAT_PATH:
-                # Until all is there it must not look like a store.
+                # Until everything is copied, the directory must not look like a store.
                 (data / FORMAT_PATH).rename(data / f"{FORMAT_PATH}.new")
     return faults
 
 
 def _name_format(data: Path) -> None:
-    """Make the directory a store: the last step, after all else is synced."""
+    """Make the directory a store: the last step, after everything else is synced."""
     sync_folders(data)
     with contextlib.suppress(FileNotFoundError):
         (data / f"{FORMAT_PATH}.new").rename(data / FORMAT_PATH)
@@ -108,7 +108,7 @@ def _name_format(data: Path) -> None:
 
 
 def _remove(data: Path) -> None:
-    """Remove what was copied; the directory stays."""
+    """Remove the copied files; the directory stays."""
     for folder in FOLDERS:
         for path in (data / folder).iterdir():
             path.unlink()

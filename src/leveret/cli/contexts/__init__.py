@@ -1,1 +1,1 @@
-"""Brokers on other machines: contexts by name, and asking the API of one."""
+"""Brokers on other machines: contexts by name, and requests to their APIs."""

@@ -1,4 +1,4 @@
-"""`leveret context`: names for brokers on other machines, as `kubectl config` has for clusters."""
+"""`leveret context`: names for brokers on other machines, like `kubectl config` for clusters."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from leveret.cli.printing import output
 from leveret.cli.printing.rows import print_rows
 from leveret.cli.suggesting import SafeGroup
 
-#: What is shown of a password, and of an address that cannot be read: one may stand in it.
+#: Shown for a password, and for an address that cannot be parsed: it may contain a password.
 _SET: Final = "(set)"
 _UNREADABLE: Final = "(cannot be read)"
 
@@ -32,10 +32,10 @@ def show_all() -> None:
 
 def use(
     name: Annotated[
-        str, typer.Argument(metavar="[NAME]", help="The context; without it none is current.")
+        str, typer.Argument(metavar="[NAME]", help="The context; without it, none is current.")
     ] = "",
 ) -> None:
-    """Have all commands ask the broker of a context, unless they are told otherwise."""
+    """Make all commands use the broker of a context, unless told otherwise."""
     contexts = Contexts.load()
     if name:
         contexts.get(name)
@@ -46,21 +46,21 @@ def use(
 def put(
     name: Name,
     api: Annotated[str, typer.Option(metavar="URL", help="Its API: https://host:15671.")] = "",
-    uri: Annotated[str, typer.Option(metavar="URI", help="Where it speaks AMQP.")] = "",
-    user: Annotated[str, typer.Option(help="Who asks the API.")] = "",
+    uri: Annotated[str, typer.Option(metavar="URI", help="Its AMQP URI.")] = "",
+    user: Annotated[str, typer.Option(help="The user for the API.")] = "",
     password_file: Annotated[
         str, typer.Option(metavar="PATH", help="A file whose first line is the password.")
     ] = "",
     ask_password: Annotated[
-        bool, typer.Option("--ask-password", help="Read the password, and keep it in the file.")
+        bool, typer.Option("--ask-password", help="Read the password, and store it in the file.")
     ] = False,
-    ca_file: Annotated[str, typer.Option(metavar="PATH", help="Whom to trust (PEM).")] = "",
+    ca_file: Annotated[str, typer.Option(metavar="PATH", help="Trusted authorities (PEM).")] = "",
     certificate_file: Annotated[
         str, typer.Option(metavar="PATH", help="The client's certificate (PEM).")
     ] = "",
     key_file: Annotated[str, typer.Option(metavar="PATH", help="Its key (PEM).")] = "",
 ) -> None:
-    """Make a context, or change what is given of one."""
+    """Create a context, or change the given fields of one."""
     from leveret.cli.contexts.remote import Remote
     from leveret.cli.ctl.asking import secret
     from leveret.cli.options import read_uri
@@ -90,7 +90,7 @@ def put(
 
 def show(
     name: Annotated[
-        str, typer.Argument(metavar="[NAME]", help="The context; without it the current one.")
+        str, typer.Argument(metavar="[NAME]", help="The context; by default the current one.")
     ] = "",
 ) -> int:
     """Print a context, without its password."""
@@ -103,7 +103,7 @@ def show(
 
 
 def delete(name: Name) -> None:
-    """Forget a context."""
+    """Delete a context."""
     contexts = Contexts.load()
     contexts.get(name)
     del contexts.by_name[name]
@@ -113,7 +113,7 @@ def delete(name: Name) -> None:
 
 
 def _shown(context: Context) -> dict[str, str]:
-    """Return what is set of a context, without secrets."""
+    """Return the set fields of a context, without secrets."""
     from leveret.cli.contexts.remote import Remote
     from leveret.client.uri import parse_uri
 

@@ -1,4 +1,4 @@
-"""Contexts: brokers on other machines by names of the user's own, in one file.
+"""Contexts: a user's own names for brokers on other machines, in one file.
 
     current = "prod"
 
@@ -9,8 +9,8 @@
     password_file = "/home/ann/.leveret-prod"
 
 The file is `contexts.toml` in the directory `leveret` of the user's configuration directory
-(`XDG_CONFIG_HOME`, else `~/.config`).  It may hold passwords, so it is refused where others could
-read it.
+(`XDG_CONFIG_HOME`, else `~/.config`).  It may contain passwords, so it is refused if other users
+can read it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ import msgspec
 
 from leveret.cli.exits import CANNOT_CREATE, CONFIG, USAGE, Failure
 
-#: The largest file that is read.
+#: The largest accepted file.
 _FILE_BYTES_MAX: Final = 1024 * 1024
 
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
@@ -37,28 +37,28 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 
 @dataclass(frozen=True)
 class Context:
-    """One broker; what is empty is not set."""
+    """One broker; empty fields are not set."""
 
     #: The HTTP API, such as https://host:15671.
     api: str = ""
-    #: Where AMQP is spoken.
+    #: The AMQP URI.
     uri: str = ""
     user: str = ""
     password: str = field(default="", repr=False)
     password_file: str = ""
-    #: PEM files: who is trusted, and who the client is.
+    #: PEM files: the trusted authorities, and the client's certificate and key.
     ca_file: str = ""
     certificate_file: str = ""
     key_file: str = ""
 
 
-#: What may be set of a context.
+#: The fields of a context.
 FIELDS: Final = tuple(one.name for one in fields(Context))
 
 
 @dataclass
 class Contexts:
-    """All contexts of a user, and which of them is current; empty for none."""
+    """All contexts of a user, and the name of the current one; empty for none."""
 
     path: Path
     by_name: dict[str, Context] = field(default_factory=dict)
@@ -66,7 +66,7 @@ class Contexts:
 
     @classmethod
     def load(cls, path: Path | None = None) -> Self:
-        """Read the file; there are none where it is not there.  Raises: Failure."""
+        """Read the file; a missing file has no contexts.  Raises: Failure."""
         place = path or default_path()
         try:
             with place.open("rb") as file:
@@ -77,7 +77,7 @@ class Contexts:
         except OSError as error:
             raise Failure(f"{place}: {error.strerror}", CONFIG) from None
         if mode & 0o077:
-            text = f"{place} may hold passwords and others may read it: chmod 600 {place}"
+            text = f"{place} may contain passwords, but other users can read it: chmod 600 {place}"
             raise Failure(text, CONFIG)
         try:
             if len(raw) > _FILE_BYTES_MAX:
@@ -95,7 +95,7 @@ class Contexts:
         return self.by_name[name]
 
     def save(self) -> None:
-        """Write the file as a whole, for its user alone.  Raises: Failure."""
+        """Replace the file atomically, readable by its user only.  Raises: Failure."""
         lines = [f"current = {json.dumps(self.current, ensure_ascii=False)}\n"]
         for name, context in sorted(self.by_name.items()):
             lines.append(f"\n[context.{json.dumps(name, ensure_ascii=False)}]\n")
@@ -118,34 +118,34 @@ class Contexts:
 
 
 def default_path() -> Path:
-    """Return where the file of this user is."""
+    """Return the path of the user's file."""
     base = os.environ.get("XDG_CONFIG_HOME", "")
-    # A relative one is to be ignored (XDG Base Directory Specification).
+    # A relative path must be ignored (XDG Base Directory Specification).
     root = Path(base) if base.startswith("/") else Path.home() / ".config"
     return root / "leveret" / "contexts.toml"
 
 
 def check_text(value: str, what: str) -> str:
-    """Return a text that the file can hold.  Raises: Failure."""
+    """Return a text if the file can store it.  Raises: Failure."""
     if _CONTROL.search(value):
-        raise Failure(f"{what} has a control character in it", USAGE)
+        raise Failure(f"{what} contains a control character", USAGE)
     return value
 
 
 class _File(msgspec.Struct, forbid_unknown_fields=True):
-    """What the file holds."""
+    """The contents of the file."""
 
     current: str = ""
     context: dict[str, dict[str, str]] = {}
 
 
 def _parse(found: dict[str, object]) -> tuple[dict[str, Context], str]:
-    """Return contexts and the current one's name.  Raises: ValueError; ValidationError."""
+    """Return the contexts and the name of the current one.  Raises: ValueError; ValidationError."""
     file = msgspec.convert(found, _File)
     for name, table in file.context.items():
         for key in table.keys() - FIELDS:
-            raise ValueError(f"[context.{name}]: {key!r} is unknown; there are {', '.join(FIELDS)}")
+            raise ValueError(f"[context.{name}]: {key!r} is unknown; known: {', '.join(FIELDS)}")
     if file.current and file.current not in file.context:
-        text = f"`current` is {file.current!r}, and there is no [context.{file.current}]"
+        text = f"`current` is {file.current!r}, but [context.{file.current}] is missing"
         raise ValueError(text)
     return {name: Context(**table) for name, table in file.context.items()}, file.current

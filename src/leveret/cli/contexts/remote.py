@@ -1,4 +1,4 @@
-"""The HTTP API of a broker on another machine: where it is, who asks, and whom he trusts."""
+"""The HTTP API of a broker on another machine: address, user, and trusted authorities."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 #: The password of the user who calls the API.
 PASSWORD_VARIABLE: Final = "LEVERET_API_PASSWORD"  # noqa: S105 (it is the name of one)
 
-#: How long connecting and each piece of an answer may take.
+#: The time limit for connecting and for each piece of an answer.
 SECONDS_MAX: Final = 30.0
 
 _PORTS: Final = {"http": 15672, "https": 15671}
@@ -27,12 +27,12 @@ _PORTS: Final = {"http": 15672, "https": 15671}
 
 @dataclass(frozen=True)
 class Remote:
-    """An API by HTTP or HTTPS; it is shown without its password."""
+    """An API by HTTP or HTTPS; its text form omits the password."""
 
     scheme: str
     host: str
     port: int
-    #: What stands before `/api/` in a path.
+    #: The part of a path before `/api/`.
     prefix: str
     user: str
     password: str = field(repr=False)
@@ -47,7 +47,7 @@ class Remote:
             parts = urlsplit(context.api)
             port = parts.port
         except ValueError:
-            # A / or a [ in a password is read as part of the host or the port.
+            # A / or a [ in a password is parsed as part of the host or the port.
             text = "the host or the port is invalid (write a / in the password as %2F, a [ as %5B)"
             raise _wrong(text) from None
         if parts.scheme not in _PORTS or not parts.hostname:
@@ -72,7 +72,7 @@ class Remote:
         return f"{self.scheme}://{host}:{self.port}{self.prefix}"
 
     def connection(self) -> http.client.HTTPConnection:
-        """Return a connection that is not open yet.  Raises: Failure for files that do not fit."""
+        """Return a connection that is not open yet.  Raises: Failure for unusable files."""
         if self.scheme == "http":
             return http.client.HTTPConnection(self.host, self.port, timeout=SECONDS_MAX)
         return http.client.HTTPSConnection(
@@ -80,12 +80,12 @@ class Remote:
         )
 
     def headers(self) -> dict[str, str]:
-        """Return what says who asks."""
+        """Return the header that authenticates the user."""
         raw = f"{self.user}:{self.password}".encode()
         return {"Authorization": f"Basic {base64.b64encode(raw).decode()}"}
 
     def _tls(self) -> ssl.SSLContext:
-        """Return whom is trusted, and who the client is.  Raises: Failure."""
+        """Return the TLS settings of the client.  Raises: Failure."""
         from leveret.cli.contexts.trust import tls_of
 
         return tls_of(self.ca_file, self.certificate_file, self.key_file)
@@ -97,7 +97,7 @@ def _wrong(why: str) -> Failure:
 
 
 def _password(context: Context) -> str:
-    """Return the password of who asks; guest's own where none is set.  Raises: Failure."""
+    """Return the user's password; by default guest's own.  Raises: Failure."""
     if given := os.environ.get(PASSWORD_VARIABLE):
         return given
     if context.password_file:

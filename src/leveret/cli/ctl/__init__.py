@@ -1,8 +1,8 @@
-"""`leveret ctl`: what an operator does with a running broker, in rabbitmqctl's words.
+"""`leveret ctl`: operate a running broker, with the commands of rabbitmqctl.
 
-Everything goes through the broker's HTTP API.  On the broker's machine that is its Unix socket,
-which lets in only the user who runs it, without a password; elsewhere it is asked over HTTPS, by a
-context.  The commands lie in a file for each concept.
+Everything goes through the broker's HTTP API.  On the broker's machine it is used over its Unix
+socket, without a password, by the user who runs the broker only; from other machines over HTTPS,
+with a context.  Each concept has a file with its commands.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ def _target(
     api: Api = "",
     name: ContextName = "",
 ) -> None:
-    """Operate a broker, in rabbitmqctl's words.
+    """Operate a broker, with the commands of rabbitmqctl.
 
-    It calls the broker's HTTP API, as --data-dir, --config, --api or --context names it, and does
+    It calls the broker's HTTP API, as named by --data-dir, --config, --api or --context, and does
     not read LEVERET_URI.
     """
     context.obj = Target(Place(data_dir, config, api, name))

@@ -1,4 +1,4 @@
-"""What the commands of `leveret ctl` share: which broker, how a path is written, options."""
+"""Shared parts of the commands of `leveret ctl`: the broker, paths, options."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from leveret.cli.options import read_json
 from leveret.cli.place import Place
 from leveret.limits import SHORT_STRING_BYTES_MAX
 
-#: How much of a name that is too long an error quotes.
+#: The number of characters that an error quotes of a name that is too long.
 _QUOTED = 40
 
 Vhost = Annotated[str, typer.Option("--vhost", "-p", help="The vhost.")]
-NewOwner = Annotated[str, typer.Argument(metavar="USER", help="Whose it is from then on.")]
-Format = Annotated[Literal["table", "json", "tsv"], typer.Option("--format", help="How to print.")]
+NewOwner = Annotated[str, typer.Argument(metavar="USER", help="The new owner.")]
+Format = Annotated[Literal["table", "json", "tsv"], typer.Option("--format", help="The format.")]
 
 
 @dataclass(frozen=True)
 class Target:
-    """The broker that a command is for."""
+    """The broker of a command."""
 
     place: Place
     #: Whether the command, such as a shell, also connects to this broker over AMQP.
@@ -39,7 +39,7 @@ class Target:
         query: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> object:
-        """Send a request for the path of those names; return its JSON.  Raises: Failure."""
+        """Send a request for a path of these names; return the answer's JSON.  Raises: Failure."""
         from leveret.cli.management_client import ask
 
         where = "/api/" + "/".join(quote(_name(part), safe="") for part in path)
@@ -56,12 +56,12 @@ class Target:
 
         found = self.ask("GET", *path)
         if not isinstance(found, list):
-            raise exits.Failure("the broker's answer is no listing", exits.PROTOCOL)
+            raise exits.Failure("the broker's answer is not a list", exits.PROTOCOL)
         print_rows(found, None if form == "json" else columns, form)
 
 
 def _name(text: str) -> str:
-    """Return a name that a path can hold.  Raises: Failure."""
+    """Return a name if it is valid in a path.  Raises: Failure."""
     try:
         size = len(text.encode())
     except UnicodeEncodeError:
@@ -78,7 +78,7 @@ def _name(text: str) -> str:
 
 
 def target(context: typer.Context) -> Target:
-    """Return the broker that the group's options name."""
+    """Return the broker named by the group's options."""
     return cast("Target", context.obj)
 
 
@@ -91,9 +91,9 @@ def json_of(text: str, what: str) -> object:
 
 
 def secret(given: str) -> str:
-    """Return a password: as given, or without one the first line of standard input.
+    """Return a password: the given one, or the first line of standard input.
 
-    Raises: Failure for an empty one.
+    Raises: Failure for an empty password.
     """
     password = given
     if not password:
@@ -102,5 +102,5 @@ def secret(given: str) -> str:
         else:
             password = sys.stdin.readline().rstrip("\r\n")
     if not password:
-        raise exits.Failure("an empty password lets nobody in", exits.USAGE)
+        raise exits.Failure("the password is empty, and nobody could log in with it", exits.USAGE)
     return password

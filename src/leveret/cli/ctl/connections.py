@@ -1,7 +1,7 @@
-"""Closing the connections of clients.
+"""Close the connections of clients.
 
-A connection is named as the lists name it, `1.2.3.4:5 -> 1.2.3.4:5672`, or without blanks in angle
-brackets, `<1.2.3.4:5->1.2.3.4:5672>`, where a script of RabbitMQ's expects the id of a process.
+A connection is named as in listings, `1.2.3.4:5 -> 1.2.3.4:5672`, or without spaces in angle
+brackets, `<1.2.3.4:5->1.2.3.4:5672>`, where scripts for RabbitMQ expect the id of a process.
 """
 
 from __future__ import annotations
@@ -16,12 +16,10 @@ from leveret.cli.ctl.asking import Target, Vhost, target
 from leveret.cli.printing import output
 from leveret.limits import SHORT_STRING_BYTES_MAX
 
-Connection = Annotated[
-    str, typer.Argument(metavar="CONNECTION", help="Its name or id, as lists have it.")
-]
-Reason = Annotated[str, typer.Argument(metavar="REASON", help="What the client is told.")]
+Connection = Annotated[str, typer.Argument(metavar="CONNECTION", help="Its name or id, as listed.")]
+Reason = Annotated[str, typer.Argument(metavar="REASON", help="The text for the client.")]
 
-#: The longest pause between two connections that are closed: an hour.
+#: The longest pause between two closes: an hour.
 _DELAY_MS_MAX: Final = 3_600_000
 
 
@@ -31,7 +29,7 @@ def id_of(name: str) -> str:
 
 
 def close_connection(context: typer.Context, connection: Connection, reason: Reason) -> None:
-    """Close the connection of a client, who is told why (320)."""
+    """Close a client's connection; the client gets the reason (320)."""
     broker = target(context)
     why = _header(reason)
     name = connection
@@ -45,7 +43,7 @@ def close_all_connections(
     context: typer.Context,
     reason: Reason,
     vhost: Vhost = "/",
-    everywhere: Annotated[bool, typer.Option("--global", help="Those to all vhosts.")] = False,
+    everywhere: Annotated[bool, typer.Option("--global", help="In all vhosts.")] = False,
     per_connection_delay: Annotated[
         int,
         typer.Option(
@@ -53,12 +51,12 @@ def close_all_connections(
             min=0,
             max=_DELAY_MS_MAX,
             metavar="MS",
-            help="How long to wait after each.",
+            help="The pause after each.",
         ),
     ] = 0,
-    limit: Annotated[int, typer.Option("--limit", min=0, help="Close so many; 0: all.")] = 0,
+    limit: Annotated[int, typer.Option("--limit", min=0, help="The maximum; 0: all.")] = 0,
 ) -> None:
-    """Close the connections of all clients to a vhost; prints how many it closed."""
+    """Close all client connections of a vhost; prints how many were closed."""
     broker = target(context)
     why = _header(reason)
     path = ("connections",) if everywhere else ("vhosts", vhost, "connections")
@@ -68,7 +66,7 @@ def close_all_connections(
         try:
             broker.ask("DELETE", "connections", name, headers=why)
         except exits.Failure as failure:
-            # It went by itself.
+            # The connection has ended by itself.
             if failure.code == exits.REFUSED:
                 continue
             raise
@@ -79,19 +77,19 @@ def close_all_connections(
 
 
 def _names(broker: Target, *path: str) -> list[str]:
-    """Return the names of the connections that a path of the API lists.  Raises: Failure."""
+    """Return the names of the connections listed at a path of the API.  Raises: Failure."""
     found = broker.ask("GET", *path, query={"columns": "name"})
     if not isinstance(found, list):
-        raise exits.Failure("the broker's answer is no listing", exits.PROTOCOL)
+        raise exits.Failure("the broker's answer is not a list", exits.PROTOCOL)
     return [str(row["name"]) for row in found if isinstance(row, dict) and "name" in row]
 
 
 def _header(reason: str) -> dict[str, str]:
-    """Return the header that says why.  Raises: Failure for what no header or no reply can hold."""
+    """Return the header with the reason.  Raises: Failure if no header or reply can carry it."""
     if not reason.isprintable() or len(reason.encode()) > SHORT_STRING_BYTES_MAX:
-        text = f"REASON is a line of at most {SHORT_STRING_BYTES_MAX} bytes"
+        text = f"REASON must be a line of at most {SHORT_STRING_BYTES_MAX} bytes"
         raise exits.Failure(text, exits.USAGE)
-    # Bytes that the API reads as UTF-8.
+    # The API reads these bytes as UTF-8.
     return {"X-Reason": reason.encode().decode("latin-1")}
 
 

@@ -1,4 +1,4 @@
-"""Definitions: all that was declared and set, as RabbitMQ's JSON."""
+"""Definitions: all declared and configured objects, in RabbitMQ's JSON."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from leveret.cli.options import read_file, write_file
 from leveret.cli.printing import output
 from leveret.sizes import counted
 
-#: The largest file that is sent: what the API takes (`management.bodies`, slow to import).
+#: The largest file, as accepted by the API (`management.bodies`, slow to import).
 _FILE_BYTES_MAX: Final = 20 * 1024 * 1024
 
-OneVhost = Annotated[str, typer.Option("--vhost", "-p", help="Only this vhost's.")]
+OneVhost = Annotated[str, typer.Option("--vhost", "-p", help="Only of this vhost.")]
 
 
 def export_definitions(
@@ -24,12 +24,12 @@ def export_definitions(
     file: Annotated[Path | None, typer.Argument(metavar="[FILE]")] = None,
     vhost: OneVhost = "",
 ) -> None:
-    """Write the definitions to a file, or print them; they hold password hashes."""
+    """Write the definitions to a file, or print them; they include password hashes."""
     found = target(context).ask("GET", "definitions", *((vhost,) if vhost else ()))
     if file is None:
         output.say_json(found, indent=1)
         return
-    # Made for its owner alone: hashes can be guessed at.
+    # Created for its owner only: the passwords of hashes can be guessed.
     write_file(file, json.dumps(found, indent=1, ensure_ascii=False) + "\n")
 
 
@@ -38,7 +38,7 @@ def import_definitions(
     file: Annotated[Path, typer.Argument(metavar="FILE")],
     vhost: OneVhost = "",
 ) -> None:
-    """Add the definitions of a file to what is there, all or nothing."""
+    """Add the definitions in a file to the existing ones, all or nothing."""
     body = json_of(read_file(file, _FILE_BYTES_MAX), str(file))
     found = target(context).ask("POST", "definitions", *((vhost,) if vhost else ()), body=body)
     assert isinstance(found, dict)
@@ -47,11 +47,11 @@ def import_definitions(
     for note in found.get("without_effect", []):
         output.say(f"kept without effect: {note}", err=True)
     changed = [counted(count, _one_of(what), what) for what, count in found["changed"].items()]
-    output.say(", ".join(changed) or "same")
+    output.say(", ".join(changed) or "no change")
 
 
 def _one_of(what: str) -> str:
-    """Return the singular of a kind of definitions: `queues`, `policies`."""
+    """Return the singular of a kind of definition: `queues`, `policies`."""
     return f"{what[:-3]}y" if what.endswith("ies") else what[:-1]
 
 

@@ -1,4 +1,4 @@
-"""What there is, in rabbitmqctl's words: the listings of `leveret list`."""
+"""The listings of `leveret list`, with rabbitmqctl's names."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def list_exchanges(
 def list_bindings(
     context: typer.Context, columns: Columns = None, vhost: Vhost = "/", form: Format = "table"
 ) -> None:
-    """List the bindings of a vhost, also those of each queue to the default exchange."""
+    """List the bindings of a vhost, including each queue's binding to the default exchange."""
     target(context).show(form, columns or COLUMNS["bindings"], "bindings", vhost)
 
 

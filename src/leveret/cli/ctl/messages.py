@@ -1,4 +1,4 @@
-"""Queues and what waits in them."""
+"""Queues and their waiting messages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from leveret.cli.printing.rows import with_times
 
 Queue = Annotated[str, typer.Argument(metavar="QUEUE")]
 
-#: A number of ms since 1970 with more digits than this is no time.
+#: The maximum number of digits of a time in ms since 1970.
 _DIGITS_MAX: Final = 15
 
 
@@ -34,7 +34,7 @@ def delete_queue(
 
 
 def purge_queue(context: typer.Context, queue: Queue, vhost: Vhost = "/") -> None:
-    """Drop the messages that wait in a queue; unacked ones stay."""
+    """Drop the waiting messages of a queue; unacked ones stay."""
     target(context).ask("DELETE", "queues", vhost, queue, "contents")
 
 
@@ -46,7 +46,7 @@ def rewind_queue(
     ],
     vhost: Vhost = "/",
 ) -> None:
-    """Put acked messages back that were published since a time (`x-retain-acked-…`)."""
+    """Restore acked messages that were published since a time (`x-retain-acked-…`)."""
     body = {"timestamp": milliseconds(since)}
     found = target(context).ask("POST", "queues", vhost, queue, "rewind", body=body)
     output.say(str(found["messages"] if isinstance(found, dict) else found))
@@ -58,13 +58,13 @@ def browse_queue(
     vhost: Vhost = "/",
     count: Annotated[int, typer.Option("--count", "-n", min=1, max=1000, help="How many.")] = 10,
     position: Annotated[
-        int, typer.Option("--position", help="Pass over so many; below 0, the last ones.")
+        int, typer.Option("--position", help="Skip this many; if negative, the last ones.")
     ] = 0,
     routing_key: Annotated[
-        str, typer.Option("--routing-key", "-k", help="A pattern as of a topic exchange.")
+        str, typer.Option("--routing-key", "-k", help="A pattern, as for a topic exchange.")
     ] = "",
     headers: Annotated[
-        str, typer.Option("--headers", metavar="JSON", help="Arguments as of a headers binding.")
+        str, typer.Option("--headers", metavar="JSON", help="Arguments, as for a headers binding.")
     ] = "",
 ) -> None:
     """Print waiting messages as lines of JSON, without taking them."""
@@ -91,7 +91,7 @@ Exchange = Annotated[str, typer.Argument(metavar="EXCHANGE")]
 def list_delayed(
     context: typer.Context, exchange: Exchange, vhost: Vhost = "/", form: Format = "table"
 ) -> None:
-    """List the messages that a delayed exchange holds, with their ids and when they are due."""
+    """List the messages of a delayed exchange, with their ids and due times."""
     columns = ("id", "due", "exchange", "routing_key", "bytes", "persistent")
     target(context).show(form, columns, "exchanges", vhost, exchange, "delayed")
 
@@ -107,7 +107,7 @@ def cancel_delayed(
 
 
 def milliseconds(text: str) -> int:
-    """Return the ms since 1970 that a text means; a time without a zone is local."""
+    """Return the ms since 1970 of a time; a time without a zone is local."""
     if text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX:
         return int(text)
     time = read_time(text)

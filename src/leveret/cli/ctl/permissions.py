@@ -1,4 +1,4 @@
-"""What users may do in vhosts."""
+"""Permissions of users in vhosts."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import typer
 from leveret.cli.ctl.asking import Format, Vhost, target
 
 User = Annotated[str, typer.Argument(metavar="USER")]
-Configure = Annotated[str, typer.Argument(help="Names that he may make and delete, as a pattern.")]
-Write = Annotated[str, typer.Argument(help="Names that he may publish or bind to.")]
-Read = Annotated[str, typer.Argument(help="Names that he may consume or bind from.")]
+Configure = Annotated[str, typer.Argument(help="A regex of names to declare and delete.")]
+Write = Annotated[str, typer.Argument(help="A regex of names to publish or bind to.")]
+Read = Annotated[str, typer.Argument(help="A regex of names to consume or bind from.")]
 Exchange = Annotated[str, typer.Argument(metavar="EXCHANGE")]
 
 
@@ -23,24 +23,24 @@ def set_permissions(
     read: Read,
     vhost: Vhost = "/",
 ) -> None:
-    """Let a user into a vhost, or change what he may do there."""
+    """Give a user access to a vhost, or change their permissions in it."""
     body = {"configure": configure, "write": write, "read": read}
     target(context).ask("PUT", "permissions", vhost, user, body=body)
 
 
 def clear_permissions(context: typer.Context, user: User, vhost: Vhost = "/") -> None:
-    """Let a user into a vhost no more."""
+    """Revoke a user's access to a vhost."""
     target(context).ask("DELETE", "permissions", vhost, user)
 
 
 def list_permissions(context: typer.Context, vhost: Vhost = "/", form: Format = "table") -> None:
-    """List who may do what in a vhost."""
+    """List the permissions in a vhost."""
     columns = ("user", "configure", "write", "read")
     target(context).show(form, columns, "vhosts", vhost, "permissions")
 
 
 def list_user_permissions(context: typer.Context, user: User, form: Format = "table") -> None:
-    """List what a user may do."""
+    """List the permissions of a user."""
     columns = ("vhost", "configure", "write", "read")
     target(context).show(form, columns, "users", user, "permissions")
 
@@ -64,7 +64,7 @@ def clear_topic_permissions(
     exchange: Annotated[str, typer.Argument(metavar="[EXCHANGE]")] = "",
     vhost: Vhost = "/",
 ) -> None:
-    """Take a user's topic permissions away, or the one of an exchange."""
+    """Clear a user's topic permissions, or the one for an exchange."""
     more = (exchange,) if exchange else ()
     target(context).ask("DELETE", "topic-permissions", vhost, user, *more)
 

@@ -13,7 +13,7 @@ Pattern = Annotated[str, typer.Argument(help="A regular expression for names.")]
 Definition = Annotated[str, typer.Argument(metavar="JSON")]
 Value = Annotated[str, typer.Argument(metavar="JSON")]
 Component = Annotated[str, typer.Argument(metavar="COMPONENT")]
-Priority = Annotated[int, typer.Option("--priority", help="The highest that fits counts.")]
+Priority = Annotated[int, typer.Option("--priority", help="The highest matching one applies.")]
 ApplyTo = Annotated[
     str,
     typer.Option(
@@ -40,7 +40,7 @@ def set_policy(
 
 
 def clear_policy(context: typer.Context, name: Name, vhost: Vhost = "/") -> None:
-    """Take a policy away."""
+    """Delete a policy."""
     target(context).ask("DELETE", "policies", vhost, name)
 
 
@@ -58,13 +58,13 @@ def set_operator_policy(
     priority: Priority = 0,
     apply_to: ApplyTo = "queues",
 ) -> None:
-    """Set an operator policy, which no argument and no policy can exceed."""
+    """Set an operator policy, which limits all arguments and policies."""
     body = _body(pattern, definition, priority, apply_to)
     _set(context, "operator-policies", vhost, name, body)
 
 
 def clear_operator_policy(context: typer.Context, name: Name, vhost: Vhost = "/") -> None:
-    """Take an operator policy away."""
+    """Delete an operator policy."""
     target(context).ask("DELETE", "operator-policies", vhost, name)
 
 
@@ -99,7 +99,7 @@ def set_parameter(
 def clear_parameter(
     context: typer.Context, component: Component, name: Name, vhost: Vhost = "/"
 ) -> None:
-    """Take a parameter away."""
+    """Delete a parameter."""
     target(context).ask("DELETE", "parameters", component, vhost, name)
 
 
@@ -115,7 +115,7 @@ def set_global_parameter(context: typer.Context, name: Name, value: Value) -> No
 
 
 def clear_global_parameter(context: typer.Context, name: Name) -> None:
-    """Take a global parameter away."""
+    """Delete a global parameter."""
     target(context).ask("DELETE", "global-parameters", name)
 
 

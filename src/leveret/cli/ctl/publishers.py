@@ -1,4 +1,4 @@
-"""Publishers that number their messages: how far each is in a queue, and whose its name is."""
+"""Publishers with deduplication: highest numbers in a queue, and owners of their names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Publisher = Annotated[str, typer.Argument(metavar="PUBLISHER")]
 def list_publishers(
     context: typer.Context, queue: Queue, vhost: Vhost = "/", form: Format = "table"
 ) -> None:
-    """List the publishers of a queue or a stream: highest number, owner, when they sent last."""
+    """List the publishers of a queue or a stream: highest number, owner, last publish."""
     columns = ("publisher", "publishing_id", "owner", "last")
     target(context).show(form, columns, "publishers", vhost, queue)
 
@@ -23,14 +23,14 @@ def list_publishers(
 def delete_publisher(
     context: typer.Context, queue: Queue, publisher: Publisher, vhost: Vhost = "/"
 ) -> None:
-    """Forget the highest number of a publisher in a queue: it begins anew."""
+    """Forget the highest number of a publisher in a queue: it starts again."""
     target(context).ask("DELETE", "publishers", vhost, queue, publisher)
 
 
 def set_publisher_owner(
     context: typer.Context, queue: Queue, publisher: Publisher, user: NewOwner, vhost: Vhost = "/"
 ) -> None:
-    """Give a publisher's name in a queue to a user: only he publishes under it from then on."""
+    """Give a publisher's name in a queue to a user; only that user can then publish under it."""
     target(context).ask("PUT", "publishers", vhost, queue, publisher, "owner", user)
 
 

@@ -1,4 +1,4 @@
-"""Sinks: who writes staged batches, where to, how far each is, and what waits in staging queues."""
+"""Sinks: their owners, destinations, last batches, and the contents of their staging queues."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from leveret.cli.ctl.asking import Format, NewOwner, Vhost, target
 
 Sink = Annotated[str, typer.Argument(metavar="SINK")]
 Destination = Annotated[
-    str, typer.Option("--destination", help="Of the sink's destinations this one alone.")
+    str, typer.Option("--destination", help="Only this destination of the sink.")
 ]
 
 
 def list_sinks(context: typer.Context, vhost: Vhost = "/", form: Format = "table") -> None:
-    """List sinks with their owner and last batch, and what they have staged: bytes, age, owners."""
+    """List sinks with their owner, their last batch, and their staging queues' size and age."""
     columns = (
         "sink",
         "destination",
@@ -34,7 +34,7 @@ def list_sinks(context: typer.Context, vhost: Vhost = "/", form: Format = "table
 def delete_sink(
     context: typer.Context, sink: Sink, vhost: Vhost = "/", destination: Destination = ""
 ) -> None:
-    """Forget the last batch of a sink, to all of its destinations: it begins anew."""
+    """Forget the last batch of a sink, for all of its destinations: it starts again."""
     target(context).ask("DELETE", "sinks", vhost, sink, query=_place(destination))
 
 
@@ -45,7 +45,7 @@ def set_sink_owner(
     vhost: Vhost = "/",
     destination: Destination = "",
 ) -> None:
-    """Give a sink, to all of its destinations, to a user: only he commits to it from then on."""
+    """Give a sink, for all of its destinations, to a user; only that user can then commit to it."""
     query = _place(destination)
     target(context).ask("PUT", "sinks", vhost, sink, "owner", user, query=query)
 

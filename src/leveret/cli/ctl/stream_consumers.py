@@ -1,4 +1,4 @@
-"""The names under which a stream keeps offsets of consumers, and whose they are."""
+"""The names under which a stream stores offsets of consumers, and their owners."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Name = Annotated[str, typer.Argument(metavar="NAME")]
 def list_stream_consumers(
     context: typer.Context, stream: Stream, vhost: Vhost = "/", form: Format = "table"
 ) -> None:
-    """List the names whose offsets a stream keeps: owner, offset, lag, and who reads now."""
+    """List the names with stored offsets in a stream: owner, offset, lag, current consumers."""
     columns = ("name", "owner", "offset", "lag", "consumers", "messages_unacknowledged")
     target(context).show(form, columns, "streams", vhost, stream, "consumers")
 
@@ -23,14 +23,14 @@ def list_stream_consumers(
 def delete_stream_consumer(
     context: typer.Context, stream: Stream, name: Name, vhost: Vhost = "/"
 ) -> None:
-    """Forget the stored offset of a name that nobody reads under."""
+    """Forget the stored offset of a name without a consumer."""
     target(context).ask("DELETE", "streams", vhost, stream, "consumers", name)
 
 
 def set_stream_consumer_owner(
     context: typer.Context, stream: Stream, name: Name, user: NewOwner, vhost: Vhost = "/"
 ) -> None:
-    """Give a name to a user: only he reads under it from then on, and consumers of others end."""
+    """Give a name to a user; only that user can then read under it, and other consumers end."""
     target(context).ask("PUT", "streams", vhost, stream, "consumers", name, "owner", user)
 
 

@@ -11,25 +11,25 @@ from leveret.cli.ctl.asking import Format, json_of, secret, target
 
 Name = Annotated[str, typer.Argument(metavar="USER")]
 Password = Annotated[
-    str, typer.Argument(help="Better left out: then it is read from standard input.")
+    str, typer.Argument(help="Better omitted: it is then read from standard input.")
 ]
 
 
 def add_user(context: typer.Context, user: Name, password: Password = "") -> None:
-    """Make a user who may do nothing yet."""
+    """Create a user, who has no permissions yet."""
     found = target(context).ask("GET", "users")
     if isinstance(found, list) and user in [row["name"] for row in found]:
-        raise exits.Failure(f"user {user!r} is there already", exits.REFUSED)
+        raise exits.Failure(f"user {user!r} already exists", exits.REFUSED)
     target(context).ask("PUT", "users", user, body={"password": secret(password), "tags": ""})
 
 
 def delete_user(context: typer.Context, user: Name) -> None:
-    """Delete a user and close his connections."""
+    """Delete a user and close their connections."""
     target(context).ask("DELETE", "users", user)
 
 
 def change_password(context: typer.Context, user: Name, password: Password = "") -> None:
-    """Give a user another password."""
+    """Change a user's password."""
     found = target(context).ask("GET", "users", user)
     tags = found["tags"] if isinstance(found, dict) else []
     target(context).ask("PUT", "users", user, body={"password": secret(password), "tags": tags})
@@ -53,17 +53,17 @@ def list_users(context: typer.Context, form: Format = "table") -> None:
 def set_user_limits(
     context: typer.Context, user: Name, limits: Annotated[str, typer.Argument(metavar="JSON")]
 ) -> None:
-    """Set limits of a user: `{"max-connections": 10, "max-sinks": 50}`; -1 is none."""
+    """Set limits of a user: `{"max-connections": 10, "max-sinks": 50}`; -1 means no limit."""
     found = json_of(limits, "LIMITS")
     if not isinstance(found, dict):
-        raise exits.Failure("LIMITS is no JSON object", exits.USAGE)
+        raise exits.Failure("LIMITS is not a JSON object", exits.USAGE)
     target(context).ask("PUT", "user-limits", user, body=found)
 
 
 def clear_user_limits(
     context: typer.Context, user: Name, limit: Annotated[str, typer.Argument()]
 ) -> None:
-    """Take a limit of a user away, or `all`."""
+    """Clear a limit of a user, or `all`."""
     names = () if limit == "all" else (limit,)
     target(context).ask("DELETE", "user-limits", user, *names)
 

@@ -1,4 +1,4 @@
-"""Vhosts, what is said of them, and their limits."""
+"""Vhosts, their metadata and their limits."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from leveret.cli import exits
 from leveret.cli.ctl.asking import Format, Vhost, json_of, target
 
 Name = Annotated[str, typer.Argument(metavar="VHOST")]
-Description = Annotated[str, typer.Option("--description", help="What it is for.")]
+Description = Annotated[str, typer.Option("--description", help="A description.")]
 Tags = Annotated[str, typer.Option("--tags", help="Tags, separated by commas.")]
 QueueType = Annotated[
     str, typer.Option("--default-queue-type", help="The type of queues declared without one.")
@@ -18,7 +18,7 @@ QueueType = Annotated[
 StrictKeys = Annotated[
     bool | None,
     typer.Option(
-        "--strict-keys/--free-keys", help="Whether topic keys are letters, digits and `_` only."
+        "--strict-keys/--free-keys", help="Whether topic keys may only have letters, digits, `_`."
     ),
 ]
 
@@ -31,10 +31,10 @@ def add_vhost(
     default_queue_type: QueueType = "",
     strict_keys: StrictKeys = None,
 ) -> None:
-    """Make a vhost, into which nobody may enter yet."""
+    """Create a vhost, to which no user has access yet."""
     found = target(context).ask("GET", "vhosts")
     if isinstance(found, list) and vhost in [row["name"] for row in found]:
-        raise exits.Failure(f"vhost {vhost!r} is there already", exits.REFUSED)
+        raise exits.Failure(f"vhost {vhost!r} already exists", exits.REFUSED)
     _put(context, vhost, description, tags, default_queue_type, strict_keys)
 
 
@@ -46,7 +46,7 @@ def update_vhost_metadata(
     default_queue_type: QueueType = "",
     strict_keys: StrictKeys = None,
 ) -> None:
-    """Change what is said of a vhost; what is not given stays."""
+    """Change the metadata of a vhost; options that are not given stay unchanged."""
     target(context).ask("GET", "vhosts", vhost)
     _put(context, vhost, description, tags, default_queue_type, strict_keys)
 
@@ -71,7 +71,7 @@ def _put(
 
 
 def delete_vhost(context: typer.Context, vhost: Name) -> None:
-    """Delete a vhost with all that is in it, and close its connections."""
+    """Delete a vhost with its contents, and close its connections."""
     target(context).ask("DELETE", "vhosts", vhost)
 
 
@@ -85,15 +85,15 @@ def set_vhost_limits(
     limits: Annotated[str, typer.Argument(metavar="JSON")],
     vhost: Vhost = "/",
 ) -> None:
-    """Set limits of a vhost: `{"max-connections": 10, "max-queues": 50}`; -1 is none."""
+    """Set limits of a vhost: `{"max-connections": 10, "max-queues": 50}`; -1 means no limit."""
     found = json_of(limits, "LIMITS")
     if not isinstance(found, dict):
-        raise exits.Failure("LIMITS is no JSON object", exits.USAGE)
+        raise exits.Failure("LIMITS is not a JSON object", exits.USAGE)
     target(context).ask("PUT", "vhost-limits", vhost, body=found)
 
 
 def clear_vhost_limits(context: typer.Context, vhost: Vhost = "/") -> None:
-    """Take all limits of a vhost away."""
+    """Clear all limits of a vhost."""
     target(context).ask("DELETE", "vhost-limits", vhost)
 
 

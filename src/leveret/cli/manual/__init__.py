@@ -1,1 +1,1 @@
-"""`leveret man`: the manual pages, made of the commands themselves, so that they are current."""
+"""`leveret man`: the manual pages, generated from the commands, so that they are always current."""

@@ -1,4 +1,4 @@
-"""`leveret man`: prints a manual page, or writes all of them where man(1) looks."""
+"""`leveret man`: print a manual page, or write all of them to a directory for man(1)."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from leveret.cli.options import write_file
 from leveret.cli.printing import output
 from leveret.sizes import counted
 
-#: Pages are for all users of a machine.
+#: All users of a machine may read the pages.
 _MODE = 0o644
 
 
 def man(
     command: Annotated[
-        str, typer.Argument(metavar="[COMMAND]", help="The command; without it leveret itself.")
+        str, typer.Argument(metavar="[COMMAND]", help="The command; by default leveret itself.")
     ] = "",
     to: Annotated[
         Path | None,
@@ -35,11 +35,11 @@ def man(
     if to is None:
         path = f"leveret {command}".strip()
         if path not in pages:
-            raise exits.Failure(f"there is no command {command!r}", exits.USAGE)
+            raise exits.Failure(f"unknown command {command!r}", exits.USAGE)
         output.say_lines(page_of(path, pages[path]))
         return
     if command:
-        raise exits.Failure("--to writes all pages: leave COMMAND out", exits.USAGE)
+        raise exits.Failure("--to writes all pages: omit COMMAND", exits.USAGE)
     try:
         to.mkdir(parents=True, exist_ok=True)
         for path, found in pages.items():
@@ -53,7 +53,7 @@ def man(
 
 
 def commands() -> dict[str, Any]:
-    """Return leveret and its commands by what is typed; each has a page."""
+    """Return leveret and its commands by their command lines; each has a page."""
     from leveret.cli.root import app as root
     from leveret.cli.root import command_of
 

@@ -1,4 +1,4 @@
-"""One manual page, in the language of man(7), made of a command and its options."""
+"""One manual page, in the language of man(7), generated from a command and its options."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any, Final
 
 from leveret import __version__
 
-#: What begins a line that man(7) would take for a request.
+#: The beginning of a line that man(7) would interpret as a request.
 _REQUEST: Final = re.compile(r"^([.'])", re.MULTILINE)
 
-#: What is not ASCII.
+#: A character that is not ASCII.
 _FOREIGN: Final = re.compile(r"[^\x00-\x7f]")
 
-#: What the last section of each page says.
+#: The text of the last section of each page.
 _SEE_ALSO: Final = "leveret(1), and docs/ in the sources, which describe each command in full."
 
 
 def page_of(path: str, command: Any) -> str:
-    """Return the page of a command; `path` is what is typed: `leveret list queues`."""
+    """Return the page of a command; `path` is its command line: `leveret list queues`."""
     name = path.replace(" ", "-")
     summary = _summary(command)
     lines = [
@@ -39,9 +39,9 @@ def page_of(path: str, command: Any) -> str:
 
 
 def roff(text: str) -> str:
-    """Return a text as man(7) shows it as it is."""
+    """Return a text escaped so that man(7) shows it unchanged."""
     escaped = text.replace("\\", "\\e").replace("-", "\\-")
-    # By its number, whatever encoding a page is read in.
+    # By number, independent of the encoding in which a page is read.
     escaped = _FOREIGN.sub(lambda found: f"\\[u{ord(found[0]):04X}]", escaped)
     return _REQUEST.sub(r"\\&\1", escaped)
 
@@ -53,7 +53,7 @@ def _summary(command: Any) -> str:
 
 
 def _synopsis(path: str, command: Any) -> Iterator[str]:
-    """Yield the line of a command with what it takes."""
+    """Yield the command line with its arguments."""
     words = [_metavar(one) for one in command.params if one.param_type_name == "argument"]
     if hasattr(command, "commands"):
         words.append("COMMAND ...")
@@ -63,7 +63,7 @@ def _synopsis(path: str, command: Any) -> Iterator[str]:
 
 
 def _paragraphs(text: str) -> Iterator[str]:
-    """Yield a text whose paragraphs are told apart by empty lines."""
+    """Yield the paragraphs of a text, which are separated by empty lines."""
     for place, paragraph in enumerate(text.strip().split("\n\n")):
         if place:
             yield ".PP"
@@ -71,7 +71,7 @@ def _paragraphs(text: str) -> Iterator[str]:
 
 
 def _options(command: Any, heading: str) -> Iterator[str]:
-    """Yield the arguments and options that say something of themselves."""
+    """Yield the arguments and options that have a help text."""
     told = [one for one in command.params if getattr(one, "help", None)]
     if told:
         yield f"{heading} OPTIONS"
@@ -98,7 +98,7 @@ def _commands(path: str, command: Any) -> Iterator[str]:
             continue
         yield f'.SS "{roff(path)} {roff(name)}"'
         if path == "leveret":
-            # Each has a page of its own.
+            # Each command has its own page.
             yield f"{roff(_summary(one))}: see leveret\\-{roff(name)}(1)."
             continue
         yield from _synopsis(f"{path} {name}", one)
@@ -108,7 +108,7 @@ def _commands(path: str, command: Any) -> Iterator[str]:
 
 
 def _metavar(parameter: Any) -> str:
-    """Return what stands for the value of a parameter."""
+    """Return the placeholder for the value of a parameter."""
     metavar = parameter.metavar or parameter.name.upper()
     is_argument = parameter.param_type_name == "argument"
     if is_argument and not parameter.required and not metavar.startswith("["):
