@@ -97,7 +97,7 @@ def test_a_vhost_that_is_not_there_is_refused(leveret: Command) -> None:
 def test_a_column_that_is_not_there_is_refused(leveret: Command, queue: str) -> None:
     refused = leveret("list", "queues", "nam")
     assert refused.returncode == exits.USAGE
-    assert b"there is no column 'nam'; did you mean name?" in refused.stderr
+    assert b"unknown column 'nam'; did you mean name?" in refused.stderr
     assert b"messages_ready, " in refused.stderr
     assert b"message_stats.publish, " in refused.stderr
 

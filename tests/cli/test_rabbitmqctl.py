@@ -195,7 +195,7 @@ def test_a_column_that_is_not_there_is_told(
 ) -> None:
     code, _, err = code_of(capsys, "list_queues", "mesages")
     assert code == exits.USAGE
-    assert "no column 'mesages'; there are: name, messages, " in err
+    assert "no column 'mesages'; known columns: name, messages, " in err
     # What the API has beside it may be asked for.
     assert rows(run("-q", "list_queues", "message_stats.publish"))[0] == ["message_stats.publish"]
 
@@ -394,7 +394,7 @@ def test_a_start_is_waited_for(
         ("list_queue", exits.USAGE, "Did you mean 'list_queues'?"),
         ("delete_queu x", exits.USAGE, "Did you mean 'list_queues'?"),
         ("stop_app", exits.USAGE, "has no counterpart here: the service manager"),
-        ("list_queues --formatter erlang", exits.USAGE, "there are table, "),
+        ("list_queues --formatter erlang", exits.USAGE, "known formats: table, "),
         ("list_queues -p", exits.USAGE, "-p needs a value"),
         ("list_queues -t soon", exits.USAGE, "--timeout 'soon'"),
         ("list_users name", exits.USAGE, "list_users takes no arguments"),
@@ -403,7 +403,7 @@ def test_a_start_is_waited_for(
         ("add_user ann pw -p /", exits.USAGE, "add_user takes no vhost (-p)"),
         ("add_user", exits.USAGE, "Missing argument 'USER'"),
         ("delete_vhost a b", exits.USAGE, "unexpected extra argument"),
-        ("-n rabbit@elsewhere list_users", exits.CONFIG, "no broker is known as"),
+        ("-n rabbit@elsewhere list_users", exits.CONFIG, "unknown broker"),
         ("list_queues -p nowhere", exits.REFUSED, "no vhost 'nowhere'"),
     ],
 )

@@ -80,10 +80,10 @@ def test_who_may_not_see_the_node_sees_the_rest(leveret: Command, broker: Broker
     api = f"http://seer:secret@127.0.0.1:{http_port(broker)}"
     done = run_leveret("status", "--api", api)
     assert done.returncode == 0, done.stderr
-    assert b"not shown: it takes the tag monitoring" in done.stdout
+    assert b"hidden without the tag monitoring" in done.stdout
     assert b"objects" in done.stdout
     screen = run_leveret("top", "-i", "0.1", "--api", api)
-    assert b"memory and journal: not shown" in screen.stdout
+    assert b"memory and journal: hidden" in screen.stdout
     refused = run_leveret("status", "--api", api.replace("secret", "wrong"))
     assert refused.returncode == exits.NO_PERMISSION
 

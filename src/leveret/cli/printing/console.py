@@ -1,4 +1,4 @@
-"""Standard output as rich writes to it: as wide as the terminal, or into a pipe without an edge."""
+"""Standard output for rich: as wide as the terminal, or without a limit into a pipe."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import Final
 
 from rich.console import Console
 
-#: Into a pipe a row is one line, however long.
+#: In a pipe a row is one line of any length.
 _PIPE_COLUMNS: Final = 100_000
 
 
 class Output(Console):
-    """Standard output, whose end is told as that of every command is."""
+    """Standard output; its close is handled like in every command."""
 
     def __init__(self) -> None:
         super().__init__(width=None if sys.stdout.isatty() else _PIPE_COLUMNS)
 
     def on_broken_pipe(self) -> None:
-        """Let the command end as others do.  Raises: BrokenPipeError."""
+        """End the command like others.  Raises: BrokenPipeError."""
         raise BrokenPipeError

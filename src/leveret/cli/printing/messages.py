@@ -1,7 +1,7 @@
-"""Printing messages: the body as it came, or all there is of it as one line of JSON.
+"""Print messages: the body as received, or the whole message as one line of JSON.
 
-To a terminal a body goes as one line with its control characters escaped: whoever may publish chose
-it.  A pipe and a file get its bytes.
+A terminal gets a body as one line with its control characters escaped, because any publisher may
+have chosen them.  A pipe and a file get its bytes.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from leveret.wire.properties import BasicProperties
 
 Format = Annotated[
     Literal["body", "json"],
-    typer.Option("--format", help="Print bodies, a line each, or all of a message as JSON."),
+    typer.Option("--format", help="Print bodies, one a line, or whole messages as JSON."),
 ]
 
 
 @contextmanager
 def printing() -> Iterator[Callable[[Message, Literal["body", "json"]], None]]:
-    """Give a function that prints a message and returns when it was read.
+    """Yield a function that prints a message and returns once it was read.
 
-    What follows in the block ends quietly, with no message more, when the reader is gone.
+    If the reader is gone, the block ends quietly, without further messages.
     """
     pipe = OutputPipe()
     shown = sys.stdout.isatty()
@@ -53,12 +53,12 @@ def printing() -> Iterator[Callable[[Message, Literal["body", "json"]], None]]:
 
 
 def as_line(body: bytes) -> bytes:
-    """Return a body as a terminal may have it: one line, its control characters escaped."""
+    """Return a body for a terminal: one line, with its control characters escaped."""
     return escaped(body.decode("utf-8", "backslashreplace")).encode()
 
 
 def as_json(message: Message) -> str:
-    """Return a message as RabbitMQ's HTTP API shows one."""
+    """Return a message in the form of RabbitMQ's HTTP API."""
     try:
         payload, encoding = message.body.decode(), "string"
     except UnicodeDecodeError:

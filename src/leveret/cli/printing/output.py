@@ -1,7 +1,7 @@
-"""What the commands print with: the one place where text leaves for a terminal.
+"""The output functions of the commands: the only place where text is printed.
 
-Names and whatever else comes from a broker, a message or a file is escaped here (`escaping`), so a
-line that is said stays one line and moves no cursor.  JSON means what it meant.
+Names and other text from a broker, a message or a file is escaped here (`escaping`), so a printed
+line stays one line and moves no cursor.  JSON keeps its meaning.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def say_columns(*fields: object) -> None:
 
 
 def put_json(value: object) -> None:
-    """Write a value as a line of JSON that may wait for others, for what prints many."""
+    """Write a value as a line of JSON without a flush, for many values."""
     sys.stdout.write(escaped_json(json.dumps(value, ensure_ascii=False)) + "\n")
 
 
@@ -42,10 +42,10 @@ def say_json(value: object, *, indent: int | None = None) -> None:
 
 
 def announce(text: str) -> None:
-    """Print a line at once, or let it go where nobody can read it: the log says the same."""
+    """Print a line at once; ignore errors, since the log says the same."""
     try:
         sys.stdout.write(escaped(text) + "\n")
         sys.stdout.flush()
     except OSError:
-        # What it still holds would fail again at the end.
+        # The rest of its buffer would fail again at exit.
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115

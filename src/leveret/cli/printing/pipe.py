@@ -1,6 +1,6 @@
-"""Standard output as a pipe: what its reader has taken, and what to do when the reader is gone.
+"""Standard output as a pipe: the data that its reader has taken, and the loss of its reader.
 
-A pipe holds 64 KiB, so what was written to it has not been read yet; `leveret consume q | head -3`
+A pipe buffers 64 KiB, so written data may not have been read yet; `leveret consume q | head -3`
 would ack everything that fits.  A message is acked once the reader has taken its last byte.
 """
 
@@ -15,13 +15,13 @@ import sys
 import termios
 from typing import Final
 
-#: How often the pipe is looked at before the waits between the looks begin.
+#: How often the pipe is checked before pauses between the checks begin.
 _QUICK_LOOKS: Final = 200
 _WAIT_MS: Final = 1
 
 
 class OutputPipe:
-    """Standard output where it is a pipe; anything else takes at once what is written to it."""
+    """Standard output if it is a pipe; anything else takes its data at once."""
 
     def __init__(self) -> None:
         self._fd = sys.stdout.fileno()
@@ -40,13 +40,13 @@ class OutputPipe:
             looks += 1
 
     def _unread(self) -> int:
-        """Return how many bytes the pipe holds."""
+        """Return the number of unread bytes in the pipe."""
         held: int = struct.unpack("i", fcntl.ioctl(self._fd, termios.FIONREAD, bytes(4)))[0]
         return held
 
 
 def leave_broken_pipe() -> None:
-    """Have what is left in the buffer of standard output go nowhere, as its reader is gone."""
+    """Discard the rest of the buffer of standard output, after its reader is gone."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)

@@ -1,4 +1,4 @@
-"""Printing rows: a table for people, JSON and tab-separated values for programs."""
+"""Print rows: as a table for people, as JSON or tab-separated values for programs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 def print_rows(
     rows: Sequence[Row], columns: Sequence[str] | None, form: Literal["table", "json", "tsv"]
 ) -> None:
-    """Print `columns` of all rows, or all that they hold.  Raises: Failure."""
+    """Print `columns` of all rows, by default all fields.  Raises: Failure."""
     rows = [with_times(row) for row in rows]
     chosen = columns or list(rows[0] if rows else ())
     for column in chosen:
@@ -34,7 +34,7 @@ def print_rows(
     elif form == "tsv":
         output.say_columns(*chosen)
         for row in rows:
-            # An escape is told from a name with a backslash, so that it can be taken back.
+            # A backslash is doubled, so that escapes can be reversed.
             cells = [text(field(row, column)).replace("\\", "\\\\") for column in chosen]
             output.say_columns(*cells)
     else:
@@ -42,12 +42,12 @@ def print_rows(
 
 
 def with_times(row: Row) -> Row:
-    """Return a row of the HTTP API with its times as ISO 8601, where it has ms since 1970."""
+    """Return a row of the HTTP API with its times, in ms since 1970, as ISO 8601."""
     return {name: _time(value) if name in _TIMES else value for name, value in row.items()}
 
 
 def _time(ms: object) -> object:
-    """Return a time as `2026-11-22T18:00:00.000Z`; as it is where it lies beyond the calendar."""
+    """Return a time as `2026-11-22T18:00:00.000Z`; unchanged if it is beyond the calendar."""
     if not isinstance(ms, int):
         return ms
     try:
@@ -58,16 +58,16 @@ def _time(ms: object) -> object:
 
 
 def _no_column(column: str, rows: Sequence[Row]) -> exits.Failure:
-    """Return what is told of a column that no row has: the nearest, and which there are."""
+    """Return the failure for a column that no row has, with the nearest and all known names."""
     known = list(dict.fromkeys(name for row in rows for name in _names(row)))
     near = difflib.get_close_matches(column, known, 1)
     hint = f"; did you mean {near[0]}?" if near else ""
-    text = f"there is no column {column!r}{hint}"
-    return exits.Failure(text, exits.USAGE, f"there are: {', '.join(known)}")
+    text = f"unknown column {column!r}{hint}"
+    return exits.Failure(text, exits.USAGE, f"known columns: {', '.join(known)}")
 
 
 def _names(row: Row) -> Iterator[str]:
-    """Yield the names of the columns of a row, those inside objects with a dot."""
+    """Yield the names of the columns of a row; fields of inner objects are joined by a dot."""
     for name, value in row.items():
         if isinstance(value, Mapping) and value:
             yield from (f"{name}.{inner}" for inner in _names(value))
@@ -76,7 +76,7 @@ def _names(row: Row) -> Iterator[str]:
 
 
 def holds(row: Row, column: str) -> bool:
-    """Tell whether a row has a field; a dot leads into an object."""
+    """Return whether a row has a field; a dot leads into an object."""
     head, _, rest = column.partition(".")
     if column in row:
         return True
@@ -85,7 +85,7 @@ def holds(row: Row, column: str) -> bool:
 
 
 def field(row: Row, column: str) -> object:
-    """Return a field of a row, None where it has none."""
+    """Return a field of a row, None if it is missing."""
     if column in row:
         return row[column]
     head, _, rest = column.partition(".")
@@ -101,14 +101,14 @@ def text(value: object) -> str:
 
 
 def _print_table(rows: Sequence[Row], columns: Sequence[str]) -> None:
-    """Print a table, its numbers at the right."""
+    """Print a table, with numbers aligned right."""
     from rich.table import Table
     from rich.text import Text
 
     from leveret.cli.printing.console import Output
 
     def cell(shown: str) -> Text:
-        # Text, not markup: names hold what they like.
+        # Text, not markup: names may contain anything.
         return Text(escaped(shown))
 
     table = Table(box=None, pad_edge=False, header_style="bold")

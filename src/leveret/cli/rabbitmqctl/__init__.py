@@ -1,4 +1,5 @@
-"""`leveret rabbitmqctl`: what scripts call rabbitmqctl and rabbitmq-diagnostics for.
+"""`leveret rabbitmqctl`: the commands of rabbitmqctl and rabbitmq-diagnostics, for scripts.
 
-What changes a broker is what `leveret ctl` has; lists and checks print what RabbitMQ's tools print.
+Changes are made by the commands of `leveret ctl`; lists and checks print the same as RabbitMQ's
+tools.
 """

@@ -1,4 +1,4 @@
-"""The checks, and what else asks how a broker is: each ends with 0, or says why not."""
+"""The checks, and other commands on the state of a broker: each ends with 0, or with a reason."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from leveret.cli.printing import output
 from leveret.cli.rabbitmqctl.formats import print_rows
 from leveret.cli.rabbitmqctl.options import Line
 
-#: How long connecting to a port may take.
+#: The time limit for connecting to a port.
 _CONNECT_SECONDS: Final = 10.0
 
-#: How long `await_startup` waits, and between its tries.
+#: The default time limit of `await_startup`, and the pause between its attempts.
 _STARTUP_SECONDS: Final = 300.0
 _TRY_SECONDS: Final = 0.2
 
-#: Addresses that stand for all of a machine.
-ANYWHERE: Final = ("0.0.0.0", "::", "")  # noqa: S104 (they are looked for, not bound)
+#: Wildcard addresses.
+ANYWHERE: Final = ("0.0.0.0", "::", "")  # noqa: S104 (compared, not bound)
 
 Row = Mapping[str, object]
 
 
 def ping(line: Line, broker: Target) -> int:
-    """Ask for a sign of life."""
+    """Check whether a broker answers."""
     name = node_of(broker)
     if line.banner:
         output.say(f"Will ping {name}. This only checks if the broker answers.")
@@ -37,7 +37,7 @@ def ping(line: Line, broker: Target) -> int:
 
 
 def check_running(line: Line, broker: Target) -> int:
-    """Tell whether a broker has started: it answers once it has."""
+    """Check whether a broker has started: it answers once it has."""
     if not line.flags & {"quiet", "silent"}:
         output.say(f"RabbitMQ on node {node_of(broker)} is fully booted and running")
     else:
@@ -46,7 +46,7 @@ def check_running(line: Line, broker: Target) -> int:
 
 
 def check_health(line: Line, broker: Target) -> int:
-    """Tell whether a broker answers, without an alarm, and serves its vhosts."""
+    """Check whether a broker answers, has no alarm, and serves its vhosts."""
     for path in ("local-alarms", "virtual-hosts", "is-in-service"):
         broker.ask("GET", "health", "checks", path)
     if not line.flags & {"quiet", "silent"}:
@@ -55,7 +55,7 @@ def check_health(line: Line, broker: Target) -> int:
 
 
 def checking(*path: str, passed: str) -> Callable[[Line, Target], int]:
-    """Return the command that asks a health check of the API; `{0}` is its first argument."""
+    """Return a command for a health check of the API; `{0}` is its first argument."""
 
     def check(line: Line, broker: Target) -> int:
         needed = "{0}" in path
@@ -72,7 +72,7 @@ def checking(*path: str, passed: str) -> Callable[[Line, Target], int]:
 
 
 def check_port_connectivity(line: Line, broker: Target) -> int:
-    """Connect to all ports that a broker listens on."""
+    """Connect to all ports of a broker."""
     api = broker.place.find_api()
     here = api.host if isinstance(api, Remote) else "localhost"
     listeners = listeners_of(broker)
@@ -105,7 +105,7 @@ def await_startup(line: Line, broker: Target) -> int:
 
 
 def listeners(line: Line, broker: Target) -> int:
-    """List what a broker listens on."""
+    """List the listeners of a broker."""
     if line.formatter == "json":
         output.say_json({"listeners": listeners_of(broker), "result": "ok"})
         return exits.OK
@@ -120,7 +120,7 @@ def listeners(line: Line, broker: Target) -> int:
 
 
 def alarms(line: Line, broker: Target) -> int:
-    """List the alarms that are in effect."""
+    """List the active alarms."""
     found = alarms_of(one_of(broker, "nodes"))
     if line.formatter == "json":
         output.say_json({"local": found, "global": found, "result": "ok"})
@@ -133,7 +133,7 @@ def alarms(line: Line, broker: Target) -> int:
 
 
 def memory_breakdown(line: Line, broker: Target) -> int:
-    """List what the memory of a broker is used for, in bytes."""
+    """List the memory use of a broker by category, in bytes."""
     found = broker.ask("GET", "nodes", node_of(broker), "memory")
     memory = found.get("memory") if isinstance(found, dict) else None
     parts = memory if isinstance(memory, dict) else {}
@@ -153,7 +153,7 @@ def node_of(broker: Target) -> str:
 
 
 def listeners_of(broker: Target) -> list[dict[str, object]]:
-    """Return what a broker listens on, as RabbitMQ's tools name it.  Raises: Failure."""
+    """Return the listeners of a broker, with the names of RabbitMQ's tools.  Raises: Failure."""
     found = one_of(broker, "overview").get("listeners")
     return [
         {
@@ -179,11 +179,11 @@ def one_of(broker: Target, *path: str) -> Row:
     if isinstance(found, list) and found:
         found = found[0]
     if not isinstance(found, Mapping):
-        raise exits.Failure("the broker's answer is no object", exits.PROTOCOL)
+        raise exits.Failure("the broker's answer is not an object", exits.PROTOCOL)
     return found
 
 
-#: What RabbitMQ's tools say that a listener is for.
+#: The purposes of listeners, in the words of RabbitMQ's tools.
 _PURPOSES: Final = {
     "amqp": "AMQP 0-9-1 and AMQP 1.0",
     "amqp/ssl": "AMQP 0-9-1 and AMQP 1.0 over TLS",

@@ -1,4 +1,4 @@
-"""`leveret rabbitmqctl COMMAND`: reads the line as RabbitMQ's tools do, and runs what it means."""
+"""`leveret rabbitmqctl COMMAND`: parse a line like RabbitMQ's tools, and run its command."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import typer
 from leveret.cli import exits
 from leveret.cli.printing import output
 
-#: For `alias rabbitmqctl=…`: RabbitMQ's tools take options before the command and behind it.
+#: For `alias rabbitmqctl=…`: RabbitMQ's tools take options before and after the command.
 _SETTINGS: Final = {
     "ignore_unknown_options": True,
     "allow_interspersed_args": False,
     "help_option_names": ["--help"],
 }
 
-#: A file that stands for standard input or output.
+#: A file name that means standard input or output.
 _STREAM: Final = "-"
 _STANDARD_INPUT: Final = "/dev/stdin"
 
@@ -29,7 +29,7 @@ def rabbitmqctl(
         list[str] | None, typer.Argument(metavar="COMMAND [ARGUMENT]...", show_default=False)
     ] = None,
 ) -> int:
-    """Run a command of rabbitmqctl or rabbitmq-diagnostics, for scripts that are there.
+    """Run a command of rabbitmqctl or rabbitmq-diagnostics, for existing scripts.
 
     `leveret rabbitmqctl help` lists the commands.
     """
@@ -58,7 +58,7 @@ def rabbitmqctl(
 
 
 def _run_same(context: typer.Context, name: str, vhost: str | None, arguments: list[str]) -> None:
-    """Run a command of `leveret ctl`.  Raises: what that does."""
+    """Run a command of `leveret ctl`.  Raises: its exceptions."""
     from leveret.cli import ctl
     from leveret.cli.root import command_of
 
@@ -76,7 +76,7 @@ def _run_same(context: typer.Context, name: str, vhost: str | None, arguments: l
 
 
 def _with_streams(name: str, arguments: list[str]) -> list[str]:
-    """Return the arguments with files that stand for standard input and output."""
+    """Return the arguments with standard input and output for the file name `-`."""
     files = [word for word in arguments if word != "--"]
     if name == "export_definitions" and files == [_STREAM]:
         return []
@@ -88,7 +88,7 @@ def _with_streams(name: str, arguments: list[str]) -> list[str]:
 
 
 def _unknown(name: str, known: list[str]) -> exits.Failure:
-    """Return what is told of a command that is not known; what destroys is not suggested."""
+    """Return the failure for an unknown command; destructive commands are not suggested."""
     harmless = [one for one in known if one.startswith(("list_", "check_", "add_", "set_"))]
     near = difflib.get_close_matches(name, harmless, 1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
@@ -99,7 +99,7 @@ def _print_help() -> None:
     """Print the commands."""
     from leveret.cli.rabbitmqctl.table import ASKING, SAME
 
-    output.say("Commands of rabbitmqctl and rabbitmq-diagnostics that there are here:")
+    output.say("Supported commands of rabbitmqctl and rabbitmq-diagnostics:")
     for name in sorted([*ASKING, *SAME]):
         output.say(f"  {name}")
     output.say("Options: -p VHOST, -q, -s, --formatter table|pretty_table|json|csv,")

@@ -1,4 +1,4 @@
-"""Rows as RabbitMQ's tools print them: fields with tabs between them, JSON, CSV, or a table."""
+"""Rows in the formats of RabbitMQ's tools: tab-separated fields, JSON, CSV, or a table."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any, Final
 from leveret.cli.printing import output
 from leveret.cli.rabbitmqctl.options import Line
 
-#: What separates the fields of a row stays; control characters of names are escaped.
+#: The separators of fields are not escaped; control characters in names are.
 _ESCAPED_BACKSLASH: Final = ("\\", "\\\\")
 
 
 def print_rows(line: Line, rows: Sequence[Mapping[str, object]], columns: Sequence[str]) -> None:
-    """Print these columns of rows in the form that a line asks for."""
+    """Print these columns of the rows in the format of the command line."""
     if line.formatter == "json":
         output.say_json([{column: row.get(column) for column in columns} for row in rows])
     elif line.formatter == "csv":
@@ -27,7 +27,7 @@ def print_rows(line: Line, rows: Sequence[Mapping[str, object]], columns: Sequen
         texts = [{column: cell(row.get(column)) for column in columns} for row in rows]
         print_table(texts, columns, "table")
     else:
-        # As there, names of columns come with the first row alone.
+        # As in RabbitMQ's tools, column names are printed only if there are rows.
         if rows and line.headers:
             output.say_columns(*columns)
         for row in rows:
@@ -36,7 +36,7 @@ def print_rows(line: Line, rows: Sequence[Mapping[str, object]], columns: Sequen
 
 
 def _print_csv(line: Line, rows: Sequence[Mapping[str, object]], columns: Sequence[str]) -> None:
-    """Print rows with commas between the fields."""
+    """Print rows as comma-separated values."""
     wanted = [list(columns)] if rows and line.headers else []
     wanted += [[cell(row.get(column)) for column in columns] for row in rows]
     for fields in wanted:
@@ -46,7 +46,7 @@ def _print_csv(line: Line, rows: Sequence[Mapping[str, object]], columns: Sequen
 
 
 def cell(value: object) -> str:
-    """Return a value as RabbitMQ's tools write it in a column."""
+    """Return a value in the form that RabbitMQ's tools use in a column."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -59,7 +59,7 @@ def cell(value: object) -> str:
 
 
 def term(value: Any) -> str:
-    """Return a value inside another, as Erlang writes it: texts in quotes."""
+    """Return an inner value in Erlang's form: strings in quotes."""
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False)
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""The lists: RabbitMQ's names of columns, made of what the HTTP API says."""
+"""The lists: RabbitMQ's columns, from the answers of the HTTP API."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ Row = Mapping[str, object]
 
 @dataclass(frozen=True)
 class Listing:
-    """One list: where it is in the API, and which columns it has.
+    """One list: its place in the API, and its columns.
 
-    In `path` `{vhost}` stands for the vhost that is meant, and `{0}` for the first argument.
-    `named` are columns that the API calls otherwise, or that are made of others.
+    In `path`, `{vhost}` stands for the vhost of the command, and `{0}` for the first argument.
+    `named` are columns with another name in the API, or computed from other columns.
     """
 
     path: tuple[str, ...]
     columns: tuple[str, ...]
     banner: str
     named: Mapping[str, str | Callable[[Row], object]]
-    #: Whether arguments choose columns.
+    #: Whether arguments select columns.
     choosing: bool = True
     more: tuple[str, ...] = ()
 
@@ -165,7 +165,7 @@ LISTS: Final = {
 
 
 def print_list(line: Line, broker: Target) -> int:
-    """Ask for a list and print it.  Raises: Failure."""
+    """Request a list and print it.  Raises: Failure."""
     listing = LISTS[line.command]
     arguments = [word for word in line.arguments if word != "--"]
     takes_one = "{0}" in listing.path
@@ -178,7 +178,7 @@ def print_list(line: Line, broker: Target) -> int:
     path = [values.get(part, part) for part in listing.path]
     found = broker.ask("GET", *path, query=_only(listing, columns))
     if not isinstance(found, list):
-        raise exits.Failure("the broker's answer is no listing", exits.PROTOCOL)
+        raise exits.Failure("the broker's answer is not a list", exits.PROTOCOL)
     if line.command == "list_parameters":
         found = [row for row in found if row.get("vhost") == line.vhost]
     _check(line, listing, columns, found)
@@ -193,9 +193,9 @@ def print_list(line: Line, broker: Target) -> int:
 
 
 def _only(listing: Listing, columns: tuple[str, ...]) -> dict[str, str] | None:
-    """Return what asks the API for these columns alone; None where that cannot be said.
+    """Return the query for these columns only; None if they cannot be named.
 
-    A row of a queue has two kilobytes, and there may be very many.
+    A row of a queue has two kilobytes, and there may be very many rows.
     """
     names = [listing.named.get(column, column) for column in columns]
     wanted = ",".join(name for name in names if isinstance(name, str))
@@ -205,15 +205,15 @@ def _only(listing: Listing, columns: tuple[str, ...]) -> dict[str, str] | None:
 
 
 def _value(listing: Listing, row: Row, column: str) -> object:
-    """Return what a row has in a column."""
+    """Return the value of a row in a column."""
     named = listing.named.get(column, column)
     return field(row, named) if isinstance(named, str) else named(row)
 
 
 def _check(line: Line, listing: Listing, columns: tuple[str, ...], rows: list[Row]) -> None:
-    """Check that there are such columns.  Raises: Failure."""
+    """Check that the columns exist.  Raises: Failure."""
     known = dict.fromkeys((*listing.columns, *listing.more, *listing.named))
     for column in columns:
         if column not in known and not any(holds(row, column) for row in rows):
-            text = f"{line.command} has no column {column!r}; there are: {', '.join(known)}"
+            text = f"{line.command} has no column {column!r}; known columns: {', '.join(known)}"
             raise exits.Failure(text, exits.USAGE)

@@ -1,4 +1,4 @@
-"""The options that all of RabbitMQ's commands take, wherever they stand on the line."""
+"""The common options of RabbitMQ's commands, in any place on the line."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from leveret.cli import exits
 from leveret.cli.contexts.kept import Contexts
 from leveret.cli.place import Place
 
-#: Options with a value, and what they are called here.
+#: Options with a value, and their names here.
 _VALUES: Final = {
     "-p": "vhost",
     "--vhost": "vhost",
@@ -32,7 +32,7 @@ _VALUES: Final = {
     "--context": "context",
 }
 
-#: Options without one.
+#: Options without a value.
 _FLAGS: Final = {
     "-q": "quiet",
     "--quiet": "quiet",
@@ -48,13 +48,13 @@ _FLAGS: Final = {
     "--online": "online",
 }
 
-#: How rows can be printed.
+#: The output formats.
 FORMATTERS: Final = ("table", "pretty_table", "json", "csv")
 
 
 @dataclass
 class Line:
-    """A command line: the command, its own arguments, and what was said for all commands."""
+    """A command line: the command, its own arguments, and the common options."""
 
     command: str = ""
     arguments: list[str] = field(default_factory=list)
@@ -63,26 +63,26 @@ class Line:
 
     @property
     def vhost(self) -> str:
-        """The vhost that is meant."""
+        """The vhost of the command."""
         return self.values.get("vhost", "/")
 
     @property
     def formatter(self) -> str:
-        """How rows are printed."""
+        """The output format."""
         return self.values.get("formatter", "table")
 
     @property
     def banner(self) -> bool:
-        """Tell whether lines about the command itself are wanted."""
+        """Whether to print lines about the command itself."""
         return not self.flags & {"quiet", "silent"} and self.formatter not in {"json", "csv"}
 
     @property
     def headers(self) -> bool:
-        """Tell whether the names of columns are wanted."""
+        """Whether to print column names."""
         return not self.flags & {"silent", "no_headers"}
 
     def seconds(self, default: float) -> float:
-        """Return how long a command may take.  Raises: Failure."""
+        """Return the time limit of the command.  Raises: Failure."""
         text = self.values.get("timeout")
         if text is None or text == "infinity":
             return default
@@ -91,11 +91,11 @@ class Line:
         except ValueError:
             seconds = -1.0
         if not 0 <= seconds < 1e9:
-            raise exits.Failure(f"--timeout {text!r}: it is a number of seconds", exits.USAGE)
+            raise exits.Failure(f"--timeout {text!r}: it must be a number of seconds", exits.USAGE)
         return seconds
 
     def place(self) -> Place:
-        """Return which broker is meant.  Raises: Failure."""
+        """Return the broker of the command.  Raises: Failure."""
         data_dir, config = self.values.get("data_dir"), self.values.get("config")
         context = self.values.get("context", "")
         if "node" in self.values and not context:
@@ -109,13 +109,13 @@ class Line:
 
 
 def read_line(words: list[str]) -> Line:
-    """Return what the words of a command line mean.  Raises: Failure."""
+    """Parse the words of a command line.  Raises: Failure."""
     line = Line()
     left = iter(words)
     for word in left:
         name, equals, value = word.partition("=")
         if word == "--":
-            # What follows is for the command, which has to know it from an option too.
+            # The rest is for the command, which must also know that it contains no options.
             line.arguments += ["--", *left]
         elif name in _VALUES:
             line.values[_VALUES[name]] = value if equals else _next(left, name)
@@ -128,13 +128,13 @@ def read_line(words: list[str]) -> Line:
     if not line.command and line.arguments[:1] == ["--"] and len(line.arguments) > 1:
         _, line.command, *line.arguments = line.arguments
     if line.formatter not in FORMATTERS:
-        text = f"--formatter {line.formatter!r}: there are {', '.join(FORMATTERS)}"
+        text = f"--formatter {line.formatter!r}: known formats: {', '.join(FORMATTERS)}"
         raise exits.Failure(text, exits.USAGE)
     return line
 
 
 def _next(left: Iterator[str], name: str) -> str:
-    """Return the value behind an option.  Raises: Failure."""
+    """Return the value of an option.  Raises: Failure."""
     value = next(left, None)
     if value is None:
         raise exits.Failure(f"{name} needs a value", exits.USAGE)
@@ -142,10 +142,10 @@ def _next(left: Iterator[str], name: str) -> str:
 
 
 def _context_of(node: str) -> str:
-    """Return the context of a node's name; none for this machine's own.
+    """Return the context for a node's name; none for this machine's own node.
 
-    A script may be about another broker than that of this machine, so that a name that is not known
-    is no reason to go to the one that is at hand.
+    A script may be meant for another broker than this machine's, so an unknown name must not select
+    the local broker.
 
     Raises: Failure.
     """
@@ -156,5 +156,5 @@ def _context_of(node: str) -> str:
     names = {socket.gethostname(), socket.gethostname().partition(".")[0], "localhost"}
     if not host or host in names:
         return ""
-    text = f"no broker is known as {node!r}: leveret context set {node} --api https://{host}:15671"
+    text = f"unknown broker {node!r}: leveret context set {node} --api https://{host}:15671"
     raise exits.Failure(text, exits.CONFIG)

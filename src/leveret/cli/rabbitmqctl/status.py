@@ -1,6 +1,6 @@
-"""`status`, `cluster_status` and versions, as RabbitMQ's tools print them for programs.
+"""`status`, `cluster_status` and versions, in the JSON of RabbitMQ's tools.
 
-For people they print what `leveret status` prints.
+Other formats of `status` are those of `leveret status`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from leveret.cli.rabbitmqctl.options import Line
 
 
 def status(line: Line, broker: Target) -> int:
-    """Print what a broker is and how it is."""
+    """Print the state of a broker."""
     if line.formatter != "json":
         from leveret.cli.watching.status import print_status
 
@@ -58,7 +58,7 @@ def status(line: Line, broker: Target) -> int:
 
 
 def cluster_status(line: Line, broker: Target) -> int:
-    """Print the one node that there is."""
+    """Print the only node."""
     node = one_of(broker, "nodes")
     name, cluster = str(node.get("name", "")), one_of(broker, "cluster-name").get("name")
     if line.formatter == "json":
@@ -89,7 +89,7 @@ def cluster_status(line: Line, broker: Target) -> int:
 
 
 def version(line: Line, broker: Target) -> int:
-    """Print what `server_version` does, or the default while no broker answers.
+    """Print the same as `server_version`, or the default if no broker answers.
 
     RabbitMQ's tools print their own version, and so need no broker.
     """
@@ -111,13 +111,13 @@ def server_version(_line: Line, broker: Target) -> int:
 
 
 def erlang_version(_line: Line, broker: Target) -> int:
-    """Print what a broker runs on."""
+    """Print the runtime of a broker."""
     output.say(str(one_of(broker, "overview").get("erlang_full_version", "")))
     return exits.OK
 
 
 def is_running(line: Line, broker: Target) -> int:
-    """Tell whether a broker runs."""
+    """Check whether a broker runs."""
     name = node_of(broker)
     if line.formatter == "json":
         output.say_json({"name": name, "result": "ok", "running": True})

@@ -1,4 +1,4 @@
-"""The table of spellings: which command here a command of RabbitMQ's tools stands for."""
+"""The table of commands: the counterparts of the commands of RabbitMQ's tools."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ SAME: Final = (
     "close_all_connections",
 )
 
-#: What asks, and prints in RabbitMQ's words.
+#: Commands that read, with output in RabbitMQ's words.
 ASKING: Final[dict[str, Callable[[Line, Target], int]]] = {
     **dict.fromkeys(LISTS, print_list),
     "status": status.status,
@@ -76,11 +76,11 @@ ASKING: Final[dict[str, Callable[[Line, Target], int]]] = {
     ),
 }
 
-_SERVICE: Final = "the service manager starts and stops a broker: systemctl restart leveret"
-_ALONE: Final = "a broker is one node, there is no cluster to change"
+_SERVICE: Final = "use the service manager to start and stop a broker: systemctl restart leveret"
+_ALONE: Final = "a broker is a single node, without a cluster"
 _SETTINGS: Final = "it is a setting: docs/reference/operation/configuration.md"
 
-#: Commands that have no counterpart, and what to do instead.
+#: Commands without a counterpart, and the alternatives.
 ELSEWHERE: Final = {
     **dict.fromkeys(("stop", "shutdown", "start_app", "stop_app", "wait"), _SERVICE),
     **dict.fromkeys(
@@ -90,9 +90,9 @@ ELSEWHERE: Final = {
         ("set_vm_memory_high_watermark", "set_disk_free_limit", "set_log_level", "environment"),
         _SETTINGS,
     ),
-    "rotate_logs": "the log goes to standard error, whose reader rotates it",
-    "reset": "an empty broker is one with another data directory",
-    "clear_password": "give the user another one: change_password",
-    "trace_on": "there is no firehose; bind a stream to what is to be seen",
+    "rotate_logs": "the log goes to standard error, where its reader rotates it",
+    "reset": "start a broker with another data directory",
+    "clear_password": "give the user another password: change_password",
+    "trace_on": "there is no firehose; bind a stream to the exchange to be observed",
     "trace_off": "there is no firehose",
 }

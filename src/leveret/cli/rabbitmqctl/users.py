@@ -1,4 +1,4 @@
-"""Whether a password is a user's, as `authenticate_user` tells it."""
+"""`authenticate_user`: check a user's password."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from leveret.cli.printing import output
 from leveret.cli.rabbitmqctl.checks import ANYWHERE, listeners_of
 from leveret.cli.rabbitmqctl.options import Line
 
-#: What every user may ask for who has logged in, or is told that he may not.
+#: A path that any logged-in user can request; without permissions the answer is 403 or 404.
 _FOR_ALL_USERS: Final = "/api/streams/%2F"
 
 
 def authenticate_user(line: Line, broker: Target) -> int:
-    """Log in as a user over HTTP, and tell whether that was let in."""
+    """Log in as a user over HTTP, and report whether the login was accepted."""
     from leveret.cli.management_client import answer_of
 
     words = [word for word in line.arguments if word != "--"]
     if len(words) not in (1, 2):
-        raise exits.Failure("authenticate_user takes a user and maybe a password", exits.USAGE)
+        raise exits.Failure("authenticate_user takes a user and optionally a password", exits.USAGE)
     user, password = words[0], secret(words[1] if len(words) > 1 else "")
     if line.banner:
         output.say(f'Authenticating user "{user}" ...')
@@ -48,5 +48,5 @@ def _http_of(broker: Target) -> Remote:
             host = str(one["interface"])
             host = "localhost" if host in ANYWHERE else host
             return Remote("http", host, int(str(one["port"])), "", "", "")
-    text = "the broker serves no HTTP without TLS, where users log in; name its API by --api"
+    text = "the broker has no HTTP listener without TLS for the login; name its API with --api"
     raise exits.Failure(text, exits.UNAVAILABLE)

@@ -1,11 +1,11 @@
-"""The memory that the C library keeps for objects of more than 512 bytes, as a broker wants it.
+"""The memory that the C library keeps for objects of more than 512 bytes, adapted to a broker.
 
-glibc takes blocks of less than `MAPPED_BYTES` from one heap.  It shortens the heap when what lies
-at its end is free, and all at once: an ack of 300 messages of 1.5 MB held everybody for 29 ms,
-because the system takes back each page.  So it is told not to, and `Heap.give_back` shortens the
+glibc allocates blocks of less than `MAPPED_BYTES` from one heap.  It trims the heap when the end is
+free, all at once: an ack of 300 messages of 1.5 MB blocked the event loop for 29 ms, because the
+system takes back each page.  So automatic trimming is turned off, and `Heap.give_back` trims the
 heap in pieces.
 
-Where there is no glibc, nothing is changed.
+Without glibc, nothing is changed.
 """
 
 from __future__ import annotations
@@ -17,38 +17,38 @@ import operator
 import time
 from typing import Final, final
 
-#: Memory blocks from this size on are mapped by themselves; smaller ones are used again.
+#: Memory blocks of this size or more are mapped separately; smaller ones are reused.
 MAPPED_BYTES: Final = 8 * 1024 * 1024
-#: How much of the heap's end is given back at once: it takes about a millisecond.
+#: The piece of the heap's end that is trimmed at once: it takes about a millisecond.
 PIECE_BYTES: Final = 2 * MAPPED_BYTES
-#: How much of the heap's end stays for what is needed next.
+#: The free end of the heap that is kept for new blocks.
 KEPT_BYTES: Final = 2 * MAPPED_BYTES
 
-#: What `mallopt` calls its parameters (malloc.h), and their values unless one sets them.
+#: The parameters of `mallopt` (malloc.h), and their default values.
 _M_TRIM_THRESHOLD: Final = -1
 _M_TOP_PAD: Final = -2
 _M_MMAP_THRESHOLD: Final = -3
 _NEVER: Final = -1
 _TOP_PAD_BYTES: Final = 128 * 1024
-#: The most that the heap can be told to keep of its end, because `mallopt` takes an int; and what
-#: is taken of it where more may be free.
+#: The maximum free end that the heap can be told to keep, because `mallopt` takes an int; and the
+#: block allocated from it if more may be free.
 _KEPT_BYTES_MAX: Final = 1 << 30
 _FILLER_BYTES: Final = 1 << 29
-#: No look takes so long, unless it gives a piece back.
+#: The maximum duration of an attempt that trims nothing.
 _LOOK_SECONDS_MAX: Final = 0.0002
-#: glibc looks at the end of the heap when it frees a block of 64 KiB or more.
+#: glibc checks the end of the heap when it frees a block of 64 KiB or more.
 _LOOK_BYTES: Final = 128 * 1024
 
 
 @final
 class Heap:
-    """The heap of a process that is a broker.
+    """The heap of a broker's process.
 
-    Raises: AttributeError, OSError where the C library is not glibc.
+    Raises: AttributeError, OSError if the C library is not glibc.
     """
 
     def __init__(self) -> None:
-        # They keep the interpreter's lock.
+        # Calls by PyDLL keep the GIL.
         library = ctypes.PyDLL(None)
         self._mallopt: Final = library.mallopt
         self._malloc: Final = library.malloc
@@ -60,18 +60,18 @@ class Heap:
         self._free.restype = None
         self._sbrk.argtypes = [ctypes.c_ssize_t]
         self._sbrk.restype = ctypes.c_void_p
-        # By itself glibc begins to keep larger ones after the first: 19 MiB for the hash of each
-        # thread that verified a password.
+        # By default glibc begins to keep larger blocks after the first one: 19 MiB for the hash of
+        # each thread that verified a password.
         self._mallopt(_M_MMAP_THRESHOLD, MAPPED_BYTES)
         self._mallopt(_M_TRIM_THRESHOLD, _NEVER)
         self._begin: Final = self._end()
 
     def give_back(self) -> bool:
-        """Give a piece of the heap's end back to the system; return whether there may be more.
+        """Return a piece of the heap's end to the system; return whether there may be more.
 
-        How much of its end is free is not known, so the heap is told to keep ever less of it,
-        beginning with more than there can be: the first time that it is shortened, it is by
-        `PIECE_BYTES` at most.  A look takes about 2 us.
+        The size of the free end is unknown, so the heap is told to keep ever less of it, beginning
+        with more than possible: the first time that it is trimmed, it is by at most `PIECE_BYTES`.
+        An attempt takes about 2 us.
         """
         end = self._end()
         fillers: list[int] = []
@@ -82,7 +82,7 @@ class Heap:
             kept = max(kept - PIECE_BYTES, KEPT_BYTES)
             before, looked = looked, time.perf_counter()
             if looked - before > _LOOK_SECONDS_MAX:
-                # Another thread may have freed so much that all of this begins anew.
+                # Another thread may have freed so much that the search must start again.
                 others_ran = True
                 break
             self._shorten(kept)
@@ -91,29 +91,28 @@ class Heap:
         return others_ran or self._end() < end
 
     def _free_at_most(self, end: int, fillers: list[int]) -> int:
-        """Return how much of the heap's end is free at most, and no more than can be kept.
+        """Return the maximum size of the heap's free end, at most the size that can be kept.
 
-        What is beyond that is taken meanwhile, by `fillers`; nobody writes to them, so they cost
-        nothing.
+        `fillers` allocate the rest meanwhile; they are never written to, so they cost nothing.
         """
         most = end - self._begin
         while most > _KEPT_BYTES_MAX:
             filler = self._malloc(_FILLER_BYTES)
             if filler is None or filler > end:
-                # There was not so much left at the end: it was mapped, above the heap, or refused.
+                # The end had less free: the block was mapped above the heap, or refused.
                 self._free(filler)
                 most = _FILLER_BYTES
             else:
                 fillers.append(filler)
                 most = min(most, end - filler - _FILLER_BYTES)
         if fillers and most <= _FILLER_BYTES:
-            # The last one may have taken what is to be given back.
+            # The last one may have taken the piece that is to be trimmed.
             self._free(fillers.pop())
             most += _FILLER_BYTES
         return most
 
     def _shorten(self, kept: int) -> None:
-        """Give back what is free at the end of the heap beyond `kept` bytes."""
+        """Trim the free end of the heap beyond `kept` bytes."""
         block = self._malloc(_LOOK_BYTES)
         calls = (
             (self._mallopt, _M_TOP_PAD, kept),
@@ -122,8 +121,8 @@ class Heap:
             (self._mallopt, _M_TRIM_THRESHOLD, _NEVER),
             (self._mallopt, _M_TOP_PAD, _TOP_PAD_BYTES),
         )
-        # Python runs other threads between two calls of its own, and these would have the heap grow
-        # by `kept`, or be shortened at once; `starmap` makes all calls in one.
+        # Between two calls, Python may run other threads, and these would make the heap grow by
+        # `kept`, or trim it at once; `starmap` makes all calls without a switch.
         collections.deque(itertools.starmap(operator.call, calls), maxlen=0)
 
     def _end(self) -> int:
@@ -131,7 +130,7 @@ class Heap:
 
 
 def make_heap() -> Heap | None:
-    """Take over the heap of this process, which holds little yet; None where that cannot be."""
+    """Configure the heap of this process, which is still small; return None if impossible."""
     try:
         return Heap()
     except (AttributeError, OSError):

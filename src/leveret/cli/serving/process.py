@@ -1,7 +1,7 @@
-"""The process that is a broker: what `leveret serve` sets up for it, and how it ends.
+"""The process of a broker: its setup by `leveret serve`, and its end.
 
-Only here are things changed that hold for the whole process: its umask, its limit of descriptors,
-signal handlers, the allocator, the switch interval and the garbage collector.
+Only this module changes the whole process: its umask, its limit on descriptors, signal handlers,
+the allocator, the switch interval and the garbage collector.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ from leveret.server.opening.certificates import BadCertificates
 from leveret.store.disk import DiskLocked, StorageFailure
 from leveret.wire.buffer import BUILD
 
-#: Compiled code yields the GIL only in calls; this bounds what a busy thread costs the loop.
+#: Compiled code yields the GIL only in calls; this limits the delay of the loop by a busy thread.
 SWITCH_INTERVAL_SECONDS: Final = 0.0001
 
 #: Young objects that start a collection, and how many collections of one generation start one of
-#: the next.  Messages are not tracked, so garbage is rare, but deleted queues are
-#: garbage in cycles: 50,000 such objects took 30 to 40 ms, in which nobody was served, and as many
-#: live ones, such as the bindings of an exchange, 15 ms.
+#: the next.  Messages are not tracked, so garbage is rare, but deleted queues are garbage in
+#: cycles: 50,000 such objects took 30 to 40 ms, in which no client was served, and as many live
+#: ones, such as the bindings of an exchange, 15 ms.
 GC_THRESHOLD: Final = 2_000
 GC_YOUNG_COLLECTIONS: Final = 5
 GC_MIDDLE_COLLECTIONS: Final = 5_000
 
-#: How often the end of the heap is given back, and how long others have between two pieces of it.
+#: How often the end of the heap is trimmed, and the pause between two pieces of it.
 HEAP_SECONDS: Final = 1.0
 HEAP_PIECE_SECONDS: Final = 0.01
 
-#: Makes the broker that is run from settings, parts and what to call on a failure; `Node` does.
+#: Creates the broker from settings, parts and a function to call on a failure, like `Node`.
 MakeNode = Callable[[Settings, Parts, Callable[[int], None]], Node]
 
 
@@ -59,9 +59,9 @@ def run(
 ) -> int:
     """Run a broker until it is told to stop; return the process's exit code.
 
-    0 is a graceful stop, 1 a storage that failed or could not be used, or definitions that cannot
-    be loaded, `INTERNAL_ERROR` what nobody expected.  `make_node` makes the broker, and
-    `read` reads the settings again on SIGHUP; it raises ConfigError.
+    0 means a graceful stop, 1 a failed or unusable storage or invalid definitions,
+    `INTERNAL_ERROR` an unexpected exception.  `make_node` creates the broker, and `read` reads the
+    settings again on SIGHUP; it raises ConfigError.
     """
     os.umask(0o077)
     descriptors.raise_limit()
@@ -89,22 +89,22 @@ async def _serve(
         if bug is not node.ending.bug:
             said = "internal error, the broker stops"
             node.log.critical(said, reason=unquoted(bug), exc_info=bug)
-        # What ended it first says why it ends.
+        # The first failure decides the exit code.
         return node.exit_code or INTERNAL_ERROR
 
 
 def _of_data(settings: Settings, failure: StorageFailure) -> str:
-    """Return what the data directory refused, and what would help."""
+    """Return the reason and the remedy for an unusable data directory."""
     if isinstance(failure, DiskLocked):
-        return f"{failure}; stop that one, or give this broker another data directory (data_dir)"
+        return f"{failure}; stop that broker, or set data_dir to another directory for this one"
     where = settings.data_dir
-    return f"the data directory {where} cannot be used: {failure}; choose another one by data_dir"
+    return f"the data directory {where} cannot be used: {failure}; set data_dir to another one"
 
 
 async def _serve_until_stopped(
     node: Node, read: Callable[[], Settings] | None, heap: Heap | None
 ) -> int:
-    """Run a broker until it is told to stop, or has to; return the process's exit code."""
+    """Run a broker until a stop request or a failure; return the process's exit code."""
     settings = node.settings
     manager = ServiceManager()
     directory = str(settings.data_dir.absolute())
@@ -147,7 +147,7 @@ async def _serve_until_stopped(
 
 
 def _tell_limits(node: Node) -> None:
-    """Log the limits of the process and where they come from.  Raises: TooFewThreads."""
+    """Log the limits of the process and their sources.  Raises: TooFewThreads."""
     settings = node.settings
     memory, threads = machine.memory(), machine.threads()
     node.log.info(
@@ -176,8 +176,8 @@ def _tell_limits(node: Node) -> None:
 
 
 async def _start(node: Node) -> None:
-    """Start a broker, and have later collections pass over what it holds from the start."""
-    # Nothing that recovery makes is garbage, so looking for some would only take time.
+    """Start a broker, and exclude its first objects from later collections."""
+    # Recovery creates no garbage, so collections would only take time.
     gc.disable()
     try:
         await node.start()
@@ -189,21 +189,21 @@ async def _start(node: Node) -> None:
 
 
 def _end_soon(code: int) -> None:
-    """End the process with `code` after `FAILED_SECONDS` even if something in it does not."""
+    """End the process with `code` after `FAILED_SECONDS`, even if a part of it hangs."""
     timer = threading.Timer(FAILED_SECONDS, os._exit, (code,))
     timer.daemon = True
     timer.start()
 
 
 async def _give_back(heap: Heap) -> None:
-    """Give memory that is free back to the system, as long as the broker runs."""
+    """Return free memory to the system while the broker runs."""
     while True:
         more = heap.give_back()
         await asyncio.sleep(HEAP_PIECE_SECONDS if more else HEAP_SECONDS)
 
 
 def _run(main: Coroutine[Any, Any, int], wish_uvloop: bool) -> int:
-    """Run `main` on uvloop where it is wished and there, else on asyncio."""
+    """Run `main` on uvloop if it is wanted and installed, otherwise on asyncio."""
     if wish_uvloop:
         try:
             import uvloop

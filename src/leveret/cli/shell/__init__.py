@@ -14,14 +14,14 @@ def shell(
     keep_going: Annotated[
         bool,
         typer.Option(
-            "--keep-going", help="Go on after a piped line that fails; by default the first ends."
+            "--keep-going", help="Continue after a failed piped line; by default it ends the run."
         ),
     ] = False,
     uri: options.Uri = options.DEFAULT_URI,
     data_dir: DataDir = None,
     config: Config = None,
 ) -> int:
-    """Declare, publish, consume and browse at a prompt; or run commands from a pipe."""
+    """Declare, publish, consume and browse at a prompt, or run commands from a pipe."""
     import sys
 
     from leveret.cli.shell.running import run_lines

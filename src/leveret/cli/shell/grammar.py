@@ -1,7 +1,7 @@
-"""The grammar of the shell's commands: words and options, as a shell of Unix splits them.
+"""The grammar of the shell's commands: words and options, split as by a Unix shell.
 
-A line is split at spaces outside of quotes.  Options may stand anywhere; after `--` every word is
-an argument.  The same table serves parsing, the help and the completion.
+A line is split at spaces outside of quotes.  Options may be in any place; after `--` every word is
+an argument.  The same table is used for parsing, for help and for completion.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from leveret.cli import exits
 if TYPE_CHECKING:
     from leveret.cli.shell.session import Session
 
-#: What a word names, so that it can be completed.
+#: The type of a word, for its completion.
 Kind = Literal["text", "queue", "exchange", "command"]
 
-#: How much of a word an error quotes.
+#: The number of characters of a word that an error quotes.
 _QUOTED_MAX: Final = 60
 
 #: The longest time in seconds that an option takes: a year.
@@ -33,13 +33,13 @@ class Word:
     name: str
     kind: Kind = "text"
     required: bool = True
-    #: Whether it stands for all further words, too.
+    #: Whether it takes all further words, too.
     many: bool = False
     choices: tuple[str, ...] = ()
 
     @property
     def usage(self) -> str:
-        """How the usage line shows it."""
+        """The word in a usage line."""
         shown = f"{self.name}..." if self.many else self.name
         return shown if self.required else f"[{shown}]"
 
@@ -57,7 +57,7 @@ class Option:
 
     @property
     def usage(self) -> str:
-        """How the usage line shows it."""
+        """The option in a usage line."""
         shown = f"{self.name} {self.metavar}" if self.metavar else self.name
         return f"[{shown}]..." if self.many else f"[{shown}]"
 
@@ -74,7 +74,7 @@ class Given:
         return self.words.get(name, [""])[0]
 
     def all_words(self, name: str) -> list[str]:
-        """Return the words that a word with `many` stands for."""
+        """Return the words of an argument with `many`."""
         return self.words.get(name, [])
 
     def flag(self, option: str) -> bool:
@@ -100,7 +100,7 @@ class Given:
             number = least - 1
         if number < least or number >= 1 << 31:
             raise exits.Failure(
-                f"{option} takes a number from {least} on, not {shown(text)}", exits.USAGE
+                f"{option} takes a number of at least {least}, not {shown(text)}", exits.USAGE
             )
         return number
 
@@ -131,7 +131,7 @@ class Command:
 
     @property
     def usage(self) -> str:
-        """The line that shows how the command is written."""
+        """The usage line of the command."""
         parts = [word.usage for word in self.words] + [option.usage for option in self.options]
         return " ".join([self.path, *parts])
 
@@ -140,19 +140,19 @@ class Command:
         return next((one for one in self.options if one.name == name), None)
 
     def word_at(self, place: int) -> Word | None:
-        """Return the word at a place among the arguments, or None if there are too many."""
+        """Return the argument at a position, or None if there are too many."""
         if place < len(self.words):
             return self.words[place]
         return self.words[-1] if self.words and self.words[-1].many else None
 
 
 def shown(text: str) -> str:
-    """Return what an error quotes of a word."""
+    """Return a word as quoted in an error."""
     return repr(text) if len(text) <= _QUOTED_MAX else f"{text[:_QUOTED_MAX]!r}…"
 
 
 def split(line: str) -> list[str]:
-    """Return the words of a line.  Raises: Failure for a quote without its end."""
+    """Return the words of a line.  Raises: Failure for an unclosed quote."""
     lexer = shlex.shlex(line, posix=True, punctuation_chars=False)
     lexer.whitespace_split = True
     lexer.commenters = ""  # `#` is a binding key
@@ -160,12 +160,12 @@ def split(line: str) -> list[str]:
         return list(lexer)
     except ValueError:
         raise exits.Failure(
-            "a quote or a backslash has nothing that ends it", exits.USAGE
+            "a quote is not closed, or a backslash ends the line", exits.USAGE
         ) from None
 
 
 def find(commands: Sequence[Command], words: Sequence[str]) -> tuple[Command, list[str]]:
-    """Return the command that words begin with, and its arguments.  Raises: Failure."""
+    """Return the command that the words begin with, and its arguments.  Raises: Failure."""
     for size in (2, 1):
         path = " ".join(words[:size])
         for command in commands:
@@ -173,8 +173,8 @@ def find(commands: Sequence[Command], words: Sequence[str]) -> tuple[Command, li
                 return command, list(words[size:])
     group = [command.path for command in commands if command.path.split()[0] == words[0]]
     if group:
-        raise exits.Failure(f"{words[0]} is followed by another word", exits.USAGE, *group)
-    raise exits.Failure(f"there is no command {shown(words[0])}; try help", exits.USAGE)
+        raise exits.Failure(f"{words[0]} needs another word", exits.USAGE, *group)
+    raise exits.Failure(f"unknown command {shown(words[0])}; try help", exits.USAGE)
 
 
 def parse(command: Command, arguments: Sequence[str]) -> Given:
@@ -206,7 +206,7 @@ def _take_option(command: Command, given: Given, text: str, rest: Iterator[str])
     name, equals, value = text.partition("=")
     option = command.option(name)
     if option is None:
-        raise _wrong(command, f"there is no option {shown(name)}")
+        raise _wrong(command, f"unknown option {shown(name)}")
     if not option.metavar:
         if equals:
             raise _wrong(command, f"{name} takes no value")
@@ -224,9 +224,9 @@ def _take_option(command: Command, given: Given, text: str, rest: Iterator[str])
 
 
 def _check_choice(command: Command, name: str, choices: tuple[str, ...], value: str) -> None:
-    """Refuse a value that is none of the choices, if there are some."""
+    """Refuse a value that is not one of the choices, if there are any."""
     if choices and value not in choices:
-        raise _wrong(command, f"{name} is one of {', '.join(choices)}, not {shown(value)}")
+        raise _wrong(command, f"{name} must be one of {', '.join(choices)}, not {shown(value)}")
 
 
 def _wrong(command: Command, text: str) -> exits.Failure:

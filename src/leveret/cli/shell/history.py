@@ -1,7 +1,7 @@
-"""The history of the prompt: the newest lines, in a file for its owner alone.
+"""The history of the prompt: the newest lines, in a file that only its owner can read.
 
-A line with a URI that has a password is not kept, nor is one that begins with a space.  A file that
-cannot be read or written costs the history and nothing else.
+Lines with a URI that contains a password, and lines that begin with a space, are not stored.  If
+the file cannot be read or written, only the history is lost.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ _PASSWORD: Final = re.compile(r"://[^/\s]*:[^/\s]*@")
 
 
 def history_path() -> Path:
-    """Return the file of the history, in the user's directory for state."""
+    """Return the path of the history, in the user's state directory."""
     base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
     return Path(base) / "leveret" / "shell_history"
 
 
 class FileHistory(History):
-    """The lines of a file; each is one line of it."""
+    """The history in a file, one line per entry."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
         self._path = path
 
     def load_history_strings(self) -> Iterable[str]:
-        """Return the lines, the newest first, and cut the file if it has become too long."""
+        """Return the lines, newest first, and truncate the file if it has become too long."""
         try:
             self._open(os.O_RDONLY).close()
             lines = self._path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]
@@ -47,7 +47,7 @@ class FileHistory(History):
         return reversed(lines[-SHELL_HISTORY_LINES_MAX:])
 
     def store_string(self, string: str) -> None:
-        """Add a line, unless it is not to be kept."""
+        """Add a line, unless it must not be stored."""
         line = " ".join(string.splitlines())
         if not line.strip() or line.startswith(" ") or _PASSWORD.search(line):
             return
@@ -58,7 +58,7 @@ class FileHistory(History):
             return
 
     def _open(self, flags: int) -> BinaryIO:
-        """Open the file, made for its owner alone.  Raises: OSError."""
+        """Open the file, created for its owner only.  Raises: OSError."""
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(self._path, flags | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         os.fchmod(descriptor, 0o600)

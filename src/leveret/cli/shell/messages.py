@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from leveret.client.blocking import Consumer
     from leveret.client.message import Message
 
-#: How often a consume looks whether it is to stop.
+#: How often a consume checks for Ctrl-C.
 _LOOK_SECONDS: Final = 0.2
 
-#: Messages that are sent ahead.
+#: The prefetch of a consume.
 _PREFETCH: Final = 100
 
 _QUEUE: Final = Word("QUEUE", "queue")
 _FORMAT: Final = Option(
-    "--format", "print bodies, or all of a message as JSON", "FORMAT", choices=("body", "json")
+    "--format", "print bodies, or whole messages as JSON", "FORMAT", choices=("body", "json")
 )
 
 
@@ -67,7 +67,7 @@ def _get(session: Session, given: Given) -> int:
                 if not given.flag("--requeue"):
                     message.ack()
         if given.flag("--requeue") and taken:
-            # All at once, at the end: returned sooner, the first would be got again.
+            # All at once, at the end: a message requeued earlier would be returned by the next get.
             channel.nack(multiple=True, requeue=True)
     if not taken:
         output.say("no message", err=True)
@@ -113,11 +113,11 @@ def _browse(session: Session, given: Given) -> int:
     connection = session.connect()
     facts = connection.server_properties
     if "Leveret" not in f"{facts.get('product')} {facts.get('platform')}":
-        text = "browse needs a Leveret broker; get with --requeue shows the first messages"
+        text = "browse needs a Leveret broker; use get with --requeue for the first messages"
         raise exits.Failure(text, exits.REFUSED)
     number = 0
     with session.channel() as channel, session.stoppable():
-        # Without acks the client keeps what arrived before the broker's cancel, the end.
+        # Without acks, the client keeps everything that arrived before the broker's final cancel.
         consumer = channel.consume(
             queue, no_ack=True, arguments={"x-browse": True}, inactivity_timeout=_LOOK_SECONDS
         )
@@ -127,7 +127,7 @@ def _browse(session: Session, given: Given) -> int:
                     printed(message, _form(given))
                     number += 1
             except ConsumerCancelled:
-                pass  # the end of what waits
+                pass  # no more waiting messages
     if not number:
         output.say("no message", err=True)
     return exits.OK if number else exits.NOTHING
@@ -151,20 +151,20 @@ COMMANDS: Final = (
         (Word("ROUTING_KEY", "queue"), Word("BODY")),
         (
             Option("--exchange", "the exchange; without it the key is a queue", "NAME", "exchange"),
-            Option("--transient", "a restart may lose it"),
-            Option("--optional", "it is no failure when no queue takes it"),
+            Option("--transient", "lost at a restart"),
+            Option("--optional", "succeed even if no queue takes it"),
             Option("--header", "a header; VALUE is JSON or text", "KEY=VALUE", many=True),
             Option("--property", "such as content_type=text/plain", "NAME=VALUE", many=True),
         ),
     ),
     Command(
         "get",
-        "take waiting messages from a queue",
+        "get waiting messages from a queue",
         _get,
         (_QUEUE,),
         (
             Option("--count", "messages to get (1)", "COUNT"),
-            Option("--requeue", "return them: they stay in the queue"),
+            Option("--requeue", "requeue them: they stay in the queue"),
             _FORMAT,
         ),
     ),
@@ -174,25 +174,25 @@ COMMANDS: Final = (
         _consume,
         (_QUEUE,),
         (
-            Option("--count", "end after so many messages; 0: never", "COUNT"),
-            Option("--timeout", "end when nothing arrives for so long; 0: never", "SECONDS"),
-            Option("--offset", "where to start in a stream: first, last, 17, 1h", "OFFSET"),
+            Option("--count", "end after this many messages; 0: never", "COUNT"),
+            Option("--timeout", "end after this time without a message; 0: never", "SECONDS"),
+            Option("--offset", "the start in a stream: first, last, 17, 1h", "OFFSET"),
             Option("--name", "continue in the stream where this name stopped", "NAME"),
             Option("--filter", "only this filter value of a stream", "VALUE", many=True),
-            Option("--key", "only such routing keys of a stream", "PATTERN", many=True),
+            Option("--key", "only these routing keys of a stream", "PATTERN", many=True),
             _FORMAT,
         ),
     ),
     Command(
         "browse",
-        "print waiting messages of a queue and leave them there",
+        "print waiting messages of a queue without taking them",
         _browse,
         (_QUEUE,),
         (Option("--count", "messages to show (10)", "COUNT"), _FORMAT),
     ),
     Command(
         "rewind",
-        "put acked messages back that were published since a time",
+        "restore acked messages that were published since a time",
         _rewind,
         (_QUEUE, Word("SINCE")),
     ),

@@ -1,6 +1,6 @@
-"""The prompt: editing, completion and history by prompt_toolkit; each line is run and reported.
+"""The prompt: editing, completion and history with prompt_toolkit; each line is run and reported.
 
-Ctrl-C ends what runs and not the shell; Ctrl-D on an empty line ends the shell.
+Ctrl-C ends the running command, not the shell; Ctrl-D on an empty line ends the shell.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ try:
 except ImportError as error:
     raise exits.Failure(
         f"{error}: the prompt needs the extra `shell` (in a checkout: pip install '.[shell]'); "
-        "commands from a pipe need nothing",
+        "commands from a pipe do not need it",
         exits.SYSTEM,
     ) from None
 
 if TYPE_CHECKING:
     from leveret.cli.shell.session import Session
 
-#: How long the names of queues and exchanges are completed from one answer of the broker.
+#: How long completion uses one answer of the broker with names of queues and exchanges.
 _FRESH_SECONDS: Final = 2.0
 
 
@@ -46,7 +46,7 @@ def run_prompt(session: Session) -> int:
         completer=ThreadedCompleter(NameCompleter(session)),
         complete_while_typing=False,
     )
-    output.say(f"connected to {session.address}; help shows the commands, Ctrl-D ends", err=True)
+    output.say(f"connected to {session.address}; help lists the commands, Ctrl-D ends", err=True)
     where = escaped(f"leveret {session.parameters.vhost}> ")
     while True:
         try:
@@ -66,15 +66,15 @@ def run_prompt(session: Session) -> int:
             report(failure)
         except BrokenPipeError:
             raise
-        except Exception as fault:  # noqa: BLE001 (a user is told in a line, and goes on)
+        except Exception as fault:  # noqa: BLE001 (a user gets one line and can continue)
             report(_fault(fault))
 
 
 def _fault(fault: Exception) -> exits.Failure:
-    """Return a fault of the shell as a failure."""
+    """Return a bug of the shell as a failure."""
     frame = traceback.extract_tb(fault.__traceback__)[-1]
     place = f"{frame.filename.rpartition('/')[2]}:{frame.lineno}"
-    text = f"a fault of leveret, please report it: {type(fault).__name__}: {fault} ({place})"
+    text = f"a bug in leveret, please report it: {type(fault).__name__}: {fault} ({place})"
     return exits.Failure(text, exits.INTERNAL)
 
 
@@ -88,7 +88,7 @@ class NameCompleter(Completer):
     def get_completions(
         self, document: Document, complete_event: CompleteEvent
     ) -> Iterable[Completion]:
-        """Yield what the word before the cursor may become."""
+        """Yield the completions of the word before the cursor."""
         before = document.text_before_cursor
         words = before.split()
         typed = "" if not before or before[-1].isspace() else words.pop()
@@ -99,7 +99,7 @@ class NameCompleter(Completer):
                 yield Completion(text, start_position=-len(typed))
 
     def _choices(self, words: list[str], typed: str) -> Iterator[str]:
-        """Yield what may stand behind words."""
+        """Yield the possible next words."""
         command = _command_of(words)
         if command is None:
             yield from _paths_after(words)
@@ -123,12 +123,12 @@ class NameCompleter(Completer):
             yield from (command.path for command in COMMANDS)
         elif kind in ("queue", "exchange"):
             for name in self._listed(kind):
-                # A name that would forge what the terminal shows is not offered.
+                # A name that would change the display of the terminal is not offered.
                 if name.isprintable():
                     yield shlex.quote(name)
 
     def _listed(self, kind: Literal["queue", "exchange"]) -> list[str]:
-        """Return the names of a kind, asked for again after a while."""
+        """Return the names of a kind, from an answer of the last two seconds."""
         when, names = self._names.get(kind, (float("-inf"), []))
         if time.monotonic() - when > _FRESH_SECONDS:
             names = self._session.names(kind)
@@ -137,7 +137,7 @@ class NameCompleter(Completer):
 
 
 def _command_of(words: list[str]) -> Command | None:
-    """Return the command that words begin with, or None if they do not name one yet."""
+    """Return the command that the words begin with, or None if they do not name one yet."""
     for command in COMMANDS:
         path = command.path.split()
         if words[: len(path)] == path:
@@ -146,7 +146,7 @@ def _command_of(words: list[str]) -> Command | None:
 
 
 def _paths_after(words: list[str]) -> Iterator[str]:
-    """Yield the next words of commands that begin with these."""
+    """Yield the next words of the commands that begin with these words."""
     seen = set()
     for command in COMMANDS:
         path = command.path.split()
@@ -158,7 +158,7 @@ def _paths_after(words: list[str]) -> Iterator[str]:
 
 
 def _place(command: Command, arguments: list[str]) -> int:
-    """Return how many words, options and their values apart, stand among arguments."""
+    """Return the number of arguments, without options and their values."""
     place = 0
     skip = False
     for text in arguments:

@@ -1,7 +1,7 @@
-"""Running lines: finding the command, its arguments, and what becomes of a failure.
+"""Run lines: find the command, parse its arguments, and report failures.
 
-Invariant: every failure of a line, whatever the line holds, is printed in lines and gives a code;
-only the loss of standard output, and Ctrl-C in a pipe, end the shell.
+Invariant: every failure of a line, whatever the line contains, is printed in lines and has an exit
+code; only the loss of standard output, and Ctrl-C in a pipe, end the shell.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from leveret.limits import SHELL_LINE_BYTES_MAX
 
 
 class Ended(Exception):
-    """The line asks the shell to end."""
+    """The line requests the end of the shell."""
 
 
 def _help(_session: Session, given: Given) -> int:
@@ -27,9 +27,7 @@ def _help(_session: Session, given: Given) -> int:
     if words:
         found = [one for one in COMMANDS if one.path.split()[: len(words)] == words]
         if not found:
-            raise exits.Failure(
-                f"there is no command {shown(' '.join(words))}; try help", exits.USAGE
-            )
+            raise exits.Failure(f"unknown command {shown(' '.join(words))}; try help", exits.USAGE)
         for command in found:
             output.say(f"{command.usage}")
             output.say(f"  {command.help}")
@@ -39,7 +37,7 @@ def _help(_session: Session, given: Given) -> int:
     width = max(len(command.path) for command in COMMANDS)
     for command in COMMANDS:
         output.say(f"{command.path:<{width}}  {command.help}")
-    output.say("help COMMAND shows the arguments; names with spaces stand in quotes")
+    output.say("help COMMAND shows the arguments; put names with spaces in quotes")
     return exits.OK
 
 
@@ -63,7 +61,7 @@ COMMANDS: Final[tuple[Command, ...]] = (
 def run_line(session: Session, line: str) -> int:
     """Run one line; return its exit code.  Raises: Failure; Ended."""
     if "\0" in line:
-        raise exits.Failure("the line holds a NUL character", exits.USAGE)
+        raise exits.Failure("the line contains a NUL character", exits.USAGE)
     words = [] if line.lstrip().startswith("#") else split(line)
     if not words:
         return exits.OK
@@ -72,9 +70,9 @@ def run_line(session: Session, line: str) -> int:
 
 
 def run_lines(session: Session, source: BinaryIO, *, keep_going: bool) -> int:
-    """Run the lines of a pipe; return the code of the first that fails, else that of the last.
+    """Run the lines of a pipe; return the code of the first failed line, else of the last line.
 
-    Without `keep_going` the first line that fails is the last one.
+    Without `keep_going` the first failed line is the last one to run.
     """
     code = failed = exits.OK
     for number, raw in enumerate(_lines(source), 1):
@@ -97,7 +95,7 @@ def report(failure: exits.Failure, where: str = "") -> None:
 
 
 def _lines(source: BinaryIO) -> Iterator[bytes]:
-    """Yield the lines of a pipe, one that is too long cut after one byte more than allowed."""
+    """Yield the lines of a pipe; a line that is too long is cut one byte beyond the limit."""
     while raw := source.readline(SHELL_LINE_BYTES_MAX + 1):
         yield raw
         if len(raw) > SHELL_LINE_BYTES_MAX:
@@ -111,7 +109,7 @@ def _decoded(raw: bytes) -> str:
         text = f"a line has at most {SHELL_LINE_BYTES_MAX} bytes; leveret publish takes files"
         raise exits.Failure(text, exits.USAGE)
     try:
-        # A backslash at the end of a line continues nothing: it must not take the line's end.
+        # A backslash at the end of a line must not escape the line end.
         return raw.decode().removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError:
         raise exits.Failure("the line is not UTF-8", exits.USAGE) from None

@@ -1,12 +1,12 @@
-"""The shell's side of the broker: one connection that is replaced when it is lost, and its names.
+"""The shell's side of the broker: one connection, which is replaced when lost, and names.
 
-Each command has a channel of its own, so that a refused command harms no other.  The connection has
-no heartbeats, because nobody serves it while the prompt waits.  Before a command is sent the shell
-finds out whether the connection was lost, says so, and replaces it.  A command during which it is
-lost fails, because the broker may have done it or not.
+Each command has its own channel, so that a refused command does not affect others.  The connection
+has no heartbeats, because nothing serves it while the prompt waits.  Before each command the shell
+checks whether the connection was lost, says so, and replaces it.  A command fails if the connection
+is lost during it, because the broker may or may not have done it.
 
-Listings and names come from the broker's API: on its Unix socket, if the connection leads to this
-machine, or where a context or an address says.
+Listings and names come from the broker's API: from its Unix socket if the connection is to this
+machine, or from the address of a context or an option.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     from leveret.client.blocking import Channel, Connection
     from leveret.client.uri import Parameters
 
-#: The fields that names of a kind are listed by.
+#: The resources of the API that list names of a kind.
 _LISTED: Final = {"queue": "queues", "exchange": "exchanges"}
 
 
 class Session:
-    """What the commands of one shell share."""
+    """The shared state of one shell's commands."""
 
     def __init__(self, parameters: Parameters, data_dir: Path | None, config: Path | None) -> None:
         self.parameters: Final = replace(parameters, heartbeat_seconds=0)
@@ -57,13 +57,13 @@ class Session:
 
     @property
     def address(self) -> str:
-        """Where the shell is connected, without the user."""
+        """The address of the connection, without the user."""
         return f"{self.parameters.host}:{self.parameters.port}"
 
     # -- the connection ----------------------------------------------------------------------------
 
     def connect(self) -> Connection:
-        """Return the connection, a new one if there is none or if it was lost.  Raises: Failure."""
+        """Return the connection, a new one if none is open or it was lost.  Raises: Failure."""
         if self._connection is not None:
             reason = _lost(self._connection)
             if reason is None:
@@ -84,18 +84,18 @@ class Session:
 
     @contextlib.contextmanager
     def channel(self) -> Iterator[Channel]:
-        """Give a channel that is closed at the end.  Raises: Failure."""
+        """Yield a channel, and close it at the end.  Raises: Failure."""
         connection = self.connect()
         with failures():
             try:
                 with connection.channel() as channel:
                     yield channel
             except ConnectionLost as error:
-                text = f"{error}; the broker may have done this or not"
+                text = f"{error}; the broker may or may not have done this"
                 raise exits.Failure(text, exits.UNAVAILABLE) from None
 
     def abandon(self) -> None:
-        """End the connection at once, because a command was interrupted inside of a call."""
+        """Abort the connection, because a command was interrupted inside of a call."""
         connection, self._connection = self._connection, None
         if connection is not None:
             with contextlib.suppress(ClientError, AmqpError, OSError):
@@ -128,18 +128,18 @@ class Session:
     # -- the management API ------------------------------------------------------------------------
 
     def api_target(self) -> Target:
-        """Return what asks the broker's API.
+        """Return the target for requests to the broker's API.
 
-        Raises: Failure if the broker is on another machine and no context or address leads there.
+        Raises: Failure if the broker is on another machine and no context or address names its API.
         """
         is_socket = isinstance(self.target.place.find_api_beside_uri(), Path)
         if is_socket and not _is_local(self.parameters.host):
-            text = f"this asks the broker's Unix socket, and {self.address} is another machine"
-            raise exits.Failure(f"{text}; --api or --context leads there", exits.UNAVAILABLE)
+            text = f"this needs the broker's API, but {self.address} is on another machine"
+            raise exits.Failure(f"{text}; name its API with --api or --context", exits.UNAVAILABLE)
         return self.target
 
     def names(self, kind: Literal["queue", "exchange"]) -> list[str]:
-        """Return the names of the vhost's queues or exchanges, none if the API does not answer."""
+        """Return the names of the vhost's queues or exchanges; none if the API does not answer."""
         try:
             found = self.api_target().ask("GET", _LISTED[kind], self.parameters.vhost)
         except (exits.Failure, ValueError):
@@ -150,7 +150,7 @@ class Session:
 
 
 def _lost(connection: Connection) -> str | None:
-    """Return why a connection was lost, or None if it is open."""
+    """Return the reason for a lost connection, or None if it is open."""
     try:
         connection.process(0)
     except (ClientError, AmqpError, OSError) as error:

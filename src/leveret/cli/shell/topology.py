@@ -13,13 +13,13 @@ from leveret.sizes import counted, read_size
 
 _NAME: Final = Word("NAME")
 _ARGUMENT: Final = Option(
-    "--argument", "an argument; VALUE is JSON or else text", "KEY=VALUE", many=True
+    "--argument", "an argument; VALUE is JSON, or else text", "KEY=VALUE", many=True
 )
-_TRANSIENT: Final = Option("--transient", "it ends with the broker")
-_AUTO_DELETE: Final = Option("--auto-delete", "it ends with its last consumer or binding")
+_TRANSIENT: Final = Option("--transient", "deleted when the broker stops")
+_AUTO_DELETE: Final = Option("--auto-delete", "deleted with its last consumer or binding")
 _KEY: Final = Option("--key", "the binding key", "KEY")
 _TO_EXCHANGE: Final = Option("--to-exchange", "DESTINATION is an exchange")
-_FORMAT: Final = Option("--format", "how to print", "FORMAT", choices=("table", "json", "tsv"))
+_FORMAT: Final = Option("--format", "the format", "FORMAT", choices=("table", "json", "tsv"))
 
 
 def _arguments(given: Given) -> dict[str, object]:
@@ -73,7 +73,7 @@ def _declare_exchange(session: Session, given: Given) -> int:
 
 def _delete_queue(session: Session, given: Given) -> int:
     with session.channel() as channel:
-        # A broker says nothing of a delete of what is not there; who types one wants to know.
+        # A broker silently accepts the delete of a missing queue; a user wants an error.
         channel.queue_declare(given.word("QUEUE"), passive=True)
         count = channel.queue_delete(
             given.word("QUEUE"),
@@ -127,10 +127,10 @@ def _list(session: Session, given: Given) -> int:
 
     found = session.api_target().ask("GET", *path)
     if not isinstance(found, list):
-        raise exits.Failure("the broker's answer is no listing", exits.PROTOCOL)
+        raise exits.Failure("the broker's answer is not a list", exits.PROTOCOL)
     match given.text("--format"):
         case "json":
-            # JSON shows everything unless less is asked for.
+            # JSON shows all fields unless columns are given.
             print_rows(found, given.all_words("COLUMN") or None, "json")
         case "tsv":
             print_rows(found, columns, "tsv")
@@ -160,8 +160,8 @@ COMMANDS: Final = (
         _declare_stream,
         (_NAME,),
         (
-            Option("--max-bytes", "how much it keeps, such as 5GB", "SIZE"),
-            Option("--max-age", "how long it keeps messages: 7D, 12h, 30m, 45s", "AGE"),
+            Option("--max-bytes", "the maximum size, such as 5GB", "SIZE"),
+            Option("--max-age", "the maximum age of messages: 7D, 12h, 30m, 45s", "AGE"),
             _ARGUMENT,
         ),
     ),

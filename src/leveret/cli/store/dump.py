@@ -15,19 +15,19 @@ from leveret.store.survey.dump import Dump, Fields, queues_of
 from leveret.store.survey.identity import identify
 from leveret.wire.properties import BasicProperties, decode_properties
 
-#: Fields that are bytes and mostly text.
+#: Fields of bytes that are usually text.
 _TEXTS: Final = ("exchange", "routing_key", "consumer", "publisher")
 
 
 def print_dump(
     disk: Disk, uuid: bytes, parts: list[str], queue: str, kinds: list[str], bodies: bool
 ) -> None:
-    """Print the records of `parts` that are of a queue and of some kinds.  Raises: Failure."""
+    """Print the records of `parts` for a queue and some kinds.  Raises: Failure."""
     identity = identify(disk, uuid)
     if identity.seed is None and parts != ["segments"]:
-        text = "no seed holds for this directory; --uuid, or --segments, which need none"
+        text = "no valid seed for this directory; give --uuid, or --segments, which need no seed"
         raise exits.Failure(text, exits.UNUSABLE)
-    # The segments need no seed.
+    # Segments need no seed.
     dump = Dump(disk, identity.seed or 0)
     sources: dict[str, Callable[[], Iterator[Fields]]] = {
         "state": dump.state,
@@ -45,7 +45,7 @@ def print_dump(
 
 
 def _ids(dump: Dump, queue: str) -> set[object]:
-    """Return the ids that a queue of this name had, or the number that it is.  Raises: Failure."""
+    """Return the ids of queues with this name, or the number itself.  Raises: Failure."""
     found: set[object] = set()
     for source in (dump.state, dump.journal):
         for fields in source():
@@ -53,12 +53,12 @@ def _ids(dump: Dump, queue: str) -> set[object]:
     if not found and queue.isdecimal():
         found.add(int(queue))
     if not found:
-        raise exits.Failure(f"no record tells of a queue {queue!r}", exits.REFUSED)
+        raise exits.Failure(f"no record defines a queue {queue!r}", exits.REFUSED)
     return found
 
 
 def _defined(fields: Fields, queue: str) -> Iterator[object]:
-    """Yield the ids of queues of a name that a record defines."""
+    """Yield the ids that a record defines for a queue name."""
     definition = fields.get("definition")
     known = definition if isinstance(definition, dict) else {}
     if fields.get("define") == "queue" and known.get("name") == queue:
@@ -69,7 +69,7 @@ def _defined(fields: Fields, queue: str) -> Iterator[object]:
 
 
 def as_json(fields: Mapping[str, object], bodies: bool) -> dict[str, object]:
-    """Return a record with its bytes as JSON has them."""
+    """Return a record with its bytes in a form for JSON."""
     shown: dict[str, object] = {}
     for name, value in fields.items():
         if name == "operations" and isinstance(value, list):
@@ -88,7 +88,7 @@ def as_json(fields: Mapping[str, object], bodies: bool) -> dict[str, object]:
 
 
 def _text_or_base64(name: str, value: bytes) -> dict[str, object]:
-    """Return bytes as a text, or under another name as base 64."""
+    """Return bytes as text, or as base 64 under another name."""
     try:
         return {name: value.decode()}
     except UnicodeDecodeError:
@@ -96,7 +96,7 @@ def _text_or_base64(name: str, value: bytes) -> dict[str, object]:
 
 
 def _properties(raw: bytes) -> object:
-    """Return properties by name, or as base 64 where they cannot be read."""
+    """Return properties by name, or as base 64 if they cannot be decoded."""
     try:
         found = decode_properties(raw)
     except AmqpError:

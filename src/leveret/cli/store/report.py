@@ -1,4 +1,4 @@
-"""What a survey found, for people and as JSON."""
+"""The results of a survey, for people and as JSON."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def print_object(found: object) -> None:
 
 
 def as_object(directory: Path, survey: Survey) -> dict[str, object]:
-    """Return a survey as JSON has it."""
+    """Return a survey as a JSON object."""
     queues = queue_rows(survey)
     return {
         "directory": str(directory),
@@ -39,7 +39,7 @@ def as_object(directory: Path, survey: Survey) -> dict[str, object]:
 
 
 def queue_rows(survey: Survey) -> list[dict[str, int | str]]:
-    """Return a row for each queue that lives."""
+    """Return a row for each existing queue."""
     return [_queue(queue) for queue in survey.holdings.living()]
 
 
@@ -81,7 +81,7 @@ def print_report(directory: Path, survey: Survey) -> None:
 
 
 def print_lost(survey: Survey) -> None:
-    """Print what is damaged, torn and lost."""
+    """Print the damaged, torn and lost data."""
     for damage in survey.torn:
         output.say(f"torn by a crash, never confirmed: {_line(damage)}")
     for damage in survey.damages:
@@ -95,12 +95,12 @@ def print_lost(survey: Survey) -> None:
 
 
 def lost_messages(survey: Survey) -> int:
-    """Return how many messages of queues that live are lost, as the rows of the queues say."""
+    """Return the number of lost messages of existing queues, as in the rows of the queues."""
     return sum(int(queue.lost) for queue in survey.holdings.living())
 
 
 def _lost(survey: Survey) -> str:
-    """Return what is lost, in words: messages, and records of which no queue is known."""
+    """Return the losses in words: messages, and records without a known queue."""
     messages = lost_messages(survey)
     others = survey.lost - messages
     parts = [(messages, "message"), (others, "other record" if messages else "record")]
@@ -116,7 +116,7 @@ def _line(damage: Damage) -> str:
 
 
 def _damage(damage: Damage) -> dict[str, object]:
-    """Return a damaged place; `lost` is -1 where it cannot be told."""
+    """Return a damaged place; `lost` is -1 if it is unknown."""
     return {
         "file": damage.path,
         "position": int(damage.position),

@@ -1,6 +1,6 @@
-"""`leveret store`: looking at a data directory, and saving what is left of a damaged one.
+"""`leveret store`: examine a data directory, and salvage a damaged one.
 
-The directory is only read.  No broker may run on it, but for `--running`.
+The directory is only read.  No broker may run on it, except with `--running`.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from leveret.sizes import counted
 
 Directory = Annotated[
     Path | None,
-    typer.Argument(metavar="[DIR]", help="The data directory; else that of the settings."),
+    typer.Argument(metavar="[DIR]", help="The data directory; by default that of the settings."),
 ]
 Uuid = Annotated[
     str,
-    typer.Option("--uuid", metavar="HEX", help="The store's uuid, where nothing there tells it."),
+    typer.Option("--uuid", metavar="HEX", help="The store's uuid, if the directory has lost it."),
 ]
 Running = Annotated[
-    bool, typer.Option("--running", help="Look beside a running broker; the end may be torn.")
+    bool, typer.Option("--running", help="Allow a running broker; the end may be torn.")
 ]
 
 
@@ -36,9 +36,9 @@ def check(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     uuid: Uuid = "",
 ) -> int:
-    """Verify every checksum, and say what is live, dead, damaged and lost.
+    """Verify every checksum, and report live, dead, damaged and lost data.
 
-    It ends with 0 when all is whole, 1 when damage was found, 2 when there is no store to read.
+    It ends with 0 if everything is intact, 1 if damage was found, 2 if there is no readable store.
     """
     from leveret.cli.store.report import as_object, print_object, print_report
     from leveret.cli.store.work import held, open_store, read_uuid, readable, run_survey
@@ -64,9 +64,9 @@ def salvage(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     uuid: Uuid = "",
 ) -> int:
-    """Copy all that is true in a directory to a new, whole one that a broker can start on.
+    """Copy all intact data of a directory to a new one that a broker can start on.
 
-    It ends with 0 when nothing was lost, 1 when something was, 2 when there is nothing to read.
+    It ends with 0 if nothing was lost, 1 if something was, 2 if there is no readable store.
     """
     from leveret.cli.store.report import as_object, print_lost, print_object
     from leveret.cli.store.work import open_store, read_uuid, readable, run_survey, write_new
@@ -89,7 +89,7 @@ def salvage(
     else:
         output.say(f"{to}: {counted(saved.messages, 'message')}, {counted(saved.bytes, 'byte')}")
         for name in saved.orphans:
-            output.say(f"no record explains a queue; its messages are in {name!r} now")
+            output.say(f"a queue has no definition; its messages are now in {name!r}")
         print_lost(survey)
     return exits.NOTHING if survey.costly else exits.OK
 
@@ -110,7 +110,7 @@ def dump(
     running: Running = False,
     uuid: Uuid = "",
 ) -> int:
-    """Print every record as a line of JSON: snapshots, journal, chunks, or some of them."""
+    """Print each record as a line of JSON: snapshots, journal, chunks, or some of them."""
     from leveret.cli.store.dump import print_dump
     from leveret.cli.store.work import open_store, read_uuid, readable
 

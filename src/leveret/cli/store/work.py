@@ -1,4 +1,4 @@
-"""The work of `leveret store`: opening a directory to read, and going through it with progress."""
+"""The work of `leveret store`: open a directory for reading, and survey it with progress."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from leveret.store.recovery.recovery import LOCK_PATH
 from leveret.store.survey.salvage import Salvage, write_salvage
 from leveret.store.survey.survey import Survey
 
-#: How often the progress is drawn anew.
+#: The interval of progress updates.
 _DRAW_SECONDS: Final = 0.1
 
 
 @contextmanager
 def readable() -> Iterator[None]:
-    """Turn what the disk refuses into Failure."""
+    """Turn errors of the disk into Failure."""
     try:
         yield
     except DiskLocked as locked:
@@ -37,7 +37,7 @@ def readable() -> Iterator[None]:
 
 
 def open_store(directory: Path, *, locked: bool) -> ReadDisk:
-    """Return a directory to read; `locked` keeps brokers away.  Raises: StorageFailure."""
+    """Return a directory for reading; `locked` keeps brokers out.  Raises: StorageFailure."""
     disk = ReadDisk(str(directory))
     if locked:
         disk.lock(LOCK_PATH)
@@ -45,7 +45,7 @@ def open_store(directory: Path, *, locked: bool) -> ReadDisk:
 
 
 def read_uuid(text: str) -> bytes:
-    """Return the uuid that an option gives, nothing without one.  Raises: Failure."""
+    """Return the uuid of an option, empty without one.  Raises: Failure."""
     try:
         raw = bytes.fromhex(text.replace("-", ""))
     except ValueError:
@@ -57,14 +57,14 @@ def read_uuid(text: str) -> bytes:
 
 @contextmanager
 def held(directory: Path, *, running: bool) -> Iterator[Callable[[], None]]:
-    """Keep a running broker from removing files meanwhile; give what is to be called often."""
+    """Keep a running broker from removing files; yield a function to be called often."""
     if not running:
         yield _nothing
         return
     try:
         hold = Hold(directory / MANAGEMENT_SOCKET)
     except NoBroker:
-        # Its socket is elsewhere, or none runs: what is removed meanwhile ends the command.
+        # Its socket is elsewhere, or no broker runs: if a file is removed, the command ends.
         yield _nothing
         return
     with hold:
@@ -72,7 +72,7 @@ def held(directory: Path, *, running: bool) -> Iterator[Callable[[], None]]:
 
 
 def run_survey(survey: Survey, doing: str, beat: Callable[[], None]) -> None:
-    """Take a survey to its end, with a bar on a terminal.  Raises: StorageFailure."""
+    """Run a survey to its end, with a bar on a terminal.  Raises: StorageFailure."""
     console = Console(stderr=True)
     if not sys.stderr.isatty():
         for _ in survey.run():
@@ -92,7 +92,7 @@ def run_survey(survey: Survey, doing: str, beat: Callable[[], None]) -> None:
 
 
 def _nothing() -> None:
-    """Stand in where no broker is to hear."""
+    """Do nothing without a broker."""
 
 
 def write_new(saved: Salvage, to: Path) -> None:

@@ -1,4 +1,4 @@
-"""Figures as people read them: sizes, times, rates."""
+"""Numbers in human form: sizes, times, rates."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def span(milliseconds: float) -> str:
 
 
 def count(value: float) -> str:
-    """Return a count with its thousands told apart."""
+    """Return a count with thousands separators."""
     return f"{int(value):,}"
 
 
@@ -36,5 +36,5 @@ def counted(value: float, noun: str) -> str:
 
 
 def per_second(value: float) -> str:
-    """Return a rate: with a digit behind the point where it is small."""
+    """Return a rate, with one decimal if it is small."""
     return f"{value:,.1f}" if 0 < value < 10 else f"{value:,.0f}"

@@ -1,7 +1,7 @@
-"""The keys that a user presses while a command shows something: read at once and not shown.
+"""The keys pressed during a live display: read at once and not echoed.
 
-Ctrl-C stays what it is; Ctrl-Z does nothing, because a stopped command would leave the terminal as
-it has it.
+Ctrl-C keeps its meaning; Ctrl-Z is disabled, because a stopped command would leave the terminal in
+this mode.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from contextlib import contextmanager
 
 
 class Keys:
-    """The keys of a terminal, or of nobody where standard input is none."""
+    """The keys of a terminal; none if standard input is not a terminal."""
 
     def __init__(self, descriptor: int | None) -> None:
         self._descriptor = descriptor
 
     def wait(self, seconds: float) -> str:
-        """Return the keys that come within a time, or nothing at its end."""
+        """Return the keys pressed within a time, or an empty string."""
         watched = [] if self._descriptor is None else [self._descriptor]
         if not select.select(watched, [], [], max(0.0, seconds))[0]:
             return ""
         assert self._descriptor is not None
         data = os.read(self._descriptor, 1024)
         if not data:
-            # Nobody types here any more.
+            # The terminal is closed.
             self._descriptor = None
         return data.decode("ascii", "replace")
 
 
 @contextmanager
 def reading_keys() -> Iterator[Keys]:
-    """Give the keys of the terminal, which is as it was at the end."""
+    """Yield the keys of the terminal, and restore its mode at the end."""
     if not sys.stdin.isatty():
         yield Keys(None)
         return

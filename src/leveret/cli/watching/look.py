@@ -1,8 +1,8 @@
-"""One look at a broker through its HTTP API: its totals, its node, and its busiest queues.
+"""A snapshot of a broker from its HTTP API: its totals, its node, and its busiest queues.
 
-Rates are the broker's own, which it samples while somebody asks; until it has any they are what
-grew since the look before.  An answer may come from a broker of another version: what it does not
-say is left out, and counts as 0.
+Rates are the broker's own, which it samples while clients request them; until it has any, they are
+computed from the previous snapshot.  An answer may come from a broker of another version: fields
+that it lacks are omitted, and count as 0.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from leveret.cli.contexts.remote import Remote
 from leveret.cli.management_client import get_json
 from leveret.cli.printing.rows import Row, field
 
-#: What `leveret top` can be sorted by, as the API's fields.
+#: The sort orders of `leveret top`, as the API's fields.
 SORTS: Final = {
     "messages": "messages",
     "publish": "message_stats.publish_details.rate",
@@ -29,7 +29,7 @@ SORTS: Final = {
     "name": "name",
 }
 
-#: The fields of a queue that are asked for.
+#: The requested fields of a queue.
 _QUEUE_FIELDS: Final = (
     "vhost,name,type,messages_ready,messages_unacknowledged,consumers,message_stats"
 )
@@ -37,9 +37,9 @@ _QUEUE_FIELDS: Final = (
 
 @dataclass(frozen=True)
 class Look:
-    """What a broker said at one time (seconds of a monotonic clock).
+    """The answers of a broker at one time (seconds of a monotonic clock).
 
-    `node` is None for a user who may not see it, and `queues` are a page of all.
+    `node` is None if the user has no permission to see it, and `queues` is one page of all queues.
     """
 
     at: float
@@ -51,7 +51,7 @@ class Look:
 
 
 def take_look(api: Path | Remote) -> Look:
-    """Ask for totals and node.  Raises: Failure."""
+    """Request totals and node.  Raises: Failure."""
     began = time.monotonic()
     overview = _row(get_json(api, "/api/overview"))
     node = _node(api)
@@ -60,7 +60,7 @@ def take_look(api: Path | Remote) -> Look:
 
 
 def look_at_queues(api: Path | Remote, vhost: str, sort: str, count: int) -> Look:
-    """Ask for the same and for the first `count` queues by a name of `SORTS`.  Raises: Failure."""
+    """Request these and the first `count` queues by an order of `SORTS`.  Raises: Failure."""
     began = time.monotonic()
     look = take_look(api)
     query = {"page": 1, "page_size": count, "columns": _QUEUE_FIELDS, "sort": SORTS[sort]}
@@ -76,11 +76,11 @@ def look_at_queues(api: Path | Remote, vhost: str, sort: str, count: int) -> Loo
 
 
 def _node(api: Path | Remote) -> Row | None:
-    """Return the broker's node; None where who asks may not see it.  Raises: Failure."""
+    """Return the broker's node; None if the user has no permission.  Raises: Failure."""
     try:
         found = get_json(api, "/api/nodes")
     except exits.Failure as failure:
-        # That he is known, the overview has shown.
+        # The overview has shown that the login is valid.
         if failure.code == exits.NO_PERMISSION:
             return None
         raise
@@ -88,31 +88,31 @@ def _node(api: Path | Remote) -> Row | None:
 
 
 def _row(found: object) -> Row:
-    """Return an object of the API.  Raises: Failure for anything else."""
+    """Return an object of the API.  Raises: Failure for any other type."""
     if not isinstance(found, Mapping):
-        text = "what answers is no broker's API: an object was expected"
+        text = "the server is not the API of a broker: its answer is not a JSON object"
         raise exits.Failure(text, exits.PROTOCOL)
     return found
 
 
 def number(row: Row | None, name: str) -> float:
-    """Return a number that a row has; 0 where it has none."""
+    """Return a number in a row; 0 if it is missing."""
     found = None if row is None else field(row, name)
     return found if isinstance(found, int | float) and not isinstance(found, bool) else 0
 
 
 def flag(row: Row | None, name: str) -> bool:
-    """Tell whether a row says that something is so."""
+    """Return whether a field of a row is true."""
     return row is not None and field(row, name) is True
 
 
 def grown(now: Row | None, before: Row | None, name: str, seconds: float) -> float:
-    """Return how much a count grew each second; 0 where it was not looked at before."""
+    """Return the growth of a count per second; 0 without an earlier snapshot."""
     if before is None or seconds <= 0:
         return 0.0
     return max(0.0, (number(now, name) - number(before, name)) / seconds)
 
 
 def rate(now: Row | None, before: Row | None, name: str, seconds: float) -> float:
-    """Return a rate as the broker samples it, or as the counts grew since the look before."""
+    """Return the broker's sampled rate, or the growth since the previous snapshot."""
     return number(now, f"{name}_details.rate") or grown(now, before, name, seconds)

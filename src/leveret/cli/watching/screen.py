@@ -1,6 +1,6 @@
-"""What `leveret top` shows: lines of totals, and a table of queues.
+"""The screen of `leveret top`: lines of totals, and a table of queues.
 
-All text of the broker is escaped here, because rich hands on what it is given.
+All text from the broker is escaped here, because rich prints it unchanged.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from leveret.cli.watching.look import Look, grown, number, rate
 from leveret.cli.watching.status import alarms_of
 from leveret.escaping import escaped
 
-#: The lines above the queues, an empty one and the table's heads counted, and the last line.
+#: The lines that are not queues: above them, including an empty one and the heads, and the last.
 LINES_APART: Final = 9
 
-#: What is sorted by, and the column that shows it.
+#: The sort orders, and the columns that show them.
 _SORTED: Final = {
     "messages": "ready",
     "publish": "published/s",
@@ -43,12 +43,12 @@ _HEADS: Final = (
     "acked/s",
 )
 
-#: How many of them hold texts; the rest hold numbers.
+#: The number of text columns; the others are numbers.
 _TEXTS: Final = 3
 
 
 def screen_of(look: Look, before: Look | None, sort: str, note: str) -> Group:
-    """Return all that is shown; `note` is the last line, where there is one."""
+    """Return the whole screen; `note` is the last line, if not empty."""
     last = [_line(note)] if note else []
     return Group(*_totals(look, before), Text(""), _queues(look, before, sort), *last)
 
@@ -94,7 +94,7 @@ def _line(text: str, style: str = "") -> Text:
 
 
 def _head(look: Look) -> Text:
-    """Return the first line: which broker, how long it is up, its alarms in red."""
+    """Return the first line: the broker, its uptime, and its alarms in red."""
     overview = look.overview
     name = f"{overview.get('product_name', '')} {overview.get('product_version', '')}"
     line = f"{name} {overview.get('node', '')}"
@@ -108,10 +108,10 @@ def _head(look: Look) -> Text:
 
 
 def _node_lines(look: Look, before: Look | None, seconds: float) -> list[str]:
-    """Return what is told of memory, disk and the journal, where it may be seen."""
+    """Return the lines on memory, disk and the journal, if the user may see them."""
     node = look.node
     if node is None:
-        return ["memory and journal: not shown, it takes the tag monitoring or administrator", ""]
+        return ["memory and journal: hidden without the tag monitoring or administrator", ""]
     then = None if before is None else before.node
     syncs = per_second(grown(node, then, "io_sync_count", seconds))
     written = size(grown(node, then, "io_write_bytes", seconds))
@@ -146,7 +146,7 @@ def _queues(look: Look, before: Look | None, sort: str) -> Table:
 
 
 def _cells(queue: Row, known: dict[object, Row], seconds: float) -> list[str]:
-    """Return what is shown of a queue."""
+    """Return the cells of a queue."""
     then = known.get(_key(queue))
     rates = [
         per_second(rate(queue, then, f"message_stats.{field}", seconds))
@@ -164,5 +164,5 @@ def _cells(queue: Row, known: dict[object, Row], seconds: float) -> list[str]:
 
 
 def _key(queue: Row) -> tuple[str, str]:
-    """Return what tells a queue from others."""
+    """Return the identity of a queue."""
     return str(queue.get("vhost", "")), str(queue.get("name", ""))

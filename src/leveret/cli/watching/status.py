@@ -1,4 +1,4 @@
-"""`leveret status`: what a broker is and how it is, in one answer for people or programs."""
+"""`leveret status`: the state of a broker, in one answer for people or programs."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from leveret.cli.printing.rows import Row
     from leveret.cli.watching.look import Look
 
-Format = Annotated[Literal["text", "json"], typer.Option("--format", help="How to print.")]
+Format = Annotated[Literal["text", "json"], typer.Option("--format", help="The format.")]
 
-#: How wide the names before the values are.
+#: The width of the names before the values.
 _NAME_WIDTH = 13
 
 
@@ -28,7 +28,7 @@ def status(
     api: Api = "",
     name: ContextName = "",
 ) -> int:
-    """Show what a broker is, what it holds and does, and whether it has an alarm."""
+    """Show the version, contents, activity and alarms of a broker."""
     from leveret.cli.watching.look import take_look
 
     look = take_look(Place(data_dir, config, api, name).find_api())
@@ -40,7 +40,7 @@ def status(
 
 
 def print_status(place: Place) -> None:
-    """Print what a broker is and how it is, for people.  Raises: Failure."""
+    """Print the state of a broker, for people.  Raises: Failure."""
     from leveret.cli.watching.look import take_look
 
     _print_lines(take_look(place.find_api()))
@@ -52,7 +52,7 @@ def _print_lines(look: Look) -> None:
 
 
 def lines_of(look: Look) -> Iterator[tuple[str, str]]:
-    """Yield what is told of a broker, each with its name."""
+    """Yield the names and values of the status."""
     from leveret.cli.watching.figures import count, counted, per_second
     from leveret.cli.watching.look import number
 
@@ -63,7 +63,7 @@ def lines_of(look: Look) -> Iterator[tuple[str, str]]:
     yield "broker", f"{product} {version} ({build}{overview.get('erlang_full_version', '')})"
     yield "name", f"{overview.get('node', '')} of {overview.get('cluster_name', '')}"
     if look.node is None:
-        yield "node", "not shown: it takes the tag monitoring or administrator"
+        yield "node", "hidden without the tag monitoring or administrator"
     else:
         yield from _node_lines(look.node)
     yield from _listener_lines(overview)
@@ -85,16 +85,16 @@ def lines_of(look: Look) -> Iterator[tuple[str, str]]:
 
 
 def _node_lines(node: Row) -> Iterator[tuple[str, str]]:
-    """Yield what is told of a broker's process and store."""
+    """Yield the lines on a broker's process and store."""
     from leveret.cli.watching.figures import count, counted, size, span
     from leveret.cli.watching.look import number
 
     yield "process", f"{node.get('os_pid', '')}, up {span(number(node, 'uptime'))}"
     yield "alarms", ", ".join(alarms_of(node)) or "none"
     used, limit = number(node, "mem_used"), number(node, "mem_limit")
-    yield "memory", f"{size(used)} of {size(limit)} that clients may take"
+    yield "memory", f"{size(used)} of {size(limit)} for clients"
     free, least = number(node, "disk_free"), number(node, "disk_free_limit")
-    yield "disk", f"{size(free)} free, and {size(least)} have to be"
+    yield "disk", f"{size(free)} free, minimum {size(least)}"
     syncs = counted(number(node, "io_sync_count"), "sync")
     each = f"{number(node, 'io_sync_avg_time'):.2f} ms"
     yield "journal", f"{syncs} of {each}, {size(number(node, 'io_write_bytes'))} written"
@@ -107,7 +107,7 @@ def _node_lines(node: Row) -> Iterator[tuple[str, str]]:
 
 
 def alarms_of(node: Row | None) -> list[str]:
-    """Return what publishers are blocked for want of."""
+    """Return the resources whose shortage blocks publishers."""
     from leveret.cli.watching.look import flag
 
     alarms = {"mem_alarm": "memory", "disk_free_alarm": "disk"}
@@ -115,7 +115,7 @@ def alarms_of(node: Row | None) -> list[str]:
 
 
 def _listener_lines(overview: Row) -> Iterator[tuple[str, str]]:
-    """Yield where a broker listens."""
+    """Yield the addresses of a broker's listeners."""
     found = overview.get("listeners")
     title = "listens on"
     for one in found if isinstance(found, list) else []:

@@ -1,7 +1,7 @@
-"""`leveret top`: what a broker does, shown again and again until `q` or Ctrl-C.
+"""`leveret top`: the activity of a broker, refreshed until `q` or Ctrl-C.
 
-Looking costs the broker time: with very many queues, putting them in an order does.  The next look
-therefore waits for at least `PAUSES` times as long as the last one took.
+Each snapshot costs the broker time: with very many queues, sorting them does.  The next snapshot
+therefore waits for at least `PAUSES` times the duration of the last one.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ if TYPE_CHECKING:
     from leveret.cli.watching.keys import Keys
     from leveret.cli.watching.look import Look
 
-#: The next look waits for so many times as long as the last one took: a broker spends at most a
-#: fifth of its time on one who watches.
+#: The minimum pause in durations of the last snapshot: a broker spends at most a fifth of its time
+#: on one viewer.
 PAUSES: Final = 4.0
 
-#: Between two looks (seconds).
+#: The time between two snapshots (seconds).
 INTERVAL: Final = 2.0
 INTERVAL_MIN: Final = 0.1
 INTERVAL_MAX: Final = 3600.0
 
-#: Queues that are shown where the height of a terminal does not say.
+#: The number of queues without a terminal.
 _QUEUES_SHOWN: Final = 40
 _QUEUES_MAX: Final = 500
 
-#: What the keys sort by.
+#: The sort orders of the keys.
 _KEYS: Final = {
     "m": "messages",
     "p": "publish",
@@ -51,11 +51,9 @@ _KEYS: Final = {
     "n": "name",
 }
 
-_HELP: Final = (
-    "q ends; sorted by m messages, p published, d delivered, a acked, c consumers, n name"
-)
+_HELP: Final = "q ends; sort by m messages, p published, d delivered, a acked, c consumers, n name"
 
-#: The exit code of a process that SIGTERM ended, as a shell shows it.
+#: The exit code of a process ended by SIGTERM, as in a shell.
 _TERMINATED: Final = 128 + signal.SIGTERM
 
 Sort = Literal["messages", "publish", "deliver", "ack", "consumers", "name"]
@@ -65,23 +63,23 @@ def top(
     interval: Annotated[
         float,
         typer.Option(
-            "--interval", "-i", min=INTERVAL_MIN, max=INTERVAL_MAX, help="Seconds between looks."
+            "--interval", "-i", min=INTERVAL_MIN, max=INTERVAL_MAX, help="Seconds between updates."
         ),
     ] = INTERVAL,
-    sort: Annotated[Sort, typer.Option("--sort", "-s", help="What comes first.")] = "messages",
-    vhost: Annotated[str, typer.Option("--vhost", "-p", help="Only this vhost's queues.")] = "",
+    sort: Annotated[Sort, typer.Option("--sort", "-s", help="The sort order.")] = "messages",
+    vhost: Annotated[str, typer.Option("--vhost", "-p", help="Only queues of this vhost.")] = "",
     data_dir: DataDir = None,
     config: Config = None,
     api: Api = "",
     name: ContextName = "",
 ) -> int:
-    """Show what a broker does, again and again, until `q` or Ctrl-C.
+    """Show the activity of a broker, refreshed until `q` or Ctrl-C.
 
-    Where standard output is no terminal, one screen is printed, after two looks.
+    If standard output is not a terminal, one screen is printed, after two snapshots.
     """
-    # `min` and `max` let through what is no number.
+    # `min` and `max` accept NaN.
     if not INTERVAL_MIN <= interval <= INTERVAL_MAX:
-        raise exits.Failure(f"--interval {interval}: it is a number of seconds", exits.USAGE)
+        raise exits.Failure(f"--interval {interval}: it must be a number of seconds", exits.USAGE)
     watch = Watch(Place(data_dir, config, api, name).find_api(), vhost, sort, interval)
     if sys.stdout.isatty():
         _show_live(watch)
@@ -92,7 +90,7 @@ def top(
 
 @dataclass
 class Watch:
-    """What is watched, and the last two looks at it."""
+    """The broker to watch, and the last two snapshots of it."""
 
     api: Path | Remote
     vhost: str
@@ -100,11 +98,11 @@ class Watch:
     interval: float
     look: Look | None = None
     before: Look | None = None
-    #: Why the last look failed.
+    #: Why the last snapshot failed.
     failed: str = ""
 
     def take(self, queues: int) -> None:
-        """Take a look.  Raises: Failure."""
+        """Take a snapshot.  Raises: Failure."""
         from leveret.cli.watching.look import look_at_queues
 
         count = max(1, min(queues, _QUEUES_MAX))
@@ -113,7 +111,7 @@ class Watch:
         self.failed = ""
 
     def try_again(self, queues: int) -> None:
-        """Take a look; one that fails leaves the last one, and says why."""
+        """Take a snapshot; if that fails, keep the last one and the reason."""
         try:
             self.take(queues)
         except exits.Failure as failure:
@@ -121,16 +119,16 @@ class Watch:
 
     @property
     def pause(self) -> float:
-        """How long the next look waits (seconds)."""
+        """The time until the next snapshot (seconds)."""
         return max(self.interval, self.rest)
 
     @property
     def rest(self) -> float:
-        """How long it waits at least, for what the last one took (seconds)."""
+        """The minimum of that time, from the duration of the last snapshot (seconds)."""
         return 0.0 if self.look is None else PAUSES * self.look.seconds
 
     def screen(self, note: str) -> Group:
-        """Return what is shown."""
+        """Return the screen."""
         from leveret.cli.watching.screen import screen_of
 
         assert self.look is not None
@@ -146,14 +144,14 @@ def _show_once(watch: Watch) -> None:
 
 
 def _show_live(watch: Watch) -> None:
-    """Show screens until somebody ends it.  Raises: Failure where the first look fails."""
+    """Show screens until a key or a signal.  Raises: Failure if the first snapshot fails."""
     from rich.live import Live
 
     from leveret.cli.watching.keys import reading_keys
     from leveret.cli.watching.screen import LINES_APART
 
     console = _console()
-    # Before the screen is another one, so that a broker that is not there is told as ever.
+    # Before the switch to another screen, so that a failure is printed as usual.
     watch.take(console.height - LINES_APART)
     live = Live(
         watch.screen(_HELP), console=console, screen=True, auto_refresh=False,
@@ -161,7 +159,7 @@ def _show_live(watch: Watch) -> None:
     )  # fmt: skip
     with _ended_by_sigterm(), reading_keys() as keys:
         try:
-            # Not by `with`: its beginning, interrupted, would leave the terminal as it has it.
+            # Not with `with`: an interrupt at its beginning would not restore the terminal.
             live.start(refresh=True)
             while _goes_on(watch, keys, lambda: live.update(watch.screen(_HELP), refresh=True)):
                 watch.try_again(console.height - LINES_APART)
@@ -171,7 +169,7 @@ def _show_live(watch: Watch) -> None:
 
 
 def _goes_on(watch: Watch, keys: Keys, redraw: Callable[[], None]) -> bool:
-    """Wait for the time of the next look, or for a key; False when it is to end."""
+    """Wait until the next snapshot is due, or for a key; return False to end."""
     deadline = time.monotonic() + watch.pause
     while (left := deadline - time.monotonic()) > 0:
         pressed = keys.wait(left)
@@ -180,7 +178,7 @@ def _goes_on(watch: Watch, keys: Keys, redraw: Callable[[], None]) -> bool:
                 return False
             if key in _KEYS and watch.sort != _KEYS[key]:
                 watch.sort = _KEYS[key]
-                # Soon, but not sooner than the last look allows.
+                # Soon, but not sooner than the last snapshot allows.
                 deadline = min(deadline, time.monotonic() + watch.rest)
                 redraw()
     return True
@@ -188,7 +186,7 @@ def _goes_on(watch: Watch, keys: Keys, redraw: Callable[[], None]) -> bool:
 
 @contextmanager
 def _ended_by_sigterm() -> Iterator[None]:
-    """Have SIGTERM end the command as other ends do, with the terminal as it was."""
+    """Make SIGTERM end the command as usual, with the terminal restored."""
 
     def end(_number: int, _frame: FrameType | None) -> None:
         raise SystemExit(_TERMINATED)
